@@ -1,0 +1,83 @@
+"""Samples as trees: tuples, lists, dicts, named tuples and dataclasses are taken apart by field and put together again.
+
+A structure is a plain nested tuple, so that two samples can be compared with ``==``:
+``None`` is a leaf; every other node is ``(kind, type or keys, children)``.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, TypeAlias
+
+__all__ = ("LEAF", "Structure", "flatten", "map_leaves", "unflatten")
+
+Structure: TypeAlias = Any
+
+LEAF: Structure = None
+
+
+def _is_namedtuple(value: object) -> bool:
+    return isinstance(value, tuple) and hasattr(value, "_fields")
+
+
+def _field_names(value: Any) -> tuple[str, ...]:
+    return tuple(field.name for field in dataclasses.fields(value))
+
+
+def flatten(value: Any) -> tuple[Structure, list[Any]]:
+    """Take a sample apart.
+
+    Returns:
+        its structure, and its leaves from left to right (dicts in their own order).
+    """
+    leaves: list[Any] = []
+    return _flatten(value, leaves), leaves
+
+
+def _flatten(value: Any, leaves: list[Any]) -> Structure:
+    cls = type(value)
+    if cls is tuple or cls is list:
+        return (cls.__name__, None, tuple([_flatten(child, leaves) for child in value]))
+    if isinstance(value, Mapping):
+        keys = tuple(value)
+        return ("dict", keys, tuple([_flatten(value[key], leaves) for key in keys]))
+    if _is_namedtuple(value):
+        return ("namedtuple", cls, tuple([_flatten(child, leaves) for child in value]))
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        names = _field_names(value)
+        children = tuple([_flatten(getattr(value, name), leaves) for name in names])
+        return ("dataclass", cls, children)
+    leaves.append(value)
+    return LEAF
+
+
+def unflatten(structure: Structure, leaves: Sequence[Any]) -> Any:
+    """Put leaves into a structure; the inverse of `flatten`. Mappings come back as dicts."""
+    return _unflatten(structure, iter(leaves))
+
+
+def _unflatten(structure: Structure, leaves: Iterator[Any]) -> Any:
+    if structure is LEAF:
+        return next(leaves)
+    kind, what, children = structure
+    values = [_unflatten(child, leaves) for child in children]
+    if kind == "tuple":
+        return tuple(values)
+    if kind == "list":
+        return values
+    if kind == "dict":
+        return dict(zip(what, values, strict=True))
+    if kind == "namedtuple":
+        return what._make(values)
+    # A batch need not satisfy what __init__ and __post_init__ ask of a single sample.
+    made = object.__new__(what)
+    for field, value in zip(dataclasses.fields(what), values, strict=True):
+        object.__setattr__(made, field.name, value)
+    return made
+
+
+def map_leaves(fn: Callable[[Any], Any], value: Any) -> Any:
+    """The same structure with `fn` applied to every leaf."""
+    structure, leaves = flatten(value)
+    return unflatten(structure, [fn(leaf) for leaf in leaves])

@@ -1,0 +1,143 @@
+"""Errors of aioloader. Facts are attributes, the text says what to do next.
+
+Every error survives pickling with its attributes, because it may have been raised in a worker process.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+__all__ = (
+    "DecodeError",
+    "LoaderClosedError",
+    "LoaderError",
+    "ResumeError",
+    "SampleError",
+    "TooManyErrorsError",
+    "WorkerError",
+)
+
+
+def _rebuild(cls: type[LoaderError], args: tuple[Any, ...], facts: dict[str, Any]) -> LoaderError:
+    error = cls.__new__(cls, *args)
+    error.args = args
+    error.__dict__.update(facts)
+    return error
+
+
+class LoaderError(Exception):
+    """Base of every error that aioloader raises on its own account."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _rebuild, (type(self), self.args, self.__dict__.copy())
+
+
+class LoaderClosedError(LoaderError, RuntimeError):
+    """The loader was closed; make a new one."""
+
+
+class WorkerError(LoaderError, RuntimeError):
+    """Workers cannot be started, or the loader's program cannot be sent to them.
+
+    Attributes:
+        exit_code: exit status of the process (negative: the signal's number), or None.
+    """
+
+    def __init__(self, message: str, *, exit_code: int | None = None) -> None:
+        super().__init__(message)
+        self.exit_code = exit_code
+
+
+class ResumeError(LoaderError, ValueError):
+    """A state does not belong to this loader, or is damaged.
+
+    Attributes:
+        field: name of the entry of the state that differs.
+        expected: what this loader has, or needs.
+        found: what the state holds.
+    """
+
+    def __init__(self, field: str, expected: object, found: object, advice: str = "") -> None:
+        text = f"the state does not fit this loader: {field} is {found!r}, expected {expected!r}"
+        super().__init__(f"{text}; {advice}" if advice else text)
+        self.field = field
+        self.expected = expected
+        self.found = found
+
+
+class DecodeError(LoaderError, ValueError):
+    """Bytes that were meant to be an image are not one, or are damaged.
+
+    Attributes:
+        reason: what is wrong, in words.
+        format: the format that the first bytes announce ("jpeg", "png", ...), or None.
+        nbytes: length of the data in bytes.
+    """
+
+    def __init__(self, reason: str, *, format: str | None = None, nbytes: int = 0) -> None:
+        what = f"{format} image" if format else "data of unknown format"
+        super().__init__(f"cannot decode {what} of {nbytes} bytes: {reason}")
+        self.reason = reason
+        self.format = format
+        self.nbytes = nbytes
+
+
+class SampleError(LoaderError):
+    """One sample could not be made. The cause is chained (``__cause__``) with its own type.
+
+    Attributes:
+        dataset: name of the dataset's class.
+        index: place in the dataset (0-based).
+        position: place in the epoch's order (0-based), or None.
+        key: the record's key in the .idx, or None.
+        path: file that holds the sample, or None.
+        offset: byte offset in that file, or None.
+        stage: "read", "decode", "transform" or "collate"; a transform's name follows a colon.
+        reason: the cause in one line.
+    """
+
+    def __init__(
+        self,
+        reason: str,
+        *,
+        dataset: str,
+        index: int,
+        stage: str,
+        position: int | None = None,
+        key: object = None,
+        path: str | None = None,
+        offset: int | None = None,
+    ) -> None:
+        place = [f"index {index}"]
+        if key is not None:
+            place.append(f"key {key!r}")
+        if path is not None:
+            place.append(f"path {path}")
+        if offset is not None:
+            place.append(f"offset {offset}")
+        super().__init__(f"{dataset}: sample at {', '.join(place)} failed in {stage}: {reason}")
+        self.reason = reason
+        self.dataset = dataset
+        self.index = index
+        self.position = position
+        self.key = key
+        self.path = path
+        self.offset = offset
+        self.stage = stage
+
+
+class TooManyErrorsError(LoaderError):
+    """More samples failed than ``max_errors`` allows; the last one is chained.
+
+    Attributes:
+        max_errors: the limit that was set.
+        count: failed samples so far.
+    """
+
+    def __init__(self, max_errors: int, count: int) -> None:
+        super().__init__(
+            f"{count} samples failed, more than max_errors={max_errors}; "
+            "see loader.errors for all of them"
+        )
+        self.max_errors = max_errors
+        self.count = count

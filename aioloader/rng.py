@@ -1,0 +1,141 @@
+"""Random draws that depend on (seed, epoch, index) and on nothing else.
+
+Rule (docs/design.md, "Randomness"): the words are those of Philox 4x64-10 (Salmon et al., "Parallel random
+numbers: as easy as 1, 2, 3", 2011), whose stream numpy keeps stable. Everything drawn from the words is defined
+here, because numpy does not promise its distributions across versions. Counter words: (block, epoch, index, domain).
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import threading
+from collections.abc import MutableSequence, Sequence
+from typing import Any, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+__all__ = ("ORDER_DOMAIN", "SAMPLE_DOMAIN", "Rng", "default_rng")
+
+T = TypeVar("T")
+
+SAMPLE_DOMAIN = 0
+ORDER_DOMAIN = 1
+
+_MASK = 0xFFFFFFFFFFFFFFFF
+_BLOCK = 8
+_TO_UNIT = 2.0**-53
+
+
+class Rng:
+    """The draws of one sample. A worker keeps one and moves it from sample to sample with `seek`.
+
+    Args:
+        seed: 0 <= seed < 2**64.
+        epoch: 0 <= epoch < 2**64.
+        index: place in the dataset, 0 <= index < 2**64.
+        domain: keeps uses apart that share seed, epoch and index.
+    """
+
+    __slots__ = ("_bits", "_next", "_place", "_state", "_words")
+
+    def __init__(self, seed: int, epoch: int = 0, index: int = 0, domain: int = SAMPLE_DOMAIN) -> None:
+        self._bits = np.random.Philox(key=0)
+        state: Any = self._bits.state
+        state["buffer_pos"] = 4
+        state["has_uint32"] = 0
+        self._state = state
+        self.seek(seed, epoch, index, domain)
+
+    def seek(self, seed: int, epoch: int, index: int, domain: int = SAMPLE_DOMAIN) -> None:
+        """Move to the start of the stream of (seed, epoch, index, domain)."""
+        self._place: tuple[int, int, int, int] | None = (seed, epoch, index, domain)
+        self._words: list[int] = []
+        self._next = 0
+
+    def _raw(self, n: int) -> npt.NDArray[np.uint64]:
+        if self._place is not None:
+            # The generator is set at the first draw only: many samples draw nothing.
+            inner = self._state["state"]
+            counter = inner["counter"]
+            inner["key"][0], counter[1], counter[2], counter[3] = self._place
+            self._bits.state = self._state
+            self._place = None
+        words: npt.NDArray[np.uint64] = self._bits.random_raw(n)
+        return words
+
+    def _word(self) -> int:
+        if self._next == len(self._words):
+            self._words = self._raw(_BLOCK).tolist()
+            self._next = 0
+        word = self._words[self._next]
+        self._next += 1
+        return word
+
+    def words(self, n: int) -> npt.NDArray[np.uint64]:
+        """The next n words of the stream, uint64 (n,). Words already buffered are passed over."""
+        self._words = []
+        self._next = 0
+        return self._raw(n)
+
+    def random(self) -> float:
+        """Uniform in [0, 1), a multiple of 2**-53."""
+        return (self._word() >> 11) * _TO_UNIT
+
+    def uniform(self, low: float = 0.0, high: float = 1.0) -> float:
+        """Uniform in [low, high)."""
+        return low + (high - low) * self.random()
+
+    def integers(self, low: int, high: int | None = None) -> int:
+        """Uniform integer in [low, high), or in [0, low) when `high` is None; no bias.
+
+        Source: Lemire, "Fast random integer generation in an interval", 2019.
+
+        Raises:
+            ValueError: the range is empty.
+        """
+        if high is None:
+            low, high = 0, low
+        n = high - low
+        if n <= 0 or n > _MASK:
+            raise ValueError(f"integers() needs low < high < low + 2**64, got [{low}, {high})")
+        product = self._word() * n
+        if product & _MASK < n:
+            threshold = (_MASK + 1 - n) % n
+            while product & _MASK < threshold:
+                product = self._word() * n
+        return low + (product >> 64)
+
+    def normal(self, loc: float = 0.0, scale: float = 1.0) -> float:
+        """Normal with mean `loc` and standard deviation `scale` (Box and Muller, 1958)."""
+        radius = math.sqrt(-2.0 * math.log(1.0 - self.random()))
+        return loc + scale * radius * math.cos(2.0 * math.pi * self.random())
+
+    def shuffle(self, items: MutableSequence[Any]) -> None:
+        """Shuffle in place (Fisher and Yates)."""
+        for last in range(len(items) - 1, 0, -1):
+            other = self.integers(last + 1)
+            items[last], items[other] = items[other], items[last]
+
+    def permutation(self, n: int) -> list[int]:
+        """A random order of range(n)."""
+        order = list(range(n))
+        self.shuffle(order)
+        return order
+
+    def choice(self, items: Sequence[T]) -> T:
+        """One element of a non-empty sequence, uniformly."""
+        return items[self.integers(len(items))]
+
+
+_local = threading.local()
+
+
+def default_rng() -> Rng:
+    """The draws of transforms that are called outside a loader: one stream per thread, seeded by the system."""
+    rng: Rng | None = getattr(_local, "rng", None)
+    if rng is None or _local.pid != os.getpid():
+        rng = _local.rng = Rng(int.from_bytes(os.urandom(8), "little"))
+        _local.pid = os.getpid()
+    return rng
