@@ -80,3 +80,146 @@ class ReadPlan:
     length: IntArray
     reads: Sequence[Any] = ()
     failures: list[tuple[int, BaseException]] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class RowLayout:
+    """How the samples of a loader lie in a batch: one row of every array leaf per sample.
+
+    Attributes:
+        number: tells layouts apart, so that each is sent to a worker once.
+        structure: the samples' structure (see `aioloader._tree`).
+        leaves: spec of every leaf; None for one that has no fixed row (strings, objects).
+    """
+
+    number: int
+    structure: Any
+    leaves: tuple[ArraySpec | None, ...]
+
+    def offsets(self, rows: int) -> tuple[list[int], int]:
+        """Place of every leaf's array for `rows` samples, and the bytes of all: 64-byte aligned."""
+        offsets, total = [], 0
+        for leaf in self.leaves:
+            offsets.append(total)
+            if leaf is not None:
+                count = rows
+                for extent in leaf.shape:
+                    count *= extent or 0
+                total += -(-count * leaf.dtype.itemsize // 64) * 64
+        return offsets, total
+
+
+# Rows of Chunk.numbers.
+ROW, INDEX, EPOCH, BASE, START, LENGTH, FILE, OFFSET = range(8)
+
+
+@dataclass(slots=True)
+class Chunk:
+    """Some samples of one batch, as they go to an executor. Only numbers: bytes and pixels lie in shared memory.
+
+    Attributes:
+        batch: number of the batch in its epoch.
+        numbers: int64 (8, n): row in the batch, index, epoch (both seed the sample's draws), index in the base
+            dataset, start and length of its bytes in the slab memory (0 where it has none), file and offset
+            they came from.
+        extras: numbers of the dataset that travel along, (n, ...), or None.
+        layout: rows to write, or None: every sample is returned by value.
+        bases: place in the slab memory of each leaf's array of the whole batch.
+        rows: samples of the whole batch.
+        whole: the chunk is a whole batch, to be collated by the program's batchify function.
+        spill: (offset, nbytes) in the slab memory for results that have no row.
+        settled: called once, from any thread, when nobody touches the chunk's memory any more.
+    """
+
+    batch: int
+    numbers: IntArray
+    extras: Array | None
+    layout: RowLayout | None
+    bases: tuple[int, ...]
+    rows: int
+    whole: bool
+    spill: tuple[int, int]
+    settled: Any
+
+    def __len__(self) -> int:
+        return self.numbers.shape[1]
+
+    def part(self, columns: Any) -> Chunk:
+        """The chunk of some of the samples."""
+        return Chunk(
+            self.batch,
+            np.ascontiguousarray(self.numbers[:, columns]),
+            None if self.extras is None else self.extras[columns],
+            self.layout,
+            self.bases,
+            self.rows,
+            self.whole,
+            self.spill,
+            self.settled,
+        )
+
+
+class Failure(NamedTuple):
+    """A sample that could not be made.
+
+    Attributes:
+        row: its row in the batch.
+        stage: "read", "decode", "transform:<name>" or "collate".
+        error: the exception, with its own type.
+    """
+
+    row: int
+    stage: str
+    error: BaseException
+
+
+@dataclass(slots=True)
+class ChunkResult:
+    """What came out of a chunk.
+
+    Attributes:
+        written: rows that stand in the batch's arrays.
+        values: samples returned by value, by row.
+        objects: leaves without a row of samples that are written: {leaf: {row: value}}.
+        failures: samples that could not be made.
+        batch: the collated batch of a whole chunk.
+        samples: how many samples a whole chunk collated.
+        decode_s, transform_s, collate_s: seconds spent, all samples together.
+        transforms: seconds by transform's name.
+        spill_nbytes: bytes of spill per sample that would have been needed.
+        roots: arrays over the spill region that hold what `batch` is made of.
+        tainted: somebody may still write to the chunk's memory: copy what is delivered.
+    """
+
+    written: list[int] = field(default_factory=list)
+    values: dict[int, Any] = field(default_factory=dict)
+    objects: dict[int, dict[int, Any]] = field(default_factory=dict)
+    failures: list[Failure] = field(default_factory=list)
+    batch: Any = None
+    samples: int = 0
+    decode_s: float = 0.0
+    transform_s: float = 0.0
+    collate_s: float = 0.0
+    transforms: dict[str, float] = field(default_factory=dict)
+    spill_nbytes: int = 0
+    roots: list[Array] = field(default_factory=list)
+    tainted: bool = False
+
+    def merge(self, other: ChunkResult) -> None:
+        """Take in the result of another part of the same chunk."""
+        self.written += other.written
+        self.values.update(other.values)
+        for leaf, values in other.objects.items():
+            self.objects.setdefault(leaf, {}).update(values)
+        self.failures += other.failures
+        if other.batch is not None:
+            self.batch = other.batch
+        self.samples += other.samples
+        self.decode_s += other.decode_s
+        self.transform_s += other.transform_s
+        self.collate_s += other.collate_s
+        for name, seconds in other.transforms.items():
+            self.transforms[name] = self.transforms.get(name, 0.0) + seconds
+        self.spill_nbytes = max(self.spill_nbytes, other.spill_nbytes)
+        self.roots += other.roots
+        self.tainted |= other.tainted

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar, runtime_checkable
 
 if TYPE_CHECKING:
     from aioloader._types import Array, ArraySpec, Facts, IntArray, ReadPlan, Spans
-    from aioloader.executors.work import Chunk, ChunkResult, Program
+    from aioloader._types import Chunk, ChunkResult
+    from aioloader.executors.program import Program
     from aioloader.rng import Rng
 
 __all__ = (

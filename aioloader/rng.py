@@ -16,12 +16,13 @@ from typing import Any, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ("ORDER_DOMAIN", "SAMPLE_DOMAIN", "Rng", "default_rng")
+__all__ = ("GLOBALS_DOMAIN", "ORDER_DOMAIN", "SAMPLE_DOMAIN", "Rng", "default_rng")
 
 T = TypeVar("T")
 
 SAMPLE_DOMAIN = 0
 ORDER_DOMAIN = 1
+GLOBALS_DOMAIN = 2
 
 _MASK = 0xFFFFFFFFFFFFFFFF
 _BLOCK = 8

@@ -1,0 +1,325 @@
+"""What a loader is made of, apart from its face: the one place that chooses concrete parts.
+
+The core never refers to the loader that owns it, so the loader can be collected and take the core down with it.
+"""
+
+from __future__ import annotations
+
+import os
+import warnings
+import weakref
+from collections.abc import Iterable
+from typing import Any
+
+from aioloader._pipeline.direct import Direct
+from aioloader._pipeline.engine import Delivery, Engine, Items
+from aioloader._pipeline.pipeline import Pipeline
+from aioloader._pipeline.plan import BatchPlan, EpochPlan, Geometry, IteratedOrder, ListPlan, PositionalOrder
+from aioloader._progress import Place, Progress
+from aioloader.abc import PositionalSampler
+from aioloader.batchify import Stack
+from aioloader.datasets.resolve import fingerprint, resolve
+from aioloader.errors import LoaderClosedError, ResumeError, SampleError, TooManyErrorsError
+from aioloader.executors import InlineExecutor, ProcessExecutor, ThreadExecutor
+from aioloader.executors.program import Program, leaf_spec
+from aioloader.executors.slabs import SlabMemory, default_memory_limit
+from aioloader.metrics import Metrics, Stats
+from aioloader.options import LoaderOptions
+from aioloader.permutation import ORDER_VERSION
+from aioloader.samplers import RandomSampler, SequentialSampler
+
+__all__ = ("Core", "Epoch")
+
+_FEW_PATHS = 64
+
+
+def _is_default(batchify: Any) -> bool:
+    return batchify is None or type(batchify) is Stack
+
+
+class Epoch:
+    """One pass: its plan, and the book of what the caller took from it."""
+
+    def __init__(self, core: Core, place: Place, plan: EpochPlan | ListPlan) -> None:
+        self._core = core
+        self._place = place
+        self._plan = plan
+        self.over = False
+
+    @property
+    def number(self) -> int:
+        """Epoch number."""
+        return self._place.epoch
+
+    def plans(self) -> Iterable[BatchPlan]:
+        """The batches to be made."""
+        return self._plan
+
+    def take(self, delivery: Delivery) -> bool:
+        """Enter a delivery into the book; False if there is nothing in it for the caller.
+
+        Raises:
+            SampleError: a sample failed, with ``on_error="raise"``.
+            TooManyErrorsError: more samples failed than allowed.
+            Exception: the batch could not be collated, or the pass could not go on.
+        """
+        core = self._core
+        if delivery.error is not None:
+            self.over = True
+            if isinstance(delivery.error, SampleError):
+                core.errors.append(delivery.error)
+            try:
+                raise delivery.error
+            finally:
+                delivery.error = None  # breaks the cycle error -> traceback -> frame -> delivery
+        if delivery.skipped:
+            core.errors += delivery.skipped
+            core.metrics.skipped += len(delivery.skipped)
+            limit = core.options.max_errors
+            if limit is not None and len(core.errors) > limit:
+                self.over = True
+                raise TooManyErrorsError(limit, len(core.errors)) from delivery.skipped[-1]
+        self._place.consumed = delivery.consumed
+        return delivery.samples > 0
+
+    def finish(self) -> None:
+        """All batches were delivered."""
+        self.over = True
+        self._core.progress.finish(self._place, self._plan.carry())
+        self._core.metrics.pause()
+
+
+class Core:
+    """The parts of one loader.
+
+    Args:
+        dataset: see `AsyncDataLoader`.
+        options: checked options.
+    """
+
+    def __init__(self, dataset: Any, options: LoaderOptions) -> None:
+        if not hasattr(dataset, "__len__") or not hasattr(dataset, "__getitem__"):
+            raise TypeError(
+                f"a dataset needs __len__ and __getitem__, but {type(dataset).__name__} has not both; "
+                "wrap a list of items in aioloader.SimpleDataset"
+            )
+        self.options = options
+        self.metrics = Metrics()
+        self.errors: list[SampleError] = []
+        self.closed = False
+        self._engine: Engine | None = None
+        self._pid = os.getpid()
+        self.passes: weakref.WeakSet[Any] = weakref.WeakSet()
+
+        self._resolved = resolve(dataset)
+        self._length = len(dataset)
+        self.seed = int.from_bytes(os.urandom(8), "little") if options.seed is None else int(options.seed)
+        rank, world = options.rank_and_world
+        self.sampler: Any = None
+        unit = "batches"
+        if options.batch_sampler is None:
+            self.sampler = options.sampler
+            if self.sampler is None:
+                self.sampler = (RandomSampler if options.shuffle else SequentialSampler)(self._length)
+            unit = "positions" if isinstance(self.sampler, PositionalSampler) else "samples"
+            assert options.batch_size is not None
+            self.geometry = Geometry(
+                int(options.batch_size), options.last_batch or "keep", rank, world, options.even
+            )
+        identity = {
+            "order_version": ORDER_VERSION,
+            "unit": unit,
+            "length": self._length,
+            "fingerprint": fingerprint(dataset),
+        }
+        self.progress = Progress(identity, self.seed)
+        self._gathers = (
+            self._resolved.base_kind == "gather"
+            and not self._resolved.stages
+            and _is_default(options.batchify_fn)
+        )
+        if options.pin_memory:
+            warnings.warn(
+                "pin_memory has no effect: batches are numpy arrays in pageable memory", UserWarning, stacklevel=4
+            )
+
+    # -- what kind of pass this is ---------------------------------------------------------------------------------
+
+    @property
+    def direct(self) -> bool:
+        """Whether batches are made one by one, where they are asked for."""
+        return self._gathers or (self.options.workers == 0 and isinstance(self.options.executor, str))
+
+    @property
+    def drivable(self) -> bool:
+        """Whether that can be done without an event loop."""
+        if not self.direct:
+            return False
+        source = self.open().source
+        return source is None or hasattr(source, "read_blocking")
+
+    def __len__(self) -> int:
+        if self.options.batch_sampler is not None:
+            return len(self.options.batch_sampler)
+        carried = 0
+        carry = self.progress.next.carry
+        if isinstance(self.sampler, PositionalSampler):
+            if carry is not None:
+                epoch = self.progress.next.epoch
+                carried = PositionalOrder(self.sampler, 0, epoch, tuple(carry)).length - len(self.sampler)
+        elif carry is not None:
+            carried = len(carry)
+        return self.geometry.steps(len(self.sampler) + carried)
+
+    # -- parts -----------------------------------------------------------------------------------------------------
+
+    def check_open(self) -> None:
+        """Raise if the loader cannot be used any more, or not here."""
+        if self.closed:
+            raise LoaderClosedError("this loader is closed; make a new one")
+        if not self.check_pid():
+            raise LoaderClosedError("this loader belongs to the process that was forked; make a new one here")
+
+    def check_pid(self) -> bool:
+        """Whether this is the process that made the loader, not a fork of it."""
+        return os.getpid() == self._pid
+
+    def open(self) -> Engine:
+        """The engine; made at the first use."""
+        self.check_open()
+        if self._engine is None:
+            self._engine = self._make_engine()
+        return self._engine
+
+    def _make_engine(self) -> Engine:
+        options, resolved = self.options, self._resolved
+        base = resolved.base
+        source, items = None, None
+        name = type(base).__name__
+        if self._gathers:
+            items = Items(name, self._length, resolved.remap, arrays=base.arrays, single=len(base.arrays) == 1)
+        elif resolved.base_kind == "bytes":
+            source = base.open_source()
+            items = Items(name, self._length, resolved.remap, base.spans, base.extras, base.facts)
+        else:
+            items = Items(name, self._length, resolved.remap)
+        try:
+            memory = SlabMemory(options.memory_limit or default_memory_limit())
+            executor = self._make_executor()
+            whole = not _is_default(options.batchify_fn)
+            engine = Engine(
+                items,
+                source,
+                executor,
+                memory,
+                leaf_spec,
+                Stack(),
+                whole,
+                options.on_error == "skip",
+                self._prefetch(executor),
+                self.metrics,
+            )
+            executor.open(self._program(source), memory)
+        except BaseException:
+            if source is not None:
+                source.close()
+            raise
+        return engine
+
+    def _make_executor(self) -> Any:
+        options = self.options
+        if not isinstance(options.executor, str):
+            return options.executor
+        if self._gathers or options.workers == 0:
+            return InlineExecutor()
+        if options.executor == "thread":
+            return ThreadExecutor(options.workers, options.timeout)
+        return ProcessExecutor(options.workers, options.timeout)
+
+    def _prefetch(self, executor: Any) -> int:
+        wanted = self.options.prefetch
+        return max(1, 2 * executor.workers if wanted is None else int(wanted))
+
+    def _program(self, source: Any) -> Program:
+        resolved, options = self._resolved, self.options
+        in_bytes = source is not None
+        batchify = None if _is_default(options.batchify_fn) else options.batchify_fn
+        paths = tuple(str(path) for path in getattr(source, "paths", ()) or ())
+        foreign = not in_bytes or batchify is not None or not all(stage.native for stage in resolved.stages)
+        return Program(
+            decoder=resolved.base.decoder if in_bytes else None,
+            dataset=None if in_bytes or self._gathers else resolved.base,
+            paths=paths if len(paths) <= _FEW_PATHS else (),
+            stages=resolved.stages,
+            batchify=batchify,
+            seed=self.seed,
+            seed_globals=options.executor not in ("thread", "inline") and options.workers > 0,
+            foreign=foreign,
+        )
+
+    # -- passes ----------------------------------------------------------------------------------------------------
+
+    def begin(self) -> Epoch:
+        """A new pass; its epoch number is given here."""
+        self.check_open()
+        place = self.progress.begin()
+        options = self.options
+        plan: EpochPlan | ListPlan
+        if options.batch_sampler is not None:
+            plan = ListPlan(options.batch_sampler, place.epoch, place.consumed)
+        else:
+            order: PositionalOrder | IteratedOrder
+            if isinstance(self.sampler, PositionalSampler):
+                carry = None if place.carry is None else tuple(place.carry)
+                order = PositionalOrder(self.sampler, self.seed, place.epoch, carry)
+            else:
+                order = IteratedOrder(self.sampler, place.epoch, place.carry, whole=self.geometry.world > 1)
+            plan = EpochPlan(order, self.geometry, place.consumed)
+        return Epoch(self, place, plan)
+
+    def start(self, epoch: Epoch, blocking: bool = False) -> Direct | Pipeline:
+        """Start the work of a pass. Outside of `blocking`, in the event loop that is to run it."""
+        engine = self.open()
+        if self.direct:
+            return Direct(engine, epoch.plans(), blocking)
+        pipeline = Pipeline(engine, epoch.plans())
+        self.passes.add(pipeline)
+        return pipeline
+
+    # -- state -----------------------------------------------------------------------------------------------------
+
+    def load_state(self, state: dict[str, Any]) -> None:
+        """See `AsyncDataLoader.load_state_dict`."""
+        self.check_open()
+        seed = self.progress.load(state)
+        if seed != self.seed:
+            if self._engine is not None:
+                raise ResumeError("seed", self.seed, seed, "load the state before the first iteration")
+            self.seed = self.progress.seed = seed
+
+    def stats(self) -> Stats:
+        """See `AsyncDataLoader.stats`."""
+        engine = self._engine
+        if engine is None:
+            return self.metrics.snapshot(self.options.workers, 0, (0, 0, 0))
+        memory = engine.memory
+        memory.collect()
+        restarts = getattr(engine.executor, "restarts", 0)
+        return self.metrics.snapshot(
+            engine.executor.workers, restarts, (memory.used, memory.peak, memory.limit)
+        )
+
+    def shutdown(self) -> None:
+        """End workers, close files, let go of memory. From any thread; blocking, at most a second."""
+        if self.closed:
+            return
+        self.closed = True
+        for running in list(self.passes):
+            running.stop()
+        engine, self._engine = self._engine, None
+        if engine is None or not self.check_pid():
+            return
+        engine.executor.close()
+        if engine.source is not None:
+            engine.source.close()
+        engine.memory.close()

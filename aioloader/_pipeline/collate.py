@@ -1,0 +1,118 @@
+"""Results of a batch's chunks to the batch that is handed out: arrays over the slab, leased to the caller."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from aioloader._pipeline.engine import Engine
+from aioloader._tree import flatten, map_leaves, unflatten
+from aioloader._types import Array, ChunkResult, RowLayout
+
+__all__ = ("collate",)
+
+
+def collate(
+    engine: Engine, result: ChunkResult, layout: RowLayout | None, slab: Any, bases: tuple[int, ...], rows: int
+) -> tuple[Any, int, bool]:
+    """Make the batch.
+
+    Args:
+        engine: the parts.
+        result: all chunks of the batch, merged.
+        layout: the rows' layout, or None if there are none.
+        slab: where the rows, or the spilled results, lie; or None.
+        bases: place of each leaf's array in the slab memory.
+        rows: rows of the arrays.
+
+    Returns:
+        the batch (None if no sample is left), its number of samples, and whether it now holds the slab.
+
+    Raises:
+        ValueError: the samples cannot be collated.
+    """
+    # What the caller keeps may take half of the memory; beyond that batches are copied out.
+    copy = result.tainted or (slab is not None and 2 * (engine.memory.leased + slab.nbytes) > engine.memory.limit)
+    if engine.whole:
+        if not result.samples:
+            return None, 0, False
+        if not result.roots:
+            return result.batch, result.samples, False
+        if copy:
+            return map_leaves(_copy, result.batch), result.samples, False
+        engine.memory.lease(slab, result.roots)
+        return result.batch, result.samples, True
+
+    if layout is not None and result.values:
+        _place(engine, result, layout, bases, rows)
+    kept = sorted([*result.written, *result.values])
+    if not kept:
+        return None, 0, False
+    if result.values or layout is None:
+        samples = [_sample(engine, result, layout, bases, rows, row) for row in kept]
+        # Views of rows go in, new arrays come out.
+        return engine.collate(samples), len(kept), False
+
+    leaves: list[Any] = []
+    roots: list[Array] = []
+    for number, (spec, base) in enumerate(zip(layout.leaves, bases, strict=True)):
+        if spec is None:
+            objects = result.objects.get(number, {})
+            leaves.append([objects[row] for row in kept])
+            continue
+        shape = tuple(extent or 0 for extent in spec.shape)
+        root = engine.memory.array(base, (len(kept), *shape), spec.dtype)
+        if len(kept) < rows:
+            root[:] = engine.memory.array(base, (rows, *shape), spec.dtype)[kept]
+        if copy:
+            root = root.copy()
+        else:
+            roots.append(root)
+        leaves.append(root)
+    if roots:
+        engine.memory.lease(slab, roots)
+    return unflatten(layout.structure, leaves), len(kept), bool(roots)
+
+
+def _place(
+    engine: Engine, result: ChunkResult, layout: RowLayout, bases: tuple[int, ...], rows: int
+) -> None:
+    """Write into their rows the samples that fit although they came by value (those that told the layout)."""
+    for row, sample in list(result.values.items()):
+        structure, leaves = flatten(sample)
+        if structure != layout.structure or tuple(engine.spec(leaf) for leaf in leaves) != layout.leaves:
+            continue
+        for number, (leaf, spec, base) in enumerate(zip(leaves, layout.leaves, bases, strict=True)):
+            if spec is None:
+                result.objects.setdefault(number, {})[row] = leaf
+            else:
+                shape = tuple(extent or 0 for extent in spec.shape)
+                engine.memory.array(base, (rows, *shape), spec.dtype)[row] = leaf
+        result.written.append(row)
+        del result.values[row]
+
+
+def _copy(leaf: Any) -> Any:
+    return leaf.copy() if isinstance(leaf, np.ndarray) else leaf
+
+
+def _sample(
+    engine: Engine,
+    result: ChunkResult,
+    layout: RowLayout | None,
+    bases: tuple[int, ...],
+    rows: int,
+    row: int,
+) -> Any:
+    if row in result.values or layout is None:
+        return result.values[row]
+    leaves = []
+    for number, (spec, base) in enumerate(zip(layout.leaves, bases, strict=True)):
+        if spec is None:
+            leaves.append(result.objects[number][row])
+        else:
+            shape = tuple(extent or 0 for extent in spec.shape)
+            leaves.append(engine.memory.array(base, (rows, *shape), spec.dtype)[row])
+    return unflatten(layout.structure, leaves)
+

@@ -1,0 +1,118 @@
+"""One epoch, one batch at a time, with no task: for the inline executor and for in-memory data.
+
+Under an event loop it suspends for reads, and now and then for fairness; with `blocking` it never suspends, so a
+blocking loader can drive it without a loop.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Coroutine, Iterable
+from typing import Any, TypeVar
+
+import anyio.lowlevel
+import numpy as np
+
+from aioloader._pipeline.dispatch import BatchJob
+from aioloader._pipeline.engine import Delivery, Engine
+from aioloader._pipeline.plan import BatchPlan
+from aioloader._types import Chunk, ChunkResult
+
+__all__ = ("Direct", "drive")
+
+T = TypeVar("T")
+
+_YIELD_S = 0.002
+
+
+def drive(coroutine: Coroutine[Any, Any, T]) -> T:
+    """Run a coroutine that never suspends."""
+    try:
+        coroutine.send(None)
+    except StopIteration as stop:
+        value: T = stop.value
+        return value
+    coroutine.close()
+    raise RuntimeError("a pass that must not suspend did; this is a bug of aioloader")
+
+
+class Direct:
+    """An epoch under way.
+
+    Args:
+        engine: the parts.
+        plans: the batches, in order.
+        blocking: never suspend.
+    """
+
+    def __init__(self, engine: Engine, plans: Iterable[BatchPlan], blocking: bool) -> None:
+        self._engine = engine
+        self._plans = iter(plans)
+        self._blocking = blocking
+        self._yielded_at = time.monotonic()
+
+    async def next(self) -> Delivery | None:
+        """The next batch in order, or None at the end of the epoch."""
+        if not self._blocking and time.monotonic() - self._yielded_at > _YIELD_S:
+            await anyio.lowlevel.checkpoint()
+            self._yielded_at = time.monotonic()
+        plan = next(self._plans, None)
+        if plan is None:
+            return None
+        if self._engine.items.arrays is not None:
+            return self._gather(plan)
+        job = BatchJob(self._engine, plan, self._blocking)
+        try:
+            await job.plan_reads()
+            self._room(job)
+            if self._engine.layout is None and not self._engine.whole:
+                await job.discover(self._run)
+                self._room(job)
+        except BaseException:
+            job.abandon()
+            raise
+        delivery = await job.complete(self._run)
+        self._yielded_at = min(self._yielded_at, time.monotonic())
+        return delivery
+
+    def stop(self) -> None:
+        """Nothing is under way between two batches."""
+
+    async def _run(self, chunk: Chunk) -> ChunkResult:
+        executor = self._engine.executor
+        result: ChunkResult = executor.run_blocking(chunk) if self._blocking else await executor.run(chunk)
+        return result
+
+    def _room(self, job: BatchJob) -> None:
+        if not job.allocate():
+            raise job.too_large()
+
+    def _gather(self, plan: BatchPlan) -> Delivery:
+        """In-memory data: one gather per array, straight into leased memory."""
+        engine = self._engine
+        assert engine.items.arrays is not None
+        indices = engine.items.base(plan.indices)
+        n = len(indices)
+        begin = time.perf_counter()
+        sizes = [-(-n * array[:1].nbytes // 64) * 64 for array in engine.items.arrays]
+        total = sum(sizes)
+        # What the caller keeps may take half of the memory; beyond that batches are ordinary arrays.
+        slab = None
+        if 2 * (engine.memory.leased + total) <= engine.memory.limit:
+            slab = engine.memory.allocate(total)
+        roots = []
+        offset = 0 if slab is None else slab.offset
+        for array, size in zip(engine.items.arrays, sizes, strict=True):
+            shape = (n, *array.shape[1:])
+            if slab is None:
+                root = np.empty(shape, array.dtype)
+            else:
+                root = engine.memory.array(offset, shape, array.dtype)
+            np.take(array, indices, axis=0, out=root, mode="clip")
+            roots.append(root)
+            offset += size
+        if slab is not None:
+            engine.memory.lease(slab, roots)
+        engine.metrics.made(0.0, 0.0, time.perf_counter() - begin, {})
+        batch = roots[0] if engine.items.single else tuple(roots)
+        return Delivery(plan.consumed, batch, None, [], n, plan.padded)

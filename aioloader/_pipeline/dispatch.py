@@ -1,0 +1,237 @@
+"""One batch's way: plan its reads, get memory, read, hand chunks to the executor, collate what comes back.
+
+`BatchJob` is used by the pipeline (several at a time) and by the direct pass (one after the other); the order of the
+steps is the same: ``plan_reads``, ``allocate``, ``discover`` while the rows' layout is unknown, ``complete``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import anyio
+import numpy as np
+
+from aioloader._pipeline.collate import collate
+from aioloader._pipeline.engine import Delivery, Engine
+from aioloader._pipeline.fetch import Fetch
+from aioloader._pipeline.plan import BatchPlan
+from aioloader._threads import Holders
+from aioloader._types import BASE, INDEX, Array, Chunk, ChunkResult, Failure, RowLayout
+from aioloader.errors import LoaderError
+
+__all__ = ("BatchJob",)
+
+_SPILL_ALIGN = 4096
+
+Run = Callable[[Chunk], Awaitable[ChunkResult]]
+
+
+class BatchJob:
+    """A batch being made.
+
+    Args:
+        engine: the parts.
+        plan: which samples.
+        blocking: nothing here may suspend (see `aioloader._pipeline.direct`).
+    """
+
+    def __init__(self, engine: Engine, plan: BatchPlan, blocking: bool = False) -> None:
+        self.engine = engine
+        self.plan = plan
+        self._fetch = Fetch(engine, plan, blocking)
+        self._blocking = blocking
+        self._result = ChunkResult()
+        self._layout: RowLayout | None = None
+        self._slab: Any = None
+        self._bases: tuple[int, ...] = ()
+        self._spill = (0, 0)
+        self._done: list[int] = []
+        self._is_read = False
+        self._holders = Holders(self._retire)
+
+    @property
+    def rows(self) -> int:
+        """Samples of the batch, failed ones included."""
+        return len(self.plan.indices)
+
+    async def plan_reads(self) -> None:
+        """First step."""
+        await self._fetch.plan()
+
+    # -- memory ------------------------------------------------------------------------------------------------------
+
+    def allocate(self) -> bool:
+        """Take the slabs that are known to be needed; False if there is no room now (nothing is taken then)."""
+        memory = self.engine.memory
+        taken = None
+        if self._fetch.slab is None and self._fetch.nbytes:
+            taken = memory.allocate(self._fetch.nbytes)
+            if taken is None:
+                return False
+        if self._slab is None and not self._allocate_rows():
+            if taken is not None:
+                memory.free(taken)
+            return False
+        if taken is not None:
+            self._fetch.slab = taken
+        return True
+
+    def _allocate_rows(self) -> bool:
+        engine = self.engine
+        self._layout = None if engine.whole else engine.layout
+        offsets: list[int] = []
+        total = 0
+        if self._layout is not None:
+            offsets, total = self._layout.offsets(self.rows)
+        spill = engine.spill_per_sample * self.rows
+        if not total + spill:
+            self._bases = (0,) * len(offsets)
+            return True
+        slab = engine.memory.allocate(total + spill)
+        if slab is None:
+            return False
+        self._slab = slab
+        self._bases = tuple(slab.offset + offset for offset in offsets)
+        self._spill = (slab.offset + total, spill)
+        return True
+
+    def too_large(self) -> LoaderError:
+        """The error that says that the batch does not fit into slab memory."""
+        memory = self.engine.memory
+        rows = 0 if self.engine.layout is None else self.engine.layout.offsets(self.rows)[1]
+        needed = self._fetch.nbytes + rows + self.engine.spill_per_sample * self.rows
+        return LoaderError(
+            f"a batch of {self.rows} samples needs {needed} bytes, but of memory_limit={memory.limit} bytes "
+            f"only {memory.limit - memory.leased} are not held by batches that are kept: "
+            "raise memory_limit, make batches smaller, or keep fewer of them"
+        )
+
+    def _retire(self) -> None:
+        self.engine.memory.retire([slab for slab in (self._fetch.slab, self._slab) if slab is not None])
+
+    # -- work --------------------------------------------------------------------------------------------------------
+
+    async def _read(self) -> None:
+        if self._is_read:
+            return
+        self._is_read = True
+        await self._fetch.read()
+        self._result.failures += self._fetch.failures
+        self._done += [failure.row for failure in self._fetch.failures]
+
+    async def discover(self, run: Run) -> None:
+        """Make samples one by one, by value, until one tells the layout of the rows."""
+        await self._read()
+        for row in range(self.rows):
+            if self.engine.layout is not None:
+                break
+            if row in self._done:
+                continue
+            result = await run(self._chunk(np.asarray([row])))
+            self._done.append(row)
+            self._result.merge(result)
+            for sample in result.values.values():
+                self.engine.learn(sample)
+
+    def _chunk(self, rows: Array, part: int = 0, parts: int = 1) -> Chunk:
+        numbers = np.ascontiguousarray(self._fetch.numbers[:, rows])
+        extras = None if self._fetch.extras is None else self._fetch.extras[rows]
+        start, room = self._spill
+        share = room // parts // 64 * 64
+        spill = (start + part * share, share)
+        self._holders.enter()
+        return Chunk(
+            self.plan.number,
+            numbers,
+            extras,
+            self._layout,
+            self._bases,
+            self.rows,
+            self.engine.whole,
+            spill,
+            self._holders.leave,
+        )
+
+    def _chunks(self) -> list[Chunk]:
+        rows = np.setdiff1d(np.arange(self.rows), self._done)
+        if not len(rows):
+            return []
+        size = len(rows) if self.engine.whole else self.engine.chunk_size(len(rows))
+        pieces = [rows[start : start + size] for start in range(0, len(rows), size)]
+        return [self._chunk(piece, part, len(pieces)) for part, piece in enumerate(pieces)]
+
+    async def complete(self, run: Run) -> Delivery:
+        """Make what is left of the samples, and the batch. A failure of the batch is in the delivery."""
+        try:
+            await self._read()
+            await self._run_all(run)
+            return self._deliver()
+        except Exception as error:
+            error.add_note(f"in batch {self.plan.number} of this pass")
+            return Delivery(self.plan.consumed, error=error)
+        except SystemExit as error:
+            ended = LoaderError("the batchify function called sys.exit")
+            ended.__cause__ = error
+            return Delivery(self.plan.consumed, error=ended)
+        finally:
+            self._holders.leave()
+
+    def abandon(self) -> None:
+        """Give the job up; its slabs are freed when nobody touches them any more."""
+        self._holders.leave()
+
+    async def _run_all(self, run: Run) -> None:
+        chunks = self._chunks()
+        if self._blocking or len(chunks) < 2:
+            for place, chunk in enumerate(chunks):
+                try:
+                    self._result.merge(await run(chunk))
+                except BaseException:
+                    for other in chunks[place + 1 :]:
+                        other.settled()
+                    raise
+            return
+        errors: list[Exception] = []
+
+        async def one(chunk: Chunk) -> None:
+            try:
+                self._result.merge(await run(chunk))
+            except Exception as error:
+                errors.append(error)
+
+        async with anyio.create_task_group() as tasks:
+            for chunk in chunks:
+                tasks.start_soon(one, chunk)
+        if errors:
+            raise errors[0]
+
+    def _deliver(self) -> Delivery:
+        engine, result, plan = self.engine, self._result, self.plan
+        engine.metrics.made(result.decode_s, result.transform_s, result.collate_s, result.transforms)
+        done = max(1, self.rows)
+        seconds = (result.decode_s + result.transform_s + result.collate_s) / done
+        engine.sample_s = seconds if not engine.sample_s else 0.8 * engine.sample_s + 0.2 * seconds
+        # Chunks get equal shares of the spill, but samples need not be equal: leave room.
+        engine.spill_per_sample = max(engine.spill_per_sample, result.spill_nbytes * 5 // 4)
+
+        records = [self._record(failure) for failure in sorted(result.failures, key=lambda each: each.row)]
+        if records and not engine.skip:
+            return Delivery(plan.consumed, error=records[0])
+        batch, samples, holds = collate(
+            engine, result, self._layout, self._slab, self._bases, self.rows
+        )
+        if holds:
+            self._slab = None
+        return Delivery(plan.consumed, batch, None, records, samples, plan.padded)
+
+    def _record(self, failure: Failure) -> Any:
+        numbers = self._fetch.numbers
+        row = failure.row
+        return self.engine.sample_error(
+            int(numbers[INDEX, row]),
+            int(numbers[BASE, row]),
+            self.plan.position + row,
+            failure.stage,
+            failure.error,
+        )

@@ -1,0 +1,146 @@
+"""One epoch with several batches on their way at a time.
+
+Task life: exactly one supervisor task opens the task group and closes it, entirely inside itself. The iterator only
+talks to it: it takes deliveries and asks for the end. So no group or cancel scope is ever open across a ``yield``,
+``__anext__`` or ``__aenter__`` of the caller, and errors reach the caller as themselves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from time import perf_counter
+
+import anyio
+
+from aioloader._pipeline.dispatch import BatchJob
+from aioloader._pipeline.engine import Delivery, Engine
+from aioloader._pipeline.permits import Permits
+from aioloader._pipeline.plan import BatchPlan
+from aioloader._pipeline.reorder import Reorder
+from aioloader._signal import Signal
+from aioloader._threads import loop_notifier
+from aioloader.errors import LoaderClosedError
+
+__all__ = ("Pipeline",)
+
+_MEMORY_POLL_S = 0.02
+_MEMORY_PATIENCE_S = 2.0
+
+
+class Pipeline:
+    """An epoch under way. Made inside the event loop that runs it.
+
+    Args:
+        engine: the parts.
+        plans: the batches, in order.
+    """
+
+    def __init__(self, engine: Engine, plans: Iterable[BatchPlan]) -> None:
+        self._engine = engine
+        self._plans = plans
+        self._permits = Permits(max(1, engine.prefetch))
+        self._reorder: Reorder[Delivery] = Reorder(self._permits.limit + 1)
+        self._arrived = Signal()
+        self._memory_freed = Signal()
+        self._scope: anyio.CancelScope | None = None
+        self._stop_asked = False
+        self._fed: int | None = None
+        self._notify = loop_notifier()
+        self.started = False
+        self.ended = anyio.Event()
+
+    # -- the iterator's side ---------------------------------------------------------------------------------------
+
+    async def next(self) -> Delivery | None:
+        """The next batch in order, or None at the end of the epoch."""
+        while True:
+            delivery = self._reorder.pop()
+            if delivery is not None:
+                self._permits.give_back()
+                self._engine.metrics.in_flight = self._permits.taken
+                self._memory_freed.set()
+                return delivery
+            if self._fed is not None and self._reorder.next >= self._fed:
+                return None
+            if self.ended.is_set():
+                raise LoaderClosedError("the loader was closed, or its loop ended, while this epoch was under way")
+            await self._arrived.wait()
+
+    def stop(self) -> None:
+        """Ask the supervisor to end the epoch. From any thread, also inside the garbage collector."""
+        self._notify(self._stop)
+
+    def _stop(self) -> None:
+        self._stop_asked = True
+        if self._scope is not None:
+            self._scope.cancel()
+
+    # -- the supervisor's side -------------------------------------------------------------------------------------
+
+    async def supervise(self) -> None:
+        """Run the epoch to its end, or until `stop`. Raises nothing but cancellation."""
+        self.started = True
+        try:
+            with anyio.CancelScope() as self._scope:
+                if self._stop_asked:
+                    self._scope.cancel()
+                async with self._engine.executor.serving(), anyio.create_task_group() as tasks:
+                    await self._feed(tasks)
+        finally:
+            self._scope = None
+            self.ended.set()
+            self._arrived.set()
+
+    async def _feed(self, tasks: anyio.abc.TaskGroup) -> None:
+        """Start one job per batch. Permits and memory are taken here only, in the order of the batches."""
+        number = 0
+        try:
+            plans = iter(self._plans)
+            while True:
+                await self._permits.take()
+                plan = next(plans, None)
+                if plan is None:
+                    break
+                job = BatchJob(self._engine, plan)
+                try:
+                    await self._prepare(job)
+                except BaseException:
+                    job.abandon()
+                    raise
+                self._engine.metrics.in_flight = self._permits.taken
+                tasks.start_soon(self._complete, job, number)
+                number += 1
+        except Exception as error:
+            # It comes at the place of the batch that could not be started; all earlier ones are delivered.
+            self._reorder.push(number, Delivery(-1, error=error))
+            number += 1
+        self._fed = number
+        self._arrived.set()
+
+    async def _prepare(self, job: BatchJob) -> None:
+        await job.plan_reads()
+        await self._room(job)
+        if self._engine.layout is None and not self._engine.whole:
+            await job.discover(self._engine.executor.run)
+            await self._room(job)
+
+    async def _room(self, job: BatchJob) -> None:
+        """Wait for slab memory. What frees it is this epoch's deliveries, the caller, or an epoch given up."""
+        alone_since = None
+        while not job.allocate():
+            now = perf_counter()
+            if self._permits.taken > 1:
+                alone_since = None
+            elif alone_since is None:
+                alone_since = now
+            elif now - alone_since > _MEMORY_PATIENCE_S:
+                raise job.too_large()
+            with anyio.move_on_after(_MEMORY_POLL_S):
+                await self._memory_freed.wait()
+            self._engine.metrics.memory_wait_s += perf_counter() - now
+
+    async def _complete(self, job: BatchJob, number: int) -> None:
+        delivery = await job.complete(self._engine.executor.run)
+        self._reorder.push(number, delivery)
+        self._memory_freed.set()
+        self._arrived.set()

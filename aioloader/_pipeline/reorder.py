@@ -1,0 +1,54 @@
+"""Results come in any order and leave by number (pure)."""
+
+from __future__ import annotations
+
+from typing import Generic, TypeVar
+
+__all__ = ("Reorder", "ReorderError")
+
+T = TypeVar("T")
+
+
+class ReorderError(RuntimeError):
+    """A number came twice, or lies outside of the window: a bug of the pipeline.
+
+    Attributes:
+        number: the number.
+        expected: the next number to leave.
+    """
+
+    def __init__(self, number: int, expected: int, reason: str) -> None:
+        super().__init__(f"batch {number} {reason}; next to be delivered is {expected}")
+        self.number = number
+        self.expected = expected
+
+
+class Reorder(Generic[T]):
+    """Holds what came early.
+
+    Args:
+        window: how far a number may be ahead of the next one to leave.
+    """
+
+    def __init__(self, window: int) -> None:
+        self._window = window
+        self._held: dict[int, T] = {}
+        self.next = 0
+
+    def push(self, number: int, item: T) -> None:
+        """Take in a result. A skipped one must be announced too, or the window waits for it for ever."""
+        if number < self.next or number in self._held:
+            raise ReorderError(number, self.next, "came twice")
+        if number >= self.next + self._window:
+            raise ReorderError(number, self.next, "lies outside of the window")
+        self._held[number] = item
+
+    def pop(self) -> T | None:
+        """The next result, or None if it is not there yet."""
+        item = self._held.pop(self.next, None)
+        if item is not None:
+            self.next += 1
+        return item
+
+    def __len__(self) -> int:
+        return len(self._held)

@@ -1,0 +1,206 @@
+"""Daemon threads that belong to one loader, awaited from asyncio or trio.
+
+Not the event loop's own threads, because those outlive the loader, are shared with the caller, and keep the
+interpreter from exiting while one of them is stuck.
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+import time
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import anyio
+import anyio.lowlevel
+
+__all__ = ("Holders", "Threads", "loop_notifier")
+
+T = TypeVar("T")
+
+Notify = Callable[[Callable[[], object]], None]
+
+
+def loop_notifier() -> Notify:
+    """A function that schedules a callback on the event loop running now, from any thread.
+
+    The callback is dropped if that loop has ended by then: nobody is left to hear it.
+    """
+    token: Any = anyio.lowlevel.current_token().native_token
+    schedule = getattr(token, "call_soon_threadsafe", None) or token.run_sync_soon
+
+    def notify(callback: Callable[[], object]) -> None:
+        try:
+            schedule(callback)
+        except RuntimeError:  # asyncio: the loop is closed; trio.RunFinishedError is one too
+            pass
+
+    return notify
+
+
+class Holders:
+    """Counts who may touch something; the last one to leave has it freed. From any thread.
+
+    Args:
+        free: called once, in the thread of the last one to leave.
+    """
+
+    def __init__(self, free: Callable[[], object]) -> None:
+        self._free = free
+        self._count = 1
+        self._lock = threading.Lock()
+
+    def enter(self) -> None:
+        """One more holder; the first one is there from the start."""
+        with self._lock:
+            self._count += 1
+
+    def leave(self) -> None:
+        """One holder less."""
+        with self._lock:
+            self._count -= 1
+            last = self._count == 0
+        if last:
+            self._free()
+
+
+class _Job:
+    __slots__ = ("abandoned", "args", "done", "error", "finished", "fn", "lock", "notify", "result")
+
+    def __init__(self, fn: Callable[..., Any], args: tuple[Any, ...], notify: Notify) -> None:
+        self.fn = fn
+        self.args = args
+        self.notify = notify
+        self.done = anyio.Event()
+        self.lock = threading.Lock()
+        self.finished = False
+        self.abandoned: Callable[[], object] | None = None
+        self.result: Any = None
+        self.error: BaseException | None = None
+
+    def run(self) -> None:
+        try:
+            self.result = self.fn(*self.args)
+        except BaseException as error:
+            self.error = error
+        with self.lock:
+            self.finished = True
+            abandoned = self.abandoned
+        if abandoned is not None:
+            abandoned()
+        else:
+            self.notify(self.done.set)
+
+
+class Threads:
+    """Up to `limit` threads, started when first needed.
+
+    Args:
+        limit: most functions that run at a time, at least 1.
+        name: prefix of the threads' names.
+    """
+
+    def __init__(self, limit: int, name: str) -> None:
+        self._limit = limit
+        self._name = name
+        self._queue: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
+        self._threads: list[threading.Thread] = []
+        self._idle = 0
+        self._backlog = 0
+        self._lock = threading.Lock()
+        self._closed = False
+
+    async def run(self, fn: Callable[..., T], /, *args: Any) -> T:
+        """Call `fn(*args)` in a thread.
+
+        On cancellation it waits for the function to end, so that what it uses can be freed.
+        """
+        job = self._start(fn, args)
+        try:
+            await job.done.wait()
+        except BaseException:
+            with anyio.CancelScope(shield=True):
+                await job.done.wait()
+            raise
+        return self._outcome(job)
+
+    async def run_abandonable(
+        self, fn: Callable[..., T], /, *args: Any, abandoned: Callable[[], object]
+    ) -> T:
+        """Call `fn(*args)` in a thread.
+
+        On cancellation it returns at once; `abandoned` is then called when the function has ended, in its
+        thread (or here, if it had ended already). The abandoned thread does not count against the limit.
+        """
+        job = self._start(fn, args)
+        try:
+            await job.done.wait()
+        except BaseException:
+            with job.lock:
+                finished = job.finished
+                if not finished:
+                    job.abandoned = self._give_back(abandoned)
+            if finished:
+                abandoned()
+            raise
+        return self._outcome(job)
+
+    def _give_back(self, abandoned: Callable[[], object]) -> Callable[[], object]:
+        with self._lock:
+            self._limit += 1
+
+        def call() -> None:
+            with self._lock:
+                self._limit -= 1
+            abandoned()
+
+        return call
+
+    @staticmethod
+    def _outcome(job: _Job) -> Any:
+        if job.error is not None:
+            try:
+                raise job.error
+            finally:
+                job.error = None  # breaks the cycle error -> traceback -> frame -> job -> error
+        return job.result
+
+    def _start(self, fn: Callable[..., Any], args: tuple[Any, ...]) -> _Job:
+        job = _Job(fn, args, loop_notifier())
+        with self._lock:
+            if self._closed:
+                raise RuntimeError(f"threads {self._name!r} are closed")
+            if self._idle:
+                self._idle -= 1
+            elif len(self._threads) < self._limit:
+                name = f"{self._name}-{len(self._threads)}"
+                thread = threading.Thread(target=self._work, name=name, daemon=True)
+                self._threads.append(thread)
+                thread.start()
+            else:
+                self._backlog += 1
+            self._queue.put(job)
+        return job
+
+    def _work(self) -> None:
+        while (job := self._queue.get()) is not None:
+            job.run()
+            del job
+            with self._lock:
+                if self._backlog:
+                    self._backlog -= 1
+                else:
+                    self._idle += 1
+
+    def close(self, timeout_s: float = 1.0) -> None:
+        """Let running functions end, for `timeout_s` seconds at most, then give the threads up."""
+        with self._lock:
+            self._closed = True
+            threads, self._threads = self._threads, []
+        for _ in threads:
+            self._queue.put(None)
+        deadline = time.monotonic() + timeout_s
+        for thread in threads:
+            if thread is not threading.current_thread():
+                thread.join(max(0.0, deadline - time.monotonic()))

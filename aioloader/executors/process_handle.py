@@ -1,0 +1,220 @@
+"""The core's end of one worker process: start it, talk to it, end it and reap it."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections import deque
+from collections.abc import AsyncIterator
+from typing import Any, Literal
+
+import anyio
+import cloudpickle
+
+from aioloader._signal import Signal
+from aioloader.errors import WorkerError
+from aioloader.executors.program import Program
+from aioloader.executors.slabs import CONTROL_BYTES, SlabMemory
+from aioloader.executors.wire import Inbox, encode
+
+__all__ = ("WorkerHandle", "pickled_program")
+
+# Numeric libraries of a worker must not start a thread per core each; what the user has set stays.
+_ONE_THREAD = (
+    "OMP_NUM_THREADS",
+    "OPENBLAS_NUM_THREADS",
+    "MKL_NUM_THREADS",
+    "OPENCV_FOR_THREADS_NUM",
+)
+_BOOT = (
+    "import sys; sys.path.insert(0, {home!r}); "
+    "from aioloader.executors.worker import main; main({fd}, {memory_fd}, {nbytes}, {slot}, {parent})"
+)
+_RECEIVE_BYTES = 1 << 18
+
+
+def pickled_program(program: Program | None) -> bytes:
+    """A program as it is sent to workers.
+
+    Raises:
+        WorkerError: some part of it cannot be pickled.
+    """
+    try:
+        blob: bytes = cloudpickle.dumps(program, protocol=5)
+    except Exception as error:
+        raise WorkerError(
+            f"the dataset or a transform cannot be sent to worker processes: {error}; "
+            "make it picklable, or use executor='thread'"
+        ) from error
+    return blob
+
+
+class WorkerHandle:
+    """One place in the pool; the process in it may change.
+
+    Attributes:
+        slot: line of the control memory.
+        state: "none" (to be started), "up", or "dead" (reaped, its chunks not yet seen to).
+        running: chunks sent and not answered, by number, oldest first.
+    """
+
+    def __init__(self, slot: int) -> None:
+        self.slot = slot
+        self.failed_starts = 0
+        self.killed_starts = 0
+        self.process: subprocess.Popen[bytes] | None = None
+        self.sock: socket.socket | None = None
+        self.clear()
+
+    def clear(self) -> None:
+        """Make room for a new process."""
+        self.state: Literal["none", "up", "dead"] = "none"
+        self.process = None
+        self.sock = None
+        self.ready = False
+        self.timed_out = False
+        self.exit_code: int | None = None
+        self.running: dict[int, Any] = {}
+        self.progress: tuple[int, int] = (0, 0)
+        self.progress_at = time.monotonic()
+        self._inbox = Inbox()
+        self._outbox: deque[memoryview] = deque()
+        self._more = Signal()
+        self._layouts: set[int] = set()
+
+    def start(self, program: bytes, memory: SlabMemory) -> None:
+        """Start the process (blocking, a few milliseconds) and queue its program."""
+        if not sys.executable:
+            raise WorkerError("sys.executable is not set, so no worker can be started; use executor='thread'")
+        ours, theirs = socket.socketpair()
+        environment = {**dict.fromkeys(_ONE_THREAD, "1"), **os.environ}
+        code = _BOOT.format(
+            home=os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))),
+            fd=theirs.fileno(),
+            memory_fd=memory.fd,
+            nbytes=CONTROL_BYTES + memory.limit,
+            slot=self.slot,
+            parent=os.getpid(),
+        )
+        flags = subprocess._args_from_interpreter_flags()  # type: ignore[attr-defined]  # -W, -X, -O and so on
+        try:
+            self.process = subprocess.Popen(
+                [sys.executable, *flags, "-P", "-c", code],
+                stdin=subprocess.DEVNULL,
+                pass_fds=(theirs.fileno(), memory.fd),
+                env=environment,
+                start_new_session=True,
+            )
+        except BaseException as error:
+            ours.close()
+            raise WorkerError(f"a worker process cannot be started: {error}") from error
+        finally:
+            theirs.close()
+        ours.setblocking(False)
+        self.sock = ours
+        self.progress_at = time.monotonic()
+        self._post(("setup", list(sys.path), program))
+        self.state = "up"
+
+    def give(self, number: int, pending: Any) -> None:
+        """Send a chunk."""
+        chunk = pending.chunk
+        layout = chunk.layout
+        if layout is not None and layout.number not in self._layouts:
+            self._layouts.add(layout.number)
+            self._post(("layout", cloudpickle.dumps(layout, protocol=5)))
+        fields = (
+            chunk.batch,
+            chunk.numbers.tobytes(),
+            chunk.extras,
+            chunk.bases,
+            chunk.rows,
+            chunk.whole,
+            chunk.spill,
+        )
+        self.running[number] = pending
+        self._post(("run", number, pending.lane, -1 if layout is None else layout.number, fields))
+
+    def _post(self, message: Any) -> None:
+        data = memoryview(encode(message))
+        if not self._outbox and self.state == "up":
+            data = data[self._send(data) :]
+        if data:
+            self._outbox.append(data)
+            self._more.set()
+
+    def _send(self, data: memoryview) -> int:
+        assert self.sock is not None
+        try:
+            return self.sock.send(data)
+        except (BlockingIOError, InterruptedError):
+            return 0
+        except OSError:
+            return len(data)  # the worker is gone; its end of file tells
+
+    async def send_all(self) -> None:
+        """Send what does not fit into the socket at once, as long as the worker lives."""
+        assert self.sock is not None
+        while True:
+            while self._outbox:
+                rest = self._outbox[0][self._send(self._outbox[0]) :]
+                if rest:
+                    self._outbox[0] = rest
+                    await anyio.wait_writable(self.sock)
+                else:
+                    self._outbox.popleft()
+            await self._more.wait()
+
+    async def messages(self) -> AsyncIterator[Any]:
+        """What the worker says, until it is gone."""
+        while self.sock is not None:
+            try:
+                await anyio.wait_readable(self.sock)
+                data = self.sock.recv(_RECEIVE_BYTES)
+            except (BlockingIOError, InterruptedError):
+                continue
+            except (OSError, ValueError, anyio.ClosedResourceError):
+                return
+            if not data:
+                return
+            for message in self._inbox.feed(data):
+                yield message
+
+    def kill(self) -> None:
+        """End the process and those it has started, at once."""
+        process = self.process
+        if process is not None and process.returncode is None:
+            with contextlib.suppress(OSError):
+                os.killpg(process.pid, signal.SIGKILL)
+            with contextlib.suppress(OSError):
+                process.kill()
+
+    def reap(self) -> None:
+        """Wait for the end of the process (blocking); nothing writes to its memory after that."""
+        self.hang_up()
+        self.kill()
+        if self.process is not None:
+            self.exit_code = self.process.wait()
+        self.state = "dead"
+
+    def hang_up(self) -> None:
+        """Close the socket: the process leaves."""
+        if self.sock is not None:
+            self.sock.close()
+
+    def end(self, deadline: float) -> None:
+        """Wait for the process to leave until `deadline` (monotonic seconds), then kill and reap it."""
+        if self.process is None:
+            return
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self.process.wait(max(0.0, deadline - time.monotonic()))
+        self.kill()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self.process.wait(1.0)
+
+

@@ -1,0 +1,273 @@
+"""What is done to every sample of a loader, and the loop that does it: the same code in every executor."""
+
+from __future__ import annotations
+
+import random
+import threading
+import warnings
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+
+from aioloader._tree import flatten, unflatten
+from aioloader._types import (
+    BASE,
+    EPOCH,
+    FILE,
+    INDEX,
+    LENGTH,
+    OFFSET,
+    ROW,
+    START,
+    Array,
+    ArraySpec,
+    Chunk,
+    ChunkResult,
+    Facts,
+    Failure,
+    RowLayout,
+)
+from aioloader.rng import GLOBALS_DOMAIN, Rng
+
+__all__ = ("ForeignRandomnessWarning", "Program", "Runner", "leaf_spec")
+
+
+class ForeignRandomnessWarning(UserWarning):
+    """A transform drew from a global generator of Python or numpy where that is not reproducible."""
+
+
+@dataclass(frozen=True)
+class Program:
+    """The part of a loader that runs in its executor; picklable, sent to a worker once.
+
+    Attributes:
+        decoder: bytes to sample, or None: then `dataset` is indexed.
+        dataset: a foreign dataset, or None.
+        paths: files of the byte source where they are few, for errors.
+        stages: what is done to a sample, in order (`aioloader.datasets.resolve.Stage`).
+        batchify: collates a whole batch in the executor, or None: samples are written to rows.
+        seed: the loader's seed.
+        seed_globals: set the global generators of Python and numpy before each sample.
+        foreign: whether code that is not ours runs; only such code can draw from the global generators.
+    """
+
+    decoder: Any
+    dataset: Any
+    paths: tuple[str, ...]
+    stages: tuple[Any, ...]
+    batchify: Callable[[list[Any]], Any] | None
+    seed: int
+    seed_globals: bool
+    foreign: bool
+
+
+def leaf_spec(value: Any) -> ArraySpec | None:
+    """The row that a leaf needs; None if it has none (strings, objects)."""
+    if isinstance(value, np.ndarray):
+        return None if value.dtype.hasobject else ArraySpec(value.shape, value.dtype)
+    if isinstance(value, np.generic):
+        return None if value.dtype.hasobject else ArraySpec((), value.dtype)
+    if isinstance(value, (bool, int, float, complex)):
+        dtype = np.asarray(value).dtype
+        return None if dtype.hasobject else ArraySpec((), dtype)
+    if hasattr(value, "__array__"):
+        return leaf_spec(np.asarray(value))
+    return None
+
+
+def _owns(value: Any, out: Array | None) -> Any:
+    """`value`, copied where it is a view of a row that will be written again."""
+    if out is not None and isinstance(value, np.ndarray) and np.may_share_memory(value, out):
+        return value.copy()
+    return value
+
+
+class Runner:
+    """Runs chunks. One per worker or thread; keeps what is costly to make anew.
+
+    Args:
+        program: what to run.
+        memory: the slab region (a writable buffer).
+    """
+
+    def __init__(self, program: Program, memory: Any) -> None:
+        self.program = program
+        self.memory = memory
+        self._bytes = memoryview(memory).toreadonly()
+        self._rng = Rng(program.seed)
+        self._globals_rng = Rng(program.seed)
+        # Rows are handed to a stage only if no foreign code comes after it that might keep what it is given.
+        native = [stage.native for stage in program.stages]
+        self._in_place = [all(native[place:]) for place in range(len(native))]
+        self._watch_globals = 16 if program.foreign and not program.seed_globals else 0
+
+    def run(self, chunk: Chunk, **options: Any) -> ChunkResult:
+        """Run a chunk to its end; see `steps`."""
+        steps = self.steps(chunk, **options)
+        while True:
+            try:
+                next(steps)
+            except StopIteration as stop:
+                result: ChunkResult = stop.value
+                return result
+
+    def steps(
+        self,
+        chunk: Chunk,
+        called_off: Callable[[], bool] | None = None,
+        progress: Callable[[int], None] | None = None,
+    ) -> Iterator[None]:
+        """Run a chunk; yields after every sample, returns a `ChunkResult`.
+
+        Args:
+            chunk: the samples.
+            called_off: asked before every sample whether to stop.
+            progress: told the place in the chunk of every sample before it is worked on.
+        """
+        result = ChunkResult()
+        layout = None if chunk.whole else chunk.layout
+        arrays = self._row_arrays(chunk, layout)
+        samples: list[Any] = []
+        columns = chunk.numbers.T.tolist()
+        for place, column in enumerate(columns):
+            if called_off is not None and called_off():
+                break
+            if progress is not None:
+                progress(place)
+            row = column[ROW]
+            extra = None if chunk.extras is None else chunk.extras[place]
+            out = arrays[0][row] if arrays and arrays[0] is not None else None
+            stage = ["decode"]
+            try:
+                sample = self._sample(column, extra, out, stage, result)
+                stage[0] = "collate"
+                if chunk.whole:
+                    samples.append(sample)
+                elif not self._write(sample, row, layout, arrays, out, result):
+                    structure, leaves = flatten(sample)
+                    if out is not None and any(leaf is not _owns(leaf, out) for leaf in leaves):
+                        sample = unflatten(structure, [_owns(leaf, out) for leaf in leaves])
+                    result.values[row] = sample
+            except KeyboardInterrupt:
+                raise
+            except BaseException as error:
+                result.failures.append(Failure(row, stage[0], error))
+            yield
+        if chunk.whole and samples:
+            start = perf_counter()
+            result.samples = len(samples)
+            assert self.program.batchify is not None
+            result.batch = self.program.batchify(samples)
+            result.collate_s = perf_counter() - start
+        return result
+
+    def _sample(
+        self, column: list[int], extra: Any, out: Array | None, stage: list[str], result: ChunkResult
+    ) -> Any:
+        program = self.program
+        rng = self._rng
+        rng.seek(program.seed, column[EPOCH], column[INDEX])
+        if program.seed_globals and program.foreign:
+            self._seed_globals(column[EPOCH], column[INDEX])
+        watched = self._globals_state() if self._watch_globals else None
+        begin = perf_counter()
+        if program.decoder is None:
+            sample = program.dataset[column[BASE]]
+        else:
+            data = self._bytes[column[START] : column[START] + column[LENGTH]]
+            path = program.paths[column[FILE]] if column[FILE] < len(program.paths) else None
+            sample = program.decoder(data, extra, Facts(None, path, column[OFFSET]))
+        end = perf_counter()
+        result.decode_s += end - begin
+        for place, step in enumerate(program.stages):
+            begin = end
+            stage[0] = f"transform:{step.name}"
+            sample = step.apply(sample, rng, out if self._in_place[place] else None)
+            end = perf_counter()
+            result.transform_s += end - begin
+            result.transforms[step.name] = result.transforms.get(step.name, 0.0) + end - begin
+        if watched is not None:
+            self._watch(watched)
+        return sample
+
+    def _row_arrays(self, chunk: Chunk, layout: RowLayout | None) -> list[Array | None]:
+        if layout is None:
+            return []
+        return [
+            None
+            if leaf is None
+            else np.ndarray(
+                (chunk.rows, *[extent or 0 for extent in leaf.shape]), leaf.dtype, self.memory, base
+            )
+            for leaf, base in zip(layout.leaves, chunk.bases, strict=True)
+        ]
+
+    def _write(
+        self,
+        sample: Any,
+        row: int,
+        layout: RowLayout | None,
+        arrays: list[Array | None],
+        out: Array | None,
+        result: ChunkResult,
+    ) -> bool:
+        """Write a sample into its row; False if it does not fit."""
+        if layout is None:
+            return False
+        structure, leaves = flatten(sample)
+        if structure != layout.structure:
+            return False
+        fits: list[Any] = []
+        for leaf, spec in zip(leaves, layout.leaves, strict=True):
+            if spec is None:
+                if leaf_spec(leaf) is not None:
+                    return False
+                fits.append(leaf)
+                continue
+            if not isinstance(leaf, np.ndarray):
+                if leaf_spec(leaf) != spec:
+                    return False
+            elif leaf.shape != spec.shape or leaf.dtype != spec.dtype:
+                return False
+            fits.append(leaf)
+        for number, (leaf, array) in enumerate(zip(fits, arrays, strict=True)):
+            if array is None:
+                result.objects.setdefault(number, {})[row] = leaf
+            elif leaf is not out:
+                array[row] = leaf
+        result.written.append(row)
+        return True
+
+    def _seed_globals(self, epoch: int, index: int) -> None:
+        # A stream of its own: the draws of `rng` must not depend on whether this is done.
+        self._globals_rng.seek(self.program.seed, epoch, index, GLOBALS_DOMAIN)
+        word = int(self._globals_rng.words(1)[0])
+        random.seed(word)
+        np.random.seed(word & 0xFFFFFFFF)
+
+    @staticmethod
+    def _globals_state() -> tuple[Any, Any]:
+        state: Any = np.random.get_state(legacy=False)
+        return hash(random.getstate()), (state["state"]["pos"], int(state["state"]["key"][0]))
+
+    def _watch(self, before: tuple[Any, Any]) -> None:
+        self._watch_globals -= 1
+        if self._globals_state() != before:
+            self._watch_globals = 0
+            _warn_of_globals()
+
+
+_warned = threading.Lock()
+
+
+def _warn_of_globals() -> None:
+    if _warned.acquire(blocking=False):
+        warnings.warn(
+            "a transform or dataset draws from a global generator of Python or numpy; in this executor its "
+            "numbers depend on the order of work. Use executor='process', or take a parameter named rng",
+            ForeignRandomnessWarning,
+            stacklevel=2,
+        )

@@ -1,0 +1,180 @@
+"""Slab memory: one region shared with the worker processes, recycled, and leased to the caller with every batch.
+
+Rules (docs/design.md, "Memory"):
+
+- The region is a memfd, reserved sparsely at its limit: no name, nothing in /dev/shm, gone with its last process.
+  Where there is no memfd, an unlinked temporary file serves.
+- Freed slabs are reused lowest first, because pages touched once are many times faster than fresh ones.
+- A leased array is a root of its own over the mapping. numpy collapses the bases of views onto the root, so the
+  weak reference on it dies with the last view. Its callback may run in any thread, inside the garbage collector:
+  it only appends to a deque, which the next allocation empties.
+"""
+
+from __future__ import annotations
+
+import bisect
+import mmap
+import os
+import sys
+import tempfile
+import weakref
+from collections import deque
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from aioloader._types import Array, IntArray
+
+__all__ = ("CONTROL_BYTES", "MAX_WORKERS", "Slab", "SlabMemory", "control_array", "default_memory_limit")
+
+_PAGE = 4096
+MAX_WORKERS = 1024
+CONTROL_WORDS = 8
+CONTROL_BYTES = MAX_WORKERS * CONTROL_WORDS * 8
+_MIN_LIMIT = 64 << 20
+
+
+def default_memory_limit() -> int:
+    """A quarter of the memory that this process may use (bytes), control groups included; at least 64 MiB."""
+    try:
+        total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (ValueError, OSError, AttributeError):
+        total = 4 << 30
+    for path in ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"):
+        try:
+            with open(path) as file:
+                text = file.read().strip()
+        except OSError:
+            continue
+        if text.isdigit():
+            total = min(total, int(text))
+    return max(_MIN_LIMIT, total // 4)
+
+
+def _shared_descriptor(nbytes: int) -> int:
+    if hasattr(os, "memfd_create"):
+        fd = os.memfd_create("aioloader", os.MFD_CLOEXEC)
+    else:
+        fd, path = tempfile.mkstemp(prefix="aioloader-")
+        os.unlink(path)
+    os.ftruncate(fd, nbytes)
+    return fd
+
+
+def control_array(memory: mmap.mmap) -> IntArray:
+    """The control words at the head of the region, int64 (MAX_WORKERS, 8), one line per worker."""
+    shape = (MAX_WORKERS, CONTROL_WORDS)
+    return np.ndarray(shape, dtype=np.int64, buffer=memory)
+
+
+class Slab:
+    """A stretch of the region. Held by its owner, or by the arrays leased from it.
+
+    Attributes:
+        offset: place in the region, bytes.
+        nbytes: its size, a multiple of the page size.
+    """
+
+    __slots__ = ("leases", "nbytes", "offset")
+
+    def __init__(self, offset: int, nbytes: int) -> None:
+        self.offset = offset
+        self.nbytes = nbytes
+        self.leases = 0
+
+
+class SlabMemory:
+    """The region and its free list. Used from one thread; leases may end in any.
+
+    Args:
+        limit: most bytes that slabs take together.
+    """
+
+    def __init__(self, limit: int) -> None:
+        self.limit = max(_PAGE, limit // _PAGE * _PAGE)
+        self.fd = _shared_descriptor(CONTROL_BYTES + self.limit)
+        self.memory = mmap.mmap(self.fd, CONTROL_BYTES + self.limit)
+        self._free: list[tuple[int, int]] = [(CONTROL_BYTES, self.limit)]
+        self._leases: dict[int, tuple[weakref.ref[Any], Slab]] = {}
+        self._ended: deque[int] = deque()
+        self._retired: deque[Slab] = deque()
+        self._lease_number = 0
+        self.used = 0
+        self.leased = 0
+        self.peak = 0
+
+    def allocate(self, nbytes: int) -> Slab | None:
+        """A slab of at least `nbytes` bytes, or None if there is no room now."""
+        self.collect()
+        size = max(_PAGE, -(-nbytes // _PAGE) * _PAGE)
+        for place, (offset, extent) in enumerate(self._free):
+            if extent >= size:
+                if extent == size:
+                    del self._free[place]
+                else:
+                    self._free[place] = (offset + size, extent - size)
+                self.used += size
+                self.peak = max(self.peak, self.used)
+                return Slab(offset, size)
+        return None
+
+    def free(self, slab: Slab) -> None:
+        """Give a slab back; nobody may touch it any more."""
+        self.used -= slab.nbytes
+        place = bisect.bisect(self._free, (slab.offset, 0))
+        start, size = slab.offset, slab.nbytes
+        if place < len(self._free) and self._free[place][0] == start + size:
+            size += self._free.pop(place)[1]
+        if place and sum(self._free[place - 1]) == start:
+            place -= 1
+            start, before = self._free.pop(place)
+            size += before
+        self._free.insert(place, (start, size))
+
+    def retire(self, slabs: Sequence[Slab]) -> None:
+        """Give slabs back from any thread; they are free at the next `collect`."""
+        self._retired.extend(slabs)
+
+    def view(self, slab: Slab) -> memoryview:
+        """The slab's bytes, writable."""
+        return memoryview(self.memory)[slab.offset : slab.offset + slab.nbytes]
+
+    def array(self, offset: int, shape: Sequence[int], dtype: np.dtype[Any]) -> Array:
+        """An array over the region at `offset`, with no lease: the caller holds the slab."""
+        return np.ndarray(tuple(shape), dtype=dtype, buffer=self.memory, offset=offset)
+
+    def lease(self, slab: Slab, arrays: Sequence[Array]) -> None:
+        """Let `arrays`, made by `array`, hold the slab: it is freed when the last view of them has died."""
+        self.leased += slab.nbytes
+        slab.leases = len(arrays)
+        for array in arrays:
+            self._lease_number += 1
+            number = self._lease_number
+            ended = self._ended
+            reference = weakref.ref(array, lambda _, number=number: ended.append(number))
+            self._leases[number] = (reference, slab)
+
+    def collect(self) -> None:
+        """Free the slabs whose leases have ended, and the retired ones."""
+        while self._retired:
+            self.free(self._retired.popleft())
+        while self._ended:
+            _, slab = self._leases.pop(self._ended.popleft())
+            slab.leases -= 1
+            if slab.leases == 0:
+                self.leased -= slab.nbytes
+                self.free(slab)
+
+    def close(self) -> None:
+        """Let go of the region. The mapping stays while an array over it lives; free pages are returned."""
+        if self.fd < 0:
+            return
+        self.collect()
+        os.close(self.fd)
+        self.fd = -1
+        if self._leases and sys.platform == "linux":
+            for offset, extent in self._free:
+                if extent >= _PAGE:
+                    self.memory.madvise(mmap.MADV_REMOVE, offset, extent)
+        self.memory = mmap.mmap(-1, 1)

@@ -1,0 +1,142 @@
+"""Runs chunks in threads of this process: no start-up cost, no pickling; for work that releases the GIL."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import anyio
+import numpy as np
+
+from aioloader._threads import Holders, Threads
+from aioloader._types import ROW, Chunk, ChunkResult, Failure
+from aioloader.executors.program import Program, Runner
+from aioloader.executors.slabs import SlabMemory
+
+__all__ = ("ThreadExecutor",)
+
+
+class _Task:
+    """A chunk in a thread; the thread writes `place` and `place_at`, the loop reads them."""
+
+    __slots__ = ("called_off", "place", "place_at", "scope", "timed_out")
+
+    def __init__(self) -> None:
+        self.called_off = False
+        self.place = -1
+        self.place_at = time.monotonic()
+        self.scope = anyio.CancelScope()
+        self.timed_out = False
+
+    def is_called_off(self) -> bool:
+        return self.called_off
+
+    def progress(self, place: int) -> None:
+        self.place_at = time.monotonic()
+        self.place = place
+
+
+class ThreadExecutor:
+    """Runs chunks in threads.
+
+    A thread cannot be ended from outside. One that makes no progress is left behind: its sample is a failure, its
+    memory is not used again before it ends.
+
+    Args:
+        workers: number of threads, at least 1.
+        timeout: seconds without progress on a sample after which it counts as failed.
+    """
+
+    def __init__(self, workers: int, timeout: float = 120.0) -> None:
+        if workers < 1:
+            raise ValueError(f"workers must be at least 1, got {workers}")
+        self.workers = workers
+        self.timeout = timeout
+        self._threads = Threads(workers, "aioloader-worker")
+        self._local = threading.local()
+        self._running: set[_Task] = set()
+
+    def open(self, program: Program, memory: SlabMemory) -> None:
+        """See `aioloader.abc.Executor.open`."""
+        self._program = program
+        self._region = memory.memory
+
+    @asynccontextmanager
+    async def serving(self) -> AsyncIterator[None]:
+        """See `aioloader.abc.Executor.serving`."""
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(self._watch)
+            yield
+            tasks.cancel_scope.cancel()
+
+    async def _watch(self) -> None:
+        while True:
+            await anyio.sleep(min(1.0, self.timeout / 4))
+            late = time.monotonic() - self.timeout
+            for task in self._running:
+                if task.place >= 0 and task.place_at < late and not task.timed_out:
+                    task.timed_out = True
+                    task.called_off = True
+                    task.scope.cancel()
+
+    def _work(self, chunk: Chunk, task: _Task) -> ChunkResult:
+        runner: Runner | None = getattr(self._local, "runner", None)
+        if runner is None:
+            runner = self._local.runner = Runner(self._program, self._region)
+        return runner.run(chunk, called_off=task.is_called_off, progress=task.progress)
+
+    async def run(self, chunk: Chunk) -> ChunkResult:
+        """See `aioloader.abc.Executor.run`."""
+        result = ChunkResult()
+        part = chunk
+        holders = Holders(chunk.settled)
+        try:
+            while len(part):
+                task = _Task()
+                outcome = await self._run_once(part, task, holders)
+                if outcome is not None:
+                    result.merge(outcome)
+                    break
+                # The stuck thread may still write to its row: the batch must not be delivered from there.
+                result.tainted = True
+                result.failures.append(Failure(int(part.numbers[ROW, task.place]), "transform", self._stuck()))
+                part = part.part(np.arange(len(part)) != task.place)
+        finally:
+            holders.leave()
+        return result
+
+    async def _run_once(self, part: Chunk, task: _Task, holders: Holders) -> ChunkResult | None:
+        """The result, or None if the thread is stuck."""
+        outcome = None
+        self._running.add(task)
+        holders.enter()
+        stays = False
+        try:
+            with task.scope:
+                try:
+                    outcome = await self._threads.run_abandonable(
+                        self._work, part, task, abandoned=holders.leave
+                    )
+                except anyio.get_cancelled_exc_class():
+                    stays = True
+                    raise
+        finally:
+            task.called_off = True
+            self._running.discard(task)
+            if not stays:
+                holders.leave()
+        return outcome
+
+    def _stuck(self) -> TimeoutError:
+        return TimeoutError(
+            f"no progress for {self.timeout:g} s in a thread, which cannot be ended; "
+            "executor='process' can end its workers"
+        )
+
+    def close(self) -> None:
+        """See `aioloader.abc.Executor.close`."""
+        for task in list(self._running):
+            task.called_off = True
+        self._threads.close()

@@ -1,0 +1,81 @@
+"""Messages between the core and a worker: framing (pure), and results by value with their buffers beside them."""
+
+from __future__ import annotations
+
+import pickle
+import struct
+from collections.abc import Iterator
+from typing import Any
+
+import cloudpickle
+
+__all__ = ("Inbox", "encode", "pack_value", "unpack_value")
+
+_LENGTH = struct.Struct("<Q")
+_ALIGN = 64
+
+
+def encode(message: Any) -> bytes:
+    """A message as it goes over the socket: eight bytes of length, then a pickle."""
+    payload = pickle.dumps(message, protocol=5)
+    return _LENGTH.pack(len(payload)) + payload
+
+
+class Inbox:
+    """Collects the bytes of one socket and gives the messages that are complete.
+
+    Both ends are the same program and the socket is private to them, so its pickles are trusted.
+    """
+
+    def __init__(self) -> None:
+        self._bytes = bytearray()
+
+    def feed(self, data: bytes) -> Iterator[Any]:
+        """Take in bytes; yields every message that they complete."""
+        self._bytes += data
+        while len(self._bytes) >= _LENGTH.size:
+            (length,) = _LENGTH.unpack_from(self._bytes)
+            end = _LENGTH.size + length
+            if len(self._bytes) < end:
+                return
+            with memoryview(self._bytes) as view:
+                message = pickle.loads(view[_LENGTH.size : end])
+            del self._bytes[:end]
+            yield message
+
+
+def pack_value(value: Any, memory: Any, spill: tuple[int, int]) -> tuple[bytes, list[Any], int]:
+    """Pickle a value, its large buffers written to the spill region as far as they fit.
+
+    Args:
+        value: anything that cloudpickle takes.
+        memory: the slab region, writable.
+        spill: (offset, nbytes) of the region for this chunk.
+
+    Returns:
+        the pickle; for each buffer its (offset, nbytes) in the region, or its bytes; the bytes of region that
+        all would need.
+    """
+    buffers: list[pickle.PickleBuffer] = []
+    blob: bytes = cloudpickle.dumps(value, protocol=5, buffer_callback=buffers.append)
+    offset, room = spill
+    end = offset + room
+    needed = 0
+    places: list[Any] = []
+    with memoryview(memory) as region:
+        for buffer in buffers:
+            with buffer.raw() as raw:
+                size = -(-raw.nbytes // _ALIGN) * _ALIGN
+                needed += size
+                if raw.nbytes and offset + raw.nbytes <= end:
+                    region[offset : offset + raw.nbytes] = raw
+                    places.append((offset, raw.nbytes))
+                    offset += size
+                else:
+                    places.append(bytes(raw))
+    return blob, places, needed
+
+
+def unpack_value(blob: bytes, buffers: list[Any]) -> Any:
+    """The inverse of `pack_value`, given a writable buffer for every place."""
+    return pickle.loads(blob, buffers=buffers)

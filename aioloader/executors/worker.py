@@ -1,0 +1,211 @@
+"""The worker process: takes chunks from its socket, runs them, answers.
+
+A thread of its own listens to the socket, so that the worker leaves as soon as the core closes it or dies, even in
+the middle of a long transform. It takes the processes that a transform may have started with it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import mmap
+import os
+import pickle
+import queue
+import select
+import signal
+import socket
+import sys
+import threading
+import traceback
+from typing import Any, NoReturn
+
+import cloudpickle
+import numpy as np
+
+from aioloader._types import Chunk, ChunkResult, RowLayout
+from aioloader.errors import WorkerError
+from aioloader.executors.program import Runner
+from aioloader.executors.slabs import control_array
+from aioloader.executors.wire import Inbox, encode, pack_value
+
+__all__ = ("main",)
+
+# Words of a worker's line of control memory.
+CURRENT, PLACE, CALLED_OFF = 0, 1, 2
+_PARENT_CHECK_MS = 500
+
+
+def _leave() -> NoReturn:
+    with contextlib.suppress(OSError, ValueError):
+        sys.stdout.flush()
+    with contextlib.suppress(OSError, AttributeError):
+        if os.getpgrp() == os.getpid():
+            os.killpg(os.getpid(), signal.SIGKILL)
+    os._exit(0)
+
+
+def _listen(sock: socket.socket, messages: queue.SimpleQueue[Any], parent: int) -> None:
+    inbox = Inbox()
+    poll = select.poll()
+    poll.register(sock, select.POLLIN)
+    while True:
+        # A fork of the core may keep its end of the socket open after the core died: ask for the parent too.
+        if not poll.poll(_PARENT_CHECK_MS):
+            if os.getppid() != parent:
+                _leave()
+            continue
+        try:
+            data = sock.recv(1 << 18)
+        except OSError:
+            data = b""
+        if not data:
+            _leave()
+        for message in inbox.feed(data):
+            messages.put(message)
+
+
+def portable_error(error: BaseException) -> bytes:
+    """An exception as bytes, with the traceback of this process as a note; a stand-in where it cannot be pickled."""
+    text = "".join(traceback.format_exception(error)).rstrip()
+    note = f"in worker process {os.getpid()}:\n{text}"
+    try:
+        error.add_note(note)
+        blob: bytes = cloudpickle.dumps(error)
+        pickle.loads(blob)
+    except Exception:
+        stand_in = WorkerError(f"{type(error).__name__}: {error} (the exception itself cannot be pickled)")
+        stand_in.add_note(note)
+        blob = cloudpickle.dumps(stand_in)
+    return blob
+
+
+class _Worker:
+    def __init__(self, sock: socket.socket, memory: mmap.mmap, slot: int) -> None:
+        self.sock = sock
+        self.memory = memory
+        self.control = control_array(memory)[slot]
+        self.layouts: dict[int, RowLayout] = {}
+        self.runner: Runner | None = None
+
+    def send(self, message: Any) -> None:
+        try:
+            self.sock.sendall(encode(message))
+        except OSError:
+            _leave()
+
+    def setup(self, path: list[str], program: bytes) -> None:
+        sys.path[:] = path
+        try:
+            self.runner = Runner(pickle.loads(program), self.memory)
+        except BaseException as error:
+            self.send(("failed", portable_error(error)))
+            return
+        self.send(("ready",))
+
+    def work(self, number: int, lane: int, chunk: Chunk) -> None:
+        assert self.runner is not None
+        control = self.control
+        control[PLACE] = -1
+        control[CURRENT] = number
+
+        def called_off() -> bool:
+            return bool(control[CALLED_OFF + lane] == number)
+
+        def progress(place: int) -> None:
+            control[PLACE] = place
+
+        error: bytes | None = None
+        try:
+            result = self.runner.run(chunk, called_off=called_off, progress=progress)
+            answer = self.answer(result, chunk)
+        except BaseException as failure:
+            answer = self.answer(ChunkResult(), chunk)
+            error = portable_error(failure)
+        control[CURRENT] = 0
+        with contextlib.suppress(OSError, ValueError):
+            sys.stdout.flush()
+        self.send(("done", number, *answer, error))
+
+    def answer(self, result: ChunkResult, chunk: Chunk) -> tuple[Any, ...]:
+        failures = [(row, stage, portable_error(error)) for row, stage, error in result.failures]
+        numbers = (
+            result.samples,
+            result.decode_s,
+            result.transform_s,
+            result.collate_s,
+            result.transforms,
+        )
+        packed = None
+        if result.values or result.objects or result.batch is not None:
+            payload = (result.values, result.objects, result.batch)
+            try:
+                packed = pack_value(payload, self.memory, chunk.spill)
+            except Exception as error:
+                # One sample that cannot be pickled must not take the others with it.
+                result.values, bad = self._picklable(result.values)
+                failures += [(row, "collate", portable_error(cause)) for row, cause in bad]
+                if not bad:
+                    raise WorkerError(
+                        f"a result cannot be sent back from a worker process: {error}; "
+                        "use executor='thread', or return arrays and plain values"
+                    ) from error
+                packed = pack_value(
+                    (result.values, result.objects, result.batch), self.memory, chunk.spill
+                )
+        written = np.asarray(result.written, dtype=np.int32).tobytes()
+        return written, failures, packed, numbers
+
+    @staticmethod
+    def _picklable(values: dict[int, Any]) -> tuple[dict[int, Any], list[tuple[int, BaseException]]]:
+        good: dict[int, Any] = {}
+        bad: list[tuple[int, BaseException]] = []
+        for row, value in values.items():
+            try:
+                cloudpickle.dumps(value)
+            except Exception as error:
+                bad.append((row, error))
+            else:
+                good[row] = value
+        return good, bad
+
+
+def main(fd: int, memory_fd: int, nbytes: int, slot: int, parent: int) -> None:
+    """Serve the core until it closes the socket.
+
+    Args:
+        fd: this worker's end of the socket pair.
+        memory_fd: descriptor of the slab region.
+        nbytes: its size.
+        slot: this worker's line of the control memory.
+        parent: process number of the core.
+    """
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the core's affair
+    sock = socket.socket(fileno=fd)
+    memory = mmap.mmap(memory_fd, nbytes)
+    os.close(memory_fd)
+    messages: queue.SimpleQueue[Any] = queue.SimpleQueue()
+    threading.Thread(target=_listen, args=(sock, messages, parent), daemon=True).start()
+    worker = _Worker(sock, memory, slot)
+    while True:
+        kind, *rest = messages.get()
+        if kind == "setup":
+            worker.setup(*rest)
+        elif kind == "layout":
+            layout: RowLayout = pickle.loads(rest[0])
+            worker.layouts[layout.number] = layout
+        else:
+            number, lane, layout_number, fields = rest
+            batch, data, extras, bases, rows, whole, spill = fields
+            numbers = np.frombuffer(data, dtype=np.int64).reshape(8, -1)
+            chunk = Chunk(
+                batch,
+                numbers,
+                extras,
+                worker.layouts.get(layout_number),
+                bases,
+                rows,
+                whole,
+                spill,
+                None,
+            )
+            worker.work(number, lane, chunk)

@@ -1,0 +1,51 @@
+"""`images`: from a path to a loader in one line."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+from aioloader.datasets import ImageFolderDataset, ImageRecordDataset
+from aioloader.loader import AsyncDataLoader
+from aioloader.sync import DataLoader
+from aioloader.transforms import CenterCrop, Compose, RandomFlipLeftRight, RandomResizedCrop, Resize
+
+__all__ = ("images",)
+
+
+def images(
+    path: str | os.PathLike[str],
+    size: int = 224,
+    batch_size: int = 64,
+    train: bool = True,
+    blocking: bool = False,
+    **loader_options: Any,
+) -> AsyncDataLoader[Any] | DataLoader[Any]:
+    """A loader of images and labels from a .rec file or a folder with one sub-folder per class.
+
+    Args:
+        path: the .rec file (its .idx is found beside it), or the folder.
+        size: side of the square images, pixels.
+        batch_size: samples of a batch.
+        train: shuffled, a random resized crop and a random flip; otherwise in order, the shorter side resized to
+            size * 8 / 7 and the centre cropped.
+        blocking: give a `DataLoader` for plain ``for`` loops, not an `AsyncDataLoader`.
+        loader_options: options of the loader.
+
+    Returns:
+        a loader of batches (images, labels): uint8 (n, size, size, 3) RGB, and int64 or float32 (n,).
+
+    Raises:
+        FileNotFoundError: there is nothing at `path`.
+    """
+    path = os.path.expanduser(os.fspath(path))
+    if not os.path.exists(path):
+        raise FileNotFoundError(f"there is no file or folder {path!r}")
+    dataset: Any = ImageFolderDataset(path) if os.path.isdir(path) else ImageRecordDataset(path)
+    if train:
+        chain = Compose([RandomResizedCrop(size), RandomFlipLeftRight()])
+        loader_options.setdefault("shuffle", "sampler" not in loader_options)
+    else:
+        chain = Compose([Resize(round(size * 8 / 7), keep_ratio=True), CenterCrop(size)])
+    face = DataLoader if blocking else AsyncDataLoader
+    return face(dataset.transform_first(chain), batch_size, **loader_options)

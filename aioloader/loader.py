@@ -1,0 +1,286 @@
+"""`AsyncDataLoader`: ``async for batch in loader``, in the caller's own event loop."""
+
+from __future__ import annotations
+
+import asyncio
+import weakref
+from collections.abc import Callable, Iterator
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar
+
+import anyio
+import anyio.lowlevel
+
+from aioloader._core import Core, Epoch
+from aioloader._pipeline.direct import Direct
+from aioloader._pipeline.pipeline import Pipeline
+from aioloader._threads import Threads
+from aioloader.metrics import Stats, explain
+from aioloader.options import LoaderOptions
+
+if TYPE_CHECKING:
+    from aioloader.errors import SampleError
+
+__all__ = ("AsyncBatches", "AsyncDataLoader")
+
+B = TypeVar("B")
+
+# asyncio keeps only weak references to tasks.
+_supervisors: set[asyncio.Task[None]] = set()
+
+
+def _spawn(pipeline: Pipeline, entered: bool) -> None:
+    """Start the supervisor of an epoch as a task of its own."""
+    token: Any = anyio.lowlevel.current_token().native_token
+    if isinstance(token, asyncio.AbstractEventLoop):
+        task = token.create_task(pipeline.supervise(), name="aioloader epoch")
+        _supervisors.add(task)
+        task.add_done_callback(_supervisors.discard)
+        return
+    if not entered:
+        raise RuntimeError(
+            "under trio a loader is used inside 'async with loader:', because trio gives no other way to end "
+            "its workers' tasks when the loop over it is left early"
+        )
+    import trio
+
+    trio.lowlevel.spawn_system_task(pipeline.supervise, name="aioloader epoch")
+
+
+class AsyncBatches(Generic[B]):
+    """One epoch of an `AsyncDataLoader`, as an async iterator. Dropping it ends the epoch and keeps the workers.
+
+    One task at a time may wait for its next batch. A cancelled `__anext__` loses nothing: call it again.
+    """
+
+    def __init__(self, loader: AsyncDataLoader[B], core: Core, entered: bool) -> None:
+        self._loader = loader  # an iterator keeps its loader alive
+        self._core = core
+        self._entered = entered
+        self._epoch: Epoch = core.begin()
+        self._pass: Direct | Pipeline | None = None
+        self._finalizer: weakref.finalize[..., Any] | None = None
+        self._busy = False
+
+    @property
+    def epoch(self) -> int:
+        """Number of this epoch."""
+        return self._epoch.number
+
+    def __aiter__(self) -> AsyncBatches[B]:
+        return self
+
+    async def __anext__(self) -> B:
+        """The next batch.
+
+        Raises:
+            StopAsyncIteration: the epoch is over, or has failed before.
+            SampleError: a sample failed, with ``on_error="raise"``; all earlier batches came first.
+            TooManyErrorsError: more samples failed than ``max_errors``.
+            LoaderClosedError: the loader was closed.
+        """
+        if self._busy:
+            raise RuntimeError("another task is waiting for the next batch of this iterator; make one each")
+        if self._epoch.over:
+            raise StopAsyncIteration
+        self._busy = True
+        try:
+            if self._pass is None:
+                self._start()
+            assert self._pass is not None
+            metrics = self._core.metrics
+            asked = metrics.asked()
+            while True:
+                delivery = await self._pass.next()
+                if delivery is None:
+                    self._epoch.finish()
+                    raise StopAsyncIteration
+                if self._epoch.take(delivery):
+                    metrics.handed_out(asked, delivery.samples)
+                    batch: B = delivery.batch
+                    return batch
+        except (StopAsyncIteration, Exception):
+            self._stop()
+            raise
+        finally:
+            self._busy = False
+
+    def _start(self) -> None:
+        started = self._core.start(self._epoch)
+        if isinstance(started, Pipeline):
+            _spawn(started, self._entered)
+            self._finalizer = weakref.finalize(self, started.stop)
+            self._finalizer.atexit = False
+        self._pass = started
+
+    def _stop(self) -> None:
+        if self._epoch.over and self._finalizer is not None:
+            self._finalizer()
+
+
+class AsyncDataLoader(Generic[B]):
+    """Loads batches in the caller's event loop, under asyncio or trio.
+
+    ::
+
+        async with aioloader.AsyncDataLoader(dataset, batch_size=64, shuffle=True) as loader:
+            async for images, labels in loader:
+                ...
+
+    One ``async for`` is one epoch; the next one is the next epoch. ``break`` ends the epoch and keeps the workers.
+    Batches arrive in the sampler's order, bit for bit the same whatever the executor and the number of workers.
+    A delivered batch is the caller's for as long as any view of it lives.
+
+    Under asyncio ``async with`` is optional: a loader that is collected ends its workers. Under trio it is required.
+
+    Args:
+        dataset: anything with ``__len__`` and ``__getitem__``; byte datasets of `aioloader.datasets` are read by
+            the core, foreign ones run whole in the executor.
+        batch_size: samples of a batch; required unless `batch_sampler` is given.
+        shuffle: a new order in each epoch, computed from `seed` and the epoch's number.
+        sampler: iterable of indices, with ``len``; excludes `shuffle`.
+        last_batch: "keep" (the default), "discard" or "rollover" to the next epoch.
+        batch_sampler: iterable of lists of indices; excludes the four above.
+        batchify_fn: makes a batch of a list of samples, in a worker; default `aioloader.batchify.Stack`.
+        num_workers: number of workers; None: the cores that this process may use; 0: inline.
+        seed: 0 <= seed < 2**64; None draws one and records it in the state.
+        executor: "process", "thread", "inline", "auto" or an `aioloader.abc.Executor`.
+        prefetch: batches on their way at a time, at least one; None: twice the workers.
+        timeout: seconds without progress on a sample after which its worker is ended and the sample fails.
+        shard: (index, count) of this process, or "auto" (RANK and WORLD_SIZE of the environment).
+        on_error: "raise": a failed sample fails its batch; "skip": it is left out and recorded in `errors`.
+        max_errors: with "skip", how many samples may fail before `TooManyErrorsError`; None: any number.
+        memory_limit: bytes of slab memory, for batches on their way and batches that the caller keeps; None: a
+            quarter of the machine's memory.
+        even: with `shard`, "pad" or "drop": how all ranks get the same number of batches.
+        output: "numpy".
+        pin_memory: accepted for Gluon's sake.
+        progress: show a progress bar on standard error.
+
+    Raises:
+        ValueError, TypeError: an option is not allowed.
+    """
+
+    def __init__(
+        self,
+        dataset: Any,
+        batch_size: int | None = None,
+        shuffle: bool = False,
+        sampler: Any = None,
+        last_batch: str | None = None,
+        batch_sampler: Any = None,
+        batchify_fn: Callable[[list[Any]], Any] | None = None,
+        num_workers: int | None = None,
+        *,
+        seed: int | None = 0,
+        executor: Any = "process",
+        prefetch: int | None = None,
+        timeout: float = 120,
+        shard: Any = None,
+        on_error: str = "raise",
+        max_errors: int | None = None,
+        memory_limit: int | None = None,
+        even: str = "pad",
+        output: Any = "numpy",
+        pin_memory: bool = False,
+        progress: bool = False,
+    ) -> None:
+        options = LoaderOptions(
+            batch_size,
+            shuffle,
+            sampler,
+            last_batch,
+            batch_sampler,
+            batchify_fn,
+            num_workers,
+            seed,
+            executor,
+            prefetch,
+            timeout,
+            shard,
+            on_error,
+            max_errors,
+            memory_limit,
+            even,
+            output,
+            pin_memory,
+            progress,
+        )
+        self._core = Core(dataset, options)
+        self._entered = False
+        self._finalizer = weakref.finalize(self, self._core.shutdown)
+
+    async def __aenter__(self) -> AsyncDataLoader[B]:
+        self._core.check_open()
+        self._entered = True
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await self.aclose()
+
+    async def aclose(self) -> None:
+        """End all epochs under way, the workers, files and memory; within a second, also when cancelled.
+
+        Batches that were delivered stay valid. May be called twice.
+        """
+        with anyio.CancelScope(shield=True):
+            for running in list(self._core.passes):
+                running.stop()
+            with anyio.move_on_after(0.5):
+                for running in list(self._core.passes):
+                    if running.started:
+                        await running.ended.wait()
+            if not self._core.closed:
+                closer = Threads(1, "aioloader-close")
+                await closer.run(self._finalizer)
+                closer.close()
+
+    def __aiter__(self) -> AsyncBatches[B]:
+        """A new epoch."""
+        return AsyncBatches(self, self._core, self._entered)
+
+    def __iter__(self) -> Iterator[NoReturn]:
+        raise TypeError("AsyncDataLoader is iterated with 'async for'; for a plain 'for' use aioloader.DataLoader")
+
+    def __len__(self) -> int:
+        """Number of batches of the next epoch, for this rank."""
+        return len(self._core)
+
+    def set_epoch(self, epoch: int) -> None:
+        """Make `epoch` the number of the next pass."""
+        self._core.progress.set_epoch(epoch)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Where the caller is, as a JSON object: all batches handed out so far are consumed.
+
+        After ``break`` it is the place reached, until the next pass begins.
+        """
+        return self._core.progress.state()
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on where `state` was taken: the next pass delivers what was left of that epoch.
+
+        Another number of workers, executor, batch size or shard is allowed; what remains is split anew.
+
+        Raises:
+            ResumeError: the state is damaged, or belongs to other data or another way of sampling.
+        """
+        self._core.load_state(state)
+
+    def stats(self) -> Stats:
+        """A snapshot of the loader's counters."""
+        return self._core.stats()
+
+    def explain(self) -> str:
+        """What limits the loader, and what to change, in one paragraph."""
+        return explain(self.stats())
+
+    @property
+    def errors(self) -> list[SampleError]:
+        """Every sample that failed so far, in the order of delivery."""
+        return list(self._core.errors)

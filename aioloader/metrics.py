@@ -1,0 +1,199 @@
+"""Counters of a loader: what each station did and how long it took, and what that says about the bottleneck."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from time import perf_counter
+from types import MappingProxyType
+
+__all__ = ("Metrics", "Stats")
+
+
+
+@dataclass(frozen=True, slots=True)
+class Stats:
+    """A snapshot of a loader's counters since it was made, or since `reset`.
+
+    Attributes:
+        seconds: since the first batch was asked for.
+        batches, samples: handed out.
+        skipped: samples left out.
+        bytes_read: bytes that were read.
+        read_s: seconds spent reading, all batches together.
+        decode_s, transform_s, collate_s: seconds spent in the executor, all workers together.
+        transforms: seconds by transform's name, all workers together.
+        wait_s: seconds that the caller waited for a batch.
+        consumer_s: seconds that the caller took between batches.
+        first_batch_s: from the first ask to the first batch, or None.
+        in_flight: batches on their way now.
+        workers: number of workers.
+        restarts: workers that were replaced.
+        memory_bytes: slab memory in use now; memory_peak_bytes: at most; memory_limit_bytes: allowed.
+        memory_wait_s: seconds that fetching waited for slab memory.
+    """
+
+    seconds: float
+    batches: int
+    samples: int
+    skipped: int
+    bytes_read: int
+    read_s: float
+    decode_s: float
+    transform_s: float
+    collate_s: float
+    transforms: Mapping[str, float]
+    wait_s: float
+    consumer_s: float
+    first_batch_s: float | None
+    in_flight: int
+    workers: int
+    restarts: int
+    memory_bytes: int
+    memory_peak_bytes: int
+    memory_limit_bytes: int
+    memory_wait_s: float
+
+    @property
+    def samples_per_s(self) -> float:
+        """Samples handed out per second."""
+        return self.samples / self.seconds if self.seconds else 0.0
+
+    @property
+    def starvation(self) -> float:
+        """Share of the time that the caller waited for data, 0 to 1."""
+        total = self.wait_s + self.consumer_s
+        return self.wait_s / total if total else 0.0
+
+    @property
+    def occupancy(self) -> float:
+        """Share of the workers' time that was used, 0 to 1."""
+        busy = self.decode_s + self.transform_s + self.collate_s
+        return min(1.0, busy / (self.seconds * self.workers)) if self.seconds else 0.0
+
+
+@dataclass
+class Metrics:
+    """Counts; used from the loop's thread only."""
+
+    batches: int = 0
+    samples: int = 0
+    skipped: int = 0
+    bytes_read: int = 0
+    read_s: float = 0.0
+    decode_s: float = 0.0
+    transform_s: float = 0.0
+    collate_s: float = 0.0
+    transforms: dict[str, float] = field(default_factory=dict)
+    wait_s: float = 0.0
+    consumer_s: float = 0.0
+    first_batch_s: float | None = None
+    in_flight: int = 0
+    memory_wait_s: float = 0.0
+    started: float | None = None
+    ended: float = 0.0
+    _handed_out: float | None = None
+
+    def read(self, seconds: float, nbytes: int, samples: int) -> None:
+        """A batch of `samples` was read."""
+        self.read_s += seconds
+        self.bytes_read += nbytes
+
+    def made(
+        self, decode_s: float, transform_s: float, collate_s: float, transforms: Mapping[str, float]
+    ) -> None:
+        """A batch came back from the executor."""
+        self.decode_s += decode_s
+        self.transform_s += transform_s
+        self.collate_s += collate_s
+        for name, seconds in transforms.items():
+            self.transforms[name] = self.transforms.get(name, 0.0) + seconds
+
+    def asked(self) -> float:
+        """The caller asks for a batch; gives the time, for `handed_out`."""
+        now = perf_counter()
+        if self.started is None:
+            self.started = now
+        if self._handed_out is not None:
+            self.consumer_s += now - self._handed_out
+            self._handed_out = None
+        return now
+
+    def handed_out(self, asked: float, samples: int) -> None:
+        """The caller got a batch."""
+        now = perf_counter()
+        self.wait_s += now - asked
+        self.batches += 1
+        self.samples += samples
+        self.ended = now
+        self._handed_out = now
+        if self.first_batch_s is None and self.started is not None:
+            self.first_batch_s = now - self.started
+
+    def pause(self) -> None:
+        """The epoch is over: the time until the next ask is nobody's."""
+        self._handed_out = None
+
+    def snapshot(
+        self, workers: int, restarts: int, memory: tuple[int, int, int]
+    ) -> Stats:
+        """The counters now."""
+        used, peak, limit = memory
+        return Stats(
+            seconds=0.0 if self.started is None else max(0.0, self.ended - self.started),
+            batches=self.batches,
+            samples=self.samples,
+            skipped=self.skipped,
+            bytes_read=self.bytes_read,
+            read_s=self.read_s,
+            decode_s=self.decode_s,
+            transform_s=self.transform_s,
+            collate_s=self.collate_s,
+            transforms=MappingProxyType(dict(self.transforms)),
+            wait_s=self.wait_s,
+            consumer_s=self.consumer_s,
+            first_batch_s=self.first_batch_s,
+            in_flight=self.in_flight,
+            workers=workers,
+            restarts=restarts,
+            memory_bytes=used,
+            memory_peak_bytes=peak,
+            memory_limit_bytes=limit,
+            memory_wait_s=self.memory_wait_s,
+        )
+
+
+def explain(stats: Stats) -> str:
+    """One paragraph: what limits the loader, and what to change. Its first sentence names the limit."""
+    if not stats.batches:
+        return "Nothing has been delivered yet, so there is nothing to explain."
+    busy = stats.decode_s + stats.transform_s + stats.collate_s
+    per_sample = 1e3 * busy / max(1, stats.samples)
+    rate = f"{stats.samples_per_s:,.0f} samples/s"
+    if stats.starvation < 0.1:
+        return (
+            f"The consumer is the limit: it waited for data in only {stats.starvation:.0%} of its time "
+            f"({rate}). The loader keeps up; faster loading would change nothing."
+        )
+    if stats.memory_wait_s > 0.3 * stats.seconds:
+        return (
+            f"Memory is the limit: fetching waited {stats.memory_wait_s:.1f} s for slab memory ({rate}). "
+            f"Raise memory_limit (now {stats.memory_limit_bytes >> 20} MiB), or keep fewer batches."
+        )
+    if stats.read_s > 2 * busy / max(1, stats.workers) and stats.occupancy < 0.5:
+        return (
+            f"Storage is the limit: reading took {stats.read_s:.1f} s while the workers were busy for "
+            f"{stats.occupancy:.0%} of their time ({rate}). Raise prefetch, or use faster storage."
+        )
+    if stats.transform_s > stats.decode_s and stats.transforms:
+        name, seconds = max(stats.transforms.items(), key=lambda item: item[1])
+        return (
+            f"The transform {name} is the limit: it takes {seconds / busy:.0%} of the workers' time, "
+            f"{per_sample:.2f} ms a sample in all ({rate} with {stats.workers} workers, which were busy for "
+            f"{stats.occupancy:.0%} of the time). Make it faster, or add workers if there are cores left."
+        )
+    return (
+        f"Decode is the limit: it takes {stats.decode_s / max(busy, 1e-9):.0%} of the workers' time, "
+        f"{per_sample:.2f} ms a sample in all ({rate} with {stats.workers} workers, which were busy for "
+        f"{stats.occupancy:.0%} of the time). Add workers if there are cores left, or store smaller images."
+    )

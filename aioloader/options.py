@@ -1,0 +1,142 @@
+"""The options of a loader: checked when it is made, frozen afterwards."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+__all__ = ("LoaderOptions", "available_cores")
+
+EXECUTORS = ("process", "thread", "inline", "auto")
+
+
+def available_cores() -> int:
+    """Cores that this process may use: its affinity, and the CPU quota of its control group; at least 1."""
+    if hasattr(os, "sched_getaffinity"):
+        cores = len(os.sched_getaffinity(0))
+    else:
+        cores = os.cpu_count() or 1
+    try:
+        with open("/sys/fs/cgroup/cpu.max") as file:
+            quota, period = file.read().split()
+        if quota != "max":
+            cores = min(cores, math.ceil(int(quota) / int(period)))
+    except (OSError, ValueError):
+        pass
+    return max(1, cores)
+
+
+def _one_of(name: str, value: object, allowed: tuple[str, ...]) -> None:
+    if value not in allowed:
+        raise ValueError(f"{name} must be one of {', '.join(map(repr, allowed))}, but got {value!r}")
+
+
+def _at_least(name: str, value: Any, least: float, *, exclusive: bool = False) -> None:
+    if value is None:
+        return
+    if isinstance(value, bool) or not isinstance(value, (int, float)) and not hasattr(value, "__index__"):
+        raise TypeError(f"{name} must be a number, got {value!r}")
+    if value < least or (exclusive and value == least):
+        raise ValueError(f"{name} must be {'more than' if exclusive else 'at least'} {least}, got {value}")
+
+
+@dataclass(frozen=True)
+class LoaderOptions:
+    """Options of `AsyncDataLoader` and `DataLoader`, in the order of their signature.
+
+    Raises:
+        ValueError: a value is not allowed, or two options exclude each other (Gluon's rules and texts).
+        TypeError: a value is of the wrong type.
+    """
+
+    batch_size: int | None = None
+    shuffle: bool = False
+    sampler: Any = None
+    last_batch: str | None = None
+    batch_sampler: Any = None
+    batchify_fn: Callable[[list[Any]], Any] | None = None
+    num_workers: int | None = None
+    seed: int | None = 0
+    executor: Any = "process"
+    prefetch: int | None = None
+    timeout: float = 120
+    shard: Any = None
+    on_error: str = "raise"
+    max_errors: int | None = None
+    memory_limit: int | None = None
+    even: str = "pad"
+    output: Any = "numpy"
+    pin_memory: bool = False
+    progress: bool = False
+
+    def __post_init__(self) -> None:
+        _at_least("timeout", self.timeout, 0, exclusive=True)
+        if self.batch_sampler is None:
+            if self.batch_size is None:
+                raise ValueError("batch_size must be specified unless batch_sampler is specified")
+            if self.sampler is not None and self.shuffle:
+                raise ValueError("shuffle must not be specified if sampler is specified")
+        elif (
+            self.batch_size is not None
+            or self.shuffle
+            or self.sampler is not None
+            or self.last_batch is not None
+        ):
+            raise ValueError(
+                "batch_size, shuffle, sampler and last_batch must not be specified if batch_sampler is specified."
+            )
+        _at_least("batch_size", self.batch_size, 1)
+        if self.last_batch is not None and self.last_batch not in ("keep", "discard", "rollover"):
+            raise ValueError(
+                f"last_batch must be one of 'keep', 'discard', or 'rollover', but got {self.last_batch}"
+            )
+        _at_least("num_workers", self.num_workers, 0)
+        _at_least("prefetch", self.prefetch, 0)
+        _at_least("max_errors", self.max_errors, 0)
+        _at_least("memory_limit", self.memory_limit, 1)
+        if self.seed is not None:
+            _at_least("seed", self.seed, 0)
+            if self.seed >= 2**64:
+                raise ValueError(f"seed must be less than 2**64, got {self.seed}")
+        if isinstance(self.executor, str):
+            _one_of("executor", self.executor, EXECUTORS)
+        elif not hasattr(self.executor, "run") or not hasattr(self.executor, "serving"):
+            raise TypeError(f"executor must be a name or an Executor, got {self.executor!r}")
+        _one_of("on_error", self.on_error, ("raise", "skip"))
+        _one_of("even", self.even, ("pad", "drop"))
+        _one_of("output", self.output, ("numpy",))
+        if self.shard is not None and self.shard != "auto":
+            self._check_shard(self.shard)
+        if self.shard is not None and self.batch_sampler is not None:
+            raise ValueError("shard does not go with batch_sampler: give each rank its own batch sampler")
+
+    @staticmethod
+    def _check_shard(shard: Any) -> None:
+        try:
+            index, count = (int(part) for part in shard)
+        except (TypeError, ValueError):
+            raise TypeError(f"shard must be (index, count) or 'auto', got {shard!r}") from None
+        if not 0 <= index < count:
+            raise ValueError(f"shard must be (index, count) with 0 <= index < count, got {shard!r}")
+
+    @property
+    def rank_and_world(self) -> tuple[int, int]:
+        """This process's number and the number of processes; ``"auto"`` asks RANK and WORLD_SIZE (torchrun)."""
+        if self.shard is None:
+            return 0, 1
+        if self.shard == "auto":
+            found = os.environ.get("RANK", "0"), os.environ.get("WORLD_SIZE", "1")
+            self._check_shard(found)
+            return int(found[0]), int(found[1])
+        index, count = self.shard
+        return int(index), int(count)
+
+    @property
+    def workers(self) -> int:
+        """Workers to use; 0: inline."""
+        if self.executor == "inline":
+            return 0
+        return available_cores() if self.num_workers is None else int(self.num_workers)

@@ -1,0 +1,351 @@
+"""`DataLoader`: the same loader for plain ``for`` loops, a thin face over the async core.
+
+Where nothing needs awaiting (in-memory data, the inline executor on local files) the caller's thread drives the core
+itself. Otherwise one daemon thread per loader runs an event loop, and whole batches are handed over.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import queue
+import threading
+import weakref
+from collections.abc import AsyncIterator, Callable
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar
+
+import anyio
+import anyio.lowlevel
+
+from aioloader._core import Core, Epoch
+from aioloader._pipeline.direct import Direct, drive
+from aioloader._pipeline.engine import Delivery
+from aioloader._signal import Signal
+from aioloader._threads import Notify, loop_notifier
+from aioloader.errors import LoaderClosedError
+from aioloader.metrics import Stats, explain
+from aioloader.options import LoaderOptions
+
+if TYPE_CHECKING:
+    from aioloader.errors import SampleError
+
+__all__ = ("BlockingBatches", "DataLoader")
+
+B = TypeVar("B")
+
+_AHEAD = 2
+_CHECK_S = 1.0
+
+
+class _Portal:
+    """A daemon thread with an event loop, which lives as long as its loader.
+
+    A daemon, so that an interpreter that ends with the loader open does not wait for it.
+    """
+
+    def __init__(self) -> None:
+        self._ready = threading.Event()
+        self._notify: Notify | None = None
+        self._scope: anyio.CancelScope | None = None
+        self._tasks: anyio.abc.TaskGroup | None = None
+        self.thread = threading.Thread(target=self._run, name="aioloader-portal", daemon=True)
+        self.thread.start()
+        self._ready.wait()
+
+    def _run(self) -> None:
+        anyio.run(self._main)
+
+    async def _main(self) -> None:
+        async with anyio.create_task_group() as self._tasks:
+            self._scope = self._tasks.cancel_scope
+            self._notify = loop_notifier()
+            self._ready.set()
+            await anyio.sleep_forever()
+
+    def start(self, task: Callable[[], Any]) -> None:
+        """Run an async function as a task of the portal. It must not raise."""
+        assert self._notify is not None and self._tasks is not None
+        tasks = self._tasks
+        self._notify(lambda: tasks.start_soon(task))
+
+    def stop(self) -> None:
+        """Cancel all tasks and wait for the thread's end, a second at most."""
+        assert self._notify is not None and self._scope is not None
+        self._notify(self._scope.cancel)
+        if self.thread is not threading.current_thread():
+            self.thread.join(1.0)
+
+
+class _HandOver:
+    """One pass run in the portal, its batches put where the caller's thread takes them."""
+
+    def __init__(self, core: Core, epoch: Epoch, portal: _Portal) -> None:
+        self._core = core
+        self._epoch = epoch
+        self._thread = portal.thread
+        self._queue: queue.SimpleQueue[Delivery | BaseException | None] = queue.SimpleQueue()
+        self._taken = Signal()
+        self._notify: Notify | None = None
+        self._scope = anyio.CancelScope()
+        self._stopped = False
+        portal.start(self._pump)
+
+    async def _pump(self) -> None:
+        self._notify = loop_notifier()
+        try:
+            with self._scope:
+                if self._stopped:
+                    return
+                async with self._passing() as running:
+                    while (delivery := await running.next()) is not None:
+                        self._queue.put(delivery)
+                        while self._queue.qsize() >= _AHEAD:
+                            await self._taken.wait()
+            self._queue.put(None)
+        except Exception as error:
+            self._queue.put(error)
+        finally:
+            self._queue.put(LoaderClosedError("the loader was closed while this epoch was under way"))
+
+    @contextlib.asynccontextmanager
+    async def _passing(self) -> AsyncIterator[Any]:
+        running = self._core.start(self._epoch)
+        if isinstance(running, Direct):
+            yield running
+            return
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(running.supervise)
+            yield running
+            tasks.cancel_scope.cancel()
+
+    def get(self) -> Delivery | None:
+        """The next batch; blocks. None at the end of the epoch."""
+        while True:
+            try:
+                item = self._queue.get(timeout=_CHECK_S)
+                break
+            except queue.Empty:
+                if not self._thread.is_alive():
+                    raise LoaderClosedError("the loader's thread has ended; make a new loader") from None
+        if self._notify is not None:
+            self._notify(self._taken.set)
+        if isinstance(item, BaseException):
+            raise item
+        return item
+
+    def stop(self) -> None:
+        """End the pass. From any thread."""
+        self._stopped = True
+        if self._notify is not None:
+            self._notify(self._scope.cancel)
+
+
+class BlockingBatches(Generic[B]):
+    """One epoch of a `DataLoader`, as an iterator. Dropping it ends the epoch and keeps the workers."""
+
+    def __init__(self, loader: DataLoader[B], core: Core) -> None:
+        self._loader = loader  # an iterator keeps its loader alive
+        self._core = core
+        self._epoch: Epoch = core.begin()
+        self._direct: Direct | None = None
+        self._hand_over: _HandOver | None = None
+        self._finalizer: weakref.finalize[..., Any] | None = None
+        self._lock = threading.Lock()
+        portal = loader._portal
+        if portal is not None and threading.current_thread() is portal.thread:
+            raise RuntimeError("a DataLoader cannot be iterated in its own thread; use AsyncDataLoader there")
+        # Work begins when the iterator is made, as in Gluon 2.
+        if core.drivable:
+            running = core.start(self._epoch, blocking=True)
+            assert isinstance(running, Direct)
+            self._direct = running
+        else:
+            self._hand_over = _HandOver(core, self._epoch, loader._open_portal())
+            self._finalizer = weakref.finalize(self, self._hand_over.stop)
+            self._finalizer.atexit = False
+
+    @property
+    def epoch(self) -> int:
+        """Number of this epoch."""
+        return self._epoch.number
+
+    def __iter__(self) -> BlockingBatches[B]:
+        return self
+
+    def __next__(self) -> B:
+        """The next batch; blocks. Raises as `AsyncBatches.__anext__` does, StopIteration at the end."""
+        if not self._lock.acquire(blocking=False):
+            raise RuntimeError("another thread is waiting for the next batch of this iterator; make one each")
+        try:
+            return self._next()
+        finally:
+            self._lock.release()
+
+    next = __next__
+
+    def _next(self) -> B:
+        if self._epoch.over:
+            raise StopIteration
+        self._core.check_open()
+        metrics = self._core.metrics
+        asked = metrics.asked()
+        try:
+            while True:
+                if self._direct is not None:
+                    delivery = drive(self._direct.next())
+                else:
+                    assert self._hand_over is not None
+                    delivery = self._hand_over.get()
+                if delivery is None:
+                    self._epoch.finish()
+                    raise StopIteration
+                if self._epoch.take(delivery):
+                    metrics.handed_out(asked, delivery.samples)
+                    batch: B = delivery.batch
+                    return batch
+        except Exception:
+            if self._epoch.over and self._finalizer is not None:
+                self._finalizer()
+            raise
+
+
+class DataLoader(Generic[B]):
+    """Loads batches for plain ``for`` loops; Gluon's signature, `AsyncDataLoader`'s engine.
+
+    ::
+
+        with aioloader.DataLoader(dataset, batch_size=64, shuffle=True) as loader:
+            for images, labels in loader:
+                ...
+
+    ``with`` is optional: a loader that is collected ends its workers. It may be used inside a running event loop
+    (a notebook), where it blocks that loop while it waits.
+
+    Args:
+        thread_pool: the same as ``executor="thread"``.
+        pin_device_id, try_nopython: accepted for Gluon's sake; without effect.
+
+    All other arguments are those of `AsyncDataLoader`.
+    """
+
+    def __init__(
+        self,
+        dataset: Any,
+        batch_size: int | None = None,
+        shuffle: bool = False,
+        sampler: Any = None,
+        last_batch: str | None = None,
+        batch_sampler: Any = None,
+        batchify_fn: Callable[[list[Any]], Any] | None = None,
+        num_workers: int | None = None,
+        pin_memory: bool = False,
+        pin_device_id: int = 0,
+        prefetch: int | None = None,
+        thread_pool: bool = False,
+        timeout: float = 120,
+        try_nopython: bool | None = None,
+        *,
+        seed: int | None = 0,
+        executor: Any = "process",
+        shard: Any = None,
+        on_error: str = "raise",
+        max_errors: int | None = None,
+        memory_limit: int | None = None,
+        even: str = "pad",
+        output: Any = "numpy",
+        progress: bool = False,
+    ) -> None:
+        options = LoaderOptions(
+            batch_size,
+            shuffle,
+            sampler,
+            last_batch,
+            batch_sampler,
+            batchify_fn,
+            num_workers,
+            seed,
+            "thread" if thread_pool else executor,
+            prefetch,
+            timeout,
+            shard,
+            on_error,
+            max_errors,
+            memory_limit,
+            even,
+            output,
+            pin_memory,
+            progress,
+        )
+        self._core = Core(dataset, options)
+        self._portal_cell: list[_Portal] = []
+        self._finalizer = weakref.finalize(self, _shutdown, self._core, self._portal_cell)
+
+    @property
+    def _portal(self) -> _Portal | None:
+        return self._portal_cell[0] if self._portal_cell else None
+
+    def _open_portal(self) -> _Portal:
+        if not self._portal_cell:
+            self._portal_cell.append(_Portal())
+        return self._portal_cell[0]
+
+    def __enter__(self) -> DataLoader[B]:
+        self._core.check_open()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End all epochs under way, the workers, files, memory and the thread; within a second. May be called twice.
+
+        Batches that were delivered stay valid.
+        """
+        self._finalizer()
+
+    def __iter__(self) -> BlockingBatches[B]:
+        """A new epoch."""
+        return BlockingBatches(self, self._core)
+
+    def __aiter__(self) -> NoReturn:
+        raise TypeError("DataLoader is iterated with 'for'; for 'async for' use aioloader.AsyncDataLoader")
+
+    def __len__(self) -> int:
+        """Number of batches of the next epoch, for this rank."""
+        return len(self._core)
+
+    def set_epoch(self, epoch: int) -> None:
+        """See `AsyncDataLoader.set_epoch`."""
+        self._core.progress.set_epoch(epoch)
+
+    def state_dict(self) -> dict[str, Any]:
+        """See `AsyncDataLoader.state_dict`."""
+        return self._core.progress.state()
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """See `AsyncDataLoader.load_state_dict`."""
+        self._core.load_state(state)
+
+    def stats(self) -> Stats:
+        """See `AsyncDataLoader.stats`."""
+        return self._core.stats()
+
+    def explain(self) -> str:
+        """See `AsyncDataLoader.explain`."""
+        return explain(self.stats())
+
+    @property
+    def errors(self) -> list[SampleError]:
+        """See `AsyncDataLoader.errors`."""
+        return list(self._core.errors)
+
+
+def _shutdown(core: Core, portal_cell: list[_Portal]) -> None:
+    if portal_cell and core.check_pid():
+        portal_cell[0].stop()
+    core.shutdown()
