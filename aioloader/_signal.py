@@ -10,19 +10,24 @@ __all__ = ("Signal",)
 class Signal:
     """`set` wakes every task that waits now; nothing is remembered, so check the condition before `wait`."""
 
-    __slots__ = ("_event",)
+    __slots__ = ("_events",)
 
     def __init__(self) -> None:
-        self._event: anyio.Event | None = None
+        self._events: list[anyio.Event] = []
 
     def set(self) -> None:
         """Wake all waiters. From the loop's thread only."""
-        event, self._event = self._event, None
-        if event is not None:
+        events, self._events = self._events, []
+        for event in events:
             event.set()
 
     async def wait(self) -> None:
         """Wait for the next `set`."""
-        if self._event is None:
-            self._event = anyio.Event()
-        await self._event.wait()
+        # An event of its own for each waiter: nothing of a loop that has ended is left behind.
+        event = anyio.Event()
+        self._events.append(event)
+        try:
+            await event.wait()
+        finally:
+            if event in self._events:
+                self._events.remove(event)

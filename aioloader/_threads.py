@@ -123,7 +123,8 @@ class Threads:
             with anyio.CancelScope(shield=True):
                 await job.done.wait()
             raise
-        return self._outcome(job)
+        result: T = self._outcome(job)
+        return result
 
     async def run_abandonable(
         self, fn: Callable[..., T], /, *args: Any, abandoned: Callable[[], object]
@@ -144,7 +145,8 @@ class Threads:
             if finished:
                 abandoned()
             raise
-        return self._outcome(job)
+        result: T = self._outcome(job)
+        return result
 
     def _give_back(self, abandoned: Callable[[], object]) -> Callable[[], object]:
         with self._lock:

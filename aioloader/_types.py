@@ -142,7 +142,7 @@ class Chunk:
     settled: Any
 
     def __len__(self) -> int:
-        return self.numbers.shape[1]
+        return int(self.numbers.shape[1])
 
     def part(self, columns: Any) -> Chunk:
         """The chunk of some of the samples."""

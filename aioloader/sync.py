@@ -10,6 +10,7 @@ import contextlib
 import queue
 import threading
 import weakref
+from collections import deque
 from collections.abc import AsyncIterator, Callable
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar
@@ -45,9 +46,10 @@ class _Portal:
 
     def __init__(self) -> None:
         self._ready = threading.Event()
+        self._waiting: deque[Callable[[], Any]] = deque()
+        self._more = Signal()
         self._notify: Notify | None = None
         self._scope: anyio.CancelScope | None = None
-        self._tasks: anyio.abc.TaskGroup | None = None
         self.thread = threading.Thread(target=self._run, name="aioloader-portal", daemon=True)
         self.thread.start()
         self._ready.wait()
@@ -56,17 +58,20 @@ class _Portal:
         anyio.run(self._main)
 
     async def _main(self) -> None:
-        async with anyio.create_task_group() as self._tasks:
-            self._scope = self._tasks.cancel_scope
+        async with anyio.create_task_group() as tasks:
+            self._scope = tasks.cancel_scope
             self._notify = loop_notifier()
             self._ready.set()
-            await anyio.sleep_forever()
+            while True:
+                while self._waiting:
+                    tasks.start_soon(self._waiting.popleft())
+                await self._more.wait()
 
     def start(self, task: Callable[[], Any]) -> None:
         """Run an async function as a task of the portal. It must not raise."""
-        assert self._notify is not None and self._tasks is not None
-        tasks = self._tasks
-        self._notify(lambda: tasks.start_soon(task))
+        assert self._notify is not None
+        self._waiting.append(task)
+        self._notify(self._more.set)
 
     def stop(self) -> None:
         """Cancel all tasks and wait for the thread's end, a second at most."""
@@ -86,14 +91,14 @@ class _HandOver:
         self._queue: queue.SimpleQueue[Delivery | BaseException | None] = queue.SimpleQueue()
         self._taken = Signal()
         self._notify: Notify | None = None
-        self._scope = anyio.CancelScope()
+        self._scope: anyio.CancelScope | None = None
         self._stopped = False
         portal.start(self._pump)
 
     async def _pump(self) -> None:
         self._notify = loop_notifier()
         try:
-            with self._scope:
+            with anyio.CancelScope() as self._scope:
                 if self._stopped:
                     return
                 async with self._passing() as running:
@@ -137,7 +142,11 @@ class _HandOver:
         """End the pass. From any thread."""
         self._stopped = True
         if self._notify is not None:
-            self._notify(self._scope.cancel)
+            self._notify(self._cancel)
+
+    def _cancel(self) -> None:
+        if self._scope is not None:
+            self._scope.cancel()
 
 
 class BlockingBatches(Generic[B]):

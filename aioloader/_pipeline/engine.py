@@ -97,7 +97,7 @@ class Engine:
 
     def chunk_size(self, samples: int) -> int:
         """How many samples of a batch go to a worker at a time."""
-        share = -(-samples // (2 * self.executor.workers))
+        share: int = -(-samples // (2 * self.executor.workers))
         wanted = int(_CHUNK_TARGET_S / self.sample_s) if self.sample_s else _CHUNK_START
         return max(1, min(wanted, share))
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import threading
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from dataclasses import dataclass
 from time import perf_counter
 from typing import Any
@@ -119,7 +119,7 @@ class Runner:
         chunk: Chunk,
         called_off: Callable[[], bool] | None = None,
         progress: Callable[[int], None] | None = None,
-    ) -> Iterator[None]:
+    ) -> Generator[None, None, ChunkResult]:
         """Run a chunk; yields after every sample, returns a `ChunkResult`.
 
         Args:

@@ -68,6 +68,19 @@ def control_array(memory: mmap.mmap) -> IntArray:
     return np.ndarray(shape, dtype=np.int64, buffer=memory)
 
 
+class _Ended:
+    """Says that a lease has ended. Holds the deque only, never the memory."""
+
+    __slots__ = ("_ended", "_number")
+
+    def __init__(self, ended: deque[int], number: int) -> None:
+        self._ended = ended
+        self._number = number
+
+    def __call__(self, _: object) -> None:
+        self._ended.append(self._number)
+
+
 class Slab:
     """A stretch of the region. Held by its owner, or by the arrays leased from it.
 
@@ -151,8 +164,7 @@ class SlabMemory:
         for array in arrays:
             self._lease_number += 1
             number = self._lease_number
-            ended = self._ended
-            reference = weakref.ref(array, lambda _, number=number: ended.append(number))
+            reference = weakref.ref(array, _Ended(self._ended, number))
             self._leases[number] = (reference, slab)
 
     def collect(self) -> None:

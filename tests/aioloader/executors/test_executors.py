@@ -1,0 +1,361 @@
+"""One contract, three executors: the same chunk gives the same result wherever it runs."""
+
+import os
+import signal
+import sys
+import time
+
+import anyio
+import numpy as np
+import pytest
+
+from aioloader._types import ArraySpec, Chunk, RowLayout
+from aioloader.datasets.resolve import Stage
+from aioloader.errors import WorkerError
+from aioloader.executors import InlineExecutor, ProcessExecutor, ThreadExecutor
+from aioloader.executors.program import Program
+from aioloader.executors.slabs import SlabMemory
+
+SIZE = 8
+
+
+class Squares:
+    """Item i: an array of the number i, and its square."""
+
+    def __len__(self) -> int:
+        return 1000
+
+    def __getitem__(self, index):
+        return np.full(SIZE, index, np.int64), index * index
+
+
+def program(dataset=None, stages=(), batchify=None, seed_globals=True):
+    return Program(
+        decoder=None,
+        dataset=dataset or Squares(),
+        paths=(),
+        stages=tuple(Stage(fn, False, getattr(fn, "__name__", "fn")) for fn in stages),
+        batchify=batchify,
+        seed=7,
+        seed_globals=seed_globals,
+        foreign=True,
+    )
+
+
+LAYOUT = RowLayout(
+    1, ("tuple", None, (None, None)), (ArraySpec((SIZE,), np.dtype(np.int64)), ArraySpec((), np.dtype(np.int64)))
+)
+
+
+class Bench:
+    """An executor with its memory, and chunks for it."""
+
+    def __init__(self, executor, program, limit=1 << 24) -> None:
+        self.executor = executor
+        self.memory = SlabMemory(limit)
+        self.settled = 0
+        executor.open(program, self.memory)
+
+    def chunk(self, indices, *, layout=LAYOUT, whole=False, spill=0) -> Chunk:
+        n = len(indices)
+        offsets, total = layout.offsets(n) if layout else ([], 0)
+        self.slab = self.memory.allocate(total + spill + 64)
+        numbers = np.zeros((8, n), np.int64)
+        numbers[0] = np.arange(n)
+        numbers[1] = numbers[3] = indices
+        bases = tuple(self.slab.offset + offset for offset in offsets)
+        return Chunk(
+            0, numbers, None, layout, bases, n, whole, (self.slab.offset + total, spill), self._settle
+        )
+
+    def _settle(self) -> None:
+        self.settled += 1
+
+    def rows(self, chunk, leaf):
+        spec = chunk.layout.leaves[leaf]
+        return self.memory.array(chunk.bases[leaf], (chunk.rows, *spec.shape), spec.dtype)
+
+    def close(self) -> None:
+        self.executor.close()
+        self.memory.close()
+
+
+EXECUTORS = {
+    "inline": lambda: InlineExecutor(),
+    "thread": lambda: ThreadExecutor(2),
+    "process": lambda: ProcessExecutor(2),
+}
+
+
+@pytest.fixture(params=EXECUTORS)
+def bench(request):
+    benches = []
+
+    def make(*args, **kwargs):
+        made = Bench(EXECUTORS[request.param](), program(*args, **kwargs))
+        benches.append(made)
+        return made
+
+    yield make
+    for made in benches:
+        made.close()
+
+
+async def run(bench, *chunks):
+    results = [None] * len(chunks)
+
+    async def one(place, chunk):
+        results[place] = await bench.executor.run(chunk)
+
+    async with bench.executor.serving(), anyio.create_task_group() as tasks:
+        for place, chunk in enumerate(chunks):
+            tasks.start_soon(one, place, chunk)
+    return results
+
+
+async def test_writes_every_sample_into_its_row(bench):
+    b = bench()
+    chunk = b.chunk([3, 1, 4])
+    (result,) = await run(b, chunk)
+    assert sorted(result.written) == [0, 1, 2]
+    assert not result.values
+    assert not result.failures
+    assert b.rows(chunk, 0)[:, 0].tolist() == [3, 1, 4]
+    assert b.rows(chunk, 1).tolist() == [9, 1, 16]
+    assert b.settled == 1
+
+
+async def test_many_chunks_at_a_time_all_come_back(bench):
+    b = bench()
+    chunks = [b.chunk(list(range(start, start + 5))) for start in range(0, 100, 5)]
+    results = await run(b, *chunks)
+    assert [len(result.written) for result in results] == [5] * 20
+    assert b.settled == 20
+
+
+async def test_a_sample_that_does_not_fit_comes_by_value(bench):
+    def odd(array, square):
+        return (array[:4] if square == 16 else array), square
+
+    b = bench(stages=[odd])
+    (result,) = await run(b, b.chunk([3, 4, 5]))
+    assert sorted(result.written) == [0, 2]
+    assert result.values[1][0].tolist() == [4, 4, 4, 4]
+    assert result.values[1][1] == 16
+
+
+async def test_without_a_layout_every_sample_comes_by_value(bench):
+    b = bench()
+    (result,) = await run(b, b.chunk([2, 3], layout=None))
+    assert [value[1] for _, value in sorted(result.values.items())] == [4, 9]
+
+
+async def test_large_values_go_through_the_spill_region_and_survive_it(bench):
+    b = bench(dataset=[np.full(1000, i) for i in range(4)])
+    chunk = b.chunk([1, 2], layout=None, spill=1 << 15)
+    (result,) = await run(b, chunk)
+    b.memory.view(b.slab)[:] = bytes(b.slab.nbytes)
+    assert result.values[0].tolist() == [1] * 1000
+    assert result.values[1].tolist() == [2] * 1000
+
+
+async def test_a_failing_sample_fails_alone_with_its_own_type(bench):
+    def fail(array, square):
+        if square == 9:
+            raise LookupError("three is not welcome")
+        return array, square
+
+    b = bench(stages=[fail])
+    (result,) = await run(b, b.chunk([2, 3, 4]))
+    assert sorted(result.written) == [0, 2]
+    (failure,) = result.failures
+    assert failure.row == 1
+    assert failure.stage == "transform:fail"
+    assert type(failure.error) is LookupError
+    assert str(failure.error) == "three is not welcome"
+
+
+@pytest.mark.parametrize("error", [SystemExit, MemoryError], ids=lambda each: each.__name__)
+async def test_system_exit_and_memory_error_are_the_samples_own(bench, error):
+    def fail(array, square):
+        if square == 9:
+            raise error
+        return array, square
+
+    b = bench(stages=[fail])
+    (result,) = await run(b, b.chunk([2, 3, 4]))
+    assert type(result.failures[0].error) is error
+    assert sorted(result.written) == [0, 2]
+
+
+async def test_a_whole_batch_is_collated_in_the_executor(bench):
+    b = bench(batchify=lambda samples: {"sum": sum(square for _, square in samples), "pid": os.getpid()})
+    (result,) = await run(b, b.chunk([1, 2, 3], whole=True))
+    assert result.batch["sum"] == 14
+    assert result.samples == 3
+    assert (result.batch["pid"] != os.getpid()) == isinstance(b.executor, ProcessExecutor)
+
+
+async def test_an_error_of_batchify_arrives_as_itself(bench):
+    def batchify(samples):
+        raise ZeroDivisionError("no")
+
+    b = bench(batchify=batchify)
+    errors = []
+
+    async def one():
+        try:
+            await b.executor.run(b.chunk([1], whole=True))
+        except ZeroDivisionError as error:
+            errors.append(error)
+
+    async with b.executor.serving(), anyio.create_task_group() as tasks:
+        tasks.start_soon(one)
+    assert str(errors[0]) == "no"
+    assert b.settled == 1
+
+
+@pytest.mark.parametrize("kind", ["thread", "process"])
+async def test_cancelling_a_chunk_settles_it_once_nobody_touches_it(kind):
+    def slow(array, square):
+        time.sleep(0.01)
+        return array, square
+
+    b = Bench(EXECUTORS[kind](), program(stages=[slow]))
+    async with b.executor.serving():
+        with anyio.move_on_after(1):
+            await b.executor.run(b.chunk([1]))  # workers are up
+        with anyio.move_on_after(0.05) as scope:
+            await b.executor.run(b.chunk(list(range(500))))
+        assert scope.cancelled_caught
+        with anyio.fail_after(2):
+            while b.settled < 2:
+                await anyio.sleep(0.005)
+    b.close()
+    assert b.settled == 2
+
+
+class TestProcesses:
+    async def test_a_killed_worker_is_replaced_and_its_samples_run_again(self):
+        def slow(array, square):
+            time.sleep(0.02)
+            return array, square
+
+        b = Bench(ProcessExecutor(2), program(stages=[slow]))
+        chunks = [b.chunk(list(range(start, start + 10))) for start in range(0, 60, 10)]
+
+        async def killer():
+            for _ in range(5):
+                await anyio.sleep(0.15)
+                if b.executor.pids:
+                    os.kill(b.executor.pids[0], signal.SIGKILL)
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(killer)
+            results = await run(b, *chunks)
+        assert [sorted(result.written) for result in results] == [list(range(10))] * 6
+        assert not any(result.failures for result in results)
+        assert b.executor.restarts >= 3
+        b.close()
+
+    @pytest.mark.parametrize(
+        "death", [lambda: os.kill(os.getpid(), signal.SIGSEGV), lambda: os._exit(3)], ids=["SIGSEGV", "_exit"]
+    )
+    async def test_a_sample_that_kills_its_worker_is_named_and_the_others_are_made(self, death):
+        def fatal(array, square):
+            if square == 25:
+                death()
+            return array, square
+
+        b = Bench(ProcessExecutor(2), program(stages=[fatal]))
+        (result,) = await run(b, b.chunk(list(range(10))))
+        assert sorted(result.written) == [0, 1, 2, 3, 4, 6, 7, 8, 9]
+        (failure,) = result.failures
+        assert failure.row == 5
+        assert isinstance(failure.error, WorkerError)
+        b.close()
+
+    async def test_a_hung_worker_is_ended_after_the_timeout(self):
+        def hang(array, square):
+            while square == 4:
+                pass
+            return array, square
+
+        b = Bench(ProcessExecutor(1, timeout=0.4), program(stages=[hang]))
+        (result,) = await run(b, b.chunk([1, 2, 3]))
+        assert sorted(result.written) == [0, 2]
+        assert isinstance(result.failures[0].error, TimeoutError)
+        b.close()
+
+    async def test_what_cannot_be_pickled_is_refused_with_advice(self):
+        import threading
+
+        b = Bench(ProcessExecutor(1), program(dataset=[threading.Lock()]))
+        with pytest.raises(BaseExceptionGroup) as caught:
+            await run(b, b.chunk([0]))
+        assert caught.group_contains(WorkerError, match="executor='thread'")
+        b.close()
+
+    async def test_an_exception_that_cannot_be_pickled_is_told_in_words(self):
+        def fail(array, square):
+            class Odd(Exception):
+                def __reduce__(self):
+                    raise TypeError("no")
+
+            raise Odd("strange")
+
+        b = Bench(ProcessExecutor(1), program(stages=[fail]))
+        (result,) = await run(b, b.chunk([0]))
+        assert "Odd: strange" in str(result.failures[0].error)
+        b.close()
+
+    def test_workers_leave_when_closed(self):
+        b = Bench(ProcessExecutor(3), program())
+        anyio.run(run, b, b.chunk([1]))
+        pids = b.executor.pids
+        assert len(pids) == 3
+        b.close()
+        for pid in pids:
+            with pytest.raises(ProcessLookupError):
+                os.kill(pid, 0)
+
+    def test_two_loops_one_after_the_other_use_the_same_workers(self):
+        b = Bench(ProcessExecutor(2), program())
+        anyio.run(run, b, b.chunk([1]))
+        pids = b.executor.pids
+        anyio.run(run, b, b.chunk([1]), backend="trio")
+        assert b.executor.pids == pids
+        b.close()
+
+    async def test_a_print_in_a_transform_reaches_standard_output(self, capfd):
+        def speak(array, square):
+            print("seen", square)
+            return array, square
+
+        b = Bench(ProcessExecutor(1), program(stages=[speak]))
+        await run(b, b.chunk([3]))
+        b.close()
+        assert "seen 9" in capfd.readouterr().out
+        assert sys.stdout is not None
+
+
+class TestThreads:
+    async def test_a_stuck_thread_fails_its_sample_only_and_keeps_its_memory(self):
+        import threading
+
+        release = threading.Event()
+
+        def stuck(array, square):
+            if square == 4:
+                release.wait()
+            return array, square
+
+        b = Bench(ThreadExecutor(1, timeout=0.3), program(stages=[stuck], seed_globals=False))
+        (result,) = await run(b, b.chunk([1, 2, 3]))
+        assert sorted(result.written) == [0, 2]
+        assert isinstance(result.failures[0].error, TimeoutError)
+        assert result.tainted
+        assert b.settled == 0
+        release.set()
+        b.close()
+        assert b.settled == 1

@@ -1,0 +1,128 @@
+"""Slab memory: what is freed is reused, what is leased is not, whatever the caller does with it."""
+
+import gc
+import threading
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from aioloader.executors.slabs import SlabMemory, default_memory_limit
+
+PAGE = 4096
+
+
+@pytest.fixture
+def memory():
+    memory = SlabMemory(1 << 20)
+    yield memory
+    memory.close()
+
+
+def leased(memory, nbytes=1000, fill=7):
+    slab = memory.allocate(nbytes)
+    array = memory.array(slab.offset, (nbytes,), np.dtype(np.uint8))
+    array[:] = fill
+    memory.lease(slab, [array])
+    return array
+
+
+def test_freed_memory_is_reused_lowest_first(memory):
+    first, second = memory.allocate(PAGE), memory.allocate(PAGE)
+    offset = first.offset
+    memory.free(first)
+    memory.free(second)
+    assert memory.allocate(2 * PAGE).offset == offset
+
+
+def test_a_full_memory_gives_none(memory):
+    assert memory.allocate((1 << 20) + 1) is None
+    slab = memory.allocate(1 << 20)
+    assert memory.allocate(1) is None
+    memory.free(slab)
+    assert memory.allocate(1) is not None
+
+
+@settings(max_examples=60)
+@given(st.lists(st.tuples(st.booleans(), st.integers(1, 40_000)), max_size=60))
+def test_slabs_never_overlap_and_all_memory_comes_back(steps):
+    memory = SlabMemory(1 << 18)
+    held = []
+    for give_back, size in steps:
+        if give_back and held:
+            memory.free(held.pop(size % len(held)))
+        elif (slab := memory.allocate(size)) is not None:
+            assert slab.nbytes >= size
+            held.append(slab)
+        spans = sorted((slab.offset, slab.offset + slab.nbytes) for slab in held)
+        assert all(end <= start for (_, end), (start, _) in zip(spans, spans[1:], strict=False))
+        assert memory.used == sum(slab.nbytes for slab in held)
+    for slab in held:
+        memory.free(slab)
+    assert memory.allocate(1 << 18) is not None
+    memory.close()
+
+
+VIEWS = {
+    "the array": lambda a: a,
+    "a slice": lambda a: a[10:20],
+    "a slice of a slice": lambda a: a[10:40][::2],
+    "a reshape": lambda a: a.reshape(10, -1),
+    "asarray": lambda a: np.asarray(a[3:]),
+    "a memoryview": lambda a: memoryview(a)[5:9],
+    "another dtype": lambda a: a[:8].view(np.int64),
+    "an iterator": lambda a: iter(a[3:5]),
+}
+
+
+@pytest.mark.parametrize("view", VIEWS.values(), ids=VIEWS)
+def test_any_view_keeps_the_memory(memory, view):
+    kept = view(leased(memory))
+    gc.collect()
+    memory.collect()
+    assert memory.leased == PAGE
+    del kept
+    memory.collect()
+    assert memory.leased == memory.used == 0
+
+
+def test_a_batch_of_several_arrays_is_held_by_any_of_them(memory):
+    slab = memory.allocate(200)
+    arrays = [memory.array(slab.offset + place, (64,), np.dtype(np.uint8)) for place in (0, 64)]
+    memory.lease(slab, arrays)
+    kept = arrays.pop()[3:]
+    del arrays
+    memory.collect()
+    assert memory.used == PAGE
+    del kept
+    memory.collect()
+    assert memory.used == 0
+
+
+def test_a_lease_may_end_in_another_thread(memory):
+    box = [leased(memory)]
+    thread = threading.Thread(target=box.clear)
+    thread.start()
+    thread.join()
+    memory.collect()
+    assert memory.used == 0
+
+
+def test_a_leased_array_outlives_the_memory():
+    memory = SlabMemory(1 << 20)
+    array = leased(memory, fill=9)
+    other = memory.allocate(PAGE)
+    memory.free(other)
+    memory.close()
+    assert memory.fd == -1
+    assert array.tolist() == [9] * 1000
+
+
+def test_close_is_idempotent(memory):
+    memory.close()
+    memory.close()
+
+
+def test_the_default_limit_is_a_share_of_the_machine():
+    assert 64 << 20 <= default_memory_limit() < 1 << 45

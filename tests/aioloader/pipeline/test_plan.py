@@ -1,0 +1,154 @@
+"""Position arithmetic: which samples make which batch on which rank, and how a pass goes on elsewhere."""
+
+import itertools
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from aioloader._pipeline.plan import EpochPlan, Geometry, IteratedOrder, ListPlan, PositionalOrder
+from aioloader.samplers import RandomSampler, SequentialSampler
+
+
+def batches(n, geometry, start=0, epoch=0, carry=None, sampler=None):
+    order = PositionalOrder(sampler or SequentialSampler(n), 0, epoch, carry)
+    plan = EpochPlan(order, geometry, start)
+    return [batch.indices.tolist() for batch in plan], plan
+
+
+@pytest.mark.parametrize(
+    ("last_batch", "expected"),
+    [("keep", [[0, 1, 2], [3, 4, 5], [6]]), ("discard", [[0, 1, 2], [3, 4, 5]]), ("rollover", [[0, 1, 2], [3, 4, 5]])],
+)
+def test_the_last_batch_is_kept_discarded_or_rolled_over(last_batch, expected):
+    made, _ = batches(7, Geometry(3, last_batch))
+    assert made == expected
+
+
+def test_rollover_goes_on_as_gluon_does():
+    carry, seen = None, []
+    for epoch in range(3):
+        made, plan = batches(7, Geometry(3, "rollover"), epoch=epoch, carry=carry)
+        seen.append(made)
+        carry = plan.carry()
+    assert seen == [
+        [[0, 1, 2], [3, 4, 5]],
+        [[6, 0, 1], [2, 3, 4]],
+        [[5, 6, 0], [1, 2, 3], [4, 5, 6]],
+    ]
+    assert carry is None
+
+
+def test_rollover_carries_samples_of_several_small_epochs():
+    carry, seen = None, []
+    for epoch in range(5):
+        made, plan = batches(2, Geometry(5, "rollover"), epoch=epoch, carry=carry)
+        seen.append(made)
+        carry = plan.carry()
+    assert seen == [[], [], [[0, 1, 0, 1, 0]], [], [[1, 0, 1, 0, 1]]]
+
+
+def test_a_carried_sample_keeps_the_epoch_it_is_drawn_for():
+    plan = EpochPlan(PositionalOrder(SequentialSampler(4), 0, 3, (2, 3)), Geometry(3, "rollover"))
+    first = next(iter(plan))
+    assert first.indices.tolist() == [3, 0, 1]
+    assert first.epochs.tolist() == [2, 3, 3]
+
+
+def test_position_p_belongs_to_step_and_rank_by_arithmetic():
+    for rank in range(3):
+        made, _ = batches(24, Geometry(2, rank=rank, world=3))
+        expected = [
+            [p for p in range(24) if p // 6 == step and p % 6 // 2 == rank] for step in range(4)
+        ]
+        assert made == expected
+
+
+@pytest.mark.parametrize("even", ["pad", "drop"])
+def test_every_rank_has_the_same_number_of_full_batches(even):
+    per_rank = [list(EpochPlan(PositionalOrder(SequentialSampler(25), 0, 0), Geometry(2, rank=r, world=3, even=even))) for r in range(3)]
+    assert {len(plans) for plans in per_rank} == ({5} if even == "pad" else {4})
+    assert all(len(plan.indices) == 2 for plans in per_rank for plan in plans)
+    real = sum(len(plan.indices) - plan.padded for plans in per_rank for plan in plans)
+    assert real == (25 if even == "pad" else 24)
+
+
+def test_a_single_rank_is_never_padded():
+    plans = list(EpochPlan(PositionalOrder(SequentialSampler(5), 0, 0), Geometry(3)))
+    assert [plan.padded for plan in plans] == [0, 0]
+    assert [len(plan.indices) for plan in plans] == [3, 2]
+
+
+@given(
+    n=st.integers(0, 60),
+    batch=st.integers(1, 9),
+    world=st.integers(1, 4),
+    stop=st.integers(0, 10),
+    batch2=st.integers(1, 9),
+    world2=st.integers(1, 4),
+    epoch=st.integers(0, 3),
+)
+def test_stopping_and_going_on_with_other_ranks_repeats_and_loses_nothing(n, batch, world, stop, batch2, world2, epoch):
+    sampler = RandomSampler(n)
+
+    def ranks(geometry_of, start, steps=None):
+        per_rank = []
+        for rank in range(geometry_of(0).world):
+            order = PositionalOrder(sampler, 5, epoch)
+            per_rank.append(list(itertools.islice(EpochPlan(order, geometry_of(rank), start), steps)))
+        return per_rank
+
+    def real(per_rank):
+        seen = []
+        for step in itertools.zip_longest(*per_rank):
+            for plan in step:
+                if plan is not None:
+                    seen += plan.indices[: len(plan.indices) - plan.padded].tolist()
+        return seen
+
+    before = ranks(lambda rank: Geometry(batch, rank=rank, world=world), 0, stop)
+    consumed = max([plan.consumed for plans in before for plan in plans], default=0)
+    after = ranks(lambda rank: Geometry(batch2, rank=rank, world=world2), consumed)
+    assert real(before) + real(after) == sampler.indices(5, epoch, 0, n).tolist()
+
+
+@given(st.lists(st.integers(0, 50), max_size=40), st.integers(1, 7), st.integers(0, 5))
+def test_an_iterated_sampler_gives_the_same_batches_as_slicing(indices, batch, skip):
+    plan = EpochPlan(IteratedOrder(indices, 0), Geometry(batch), skip * batch)
+    expected = [indices[p : p + batch] for p in range(skip * batch, len(indices), batch)]
+    assert [made.indices.tolist() for made in plan] == expected
+
+
+def test_an_iterated_sampler_rolls_over():
+    plan = EpochPlan(IteratedOrder([5, 3, 1, 4], 0), Geometry(3, "rollover"))
+    assert [made.indices.tolist() for made in plan] == [[5, 3, 1]]
+    carry = plan.carry()
+    assert carry == [[4, 0]]
+    plan = EpochPlan(IteratedOrder([7, 8, 9], 1, carry), Geometry(3, "rollover"))
+    (first,) = plan
+    assert first.indices.tolist() == [4, 7, 8]
+    assert first.epochs.tolist() == [0, 1, 1]
+
+
+def test_ranks_share_an_iterated_sampler():
+    made = [
+        [b.indices.tolist() for b in EpochPlan(IteratedOrder(range(10), 0, whole=True), Geometry(2, rank=r, world=2))]
+        for r in range(2)
+    ]
+    assert made == [[[0, 1], [4, 5], [8, 9]], [[2, 3], [6, 7], [0, 1]]]
+
+
+def test_a_batch_sampler_gives_its_own_batches():
+    plans = list(ListPlan([[1, 2], [3]], 4))
+    assert [plan.indices.tolist() for plan in plans] == [[1, 2], [3]]
+    assert [plan.consumed for plan in plans] == [1, 2]
+    assert plans[0].epochs.tolist() == [4, 4]
+    assert [plan.indices.tolist() for plan in ListPlan([[1, 2], [3]], 4, 1)] == [[3]]
+
+
+def test_a_block_border_changes_nothing():
+    sampler = RandomSampler(20_000)
+    plan = EpochPlan(PositionalOrder(sampler, 1, 2), Geometry(300))
+    made = np.concatenate([batch.indices for batch in plan])
+    assert np.array_equal(made, sampler.indices(1, 2, 0, 20_000))
