@@ -1,0 +1,211 @@
+"""Fixtures for all tests: event loops, what a test may leave behind, and small sets of images."""
+
+from __future__ import annotations
+
+import gc
+import os
+import threading
+import time
+from collections.abc import Awaitable, Callable, Iterator
+from pathlib import Path
+from typing import Any, Protocol, TypeVar
+
+import anyio
+import numpy as np
+import psutil
+import pytest
+
+T = TypeVar("T")
+
+DATA = Path(__file__).parent / "data"
+
+
+# --- event loops ---
+
+
+class RunOn(Protocol):
+    """`run_on(fn, *args)`: run an async function to its end in a loop of its own."""
+
+    backend: str
+
+    def __call__(self, fn: Callable[..., Awaitable[T]], /, *args: Any) -> T: ...
+
+
+@pytest.fixture(params=["asyncio", "trio"])
+def backend(request: pytest.FixtureRequest) -> str:
+    """Name of the event loop, for `anyio.run(..., backend=backend)`."""
+    name: str = request.param
+    return name
+
+
+@pytest.fixture
+def run_on(backend: str) -> RunOn:
+    """Runs async functions from a plain (sync) test, once under asyncio and once under trio.
+
+    Example:
+        def test_it(run_on):
+            async def main(n): ...
+            assert run_on(main, 3) == 4
+    """
+
+    def run(fn: Callable[..., Awaitable[Any]], /, *args: Any) -> Any:
+        return anyio.run(fn, *args, backend=backend)
+
+    run.backend = backend  # type: ignore[attr-defined]
+    return run  # type: ignore[return-value]
+
+
+@pytest.fixture
+def no_blocking() -> Iterator[None]:
+    """Fails a blocking call that code of the project makes on an event loop's thread.
+
+    It sees asyncio loops only (that is how blockbuster recognises the thread), which is enough: the code is the same
+    under trio. Allowed, because they do not wait for anything outside the process:
+
+    - taking a free lock, reading and writing a non-blocking socket or pipe (blockbuster's own rules);
+    - importing a module lazily;
+    - starting a worker process, which has no async form; Popen waits until its exec has succeeded.
+    """
+    blockbuster = pytest.importorskip("blockbuster")
+    import aioloader
+    import recordio
+
+    mine = [aioloader, recordio]
+    with blockbuster.blockbuster_ctx(mine) as guard:
+        for name in ("os.pread", "os.preadv", "os.pwrite", "os.fsync", "os.open", "io.open", "builtins.open"):
+            guard.functions[name] = blockbuster.BlockBusterFunction(None, name, scanned_modules=mine)
+        guard.functions["os.waitpid"] = blockbuster.BlockBusterFunction(
+            None,
+            "os.waitpid",
+            scanned_modules=mine,
+            can_block_predicate=lambda pid, options: bool(options & os.WNOHANG),
+        )
+        for function in guard.functions.values():
+            function.can_block_in("/subprocess.py", {"_execute_child"})
+            function.can_block_in("<frozen importlib._bootstrap>", {"_find_and_load"})
+            function.activate()
+        yield
+
+
+# --- what a test may leave behind ---
+
+
+def _descriptors() -> dict[str, str]:
+    """Open descriptors of this process: number and what it points to. Empty where there is no /proc."""
+    try:
+        numbers = os.listdir("/proc/self/fd")
+    except FileNotFoundError:
+        return {}
+    found = {}
+    for number in numbers:
+        try:
+            found[number] = os.readlink(f"/proc/self/fd/{number}")
+        except FileNotFoundError:  # the descriptor of the listing itself
+            continue
+    return found
+
+
+def _threads() -> dict[Any, str]:
+    # Trio keeps its worker threads for 10 s after their last job, whoever used them.
+    return {t: t.name for t in threading.enumerate() if not t.name.startswith("Trio thread")}
+
+
+def _shared_memory() -> dict[str, str]:
+    try:
+        return {name: name for name in os.listdir("/dev/shm")}
+    except FileNotFoundError:
+        return {}
+
+
+def _children() -> dict[Any, str]:
+    found = {}
+    for child in psutil.Process().children(recursive=True):
+        try:
+            found[child] = f"{child.pid} ({child.status()}: {' '.join(child.cmdline()[:4])})"
+        except psutil.NoSuchProcess:
+            continue
+    return found
+
+
+_KINDS: dict[str, Callable[[], dict[Any, str]]] = {
+    "child processes": _children,
+    "threads": _threads,
+    "file descriptors": _descriptors,
+    "/dev/shm entries": _shared_memory,
+}
+
+
+@pytest.fixture
+def leftovers() -> Iterator[Callable[[], dict[str, list[str]]]]:
+    """Fails the test if, one second after its end, something is left that was not there before it.
+
+    Watched: child processes (zombies too), threads, file descriptors, entries of /dev/shm. The fixture's value is a
+    function that tells what is left at this moment, for tests that look in between.
+    """
+    gc.collect()
+    before = {kind: look() for kind, look in _KINDS.items()}
+
+    def left() -> dict[str, list[str]]:
+        new = {}
+        for kind, look in _KINDS.items():
+            old = before[kind]
+            # A number of a descriptor may be in use again; a process keeps its identity while its status changes.
+            again = kind == "file descriptors"
+            new[kind] = [t for key, t in look().items() if key not in old or (again and old[key] != t)]
+        return {kind: texts for kind, texts in new.items() if texts}
+
+    yield left
+    deadline = time.monotonic() + 1.0
+    while remains := left():
+        if time.monotonic() > deadline:
+            pytest.fail(f"left behind: {remains}")
+        gc.collect()
+        time.sleep(0.02)
+
+
+# --- images ---
+
+
+def with_orientation(jpeg: bytes, orientation: int) -> bytes:
+    """The same JPEG with an Exif segment that says how to turn it (1 to 8)."""
+    tiff = b"MM\x00\x2a\x00\x00\x00\x08" + b"\x00\x01" + b"\x01\x12\x00\x03\x00\x00\x00\x01"
+    tiff += orientation.to_bytes(2, "big") + b"\x00\x00" + b"\x00\x00\x00\x00"
+    body = b"Exif\x00\x00" + tiff
+    return jpeg[:2] + b"\xff\xe1" + (len(body) + 2).to_bytes(2, "big") + body + jpeg[2:]
+
+
+@pytest.fixture(scope="session")
+def photo_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with one sub-folder per class: drawn JPEGs of several sizes, and one each of what real folders hold.
+
+    Class 0 to 3: six drawn JPEGs each. Class 4 "various": a PNG, a grey JPEG, a JPEG that its Exif data turns by 90
+    degrees, and the CMYK JPEG of tests/data/images where there is one. Read only: it is shared by all tests.
+    """
+    import cv2
+    import simplejpeg
+
+    from aioloader.tools.draw import draw_folder, draw_image
+
+    root = tmp_path_factory.mktemp("photos") / "folder"
+    draw_folder(root, count=24, classes=4, seed=7)
+    various = root / "various"
+    various.mkdir()
+    image = draw_image(100, height=120, width=180)
+    cv2.imwrite(str(various / "a.png"), image[..., ::-1])
+    grey = np.ascontiguousarray(image.mean(axis=2).astype(np.uint8)[..., None])
+    (various / "b-grey.jpg").write_bytes(simplejpeg.encode_jpeg(grey, colorspace="GRAY"))
+    turned = simplejpeg.encode_jpeg(np.ascontiguousarray(np.rot90(image)), quality=90)
+    (various / "c-turned.jpg").write_bytes(with_orientation(turned, 6))
+    for path in sorted((DATA / "images").glob("*cmyk*.jp*g"))[:1]:
+        (various / "d-cmyk.jpg").write_bytes(path.read_bytes())
+    return root
+
+
+@pytest.fixture(scope="session")
+def photo_rec(photo_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """`photo_folder` as photos.rec with photos.idx beside it: in sorted order, key 0, 1, ..., label = class number."""
+    from aioloader.tools.pack import pack
+
+    out = tmp_path_factory.mktemp("photos-rec") / "photos.rec"
+    pack(photo_folder, out)
+    return out
