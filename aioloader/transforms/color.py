@@ -1,0 +1,152 @@
+"""Colour changes by given amounts: the maths behind the random colour transforms.
+
+Luma is 0.299 R + 0.587 G + 0.114 B (ITU-R BT.601). uint8 results are rounded to the nearest value and saturate;
+float32 results are not clipped. All take (height, width, channels); those that mix channels need RGB.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from aioloader.transforms.base import check_image, result_array
+
+if TYPE_CHECKING:
+    from aioloader._types import Array
+
+__all__ = (
+    "adjust_brightness",
+    "adjust_contrast",
+    "adjust_hue",
+    "adjust_lighting",
+    "adjust_saturation",
+    "to_gray",
+)
+
+_LUMA = np.array([0.299, 0.587, 0.114])
+_UINT8 = np.dtype(np.uint8)
+_FLOAT32 = np.dtype(np.float32)
+
+# Principal components of ImageNet's colours (Krizhevsky et al., 2012), as MXNet gives them, on the scale 0 to 255.
+_EIGENVALUES = np.array([55.46, 4.794, 1.148])
+_EIGENVECTORS = np.array([[-0.5675, 0.7192, 0.4009], [-0.5808, -0.0045, -0.8140], [-0.5836, -0.6948, 0.4203]])
+
+
+def _check(x: Any, name: str, rgb: bool = False) -> Array:
+    image = check_image(x, name)
+    if image.dtype != _UINT8 and image.dtype != _FLOAT32:
+        raise TypeError(f"{name} takes uint8 or float32, got {image.dtype}")
+    if (rgb and image.shape[2] != 3) or image.shape[2] not in (1, 3):
+        wanted = "3 channels (RGB)" if rgb else "1 or 3 channels"
+        raise ValueError(f"{name} takes an image of {wanted}, got shape {image.shape}")
+    return image
+
+
+def _linear(x: Array, scale: float, offset: float, out: Array | None) -> Array:
+    """``x * scale + offset``."""
+    result = result_array(x, x.shape, x.dtype, out, in_place=True)
+    if x.size == 0:
+        return result
+    if x.dtype == _UINT8:
+        import cv2
+
+        source, place = (x[:, :, 0], result[:, :, 0]) if x.shape[2] == 1 else (x, result)
+        cv2.addWeighted(source, scale, source, 0.0, offset, dst=place)
+    else:
+        np.multiply(x, np.float32(scale), out=result)
+        if offset:
+            np.add(result, np.float32(offset), out=result)
+    return result
+
+
+def _mix(x: Array, matrix: Array, out: Array | None) -> Array:
+    """Every pixel multiplied by a (3, 3) matrix."""
+    result = result_array(x, x.shape, x.dtype, out, in_place=True)
+    if x.size:
+        import cv2
+
+        cv2.transform(x, matrix, dst=result)
+    return result
+
+
+def adjust_brightness(x: Any, factor: float, out: Array | None = None) -> Array:
+    """``x * factor``; factor >= 0, 1 changes nothing."""
+    image = _check(x, "adjust_brightness")
+    return image if factor == 1.0 else _linear(image, factor, 0.0, out)
+
+
+def adjust_contrast(x: Any, factor: float, out: Array | None = None) -> Array:
+    """``x * factor + (1 - factor) * m``, m the mean luma of the image (one number); 1 changes nothing."""
+    image = _check(x, "adjust_contrast")
+    if factor == 1.0 or image.size == 0:
+        return image
+    import cv2
+
+    means = cv2.mean(image[:, :, 0] if image.shape[2] == 1 else image)
+    mean = means[0] if image.shape[2] == 1 else float(np.dot(_LUMA, means[:3]))
+    return _linear(image, factor, (1.0 - factor) * mean, out)
+
+
+def adjust_saturation(x: Any, factor: float, out: Array | None = None) -> Array:
+    """``x * factor + (1 - factor) * luma`` of the same pixel; 1 changes nothing. RGB.
+
+    uint8: within one level of the exact value (OpenCV computes with 10-bit weights).
+    """
+    image = _check(x, "adjust_saturation", rgb=True)
+    if factor == 1.0:
+        return image
+    return _mix(image, factor * np.eye(3) + (1.0 - factor) * _LUMA, out)
+
+
+def to_gray(x: Any, out: Array | None = None) -> Array:
+    """Luma of every pixel in all three channels. RGB."""
+    image = _check(x, "to_gray", rgb=True)
+    result = result_array(image, image.shape, image.dtype, out, in_place=True)
+    if image.size:
+        import cv2
+
+        cv2.cvtColor(cv2.cvtColor(image, cv2.COLOR_RGB2GRAY), cv2.COLOR_GRAY2RGB, dst=result)
+    return result
+
+
+def adjust_hue(x: Any, turns: float, out: Array | None = None) -> Array:
+    """Hue turned by `turns` of the colour circle (1 is 360 degrees), in HSV; 0 changes nothing. RGB.
+
+    Computed in float32, so that uint8 colours are not coarsened on the way. Float values must not be negative.
+    """
+    image = _check(x, "adjust_hue", rgb=True)
+    if turns == 0.0 or image.size == 0:
+        return image
+    import cv2
+
+    result = result_array(image, image.shape, image.dtype, out, in_place=True)
+    exact = image.dtype == _FLOAT32
+    hsv: Any = cv2.cvtColor(image if exact else image.astype(np.float32), cv2.COLOR_RGB2HSV)
+    hue = hsv[:, :, 0]
+    hue += np.float32((turns % 1.0) * 360.0)
+    np.subtract(hue, np.float32(360.0), out=hue, where=hue >= 360.0)
+    if exact:
+        cv2.cvtColor(hsv, cv2.COLOR_HSV2RGB, dst=result)
+    else:
+        cv2.cvtColor(hsv, cv2.COLOR_HSV2RGB, dst=hsv)
+        cv2.convertScaleAbs(hsv, dst=result)
+    return result
+
+
+def adjust_lighting(x: Any, weights: Array, out: Array | None = None) -> Array:
+    """Add to every pixel the principal components of ImageNet's colours, times `weights` (3,). RGB.
+
+    On the scale 0 to 255, for uint8 and float32 alike.
+    """
+    image = _check(x, "adjust_lighting", rgb=True)
+    offset = (_EIGENVECTORS * weights) @ _EIGENVALUES
+    result = result_array(image, image.shape, image.dtype, out, in_place=True)
+    if image.dtype == _FLOAT32:
+        np.add(image, offset.astype(np.float32), out=result)
+    elif image.size:
+        import cv2
+
+        levels = np.arange(256.0)[:, None] + offset
+        cv2.LUT(image, np.clip(np.rint(levels), 0, 255).astype(np.uint8)[None], dst=result)
+    return result

@@ -1,0 +1,187 @@
+"""Encoded bytes to pixels.
+
+Rule: JPEG goes to simplejpeg in strict mode, where a warning is an error, so that a truncated or damaged file never
+passes as an image. One warning is accepted, because nothing is lost by it: extraneous bytes before the EOI marker.
+OpenCV, which fills what is missing with grey, sees a JPEG only if simplejpeg cannot do its sampling factors, and only
+after the file was followed to its EOI marker. All other formats go to OpenCV, which refuses truncated ones itself.
+"""
+
+from __future__ import annotations
+
+import re
+import struct
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from aioloader.errors import DecodeError
+from aioloader.transforms.exif import orientation_entry, read_orientation, swaps_axes, upright
+from aioloader.transforms.formats import ImageHeader, read_header
+
+if TYPE_CHECKING:
+    from aioloader._types import Array
+    from aioloader.transforms.scratch import Scratch
+
+__all__ = ("DEFAULT_MAX_PIXELS", "decode_image")
+
+DEFAULT_MAX_PIXELS = 178_956_970
+"""Default of `max_pixels`: as many 3-byte pixels as fit in half a GiB, the figure at which Pillow refuses too."""
+
+_HARMLESS = re.compile(r"Corrupt JPEG data: \d+ extraneous bytes before marker 0xd9\s*")
+
+
+def decode_image(
+    data: Any,
+    *,
+    flag: int = 1,
+    exif: str = "apply",
+    max_pixels: int | None = DEFAULT_MAX_PIXELS,
+    scratch: Scratch | None = None,
+    path: str | None = None,
+) -> Array:
+    """Decode an image: JPEG, PNG, BMP, WebP, TIFF, PNM, and GIF, JPEG 2000 and AVIF where OpenCV was built for them.
+
+    Alpha is dropped, palettes are resolved, 16-bit samples become 8-bit, CMYK becomes RGB (Adobe's inverted values
+    are assumed, as everybody does), only the first frame of several is read.
+
+    Args:
+        data: the encoded image, bytes-like.
+        flag: 1 for colour, 0 for grey.
+        exif: "apply" turns the image upright by its EXIF orientation (JPEG, PNG, WebP, TIFF); "ignore" leaves it as
+            stored.
+        max_pixels: images whose header announces more pixels than this are refused before anything is decoded or
+            allocated; None for no limit.
+        scratch: where the pixels are put; None for fresh memory.
+        path: file that the data is from, for the error.
+
+    Returns:
+        uint8 (height, width, 3) RGB, or (height, width, 1) grey; writable, C-contiguous. In `scratch` its memory is
+        used again only after the array and all its views are gone.
+
+    Raises:
+        DecodeError: not an image, damaged, truncated, or too large.
+        ValueError: a bad `flag` or `exif`.
+    """
+    try:
+        if exif != "apply" and exif != "ignore":
+            raise ValueError(f"exif must be 'apply' or 'ignore', got {exif!r}")
+        if flag != 1 and flag != 0:
+            raise ValueError(f"flag must be 1 (colour) or 0 (grey), got {flag!r}")
+        if type(data) is not bytes:
+            data = memoryview(data)
+            if data.format != "B" or data.ndim != 1:
+                data = data.cast("B")
+        header = read_header(data)
+        if max_pixels is not None and header.height * header.width > max_pixels:
+            raise _too_large(header, max_pixels, len(data))
+        if header.format == "jpeg":
+            image = _decode_jpeg(data, header, flag, scratch)
+        else:
+            image = _decode_other(data, header, flag, max_pixels)
+        if exif == "apply" and header.exif is not None:
+            orientation = read_orientation(data, *header.exif)
+            if orientation != 1:
+                image = _turn(image, orientation, scratch)
+        return image
+    except DecodeError as error:
+        if path is not None:
+            error.add_note(f"file: {path}")
+        raise
+
+
+def _too_large(header: ImageHeader, max_pixels: int, nbytes: int) -> DecodeError:
+    pixels = header.height * header.width
+    return DecodeError(
+        f"{header.width} x {header.height} is {pixels} pixels, more than max_pixels={max_pixels}; "
+        "raise max_pixels if the image is to be trusted",
+        format=header.format,
+        nbytes=nbytes,
+    )
+
+
+def _decode_jpeg(data: Any, header: ImageHeader, flag: int, scratch: Scratch | None) -> Array:
+    from simplejpeg import decode_jpeg
+
+    colorspace, channels = ("RGB", 3) if flag else ("GRAY", 1)
+    buffer = None if scratch is None else scratch.take(header.height * header.width * channels)
+    image: Array
+    try:
+        try:
+            image = decode_jpeg(data, colorspace, buffer=buffer, strict=True)
+        except ValueError as error:
+            if not _HARMLESS.fullmatch(str(error)):
+                raise
+            image = decode_jpeg(data, colorspace, buffer=buffer, strict=False)
+    except (ValueError, RuntimeError) as error:
+        reason = str(error)
+    else:
+        return image
+    if "subsampling" not in reason:
+        raise DecodeError(reason, format="jpeg", nbytes=len(data))
+    if not _reaches_end(data):
+        raise DecodeError("the data ends before the EOI marker", format="jpeg", nbytes=len(data))
+    return _opencv(data, "jpeg", flag)
+
+
+def _reaches_end(data: Any) -> bool:
+    """Whether a JPEG's markers lead to its EOI."""
+    text = bytes(data)
+    place = 2
+    while place + 2 <= len(text):
+        # Between segments: fill bytes. After a scan header: entropy-coded data with stuffed zeros and RSTn.
+        place = text.find(b"\xff", place)
+        if place < 0 or place + 2 > len(text):
+            return False
+        marker = text[place + 1]
+        if marker == 0xD9:
+            return True
+        if marker == 0xFF:
+            place += 1
+        elif marker <= 0x01 or 0xD0 <= marker <= 0xD8:
+            place += 2
+        else:
+            place += 2 + int.from_bytes(text[place + 2 : place + 4], "big")
+    return False
+
+
+def _decode_other(data: Any, header: ImageHeader, flag: int, max_pixels: int | None) -> Array:
+    if header.format == "tiff":
+        entry = orientation_entry(data)
+        if entry is not None and entry[0] != 1:
+            # OpenCV turns TIFF images whatever it is told; it must see an upright one.
+            data = bytearray(data)
+            struct.pack_into(entry[2], data, entry[1], 1)
+    image = _opencv(data, header.format, flag)
+    if max_pixels is not None and image.shape[0] * image.shape[1] > max_pixels:
+        found = ImageHeader(header.format, image.shape[0], image.shape[1])
+        raise _too_large(found, max_pixels, len(data))
+    return image
+
+
+def _opencv(data: Any, name: str, flag: int) -> Array:
+    import cv2
+
+    mode = (cv2.IMREAD_COLOR if flag else cv2.IMREAD_GRAYSCALE) | cv2.IMREAD_IGNORE_ORIENTATION
+    image: Any
+    try:
+        image = cv2.imdecode(np.frombuffer(data, np.uint8), mode)
+    except cv2.error as error:
+        reason = f"OpenCV: {' '.join(str(error).split())}"
+        raise DecodeError(reason, format=name, nbytes=len(data)) from None
+    if image is None:
+        reason = f"truncated, damaged, or of a kind that OpenCV {cv2.__version__} cannot read"
+        raise DecodeError(reason, format=name, nbytes=len(data))
+    if flag:
+        cv2.cvtColor(image, cv2.COLOR_BGR2RGB, dst=image)
+    else:
+        image = image.reshape(*image.shape[:2], 1)
+    result: Array = image
+    return result
+
+
+def _turn(image: Array, orientation: int, scratch: Scratch | None) -> Array:
+    out = None
+    if scratch is not None and swaps_axes(orientation):
+        height, width, channels = image.shape
+        out = scratch.take(image.size).reshape(width, height, channels)
+    return upright(image, orientation, out)

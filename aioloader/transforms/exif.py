@@ -1,0 +1,137 @@
+"""EXIF orientation: read the tag, turn an image upright, and find a place of the upright image in the stored one.
+
+Rule: one rule for all formats and decoders. Orientation says how the stored image is to be turned for display
+(EXIF 2.32, section 4.6.4, tag 0x0112); anything malformed means "as stored". Decoders are told not to turn anything
+themselves. Everything here but `upright` is pure.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from aioloader._types import Array
+
+__all__ = ("orientation_entry", "read_orientation", "stored_box", "swaps_axes", "upright")
+
+_TAG = 0x0112
+_BYTE, _SHORT, _LONG = 1, 3, 4
+# More entries than any camera writes; bounds the work that a damaged count can cause.
+_MAX_ENTRIES = 512
+
+
+def orientation_entry(data: Any, start: int = 0, stop: int | None = None) -> tuple[int, int, str] | None:
+    """Find the orientation in a TIFF structure (the body of an EXIF block, or a TIFF file).
+
+    Args:
+        data: bytes-like.
+        start: where the structure's byte-order mark stands; its offsets count from here.
+        stop: end of the structure, exclusive; None for the end of `data`.
+
+    Returns:
+        (orientation 1 to 8, place of the value in `data`, struct format of the value), or None if there is no
+        entry that makes sense.
+    """
+    stop = len(data) if stop is None else min(stop, len(data))
+    if stop - start < 14:
+        return None
+    mark = bytes(data[start : start + 4])
+    if mark == b"II*\0":
+        order = "<"
+    elif mark == b"MM\0*":
+        order = ">"
+    else:
+        return None
+    (first,) = struct.unpack_from(order + "I", data, start + 4)
+    table = start + first
+    if first < 8 or table + 2 > stop:
+        return None
+    (count,) = struct.unpack_from(order + "H", data, table)
+    for place in range(table + 2, table + 2 + 12 * min(count, _MAX_ENTRIES), 12):
+        if place + 12 > stop:
+            return None
+        tag, kind, values = struct.unpack_from(order + "HHI", data, place)
+        if tag != _TAG:
+            continue
+        code = {_BYTE: "B", _SHORT: "H", _LONG: "I"}.get(kind)
+        if code is None or values != 1:
+            return None
+        (value,) = struct.unpack_from(order + code, data, place + 8)
+        return (value, place + 8, order + code) if 1 <= value <= 8 else None
+    return None
+
+
+def read_orientation(data: Any, start: int = 0, stop: int | None = None) -> int:
+    """The orientation, 1 to 8, of a TIFF structure; 1 ("as stored") where it has none or is malformed.
+
+    Args:
+        data, start, stop: as for `orientation_entry`.
+    """
+    entry = orientation_entry(data, start, stop)
+    return 1 if entry is None else entry[0]
+
+
+def swaps_axes(orientation: int) -> bool:
+    """Whether turning upright exchanges height and width."""
+    return orientation >= 5
+
+
+def upright(image: Array, orientation: int, out: Array | None = None) -> Array:
+    """Turn a stored image upright.
+
+    Args:
+        image: (height, width, channels), uint8, C-contiguous; altered for orientations 2, 3 and 4.
+        orientation: 1 to 8.
+        out: uint8, where the result of orientations 5 to 8 is written: (width, height, channels); or None.
+
+    Returns:
+        `image` itself, or (width, height, channels) for orientations 5 to 8.
+    """
+    if orientation == 1:
+        return image
+    import cv2
+
+    # OpenCV drops an axis of extent 1, so grey images go through it as planes.
+    source = image[:, :, 0] if image.shape[2] == 1 else image
+    if orientation <= 4:
+        cv2.flip(source, {2: 1, 3: -1, 4: 0}[orientation], dst=source)
+        return image
+    height, width, channels = image.shape
+    result: Any = cv2.transpose(source) if out is None else out
+    if out is not None:
+        cv2.transpose(source, dst=out[:, :, 0] if channels == 1 else out)
+    plane = result if result.ndim == 2 or channels != 1 else result[:, :, 0]
+    code = {5: None, 6: 1, 7: -1, 8: 0}[orientation]
+    if code is not None:
+        cv2.flip(plane, code, dst=plane)
+    turned: Array = result.reshape(width, height, channels)
+    return turned
+
+
+def stored_box(
+    box: tuple[int, int, int, int], orientation: int, height: int, width: int
+) -> tuple[int, int, int, int]:
+    """Where a rectangle of the upright image lies in the stored one.
+
+    Args:
+        box: (x, y, width, height) in the upright image.
+        orientation: 1 to 8.
+        height, width: extents of the stored image.
+
+    Returns:
+        (x, y, width, height) in the stored image.
+    """
+    x, y, w, h = box
+    if swaps_axes(orientation):
+        # Undo the flip that follows the transposition, then the transposition.
+        if orientation in (6, 7):
+            x = height - x - w
+        if orientation in (7, 8):
+            y = width - y - h
+        return y, x, h, w
+    if orientation in (2, 3):
+        x = width - x - w
+    if orientation in (3, 4):
+        y = height - y - h
+    return x, y, w, h

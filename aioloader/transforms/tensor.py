@@ -1,0 +1,145 @@
+"""From pixels to what a model takes: dtype, axis order, normalisation."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+
+from aioloader._types import ArraySpec
+from aioloader.transforms.base import Transform, check_image, result_array
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from aioloader._types import Array
+    from aioloader.rng import Rng
+
+__all__ = ("IMAGENET_MEAN", "IMAGENET_STD", "Cast", "Normalize", "ToTensor")
+
+IMAGENET_MEAN = (0.485, 0.456, 0.406)
+"""Mean of ImageNet's training pixels, red, green, blue, on the scale 0 to 1: for `Normalize` after `ToTensor`."""
+
+IMAGENET_STD = (0.229, 0.224, 0.225)
+"""Standard deviation of the same."""
+
+_FLOAT32 = np.dtype(np.float32)
+_UINT8 = np.dtype(np.uint8)
+_255 = np.float32(255.0)
+
+
+class Cast(Transform):
+    """Another dtype, values converted as `numpy.ndarray.astype` does (no scaling, no saturation). No draws.
+
+    An array that has the dtype already is returned as it is.
+
+    Args:
+        dtype: anything that `numpy.dtype` takes.
+    """
+
+    _fields: ClassVar[tuple[str, ...]] = ("dtype",)
+
+    def __init__(self, dtype: Any = "float32") -> None:
+        self.dtype = np.dtype(dtype)
+
+    def apply(self, x: Any, rng: Rng, out: Array | None = None) -> Any:
+        array = np.asarray(x)
+        if array.dtype == self.dtype:
+            return array
+        result = result_array(array, array.shape, self.dtype, out)
+        np.copyto(result, array, casting="unsafe")
+        return result
+
+    def out_spec(self, spec: ArraySpec | None) -> ArraySpec | None:
+        return None if spec is None else ArraySpec(spec.shape, self.dtype)
+
+    def __repr__(self) -> str:
+        return f"Cast(dtype={self.dtype.name!r})"
+
+
+class ToTensor(Transform):
+    """float32 with channels first, divided by 255; any dtype in, nothing clipped. No draws.
+
+    (height, width, channels) becomes (channels, height, width), and (n, height, width, channels) becomes (n, channels,
+    height, width); uint8 pixels lie in 0 to 1 afterwards.
+    """
+
+    def apply(self, x: Any, rng: Rng, out: Array | None = None) -> Any:
+        image = check_image(x, "ToTensor", (3, 4))
+        moved = np.moveaxis(image, -1, -3) if image.ndim == 4 else image.transpose(2, 0, 1)
+        result = result_array(image, moved.shape, _FLOAT32, out)
+        if image.dtype == _UINT8 and image.size and 1 < image.shape[-1] <= 4:
+            import cv2
+
+            # Splitting in uint8 first is twice as fast as dividing across the strides of interleaved channels.
+            pictures, places = (image, result) if image.ndim == 4 else ((image,), (result,))
+            for picture, planes in zip(pictures, places, strict=True):
+                for plane, place in zip(cv2.split(picture), planes, strict=True):
+                    np.divide(plane, _255, out=place)
+        else:
+            np.divide(moved, _255, out=result, dtype=_FLOAT32, casting="unsafe")
+        return result
+
+    def out_spec(self, spec: ArraySpec | None) -> ArraySpec | None:
+        if spec is None or len(spec.shape) not in (3, 4):
+            return None
+        return ArraySpec((*spec.shape[:-3], spec.shape[-1], *spec.shape[-3:-1]), _FLOAT32)
+
+
+class Normalize(Transform):
+    """``(x - mean) / std`` per channel, for (channels, height, width) or (n, channels, height, width). No draws.
+
+    A floating dtype is kept. Integers, which cannot hold the result, become float32: note that `mean` and `std` must
+    then be on the scale of the integers; after `ToTensor` they are on the scale 0 to 1.
+
+    Args:
+        mean, std: one number, or one per channel; `std` has no zero.
+    """
+
+    in_place = True
+    _fields: ClassVar[tuple[str, ...]] = ("mean", "std")
+
+    def __init__(self, mean: float | Sequence[float] = 0.0, std: float | Sequence[float] = 1.0) -> None:
+        self.mean = self._check(mean, "mean")
+        self.std = self._check(std, "std")
+        if not np.all(self._column(self.std)):
+            raise ValueError(f"Normalize: std must not be zero, got {std!r}")
+        channels = {len(side) for side in (self.mean, self.std) if isinstance(side, tuple)} - {1}
+        if len(channels) > 1:
+            raise ValueError(f"Normalize: mean and std differ in length, got {mean!r} and {std!r}")
+        self._channels = max(channels, default=1)
+        self._mean = self._column(self.mean)
+        self._std = self._column(self.std)
+
+    @staticmethod
+    def _check(value: Any, name: str) -> float | tuple[float, ...]:
+        array = np.asarray(value, np.float64)
+        if array.ndim > 1 or array.size == 0 or not np.all(np.isfinite(array)):
+            raise ValueError(f"Normalize: {name} must be a number, or one per channel, got {value!r}")
+        return float(array) if array.ndim == 0 else tuple(array.tolist())
+
+    @staticmethod
+    def _column(value: float | tuple[float, ...]) -> Array:
+        return np.asarray(value, np.float32).reshape(-1, 1, 1)
+
+    def apply(self, x: Any, rng: Rng, out: Array | None = None) -> Any:
+        if not isinstance(x, np.ndarray) or x.ndim not in (3, 4):
+            got = f"shape {x.shape}" if isinstance(x, np.ndarray) else type(x).__name__
+            raise ValueError(
+                f"Normalize takes an array (channels, height, width), with n in front or not, got {got}"
+            )
+        if self._channels not in (1, x.shape[-3]):
+            raise ValueError(
+                f"Normalize has a mean and std of {self._channels} channels, got shape {x.shape}; "
+                "channels come first: use ToTensor before"
+            )
+        dtype = x.dtype if x.dtype.kind == "f" else _FLOAT32
+        result = result_array(x, x.shape, dtype, out, in_place=True)
+        np.subtract(x, self._mean, out=result, dtype=dtype, casting="unsafe")
+        np.divide(result, self._std, out=result, dtype=dtype, casting="unsafe")
+        return result
+
+    def out_spec(self, spec: ArraySpec | None) -> ArraySpec | None:
+        if spec is None or spec.dtype.kind == "f":
+            return spec
+        return ArraySpec(spec.shape, _FLOAT32)
