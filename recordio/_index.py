@@ -1,0 +1,302 @@
+"""Index: which key lies at which byte offset.
+
+Made from the text of an .idx file or by scanning the heads of the .rec itself, and kept as a binary
+copy in the user's cache directory so that the second opening takes no time (`_index_cache`). Parsing
+is in `_index_text`, walking heads in `_scan`; both are pure, this module adds the files.
+"""
+
+from __future__ import annotations
+
+import os
+import warnings
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+
+import numpy as np
+
+from recordio import _index_cache
+from recordio._files import LocalFile
+from recordio._index_text import NO_OFFSET, IndexLines, format_line, parse_index_text
+from recordio._scan import scan_steps
+from recordio.errors import (
+    CorruptIndexError,
+    DuplicateKeyWarning,
+    IndexNotFoundError,
+    RecordKeyError,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from numpy.typing import NDArray
+
+    from recordio._openers import RangeSource
+
+__all__ = ("CacheChoice", "Index", "beside")
+
+CacheChoice: TypeAlias = bool | Literal["beside"]
+
+_REBUILD = "rebuild the index with `python -m recordio index FILE`"
+
+
+def beside(rec_path: str) -> str:
+    """The .idx path that belongs to a record file: the same name with the suffix .idx."""
+    return os.path.splitext(rec_path)[0] + ".idx"
+
+
+class Index:
+    """Keys and byte offsets of the records of one file, in the order of the .idx lines.
+
+    Build one with `open`, `scan`, `parse` or `of`. An index is a value: it can be pickled and shared by
+    threads.
+
+    Attributes:
+        path: The .idx file, or the .rec file if the index was made by scanning; None if in memory.
+        offsets: int64 array of byte offsets in line order; do not write to it.
+    """
+
+    def __init__(self, lines: IndexLines, *, path: str | None = None) -> None:
+        self.path = path
+        self.offsets: NDArray[np.int64] = lines.offsets
+        self._keys = lines.keys
+        self._sorted: tuple[NDArray[np.int64], NDArray[np.int64]] | None = None
+        self._by_text: dict[str, int] | None = None
+
+    @classmethod
+    def open(cls, idx_path: str | os.PathLike[str], *, cache: CacheChoice = True) -> Index:
+        """Read an .idx file.
+
+        Args:
+            idx_path: The file.
+            cache: True keeps a binary copy in the user's cache directory ($AIOLOADER_CACHE_DIR, else
+                $XDG_CACHE_HOME/aioloader, else the platform's own); "beside" keeps it next to the
+                .idx as `<name>.idx.cache`; False neither reads nor writes one.
+
+        Raises:
+            IndexNotFoundError: there is no such file.
+            CorruptIndexError: a line is malformed.
+        """
+        path = os.fspath(idx_path)
+
+        def read() -> IndexLines:
+            return parse_index_text(Path(path).read_bytes(), path=path)
+
+        try:
+            return cls(_through_cache(path, "idx", cache, read), path=path)
+        except (FileNotFoundError, IsADirectoryError) as error:
+            raise IndexNotFoundError(
+                "no such index file; leave index=None to scan the records instead, or make one with "
+                "`python -m recordio index`",
+                path=path,
+            ) from error
+
+    @classmethod
+    def scan(cls, rec_path: str | os.PathLike[str], *, cache: CacheChoice = True) -> Index:
+        """Make an index from the record file itself, by its heads; keys are 0, 1, 2, ...
+
+        Args:
+            rec_path: The .rec file.
+            cache: As for `open`.
+
+        Raises:
+            RecordFileNotFoundError: there is no such file.
+            CorruptRecordError: the file is damaged; `repair` makes a readable copy.
+        """
+        file = LocalFile(rec_path)
+
+        def walk() -> IndexLines:
+            offsets = scan_source(file, path=file.path)
+            return IndexLines(range(len(offsets)), offsets)
+
+        try:
+            return cls(_through_cache(file.path, "scan", cache, walk), path=file.path)
+        finally:
+            file.close()
+
+    @classmethod
+    def parse(cls, text: bytes, *, path: str | None = None) -> Index:
+        """Make an index from the text of an .idx file; `path` is named in errors."""
+        return cls(parse_index_text(text, path=path), path=path)
+
+    @classmethod
+    def of(cls, offsets: NDArray[np.int64], *, path: str | None = None) -> Index:
+        """Make an index from byte offsets alone; keys are 0, 1, 2, ..."""
+        return cls(IndexLines(range(len(offsets)), offsets), path=path)
+
+    @property
+    def keys(self) -> NDArray[np.int64] | list[str]:
+        """Keys in line order: int64 array, or list of str if any key is not an integer."""
+        if isinstance(self._keys, range):
+            self._keys = np.arange(len(self._keys), dtype=np.int64)
+            self._sorted = (self._keys, self._keys)
+        return self._keys
+
+    def __len__(self) -> int:
+        return len(self.offsets)
+
+    def __repr__(self) -> str:
+        return f"Index({len(self)} records, path={self.path!r})"
+
+    def format(self) -> str:
+        """The text of the .idx file, one line `key TAB offset` per record."""
+        keys = self._keys if isinstance(self._keys, list | range) else self._keys.tolist()
+        return "".join(map(format_line, keys, self.offsets.tolist()))
+
+    def key_at(self, position: int) -> int | str:
+        """The key on a line, counted from 0."""
+        key = self._keys[position]
+        return key if isinstance(key, str) else int(key)
+
+    def position(self, key: int | str) -> int:
+        """The line on which a key stands, counted from 0; the last one if it stands there twice.
+
+        Warns:
+            DuplicateKeyWarning: once per index, if any key stands there twice.
+
+        Raises:
+            RecordKeyError: no line has this key. Text and numbers are different keys.
+        """
+        found = -1
+        if isinstance(self._keys, range):
+            found = int(key) if _is_integer(key) and 0 <= int(key) < len(self._keys) else -1
+        elif isinstance(self._keys, list):
+            found = self._text_positions().get(key, -1) if isinstance(key, str) else -1
+        elif _is_integer(key):
+            ordered, lines = self._sorted_keys()
+            at = int(np.searchsorted(ordered, int(key), side="right")) - 1
+            if at >= 0 and ordered[at] == key:
+                found = int(lines[at])
+        if found < 0:
+            kind = "text" if isinstance(self._keys, list) else "integers"
+            raise RecordKeyError(
+                f"no record has the key {key!r} (this index has {len(self)} keys, {kind})",
+                key=key,
+                path=self.path,
+            )
+        return found
+
+    def spans(self, file_size: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Where each record can lie in the file.
+
+        Args:
+            file_size: Bytes in the record file.
+
+        Returns:
+            `(offsets, lengths)`, int64, in bytes and line order. A length reaches to the next larger
+            offset in the index, or to the end of the file, and so is an upper bound of the framed
+            record: with an index of only some records it can be far larger than the record.
+
+        Raises:
+            CorruptIndexError: an offset is negative, not a multiple of 4, the marker 2**64 - 1 of old
+                builds, or not inside the file.
+        """
+        offsets = self.offsets
+        if len(offsets) == 0:
+            return offsets, np.empty(0, dtype=np.int64)
+        if offsets.min() < 0 or offsets.max() >= file_size or (offsets & 3).any():
+            raise self._misplaced(file_size)
+        steps = np.diff(offsets)
+        if (steps > 0).all():
+            return offsets, np.append(steps, np.int64(file_size) - offsets[-1])
+        distinct = np.unique(offsets)
+        ends = np.append(distinct[1:], np.int64(file_size))
+        return offsets, ends[np.searchsorted(distinct, offsets)] - offsets
+
+    def _misplaced(self, file_size: int) -> CorruptIndexError:
+        offsets = self.offsets
+        wrong = (offsets < 0) | (offsets >= file_size) | ((offsets & 3) != 0)
+        line = int(np.flatnonzero(wrong)[0])
+        offset = int(offsets[line])
+        if offset == NO_OFFSET:
+            what = "the offset is 2**64 - 1, which old builds wrote when they lost the position"
+        elif offset < 0:
+            what = "the offset is negative"
+        elif offset >= file_size:
+            what = (
+                f"the offset lies outside the record file of {file_size} bytes; "
+                "the index belongs to another file, or the file was cut"
+            )
+        else:
+            what = "the offset is not a multiple of 4, so no record can begin there"
+        return CorruptIndexError(
+            f"{what}; {_REBUILD}",
+            path=self.path,
+            line=line + 1,
+            key=self.key_at(line),
+            offset=offset,
+            found=2**64 - 1 if offset == NO_OFFSET else offset,
+        )
+
+    def _sorted_keys(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        if self._sorted is None:
+            keys = np.asarray(self._keys, dtype=np.int64)
+            lines = np.argsort(keys, kind="stable")
+            ordered = keys[lines]
+            self._sorted = (ordered, lines)
+            again = np.flatnonzero(ordered[1:] == ordered[:-1])
+            if again.size:
+                self._warn_duplicates(int(ordered[again[0]]), again.size)
+        return self._sorted
+
+    def _text_positions(self) -> dict[str, int]:
+        if self._by_text is None:
+            assert isinstance(self._keys, list)
+            self._by_text = {key: line for line, key in enumerate(self._keys)}
+            if len(self._by_text) < len(self._keys):
+                seen: set[str] = set()
+                first = next(key for key in self._keys if key in seen or seen.add(key))
+                self._warn_duplicates(first, len(self._keys) - len(self._by_text))
+        return self._by_text
+
+    def _warn_duplicates(self, key: int | str, count: int) -> None:
+        warnings.warn(
+            f"{self.path or 'index'}: {count} lines repeat a key (the first is {key!r}); look-ups by "
+            "key find the last line, read by position to reach all",
+            DuplicateKeyWarning,
+            stacklevel=4,
+        )
+
+    def __getstate__(self) -> dict[str, Any]:
+        # A memory map would not survive the journey.
+        keys = np.array(self._keys) if isinstance(self._keys, np.ndarray) else self._keys
+        return {"path": self.path, "lines": IndexLines(keys, np.array(self.offsets))}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        Index.__init__(self, state["lines"], path=state["path"])
+
+
+def _is_integer(key: object) -> bool:
+    return isinstance(key, int | np.integer) and not isinstance(key, bool)
+
+
+def scan_source(source: RangeSource, *, path: str | None) -> NDArray[np.int64]:
+    """Byte offsets of all records of a source, found by their heads."""
+    steps = scan_steps(source.size(), path=path)
+    try:
+        wanted = next(steps)
+        while True:
+            (block,) = source.read_ranges([wanted])
+            wanted = steps.send(block)
+    except StopIteration as stop:
+        offsets: NDArray[np.int64] = stop.value
+        return offsets
+
+
+def _through_cache(
+    path: str, kind: str, cache: CacheChoice, make: Callable[[], IndexLines]
+) -> IndexLines:
+    if cache is False:
+        return make()
+    file = (
+        Path(f"{path}.cache")
+        if cache == "beside"
+        else _index_cache.cache_file(path, kind)
+    )
+    before = _index_cache.sign(path)
+    lines = _index_cache.load(file, before)
+    if lines is None:
+        lines = make()
+        # A source that changed while it was read must not be remembered under either state.
+        if _index_cache.sign(path) == before:
+            _index_cache.store(file, before, lines)
+    return lines

@@ -1,0 +1,161 @@
+"""Where bytes come from: local files, URLs by registered scheme, or any object that reads ranges.
+
+The contract is plural on purpose: one call asks for many ranges, so a remote source can have them all
+in flight at once, and a local one pays for one thread hop instead of many.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, cast, runtime_checkable
+
+from recordio._files import LocalFile
+from recordio.errors import PayloadTypeError, UnknownSchemeError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+__all__ = (
+    "AsyncRangeSource",
+    "OpenTarget",
+    "RangeSource",
+    "local_path",
+    "open_async_source",
+    "open_source",
+    "register_opener",
+    "scheme_of",
+    "target_name",
+)
+
+
+@runtime_checkable
+class RangeSource(Protocol):
+    """Anything that can be read by position, blocking. Must be safe to call from several threads."""
+
+    def read_ranges(self, ranges: Sequence[tuple[int, int]]) -> list[bytes]:
+        """Return the bytes of `(offset, length)` ranges, in the order given, none of them short."""
+        ...
+
+    def size(self) -> int:
+        """Total size in bytes."""
+        ...
+
+
+@runtime_checkable
+class AsyncRangeSource(Protocol):
+    """The same with `await`; must not block the event loop."""
+
+    async def read_ranges(self, ranges: Sequence[tuple[int, int]]) -> list[bytes]:
+        """Return the bytes of `(offset, length)` ranges, in the order given, none of them short."""
+        ...
+
+    async def size(self) -> int:
+        """Total size in bytes."""
+        ...
+
+
+OpenTarget: TypeAlias = str | os.PathLike[str] | RangeSource | AsyncRangeSource
+
+_SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+)://")
+
+
+@dataclass(frozen=True, slots=True)
+class _Openers:
+    blocking: Callable[[str], RangeSource]
+    awaiting: Callable[[str], AsyncRangeSource] | None
+
+
+_registered: dict[str, _Openers] = {}
+
+
+def register_opener(
+    scheme: str,
+    opener: Callable[[str], RangeSource],
+    *,
+    async_opener: Callable[[str], AsyncRangeSource] | None = None,
+) -> None:
+    """Teach the readers to open URLs of a scheme. A later call for the same scheme replaces it.
+
+    Args:
+        scheme: For example "s3", without "://". Case does not matter.
+        opener: Called with the whole URL; returns a `RangeSource`. It raises a FileNotFoundError if
+            nothing is there. If the source has a `close` method, the reader calls it.
+        async_opener: The same for the async readers, called in the event loop. Without it they run
+            the blocking source in a thread.
+    """
+    _registered[scheme.lower()] = _Openers(opener, async_opener)
+
+
+def scheme_of(name: str) -> str | None:
+    """The scheme of a URL in lower case; None for a plain path."""
+    match = _SCHEME.match(name)
+    return match.group(1).lower() if match else None
+
+
+def local_path(target: object) -> str | None:
+    """The local path that a target names (`file://` is one), or None if it is not local."""
+    if not isinstance(target, str | os.PathLike):
+        return None
+    name = os.fspath(target)
+    scheme = scheme_of(name)
+    if scheme == "file" and scheme not in _registered:
+        return name[len("file://") :]
+    return name if scheme is None else None
+
+
+def target_name(target: object) -> str:
+    """How a target is called in errors."""
+    if isinstance(target, str | os.PathLike):
+        return local_path(target) or os.fspath(target)
+    name = getattr(target, "path", None) or getattr(target, "url", None)
+    return str(name) if name else f"<{type(target).__name__}>"
+
+
+def _openers_for(url: str) -> _Openers:
+    scheme = scheme_of(url) or ""
+    try:
+        return _registered[scheme]
+    except KeyError:
+        raise UnknownSchemeError(
+            f"{url}: no opener is registered for {scheme}://; "
+            f"call recordio.register_opener({scheme!r}, opener), or give a local path",
+            url=url,
+        ) from None
+
+
+def open_source(target: OpenTarget) -> RangeSource:
+    """Open what a blocking reader was given.
+
+    Raises:
+        RecordFileNotFoundError: a local file that does not exist.
+        UnknownSchemeError: a URL without a registered opener.
+        PayloadTypeError: neither a path, nor a URL, nor an object with `read_ranges` and `size`.
+    """
+    path = local_path(target)
+    if path is not None:
+        return LocalFile(path)
+    if isinstance(target, str | os.PathLike):
+        url = os.fspath(target)
+        return _openers_for(url).blocking(url)
+    _check_source(target)
+    return cast("RangeSource", target)
+
+
+def open_async_source(target: OpenTarget) -> RangeSource | AsyncRangeSource:
+    """The same for an async reader; a blocking source is returned as it is, to be run in threads."""
+    if isinstance(target, str | os.PathLike) and local_path(target) is None:
+        url = os.fspath(target)
+        openers = _openers_for(url)
+        if openers.awaiting is not None:
+            return openers.awaiting(url)
+    return open_source(target)
+
+
+def _check_source(target: Any) -> None:
+    if not (hasattr(target, "read_ranges") and hasattr(target, "size")):
+        raise PayloadTypeError(
+            f"cannot read records from {type(target).__name__}: give a path, a URL, or an object with "
+            "read_ranges(ranges) and size()"
+        )
