@@ -195,7 +195,7 @@ class Threads:
                 else:
                     self._idle += 1
 
-    def close(self, timeout_s: float = 1.0) -> None:
+    def close(self, timeout_s: float = 0.4) -> None:
         """Let running functions end, for `timeout_s` seconds at most, then give the threads up."""
         with self._lock:
             self._closed = True

@@ -105,7 +105,7 @@ class RowLayout:
                 count = rows
                 for extent in leaf.shape:
                     count *= extent or 0
-                total += -(-count * leaf.dtype.itemsize // 64) * 64
+                total += max(64, -(-count * leaf.dtype.itemsize // 64) * 64)
         return offsets, total
 
 

@@ -15,6 +15,7 @@ import numpy as np
 from aioloader._pipeline.collate import collate
 from aioloader._pipeline.engine import Delivery, Engine
 from aioloader._pipeline.fetch import Fetch
+from aioloader._pipeline.late import late
 from aioloader._pipeline.plan import BatchPlan
 from aioloader._threads import Holders
 from aioloader._types import BASE, INDEX, Array, Chunk, ChunkResult, Failure, RowLayout
@@ -194,15 +195,22 @@ class BatchJob:
             return
         errors: list[Exception] = []
 
+        waiting = {id(chunk): chunk for chunk in chunks}
+
         async def one(chunk: Chunk) -> None:
+            del waiting[id(chunk)]
             try:
                 self._result.merge(await run(chunk))
             except Exception as error:
                 errors.append(error)
 
-        async with anyio.create_task_group() as tasks:
-            for chunk in chunks:
-                tasks.start_soon(one, chunk)
+        try:
+            async with anyio.create_task_group() as tasks:
+                for chunk in chunks:
+                    tasks.start_soon(late(one), chunk)
+        finally:
+            for chunk in waiting.values():  # those whose task never began
+                chunk.settled()
         if errors:
             raise errors[0]
 

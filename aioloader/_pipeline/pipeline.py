@@ -14,6 +14,7 @@ import anyio
 
 from aioloader._pipeline.dispatch import BatchJob
 from aioloader._pipeline.engine import Delivery, Engine
+from aioloader._pipeline.late import late
 from aioloader._pipeline.permits import Permits
 from aioloader._pipeline.plan import BatchPlan
 from aioloader._pipeline.reorder import Reorder
@@ -42,6 +43,7 @@ class Pipeline:
         self._reorder: Reorder[Delivery] = Reorder(self._permits.limit + 1)
         self._arrived = Signal()
         self._memory_freed = Signal()
+        self._jobs: set[BatchJob] = set()
         self._scope: anyio.CancelScope | None = None
         self._stop_asked = False
         self._fed: int | None = None
@@ -87,6 +89,8 @@ class Pipeline:
                 async with self._engine.executor.serving(), anyio.create_task_group() as tasks:
                     await self._feed(tasks)
         finally:
+            for job in self._jobs:  # those whose task never began
+                job.abandon()
             self._scope = None
             self.ended.set()
             self._arrived.set()
@@ -108,7 +112,8 @@ class Pipeline:
                     job.abandon()
                     raise
                 self._engine.metrics.in_flight = self._permits.taken
-                tasks.start_soon(self._complete, job, number)
+                self._jobs.add(job)
+                tasks.start_soon(late(self._complete), job, number)
                 number += 1
         except Exception as error:
             # It comes at the place of the batch that could not be started; all earlier ones are delivered.
@@ -140,6 +145,7 @@ class Pipeline:
             self._engine.metrics.memory_wait_s += perf_counter() - now
 
     async def _complete(self, job: BatchJob, number: int) -> None:
+        self._jobs.discard(job)
         delivery = await job.complete(self._engine.executor.run)
         self._reorder.push(number, delivery)
         self._memory_freed.set()

@@ -1,0 +1,372 @@
+"""AsyncDataLoader: order, options, task life and errors, under asyncio and trio."""
+
+import asyncio
+import gc
+import weakref
+
+import anyio
+import numpy as np
+import pytest
+
+import aioloader
+from aioloader import AsyncDataLoader, SampleError
+from tests.aioloader.loader.samples import Numbers, labels
+
+EXECUTORS = ["inline", "thread", "process"]
+
+
+async def collect(loader):
+    return [batch async for batch in loader]
+
+
+@pytest.mark.parametrize("backend", ["asyncio", "trio"])
+@pytest.mark.parametrize("executor", EXECUTORS)
+def test_batches_arrive_in_order(executor, backend):
+    async def main():
+        async with AsyncDataLoader(Numbers(23), 5, executor=executor, num_workers=2) as loader:
+            return await collect(loader)
+
+    batches = anyio.run(main, backend=backend)
+    assert labels(batches) == [list(range(start, min(start + 5, 23))) for start in range(0, 23, 5)]
+    assert batches[2][0].shape == (5, 4, 4)
+    assert batches[2][0].dtype == np.int32
+    assert (batches[2][0][:, 1, 2] == batches[2][1]).all()
+
+
+@pytest.mark.parametrize("executor", EXECUTORS)
+async def test_every_epoch_has_its_own_order_and_a_seed_repeats_it(executor):
+    async def two_epochs(seed):
+        async with AsyncDataLoader(
+            Numbers(40), 7, shuffle=True, executor=executor, num_workers=2, seed=seed
+        ) as loader:
+            return labels(await collect(loader)), labels(await collect(loader))
+
+    first, second = await two_epochs(3)
+    assert sorted(sum(first, [])) == sorted(sum(second, [])) == list(range(40))
+    assert first != second
+    assert (first, second) == await two_epochs(3)
+    assert (first, second) != await two_epochs(4)
+
+
+@pytest.mark.parametrize(
+    ("last_batch", "lengths"),
+    [("keep", [3, 3, 3]), ("discard", [2, 2, 2]), ("rollover", [2, 2, 3])],
+)
+async def test_len_is_the_number_of_batches_of_the_next_epoch(last_batch, lengths):
+    loader = AsyncDataLoader(Numbers(7), 3, last_batch=last_batch, num_workers=0)
+    seen = []
+    for _ in range(3):
+        told = len(loader)
+        seen.append(len(await collect(loader)))
+        assert told == seen[-1]
+    assert seen == lengths
+
+
+async def test_rollover_gives_gluons_sequence():
+    async with AsyncDataLoader(Numbers(7), 3, last_batch="rollover", executor="thread") as loader:
+        epochs = [labels(await collect(loader)) for _ in range(3)]
+    assert epochs == [
+        [[0, 1, 2], [3, 4, 5]],
+        [[6, 0, 1], [2, 3, 4]],
+        [[5, 6, 0], [1, 2, 3], [4, 5, 6]],
+    ]
+
+
+async def test_leaving_early_drops_what_would_have_been_carried_over():
+    loader = AsyncDataLoader(Numbers(7), 3, last_batch="rollover", num_workers=0)
+    await collect(loader)
+    async for _ in loader:
+        break
+    assert labels(await collect(loader))[0] == [0, 1, 2]
+
+
+async def test_a_sampler_and_a_batch_sampler_are_followed():
+    loader = AsyncDataLoader(Numbers(9), 2, sampler=[5, 3, 8], num_workers=0)
+    assert labels(await collect(loader)) == [[5, 3], [8]]
+    loader = AsyncDataLoader(Numbers(9), batch_sampler=[[1, 2, 3], [7]], num_workers=0)
+    assert labels(await collect(loader)) == [[1, 2, 3], [7]]
+    assert len(loader) == 2
+
+
+async def test_an_index_outside_of_the_dataset_is_an_error_at_its_place():
+    loader = AsyncDataLoader(Numbers(5), 2, sampler=[0, 1, 9], executor="thread")
+    batches = []
+    with pytest.raises(IndexError, match="index 9, but Numbers has 5"):
+        async for batch in loader:
+            batches.append(batch)
+    assert labels(batches) == [[0, 1]]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({}, "batch_size must be specified unless batch_sampler is specified"),
+        (
+            {"batch_size": 2, "shuffle": True, "sampler": [1]},
+            "shuffle must not be specified if sampler is specified",
+        ),
+        (
+            {"batch_size": 2, "batch_sampler": [[1]]},
+            "batch_size, shuffle, sampler and last_batch must not be specified if batch_sampler is specified.",
+        ),
+        ({"batch_size": 2, "last_batch": "zz"}, "last_batch must be one of 'keep', 'discard', or 'rollover'"),
+        ({"batch_size": 0}, "batch_size must be at least 1, got 0"),
+        ({"batch_size": 2, "timeout": 0}, "timeout must be more than 0"),
+        ({"batch_size": 2, "executor": "gpu"}, "executor must be one of"),
+        ({"batch_size": 2, "on_error": "ignore"}, "on_error must be one of"),
+        ({"batch_size": 2, "seed": -1}, "seed must be at least 0"),
+        ({"batch_size": 2, "shard": (2, 2)}, "0 <= index < count"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_wrong_options_are_refused_at_once(options, message):
+    with pytest.raises(ValueError, match=message.replace(".", r"\.").replace("(", r"\(")):
+        AsyncDataLoader(Numbers(), **options)
+
+
+def test_what_is_no_dataset_is_refused():
+    with pytest.raises(TypeError, match="__len__ and __getitem__"):
+        AsyncDataLoader(iter([]), 2)
+
+
+def test_a_plain_for_names_the_other_class():
+    with pytest.raises(TypeError, match=r"aioloader\.DataLoader"):
+        iter(AsyncDataLoader(Numbers(), 2))
+
+
+@pytest.mark.parametrize("executor", EXECUTORS)
+async def test_break_ends_the_epoch_and_the_next_loop_is_the_next_epoch(executor):
+    async with AsyncDataLoader(Numbers(30), 5, executor=executor, num_workers=2, shuffle=True) as loader:
+        async for batch in loader:
+            first = batch[1].tolist()
+            break
+        second = labels(await collect(loader))
+    async with AsyncDataLoader(Numbers(30), 5, executor=executor, num_workers=2, shuffle=True) as loader:
+        epochs = [labels(await collect(loader)) for _ in range(2)]
+    assert first == epochs[0][0]
+    assert second == epochs[1]
+
+
+async def test_break_keeps_the_workers():
+    async with AsyncDataLoader(Numbers(30), 5, num_workers=2) as loader:
+        async for _ in loader:
+            break
+        executor = loader._core.open().executor
+        pids = executor.pids
+        await collect(loader)
+        assert executor.pids == pids
+        assert len(pids) == 2
+
+
+async def test_break_gives_the_memory_back():
+    async with AsyncDataLoader(Numbers(500, 0.001), 5, num_workers=2) as loader:
+        for _ in range(3):
+            async for batch in loader:
+                break
+        del batch
+        with anyio.fail_after(1):
+            while loader.stats().memory_bytes:
+                await anyio.sleep(0.005)
+
+
+async def test_several_iterators_may_live_at_once():
+    async with AsyncDataLoader(Numbers(20), 4, num_workers=2) as loader:
+        one, other = aiter(loader), aiter(loader)
+        assert (one.epoch, other.epoch) == (0, 1)
+        seen = [[], []]
+        for _ in range(5):
+            seen[0] += (await anext(one))[1].tolist()
+            seen[1] += (await anext(other))[1].tolist()
+    assert seen == [list(range(20))] * 2
+
+
+@pytest.mark.parametrize("executor", EXECUTORS)
+@pytest.mark.parametrize("entered", [True, False], ids=["async with", "bare"])
+async def test_an_exception_from_the_body_arrives_as_itself(executor, entered):
+    loader = AsyncDataLoader(Numbers(30), 5, executor=executor, num_workers=2)
+    mine = ValueError("mine")
+    with pytest.raises(ValueError, match="mine") as caught:
+        if entered:
+            async with loader:
+                async for _ in loader:
+                    raise mine
+        else:
+            async for _ in loader:
+                raise mine
+    assert caught.value is mine
+    assert mine.__cause__ is None
+    await loader.aclose()
+
+
+@pytest.mark.parametrize("backend", ["asyncio", "trio"])
+@pytest.mark.parametrize("executor", EXECUTORS)
+def test_a_sample_error_comes_at_its_place_as_itself(executor, backend):
+    async def main():
+        batches = []
+        async with AsyncDataLoader(Numbers(30, fail=[12]), 5, executor=executor, num_workers=2) as loader:
+            try:
+                async for batch in loader:
+                    batches.append(batch)
+            except SampleError as error:
+                caught = error
+            assert loader.errors == [caught]
+            assert await collect_or_error(loader) is SampleError
+        return batches, caught
+
+    async def collect_or_error(loader):
+        try:
+            await collect(loader)
+        except SampleError:
+            return SampleError
+
+    batches, error = anyio.run(main, backend=backend)
+    assert labels(batches) == [[0, 1, 2, 3, 4], [5, 6, 7, 8, 9]]
+    assert (error.dataset, error.index, error.position, error.stage) == ("Numbers", 12, 12, "decode")
+    assert type(error.__cause__) is LookupError
+    assert "no item 12" in str(error)
+
+
+@pytest.mark.parametrize("executor", EXECUTORS)
+async def test_skip_leaves_failed_samples_out_and_records_them(executor):
+    dataset = Numbers(20, fail=[0, 7, 8, 15, 16, 17, 18, 19])
+    async with AsyncDataLoader(dataset, 5, executor=executor, num_workers=2, on_error="skip") as loader:
+        batches = await collect(loader)
+        assert labels(batches) == [[1, 2, 3, 4], [5, 6, 9], [10, 11, 12, 13, 14]]
+        assert all((images[:, 0, 0] == numbers).all() for images, numbers in batches)
+        assert [error.index for error in loader.errors] == [0, 7, 8, 15, 16, 17, 18, 19]
+        assert loader.stats().skipped == 8
+
+
+async def test_skip_gives_up_beyond_max_errors():
+    dataset = Numbers(20, fail=[3, 7, 12])
+    loader = AsyncDataLoader(dataset, 5, num_workers=0, on_error="skip", max_errors=2)
+    batches = []
+    with pytest.raises(aioloader.TooManyErrorsError) as caught:
+        async for batch in loader:
+            batches.append(batch)
+    assert (caught.value.max_errors, caught.value.count) == (2, 3)
+    assert caught.value.__cause__.index == 12
+    assert len(batches) == 2
+
+
+@pytest.mark.parametrize("executor", ["thread", "process"])
+async def test_a_cancelled_anext_loses_nothing(executor):
+    async with AsyncDataLoader(Numbers(12, 0.02), 3, executor=executor, num_workers=1) as loader:
+        batches = aiter(loader)
+        seen, cancelled = [], 0
+        while len(seen) < 4:
+            with anyio.move_on_after(0.01) as scope:
+                seen.append(await anext(batches))
+            cancelled += scope.cancelled_caught
+    assert labels(seen) == [[0, 1, 2], [3, 4, 5], [6, 7, 8], [9, 10, 11]]
+    assert cancelled > 0
+
+
+async def test_two_tasks_may_not_wait_for_one_iterator():
+    async with AsyncDataLoader(Numbers(10, 0.05), 5, executor="thread") as loader:
+        batches = aiter(loader)
+        first = asyncio.create_task(anext(batches))
+        await asyncio.sleep(0)
+        with pytest.raises(RuntimeError, match="another task"):
+            await anext(batches)
+        assert (await first)[1].tolist() == [0, 1, 2, 3, 4]
+
+
+async def test_a_closed_loader_says_so():
+    loader = AsyncDataLoader(Numbers(), 5, executor="thread")
+    batches = aiter(loader)
+    await anext(batches)
+    await loader.aclose()
+    await loader.aclose()
+    with pytest.raises(aioloader.LoaderClosedError):
+        for _ in range(100):
+            await anext(batches)
+    with pytest.raises(aioloader.LoaderClosedError, match="make a new one"):
+        aiter(loader)
+
+
+def test_trio_without_async_with_is_refused_clearly():
+    async def main():
+        loader = AsyncDataLoader(Numbers(), 5, executor="thread")
+        with pytest.raises(RuntimeError, match="async with loader"):
+            async for _ in loader:
+                pass
+        await loader.aclose()
+
+    anyio.run(main, backend="trio")
+
+
+def test_one_loader_serves_asyncio_run_twice():
+    loader = AsyncDataLoader(Numbers(10), 5, num_workers=1)
+    for _ in range(2):
+        assert labels(asyncio.run(collect(loader))) == [[0, 1, 2, 3, 4], [5, 6, 7, 8, 9]]
+    asyncio.run(loader.aclose())
+
+
+async def test_a_dropped_loader_is_collected_while_an_epoch_runs():
+    loader = AsyncDataLoader(Numbers(1000, 0.001), 5, executor="thread", num_workers=2)
+    batches = aiter(loader)
+    await anext(batches)
+    core = weakref.ref(loader._core)
+    del loader, batches
+    gc.collect()
+    with anyio.fail_after(1):
+        while core() is not None:
+            await anyio.sleep(0.005)
+            gc.collect()
+
+
+async def test_an_iterator_keeps_its_loader_alive():
+    async for batch in AsyncDataLoader(Numbers(10), 5, num_workers=1):
+        assert len(batch[1]) == 5
+
+
+@pytest.mark.parametrize("executor", ["thread", "process"])
+async def test_a_small_memory_limit_slows_but_does_not_stop(executor):
+    options = {"executor": executor, "num_workers": 2, "memory_limit": 3 * 4096, "prefetch": 8}
+    async with AsyncDataLoader(Numbers(200), 10, **options) as loader:
+        batches = await collect(loader)
+    assert labels(batches) == [list(range(start, start + 10)) for start in range(0, 200, 10)]
+    assert all((images[:, 0, 0] == numbers).all() for images, numbers in batches)
+
+
+@pytest.mark.parametrize("executor", EXECUTORS)
+async def test_a_batch_larger_than_memory_is_a_named_error(executor):
+    options = {"executor": executor, "num_workers": 1, "memory_limit": 4096}
+    async with AsyncDataLoader(Numbers(2000), 1000, **options) as loader:
+        with pytest.raises(aioloader.LoaderError, match="memory_limit=4096"):
+            await collect(loader)
+
+
+@pytest.mark.parametrize("executor", EXECUTORS)
+async def test_batches_that_are_kept_never_change(executor):
+    async with AsyncDataLoader(Numbers(300), 10, executor=executor, num_workers=2) as loader:
+        kept = [batch[0][3:5].reshape(2, -1) for batch in await collect(loader)]
+        await collect(loader)
+    gc.collect()
+    assert [view[:, 0].tolist() for view in kept] == [[s + 3, s + 4] for s in range(0, 300, 10)]
+
+
+async def test_the_loop_turns_while_the_inline_executor_works():
+    ticks = 0
+
+    async def tick():
+        nonlocal ticks
+        while True:
+            await asyncio.sleep(0)
+            ticks += 1
+
+    task = asyncio.create_task(tick())
+    await collect(AsyncDataLoader(Numbers(20, 0.003), 10, num_workers=0))
+    task.cancel()
+    assert ticks >= 15
+
+
+async def test_stats_count_what_was_delivered():
+    async with AsyncDataLoader(Numbers(23), 5, executor="thread", num_workers=2) as loader:
+        await collect(loader)
+        stats = loader.stats()
+    assert (stats.batches, stats.samples, stats.workers) == (5, 23, 2)
+    assert stats.decode_s > 0
+    assert stats.first_batch_s is not None
+    assert isinstance(loader.explain(), str)
