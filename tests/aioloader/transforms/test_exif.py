@@ -1,0 +1,97 @@
+"""EXIF orientation: the parser never fails, and turning agrees with a table written down by hand."""
+
+import struct
+
+import numpy as np
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from aioloader.transforms.exif import orientation_entry, read_orientation, stored_box, swaps_axes, upright
+
+# Where the stored image's pixel (row, column) stands after turning, as plain numpy.
+TURNED = {
+    1: lambda a: a,
+    2: lambda a: a[:, ::-1],
+    3: lambda a: a[::-1, ::-1],
+    4: lambda a: a[::-1],
+    5: lambda a: a.swapaxes(0, 1),
+    6: lambda a: np.rot90(a, -1),
+    7: lambda a: np.rot90(a, 2).swapaxes(0, 1),
+    8: lambda a: np.rot90(a, 1),
+}
+
+
+def tiff(orientation, order="<", kind=3, count=1, before=1):
+    """A TIFF structure with `before` other entries in front of the orientation."""
+    entries = b"".join(struct.pack(order + "HHII", 0x0100 + n, 4, 1, 7) for n in range(before))
+    value = struct.pack(order + {1: "B3x", 3: "HH", 4: "I"}[kind], *([orientation, 0][: 2 if kind == 3 else 1]))
+    entries += struct.pack(order + "HHI", 0x0112, kind, count) + value
+    mark = b"II*\0" if order == "<" else b"MM\0*"
+    return mark + struct.pack(order + "IH", 8, before + 1) + entries + b"\0\0\0\0"
+
+
+@pytest.mark.parametrize("order", ["<", ">"], ids=["little", "big"])
+@pytest.mark.parametrize("kind", [1, 3, 4], ids=["byte", "short", "long"])
+@pytest.mark.parametrize("orientation", range(1, 9))
+def test_orientation_is_found(order, kind, orientation):
+    data = b"prefix" + tiff(orientation, order, kind)
+    assert read_orientation(data, 6) == orientation
+    value, place, code = orientation_entry(data, 6)
+    assert struct.unpack_from(code, data, place) == (orientation,) == (value,)
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        pytest.param(b"", id="empty"),
+        pytest.param(tiff(0), id="zero"),
+        pytest.param(tiff(9), id="nine"),
+        pytest.param(tiff(6, count=2), id="two-values"),
+        pytest.param(b"XX*\0" + tiff(6)[4:], id="no-byte-order"),
+        pytest.param(tiff(6)[:20], id="cut-off"),
+        pytest.param(b"II*\0\xff\xff\xff\xff" + tiff(6)[8:], id="table-outside"),
+        pytest.param(b"II*\0\0\0\0\0" + tiff(6)[8:], id="table-in-the-mark"),
+    ],
+)
+def test_malformed_means_as_stored(data):
+    assert read_orientation(data) == 1
+
+
+@given(st.binary(max_size=200) | st.binary(max_size=120).map(lambda tail: b"II*\0\x08\0\0\0" + tail))
+@example(tiff(6, ">"))
+def test_any_bytes_give_an_orientation(data):
+    assert 1 <= read_orientation(data) <= 8
+
+
+@given(st.integers(0, 60), st.integers(0, 255))
+def test_any_damaged_byte_gives_an_orientation(place, value):
+    data = bytearray(tiff(6))
+    data[min(place, len(data) - 1)] = value
+    assert 1 <= read_orientation(data, 0, 40) <= 8
+
+
+@pytest.mark.parametrize("channels", [1, 3])
+@pytest.mark.parametrize("given_out", [False, True], ids=["new", "out"])
+@pytest.mark.parametrize("orientation", range(1, 9))
+def test_upright_agrees_with_numpy(orientation, given_out, channels):
+    stored = np.arange(5 * 7 * channels, dtype=np.uint8).reshape(5, 7, channels)
+    expected = TURNED[orientation](stored).copy()
+    out = np.zeros(expected.shape, np.uint8) if given_out and swaps_axes(orientation) else None
+    result = upright(stored.copy(), orientation, out)
+    assert np.array_equal(result, expected)
+    assert result.flags.c_contiguous
+    assert out is None or np.shares_memory(result, out)
+
+
+@given(st.data(), st.integers(1, 8), st.integers(1, 12), st.integers(1, 12))
+def test_a_box_of_the_upright_image_is_found_in_the_stored_one(data, orientation, height, width):
+    stored = np.arange(height * width).reshape(height, width)
+    turned = TURNED[orientation](stored)
+    x = data.draw(st.integers(0, turned.shape[1] - 1))
+    y = data.draw(st.integers(0, turned.shape[0] - 1))
+    w = data.draw(st.integers(1, turned.shape[1] - x))
+    h = data.draw(st.integers(1, turned.shape[0] - y))
+    sx, sy, sw, sh = stored_box((x, y, w, h), orientation, height, width)
+    cut = stored[sy : sy + sh, sx : sx + sw]
+    assert np.array_equal(TURNED[orientation](cut), turned[y : y + h, x : x + w])
