@@ -1,0 +1,407 @@
+"""Decoding: right pixels for every form of every format, and an error for everything that is damaged."""
+
+import struct
+import zlib
+from itertools import pairwise
+from pathlib import Path
+
+import cv2
+import numpy as np
+import pytest
+import simplejpeg
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from aioloader.errors import DecodeError
+from aioloader.transforms import Scratch, decode_image
+
+FILES = Path(__file__).parents[2] / "data" / "images"
+
+
+def picture():
+    """The picture of tests/data/images: gradients and two bars, (32, 48, 3) RGB."""
+    y, x = np.mgrid[0:32, 0:48]
+    rgb = np.stack([x * 5, y * 8, 255 - (x + y) * 3], -1).astype(np.uint8)
+    rgb[8:16, 8:20] = (250, 20, 30)
+    rgb[20:28, 24:40] = (20, 40, 230)
+    return rgb
+
+
+PICTURE = picture()
+BGR = np.ascontiguousarray(PICTURE[..., ::-1])
+
+
+def encode(suffix, image=BGR, *options):
+    return cv2.imencode(suffix, image, list(options))[1].tobytes()
+
+
+def error_of(data, **options):
+    with pytest.raises(DecodeError) as caught:
+        decode_image(data, **options)
+    return caught.value
+
+
+# --- JPEG ---
+
+
+JPEGS = {
+    **{f"sampling-{s}": simplejpeg.encode_jpeg(PICTURE, 90, colorsubsampling=s) for s in ("444", "422", "420", "440")},
+    "grey": simplejpeg.encode_jpeg(PICTURE[..., :1].copy(), 90, "GRAY", "Gray"),
+    "progressive": encode(".jpg", BGR, cv2.IMWRITE_JPEG_PROGRESSIVE, 1),
+    "restart-markers": encode(".jpg", BGR, cv2.IMWRITE_JPEG_RST_INTERVAL, 2),
+    "optimised": encode(".jpg", BGR, cv2.IMWRITE_JPEG_OPTIMIZE, 1),
+}
+CMYK = {name: (FILES / f"{name}.jpg").read_bytes() for name in ("cmyk", "cmyk-no-adobe", "ycck")}
+
+
+@pytest.mark.parametrize("scratch", [None, Scratch()], ids=["fresh", "scratch"])
+@pytest.mark.parametrize("data", JPEGS.values(), ids=JPEGS)
+def test_jpeg_is_what_simplejpeg_gives(data, scratch):
+    assert np.array_equal(decode_image(data, scratch=scratch), simplejpeg.decode_jpeg(data, "RGB"))
+    grey = decode_image(data, flag=0, scratch=scratch)
+    assert grey.shape == (32, 48, 1)
+    assert np.array_equal(grey, simplejpeg.decode_jpeg(data, "GRAY"))
+
+
+@pytest.mark.parametrize("data", CMYK.values(), ids=CMYK)
+def test_cmyk_has_its_colours(data):
+    image = decode_image(data, scratch=Scratch())
+    assert np.abs(image.astype(int) - PICTURE).mean() < 2
+    grey = decode_image(data, flag=0)
+    assert np.abs(grey[..., 0].astype(int) - cv2.cvtColor(image, cv2.COLOR_RGB2GRAY)).max() <= 2
+
+
+@pytest.mark.parametrize("kind", [bytes, bytearray, memoryview, lambda d: np.frombuffer(d, np.uint8)])
+@pytest.mark.parametrize("data", [JPEGS["grey"], encode(".png")], ids=["jpeg", "png"])
+def test_any_bytes_like_will_do(kind, data):
+    assert np.array_equal(decode_image(kind(data)), decode_image(data))
+
+
+def test_read_only_data_is_left_alone():
+    data = encode(".png")
+    view = memoryview(bytearray(data)).toreadonly()
+    decode_image(view)
+    assert view == data
+
+
+@pytest.mark.parametrize("data", [*JPEGS.values(), *CMYK.values()], ids=[*JPEGS, *CMYK])
+def test_a_jpeg_cut_anywhere_is_an_error(data):
+    for stop in range(1, len(data) - 1, max(1, len(data) // 150)):
+        error = error_of(data[:stop])
+        assert error.nbytes == stop
+        assert error.format in ("jpeg", None)
+    error_of(data[:-1])
+
+
+@pytest.mark.parametrize("data", JPEGS.values(), ids=JPEGS)
+def test_a_jpeg_cut_and_closed_is_an_error_if_a_scan_is_short(data):
+    scan = data.rfind(b"\xff\xda") + 20
+    error_of(data[:scan] + b"\xff\xd9")
+
+
+def test_bytes_before_the_end_marker_do_no_harm():
+    data = JPEGS["sampling-420"]
+    longer = data[:-2] + b"\x12\x34" * 20 + data[-2:]
+    with pytest.raises(ValueError, match="extraneous bytes before marker 0xd9"):
+        simplejpeg.decode_jpeg(longer, strict=True)
+    for scratch in (None, Scratch()):
+        assert np.array_equal(decode_image(longer, scratch=scratch), decode_image(data))
+
+
+def test_bytes_after_the_end_do_no_harm():
+    data = JPEGS["sampling-420"]
+    assert np.array_equal(decode_image(data + b"more" * 9), decode_image(data))
+
+
+def test_bytes_before_a_restart_marker_are_damage():
+    data = JPEGS["restart-markers"]
+    place = data.index(b"\xff\xd1")
+    error = error_of(data[:place] + b"\x12\x34" * 20 + data[place:])
+    assert "extraneous" in error.reason
+
+
+def flat_jpeg(factors, levels=(100, 90, 160), size=(24, 32)):
+    """A baseline JPEG of one colour with any sampling factors, written by hand.
+
+    Args:
+        factors: (horizontal, vertical) sampling factor of Y, Cb, Cr.
+        levels: Y, Cb, Cr of the colour.
+        size: (height, width), multiples of a minimum coded unit.
+    """
+    height, width = size
+    segments = [(0xDB, b"\0" + bytes([8] + [1] * 63))]
+    frame = struct.pack(">BHHB", 8, height, width, 3)
+    segments.append((0xC0, frame + b"".join(bytes([n, h << 4 | v, 0]) for n, (h, v) in enumerate(factors, 1))))
+    # DC: categories 0 to 11, all of 4 bits. AC: only "end of block", one bit.
+    segments.append((0xC4, b"\0" + bytes([0, 0, 0, 12] + [0] * 12) + bytes(range(12))))
+    segments.append((0xC4, b"\x10" + bytes([1] + [0] * 15) + b"\0"))
+    segments.append((0xDA, b"\x03\x01\0\x02\0\x03\0\0\x3f\0"))
+    bits, last = "", [0, 0, 0]
+    across, down = max(h for h, _ in factors), max(v for _, v in factors)
+    for _ in range(height // (8 * down) * (width // (8 * across))):
+        for n, (h, v) in enumerate(factors):
+            for _ in range(h * v):
+                # With a DC quantiser of 8, one step is one level.
+                step, last[n] = levels[n] - 128 - last[n], levels[n] - 128
+                category = abs(step).bit_length()
+                bits += f"{category:04b}"
+                if category:
+                    bits += f"{step if step > 0 else step + (1 << category) - 1:0{category}b}"
+                bits += "0"
+    bits += "1" * (-len(bits) % 8)
+    scan = int(bits, 2).to_bytes(len(bits) // 8, "big").replace(b"\xff", b"\xff\0")
+    body = b"".join(struct.pack(">BBH", 0xFF, m, len(s) + 2) + s for m, s in segments)
+    return b"\xff\xd8" + body + scan + b"\xff\xd9"
+
+
+@pytest.mark.parametrize(
+    "factors",
+    [
+        pytest.param([(1, 1), (1, 1), (1, 1)], id="usual"),
+        pytest.param([(4, 2), (1, 1), (1, 1)], id="410"),
+        pytest.param([(1, 1), (2, 1), (1, 1)], id="chroma-finer"),
+        pytest.param([(2, 2), (2, 1), (1, 2)], id="mixed"),
+    ],
+)
+def test_unusual_sampling_is_decoded_but_never_truncated(factors):
+    data = flat_jpeg(factors, size=(32, 64))
+    image = decode_image(data, scratch=Scratch())
+    assert image.shape == (32, 64, 3)
+    # YCbCr to RGB of BT.601 full range.
+    expected = [100 + 1.402 * 32, 100 - 0.344136 * -38 - 0.714136 * 32, 100 + 1.772 * -38]
+    assert np.abs(image - np.array(expected)).max() <= 1.5
+    for stop in range(2, len(data)):
+        error_of(data[:stop])
+
+
+# --- other formats ---
+
+
+ALPHA = np.dstack([BGR, np.full(BGR.shape[:2], 7, np.uint8)])
+EXACT = {
+    "png": encode(".png"),
+    "png-alpha": encode(".png", ALPHA),
+    "png-16-bit": encode(".png", BGR.astype(np.uint16) * 257),
+    "png-16-bit-alpha": encode(".png", ALPHA.astype(np.uint16) * 257),
+    "bmp": encode(".bmp"),
+    "webp-lossless": encode(".webp", BGR, cv2.IMWRITE_WEBP_QUALITY, 101),
+    "tiff": encode(".tiff"),
+    "pnm": encode(".ppm"),
+}
+
+
+@pytest.mark.parametrize("data", EXACT.values(), ids=EXACT)
+def test_lossless_formats_give_the_pixels_back(data):
+    image = decode_image(data)
+    assert image.dtype == np.uint8
+    assert np.array_equal(image, PICTURE)
+    assert image.flags.c_contiguous
+    assert image.flags.writeable
+    grey = decode_image(data, flag=0)
+    assert grey.shape == (32, 48, 1)
+    assert np.abs(grey[..., 0].astype(int) - cv2.cvtColor(PICTURE, cv2.COLOR_RGB2GRAY)).max() <= 1
+
+
+@pytest.mark.parametrize("flag", [0, 1])
+@pytest.mark.parametrize("bits", [8, 16])
+def test_grey_png(flag, bits):
+    plane = PICTURE[..., 1]
+    image = decode_image(encode(".png", plane if bits == 8 else plane.astype(np.uint16) * 257), flag=flag)
+    assert image.shape == (32, 48, 3 if flag else 1)
+    assert (image == plane[..., None]).all()
+
+
+def test_palette_png_and_lossy_webp_are_near():
+    for data in ((FILES / "palette.png").read_bytes(), encode(".webp", BGR, cv2.IMWRITE_WEBP_QUALITY, 95)):
+        assert np.abs(decode_image(data).astype(int) - PICTURE).mean() < 6
+
+
+def test_gif_is_read_or_named():
+    data = (FILES / "palette.gif").read_bytes()
+    if cv2.imdecode(np.frombuffer(data, np.uint8), 1) is None:
+        assert "cannot read" in error_of(data).reason
+    else:
+        assert np.abs(decode_image(data).astype(int) - PICTURE).mean() < 16
+
+
+@pytest.mark.parametrize("data", EXACT.values(), ids=EXACT)
+def test_a_cut_file_is_an_error(data):
+    for stop in range(1, len(data), max(1, len(data) // 60)):
+        assert error_of(data[:stop]).nbytes == stop
+    if data[:8] == EXACT["png"][:8]:
+        # The last chunk says nothing about pixels, but its absence says that the file was cut.
+        error_of(data[:-12])
+
+
+@pytest.mark.parametrize("data", [b"", b"\0", b"not an image", bytes(1000), b"\xff\xd8\xff"], ids=repr)
+def test_what_is_no_image_is_a_decode_error(data):
+    error = error_of(data, path="/some/file")
+    assert error.nbytes == len(data)
+    assert error.__notes__ == ["file: /some/file"]
+
+
+SEEDS = [*JPEGS.values(), *EXACT.values(), *CMYK.values()]
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.binary(max_size=300) | st.tuples(st.sampled_from([s[:40] for s in SEEDS]), st.binary()).map(b"".join))
+def test_garbage_gives_a_decode_error_or_an_image(data):
+    check_outcome(data)
+
+
+@settings(max_examples=400, deadline=None)
+@given(st.data(), st.sampled_from(SEEDS))
+def test_damage_gives_a_decode_error_or_an_image(data, seed):
+    text = bytearray(seed)
+    for _ in range(data.draw(st.integers(1, 3))):
+        text[data.draw(st.integers(0, len(text) - 1))] = data.draw(st.integers(0, 255))
+    check_outcome(bytes(text))
+
+
+def check_outcome(data):
+    try:
+        image = decode_image(data, max_pixels=1 << 20)
+    except DecodeError:
+        return
+    assert image.dtype == np.uint8
+    assert image.ndim == 3
+    assert image.shape[2] == 3
+    assert image.shape[0] * image.shape[1] <= 1 << 20
+
+
+# --- limits and options ---
+
+
+def png_of(height, width):
+    """A PNG header that announces a size, with no pixels behind it."""
+    body = b"IHDR" + struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)
+    return b"\x89PNG\r\n\x1a\n" + struct.pack(">I", 13) + body + struct.pack(">I", zlib.crc32(body))
+
+
+BOMBS = {
+    "jpeg": JPEGS["grey"].replace(struct.pack(">HH", 32, 48), struct.pack(">HH", 65500, 65500)),
+    "png": png_of(100_000, 100_000),
+    "bmp": b"BM" + bytes(12) + struct.pack("<Iii", 40, 100_000, -100_000),
+    "gif": b"GIF89a" + struct.pack("<HH", 65535, 65535),
+    "webp": b"RIFF\0\0\0\0WEBPVP8X\x0a\0\0\0\0\0\0\0\xff\xff\x00\xff\xff\x00",
+    "tiff": b"II*\0" + struct.pack("<IHHHIIHHII", 8, 2, 256, 4, 1, 1 << 20, 257, 4, 1, 1 << 20),
+    "pnm": b"P6 100000 100000 255\n",
+}
+
+
+@pytest.mark.parametrize("data", BOMBS.values(), ids=BOMBS)
+def test_a_bomb_is_refused_by_its_header(data):
+    scratch = Scratch()
+    error = error_of(data, scratch=scratch)
+    assert "more than max_pixels=178956970" in error.reason
+    assert scratch.nbytes == 0
+
+
+@pytest.mark.parametrize("data", [JPEGS["grey"], EXACT["png"], EXACT["webp-lossless"]], ids=["jpeg", "png", "webp"])
+def test_max_pixels_is_inclusive_and_optional(data):
+    assert decode_image(data, max_pixels=32 * 48).shape == (32, 48, 3)
+    assert decode_image(data, max_pixels=None).shape == (32, 48, 3)
+    assert "48 x 32 is 1536 pixels" in error_of(data, max_pixels=32 * 48 - 1).reason
+
+
+@pytest.mark.parametrize("options", [{"exif": "maybe"}, {"flag": 2}, {"flag": -1}], ids=repr)
+def test_bad_options_are_named(options):
+    with pytest.raises(ValueError, match=f"got {next(iter(options.values()))!r}") as caught:
+        decode_image(EXACT["png"], **options)
+    assert not isinstance(caught.value, DecodeError)
+
+
+# --- orientation ---
+
+
+def exif_block(orientation):
+    return b"MM\0*" + struct.pack(">IHHHIHHI", 8, 1, 0x0112, 3, 1, orientation, 0, 0)
+
+
+def png_chunk(name, body):
+    return struct.pack(">I", len(body)) + name + body + struct.pack(">I", zlib.crc32(name + body))
+
+
+def oriented(name, orientation, image=BGR):
+    """The picture in a format, with an orientation that says how to turn it."""
+    block = exif_block(orientation)
+    if name == "jpeg":
+        data = encode(".jpg", image)
+        return data[:2] + b"\xff\xe1" + struct.pack(">H", len(block) + 8) + b"Exif\0\0" + block + data[2:]
+    if name == "jpeg-after-jfif":
+        data = oriented("jpeg", orientation, image)
+        plain = encode(".jpg", image)
+        end = 4 + int.from_bytes(plain[4:6], "big")
+        return plain[:end] + data[2 : len(data) - len(plain) + 2] + plain[end:]
+    if name in ("png", "png-exif-last"):
+        data = encode(".png", image)
+        place = 33 if name == "png" else len(data) - 12
+        return data[:place] + png_chunk(b"eXIf", block) + data[place:]
+    if name == "webp":
+        body = encode(".webp", image, cv2.IMWRITE_WEBP_QUALITY, 101)[12:]
+        height, width = image.shape[:2]
+        sides = (width - 1).to_bytes(3, "little") + (height - 1).to_bytes(3, "little")
+        body = b"VP8X" + struct.pack("<II", 10, 8) + sides + body
+        body += b"EXIF" + struct.pack("<I", len(block)) + block
+        return b"RIFF" + struct.pack("<I", len(body) + 4) + b"WEBP" + body
+    entries = [(256, 4, image.shape[1]), (257, 4, image.shape[0]), (258, 3, 8), (259, 3, 1), (262, 3, 2)]
+    entries += [(273, 4, 8), (274, 3, orientation), (277, 3, 3), (278, 4, image.shape[0]), (279, 4, image.size)]
+    table = b"".join(struct.pack("<HHII", tag, kind, 1, value) for tag, kind, value in entries)
+    pixels = image[..., ::-1].tobytes()
+    return (
+        b"II*\0" + struct.pack("<I", 8 + len(pixels)) + pixels + struct.pack("<H", len(entries)) + table + bytes(4)
+    )
+
+
+TURN = {
+    1: lambda a: a,
+    2: lambda a: a[:, ::-1],
+    3: lambda a: a[::-1, ::-1],
+    4: lambda a: a[::-1],
+    5: lambda a: a.swapaxes(0, 1),
+    6: lambda a: np.rot90(a, -1),
+    7: lambda a: np.rot90(a, 2).swapaxes(0, 1),
+    8: lambda a: np.rot90(a, 1),
+}
+
+
+@pytest.mark.parametrize("flag", [1, 0], ids=["colour", "grey"])
+@pytest.mark.parametrize("scratch", [None, Scratch()], ids=["fresh", "scratch"])
+@pytest.mark.parametrize("orientation", range(1, 9))
+@pytest.mark.parametrize("name", ["jpeg", "jpeg-after-jfif", "png", "png-exif-last", "webp", "tiff"])
+def test_one_rule_of_orientation_for_all_formats(name, orientation, scratch, flag):
+    data = oriented(name, orientation)
+    stored = decode_image(oriented(name, 1), flag=flag, exif="ignore")
+    if flag and not name.startswith("jpeg"):
+        assert np.array_equal(stored, PICTURE)
+    assert np.array_equal(decode_image(data, flag=flag, exif="ignore", scratch=scratch), stored)
+    upright = decode_image(data, flag=flag, exif="apply", scratch=scratch)
+    assert np.array_equal(upright, TURN[orientation](stored))
+    assert upright.flags.c_contiguous
+
+
+# --- scratch ---
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.lists(st.tuples(st.integers(0, 255), st.booleans(), st.sampled_from([1, 6])), max_size=12))
+def test_a_kept_image_never_changes(steps):
+    scratch = Scratch(buffers=2)
+    kept = []
+    for level, keep, orientation in steps:
+        image = decode_image(oriented("jpeg", orientation, np.full((40, 30, 3), level, np.uint8)), scratch=scratch)
+        if keep:
+            kept.append((level, image[5:20]))
+        del image
+    for level, view in kept:
+        assert np.abs(view.astype(int) - level).max() <= 1
+
+
+def test_memory_is_used_again():
+    scratch = Scratch()
+    places = []
+    for _ in range(5):
+        image = decode_image(JPEGS["sampling-420"], scratch=scratch)
+        places.append(image.__array_interface__["data"][0])
+        del image
+    assert all(a == b for a, b in pairwise(places))
