@@ -40,6 +40,9 @@ def _check(x: Any, name: str, rgb: bool = False) -> Array:
     if (rgb and image.shape[2] != 3) or image.shape[2] not in (1, 3):
         wanted = "3 channels (RGB)" if rgb else "1 or 3 channels"
         raise ValueError(f"{name} takes an image of {wanted}, got shape {image.shape}")
+    if image.dtype == _FLOAT32 and not image.flags.c_contiguous:
+        # OpenCV's rounding of floats depends on how the rows lie; results must not.
+        return np.ascontiguousarray(image)
     return image
 
 

@@ -45,7 +45,10 @@ def error_of(data, **options):
 
 
 JPEGS = {
-    **{f"sampling-{s}": simplejpeg.encode_jpeg(PICTURE, 90, colorsubsampling=s) for s in ("444", "422", "420", "440")},
+    **{
+        f"sampling-{s}": simplejpeg.encode_jpeg(PICTURE, 90, colorsubsampling=s)
+        for s in ("444", "422", "420", "440")
+    },
     "grey": simplejpeg.encode_jpeg(PICTURE[..., :1].copy(), 90, "GRAY", "Gray"),
     "progressive": encode(".jpg", BGR, cv2.IMWRITE_JPEG_PROGRESSIVE, 1),
     "restart-markers": encode(".jpg", BGR, cv2.IMWRITE_JPEG_RST_INTERVAL, 2),
@@ -131,7 +134,9 @@ def flat_jpeg(factors, levels=(100, 90, 160), size=(24, 32)):
     height, width = size
     segments = [(0xDB, b"\0" + bytes([8] + [1] * 63))]
     frame = struct.pack(">BHHB", 8, height, width, 3)
-    segments.append((0xC0, frame + b"".join(bytes([n, h << 4 | v, 0]) for n, (h, v) in enumerate(factors, 1))))
+    segments.append(
+        (0xC0, frame + b"".join(bytes([n, h << 4 | v, 0]) for n, (h, v) in enumerate(factors, 1)))
+    )
     # DC: categories 0 to 11, all of 4 bits. AC: only "end of block", one bit.
     segments.append((0xC4, b"\0" + bytes([0, 0, 0, 12] + [0] * 12) + bytes(range(12))))
     segments.append((0xC4, b"\x10" + bytes([1] + [0] * 15) + b"\0"))
@@ -244,7 +249,9 @@ SEEDS = [*JPEGS.values(), *EXACT.values(), *CMYK.values()]
 
 
 @settings(max_examples=300, deadline=None)
-@given(st.binary(max_size=300) | st.tuples(st.sampled_from([s[:40] for s in SEEDS]), st.binary()).map(b"".join))
+@given(
+    st.binary(max_size=300) | st.tuples(st.sampled_from([s[:40] for s in SEEDS]), st.binary()).map(b"".join)
+)
 def test_garbage_gives_a_decode_error_or_an_image(data):
     check_outcome(data)
 
@@ -297,7 +304,9 @@ def test_a_bomb_is_refused_by_its_header(data):
     assert scratch.nbytes == 0
 
 
-@pytest.mark.parametrize("data", [JPEGS["grey"], EXACT["png"], EXACT["webp-lossless"]], ids=["jpeg", "png", "webp"])
+@pytest.mark.parametrize(
+    "data", [JPEGS["grey"], EXACT["png"], EXACT["webp-lossless"]], ids=["jpeg", "png", "webp"]
+)
 def test_max_pixels_is_inclusive_and_optional(data):
     assert decode_image(data, max_pixels=32 * 48).shape == (32, 48, 3)
     assert decode_image(data, max_pixels=None).shape == (32, 48, 3)
@@ -345,11 +354,22 @@ def oriented(name, orientation, image=BGR):
         body += b"EXIF" + struct.pack("<I", len(block)) + block
         return b"RIFF" + struct.pack("<I", len(body) + 4) + b"WEBP" + body
     entries = [(256, 4, image.shape[1]), (257, 4, image.shape[0]), (258, 3, 8), (259, 3, 1), (262, 3, 2)]
-    entries += [(273, 4, 8), (274, 3, orientation), (277, 3, 3), (278, 4, image.shape[0]), (279, 4, image.size)]
+    entries += [
+        (273, 4, 8),
+        (274, 3, orientation),
+        (277, 3, 3),
+        (278, 4, image.shape[0]),
+        (279, 4, image.size),
+    ]
     table = b"".join(struct.pack("<HHII", tag, kind, 1, value) for tag, kind, value in entries)
     pixels = image[..., ::-1].tobytes()
     return (
-        b"II*\0" + struct.pack("<I", 8 + len(pixels)) + pixels + struct.pack("<H", len(entries)) + table + bytes(4)
+        b"II*\0"
+        + struct.pack("<I", 8 + len(pixels))
+        + pixels
+        + struct.pack("<H", len(entries))
+        + table
+        + bytes(4)
     )
 
 
@@ -389,7 +409,9 @@ def test_a_kept_image_never_changes(steps):
     scratch = Scratch(buffers=2)
     kept = []
     for level, keep, orientation in steps:
-        image = decode_image(oriented("jpeg", orientation, np.full((40, 30, 3), level, np.uint8)), scratch=scratch)
+        image = decode_image(
+            oriented("jpeg", orientation, np.full((40, 30, 3), level, np.uint8)), scratch=scratch
+        )
         if keep:
             kept.append((level, image[5:20]))
         del image

@@ -25,7 +25,9 @@ TURNED = {
 def tiff(orientation, order="<", kind=3, count=1, before=1):
     """A TIFF structure with `before` other entries in front of the orientation."""
     entries = b"".join(struct.pack(order + "HHII", 0x0100 + n, 4, 1, 7) for n in range(before))
-    value = struct.pack(order + {1: "B3x", 3: "HH", 4: "I"}[kind], *([orientation, 0][: 2 if kind == 3 else 1]))
+    value = struct.pack(
+        order + {1: "B3x", 3: "HH", 4: "I"}[kind], *([orientation, 0][: 2 if kind == 3 else 1])
+    )
     entries += struct.pack(order + "HHI", 0x0112, kind, count) + value
     mark = b"II*\0" if order == "<" else b"MM\0*"
     return mark + struct.pack(order + "IH", 8, before + 1) + entries + b"\0\0\0\0"

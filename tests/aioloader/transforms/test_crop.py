@@ -1,0 +1,199 @@
+"""Crops: where the rectangle lies, how it is drawn, and what is cut."""
+
+import math
+
+import cv2
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from aioloader.rng import Rng
+from aioloader.transforms import CenterCrop, CropResize, RandomCrop, RandomResizedCrop
+from aioloader.transforms.crop import scale_down
+
+side = st.integers(1, 300)
+
+
+def image(height, width, channels=3):
+    return np.random.default_rng(0).integers(0, 256, (height, width, channels), dtype=np.uint8)
+
+
+@pytest.mark.parametrize(
+    ("width", "height", "size", "expected"),
+    [
+        pytest.param(640, 480, (720, 120), (640, 106), id="too-wide"),
+        pytest.param(360, 1000, (480, 500), (360, 375), id="narrow"),
+        pytest.param(360, 1000, (300, 500), (300, 500), id="fits"),
+        pytest.param(1000, 2, (3, 900), (1, 2), id="never-nothing"),
+    ],
+)
+def test_wanted_rectangles_shrink_to_fit(width, height, size, expected):
+    assert scale_down(width, height, size) == expected
+
+
+@pytest.mark.parametrize(
+    ("size", "expected"),
+    [((20, 31), (35, 14, 20, 31)), ((200, 100), (0, 7, 90, 45)), (60, (15, 0, 60, 60))],
+    ids=["inside", "enlarged", "int"],
+)
+def test_center_crop_takes_what_mxnet_takes(size, expected):
+    transform = CenterCrop(size)
+    assert transform.box(60, 90, Rng(0)) == expected
+    x, y, w, h = expected
+    cut = image(60, 90)[y : y + h, x : x + w]
+    assert np.array_equal(transform(image(60, 90)), cv2.resize(cut, transform.size))
+
+
+def test_a_crop_that_is_not_resized_is_a_view():
+    x = image(60, 90)
+    for transform in (CenterCrop(20), RandomCrop(20), CropResize(1, 2, 3, 4)):
+        assert transform(x).base is x
+
+
+@given(side, side, st.tuples(side, side), st.integers(0, 99))
+def test_every_box_lies_inside_the_image(height, width, size, index):
+    for transform in (CenterCrop(size), RandomCrop(size), RandomResizedCrop(size)):
+        x, y, w, h = transform.box(height, width, Rng(0, 0, index))
+        assert 0 <= x <= width - w
+        assert 0 <= y <= height - h
+        assert min(w, h) >= 1
+
+
+@pytest.mark.parametrize("interpolation", [1, "area", "auto", "random"])
+@pytest.mark.parametrize("make", [CenterCrop, RandomCrop, RandomResizedCrop])
+def test_applying_is_choosing_and_cutting(make, interpolation):
+    transform = make((31, 17), interpolation=interpolation)
+    x = image(40, 60)
+    for index in range(10):
+        rng = Rng(1, 0, index)
+        box = transform.box(40, 60, rng)
+        assert np.array_equal(transform.cut(x, box, rng), transform(x, rng=Rng(1, 0, index)))
+
+
+def boxes(transform, height, width, n=3000):
+    return np.array([transform.box(height, width, Rng(4, 1, index)) for index in range(n)])
+
+
+def test_random_crop_reaches_every_place_equally():
+    x, y, w, h = boxes(RandomCrop((7, 9)), 11, 12).T
+    assert (w == 7).all()
+    assert (h == 9).all()
+    for values, places in ((x, 6), (y, 3)):
+        counts = np.bincount(values, minlength=places)
+        assert len(counts) == places
+        # Five standard deviations.
+        assert np.abs(counts - 3000 / places).max() < 5 * math.sqrt(3000 / places)
+
+
+def test_random_resized_crop_draws_area_and_ratio_as_promised():
+    _, _, w, h = boxes(RandomResizedCrop(224, scale=(0.1, 0.3), ratio=(0.5, 2.0)), 2000, 2000).T
+    area = w * h / 2000**2
+    ratio = np.log(w / h)
+    assert 0.099 < area.min() < 0.102
+    assert 0.298 < area.max() < 0.301
+    assert abs(area.mean() - 0.2) < 5 * 0.2 / math.sqrt(12 * 3000)
+    assert abs(ratio.min() + math.log(2)) < 0.02
+    assert abs(ratio.max() - math.log(2)) < 0.02
+    assert abs(ratio.mean()) < 5 * 2 * math.log(2) / math.sqrt(12 * 3000)
+    # Uniform: a quarter of the draws lies in every quarter of the range.
+    for values, low, high in ((area, 0.1, 0.3), (ratio, -math.log(2), math.log(2))):
+        counts = np.histogram(values, 4, (low - 0.01, high + 0.01))[0]
+        assert np.abs(counts - 750).max() < 5 * math.sqrt(750) + 60
+
+
+def test_the_place_of_a_resized_crop_is_uniform():
+    x, y, w, h = boxes(RandomResizedCrop(10, scale=(0.25, 0.25), ratio=(1.0, 1.0)), 100, 100).T
+    assert (w == 50).all()
+    assert (h == 50).all()
+    for values in (x, y):
+        assert values.min() == 0
+        assert values.max() == 50
+        assert abs(values.mean() - 25) < 5 * 51 / math.sqrt(12 * 3000)
+
+
+def test_one_number_is_the_least_share():
+    assert RandomResizedCrop(10, scale=0.5).scale == (0.5, 1.0)
+
+
+def test_where_no_try_fits_the_middle_is_taken():
+    transform = RandomResizedCrop((100, 50), scale=(0.9, 1.0), ratio=(4, 5))
+    assert (boxes(transform, 375, 500, 50) == (200, 162, 100, 50)).all()
+
+
+GOLDEN = {
+    "resized": (RandomResizedCrop(224), [(32, 0, 449, 375), (92, 179, 181, 178), (83, 60, 220, 263)]),
+    "plain": (RandomCrop(224), [(180, 30, 224, 224), (27, 79, 224, 224), (68, 28, 224, 224)]),
+    "padded": (RandomCrop(300, pad=8), [(141, 18, 300, 300), (21, 48, 300, 300), (54, 17, 300, 300)]),
+}
+
+
+@pytest.mark.parametrize(("transform", "expected"), GOLDEN.values(), ids=GOLDEN)
+def test_draws_stay_what_they_were(transform, expected):
+    assert [transform.box(375, 500, Rng(7, 2, index)) for index in range(3)] == expected
+
+
+@pytest.mark.parametrize("pad_value", [0, 200, (1, 2, 3)], ids=str)
+@pytest.mark.parametrize("pad", [3, (1, 2, 3, 4), (0, 0, 30, 0), [25, 0, 0, 0]], ids=str)
+@pytest.mark.parametrize("size", [(9, 8), (20, 14), (60, 50)], ids=str)
+def test_padding_is_as_if_the_whole_image_were_padded(size, pad, pad_value):
+    x = image(12, 15)
+    transform = RandomCrop(size, pad, pad_value)
+    top, bottom, left, right = (pad,) * 4 if isinstance(pad, int) else pad
+    padded = np.empty((12 + top + bottom, 15 + left + right, 3), np.uint8)
+    padded[...] = pad_value
+    padded[top : top + 12, left : left + 15] = x
+    for index in range(30):
+        expected = RandomCrop(size)(padded, rng=Rng(0, 0, index))
+        out = np.empty_like(expected)
+        assert np.array_equal(transform(x, rng=Rng(0, 0, index)), expected)
+        assert np.array_equal(transform.apply(x, Rng(0, 0, index), out), expected)
+
+
+def test_crop_resize_cuts_then_resizes():
+    x = image(20, 30)
+    assert np.array_equal(CropResize(4, 5, 10, 8)(x), x[5:13, 4:14])
+    expected = cv2.resize(x[5:13, 4:14], (6, 3), interpolation=cv2.INTER_AREA)
+    assert np.array_equal(CropResize(4, 5, 10, 8, (6, 3), "area")(x), expected)
+
+
+def test_crop_resize_must_lie_inside():
+    with pytest.raises(
+        ValueError, match="x=25, y=0, 6 x 5 does not lie inside an image of width 30 and height 20"
+    ):
+        CropResize(25, 0, 6, 5)(image(20, 30))
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        pytest.param(lambda: CenterCrop(0), id="size-zero"),
+        pytest.param(lambda: CenterCrop((1, 2, 3)), id="size-three"),
+        pytest.param(lambda: CenterCrop(2.5), id="size-float"),
+        pytest.param(lambda: CenterCrop(True), id="size-bool"),
+        pytest.param(lambda: CenterCrop("224"), id="size-text"),
+        pytest.param(lambda: CenterCrop(2, interpolation=5), id="interpolation-5"),
+        pytest.param(lambda: CenterCrop(2, interpolation="best"), id="interpolation-name"),
+        pytest.param(lambda: CenterCrop(2, interpolation=None), id="interpolation-none"),
+        pytest.param(lambda: RandomCrop(2, pad=-1), id="pad-negative"),
+        pytest.param(lambda: RandomCrop(2, pad=(1, 2)), id="pad-two"),
+        pytest.param(lambda: RandomCrop(2, pad=0.5), id="pad-float"),
+        pytest.param(lambda: RandomResizedCrop(2, scale=(0.5, 0.1)), id="scale-order"),
+        pytest.param(lambda: RandomResizedCrop(2, scale=0), id="scale-zero"),
+        pytest.param(lambda: RandomResizedCrop(2, ratio=(2, 1)), id="ratio-order"),
+        pytest.param(lambda: RandomResizedCrop(2, ratio=(1, 2, 3)), id="ratio-three"),
+        pytest.param(lambda: CropResize(-1, 0, 2, 2), id="crop-outside"),
+        pytest.param(lambda: CropResize(0, 0, 0, 2), id="crop-nothing"),
+    ],
+)
+def test_bad_values_are_refused_at_once_and_shown(make):
+    with pytest.raises(ValueError, match="got "):
+        make()
+
+
+@pytest.mark.parametrize("make", [CenterCrop, RandomCrop, RandomResizedCrop])
+def test_what_is_no_image_is_named(make):
+    with pytest.raises(TypeError, match=f"{make.__name__} takes a numpy array, got bytes; decode"):
+        make(3)(b"abc")
+    with pytest.raises(ValueError, match=rf"{make.__name__} takes an image .* got shape \(4, 4\)"):
+        make(3)(np.zeros((4, 4), np.uint8))

@@ -1,0 +1,134 @@
+"""Resize and flips against OpenCV and numpy."""
+
+import cv2
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from aioloader.rng import Rng
+from aioloader.transforms import RandomFlipLeftRight, RandomFlipTopBottom, Resize
+from aioloader.transforms.interpolation import interpolation_code
+
+CODES = {
+    "nearest": cv2.INTER_NEAREST,
+    "linear": cv2.INTER_LINEAR,
+    "bilinear": cv2.INTER_LINEAR,
+    "cubic": cv2.INTER_CUBIC,
+    "bicubic": cv2.INTER_CUBIC,
+    "area": cv2.INTER_AREA,
+    "lanczos": cv2.INTER_LANCZOS4,
+}
+
+
+def image(height=20, width=30, dtype=np.uint8):
+    return np.random.default_rng(0).integers(0, 256, (height, width, 3)).astype(dtype)
+
+
+@pytest.mark.parametrize(
+    ("size", "keep_ratio", "expected"),
+    [(6, False, (6, 6)), (6, True, (6, 12)), ((5, 7), False, (7, 5)), ((5, 7), True, (7, 5))],
+    ids=["square", "shorter-side", "pair", "pair-keeps-nothing"],
+)
+def test_resize_gives_the_size_that_gluon_gives(size, keep_ratio, expected):
+    assert Resize(size, keep_ratio)(image(4, 8)).shape[:2] == expected
+
+
+@given(st.integers(1, 500), st.integers(1, 500), st.integers(1, 300))
+def test_the_shorter_side_is_exact_and_the_longer_rounded_down(height, width, size):
+    w, h = Resize(size, keep_ratio=True).target(height, width)
+    assert min(w, h) == size
+    assert max(w, h) == size * max(height, width) // min(height, width)
+    assert w == h or (w > h) == (width > height)
+
+
+@pytest.mark.parametrize("dtype", [np.uint8, np.uint16, np.int16, np.float32, np.float64])
+@pytest.mark.parametrize(("name", "code"), CODES.items(), ids=CODES)
+def test_interpolation_is_opencv_s(name, code, dtype):
+    x = image(dtype=dtype)
+    expected = cv2.resize(x, (17, 11), interpolation=code)
+    assert np.array_equal(Resize((17, 11), interpolation=name)(x), expected)
+    assert np.array_equal(Resize((17, 11), interpolation=code)(x), expected)
+
+
+@pytest.mark.parametrize(
+    ("size", "code"),
+    [
+        ((60, 40), cv2.INTER_CUBIC),
+        ((10, 7), cv2.INTER_AREA),
+        ((60, 7), cv2.INTER_LINEAR),
+        ((30, 7), cv2.INTER_LINEAR),
+    ],
+    ids=["enlarge", "shrink", "both", "one"],
+)
+def test_auto_chooses_by_direction(size, code):
+    for auto in (9, "auto"):
+        assert np.array_equal(
+            Resize(size, interpolation=auto)(image()), cv2.resize(image(), size, interpolation=code)
+        )
+
+
+def test_random_interpolation_is_one_of_five_equally():
+    transform = Resize((17, 11), interpolation="random")
+    kinds = [cv2.resize(image(), (17, 11), interpolation=code).tobytes() for code in range(5)]
+    found = np.bincount([kinds.index(transform(image(), rng=Rng(0, 0, n)).tobytes()) for n in range(1000)])
+    assert len(found) == 5
+    assert np.abs(found - 200).max() < 5 * 200**0.5
+
+
+def test_the_right_size_is_returned_as_it_is():
+    x = image()
+    assert Resize((30, 20))(x) is x
+    assert Resize(20, keep_ratio=True)(x) is x
+
+
+def test_what_cannot_be_resized_says_so():
+    with pytest.raises(TypeError, match=r"dtype int64; use Cast\('float32'\)"):
+        Resize(3)(image(dtype=np.int64))
+    with pytest.raises(ValueError, match="no pixels"):
+        Resize(3)(np.zeros((0, 4, 3), np.uint8))
+
+
+@pytest.mark.parametrize("number", [np.int64(3), 3])
+def test_numbers_of_numpy_will_do(number):
+    assert interpolation_code(number, "Resize") == 3
+    assert Resize((number, number)).size == (3, 3)
+
+
+DTYPES = [np.uint8, np.int8, np.uint16, np.int32, np.float32, np.float64, np.int64, np.bool_, np.float16]
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize(
+    ("make", "axis"), [(RandomFlipLeftRight, 1), (RandomFlipTopBottom, 0)], ids=["left-right", "top-bottom"]
+)
+def test_flips_are_numpy_s_for_any_dtype(make, axis, dtype):
+    x = image(dtype=dtype)
+    expected = np.flip(x, axis).copy()
+    result = make(1.0)(x)
+    assert result.dtype == dtype
+    assert np.array_equal(result, expected)
+    assert make(0.0)(x) is x
+    assert make(1.0).apply(x, Rng(0), x) is x
+    assert np.array_equal(x, expected)
+
+
+@pytest.mark.parametrize("make", [RandomFlipLeftRight, RandomFlipTopBottom])
+@pytest.mark.parametrize("p", [0.0, 0.2, 0.5, 1.0])
+def test_flips_happen_with_their_probability(make, p):
+    x = image(2, 2)
+    flips = sum(make(p)(x, rng=Rng(9, 0, index)) is not x for index in range(3000))
+    assert abs(flips - 3000 * p) <= 5 * (3000 * p * (1 - p)) ** 0.5
+
+
+def test_draws_stay_what_they_were():
+    x = np.array([[[1], [0]]], np.uint8)
+    flip = RandomFlipLeftRight()
+    flips = [int(flip(x, rng=Rng(7, 2, index))[0, 1, 0]) for index in range(16)]
+    assert flips == [0, 1, 1, 0, 1, 1, 1, 0, 0, 0, 0, 0, 0, 1, 1, 0]
+
+
+@pytest.mark.parametrize("p", [-0.1, 1.5, float("nan")])
+def test_bad_probabilities_are_refused(p):
+    with pytest.raises(ValueError, match=f"RandomFlipTopBottom: p must be a probability, .* got {p}"):
+        RandomFlipTopBottom(p)
