@@ -101,4 +101,5 @@ def test_a_kept_array_never_changes(steps):
             kept.pop(0)
         del array
         for value, view in kept:
-            assert view[0] == value and view[-1] == value
+            assert view[0] == value
+            assert view[-1] == value
