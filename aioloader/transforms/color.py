@@ -27,6 +27,8 @@ __all__ = (
 _LUMA = np.array([0.299, 0.587, 0.114])
 _UINT8 = np.dtype(np.uint8)
 _FLOAT32 = np.dtype(np.float32)
+_STRIP = 8192
+"""Pixels whose colours are changed at a time where that takes temporaries in float32."""
 
 # Principal components of ImageNet's colours (Krizhevsky et al., 2012), as MXNet gives them, on the scale 0 to 255.
 _EIGENVALUES = np.array([55.46, 4.794, 1.148])
@@ -124,16 +126,20 @@ def adjust_hue(x: Any, turns: float, out: Array | None = None) -> Array:
     import cv2
 
     result = result_array(image, image.shape, image.dtype, out, in_place=True)
-    exact = image.dtype == _FLOAT32
-    hsv: Any = cv2.cvtColor(image if exact else image.astype(np.float32), cv2.COLOR_RGB2HSV)
-    hue = hsv[:, :, 0]
-    hue += np.float32((turns % 1.0) * 360.0)
-    np.subtract(hue, np.float32(360.0), out=hue, where=hue >= 360.0)
-    if exact:
-        cv2.cvtColor(hsv, cv2.COLOR_HSV2RGB, dst=result)
-    else:
-        cv2.cvtColor(hsv, cv2.COLOR_HSV2RGB, dst=hsv)
-        cv2.convertScaleAbs(hsv, dst=result)
+    shift = np.float32((turns % 1.0) * 360.0)
+    # In strips that stay in the cache: large temporaries cost more in page faults than the colours do.
+    rows = max(1, _STRIP // image.shape[1])
+    for top in range(0, image.shape[0], rows):
+        strip, place = image[top : top + rows], result[top : top + rows]
+        exact = strip.astype(np.float32, copy=False)
+        hsv: Any = cv2.cvtColor(exact, cv2.COLOR_RGB2HSV)
+        # OpenCV takes hues of 360 degrees and more round the circle by itself, but not negative ones.
+        hsv[:, :, 0] += shift
+        if image.dtype == _FLOAT32:
+            cv2.cvtColor(hsv, cv2.COLOR_HSV2RGB, dst=place)
+        else:
+            cv2.cvtColor(hsv, cv2.COLOR_HSV2RGB, dst=exact)
+            cv2.convertScaleAbs(exact, dst=place)
     return result
 
 

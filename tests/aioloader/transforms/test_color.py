@@ -86,6 +86,15 @@ def test_saturation_is_that_of_luma():
 
 
 @pytest.mark.parametrize("dtype", [np.uint8, np.float32])
+@pytest.mark.parametrize("shape", [(150, 130, 3), (3, 9000, 3)], ids=["tall", "wide"])
+def test_hue_of_a_large_image_is_that_of_its_rows(shape, dtype):
+    x = np.random.default_rng(4).integers(0, 256, shape).astype(dtype)
+    expected = np.concatenate([adjust_hue(x[row : row + 1], 0.3) for row in range(shape[0])])
+    assert np.array_equal(adjust_hue(x, 0.3), expected)
+    assert np.array_equal(adjust_hue(x, 0.3, x), expected)
+
+
+@pytest.mark.parametrize("dtype", [np.uint8, np.float32])
 def test_lighting_adds_one_offset_per_channel(dtype):
     weights = np.array([0.3, -0.2, 0.5])
     vectors = np.array([[-0.5675, 0.7192, 0.4009], [-0.5808, -0.0045, -0.8140], [-0.5836, -0.6948, 0.4203]])
