@@ -1,0 +1,7 @@
+"""`python -m aioloader`."""
+
+import sys
+
+from aioloader.cli import main
+
+sys.exit(main())

@@ -1,0 +1,207 @@
+"""The command line: `aioloader COMMAND ...` and `python -m aioloader COMMAND ...`.
+
+Results go to standard output, messages to standard error. A command that fails says so in one line, with what to do.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from typing import TYPE_CHECKING
+
+from aioloader._version import __version__
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from aioloader.tools.demo import DemoReport
+
+__all__ = ("main",)
+
+_EXIT_CODES = """\
+exit codes:
+  0    done
+  1    it failed: a file is damaged or missing, a sample cannot be read, ...
+  2    wrong usage
+  130  interrupted (Ctrl-C)
+
+environment:
+  NO_COLOR            no colours
+  AIOLOADER_TRACEBACK show Python's traceback when a command fails
+"""
+
+# Commands of the file format itself: its own command line does them.
+_FORMAT_COMMANDS = {
+    "index": "write the .idx of a .rec file by scanning it",
+    "verify": "check the structure of a .rec file, and its .idx",
+    "repair": "copy the good records of a damaged .rec file",
+}
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command.
+
+    Args:
+        argv: arguments after the program's name; None: those of this process.
+
+    Returns:
+        the exit code; see ``--help``.
+    """
+    words = list(sys.argv[1:] if argv is None else argv)
+    if words and words[0] in _FORMAT_COMMANDS:
+        return _guarded(lambda: _format_command(words))
+    options = _parser().parse_args(words)
+    command: Callable[[argparse.Namespace], int] = options.command
+    return _guarded(lambda: command(options))
+
+
+def _guarded(command: Callable[[], int]) -> int:
+    try:
+        code = command()
+        sys.stdout.flush()
+        return code
+    except KeyboardInterrupt:
+        print("aioloader: interrupted", file=sys.stderr)
+        return 130
+    except BrokenPipeError:
+        # The reader of our output has left (`| head`): not our failure, and nobody to tell.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except Exception as error:
+        if os.environ.get("AIOLOADER_TRACEBACK"):
+            raise
+        text = " ".join(str(error).split()) or type(error).__name__
+        print(f"aioloader: error: {text}{_hint(error)}", file=sys.stderr)
+        return 1
+
+
+def _hint(error: Exception) -> str:
+    if isinstance(error, FileNotFoundError):
+        return " (check the path)"
+    if isinstance(error, (OSError, ValueError, LookupError)):
+        return ""
+    return " (AIOLOADER_TRACEBACK=1 shows where)"
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="aioloader",
+        description="Load images for training, inside your own event loop.",
+        epilog=_EXIT_CODES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--version", action="version", version=f"aioloader {__version__}")
+    commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
+
+    demo = commands.add_parser(
+        "demo",
+        help="stream images through workers, measure, and draw a batch; downloads nothing",
+        description="Stream two epochs of training batches inside an async function, measure, and draw one batch.",
+        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
+    )
+    demo.add_argument(
+        "--path", metavar="PATH", help="a .rec file, or a folder of images; without it they are drawn"
+    )
+    demo.add_argument("--images", type=_positive, default=800, metavar="N", help="how many images to draw")
+    demo.add_argument("--batch-size", type=_positive, default=64, metavar="N", help="images of a batch")
+    demo.add_argument("--epochs", type=_positive, default=2, metavar="N", help="passes over the data")
+    demo.add_argument("--size", type=_positive, default=224, metavar="PIXELS", help="side of the crops")
+    demo.add_argument("--num-workers", type=_natural, metavar="N", help="workers; without it one per core")
+    demo.add_argument(
+        "--executor", choices=("process", "thread", "inline"), default="process", help="where to decode"
+    )
+    demo.add_argument("--out", default="aioloader-sheet.png", metavar="PNG", help="where to draw the batch")
+    demo.set_defaults(command=_demo)
+
+    pack = commands.add_parser(
+        "pack",
+        help="pack a folder of images into a .rec file",
+        description="Pack a folder with one sub-folder per class into OUT.rec, OUT.idx and OUT.lst, byte for byte.",
+    )
+    pack.add_argument("source", metavar="SRC", help="the folder")
+    pack.add_argument("out", metavar="OUT", help="the .rec file to write")
+    pack.set_defaults(command=_pack)
+
+    for name, text in _FORMAT_COMMANDS.items():
+        commands.add_parser(name, help=text, add_help=False)
+    return parser
+
+
+def _positive(text: str) -> int:
+    number = _natural(text)
+    if not number:
+        raise argparse.ArgumentTypeError("must be at least 1")
+    return number
+
+
+def _natural(text: str) -> int:
+    try:
+        number = int(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number") from None
+    if number < 0:
+        raise argparse.ArgumentTypeError("must not be negative")
+    return number
+
+
+def _format_command(words: list[str]) -> int:
+    from recordio.__main__ import main as recordio_main
+
+    return recordio_main(words)
+
+
+def _pack(options: argparse.Namespace) -> int:
+    from aioloader.progress_bar import ProgressBar
+    from aioloader.tools.pack import list_images, pack
+
+    with ProgressBar("packing", len(list_images(options.source)[1])) as bar:
+        report = pack(options.source, options.out, tick=bar.update)
+    print(
+        f"{report.rec}: {report.records:,} records of {len(report.classes) or 1} classes, {report.nbytes / 1e6:,.1f} MB"
+    )
+    return 0
+
+
+def _demo(options: argparse.Namespace) -> int:
+    from aioloader.tools.demo import demo
+
+    report = demo(
+        options.path,
+        images=options.images,
+        batch_size=options.batch_size,
+        epochs=options.epochs,
+        size=options.size,
+        num_workers=options.num_workers,
+        executor=options.executor,
+        out=options.out,
+    )
+    _print_demo(report, options.executor)
+    return 0
+
+
+def _print_demo(report: DemoReport, executor: str) -> None:
+    height, width, channels = report.shape or (0, 0, 0)
+    where = "in the loop itself" if executor == "inline" else _workers(report.workers, executor)
+    total = sum(epoch.images for epoch in report.epochs)
+    print(
+        f"\n{total:,} images, cropped and flipped at random to {width} x {height} x {channels}, made {where}.\n"
+    )
+    for number, epoch in enumerate(report.epochs):
+        print(
+            f"epoch {number}: {epoch.images:,} images in {epoch.seconds:.2f} s, {epoch.images_per_s:,.0f} images/s; "
+            f"first batch after {epoch.first_batch_s * 1e3:,.0f} ms"
+        )
+    lag = report.lag
+    print(
+        f"event loop: a task beside it that wants to run every millisecond ran {lag.p50_ms:.2f} ms late at the median, "
+        f"{lag.p99_ms:.2f} ms at the 99th percentile ({lag.ticks:,} ticks)"
+    )
+    print(f"\n{report.explanation}")
+    if report.sheet is not None:
+        print(f"\nA batch to look at: {report.sheet}")
+
+
+def _workers(count: int, executor: str) -> str:
+    plural = "" if count == 1 else "es" if executor == "process" else "s"
+    return f"by {count} worker {executor}{plural}"

@@ -1,0 +1,208 @@
+"""The main job in small: stream training batches of images through workers inside an async function, and measure.
+
+Nothing is downloaded: without a path of the caller's own, images are drawn. The measuring task runs in the same event
+loop as the stream, which is the point: loading does not get in its way.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from time import perf_counter
+from typing import TYPE_CHECKING
+
+import anyio
+
+from aioloader.datasets import ImageRecordDataset
+from aioloader.loader import AsyncDataLoader
+from aioloader.progress_bar import ProgressBar
+from aioloader.tools.draw import draw_folder
+from aioloader.tools.lag import Lag, LoopLag
+from aioloader.tools.pack import list_images, pack
+from aioloader.tools.sheet import contact_sheet, write_png
+from aioloader.transforms import Compose, RandomFlipLeftRight, RandomResizedCrop
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from aioloader._types import Array
+
+__all__ = ("DemoReport", "EpochReport", "demo", "stream")
+
+_SHOWN = 36  # more images make a sheet that nobody can read
+
+
+@dataclass(frozen=True, slots=True)
+class EpochReport:
+    """One pass over the data.
+
+    Attributes:
+        images, batches: delivered.
+        seconds: from the first ask to the last batch.
+        first_batch_s: from the first ask to the first batch.
+    """
+
+    images: int
+    batches: int
+    seconds: float
+    first_batch_s: float
+
+    @property
+    def images_per_s(self) -> float:
+        """Images delivered per second of the whole epoch, its start included."""
+        return self.images / self.seconds if self.seconds else 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class DemoReport:
+    """What the demonstration found.
+
+    Attributes:
+        epochs: one report per epoch.
+        lag: lateness of a task beside the stream.
+        explanation: the loader's own words on what limits it.
+        workers: number of workers.
+        shape: (height, width, channels) of an image of a batch.
+        sheet: the contact sheet, or None where there was no batch.
+    """
+
+    epochs: tuple[EpochReport, ...]
+    lag: Lag
+    explanation: str
+    workers: int
+    shape: tuple[int, ...]
+    sheet: Path | None
+
+
+async def stream(
+    rec: str | os.PathLike[str],
+    *,
+    classes: Sequence[str] = (),
+    batch_size: int = 64,
+    epochs: int = 2,
+    size: int = 224,
+    num_workers: int | None = None,
+    executor: str = "process",
+    seed: int = 0,
+    sheet: str | os.PathLike[str] | None = None,
+) -> DemoReport:
+    """Stream a .rec file for some epochs; shows a progress bar on standard error.
+
+    Args:
+        rec: the file.
+        classes: names of the labels 0, 1, ... for the sheet.
+        batch_size: images of a batch.
+        epochs: passes over the data.
+        size: side of the crops in pixels.
+        num_workers: number of workers; None: one per core.
+        executor: "process", "thread" or "inline".
+        seed: of order and crops.
+        sheet: where to write the contact sheet of the first batch; None: nowhere.
+
+    Cancellation ends the workers at once and passes on.
+    """
+    augment = Compose([RandomResizedCrop(size), RandomFlipLeftRight()])
+    dataset = ImageRecordDataset(os.fspath(rec)).transform_first(augment)
+    lag = LoopLag()
+    reports = []
+    kept: tuple[Array, Array] | None = None
+    async with (
+        anyio.create_task_group() as tasks,
+        AsyncDataLoader[tuple["Array", "Array"]](
+            dataset, batch_size, shuffle=True, num_workers=num_workers, executor=executor, seed=seed
+        ) as loader,
+    ):
+        tasks.start_soon(lag.watch)
+        for epoch in range(epochs):
+            seen = batches = 0
+            first_s = 0.0
+            with ProgressBar(f"epoch {epoch}", len(dataset)) as bar:
+                start = perf_counter()
+                async for images, labels in loader:
+                    if not batches:
+                        first_s = perf_counter() - start
+                    if kept is None:
+                        kept = images[:_SHOWN].copy(), labels[:_SHOWN].copy()
+                    batches += 1
+                    seen += len(images)
+                    bar.update(seen)
+                seconds = perf_counter() - start
+            reports.append(EpochReport(seen, batches, seconds, first_s))
+        tasks.cancel_scope.cancel()
+        stats, explanation = loader.stats(), loader.explain()
+    written = None
+    if kept is not None and sheet is not None:
+        shown, labels = kept
+        first = reports[0].images if reports[0].batches == 1 else batch_size
+        title = f"{len(shown)} of the {first} images of batch 0" if first > len(shown) else "batch 0"
+        written = write_png(sheet, contact_sheet(shown, [_caption(y, classes) for y in labels], title=title))
+    shape = kept[0].shape[1:] if kept is not None else ()
+    return DemoReport(tuple(reports), lag.result(), explanation, max(1, stats.workers), shape, written)
+
+
+def demo(
+    path: str | os.PathLike[str] | None = None,
+    *,
+    images: int = 800,
+    batch_size: int = 64,
+    epochs: int = 2,
+    size: int = 224,
+    num_workers: int | None = None,
+    executor: str = "process",
+    out: str | os.PathLike[str] = "aioloader-sheet.png",
+) -> DemoReport:
+    """Run the demonstration from start to end.
+
+    Args:
+        path: a .rec file, or a folder with one sub-folder per class, which is packed into a temporary .rec file
+            first; None: draw images.
+        images: how many to draw.
+        out: where to write the contact sheet.
+        batch_size, epochs, size, num_workers, executor: as for `stream`.
+
+    Raises:
+        FileNotFoundError: there is nothing at `path`.
+        ValueError: the folder holds no images, or the file is not named .rec.
+    """
+
+    def run(rec: Path, classes: Sequence[str]) -> DemoReport:
+        async def main() -> DemoReport:
+            return await stream(
+                rec,
+                classes=classes,
+                batch_size=batch_size,
+                epochs=epochs,
+                size=size,
+                num_workers=num_workers,
+                executor=executor,
+                sheet=out,
+            )
+
+        return anyio.run(main)
+
+    source = None if path is None else Path(path).expanduser()
+    if source is not None and not source.exists():
+        raise FileNotFoundError(f"there is no file or folder {str(source)!r}")
+    if source is not None and not source.is_dir():
+        if source.suffix != ".rec":
+            raise ValueError(f"{str(source)!r} is neither a folder nor a .rec file")
+        return run(source, ())
+    with tempfile.TemporaryDirectory(prefix="aioloader-demo-") as scratch:
+        if source is None:
+            source = Path(scratch, "images")
+            with ProgressBar("drawing", images) as bar:
+                draw_folder(source, count=images, tick=bar.update)
+        with ProgressBar("packing", len(list_images(source)[1])) as bar:
+            packed = pack(source, Path(scratch, "images.rec"), tick=bar.update)
+        return run(packed.rec, packed.classes)
+
+
+def _caption(label: Array, classes: Sequence[str]) -> str:
+    if label.ndim:
+        return "label " + " ".join(f"{value:g}" for value in label.ravel())
+    number = int(label)
+    if number == label and 0 <= number < len(classes):
+        return f"{number} {classes[number]}"
+    return f"label {float(label):g}"
