@@ -1,1 +1,73 @@
-"""x"""
+"""RecordIO, the record file format of MXNet: read, write, index, verify and repair it.
+
+The format is described in docs/format.md. Nothing here needs MXNet; numpy is the only requirement.
+OpenCV is imported by `pack_img` and `unpack_img`, and the async readers are in `recordio.aio`.
+"""
+
+from recordio import errors
+from recordio._framing import MAGIC, MAX_PAYLOAD, extract
+from recordio._header import IRHeader, pack, unpack
+from recordio._image import pack_img, unpack_img
+from recordio._index import Index
+from recordio._mxnet import MXIndexedRecordIO, MXRecordIO
+from recordio._openers import AsyncRangeSource, RangeSource, register_opener
+from recordio._parser import END, NEED_MORE, RecordParser
+from recordio._plan import ReadPlan, plan_reads
+from recordio._reader import RecordReader
+from recordio._serializer import serialize
+from recordio._verify import Problem, RepairReport, Report, build_index, repair, verify
+from recordio._writer import RecordWriter
+from recordio.errors import (
+    CorruptIndexError,
+    CorruptRecordError,
+    HeaderError,
+    IndexNotFoundError,
+    RecordFileNotFoundError,
+    RecordIndexError,
+    RecordIOError,
+    RecordKeyError,
+    RecordTooLargeError,
+    TruncatedRecordError,
+)
+
+__all__ = (
+    "END",
+    "MAGIC",
+    "MAX_PAYLOAD",
+    "NEED_MORE",
+    "AsyncRangeSource",
+    "CorruptIndexError",
+    "CorruptRecordError",
+    "HeaderError",
+    "IRHeader",
+    "Index",
+    "IndexNotFoundError",
+    "MXIndexedRecordIO",
+    "MXRecordIO",
+    "Problem",
+    "RangeSource",
+    "ReadPlan",
+    "RecordFileNotFoundError",
+    "RecordIOError",
+    "RecordIndexError",
+    "RecordKeyError",
+    "RecordParser",
+    "RecordReader",
+    "RecordTooLargeError",
+    "RecordWriter",
+    "RepairReport",
+    "Report",
+    "TruncatedRecordError",
+    "build_index",
+    "errors",
+    "extract",
+    "pack",
+    "pack_img",
+    "plan_reads",
+    "register_opener",
+    "repair",
+    "serialize",
+    "unpack",
+    "unpack_img",
+    "verify",
+)

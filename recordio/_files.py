@@ -1,9 +1,9 @@
 """Local files, read and written by position.
 
 A position belongs to a call, not to the file: threads and forked children can share one descriptor
-without disturbing each other (docs/format.md, "Reading"). Closing waits for nobody: a descriptor that
-a call in another thread is still using is closed by that call when it ends, so its number cannot be
-given to another file meanwhile.
+without disturbing each other (docs/format.md, "Reading"). Closing waits for nobody: a descriptor
+that a call in another thread is still using is closed by that call when it ends, so its number
+cannot be given to another file meanwhile.
 """
 
 from __future__ import annotations
@@ -112,8 +112,8 @@ class LocalFile:
 
     def _short(self, offset: int, length: int, held: int) -> ShortReadError:
         return ShortReadError(
-            f"{self.path}: {length} bytes were to be read at byte {offset} and only {held} are there; "
-            "the file was cut or replaced while it was open",
+            f"{self.path}: {length} bytes were to be read at byte {offset} and only {held} are "
+            "there; the file was cut or replaced while it was open",
             path=self.path,
             offset=offset,
             expected=length,
@@ -128,8 +128,8 @@ class LocalFile:
             self._close_if_idle()
 
     def _after_fork(self) -> None:
-        # Another thread may have held the lock, or been reading, at the moment of the fork. It does not
-        # exist in the child, which would wait for it for ever.
+        # Another thread may have held the lock, or been reading, at the moment of the fork. It does
+        # not exist in the child, which would wait for it for ever.
         if self._pid != os.getpid():
             self._lock = threading.Lock()
             self._users = 0

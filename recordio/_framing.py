@@ -3,7 +3,8 @@
 The rules (docs/format.md, "Parts" and "Split records"): a part is the magic number, a word holding
 a 3-bit continuation flag and a 29-bit length, the data, and zero bytes up to a multiple of 4.
 A record is one part flagged 0, or parts flagged 1, 2 ..., 3 whose data is joined by the magic word.
-Anything else is refused here, with the byte offset at which it went wrong. Pure: no input or output.
+Anything else is refused here, with the byte offset at which it went wrong. Pure: no input or
+output.
 """
 
 from __future__ import annotations
@@ -130,9 +131,7 @@ def truncated(
     )
 
 
-def extract(
-    data: BytesLike, *, path: str | None = None, offset: int = 0
-) -> memoryview | bytes:
+def extract(data: BytesLike, *, path: str | None = None, offset: int = 0) -> memoryview | bytes:
     """Return the payload of the first record in a buffer of framed bytes.
 
     Args:

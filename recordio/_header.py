@@ -72,7 +72,8 @@ def pack(header: IRHeader | Sequence[Any], s: BytesLike) -> bytes:
         head = _FORMAT.pack(flag, label, id_, id2)
     except (struct.error, OverflowError, TypeError) as error:
         raise HeaderError(
-            f"cannot pack IRHeader(flag={flag!r}, label={label!r}, id={id_!r}, id2={id2!r}): {error}"
+            f"cannot pack IRHeader(flag={flag!r}, label={label!r}, id={id_!r}, id2={id2!r}): "
+            f"{error}"
         ) from error
     try:
         return b"".join((head, labels, s))
@@ -89,15 +90,16 @@ def unpack(s: _B) -> tuple[IRHeader, _B]:
         s: Payload written by `pack`.
 
     Returns:
-        `(header, body)`. The body is a slice of the same kind as `s`, so a memoryview is not copied.
-        The label is a float if the flag is 0, else a read-only float32 view of `s`, shape (flag,).
+        `(header, body)`. The body is a slice of the same kind as `s`, so a memoryview is not
+        copied. The label is a float if the flag is 0, else a read-only float32 view of `s`, shape
+        (flag,).
 
     Raises:
         HeaderError: `s` is shorter than 24 bytes (also a `struct.error`) or than the labels it
             announces (also a `ValueError`).
     """
-    if type(s) is memoryview and (s.format != "B" or s.ndim != 1):
-        s = s.cast("B")
+    if isinstance(s, memoryview):
+        s = s if s.format == "B" and s.ndim == 1 else s.cast("B")
     size = len(s)
     if size < _SIZE:
         raise HeaderError(

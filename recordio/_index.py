@@ -1,8 +1,8 @@
 """Index: which key lies at which byte offset.
 
 Made from the text of an .idx file or by scanning the heads of the .rec itself, and kept as a binary
-copy in the user's cache directory so that the second opening takes no time (`_index_cache`). Parsing
-is in `_index_text`, walking heads in `_scan`; both are pure, this module adds the files.
+copy in the user's cache directory so that the second opening takes no time (`_index_cache`).
+Parsing is in `_index_text`, walking heads in `_scan`; both are pure, this module adds the files.
 """
 
 from __future__ import annotations
@@ -47,8 +47,8 @@ def beside(rec_path: str) -> str:
 class Index:
     """Keys and byte offsets of the records of one file, in the order of the .idx lines.
 
-    Build one with `open`, `scan`, `parse` or `of`. An index is a value: it can be pickled and shared by
-    threads.
+    Build one with `open`, `scan`, `parse` or `of`. An index is a value: it can be pickled and
+    shared by threads.
 
     Attributes:
         path: The .idx file, or the .rec file if the index was made by scanning; None if in memory.
@@ -68,9 +68,9 @@ class Index:
 
         Args:
             idx_path: The file.
-            cache: True keeps a binary copy in the user's cache directory ($AIOLOADER_CACHE_DIR, else
-                $XDG_CACHE_HOME/aioloader, else the platform's own); "beside" keeps it next to the
-                .idx as `<name>.idx.cache`; False neither reads nor writes one.
+            cache: True keeps a binary copy in the user's cache directory ($AIOLOADER_CACHE_DIR,
+                else $XDG_CACHE_HOME/aioloader, else the platform's own); "beside" keeps it next to
+                the .idx as `<name>.idx.cache`; False neither reads nor writes one.
 
         Raises:
             IndexNotFoundError: there is no such file.
@@ -85,8 +85,8 @@ class Index:
             return cls(_through_cache(path, "idx", cache, read), path=path)
         except (FileNotFoundError, IsADirectoryError) as error:
             raise IndexNotFoundError(
-                "no such index file; leave index=None to scan the records instead, or make one with "
-                "`python -m recordio index`",
+                "no such index file; leave index=None to scan the records instead, or make one "
+                "with `python -m recordio index`",
                 path=path,
             ) from error
 
@@ -182,13 +182,14 @@ class Index:
             file_size: Bytes in the record file.
 
         Returns:
-            `(offsets, lengths)`, int64, in bytes and line order. A length reaches to the next larger
-            offset in the index, or to the end of the file, and so is an upper bound of the framed
+            `(offsets, lengths)`, int64, in bytes and line order. A length reaches to the next
+            larger offset in the index, or to the end of the file, and so is an upper bound of the
+            framed
             record: with an index of only some records it can be far larger than the record.
 
         Raises:
-            CorruptIndexError: an offset is negative, not a multiple of 4, the marker 2**64 - 1 of old
-                builds, or not inside the file.
+            CorruptIndexError: an offset is negative, not a multiple of 4, the marker 2**64 - 1 of
+                old builds, or not inside the file.
         """
         offsets = self.offsets
         if len(offsets) == 0:
@@ -243,15 +244,15 @@ class Index:
             assert isinstance(self._keys, list)
             self._by_text = {key: line for line, key in enumerate(self._keys)}
             if len(self._by_text) < len(self._keys):
-                seen: set[str] = set()
-                first = next(key for key in self._keys if key in seen or seen.add(key))
+                last = self._by_text
+                first = next(key for line, key in enumerate(self._keys) if last[key] != line)
                 self._warn_duplicates(first, len(self._keys) - len(self._by_text))
         return self._by_text
 
     def _warn_duplicates(self, key: int | str, count: int) -> None:
         warnings.warn(
-            f"{self.path or 'index'}: {count} lines repeat a key (the first is {key!r}); look-ups by "
-            "key find the last line, read by position to reach all",
+            f"{self.path or 'index'}: {count} lines repeat a key (the first is {key!r}); look-ups "
+            "by key find the last line, read by position to reach all",
             DuplicateKeyWarning,
             stacklevel=4,
         )
@@ -287,11 +288,7 @@ def _through_cache(
 ) -> IndexLines:
     if cache is False:
         return make()
-    file = (
-        Path(f"{path}.cache")
-        if cache == "beside"
-        else _index_cache.cache_file(path, kind)
-    )
+    file = Path(f"{path}.cache") if cache == "beside" else _index_cache.cache_file(path, kind)
     before = _index_cache.sign(path)
     lines = _index_cache.load(file, before)
     if lines is None:

@@ -1,12 +1,13 @@
 """A binary copy of an index that opens in well under a millisecond at any size, by memory map.
 
-Strategy: the copy lives in the user's cache directory ($AIOLOADER_CACHE_DIR, else the platform's own
-place), one file per source, named by a hash of the absolute path. It holds for one size and mtime_ns
-of that source. A source of up to 1 MiB is also compared by checksum, because a file rewritten within
-one tick of the clock keeps both; a larger one takes longer than a tick to write. The copy is written
-to a temporary file, synced and renamed, so readers see a whole one or none. Whatever is wrong with it
-(truncated, foreign, unreadable, directory not writable) only means that there is no cache: the source
-is parsed again. Indexes with text keys are not cached; a list of str cannot be memory-mapped.
+Strategy: the copy lives in the user's cache directory ($AIOLOADER_CACHE_DIR, else the platform's
+own place), one file per source, named by a hash of the absolute path. It holds for one size and
+mtime_ns of that source. A source of up to 1 MiB is also compared by checksum, because a file
+rewritten within one tick of the clock keeps both; a larger one takes longer than a tick to write.
+The copy is written to a temporary file, synced and renamed, so readers see a whole one or none.
+Whatever is wrong with it (truncated, foreign, unreadable, directory not writable) only means that
+there is no cache: the source is parsed again. Indexes with text keys are not cached; a list of str
+cannot be memory-mapped.
 """
 
 from __future__ import annotations
@@ -174,8 +175,8 @@ def _aligned(length: int) -> int:
 def _checksum(head: bytes, columns: list[NDArray[np.int64]] | NDArray[np.int64]) -> int:
     """Checksum of the head and of lines spread over the table.
 
-    Not of every line: that would read the whole file and cost more than the map saves. A wrong offset
-    that slips through is still caught when the record is read.
+    Not of every line: that would read the whole file and cost more than the map saves. A wrong
+    offset that slips through is still caught when the record is read.
     """
     check = zlib.crc32(head)
     for column in columns:

@@ -1,11 +1,12 @@
 """The text of an .idx file: parse it, and write it.
 
-The rule (docs/format.md, "The .idx file"): one line per record, key, TAB, byte offset. Strategy: the
-text of nearly every index is digits, TAB, digits, newline, a million times over. That form is parsed
-in blocks that fit the processor's cache: find all bytes that are no digits, check that they are TAB
-and newline in turn, then gather the eight bytes before each as one 64-bit word and turn them into a
-number with three multiplications. The check is complete, so whatever does not have this form (text
-keys, signs, further fields, damage) goes to the line parser, which names the line that is wrong.
+The rule (docs/format.md, "The .idx file"): one line per record, key, TAB, byte offset. Strategy:
+the text of nearly every index is digits, TAB, digits, newline, a million times over. That form is
+parsed in blocks that fit the processor's cache: find all bytes that are no digits, check that they
+are TAB and newline in turn, then gather the eight bytes before each as one 64-bit word and turn
+them into a number with three multiplications. The check is complete, so whatever does not have this
+form (text keys, signs, further fields, damage) goes to the line parser, which names the line that
+is wrong.
 Pure: no input or output.
 """
 
@@ -172,8 +173,8 @@ def _eight_digits(
 ) -> NDArray[np.uint64]:
     """Value of the nth group of eight digits, counted from the end of each field.
 
-    Little endian puts the first character in the lowest byte; the mask turns digits into their values
-    and the characters before the field into zeros.
+    Little endian puts the first character in the lowest byte; the mask turns digits into their
+    values and the characters before the field into zeros.
     """
     # Not take(): it would first copy this overlapping, unaligned view as a whole.
     word = words[_MARGIN - 8 - 8 * nth :][stops]

@@ -1,7 +1,7 @@
 """Where bytes come from: local files, URLs by registered scheme, or any object that reads ranges.
 
-The contract is plural on purpose: one call asks for many ranges, so a remote source can have them all
-in flight at once, and a local one pays for one thread hop instead of many.
+The contract is plural on purpose: one call asks for many ranges, so a remote source can have them
+all in flight at once, and a local one pays for one thread hop instead of many.
 """
 
 from __future__ import annotations
@@ -32,7 +32,8 @@ __all__ = (
 
 @runtime_checkable
 class RangeSource(Protocol):
-    """Anything that can be read by position, blocking. Must be safe to call from several threads."""
+    """Anything that can be read by position, blocking. Must be safe to call from several
+    threads."""
 
     def read_ranges(self, ranges: Sequence[tuple[int, int]]) -> list[bytes]:
         """Return the bytes of `(offset, length)` ranges, in the order given, none of them short."""
@@ -144,7 +145,7 @@ def open_source(target: OpenTarget) -> RangeSource:
 
 
 def open_async_source(target: OpenTarget) -> RangeSource | AsyncRangeSource:
-    """The same for an async reader; a blocking source is returned as it is, to be run in threads."""
+    """The same for an async reader; a blocking source is returned as it is, for threads."""
     if isinstance(target, str | os.PathLike) and local_path(target) is None:
         url = os.fspath(target)
         openers = _openers_for(url)
@@ -156,6 +157,6 @@ def open_async_source(target: OpenTarget) -> RangeSource | AsyncRangeSource:
 def _check_source(target: Any) -> None:
     if not (hasattr(target, "read_ranges") and hasattr(target, "size")):
         raise PayloadTypeError(
-            f"cannot read records from {type(target).__name__}: give a path, a URL, or an object with "
-            "read_ranges(ranges) and size()"
+            f"cannot read records from {type(target).__name__}: give a path, a URL, or an object "
+            "with read_ranges(ranges) and size()"
         )

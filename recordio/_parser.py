@@ -53,7 +53,8 @@ class RecordParser:
 
     Args:
         path: File named in errors.
-        offset: Byte offset in the file of the first byte that will be pushed; must be a record head.
+        offset: Byte offset in the file of the first byte that will be pushed; must be a record
+            head.
         size: Bytes in the whole file, if known. Lengths that run past it are refused at once.
         max_record_bytes: Largest payload to accept, at most 2**29 - 1.
 
@@ -195,5 +196,9 @@ class RecordParser:
         if available == 0 and not self._inside():
             return END
         raise truncated(
-            path=self.path, offset=self.offset, needed=self._needed, held=available, what="the input"
+            path=self.path,
+            offset=self.offset,
+            needed=self._needed,
+            held=available,
+            what="the input",
         )

@@ -61,7 +61,8 @@ def scan_steps(size: int, *, path: str | None = None) -> ScanSteps:
         if not 0 <= at <= len(block) - HEAD_SIZE:
             if size - position < HEAD_SIZE:
                 raise truncated(path=path, offset=position, needed=HEAD_SIZE, held=size - position)
-            # A block that gave only one head was mostly payload: ask for less, up again if it gives many.
+            # A block that gave only one head was mostly payload: ask for less, up again if it gives
+            # many.
             jumped = at > len(block) + wanted
             wanted = _SMALL_BLOCK if jumped else min(wanted * 4, _LARGE_BLOCK)
             begin, at = position, 0

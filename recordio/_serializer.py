@@ -39,10 +39,9 @@ def as_payload(payload: BytesLike) -> bytes | bytearray:
         try:
             view = memoryview(payload)
         except TypeError:
-            hint = "; encode text first, for example text.encode()"
             raise PayloadTypeError(
-                f"a record must be bytes-like, not {type(payload).__name__}"
-                + (hint if isinstance(payload, str) else "")
+                f"a record must be bytes-like, not {type(payload).__name__}; "
+                "encode text first, for example text.encode()"
             ) from None
         _check_size(view.nbytes)
         flat = view.tobytes()

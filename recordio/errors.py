@@ -2,8 +2,8 @@
 
 Facts are attributes (path, offset, key, ...), not only text, and survive pickling, so an error that
 crosses a process border still says where the damage is. Each child also derives from the built-in
-exception a caller would expect (`EOFError`, `ValueError`, `KeyError`, ...). What counts as damage is
-written down in docs/format.md, "Damage".
+exception a caller would expect (`EOFError`, `ValueError`, `KeyError`, ...). What counts as damage
+is written down in docs/format.md, "Damage".
 """
 
 from __future__ import annotations
@@ -182,9 +182,7 @@ class RecordKeyError(RecordIOError, KeyError):
 
     _facts = ("key", "path")
 
-    def __init__(
-        self, message: str = "", *, key: object = None, path: str | None = None
-    ) -> None:
+    def __init__(self, message: str = "", *, key: object = None, path: str | None = None) -> None:
         super().__init__(message)
         self.key = key
         self.path = path

@@ -1,0 +1,147 @@
+"""Command line: `python -m recordio verify|index|dump FILE` and `repair SRC DST`."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from typing import TYPE_CHECKING
+
+from recordio._header import unpack
+from recordio._index import beside
+from recordio._reader import RecordReader
+from recordio._verify import build_index, repair, verify
+from recordio.errors import CorruptIndexError, CorruptRecordError, HeaderError, RecordIOError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from recordio._verify import Report
+
+__all__ = ("main",)
+
+SOUND, DAMAGED, USAGE = 0, 1, 2
+
+_EPILOG = """\
+exit codes:
+  0  the file is sound, or the command did all it was asked to
+  1  the file or its index is damaged (each fault is named on standard error)
+  2  wrong usage, no such file, or the result cannot be written
+"""
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m recordio",
+        description="Check, index, list and repair RecordIO files (.rec, .idx).",
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+
+    def add(name: str, summary: str) -> argparse.ArgumentParser:
+        return commands.add_parser(
+            name,
+            help=summary,
+            description=summary,
+            epilog=_EPILOG,
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+        )
+
+    command = add("verify", "read the whole file and report every fault")
+    command.add_argument("file", metavar="FILE")
+    command.add_argument("--index", help="the .idx to check (default: the one beside the file)")
+
+    command = add("index", "write an .idx with the keys 0, 1, 2, ... in file order")
+    command.add_argument("file", metavar="FILE")
+    command.add_argument("--out", help="the .idx to write (default: beside the file)")
+
+    command = add("dump", "list the records: position, key, offset, bytes, image header if any")
+    command.add_argument("file", metavar="FILE")
+    command.add_argument("--index", help="the .idx to use (default: the one beside the file)")
+    command.add_argument("--limit", type=int, help="stop after so many records")
+
+    command = add("repair", "copy every readable record to a new file, with an .idx")
+    command.add_argument("source", metavar="SRC")
+    command.add_argument("destination", metavar="DST")
+    command.add_argument("--index", help="the .idx of SRC (default: the one beside it)")
+    return parser
+
+
+def _say(text: str) -> None:
+    sys.stderr.write(text + "\n")
+
+
+def _report(report: Report) -> int:
+    for problem in report.problems:
+        _say(f"{report.path}: {problem}")
+    state = "sound" if report.ok else f"{len(report.problems)} problems"
+    sys.stdout.write(f"{report.path}: {report.records} records, {report.size} bytes, {state}\n")
+    return SOUND if report.ok else DAMAGED
+
+
+def _dump(file: str, index: str | None, limit: int | None) -> None:
+    with RecordReader(file, index) as reader:
+        count = len(reader) if limit is None else max(0, min(limit, len(reader)))
+        sys.stdout.write("position\tkey\toffset\tbytes\tflag\tlabel\tid\tid2\n")
+        for position in range(count):
+            payload = reader[position]
+            try:
+                header, _ = unpack(payload)
+            except HeaderError:
+                columns = "-\t-\t-\t-"
+            else:
+                label = header.label if header.flag == 0 else header.label.tolist()
+                columns = f"{header.flag}\t{label}\t{header.id}\t{header.id2}"
+            key, offset = reader.index.key_at(position), int(reader.offsets[position])
+            sys.stdout.write(f"{position}\t{key}\t{offset}\t{len(payload)}\t{columns}\n")
+
+
+def _run(options: argparse.Namespace) -> int:
+    match options.command:
+        case "verify":
+            return _report(verify(options.file, options.index))
+        case "index":
+            index = build_index(options.file, options.out)
+            out = beside(options.file) if options.out is None else options.out
+            sys.stdout.write(f"{out}: {len(index)} records\n")
+        case "dump":
+            _dump(options.file, options.index, options.limit)
+        case _:
+            report = repair(options.source, options.destination, options.index)
+            code = _report(report)
+            for key in report.new_keys:
+                _say(f"{report.destination}: key {key!r} is new, the index did not list the record")
+            sys.stdout.write(f"{report.destination}: {report.records} records written\n")
+            return code
+    return SOUND
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line.
+
+    Args:
+        arguments: Without the program's name; None: those of this process.
+
+    Returns:
+        Exit code: 0 sound, 1 damaged, 2 no such file or no way to write. Wrong usage raises
+        SystemExit(2), as argparse does.
+    """
+    options = _parser().parse_args(arguments)
+    try:
+        return _run(options)
+    except (CorruptRecordError, CorruptIndexError) as error:
+        _say(str(error))
+        return DAMAGED
+    except BrokenPipeError:
+        # The reader of our output went away, for example `head`. Nothing is wrong with the file.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return SOUND
+    except (RecordIOError, OSError) as error:
+        path = getattr(error, "path", None) or getattr(error, "filename", None)
+        _say(f"{path}: {error}" if path and str(path) not in str(error) else str(error))
+        return USAGE
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,57 @@
+"""The one place that chooses how a blocking file call is awaited.
+
+Under asyncio it is aiofiles' wrapper, under trio anyio's worker threads: one hop for a whole list
+of ranges or one full write buffer, never one per record. Both are imported at the first call.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Any, TypeVar
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+__all__ = ("checkpoint", "hop", "under_trio")
+
+_T = TypeVar("_T")
+
+
+def under_trio() -> bool:
+    """Whether the calling task runs in a trio loop; guest mode counts as trio."""
+    if "trio" not in sys.modules:
+        return False
+    import sniffio
+
+    try:
+        return bool(sniffio.current_async_library() == "trio")
+    except sniffio.AsyncLibraryNotFoundError:
+        return False
+
+
+async def hop(call: Callable[..., _T], *args: Any) -> _T:
+    """Run a blocking call in a thread and await its result.
+
+    Cancelling stops the waiting, not the call; the calls made this way stay harmless when they
+    finish late (positioned reads, and positioned writes of the same bytes).
+    """
+    if under_trio():
+        import anyio.to_thread
+
+        return await anyio.to_thread.run_sync(call, *args, abandon_on_cancel=True)
+    import aiofiles.os
+
+    result: _T = await aiofiles.os.wrap(call)(*args)
+    return result
+
+
+async def checkpoint() -> None:
+    """Let other tasks run."""
+    if under_trio():
+        import anyio.lowlevel
+
+        await anyio.lowlevel.checkpoint()
+    else:
+        import asyncio
+
+        await asyncio.sleep(0)

@@ -1,0 +1,290 @@
+"""RecordReader: a .rec file as a sequence of payloads.
+
+Strategy: work out what to read (`_steps`, `_plan`), fetch it by position, cut the records out. No
+position is shared, so threads and forked children can use one reader.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from typing import TYPE_CHECKING, Any, TypeVar, overload
+
+import numpy as np
+
+from recordio._index import Index, beside, scan_source
+from recordio._openers import (
+    AsyncRangeSource,
+    OpenTarget,
+    RangeSource,
+    local_path,
+    open_source,
+    scheme_of,
+    target_name,
+)
+from recordio._parser import RecordParser
+from recordio._steps import BLOCK_BYTES, batches, normalise, read_steps, stream_steps
+from recordio.errors import IndexNotFoundError, RecordKeyError
+
+if TYPE_CHECKING:
+    from collections.abc import Generator, Iterator, Sequence
+    from types import TracebackType
+
+    from numpy.typing import NDArray
+
+__all__ = ("RecordReader", "check_index_choice", "drive", "load_index")
+
+_T = TypeVar("_T")
+
+
+def drive(source: RangeSource, steps: Generator[list[tuple[int, int]], list[bytes], _T]) -> _T:
+    """Run a step generator to its end, fetching what it asks for."""
+    try:
+        wanted = next(steps)
+        while True:
+            wanted = steps.send(source.read_ranges(wanted))
+    except StopIteration as stop:
+        result: _T = stop.value
+        return result
+
+
+def check_index_choice(target: object, index: object) -> str | Index | None:
+    """Resolve the `index` argument of a reader to a path or URL, an Index, or None for "scan".
+
+    Raises:
+        IndexNotFoundError: a named local index does not exist.
+    """
+    if isinstance(index, Index):
+        return index
+    if index is None:
+        path = local_path(target)
+        if path is not None:
+            return beside(path) if os.path.exists(beside(path)) else None
+        if isinstance(target, str) and scheme_of(target):
+            return beside(target)
+        return None
+    name = os.fspath(index)  # type: ignore[call-overload]
+    found = local_path(name)
+    if found is None:
+        return str(name)
+    if not os.path.isfile(found):
+        raise IndexNotFoundError(
+            "no such index file; leave index=None to scan the records instead, or make one with "
+            "`python -m recordio index`",
+            path=found,
+        )
+    return found
+
+
+def load_index(
+    choice: str | Index | None, source: RangeSource, target: object, *, named: bool
+) -> Index:
+    """Load the index that `check_index_choice` chose; blocking."""
+    if isinstance(choice, Index):
+        return choice
+    path = local_path(target)
+    if isinstance(choice, str):
+        if local_path(choice) is not None:
+            return Index.open(choice)
+        try:
+            text_source = open_source(choice)
+            (text,) = text_source.read_ranges([(0, text_source.size())])
+        except FileNotFoundError as error:
+            if named:
+                raise IndexNotFoundError("no such index", path=choice) from error
+        else:
+            _close(text_source)
+            return Index.parse(bytes(text), path=choice)
+    if path is not None:
+        return Index.scan(path)
+    name = target_name(target)
+    return Index.of(scan_source(source, path=name), path=name)
+
+
+class RecordReader:
+    """Reads a record file: by position, by key, many at once, or from the first to the last.
+
+    Args:
+        path: Local path, `file://` URL, URL of a scheme given to `register_opener`, or an object
+            with `read_ranges` and `size` (see `RangeSource`).
+        index: Path or URL of an .idx file, or an `Index`. None: the .idx beside the file if there
+            is one, else the file is scanned when an index is first needed. Iterating does not need
+            one.
+
+    Positions count the lines of the index. Iteration gives `reader[0]`, `reader[1]`, ...; a record
+    without an index line is only seen by a reader that has no index.
+
+    Reads are positional, so one reader may be used by many threads and after a fork. A pickled
+    reader is its path: the copy opens the file again at first use.
+
+    Raises:
+        RecordFileNotFoundError: there is no such record file.
+        IndexNotFoundError: the index named does not exist.
+    """
+
+    def __init__(
+        self,
+        path: OpenTarget,
+        index: str | os.PathLike[str] | Index | None = None,
+    ) -> None:
+        if isinstance(path, os.PathLike):
+            path = os.fspath(path)
+        self._target: str | RangeSource | AsyncRangeSource = path
+        self._index_named = index
+        self._start()
+
+    def _start(self) -> None:
+        self.path = target_name(self._target)
+        self._source = open_source(self._target)
+        self._choice = check_index_choice(self._target, self._index_named)
+        self._index: Index | None = None
+        self._spans: tuple[int, NDArray[np.int64], NDArray[np.int64]] | None = None
+        self._lock = threading.Lock()
+        self._pid = os.getpid()
+
+    @property
+    def index(self) -> Index:
+        """The index, loaded or scanned now if it was not needed before."""
+        if self._index is None:
+            if self._pid != os.getpid():
+                self._lock, self._pid = threading.Lock(), os.getpid()
+            with self._lock:
+                if self._index is None:
+                    self._index = load_index(
+                        self._choice,
+                        self._source,
+                        self._target,
+                        named=self._index_named is not None,
+                    )
+        return self._index
+
+    @property
+    def keys(self) -> NDArray[np.int64] | list[str]:
+        """Keys in position order: int64 array, or list of str if any key is not an integer."""
+        return self.index.keys
+
+    @property
+    def offsets(self) -> NDArray[np.int64]:
+        """Byte offsets of the records in position order, int64."""
+        return self.index.offsets
+
+    def __len__(self) -> int:
+        return len(self.index)
+
+    @overload
+    def __getitem__(self, position: int) -> bytes: ...
+    @overload
+    def __getitem__(self, position: slice) -> list[bytes]: ...
+    def __getitem__(self, position: int | slice) -> bytes | list[bytes]:
+        """The payload at a position (negative: from the end), or the payloads of a slice.
+
+        Raises:
+            RecordIndexError: the position is outside the file.
+            CorruptRecordError: there is no sound record at the offset that the index gives.
+            CorruptIndexError: the index points outside the file, or at no multiple of 4.
+        """
+        if isinstance(position, slice):
+            return self.read_many(range(*position.indices(len(self))))
+        return self.read(position)
+
+    def read(self, position: int) -> bytes:
+        """The payload at a position; the same as `reader[position]`."""
+        return self.read_many((position,))[0]
+
+    def read_many(self, positions: Sequence[int]) -> list[bytes]:
+        """Payloads in the order of `positions`; neighbours in the file are read together.
+
+        Raises: as `reader[position]`.
+        """
+        size, offsets, bounds = self._located()
+        at = np.array(normalise(positions, len(offsets)), dtype=np.int64)
+        return drive(self._source, read_steps(offsets[at], bounds[at], size=size, path=self.path))
+
+    def position(self, key: int | str) -> int:
+        """Position of the record with this key.
+
+        Raises:
+            RecordKeyError: no record has it.
+        """
+        return self.index.position(key)
+
+    def read_key(self, key: int | str) -> bytes:
+        """The payload of the record with this key.
+
+        Raises:
+            RecordKeyError: no record has it.
+        """
+        return self.read(self.position(key))
+
+    @overload
+    def get(self, key: int | str) -> bytes | None: ...
+    @overload
+    def get(self, key: int | str, default: _T) -> bytes | _T: ...
+    def get(self, key: int | str, default: Any = None) -> Any:
+        """The payload of the record with this key, or `default` if no record has it."""
+        try:
+            position = self.position(key)
+        except RecordKeyError:
+            return default
+        return self.read(position)
+
+    def __iter__(self) -> Iterator[bytes]:
+        """Yield all payloads; several iterations may run at once."""
+        if self._choice is None and self._index is None:
+            yield from self._stream()
+            return
+        _, _, bounds = self._located()
+        for run in batches(bounds):
+            yield from self.read_many(run)
+
+    def _stream(self) -> Iterator[bytes]:
+        size = self._source.size()
+        parser = RecordParser(path=self.path, size=size)
+        reached = 0
+        while True:
+            yield from parser
+            if reached >= size:
+                break
+            length = min(max(parser.needed, BLOCK_BYTES), size - reached)
+            parser.push(self._source.read_ranges([(reached, length)])[0])
+            reached += length
+        drive(self._source, stream_steps(parser, reached, size))
+
+    def _located(self) -> tuple[int, NDArray[np.int64], NDArray[np.int64]]:
+        located = self._spans
+        if located is None:
+            size = self._source.size()
+            located = self._spans = (size, *self.index.spans(size))
+        return located
+
+    def close(self) -> None:
+        """Close the file; reads under way in other threads end first. Idempotent."""
+        _close(self._source)
+
+    def __enter__(self) -> RecordReader:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"RecordReader({self.path!r})"
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"target": self._target, "index": self._index_named}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self._target = state["target"]
+        self._index_named = state["index"]
+        self._start()
+
+
+def _close(source: object) -> None:
+    close = getattr(source, "close", None)
+    if close is not None:
+        close()

@@ -1,0 +1,137 @@
+"""What the blocking and the async readers do, written once.
+
+Each function is a generator that yields the ranges it wants and is sent their bytes; `_reader` and
+`aio` only differ in how they fetch. Pure: no input or output.
+"""
+
+from __future__ import annotations
+
+import operator
+from typing import TYPE_CHECKING, Final, TypeAlias
+
+import numpy as np
+
+from recordio._framing import extract
+from recordio._parser import RecordParser, Signal
+from recordio._plan import plan_reads
+from recordio.errors import RecordIndexError, TruncatedRecordError
+
+if TYPE_CHECKING:
+    from collections.abc import Generator, Iterator, Sequence
+
+    from numpy.typing import NDArray
+
+__all__ = ("BLOCK_BYTES", "ReadSteps", "batches", "normalise", "read_steps", "stream_steps")
+
+BLOCK_BYTES: Final = 1 << 20
+"""How much a sequential pass reads at a time, unless one record is larger."""
+
+_FIRST_LOOK: Final = 1 << 16
+_TRUSTED_BOUND: Final = 1 << 23
+
+Ranges: TypeAlias = "list[tuple[int, int]]"
+ReadSteps: TypeAlias = "Generator[Ranges, list[bytes], list[bytes]]"
+StreamSteps: TypeAlias = "Generator[Ranges, list[bytes], bytes | None]"
+
+
+def normalise(positions: Sequence[int], length: int) -> list[int]:
+    """Turn positions, negative ones counted from the end, into 0 .. length - 1.
+
+    Raises:
+        RecordIndexError: a position outside.
+    """
+    result = []
+    for given in positions:
+        position = operator.index(given)
+        if not -length <= position < length:
+            raise RecordIndexError(
+                f"position {position} is outside a file of {length} records",
+                position=position,
+                length=length,
+            )
+        result.append(position % length)
+    return result
+
+
+def read_steps(
+    offsets: NDArray[np.int64], bounds: NDArray[np.int64], *, size: int, path: str | None
+) -> ReadSteps:
+    """Read the records that begin at `offsets`.
+
+    Args:
+        offsets: Byte offsets of record heads, any order.
+        bounds: Upper bounds of the framed lengths, as `Index.spans` gives them. They are hints: an
+            enormous one (an index of a few records) is not read blindly, and a record that is
+            longer than its bound is still read whole.
+        size: Bytes in the file.
+        path: File named in errors.
+
+    Returns:
+        Payloads in the order of `offsets`.
+    """
+    first = np.where(bounds > _TRUSTED_BOUND, _FIRST_LOOK, bounds)
+    plan = plan_reads(offsets, first)
+    blocks = yield plan.spans
+    views = [memoryview(block) for block in blocks]
+    records: list[bytes] = []
+    for offset, length, span, start in zip(
+        offsets.tolist(), first.tolist(), plan.span_of.tolist(), plan.start_of.tolist(), strict=True
+    ):
+        held = views[span][start : start + length]
+        try:
+            records.append(bytes(extract(held, path=path, offset=offset)))
+        except TruncatedRecordError:
+            if offset + length >= size:
+                raise
+            records.append((yield from _read_on(held, offset, size=size, path=path)))
+    return records
+
+
+def _read_on(
+    held: memoryview, offset: int, *, size: int, path: str | None
+) -> Generator[Ranges, list[bytes], bytes]:
+    parser = RecordParser(path=path, offset=offset, size=size)
+    parser.push(held)
+    reached = offset + len(held)
+    while isinstance(record := parser.next_record(), Signal):
+        if reached >= size:
+            parser.finish()
+            continue
+        length = min(max(parser.needed, _FIRST_LOOK), size - reached)
+        (block,) = yield [(reached, length)]
+        parser.push(block)
+        reached += length
+    return record
+
+
+def stream_steps(
+    parser: RecordParser, reached: int, size: int, *, block_bytes: int = BLOCK_BYTES
+) -> StreamSteps:
+    """One record from a sequential pass; None at the end.
+
+    Args:
+        parser: Holds what was read and not used; the bytes before `reached` were pushed.
+        reached: Byte offset up to which the file was read.
+        size: Bytes in the file.
+    """
+    while isinstance(record := parser.next_record(), Signal):
+        if record is Signal.END:
+            return None
+        if reached >= size:
+            parser.finish()
+            continue
+        length = min(max(parser.needed, block_bytes), size - reached)
+        (block,) = yield [(reached, length)]
+        parser.push(block)
+        reached += length
+    return record
+
+
+def batches(bounds: NDArray[np.int64], most_bytes: int = 4 * BLOCK_BYTES) -> Iterator[range]:
+    """Cut positions 0 .. n - 1 into runs to be read together, by their framed lengths."""
+    begin, count = 0, len(bounds)
+    while begin < count:
+        window = np.cumsum(np.minimum(bounds[begin : begin + 4096], _TRUSTED_BOUND))
+        taken = max(1, int(np.searchsorted(window, most_bytes, side="right")))
+        yield range(begin, begin + taken)
+        begin += taken

@@ -1,0 +1,215 @@
+"""Walk a possibly damaged file: every sound record, and every gap between them.
+
+Strategy. A valid file never holds the magic word at an aligned place other than a part head,
+because writers cut records there (docs/format.md, "Split records"). So a part whose data holds one
+has a wrong length, and after damage the next aligned magic word with flag 0 or 1 that begins a
+sound record is where reading goes on. If bytes were lost or added, later records no longer lie at
+multiples of 4; a magic word elsewhere is believed only if another head, or the end of the file,
+follows its record, since payloads may hold such words by chance. Pure: bytes are asked for through
+a function.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from recordio._framing import (
+    FIRST,
+    HEAD_SIZE,
+    MAGIC_BYTES,
+    MAX_PAYLOAD,
+    MIDDLE,
+    check_head,
+    check_non_final_length,
+    check_total,
+    framed_length,
+    truncated,
+    unpack_head,
+)
+from recordio.errors import CorruptRecordError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+__all__ = ("Found", "Gap", "walk")
+
+_BLOCK: Final = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A sound record: byte offset of its head, and its framed length in bytes."""
+
+    offset: int
+    length: int
+
+    @property
+    def end(self) -> int:
+        """Byte offset behind the record."""
+        return self.offset + self.length
+
+
+@dataclass(frozen=True, slots=True)
+class Gap:
+    """Bytes that belong to no sound record; `reason` says what is wrong where they begin."""
+
+    offset: int
+    length: int
+    reason: str
+
+
+class _Window:
+    """Bytes of the file by position, from one block kept at a time."""
+
+    def __init__(self, read: Callable[[int, int], bytes], size: int) -> None:
+        self._read = read
+        self.size = size
+        self._begin = 0
+        self._block = b""
+
+    def get(self, offset: int, length: int) -> bytes:
+        """Up to `length` bytes at `offset`; fewer only at the end of the file."""
+        length = min(length, self.size - offset)
+        if length <= 0:
+            return b""
+        at = offset - self._begin
+        if at < 0 or at + length > len(self._block):
+            self._begin, at = offset, 0
+            self._block = self._read(offset, min(max(length, _BLOCK), self.size - offset))
+        return self._block[at : at + length]
+
+    def find_magic(self, begin: int, end: int) -> int:
+        """Offset of the first magic word in [begin, end), at any alignment; -1 if there is none."""
+        overlap = len(MAGIC_BYTES) - 1
+        while end - begin >= len(MAGIC_BYTES):
+            piece = self.get(begin, min(_BLOCK // 2, end - begin))
+            hit = piece.find(MAGIC_BYTES)
+            if hit >= 0:
+                return begin + hit
+            begin += len(piece) - overlap
+            if len(piece) <= overlap:
+                break
+        return -1
+
+
+def walk(
+    read: Callable[[int, int], bytes],
+    size: int,
+    *,
+    heads: frozenset[int] | set[int] = frozenset(),
+) -> Iterator[Found | Gap]:
+    """Yield sound records and gaps in file order; together they cover the whole file.
+
+    Args:
+        read: Called with (offset, length) in bytes inside the file; returns exactly those.
+        size: Bytes in the file.
+        heads: Byte offsets of record heads according to an index, if there is one. A record that
+            ends where no head follows, though the index has a sound one further on, was cut short
+            by a damaged length and counts as damage.
+    """
+    window = _Window(read, size)
+    position = 0
+    while position < size:
+        try:
+            end = _record_end(window, position)
+        except CorruptRecordError as error:
+            gap_end = _next_record(window, position + 1, position & 3)
+            yield Gap(position, gap_end - position, error.message)
+            position = gap_end
+            continue
+        if end == size or _is_head(window, end):
+            yield Found(position, end - position)
+            position = end
+            continue
+        # Nothing sensible follows: either bytes were put in behind this record, or its length is
+        # wrong.
+        gap_end = _next_record(window, end, position & 3)
+        if (gap_end in heads and end not in heads and position in heads) or not _zero_padded(
+            window, position, end
+        ):
+            yield Gap(
+                position,
+                gap_end - position,
+                "the length of the record was damaged, it ends too early",
+            )
+        else:
+            yield Found(position, end - position)
+            yield Gap(
+                end,
+                gap_end - end,
+                "no record head here; foreign bytes, or the record before them was longer",
+            )
+        position = gap_end
+
+
+def _record_end(window: _Window, offset: int) -> int:
+    position, continuing, total = offset, False, 0
+    while True:
+        head = window.get(position, HEAD_SIZE)
+        if len(head) < HEAD_SIZE:
+            raise truncated(path=None, offset=position, needed=HEAD_SIZE, held=len(head))
+        magic, word = unpack_head(head)
+        flag, length = check_head(magic, word, continuing=continuing, path=None, offset=position)
+        framed = framed_length(length)
+        if position + framed > window.size:
+            raise truncated(path=None, offset=position, needed=framed, held=window.size - position)
+        if flag in (FIRST, MIDDLE):
+            check_non_final_length(length, path=None, offset=position)
+        total += length
+        check_total(total, path=None, offset=offset)
+        _check_data(window, position + HEAD_SIZE, length)
+        position += framed
+        if flag not in (FIRST, MIDDLE):
+            return position
+        continuing = True
+        total += len(MAGIC_BYTES)
+
+
+def _check_data(window: _Window, begin: int, length: int) -> None:
+    at, end = begin, begin + length
+    while (hit := window.find_magic(at, end)) >= 0:
+        if (hit - begin) & 3 == 0:
+            raise CorruptRecordError(
+                "Invalid RecordIO File: a record head lies inside the data, so the length is wrong",
+                offset=hit,
+            )
+        at = hit + 1
+
+
+def _is_head(window: _Window, offset: int) -> bool:
+    head = window.get(offset, HEAD_SIZE)
+    if len(head) < HEAD_SIZE:
+        return False
+    return head.startswith(MAGIC_BYTES)
+
+
+def _zero_padded(window: _Window, offset: int, end: int) -> bool:
+    """Whether the last part of a record, which ends at `end`, is padded as writers do it."""
+    position = offset
+    while True:
+        _, word = unpack_head(window.get(position, HEAD_SIZE))
+        length = word & MAX_PAYLOAD
+        if position + framed_length(length) >= end:
+            data_end = position + HEAD_SIZE + length
+            return not any(window.get(data_end, end - data_end))
+        position += framed_length(length)
+
+
+def _next_record(window: _Window, begin: int, phase: int) -> int:
+    """Offset of the next record to trust, at or after `begin`; the file's size if none is left."""
+    at = begin
+    while (hit := window.find_magic(at, window.size)) >= 0:
+        at = hit + 1
+        head = window.get(hit, HEAD_SIZE)
+        if len(head) < HEAD_SIZE or (head[7] >> 5) not in (0, FIRST):
+            continue
+        try:
+            end = _record_end(window, hit)
+        except CorruptRecordError:
+            # An aligned head of a record that is itself damaged begins the next gap only if no
+            # later one is sound; going on here would report the same damage twice.
+            continue
+        if hit & 3 == phase or end == window.size or _is_head(window, end):
+            return hit
+    return window.size

@@ -1,0 +1,161 @@
+"""RecordWriter: payloads into a .rec file, and where asked for, keys and offsets into an .idx."""
+
+from __future__ import annotations
+
+import os
+import warnings
+from typing import TYPE_CHECKING, NoReturn
+
+from recordio._index import beside
+from recordio._index_text import format_line
+from recordio._serializer import serialize
+from recordio._sink import Sink
+from recordio.errors import RecordKeyError, WriterPicklingError
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+    from recordio._framing import BytesLike
+
+__all__ = ("IndexPolicy", "RecordWriter", "refuse_pickling")
+
+
+class IndexPolicy:
+    """Decides whether a writer makes an .idx, and where; shared by the blocking and async
+    writers."""
+
+    def __init__(self, rec_path: str, index: str | os.PathLike[str] | bool | None) -> None:
+        self._beside = beside(rec_path)
+        self.forbidden = index is False
+        self.path: str | None = None
+        if index is True or (index is None and os.path.exists(self._beside)):
+            self.path = self._beside
+        elif index not in (None, False, True):
+            self.path = os.fspath(index)  # type: ignore[arg-type]
+
+    def path_for(self, key: int | str | None) -> str | None:
+        """The .idx that a record with this key has to be listed in, or None."""
+        if key is not None and self.path is None:
+            if self.forbidden:
+                raise RecordKeyError("a key was given to a writer with index=False", key=key)
+            self.path = self._beside
+        return self.path
+
+
+def refuse_pickling(writer: object) -> NoReturn:
+    """Raise, because a copy of a writer would truncate the file.
+
+    Raises:
+        WriterPicklingError: always.
+    """
+    raise WriterPicklingError(
+        f"{type(writer).__name__} cannot be pickled: the copy would truncate the file; "
+        "send the path and open a writer of another file there"
+    )
+
+
+class RecordWriter:
+    """Writes a new record file; an old one of that name is truncated.
+
+    Args:
+        path: The .rec file to write.
+        index: Where keys and offsets go.
+            A path: to that .idx, one line for every record.
+            True: to the .idx beside the file, one line for every record.
+            None: to the .idx beside the file, but only if one lies there already (it described the
+                old file and must not outlive it), or from the first `write` that gives a key on.
+            False: nowhere; giving a key is an error.
+
+    A record written without a key is listed under its running number (0, 1, 2, ...). Records and
+    index
+    are buffered: they are complete after `close`, which a `with` block calls.
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        index: str | os.PathLike[str] | bool | None = None,
+    ) -> None:
+        self.path = os.fspath(path)
+        self._policy = IndexPolicy(self.path, index)
+        self._records = Sink(self.path)
+        self._lines = Sink(self._policy.path) if self._policy.path is not None else None
+        self._count = 0
+
+    def __len__(self) -> int:
+        """Records written so far."""
+        return self._count
+
+    def tell(self) -> int:
+        """Byte offset at which the next record will begin."""
+        return self._records.tell()
+
+    def write(self, payload: BytesLike, key: int | str | None = None) -> int:
+        """Append one record.
+
+        Args:
+            payload: Up to 2**29 - 1 bytes; any object with a buffer.
+            key: Name in the .idx; an integer, or text without TAB and line breaks.
+
+        Returns:
+            Byte offset of the record in the file.
+
+        Raises:
+            PayloadTypeError: `payload` is not bytes-like (encode text first).
+            RecordTooLargeError: `payload` has 2**29 bytes or more.
+            ClosedError: the writer is closed.
+            WrongProcessError: this process was forked after the writer was opened.
+        """
+        self._records.check()
+        framed = serialize(payload)
+        offset = self._records.tell()
+        index_path = self._policy.path_for(key)
+        if index_path is not None:
+            line = format_line(self._count if key is None else key, offset).encode()
+            if self._lines is None:
+                self._lines = Sink(index_path)
+            self._records.append(framed)
+            self._lines.append(line)
+        else:
+            self._records.append(framed)
+        self._count += 1
+        return offset
+
+    def flush(self) -> None:
+        """Hand everything written so far to the operating system, records before index."""
+        self._records.flush()
+        if self._lines is not None:
+            self._lines.flush()
+
+    def close(self) -> None:
+        """Flush and close both files. Idempotent."""
+        try:
+            self._records.close()
+        finally:
+            if self._lines is not None:
+                self._lines.close()
+
+    def __enter__(self) -> RecordWriter:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def __reduce__(self) -> NoReturn:
+        refuse_pickling(self)
+
+    def __del__(self) -> None:
+        records = getattr(self, "_records", None)
+        if records is not None and records.is_open and records.tell() and records.owned:
+            warnings.warn(
+                f"{self.path}: the writer was never closed",
+                ResourceWarning,
+                stacklevel=2,
+                source=self,
+            )
+            self.close()

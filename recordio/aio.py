@@ -1,0 +1,384 @@
+"""Async readers and writers, for asyncio and trio.
+
+The loops are those of the blocking readers (`_steps`), with `await` where bytes are fetched: one
+thread hop for a whole `read_many`, none at all for an async source, and no call that blocks the
+loop.
+"""
+
+from __future__ import annotations
+
+import inspect
+import os
+from collections import deque
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar, cast
+
+import numpy as np
+
+from recordio._hop import checkpoint, hop
+from recordio._index import Index
+from recordio._index_text import format_line
+from recordio._openers import (
+    AsyncRangeSource,
+    OpenTarget,
+    RangeSource,
+    local_path,
+    open_async_source,
+    target_name,
+)
+from recordio._parser import RecordParser, Signal
+from recordio._reader import check_index_choice
+from recordio._scan import scan_steps
+from recordio._serializer import serialize
+from recordio._sink import Sink
+from recordio._steps import BLOCK_BYTES, batches, normalise, read_steps
+from recordio._writer import IndexPolicy, refuse_pickling
+from recordio.errors import ClosedError, IndexNotFoundError
+
+if TYPE_CHECKING:
+    from collections.abc import Generator, Iterator, Sequence
+    from types import TracebackType
+
+    from numpy.typing import NDArray
+
+    from recordio._framing import BytesLike
+
+__all__ = ("AsyncRecordReader", "AsyncRecordWriter")
+
+_T = TypeVar("_T")
+_WRITE_BYTES = 1 << 20
+
+
+class _Source:
+    """One await for any source: async ones are awaited, blocking ones run in a thread."""
+
+    def __init__(self, source: RangeSource | AsyncRangeSource) -> None:
+        self.inner: Any = source
+        self._awaits = inspect.iscoroutinefunction(source.read_ranges)
+
+    async def read_ranges(self, ranges: Sequence[tuple[int, int]]) -> list[bytes]:
+        return cast("list[bytes]", await self._call(self.inner.read_ranges, ranges))
+
+    async def size(self) -> int:
+        return cast("int", await self._call(self.inner.size))
+
+    async def _call(self, function: Any, *args: Any) -> Any:
+        if self._awaits:
+            result = function(*args)
+            return await result if inspect.isawaitable(result) else result
+        return await hop(function, *args)
+
+    async def run(self, steps: Generator[list[tuple[int, int]], list[bytes], _T]) -> _T:
+        try:
+            wanted = next(steps)
+            while True:
+                wanted = steps.send(await self.read_ranges(wanted))
+        except StopIteration as stop:
+            result: _T = stop.value
+            return result
+
+    async def close(self) -> None:
+        for name in ("aclose", "close"):
+            close = getattr(self.inner, name, None)
+            if close is not None:
+                result = close()
+                if inspect.isawaitable(result):
+                    await result
+                return
+
+
+class AsyncRecordReader:
+    """Reads a record file without blocking the event loop.
+
+    Args:
+        path: Local path, `file://` URL, URL of a scheme given to `register_opener`, or an object
+            with `read_ranges` and `size`: async (awaited in the loop) or blocking (run in a
+            thread).
+        index: As for `RecordReader`.
+
+    Use it in `async with`, which loads the index; `async for` gives all payloads. Many tasks may
+    read at once. Cancelling a read is safe, the reader stays usable.
+
+    Raises:
+        RecordFileNotFoundError: there is no such record file.
+        IndexNotFoundError: the index named does not exist.
+    """
+
+    def __init__(
+        self, path: OpenTarget, index: str | os.PathLike[str] | Index | None = None
+    ) -> None:
+        if isinstance(path, os.PathLike):
+            path = os.fspath(path)
+        self._target: str | RangeSource | AsyncRangeSource = path
+        self._index_named = index
+        self._start()
+
+    def _start(self) -> None:
+        self.path = target_name(self._target)
+        self._source = _Source(open_async_source(self._target))
+        self._choice = check_index_choice(self._target, self._index_named)
+        self._index: Index | None = None
+        self._spans: tuple[int, NDArray[np.int64], NDArray[np.int64]] | None = None
+
+    async def __aenter__(self) -> AsyncRecordReader:
+        await self.load()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.aclose()
+
+    async def load(self) -> Index:
+        """Load the index, or scan the file for one, unless that was done. Returns it."""
+        if self._index is None:
+            self._index = await self._load()
+        return self._index
+
+    async def _load(self) -> Index:
+        choice = self._choice
+        if isinstance(choice, Index):
+            return choice
+        if isinstance(choice, str):
+            if local_path(choice) is not None:
+                return await hop(Index.open, choice)
+            text = await self._fetch(choice)
+            if text is not None:
+                return await hop(lambda: Index.parse(text, path=choice))
+        path = local_path(self._target)
+        if path is not None:
+            return await hop(Index.scan, path)
+        steps = scan_steps(await self._source.size(), path=self.path)
+        try:
+            wanted = next(steps)
+            while True:
+                (block,) = await self._source.read_ranges([wanted])
+                wanted = steps.send(block)
+        except StopIteration as stop:
+            return Index.of(stop.value, path=self.path)
+
+    async def _fetch(self, url: str) -> bytes | None:
+        try:
+            source = _Source(open_async_source(url))
+            (text,) = await source.read_ranges([(0, await source.size())])
+        except FileNotFoundError as error:
+            if self._index_named is not None:
+                raise IndexNotFoundError("no such index", path=url) from error
+            return None
+        await source.close()
+        return bytes(text)
+
+    def _loaded(self) -> Index:
+        if self._index is None:
+            raise ClosedError(
+                f"{self.path}: the index is not loaded yet; use `async with`, or "
+                "`await reader.load()`"
+            )
+        return self._index
+
+    @property
+    def index(self) -> Index:
+        """The index; it is there inside `async with` or after `load`."""
+        return self._loaded()
+
+    @property
+    def keys(self) -> NDArray[np.int64] | list[str]:
+        """Keys in position order, as `RecordReader.keys`."""
+        return self._loaded().keys
+
+    @property
+    def offsets(self) -> NDArray[np.int64]:
+        """Byte offsets of the records in position order, int64."""
+        return self._loaded().offsets
+
+    def __len__(self) -> int:
+        return len(self._loaded())
+
+    async def read(self, position: int) -> bytes:
+        """The payload at a position (negative: from the end).
+
+        Raises:
+            RecordIndexError: the position is outside the file.
+            CorruptRecordError: there is no sound record at the offset that the index gives.
+            CorruptIndexError: the index points outside the file, or at no multiple of 4.
+        """
+        return (await self.read_many((position,)))[0]
+
+    async def read_key(self, key: int | str) -> bytes:
+        """The payload of the record with this key.
+
+        Raises:
+            RecordKeyError: no record has it.
+        """
+        return await self.read((await self.load()).position(key))
+
+    async def read_many(self, positions: Sequence[int]) -> list[bytes]:
+        """Payloads in the order of `positions`, with one thread hop or one set of requests.
+
+        Raises: as `read`.
+        """
+        size, offsets, bounds = await self._located()
+        at = np.array(normalise(positions, len(offsets)), dtype=np.int64)
+        return await self._source.run(
+            read_steps(offsets[at], bounds[at], size=size, path=self.path)
+        )
+
+    async def _located(self) -> tuple[int, NDArray[np.int64], NDArray[np.int64]]:
+        if self._spans is None:
+            index = await self.load()
+            size = await self._source.size()
+            self._spans = (size, *index.spans(size))
+        return self._spans
+
+    def __aiter__(self) -> _Records:
+        """Give all payloads in position order; several iterations may run at once."""
+        return _Records(self, streaming=self._choice is None and self._index is None)
+
+    async def aclose(self) -> None:
+        """Close the file; reads under way end first. Idempotent."""
+        await self._source.close()
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"target": self._target, "index": self._index_named}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self._target = state["target"]
+        self._index_named = state["index"]
+        self._start()
+
+
+class _Records:
+    """One pass over a reader. A class, because an abandoned async generator would warn under
+    trio."""
+
+    def __init__(self, reader: AsyncRecordReader, *, streaming: bool) -> None:
+        self._reader = reader
+        self._ready: deque[bytes] = deque()
+        self._runs: Iterator[range] | None = None
+        self._parser: RecordParser | None = None
+        self._streaming = streaming
+        self._reached = 0
+        self._size = -1
+
+    def __aiter__(self) -> _Records:
+        return self
+
+    async def __anext__(self) -> bytes:
+        if not self._ready:
+            await (self._more_streamed() if self._streaming else self._more_indexed())
+        return self._ready.popleft()
+
+    async def _more_indexed(self) -> None:
+        if self._runs is None:
+            _, _, bounds = await self._reader._located()
+            self._runs = batches(bounds)
+        run = next(self._runs, None)
+        if run is None:
+            await checkpoint()
+            raise StopAsyncIteration
+        self._ready.extend(await self._reader.read_many(run))
+
+    async def _more_streamed(self) -> None:
+        source = self._reader._source
+        if self._parser is None:
+            self._size = await source.size()
+            self._parser = RecordParser(path=self._reader.path, size=self._size)
+        parser = self._parser
+        while not self._ready:
+            if self._reached >= self._size:
+                parser.finish()
+                if parser.next_record() is Signal.END:
+                    raise StopAsyncIteration
+            length = min(max(parser.needed, BLOCK_BYTES), self._size - self._reached)
+            (block,) = await source.read_ranges([(self._reached, length)])
+            self._reached += length
+            parser.push(block)
+            self._ready.extend(parser)
+
+
+class AsyncRecordWriter:
+    """Writes a new record file without blocking the event loop.
+
+    Args:
+        path: The .rec file to write; an old one is truncated when the writer is entered.
+        index: As for `RecordWriter`.
+
+    Use it in `async with`. Many tasks may write; records are in the order of the calls. A call that
+    is cancelled while it waits for the disk has written its record: it is in the buffer, and the
+    flush is done again by the next call, at the same place.
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        index: str | os.PathLike[str] | bool | None = None,
+    ) -> None:
+        self.path = os.fspath(path)
+        self._index_choice = index
+        self._policy: IndexPolicy | None = None
+        self._records: Sink | None = None
+        self._lines: Sink | None = None
+        self._count = 0
+
+    async def __aenter__(self) -> AsyncRecordWriter:
+        await self.open()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.aclose()
+
+    async def open(self) -> None:
+        """Create the file, unless that was done; `async with` calls this."""
+        if self._records is None:
+            self._policy = await hop(IndexPolicy, self.path, self._index_choice)
+            records = await hop(Sink, self.path)
+            if self._policy.path is not None:
+                self._lines = Sink(self._policy.path, at_once=False)
+            self._records = records
+
+    def __len__(self) -> int:
+        """Records written so far."""
+        return self._count
+
+    async def write(self, payload: BytesLike, key: int | str | None = None) -> int:
+        """Append one record; arguments, result and errors as `RecordWriter.write`."""
+        if self._records is None or self._policy is None:
+            raise ClosedError(f"{self.path}: the writer is not open; use `async with`")
+        self._records.check()
+        framed = serialize(payload)
+        index_path = self._policy.path_for(key)
+        if index_path is not None and self._lines is None:
+            self._lines = Sink(index_path, at_once=False)
+        # Nothing is awaited before the bookkeeping is done, so calls cannot interleave.
+        offset = self._records.tell()
+        number = self._count
+        line = format_line(number if key is None else key, offset) if index_path else ""
+        self._records.hold(framed)
+        if self._lines is not None:
+            self._lines.hold(line.encode())
+        self._count += 1
+        if self._records.pending >= _WRITE_BYTES:
+            await self.flush()
+        return offset
+
+    async def flush(self) -> None:
+        """Hand everything written so far to the operating system, records before index."""
+        for sink in (self._records, self._lines):
+            if sink is not None:
+                await hop(sink.flush)
+
+    async def aclose(self) -> None:
+        """Flush and close. Idempotent. Cancelling it leaves the rest to the running thread."""
+        for sink in (self._records, self._lines):
+            if sink is not None:
+                await hop(sink.close)
+
+    def __reduce__(self) -> NoReturn:
+        refuse_pickling(self)
