@@ -1,0 +1,113 @@
+"""The main job against the speed of light: `AsyncDataLoader` and the bare loop by turns, in one run.
+
+Both do the same work on the same images with the same draws: RandomResizedCrop(224) and a flip. Medians over the
+rounds and their ratio are what counts; the figures themselves belong to the machine. A task that wants to run every
+millisecond is timed in the loader's own event loop, and in an idle loop beside the bare loop's busy processes.
+
+    python -m benchmarks.main_job --data FOLDER --workers 2 --rounds 7
+"""
+
+from __future__ import annotations
+
+import argparse
+import tempfile
+from pathlib import Path
+from statistics import median
+from time import perf_counter
+from typing import Any
+
+import anyio
+import anyio.to_thread
+
+import aioloader
+import recordio
+from aioloader import transforms
+from aioloader.options import available_cores
+from aioloader.tools.lag import Lag, LoopLag
+from benchmarks.bare_loop import BareLoop
+from benchmarks.data import add_data_option, load_jpegs
+
+
+def write_rec(path: Path, jpegs: list[bytes], repeat: int) -> None:
+    """The same files, `repeat` times over."""
+    with recordio.RecordWriter(path, index=True) as writer:
+        for key, jpeg in enumerate(jpegs * repeat):
+            writer.write(recordio.pack(recordio.IRHeader(0, float(key % len(jpegs)), key, 0), jpeg), key)
+
+
+async def one_epoch(loader: Any) -> float:
+    """Images per second of a whole epoch, its start and end included."""
+    count = 0
+    start = perf_counter()
+    async for images, _ in loader:
+        count += len(images)
+    return count / (perf_counter() - start)
+
+
+async def compare(rec: Path, jpegs: list[bytes], options: argparse.Namespace) -> None:
+    """Take turns, then print."""
+    augment = transforms.Compose([transforms.RandomResizedCrop(224), transforms.RandomFlipLeftRight()])
+    dataset = aioloader.ImageRecordDataset(str(rec)).transform_first(augment)
+    beside_loader, beside_bare = LoopLag(), LoopLag()
+    loader_rates, bare_rates = [], []
+    with BareLoop(jpegs, options.workers) as bare:
+        async with aioloader.AsyncDataLoader[Any](
+            dataset, options.batch_size, shuffle=True, num_workers=options.workers, executor=options.executor
+        ) as loader:
+            await one_epoch(loader)  # starts the workers
+            await anyio.to_thread.run_sync(bare.measure, 0.2)
+            for _ in range(options.rounds):
+                async with anyio.create_task_group() as tasks:
+                    tasks.start_soon(beside_loader.watch)
+                    loader_rates.append(await one_epoch(loader))
+                    tasks.cancel_scope.cancel()
+                async with anyio.create_task_group() as tasks:
+                    tasks.start_soon(beside_bare.watch)
+                    bare_rates.append(await anyio.to_thread.run_sync(bare.measure, options.seconds))
+                    tasks.cancel_scope.cancel()
+            explanation = loader.explain()
+    ratios = [mine / light for mine, light in zip(loader_rates, bare_rates, strict=True)]
+    print(
+        f"{options.rounds} rounds, {options.workers} workers, {options.executor}, {len(jpegs)} files x {options.repeat}"
+    )
+    print(f"bare loop        {_spread(bare_rates, ',.0f')} images/s")
+    print(f"AsyncDataLoader  {_spread(loader_rates, ',.0f')} images/s")
+    print(f"ratio            {_spread(ratios, '.3f')}")
+    print(f"loop lag beside the bare loop        {_lag(beside_bare.result())}")
+    print(f"loop lag beside the AsyncDataLoader  {_lag(beside_loader.result())}")
+    print(explanation)
+
+
+def _spread(values: list[float], form: str) -> str:
+    return f"median {median(values):{form}} (from {min(values):{form}} to {max(values):{form}})"
+
+
+def _lag(lag: Lag) -> str:
+    return f"p50 {lag.p50_ms:.2f} ms, p99 {lag.p99_ms:.2f} ms, max {lag.max_ms:.1f} ms"
+
+
+def main() -> None:
+    """Run from the command line."""
+    parser = argparse.ArgumentParser(description="AsyncDataLoader against the bare loop, by turns in one run")
+    add_data_option(parser)
+    parser.add_argument("--workers", type=int, default=available_cores(), help="default: one per core")
+    parser.add_argument("--executor", default="process", choices=("process", "thread"))
+    parser.add_argument("--batch-size", type=int, default=64)
+    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--repeat", type=int, default=24, help="how often the files stand in one epoch")
+    parser.add_argument("--seconds", type=float, default=2.0, help="of each turn of the bare loop")
+    parser.add_argument(
+        "--smoke", action="store_true", help="one short round: shows that it works, measures nothing"
+    )
+    options = parser.parse_args()
+    if options.smoke:
+        options.rounds, options.repeat, options.seconds = 1, 2, 0.3
+    with tempfile.TemporaryDirectory() as scratch:
+        jpegs = load_jpegs(options.data, scratch)
+        rec = Path(scratch, "bench.rec")
+        write_rec(rec, jpegs, options.repeat)
+        anyio.run(compare, rec, jpegs, options)
+
+
+if __name__ == "__main__":
+    main()
