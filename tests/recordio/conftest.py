@@ -1,0 +1,32 @@
+"""Fixtures of the recordio tests: a cache directory of their own, and files written by MXNet."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+GOLDEN = Path(__file__).parents[1] / "data" / "mxnet"
+
+
+@pytest.fixture(autouse=True)
+def cache_dir(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """No test reads or writes the user's own cache."""
+    folder = tmp_path_factory.mktemp("cache")
+    monkeypatch.setenv("AIOLOADER_CACHE_DIR", str(folder))
+    return folder
+
+
+@pytest.fixture(scope="session")
+def golden() -> Path:
+    """The folder of files written by MXNet 1.9.1."""
+    return GOLDEN
+
+
+@pytest.fixture(scope="session")
+def manifest() -> dict[str, Any]:
+    """What is in those files."""
+    files: dict[str, Any] = json.loads((GOLDEN / "manifest.json").read_text())["files"]
+    return files

@@ -1,0 +1,130 @@
+"""Framing: the published byte vectors, extract, serialize, and what is refused."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import recordio
+from recordio import CorruptRecordError, RecordTooLargeError, TruncatedRecordError, extract, serialize, testing
+from recordio.errors import PayloadTypeError, RecordIOError
+
+M = "0a23d7ce"
+VECTORS = {
+    "empty": ("", f"{M} 00000000"),
+    "one byte": ("61", f"{M} 01000000 61000000"),
+    "three bytes": ("616263", f"{M} 03000000 61626300"),
+    "four bytes": ("61626364", f"{M} 04000000 61626364"),
+    "five bytes": ("6162636465", f"{M} 05000000 61626364 65000000"),
+    "magic alone": (M, f"{M} 00000020 {M} 00000060"),
+    "magic twice": (M + M, f"{M} 00000020 {M} 00000040 {M} 00000060"),
+    "magic then one byte": (M + "78", f"{M} 00000020 {M} 01000060 78000000"),
+    "magic then four bytes": (M + "7778797a", f"{M} 00000020 {M} 04000060 7778797a"),
+    "four bytes then magic": ("41424344" + M, f"{M} 04000020 41424344 {M} 00000060"),
+    "magic inside": ("41424344" + M + "78797a", f"{M} 04000020 41424344 {M} 03000060 78797a00"),
+    "magic at 1": ("41" + M + "78797a", f"{M} 08000000 410a23d7 ce78797a"),
+    "magic at 2": ("4142" + M + "7a7a", f"{M} 08000000 41420a23 d7ce7a7a"),
+    "magic at 3": ("414243" + M, f"{M} 07000000 4142430a 23d7ce00"),
+    "two magics": (
+        f"4142434445464748 {M} 6d696434 {M} 7461696c35",
+        f"{M} 08000020 41424344 45464748 {M} 04000040 6d696434 {M} 05000060 7461696c 35000000",
+    ),
+    "looks like a record": (f"{M} 04000000 66616b65", f"{M} 00000020 {M} 08000060 04000000 66616b65"),
+    "partial magic at the end": ("41424344 0a23d7", f"{M} 07000000 41424344 0a23d700"),
+}
+
+
+@pytest.mark.parametrize(("payload", "framed"), VECTORS.values(), ids=VECTORS.keys())
+def test_published_vectors_hold_in_both_directions(payload: str, framed: str) -> None:
+    assert serialize(bytes.fromhex(payload)).hex() == framed.replace(" ", "")
+    assert bytes(extract(bytes.fromhex(framed))).hex() == payload.replace(" ", "")
+
+
+@given(testing.payloads(), st.binary(max_size=9))
+@settings(max_examples=200, deadline=None)
+def test_extract_undoes_serialize_whatever_follows(payload: bytes, after: bytes) -> None:
+    framed = serialize(payload)
+    assert len(framed) % 4 == 0
+    assert extract(framed + after) == payload
+
+
+def test_a_whole_record_is_not_copied() -> None:
+    slab = bytearray(serialize(b"abcd") + b"rest")
+    payload = extract(memoryview(slab))
+    assert isinstance(payload, memoryview)
+    slab[8:12] = b"ABCD"
+    assert payload == b"ABCD"
+
+
+@pytest.mark.parametrize("kind", [bytes, bytearray, memoryview, lambda b: np.frombuffer(b, np.uint8)])
+def test_any_buffer_can_be_extracted_and_serialized(kind: object) -> None:
+    assert extract(kind(serialize(b"abc"))) == b"abc"  # type: ignore[operator]
+    assert serialize(kind(b"abc")) == serialize(b"abc")  # type: ignore[operator]
+
+
+def test_arrays_are_serialized_as_their_bytes() -> None:
+    array = np.arange(6, dtype=np.float32).reshape(2, 3)
+    assert extract(serialize(array.data)) == array.tobytes()
+    assert extract(serialize(array.T.data)) == array.T.tobytes()
+
+
+HEADS = {
+    "no magic": (b"\0" * 16, 0, CorruptRecordError),
+    "starts with flag 2": (serialize(b"")[:4] + b"\0\0\0\x40", 0, CorruptRecordError),
+    "starts with flag 3": (serialize(b"")[:4] + b"\0\0\0\x60", 0, CorruptRecordError),
+    "starts with flag 7": (serialize(b"")[:4] + b"\0\0\0\xe0", 0, CorruptRecordError),
+    "first part, then a whole record": (
+        bytes.fromhex(f"{M}04000020 61626364 {M}00000000"),
+        12,
+        CorruptRecordError,
+    ),
+    "first part not a multiple of 4": (bytes.fromhex(f"{M}01000020 61000000 {M}00000060"), 0, CorruptRecordError),
+    "nothing": (b"", 0, TruncatedRecordError),
+    "half a head": (serialize(b"abc")[:6], 0, TruncatedRecordError),
+    "data cut": (serialize(b"abcdefgh")[:12], 0, TruncatedRecordError),
+    "only padding cut": (serialize(b"abcde")[:-1], 0, TruncatedRecordError),
+    "ends after a first part": (bytes.fromhex(f"{M}04000020 61626364"), 12, TruncatedRecordError),
+    "absurd length": (bytes.fromhex(f"{M}ffffff1f 61626364"), 0, TruncatedRecordError),
+}
+
+
+@pytest.mark.parametrize(("data", "at", "kind"), HEADS.values(), ids=HEADS.keys())
+def test_damage_is_named_with_its_absolute_offset(
+    data: bytes, at: int, kind: type[CorruptRecordError]
+) -> None:
+    with pytest.raises(kind) as caught:
+        extract(data, path="x.rec", offset=4000)
+    assert (caught.value.path, caught.value.offset) == ("x.rec", 4000 + at)
+    assert "x.rec" in str(caught.value)
+    assert "Invalid RecordIO File" in str(caught.value)
+    assert "repair" in str(caught.value)
+
+
+def test_truncation_is_also_an_end_of_file() -> None:
+    with pytest.raises(EOFError):
+        extract(serialize(b"abcd")[:-4])
+
+
+@given(st.binary(max_size=64) | testing.payloads().map(serialize).flatmap(testing.damaged))
+@settings(max_examples=300, deadline=None)
+def test_extract_never_fails_in_any_other_way(data: bytes) -> None:
+    try:
+        extract(data)
+    except RecordIOError as error:
+        assert isinstance(error, CorruptRecordError)
+
+
+@pytest.mark.parametrize("payload", ["text", 5, None], ids=repr)
+def test_what_is_not_bytes_is_refused(payload: object) -> None:
+    with pytest.raises(PayloadTypeError, match="bytes-like"):
+        serialize(payload)  # type: ignore[arg-type]
+
+
+def test_the_length_limit_is_two_to_the_29th() -> None:
+    # A view with a stride of 0 has the length without the memory.
+    huge = np.lib.stride_tricks.as_strided(np.zeros(1, np.uint8), (recordio.MAX_PAYLOAD + 1,), (0,))
+    with pytest.raises(RecordTooLargeError, match=r"less than 2\^29 bytes") as caught:
+        serialize(huge.data)
+    assert caught.value.length == 2**29
