@@ -1,0 +1,22 @@
+"""What an item is: records, image files, arrays, and views of any of them."""
+
+from aioloader.datasets.arrays import ArrayDataset
+from aioloader.datasets.base import Dataset, SimpleDataset
+from aioloader.datasets.folder import ImageFolderDataset
+from aioloader.datasets.imagelist import ImageListDataset
+from aioloader.datasets.record import ImageRecordDataset, RecordFileDataset
+from aioloader.datasets.vision import CIFAR10, CIFAR100, MNIST, FashionMNIST
+
+__all__ = (
+    "CIFAR10",
+    "CIFAR100",
+    "MNIST",
+    "ArrayDataset",
+    "Dataset",
+    "FashionMNIST",
+    "ImageFolderDataset",
+    "ImageListDataset",
+    "ImageRecordDataset",
+    "RecordFileDataset",
+    "SimpleDataset",
+)

@@ -1,0 +1,176 @@
+"""What a dataset is, and the views that can be made of any: Gluon's `Dataset` with its methods.
+
+Views do not copy. A loader takes them apart again (`aioloader.datasets.resolve`), so that a chain of them
+costs one look-up per batch and the transforms run where the loader's executor is.
+"""
+
+from __future__ import annotations
+
+import operator
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from aioloader._checks import require
+from aioloader.abc import PositionalSampler
+from aioloader.datasets.stage import Stage
+from aioloader.rng import default_rng
+from aioloader.samplers import Sampler
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from aioloader._types import IntArray
+
+__all__ = ("Dataset", "IndexedView", "SimpleDataset", "TransformedView")
+
+
+class Dataset:
+    """Base of datasets. A subclass gives ``__getitem__`` and ``__len__``.
+
+    ``__getitem__`` must raise IndexError past the end, because ``for sample in dataset`` ends by it.
+    """
+
+    def __getitem__(self, index: int) -> Any:
+        """The sample at `index`."""
+        raise NotImplementedError
+
+    def __len__(self) -> int:
+        """Number of samples."""
+        raise NotImplementedError
+
+    def transform(self, fn: Callable[..., Any], lazy: bool = True) -> Dataset:
+        """The dataset with `fn` applied to every sample.
+
+        Args:
+            fn: takes the elements of a tuple sample as its arguments, any other sample (a list too) as one
+                argument. If it has a parameter named ``rng``, it is given the sample's draws.
+            lazy: apply it whenever a sample is taken; False: to all samples now, and keep the results in
+                memory.
+        """
+        return self._transformed(Stage(fn, first=False), lazy)
+
+    def transform_first(self, fn: Callable[..., Any], lazy: bool = True) -> Dataset:
+        """The dataset with `fn` applied to the first element of every sample, the others kept as they are.
+
+        Args:
+            fn: takes the first element, or a sample that is no tuple; see `transform` for ``rng``.
+            lazy: see `transform`.
+        """
+        return self._transformed(Stage(fn, first=True), lazy)
+
+    def _transformed(self, stage: Stage, lazy: bool) -> Dataset:
+        view = TransformedView(self, stage)
+        return view if lazy else SimpleDataset([view[index] for index in range(len(view))])
+
+    def filter(self, fn: Callable[[Any], object]) -> Dataset:
+        """The samples that satisfy a condition. Every sample is looked at once, now.
+
+        Args:
+            fn: takes a sample (a tuple as one argument) and says whether it is kept.
+        """
+        kept = (index for index in range(len(self)) if fn(self[index]))
+        return IndexedView(self, np.fromiter(kept, dtype=np.int64))
+
+    def shard(self, num_shards: int, index: int) -> Dataset:
+        """One of `num_shards` contiguous parts; the first ``len(self) % num_shards`` parts are one longer.
+
+        Raises:
+            ValueError: not 0 <= index < num_shards (an AssertionError too).
+        """
+        require(index < num_shards, f"Shard index of out bound: {index} out of {num_shards}")
+        require(num_shards > 0, "Number of shards must be greater than 0")
+        require(index >= 0, "Index must be non-negative")
+        share, longer = divmod(len(self), num_shards)
+        start = share * index + min(index, longer)
+        stop = start + share + (index < longer)
+        return IndexedView(self, np.arange(start, stop, dtype=np.int64))
+
+    def take(self, count: int | None) -> Dataset:
+        """The first `count` samples; all of them if `count` is None or larger than their number.
+
+        Raises:
+            ValueError: `count` is negative.
+        """
+        length = len(self)
+        if count is not None:
+            require(count >= 0, f"count must not be negative, got {count}")
+            length = min(length, count)
+        return IndexedView(self, np.arange(length, dtype=np.int64))
+
+    def sample(self, sampler: Sampler | PositionalSampler) -> Dataset:
+        """The samples that a sampler gives, in its order; the sampler is iterated once, now.
+
+        Raises:
+            TypeError: not a sampler.
+            IndexError: the sampler gives an index outside of this dataset.
+        """
+        if not isinstance(sampler, (Sampler, PositionalSampler)):
+            raise TypeError(f"Invalid sampler type: {type(sampler)}. Expected gluon.data.Sampler instead.")
+        indices = np.fromiter((int(index) for index in sampler), dtype=np.int64)
+        length = len(self)
+        outside = indices[(indices < -length) | (indices >= length)]
+        if len(outside):
+            raise IndexError(f"the sampler gives index {outside[0]}, but the dataset has {length} samples")
+        return IndexedView(self, np.where(indices < 0, indices + length, indices))
+
+
+class IndexedView(Dataset):
+    """Some samples of another dataset, in some order.
+
+    Args:
+        parent: the other dataset.
+        indices: int64 (n,), which of its samples, each at least 0.
+    """
+
+    def __init__(self, parent: Any, indices: IntArray) -> None:
+        self._parent = parent
+        self._indices = indices
+
+    def __getitem__(self, index: int) -> Any:
+        """The sample at `index`."""
+        return self._parent[int(self._indices[operator.index(index)])]
+
+    def __len__(self) -> int:
+        """Number of samples."""
+        return len(self._indices)
+
+
+class TransformedView(Dataset):
+    """Another dataset with something done to every sample.
+
+    Args:
+        parent: the other dataset.
+        stage: what is done.
+    """
+
+    def __init__(self, parent: Any, stage: Stage) -> None:
+        self._parent = parent
+        self._stage = stage
+
+    def __getitem__(self, index: int) -> Any:
+        """The transformed sample; its draws come from a stream of this thread, seeded by the system."""
+        return self._stage.apply(self._parent[index], default_rng())
+
+    def __len__(self) -> int:
+        """Number of samples."""
+        return len(self._parent)
+
+
+class SimpleDataset(Dataset):
+    """Anything with a length and items, such as a list, as a `Dataset`.
+
+    Args:
+        data: the items.
+    """
+
+    def __init__(self, data: Any) -> None:
+        self._data = data
+
+    def __getitem__(self, index: int) -> Any:
+        """Item `index` of the data."""
+        return self._data[index]
+
+    def __len__(self) -> int:
+        """Number of items."""
+        return len(self._data)

@@ -1,0 +1,186 @@
+"""Images in folders, one folder per class."""
+
+from __future__ import annotations
+
+import os
+import warnings
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from aioloader._types import WHOLE_FILE, Facts, Spans
+from aioloader.datasets.decoding import DEFAULT_MAX_PIXELS, ImageFileDecoder, check_image_options
+from aioloader.datasets.files import FileDataset
+from aioloader.datasets.stage import stage_of_argument
+from aioloader.storage.local import LocalByteSource
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from aioloader._types import Array, IntArray
+
+__all__ = ("IMAGE_SUFFIXES", "ImageFolderDataset")
+
+IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png")
+_MOST_WARNINGS = 10
+
+
+class _Notes:
+    """What the user should know of a folder: what is passed over (the first few by name), which classes are empty."""
+
+    def __init__(self) -> None:
+        self.messages: list[str] = []
+        self._ignored = 0
+
+    def ignore(self, path: str, why: str) -> None:
+        self._ignored += 1
+        if self._ignored <= _MOST_WARNINGS:
+            self.messages.append(f"Ignoring {path}{why}")
+
+    def sum_up(self) -> None:
+        if self._ignored > _MOST_WARNINGS:
+            self.messages.append(f"Ignoring {self._ignored - _MOST_WARNINGS} more files and directories.")
+
+
+class ImageFolderDataset(FileDataset):
+    """(image, label) of every image in ``root/<class>/``: uint8 (height, width, 3) RGB, and the class's
+    number, int64.
+
+    Classes are numbered in the order of their sorted names. Every directory in `root` is one, an empty or
+    hidden one
+    too: give `synsets` where that is not wanted, or where another folder (the training set's) has set the
+        numbers.
+    Within a class files are sorted by name; only .jpg, .jpeg and .png count, in any case, and only one level
+    deep.
+
+    Args:
+        root: the folder; ``~`` is expanded.
+        flag: 1 for colour, 0 for grey, (height, width, 1).
+        transform: deprecated; use ``.transform(fn)``.
+        exif: "apply" turns images upright, "ignore" leaves them as stored.
+        max_pixels: larger images are refused before they are decoded; None for no limit.
+        label_dtype: dtype of the labels instead of int64.
+        synsets: names of the classes in the order of their numbers, instead of all directories.
+
+    Attributes:
+        synsets: names of the classes.
+        items: (path, number of the class) of every image. May be replaced, but not altered in place.
+
+    Raises:
+        FileNotFoundError: there is no such folder.
+        NotADirectoryError: it is a file.
+        ValueError: an option is not allowed.
+
+    Warns:
+        UserWarning: something in the folder is passed over, or a class has no images.
+    """
+
+    def __init__(
+        self,
+        root: str | os.PathLike[str],
+        flag: int = 1,
+        transform: Callable[..., Any] | None = None,
+        *,
+        exif: str = "apply",
+        max_pixels: int | None = DEFAULT_MAX_PIXELS,
+        label_dtype: Any = None,
+        synsets: Sequence[str] | None = None,
+    ) -> None:
+        super().__init__()
+        self._own_stage = stage_of_argument(self, transform)
+        self._label_dtype = check_image_options(flag, exif, max_pixels, label_dtype) or np.dtype(np.int64)
+        self._decoder = ImageFileDecoder(flag, exif, max_pixels)
+        self._root = os.path.expanduser(os.fspath(root))
+        self.synsets: list[str] = []
+        notes = _Notes()
+        self.items = self._list_images(None if synsets is None else list(synsets), notes)
+        for message in notes.messages:
+            warnings.warn(message, UserWarning, stacklevel=2)
+
+    @property
+    def items(self) -> list[tuple[str, int]]:
+        """(path, number of the class) of every image."""
+        return self._items
+
+    @items.setter
+    def items(self, items: list[tuple[str, int]]) -> None:
+        self._items = items
+        self._labels: Array | None = None
+        self._source = None
+
+    def _list_images(self, synsets: list[str] | None, notes: _Notes) -> list[tuple[str, int]]:
+        directories = []
+        with os.scandir(self._root) as entries:
+            for entry in sorted(entries, key=lambda entry: entry.name):
+                if not entry.is_dir():
+                    notes.ignore(entry.path, ", which is not a directory.")
+                elif synsets is not None and entry.name not in synsets:
+                    notes.ignore(entry.path, ", which is not among the synsets.")
+                else:
+                    directories.append(entry.name)
+        self.synsets = directories if synsets is None else synsets
+        present = set(directories)
+        items: list[tuple[str, int]] = []
+        empty = []
+        for label, name in enumerate(self.synsets):
+            before = len(items)
+            if name in present:
+                self._list_class(os.path.join(self._root, name), label, items, notes)
+            if len(items) == before:
+                empty.append(name)
+        notes.sum_up()
+        if not items:
+            notes.messages.append(
+                f"There are no images in {self._root}; it should hold one directory per class."
+            )
+        elif empty:
+            notes.messages.append(
+                f"{len(empty)} of {len(self.synsets)} classes have no images ({', '.join(empty[:5])}); they count "
+                "all the same. Give synsets=[...] to number the classes otherwise."
+            )
+        return items
+
+    @staticmethod
+    def _list_class(path: str, label: int, items: list[tuple[str, int]], notes: _Notes) -> None:
+        # Names only: asking every file for its kind would take far longer than listing them.
+        for name in sorted(os.listdir(path)):
+            suffix = os.path.splitext(name)[1]
+            if suffix.lower() in IMAGE_SUFFIXES:
+                items.append((os.path.join(path, name), label))
+            else:
+                only = ", ".join(IMAGE_SUFFIXES)
+                notes.ignore(os.path.join(path, name), f" of type {suffix}. Only support {only}")
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**super().__getstate__(), "_labels": None}
+
+    def __len__(self) -> int:
+        return len(self._items)
+
+    @property
+    def decoder(self) -> ImageFileDecoder:
+        """See `ByteDataset.decoder`."""
+        return self._decoder
+
+    def open_source(self) -> LocalByteSource:
+        """See `ByteDataset.open_source`."""
+        return LocalByteSource([path for path, _ in self._items], whole_files=True)
+
+    def spans(self, indices: IntArray) -> Spans:
+        """See `ByteDataset.spans`."""
+        return whole_files(indices)
+
+    def extras(self, indices: IntArray) -> Array:
+        """The labels; see `ByteDataset.extras`."""
+        if self._labels is None:
+            self._labels = np.array([label for _, label in self._items], dtype=self._label_dtype)
+        return self._labels[indices]
+
+    def facts(self, index: int) -> Facts:
+        """See `ByteDataset.facts`."""
+        return Facts(None, self._items[index][0], None)
+
+
+def whole_files(indices: IntArray) -> Spans:
+    """Spans of whole files, of which item i is the i-th."""
+    return Spans(indices, np.zeros(len(indices), np.int64), np.full(len(indices), WHOLE_FILE, np.int64))

@@ -1,0 +1,161 @@
+"""Images named by a list: a .lst file, or labels and paths."""
+
+from __future__ import annotations
+
+import numbers
+import os
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from aioloader._types import Facts, Spans
+from aioloader.datasets.decoding import (
+    DEFAULT_MAX_PIXELS,
+    ImageFileDecoder,
+    check_image_options,
+    label_value,
+)
+from aioloader.datasets.files import FileDataset
+from aioloader.datasets.folder import whole_files
+from aioloader.storage.local import LocalByteSource
+
+if TYPE_CHECKING:
+    from aioloader._types import Array, IntArray
+
+__all__ = ("ImageListDataset",)
+
+_LABELS_LOOKED_AT = 1000
+
+Entry = tuple[object, list[float], str]
+"""(key, labels, path relative to the root)."""
+
+
+class ImageListDataset(FileDataset):
+    """(image, label) of every entry of a list: uint8 (height, width, 3) RGB, and the label.
+
+    One label per entry is a scalar: int64 if the first 1,000 are whole numbers, else float32. Several labels
+        are
+    float32 (n,), and every entry then has the same number of them.
+
+    Args:
+        root: the folder that paths are relative to; they must not lead out of it.
+        imglist: name of a .lst file, relative to `root` (lines of id, labels and path, separated by TABs), or
+            a list of ``[label, path]``, ``[[label, ...], path]`` or ``[label, ..., path]``.
+        flag: 1 for colour, 0 for grey, (height, width, 1).
+        exif: "apply" turns images upright, "ignore" leaves them as stored.
+        max_pixels: larger images are refused before they are decoded; None for no limit.
+        label_dtype: dtype of all labels instead of these rules.
+
+    Raises:
+        FileNotFoundError: there is no such .lst file.
+        ValueError: the list is malformed, a path leads out of the root, or an option is not allowed.
+    """
+
+    def __init__(
+        self,
+        root: str | os.PathLike[str] = ".",
+        imglist: str | os.PathLike[str] | Sequence[Any] | None = None,
+        flag: int = 1,
+        *,
+        exif: str = "apply",
+        max_pixels: int | None = DEFAULT_MAX_PIXELS,
+        label_dtype: Any = None,
+    ) -> None:
+        super().__init__()
+        dtype = check_image_options(flag, exif, max_pixels, label_dtype)
+        self._decoder = ImageFileDecoder(flag, exif, max_pixels)
+        self._root = os.path.expanduser(os.fspath(root))
+        if isinstance(imglist, (str, os.PathLike)):
+            entries = _read_lst(os.path.join(self._root, imglist))
+        elif isinstance(imglist, Sequence):
+            entries = [_parse_entry(number, entry) for number, entry in enumerate(imglist, 1)]
+        else:
+            raise ValueError(f"imglist must be filename or list of valid entries, given {imglist!r}")
+        for key, _, path in entries:
+            _check_inside(path, key)
+        self._keys = [key for key, _, _ in entries]
+        self._paths = [os.path.join(self._root, path) for _, _, path in entries]
+        self._labels = _label_array([labels for _, labels, _ in entries], self._keys, dtype)
+
+    def __len__(self) -> int:
+        return len(self._paths)
+
+    @property
+    def decoder(self) -> ImageFileDecoder:
+        """See `ByteDataset.decoder`."""
+        return self._decoder
+
+    def open_source(self) -> LocalByteSource:
+        """See `ByteDataset.open_source`."""
+        return LocalByteSource(self._paths, whole_files=True)
+
+    def spans(self, indices: IntArray) -> Spans:
+        """See `ByteDataset.spans`."""
+        return whole_files(indices)
+
+    def extras(self, indices: IntArray) -> Array:
+        """The labels; see `ByteDataset.extras`."""
+        return self._labels[indices]
+
+    def facts(self, index: int) -> Facts:
+        """See `ByteDataset.facts`."""
+        return Facts(self._keys[index], self._paths[index], None)
+
+
+def _read_lst(path: str) -> list[Entry]:
+    entries: list[Entry] = []
+    with open(path, encoding="utf-8", errors="surrogateescape") as file:
+        for number, line in enumerate(file, 1):
+            if not line.strip():
+                continue
+            fields = [field.strip() for field in line.strip("\r\n").split("\t")]
+            try:
+                if len(fields) < 3:
+                    raise ValueError("it should be an id, labels and a path, separated by TABs")
+                entries.append((int(fields[0]), [float(field) for field in fields[1:-1]], fields[-1]))
+            except ValueError as error:
+                raise ValueError(f"{path}, line {number} ({line.strip()[:80]!r}): {error}") from None
+    return entries
+
+
+def _parse_entry(number: int, entry: Any) -> Entry:
+    """Entry `number` (from 1, which is its key as text in MXNet) of a list."""
+    if isinstance(entry, (list, tuple)) and len(entry) >= 2 and isinstance(entry[-1], (str, os.PathLike)):
+        labels = list(entry[:-1])
+        if len(labels) == 1 and isinstance(labels[0], (list, tuple, np.ndarray)):
+            labels = np.asarray(labels[0]).ravel().tolist()
+        if labels and all(isinstance(label, numbers.Real) for label in labels):
+            return str(number), [float(label) for label in labels], os.fspath(entry[-1])
+    raise ValueError(f"imglist must be filename or list of valid entries, given {entry!r} as entry {number}")
+
+
+def _check_inside(path: str, key: object) -> None:
+    parts = path.replace("\\", "/").split("/") if os.name == "nt" else path.split("/")
+    depth = 0
+    for part in parts:
+        depth += -1 if part == ".." else part not in ("", ".")
+        if depth < 0:
+            break
+    if depth < 0 or os.path.isabs(path) or os.path.splitdrive(path)[0] or "\0" in path:
+        raise ValueError(f"the path {path!r} of entry {key!r} leads out of the root folder")
+
+
+def _label_array(labels: list[list[float]], keys: list[object], dtype: np.dtype[Any] | None) -> Array:
+    width = len(labels[0]) if labels else 1
+    for key, row in zip(keys, labels, strict=True):
+        if len(row) != width:
+            raise ValueError(f"entry {key!r} has {len(row)} labels, but the first one has {width}")
+    if width > 1 and dtype is None:
+        dtype = np.dtype(np.float32)
+    if dtype is None:
+        whole = all(row[0].is_integer() for row in labels[:_LABELS_LOOKED_AT])
+        dtype = np.dtype(np.int64 if whole else np.float32)
+    rows = []
+    for key, row in zip(keys, labels, strict=True):
+        try:
+            rows.append([label_value(label, dtype) for label in row])
+        except ValueError as error:
+            raise ValueError(f"entry {key!r}: {error}") from None
+    table = np.array(rows, dtype=dtype).reshape(len(labels), width)
+    return table[:, 0].copy() if width == 1 else table

@@ -1,0 +1,202 @@
+"""Datasets over RecordIO files."""
+
+from __future__ import annotations
+
+import os
+import struct
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from aioloader._types import Facts, Spans
+from aioloader.datasets.decoding import (
+    DEFAULT_MAX_PIXELS,
+    ImageRecordDecoder,
+    RecordDecoder,
+    check_image_options,
+)
+from aioloader.datasets.files import FileDataset
+from aioloader.datasets.stage import stage_of_argument
+from aioloader.storage.descriptors import open_regular, read_into
+from aioloader.storage.local import LocalByteSource
+from recordio import MAGIC, CorruptIndexError, Index, RecordFileNotFoundError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from aioloader._types import IntArray
+    from aioloader.abc import Decoder
+
+__all__ = ("ImageRecordDataset", "RecordFileDataset", "RecordTable")
+
+_LABELS_LOOKED_AT = 1000
+# Part head (magic, flag and length), then the image header's first fields (number of labels, label).
+_HEADS = struct.Struct("<IIIf")
+
+
+class RecordTable:
+    """Where the records of a file lie, in the order of its index.
+
+    Args:
+        path: the .rec file.
+
+    Attributes:
+        index: from the .idx beside the file, or from a scan where there is none.
+        file_nbytes: size of the file when the table was made.
+
+    Raises:
+        OSError: the file or its index cannot be read.
+        RecordIOError: the index is malformed, or a file without an index is damaged.
+    """
+
+    def __init__(self, path: str) -> None:
+        idx_path = os.path.splitext(path)[0] + ".idx"
+        if os.path.exists(idx_path):
+            self.index = Index.open(idx_path)
+        else:
+            self.index = Index.scan(path)
+        self.file_nbytes = os.path.getsize(path)
+        if not len(self.index) and self.file_nbytes:
+            raise CorruptIndexError(
+                f"the index is empty, but {path} has {self.file_nbytes} bytes; rebuild it with "
+                "`python -m recordio index FILE`, or delete it",
+                path=idx_path,
+            )
+        offsets = self.index.offsets
+        # In an index of the usual kind a record ends where the next line's begins.
+        self._ordered = offsets if bool((offsets[1:] > offsets[:-1]).all()) else np.unique(offsets)
+
+    def spans(self, indices: IntArray) -> Spans:
+        """Spans that hold the records, by line. A wrong offset gives a span too short for any record."""
+        offset = np.asarray(self.index.offsets[indices], dtype=np.int64)
+        after = (
+            indices + 1
+            if self._ordered is self.index.offsets
+            else np.searchsorted(self._ordered, offset, side="right")
+        )
+        last = len(self._ordered) - 1
+        end = np.where(after > last, self.file_nbytes, self._ordered[np.minimum(after, last)])
+        length = np.maximum(np.minimum(end, self.file_nbytes) - offset, 0)
+        return Spans(np.zeros(len(offset), np.int64), offset, length)
+
+    def first_offsets(self, count: int) -> list[int]:
+        """Offsets of the first records in the order of the file."""
+        first: list[int] = np.unique(self._ordered[:count]).tolist()
+        return first
+
+
+class RecordFileDataset(FileDataset):
+    """The payloads of a RecordIO file, as bytes. Sample i is the record of the i-th line of the .idx.
+
+    The .idx is the file of the same name beside it; where there is none, the records are found by a scan when
+    they are first needed.
+
+    Args:
+        filename: the .rec file.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+    """
+
+    def __init__(self, filename: str | os.PathLike[str]) -> None:
+        super().__init__()
+        self._path = os.path.expanduser(os.fspath(filename))
+        if not os.path.exists(self._path):
+            raise RecordFileNotFoundError("there is no such record file", path=self._path)
+        self._records: RecordTable | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**super().__getstate__(), "_records": None}
+
+    @property
+    def table(self) -> RecordTable:
+        """Where the records lie; found at the first use."""
+        if self._records is None:
+            self._records = RecordTable(self._path)
+        return self._records
+
+    def __len__(self) -> int:
+        return len(self.table.index)
+
+    @property
+    def decoder(self) -> Decoder[Any]:
+        """See `ByteDataset.decoder`."""
+        return RecordDecoder()
+
+    def open_source(self) -> LocalByteSource:
+        """See `ByteDataset.open_source`."""
+        return LocalByteSource((self._path,), whole_files=False)
+
+    def spans(self, indices: IntArray) -> Spans:
+        """See `ByteDataset.spans`."""
+        return self.table.spans(indices)
+
+    def facts(self, index: int) -> Facts:
+        """See `ByteDataset.facts`."""
+        table = self.table.index
+        return Facts(table.key_at(index), self._path, int(table.offsets[index]))
+
+
+class ImageRecordDataset(RecordFileDataset):
+    """(image, label) of every record: uint8 (height, width, 3) RGB, and what `recordio.pack` was given.
+
+    Scalar labels are int64 if those of the first 1,000 records of the file are whole numbers, else float32; a
+    later label that does not fit is an error of its sample. Records with several labels give float32 (n,).
+
+    Args:
+        path: the .rec file; see `RecordFileDataset` for its index.
+        flag: 1 for colour, 0 for grey, (height, width, 1).
+        transform: deprecated; use ``.transform(fn)``.
+        exif: "apply" turns images upright, "ignore" leaves them as stored.
+        max_pixels: larger images are refused before they are decoded; None for no limit.
+        label_dtype: dtype of all labels instead of these rules.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+        ValueError: an option is not allowed.
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        flag: int = 1,
+        transform: Callable[..., Any] | None = None,
+        *,
+        exif: str = "apply",
+        max_pixels: int | None = DEFAULT_MAX_PIXELS,
+        label_dtype: Any = None,
+    ) -> None:
+        super().__init__(path)
+        self._own_stage = stage_of_argument(self, transform)
+        dtype = check_image_options(flag, exif, max_pixels, label_dtype)
+        self._image_options = (flag, exif, max_pixels)
+        self._label_dtype = None if dtype is None else dtype.name
+        self._scalar_dtype: str | None = self._label_dtype
+
+    @property
+    def decoder(self) -> ImageRecordDecoder:
+        """See `ByteDataset.decoder`. The first time it looks at the labels of the first records."""
+        if self._scalar_dtype is None:
+            self._scalar_dtype = scalar_label_dtype(self._path, self.table.first_offsets(_LABELS_LOOKED_AT))
+        return ImageRecordDecoder(*self._image_options, self._scalar_dtype, self._label_dtype or "float32")
+
+
+def scalar_label_dtype(path: str, offsets: list[int]) -> str:
+    """ "int64" if the scalar labels at these offsets are all whole numbers, else "float32".
+
+    Records that are damaged, cut within their header, or have a label array have no say; without any scalar
+    label it is "float32".
+    """
+    labels = []
+    heads = bytearray(_HEADS.size)
+    fd = open_regular(path)
+    try:
+        for offset in offsets:
+            if offset < 0 or read_into(fd, memoryview(heads), offset) < _HEADS.size:
+                continue
+            magic, word, flag, label = _HEADS.unpack(heads)
+            if magic == MAGIC and word >> 29 in (0, 1) and word & 0x1FFFFFFF >= 8 and flag == 0:
+                labels.append(label)
+    finally:
+        os.close(fd)
+    return "int64" if labels and all(label.is_integer() for label in labels) else "float32"

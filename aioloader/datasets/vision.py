@@ -1,0 +1,232 @@
+"""The small classic image sets, from local files in their published formats. Nothing is downloaded.
+
+Formats: IDX (MNIST): two zero bytes, type 8 (uint8), number of axes, big-endian extents, values. CIFAR
+    binary: rows
+of one or two label bytes and 3,072 bytes of a 32 x 32 image, colour by colour.
+"""
+
+from __future__ import annotations
+
+import gzip
+import os
+import sys
+import tarfile
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from aioloader.datasets.arrays import ArrayDataset
+from aioloader.datasets.stage import Stage, stage_of_argument
+from aioloader.rng import default_rng
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from aioloader._types import Array
+
+__all__ = ("CIFAR10", "CIFAR100", "MNIST", "FashionMNIST")
+
+_PIXELS = 32 * 32 * 3
+
+
+class _VisionDataset(ArrayDataset):
+    """Images uint8 (n, height, width, channels) and labels int32 (n,)."""
+
+    _name = ""
+
+    def __init__(self, root: str | os.PathLike[str] | None, own_stage: Stage | None) -> None:
+        self._root = os.path.expanduser(_default_root(self._name) if root is None else os.fspath(root))
+        self._own_stage = own_stage
+        super().__init__(*self._load())
+
+    @property
+    def own_stage(self) -> Stage | None:
+        """What the argument `transform` asks for, done to every sample before anything else."""
+        return self._own_stage
+
+    def _load(self) -> tuple[Array, Array]:
+        raise NotImplementedError
+
+    def __getitem__(self, index: int) -> Any:
+        """(image, label): uint8 (height, width, channels), int32."""
+        sample = super().__getitem__(index)
+        return sample if self._own_stage is None else self._own_stage.apply(sample, default_rng())
+
+    def _missing(self, names: Sequence[str]) -> FileNotFoundError:
+        return FileNotFoundError(
+            f"{type(self).__name__} needs {' or '.join(names)} in {os.path.abspath(self._root)}; "
+            "nothing is downloaded: put the published file there, or give root="
+        )
+
+
+class MNIST(_VisionDataset):
+    """Handwritten digits: (image uint8 (28, 28, 1), label int32), 60,000 to train on and 10,000 to test.
+
+    Args:
+        root: folder with the published IDX files, gzipped or not; None: ``$MXNET_HOME/datasets/mnist``.
+        train: the training part; False: the test part.
+        transform: deprecated; use ``.transform(fn)``.
+
+    Raises:
+        FileNotFoundError: a file is missing; the message says which and where it belongs.
+        ValueError: a file is not in the published format.
+    """
+
+    _name = "mnist"
+
+    def __init__(
+        self,
+        root: str | os.PathLike[str] | None = None,
+        train: bool = True,
+        transform: Callable[..., Any] | None = None,
+    ) -> None:
+        self._part = "train" if train else "t10k"
+        super().__init__(root, stage_of_argument(self, transform))
+
+    def _load(self) -> tuple[Array, Array]:
+        images = self._read_idx(f"{self._part}-images-idx3-ubyte", 3)
+        labels = self._read_idx(f"{self._part}-labels-idx1-ubyte", 1)
+        return images[..., np.newaxis], labels.astype(np.int32)
+
+    def _read_idx(self, name: str, axes: int) -> Array:
+        path = os.path.join(self._root, name)
+        if os.path.exists(f"{path}.gz"):
+            path = f"{path}.gz"
+            try:
+                with gzip.open(path) as file:
+                    data = file.read()
+            except (gzip.BadGzipFile, EOFError) as error:
+                raise ValueError(f"{path} is damaged: {error}") from error
+        elif os.path.exists(path):
+            with open(path, "rb") as file:
+                data = file.read()
+        else:
+            raise self._missing([f"{name}.gz", name])
+        head = 4 + 4 * axes
+        if len(data) < head or data[:4] != bytes((0, 0, 8, axes)):
+            raise ValueError(f"{path} is no IDX file of {axes} axes of bytes")
+        shape = tuple(np.frombuffer(data, ">u4", axes, 4).tolist())
+        count = 1
+        for extent in shape:
+            count *= extent
+        if len(data) != head + count:
+            raise ValueError(
+                f"{path} should hold {head + count} bytes for shape {shape}, but has {len(data)}"
+            )
+        return np.frombuffer(data, np.uint8, count, head).reshape(shape).copy()
+
+
+class FashionMNIST(MNIST):
+    """Pictures of clothes in MNIST's format; see `MNIST`. Default root:
+    ``$MXNET_HOME/datasets/fashion-mnist``."""
+
+    _name = "fashion-mnist"
+
+
+class CIFAR10(_VisionDataset):
+    """Small photographs of 10 classes: (image uint8 (32, 32, 3) RGB, label int32), 50,000 and 10,000.
+
+    Args:
+        root: folder with the published .bin files, or with ``cifar-10-binary.tar.gz``; None:
+            ``$MXNET_HOME/datasets/cifar10``.
+        train: the training part; False: the test part.
+        transform: deprecated; use ``.transform(fn)``.
+
+    Raises:
+        FileNotFoundError: a file is missing; the message says which and where it belongs.
+        ValueError: a file is not in the published format.
+    """
+
+    _name = "cifar10"
+    _archive = "cifar-10-binary.tar.gz"
+    _label_bytes = 1
+    _label_column = 0
+
+    def __init__(
+        self,
+        root: str | os.PathLike[str] | None = None,
+        train: bool = True,
+        transform: Callable[..., Any] | None = None,
+    ) -> None:
+        self._files = [f"data_batch_{number}.bin" for number in range(1, 6)] if train else ["test_batch.bin"]
+        super().__init__(root, stage_of_argument(self, transform))
+
+    def _load(self) -> tuple[Array, Array]:
+        width = self._label_bytes + _PIXELS
+        tables = []
+        for name, data in zip(self._files, self._read_files(), strict=True):
+            if not data or len(data) % width:
+                raise ValueError(f"{name} in {self._root} has {len(data)} bytes, no multiple of {width}")
+            tables.append(np.frombuffer(data, np.uint8).reshape(-1, width))
+        table = np.concatenate(tables)
+        planes = table[:, self._label_bytes :].reshape(-1, 3, 32, 32)
+        images = np.ascontiguousarray(planes.transpose(0, 2, 3, 1))
+        return images, table[:, self._label_column].astype(np.int32)
+
+    def _read_files(self) -> list[bytes]:
+        paths = [os.path.join(self._root, name) for name in self._files]
+        if all(map(os.path.exists, paths)):
+            return [_read(path) for path in paths]
+        archive = os.path.join(self._root, self._archive)
+        if not os.path.exists(archive):
+            missing = next(path for path in paths if not os.path.exists(path))
+            raise self._missing([os.path.basename(missing), self._archive])
+        found: dict[str, bytes] = {}
+        try:
+            with tarfile.open(archive) as tar:
+                for member in tar:
+                    name = os.path.basename(member.name)
+                    if name in self._files and member.isfile():
+                        content = tar.extractfile(member)
+                        assert content is not None
+                        found[name] = content.read()
+        except (tarfile.TarError, EOFError, gzip.BadGzipFile) as error:
+            raise ValueError(f"{archive} is damaged: {error}") from error
+        lacking = [name for name in self._files if name not in found]
+        if lacking:
+            raise ValueError(f"{archive} holds no {lacking[0]}; it is not the published archive")
+        return [found[name] for name in self._files]
+
+
+class CIFAR100(CIFAR10):
+    """Small photographs of 100 classes in 20 groups; see `CIFAR10`. Archive: ``cifar-100-binary.tar.gz``.
+
+    Args:
+        root: folder with the published files; None: ``$MXNET_HOME/datasets/cifar100``.
+        fine_label: label by class; False: by group.
+        train: the training part; False: the test part.
+        transform: deprecated; use ``.transform(fn)``.
+
+    Raises:
+        FileNotFoundError: a file is missing; the message says which and where it belongs.
+        ValueError: a file is not in the published format.
+    """
+
+    _name = "cifar100"
+    _archive = "cifar-100-binary.tar.gz"
+    _label_bytes = 2
+
+    def __init__(
+        self,
+        root: str | os.PathLike[str] | None = None,
+        fine_label: bool = False,
+        train: bool = True,
+        transform: Callable[..., Any] | None = None,
+    ) -> None:
+        self._files = ["train.bin"] if train else ["test.bin"]
+        self._label_column = int(fine_label)
+        _VisionDataset.__init__(self, root, stage_of_argument(self, transform))
+
+
+def _read(path: str) -> bytes:
+    with open(path, "rb") as file:
+        return file.read()
+
+
+def _default_root(name: str) -> str:
+    """Where MXNet kept its data sets."""
+    home = os.environ.get("MXNET_HOME")
+    if not home:
+        windows = sys.platform == "win32"
+        home = os.path.join(os.environ.get("APPDATA", "~"), "mxnet") if windows else "~/.mxnet"
+    return os.path.join(home, "datasets", name)

@@ -1,0 +1,135 @@
+"""Open files, a bounded number of them, shared by threads.
+
+A descriptor that a thread reads from is never closed under it: the number could be given to another file at
+    once,
+and the read would return that file's bytes.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+import threading
+from collections import OrderedDict
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+__all__ = ("Descriptors", "open_regular", "read_into")
+
+# Descriptors are not inherited by programs that are started (PEP 446). Without O_NONBLOCK a named pipe, found
+# where a file was meant, would block the thread in open() for ever.
+_FLAGS = os.O_RDONLY | getattr(os, "O_BINARY", 0) | getattr(os, "O_NONBLOCK", 0)
+_seek_lock = threading.Lock()
+
+
+def open_regular(path: str) -> int:
+    """Open a regular file for reading.
+
+    Raises:
+        OSError: there is none, it may not be read, or it is a directory, pipe or device.
+    """
+    fd = os.open(path, _FLAGS)
+    try:
+        check_regular(os.fstat(fd), path)
+    except BaseException:
+        os.close(fd)
+        raise
+    return fd
+
+
+def check_regular(status: os.stat_result, path: str) -> None:
+    """Raise OSError unless `status` is that of a regular file."""
+    if stat.S_ISDIR(status.st_mode):
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
+    if not stat.S_ISREG(status.st_mode):
+        raise OSError(errno.EINVAL, "not a regular file", path)
+
+
+def read_into(fd: int, out: memoryview, offset: int) -> int:
+    """Fill `out` from a place in a file.
+
+    Returns:
+        bytes read; fewer than asked for only at the end of the file.
+    """
+    done, wanted = 0, len(out)
+    while done < wanted:
+        got = _read_some(fd, out[done:], offset + done)
+        if got == 0:
+            break
+        done += got
+    return done
+
+
+def _read_some(fd: int, out: memoryview, offset: int) -> int:
+    if hasattr(os, "preadv"):
+        return os.preadv(fd, [out], offset)
+    with _seek_lock:  # Windows: seek and read are two calls
+        os.lseek(fd, offset, os.SEEK_SET)
+        data = os.read(fd, min(len(out), 1 << 20))
+    out[: len(data)] = data
+    return len(data)
+
+
+class _Open:
+    __slots__ = ("fd", "users")
+
+    def __init__(self, fd: int) -> None:
+        self.fd = fd
+        self.users = 1
+
+
+class Descriptors:
+    """Open files by number; those not used for longest are closed first.
+
+    Args:
+        limit: most files that are kept open while nobody reads from them.
+    """
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._open: OrderedDict[int, _Open] = OrderedDict()
+        self._lock = threading.Lock()
+        self._closed = False
+
+    @contextmanager
+    def borrow(self, number: int, path: str) -> Iterator[int]:
+        """The descriptor of a file, opened if need be, for the time of the context.
+
+        Raises:
+            OSError: the file cannot be opened.
+            RuntimeError: `close` was called.
+        """
+        with self._lock:
+            if self._closed:
+                raise RuntimeError("the byte source is closed")
+            held = self._open.get(number)
+            if held is None:
+                held = self._open[number] = _Open(open_regular(path))
+            else:
+                held.users += 1
+                self._open.move_to_end(number)
+        try:
+            yield held.fd
+        finally:
+            with self._lock:
+                held.users -= 1
+                self._shrink()
+
+    def close(self) -> None:
+        """Close all files, those in use as soon as they are not."""
+        with self._lock:
+            self._closed = True
+            self._limit = 0
+            self._shrink()
+
+    def _shrink(self) -> None:
+        surplus = len(self._open) - self._limit
+        if surplus <= 0:
+            return
+        idle = [number for number, held in self._open.items() if held.users == 0]
+        for number in idle[:surplus]:
+            os.close(self._open.pop(number).fd)

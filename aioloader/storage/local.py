@@ -1,0 +1,271 @@
+"""Local files as a byte source: positional reads of a whole batch in one thread hop, straight into its
+memory.
+
+Record files stay open and are read by spans, neighbours merged; whole files (image folders) are opened, read
+and closed. What fails is always one item: its error is reported, the others are read all the same.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from aioloader._types import ReadPlan
+from aioloader.storage.descriptors import Descriptors, check_regular, open_regular, read_into
+from aioloader.storage.layout import Read, lay_out
+from recordio._framing import HEAD_SIZE, MAX_PAYLOAD, check_head, framed_length, unpack_head
+from recordio.errors import ShortReadError, TruncatedRecordError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from aioloader._threads import Threads
+    from aioloader._types import IntArray, Spans
+
+__all__ = ("LocalByteSource",)
+
+_MAX_GAP_BYTES = 16 * 1024
+_OPEN_FILES = 64
+# A span that an index gives is an upper bound of its record. Above this size the record's own heads are
+# asked, so that an index with few lines does not make us read everything between them.
+_TRUSTED_SPAN_BYTES = 8 << 20
+# Enough for any record that is not made of magic words; beyond it the span is cut at the format's own limit.
+_MOST_HEADS = 4096
+_MAX_RECORD_BYTES = framed_length(MAX_PAYLOAD)
+_MAX_FILE_BYTES = 1 << 30
+
+Failures = list[tuple[int, BaseException]]
+
+
+class LocalByteSource:
+    """Bytes of local files; implements `ByteSource` and `BlockingByteSource`.
+
+    May be used by several tasks and threads at once. Can be pickled; the copy opens its files anew.
+
+    Args:
+        paths: the files; `Spans.file` counts them.
+        whole_files: spans are whole files (length -1), not records.
+        threads: most calls that read at a time; further ones wait.
+    """
+
+    def __init__(self, paths: Sequence[str], *, whole_files: bool, threads: int = 4) -> None:
+        self.paths = paths
+        self._whole_files = whole_files
+        self._limit = threads
+        self._descriptors = Descriptors(_OPEN_FILES)
+        self._threads: Threads | None = None
+        self._closed = False
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _remake, (self.paths, self._whole_files, self._limit)
+
+    def __del__(self) -> None:
+        # The threads end by themselves: they hold no reference to this object while they are idle.
+        if hasattr(self, "_closed"):
+            self.close()
+
+    def close(self) -> None:
+        """Close files and threads; may be called twice."""
+        self._closed = True
+        threads, self._threads = self._threads, None
+        if threads is not None:
+            threads.close()
+        self._descriptors.close()
+
+    # -- planning
+    # --------------------------------------------------------------------------------------------------
+
+    async def plan(self, spans: Spans) -> ReadPlan:
+        """See `ByteSource.plan`. Leaves the event loop's thread only if a file has to be asked for a size."""
+        if self._whole_files or bool((spans.length > _TRUSTED_SPAN_BYTES).any()):
+            return await self._hop().run(self.plan_blocking, spans)
+        return self.plan_blocking(spans)
+
+    def plan_blocking(self, spans: Spans) -> ReadPlan:
+        """See `BlockingByteSource.plan_blocking`."""
+        length = spans.length.copy()
+        failures: Failures = []
+        if self._whole_files:
+            self._find_sizes(spans, length, failures)
+        else:
+            self._check_spans(spans, length, failures)
+        if not failures:
+            nbytes, start, reads = lay_out(spans.file, spans.offset, length, max_gap_bytes=_MAX_GAP_BYTES)
+            return ReadPlan(nbytes, start, length, reads)
+        failures.sort(key=lambda failure: failure[0])
+        fine = np.ones(len(length), bool)
+        fine[[place for place, _ in failures]] = False
+        start = np.full(len(length), -1, np.int64)
+        nbytes, start[fine], reads = lay_out(
+            spans.file[fine], spans.offset[fine], length[fine], max_gap_bytes=_MAX_GAP_BYTES
+        )
+        length[~fine] = 0
+        return ReadPlan(nbytes, start, length, reads, failures)
+
+    def _find_sizes(self, spans: Spans, length: IntArray, failures: Failures) -> None:
+        for place, number in enumerate(spans.file.tolist()):
+            path = self.paths[number]
+            try:
+                status = os.stat(path)
+                check_regular(status, path)
+                if status.st_size > _MAX_FILE_BYTES:
+                    raise OSError(errno.EFBIG, f"{status.st_size} bytes are too many for one sample", path)
+                length[place] = status.st_size
+            except OSError as error:
+                failures.append((place, error))
+
+    def _check_spans(self, spans: Spans, length: IntArray, failures: Failures) -> None:
+        bad = (spans.offset < 0) | (length < HEAD_SIZE)
+        for place in np.flatnonzero(bad).tolist():
+            path, offset = self.paths[int(spans.file[place])], int(spans.offset[place])
+            failures.append((place, _outside(path, offset, int(length[place]))))
+        for place in np.flatnonzero((length > _TRUSTED_SPAN_BYTES) & ~bad).tolist():
+            number, offset = int(spans.file[place]), int(spans.offset[place])
+            try:
+                length[place] = self._record_extent(number, offset, int(length[place]))
+            except (OSError, ValueError, EOFError) as error:
+                failures.append((place, error))
+
+    def _record_extent(self, number: int, offset: int, most: int) -> int:
+        """Bytes of the record at `offset`, heads and padding included; at most `most`.
+
+        Raises:
+            OSError: the file cannot be read.
+            CorruptRecordError: there is no record.
+            TruncatedRecordError: the span or the file ends inside it.
+        """
+        path = self.paths[number]
+        head = bytearray(HEAD_SIZE)
+        with self._descriptors.borrow(number, path) as fd:
+            most = min(most, os.fstat(fd).st_size - offset)
+            extent = 0
+            for heads in range(_MOST_HEADS):
+                if read_into(fd, memoryview(head), offset + extent) < HEAD_SIZE:
+                    break
+                magic, word = unpack_head(head)
+                flag, size = check_head(magic, word, continuing=heads > 0, path=path, offset=offset + extent)
+                extent += framed_length(size)
+                if extent > most:
+                    break
+                if flag in (0, 3):
+                    return extent
+            else:
+                return min(most, _MAX_RECORD_BYTES)
+        raise _cut_short(path, offset, extent, most)
+
+    # -- reading
+    # ---------------------------------------------------------------------------------------------------
+
+    async def read(self, plan: ReadPlan, out: memoryview) -> Failures:
+        """See `ByteSource.read`; one thread hop."""
+        return await self._hop().run(self.read_blocking, plan, out)
+
+    def read_blocking(self, plan: ReadPlan, out: memoryview) -> Failures:
+        """See `BlockingByteSource.read_blocking`."""
+        if self._closed:
+            raise RuntimeError("the byte source is closed")
+        failures: Failures = []
+        read_one = self._read_whole if self._whole_files else self._read_span
+        for read in plan.reads:
+            try:
+                got = read_one(read, out)
+            except OSError as error:
+                self._read_apart(plan, read, out, error, failures)
+            else:
+                if got < read[2]:
+                    self._report_missing(plan, read, got, failures)
+        failures.sort(key=lambda failure: failure[0])
+        return failures
+
+    def _read_span(self, read: Read, out: memoryview) -> int:
+        number, offset, nbytes, place = read
+        with self._descriptors.borrow(number, self.paths[number]) as fd:
+            return read_into(fd, out[place : place + nbytes], offset)
+
+    def _read_whole(self, read: Read, out: memoryview) -> int:
+        number, _, nbytes, place = read
+        fd = open_regular(self.paths[number])
+        try:
+            # A file that has grown since it was planned is read as far as planned.
+            return read_into(fd, out[place : place + nbytes], 0)
+        finally:
+            os.close(fd)
+
+    def _read_apart(
+        self, plan: ReadPlan, read: Read, out: memoryview, error: OSError, failures: Failures
+    ) -> None:
+        """After a read failed: its items one by one, because the others may be readable."""
+        number, offset, _, place = read
+        items = _items_of(plan, read)
+        if len(items) == 1 or self._whole_files:
+            failures += [(item, error) for item in items]
+            return
+        for item in items:
+            start, length = int(plan.start[item]), int(plan.length[item])
+            alone = (number, offset + start - place, length, start)
+            try:
+                got = self._read_span(alone, out)
+            except OSError as own:
+                failures.append((item, own))
+            else:
+                if got < length:
+                    failures.append((item, _cut_short(self.paths[number], alone[1], length, got)))
+
+    def _report_missing(self, plan: ReadPlan, read: Read, got: int, failures: Failures) -> None:
+        number, offset, _, place = read
+        path = self.paths[number]
+        for item in _items_of(plan, read):
+            begin = int(plan.start[item]) - place
+            length = int(plan.length[item])
+            held = max(0, got - begin)
+            if held >= length:
+                continue
+            if self._whole_files:
+                message = f"{path} shrank from {length} to {held} bytes while it was read"
+                lost: Exception = ShortReadError(message, path=path, offset=0, expected=length, found=held)
+            else:
+                lost = _cut_short(path, offset + begin, length, held)
+            failures.append((item, lost))
+
+    def _hop(self) -> Threads:
+        if self._closed:
+            raise RuntimeError("the byte source is closed")
+        if self._threads is None:
+            from aioloader._threads import Threads  # brings anyio, which blocking use does not need
+
+            self._threads = Threads(self._limit, "aioloader-read")
+        return self._threads
+
+
+def _remake(paths: Sequence[str], whole_files: bool, threads: int) -> LocalByteSource:
+    return LocalByteSource(paths, whole_files=whole_files, threads=threads)
+
+
+def _items_of(plan: ReadPlan, read: Read) -> list[int]:
+    """Places in the batch of the items that a read covers."""
+    place, end = read[3], read[3] + max(read[2], 1)
+    items: list[int] = np.flatnonzero((plan.start >= place) & (plan.start < end)).tolist()
+    return items
+
+
+def _cut_short(path: str, offset: int, needed: int, held: int) -> TruncatedRecordError:
+    return TruncatedRecordError(
+        "the file ends inside this record; it may have been cut, or its index belongs to another file",
+        path=path,
+        offset=offset,
+        expected=f"{needed} bytes",
+        found=f"{max(held, 0)} bytes",
+    )
+
+
+def _outside(path: str, offset: int, length: int) -> TruncatedRecordError:
+    return TruncatedRecordError(
+        "the index gives a place where the file holds no record; rebuild it with `python -m recordio index`",
+        path=path,
+        offset=offset,
+        expected=f"{HEAD_SIZE} bytes or more",
+        found=f"{max(length, 0)} bytes",
+    )
