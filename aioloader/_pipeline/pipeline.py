@@ -48,6 +48,7 @@ class Pipeline:
         self._stop_asked = False
         self._fed: int | None = None
         self._notify = loop_notifier()
+        self._completed = False
         self.started = False
         self.ended = anyio.Event()
 
@@ -64,7 +65,7 @@ class Pipeline:
                 return delivery
             if self._fed is not None and self._reorder.next >= self._fed:
                 return None
-            if self.ended.is_set():
+            if self.ended.is_set() and not self._completed:
                 raise LoaderClosedError("the loader was closed, or its loop ended, while this epoch was under way")
             await self._arrived.wait()
 
@@ -88,9 +89,12 @@ class Pipeline:
                     self._scope.cancel()
                 async with self._engine.executor.serving(), anyio.create_task_group() as tasks:
                     await self._feed(tasks)
+                self._completed = True
         finally:
             for job in self._jobs:  # those whose task never began
                 job.abandon()
+            if not self._completed:
+                self._reorder.clear()  # nobody will take these; their memory is free at once
             self._scope = None
             self.ended.set()
             self._arrived.set()

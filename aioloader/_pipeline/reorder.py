@@ -50,5 +50,9 @@ class Reorder(Generic[T]):
             self.next += 1
         return item
 
+    def clear(self) -> None:
+        """Drop what is held."""
+        self._held.clear()
+
     def __len__(self) -> int:
         return len(self._held)

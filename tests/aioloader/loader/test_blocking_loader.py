@@ -1,0 +1,139 @@
+"""DataLoader: the same batches for plain loops, with and without a thread of its own."""
+
+import asyncio
+import gc
+import threading
+import time
+
+import numpy as np
+import pytest
+
+import aioloader
+from aioloader import ArrayDataset, AsyncDataLoader, DataLoader, SampleError
+from tests.aioloader.loader.samples import Numbers, labels
+
+EXECUTORS = ["inline", "thread", "process"]
+
+
+@pytest.mark.parametrize("executor", EXECUTORS)
+def test_blocking_and_async_loaders_give_the_same_batches(executor):
+    options = {"shuffle": True, "last_batch": "rollover", "executor": executor, "num_workers": 2, "seed": 5}
+
+    async def collect():
+        async with AsyncDataLoader(Numbers(23), 5, **options) as loader:
+            return [[batch async for batch in loader] for _ in range(3)]
+
+    expected = asyncio.run(collect())
+    with DataLoader(Numbers(23), 5, **options) as loader:
+        found = [list(loader) for _ in range(3)]
+    assert [labels(epoch) for epoch in found] == [labels(epoch) for epoch in expected]
+    for batch, other in zip(sum(found, []), sum(expected, []), strict=True):
+        assert np.array_equal(batch[0], other[0])
+
+
+def test_inline_and_in_memory_data_need_no_thread():
+    before = threading.active_count()
+    for loader in (
+        DataLoader(Numbers(10), 5, num_workers=0),
+        DataLoader(ArrayDataset(np.arange(10), np.arange(10)), 5),
+    ):
+        assert labels([tuple(batch) for batch in loader]) == [[0, 1, 2, 3, 4], [5, 6, 7, 8, 9]]
+        assert threading.active_count() == before
+
+
+@pytest.mark.parametrize("executor", EXECUTORS)
+def test_a_sample_error_comes_at_its_place_and_the_loader_stays_usable(executor):
+    with DataLoader(Numbers(20, fail=[12]), 5, executor=executor, num_workers=2) as loader:
+        for _ in range(2):
+            batches = []
+            with pytest.raises(SampleError) as caught:
+                for batch in loader:
+                    batches.append(batch)
+            assert labels(batches) == [[0, 1, 2, 3, 4], [5, 6, 7, 8, 9]]
+            assert caught.value.index == 12
+            assert type(caught.value.__cause__) is LookupError
+
+
+@pytest.mark.parametrize("executor", EXECUTORS)
+def test_break_then_a_new_loop_is_the_next_epoch(executor):
+    with DataLoader(Numbers(30), 5, executor=executor, num_workers=2, shuffle=True) as loader:
+        first = next(iter(loader))[1].tolist()
+        second = labels(loader)
+    with DataLoader(Numbers(30), 5, num_workers=0, shuffle=True) as loader:
+        assert labels(loader)[0] == first
+        assert labels(loader) == second
+
+
+async def test_it_works_inside_a_running_loop():
+    with DataLoader(Numbers(10), 5, num_workers=1) as loader:
+        assert labels(loader) == [[0, 1, 2, 3, 4], [5, 6, 7, 8, 9]]
+
+
+def test_several_iterators_may_live_at_once():
+    with DataLoader(Numbers(12), 4, executor="thread", num_workers=2) as loader:
+        pairs = list(zip(loader, loader, strict=True))
+    assert [labels(pair) for pair in pairs] == [[[s, s + 1, s + 2, s + 3]] * 2 for s in (0, 4, 8)]
+
+
+def test_an_iterator_keeps_its_loader_alive():
+    for batch in DataLoader(Numbers(10), 5, num_workers=1):
+        gc.collect()
+        assert len(batch[1]) == 5
+
+
+def test_an_async_for_names_the_other_class():
+    async def main():
+        async for _ in DataLoader(Numbers(), 5):
+            pass
+
+    with pytest.raises(TypeError, match=r"aioloader\.AsyncDataLoader"):
+        asyncio.run(main())
+
+
+def test_gluons_further_arguments_are_accepted():
+    with DataLoader(Numbers(4), 2, num_workers=1, pin_device_id=0, thread_pool=True, try_nopython=None) as loader:
+        assert labels(loader) == [[0, 1], [2, 3]]
+        assert type(loader._core.open().executor).__name__ == "ThreadExecutor"
+
+
+def test_two_threads_may_not_share_an_iterator():
+    batches = iter(DataLoader(Numbers(40, 0.05), 10, executor="thread", num_workers=1))
+    errors = []
+    started = threading.Event()
+
+    def other():
+        started.set()
+        next(batches)
+
+    thread = threading.Thread(target=other)
+    thread.start()
+    started.wait()
+    deadline = time.monotonic() + 5
+    while time.monotonic() < deadline and not errors:
+        try:
+            next(batches)
+        except RuntimeError as error:
+            errors.append(str(error))
+    thread.join()
+    assert "another thread" in errors[0]
+
+
+def test_a_closed_loader_says_so():
+    loader = DataLoader(Numbers(), 5, executor="thread")
+    batches = iter(loader)
+    next(batches)
+    loader.close()
+    loader.close()
+    with pytest.raises(aioloader.LoaderClosedError):
+        next(batches)
+    with pytest.raises(aioloader.LoaderClosedError):
+        iter(loader)
+
+
+@pytest.mark.parametrize("executor", EXECUTORS)
+def test_state_counts_what_the_caller_took_not_what_was_prefetched(executor):
+    with DataLoader(Numbers(40), 5, executor=executor, num_workers=2, prefetch=6) as loader:
+        batches = iter(loader)
+        next(batches)
+        next(batches)
+        assert loader.state_dict()["consumed"] == 10

@@ -1,0 +1,130 @@
+"""Where a loader is, and going on from there."""
+
+import json
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from aioloader import DataLoader, ResumeError
+from tests.aioloader.loader.samples import Numbers, labels
+
+
+def loader(n=30, batch=4, **options):
+    return DataLoader(Numbers(n), batch, shuffle=True, **{"num_workers": 0, **options})
+
+
+def flat(batches):
+    return sum(labels(batches), [])
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    n=st.integers(1, 40),
+    batch=st.integers(1, 7),
+    other=st.integers(1, 7),
+    stop=st.integers(0, 12),
+    last_batch=st.sampled_from(["keep", "rollover"]),
+)
+def test_a_resumed_loader_delivers_what_was_left(n, batch, other, stop, last_batch):
+    options = {"last_batch": last_batch}
+    whole = loader(n, batch, **options)
+    expected = [flat(whole), flat(whole)]
+    first = loader(n, batch, **options)
+    list(first)
+    batches = iter(first)
+    taken = [made for _, made in zip(range(stop), batches, strict=False)]
+    state = json.loads(json.dumps(first.state_dict()))
+    assert len(json.dumps(state)) < 1000
+    second = loader(n, batch, **options)
+    second.load_state_dict(state)
+    rest = flat(second)
+    if stop < len(expected[1]) / batch:
+        assert flat(taken) + rest == expected[1]
+    if last_batch == "keep":
+        third = loader(n, other, **options)
+        third.load_state_dict(state)
+        assert sorted(flat(third)) == sorted(rest)
+
+
+def test_a_state_works_with_another_executor():
+    with loader(executor="thread", num_workers=2) as first:
+        batches = iter(first)
+        taken = flat([next(batches), next(batches)])
+        state = first.state_dict()
+    with loader(executor="process", num_workers=1) as second:
+        second.load_state_dict(state)
+        assert taken + flat(second) == flat(loader())
+
+
+def test_after_the_last_batch_the_state_is_the_next_epoch():
+    first = loader()
+    list(first)
+    assert (first.state_dict()["epoch"], first.state_dict()["consumed"]) == (1, 0)
+
+
+def test_after_break_the_state_is_the_place_reached_until_the_next_pass():
+    first = loader()
+    for _ in first:
+        break
+    assert (first.state_dict()["epoch"], first.state_dict()["consumed"]) == (0, 4)
+    iter(first)
+    assert (first.state_dict()["epoch"], first.state_dict()["consumed"]) == (1, 0)
+
+
+def test_a_drawn_seed_travels_in_the_state():
+    first = loader(seed=None)
+    state = first.state_dict()
+    second = loader(seed=0)
+    second.load_state_dict(state)
+    assert flat(first) == flat(second)
+
+
+def test_a_batch_sampler_goes_on_by_counting_batches():
+    lists = [[1, 2], [3], [4, 5, 6]]
+    first = DataLoader(Numbers(9), batch_sampler=lists, num_workers=0)
+    next(iter(first))
+    second = DataLoader(Numbers(9), batch_sampler=lists, num_workers=0)
+    second.load_state_dict(first.state_dict())
+    assert labels(second) == [[3], [4, 5, 6]]
+
+
+def test_set_epoch_chooses_the_next_pass():
+    first = loader()
+    epochs = [flat(first) for _ in range(3)]
+    first.set_epoch(1)
+    assert flat(first) == epochs[1]
+    assert flat(first) == epochs[2]
+    with pytest.raises(ValueError, match="epoch"):
+        first.set_epoch(-1)
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("version", 99),
+        ("order_version", 0),
+        ("length", 31),
+        ("fingerprint", "other"),
+        ("unit", "batches"),
+        ("epoch", -1),
+        ("consumed", "4"),
+        ("seed", None),
+        ("carry", [1]),
+        ("carry", [[0, 1], [2]]),
+    ],
+)
+def test_a_state_that_does_not_fit_is_refused_by_name(field, value):
+    state = {**loader().state_dict(), field: value}
+    with pytest.raises(ResumeError) as caught:
+        loader().load_state_dict(state)
+    assert caught.value.field == field
+    assert caught.value.found == value
+
+
+def test_another_seed_is_refused_once_workers_have_theirs():
+    state = {**loader().state_dict(), "seed": 8}
+    used = loader()
+    next(iter(used))
+    with pytest.raises(ResumeError, match="before the first iteration"):
+        used.load_state_dict(state)
