@@ -80,6 +80,9 @@ def resolve(dataset: Any) -> Resolved:
     own_stage = getattr(dataset, "own_stage", None) if kind != "foreign" else None
     if isinstance(own_stage, Stage):
         stages.append(own_stage)
+        if kind == "gather":
+            # With stages the items are taken one by one, and this dataset's would be transformed twice.
+            dataset = ArrayDataset(*dataset.arrays)
     return Resolved(dataset, kind, remap, tuple(reversed(stages)))
 
 
@@ -112,13 +115,12 @@ def _gatherable(dataset: Any) -> Any:
     if as_gatherable(dataset) is not None:
         return ArrayDataset(dataset)
     cls = type(dataset)
-    if isinstance(dataset, ArrayDataset):
-        # The classes of this package may add a stage of their own, which is taken apart from them.
-        theirs = next(base for base in cls.__mro__ if "__getitem__" in vars(base))
-        fits = theirs.__module__.startswith("aioloader.datasets.") or _getitem_fits(cls, "arrays")
-    else:
-        fits = hasattr(cls, "arrays") and _getitem_fits(cls, "arrays")
-    return dataset if fits and getattr(dataset, "arrays", None) is not None else None
+    if not hasattr(cls, "arrays") or not _getitem_fits(cls, "arrays"):
+        return None
+    arrays = getattr(dataset, "arrays", None)
+    if not arrays or not all(isinstance(array, np.ndarray) and len(array) == len(dataset) for array in arrays):
+        return None
+    return dataset
 
 
 def fingerprint(dataset: Any) -> str:

@@ -40,6 +40,11 @@ class _VisionDataset(ArrayDataset):
         super().__init__(*self._load())
 
     @property
+    def arrays(self) -> Sequence[Array]:
+        """Images and labels, without what `transform` does; see `GatherDataset.arrays`."""
+        return super().arrays
+
+    @property
     def own_stage(self) -> Stage | None:
         """What the argument `transform` asks for, done to every sample before anything else."""
         return self._own_stage
