@@ -1,0 +1,337 @@
+"""Who may import whom, read from the source; what importing costs; and whether the public names are what they claim.
+
+Imports go one way: towards the top of `MAY_IMPORT`. A module that is not in the table fails the test, so that whoever
+adds one decides where it stands.
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+
+
+def _of(package: str, names: str) -> set[str]:
+    return {f"{package}.{name}" for name in names.split()}
+
+
+# Group: the modules in it. A package stands for all that is in it.
+GROUPS = {
+    # recordio
+    "format": _of(
+        "recordio", "errors _framing _header _index_text _parser _plan _scan _serializer _steps _walk"
+    ),
+    "format-files": {"recordio"}
+    | _of(
+        "recordio",
+        "_files _hop _image _index _index_cache _mxnet _openers _reader _sink _survey _verify _writer",
+    )
+    | _of("recordio", "__main__ aio testing"),
+    # aioloader, inside out
+    "contracts": _of(
+        "aioloader", "_checks _progress _tree _types _version abc errors metrics options progress_bar rng"
+    ),
+    "waiting": {"aioloader._signal", "aioloader._threads"},
+    "samplers": {"aioloader.permutation", "aioloader.samplers"},
+    "batchify": {"aioloader.batchify"},
+    "jpeg": {"aioloader.jpeg"},
+    "transforms": {"aioloader.transforms"},
+    "storage": {"aioloader.storage"},
+    "datasets": {"aioloader.datasets"},
+    "executors": {"aioloader.executors"},
+    "pipeline": {"aioloader._pipeline"},
+    "loader": {"aioloader._core", "aioloader.loader"},
+    "sync": {"aioloader.sync"},
+    "images": {"aioloader.images"},
+    "package": {"aioloader"},
+    "tools": {"aioloader.tools"},
+    "testing": {"aioloader.testing"},
+    "interop": {"aioloader.interop"},
+    "mxnet": {"aioloader.mxnet"},
+    "viewer": {"aioloader.viewer"},
+    "cli": {"aioloader.cli", "aioloader.__main__"},
+}
+
+ENGINE = {
+    "contracts",
+    "waiting",
+    "samplers",
+    "batchify",
+    "jpeg",
+    "transforms",
+    "storage",
+    "datasets",
+    "executors",
+    "pipeline",
+}
+ALL_BELOW_FACES = {*ENGINE, "loader", "sync", "images", "package", "format-files"}
+
+# Group: the groups of the project that it may import besides itself.
+MAY_IMPORT = {
+    "format": set(),
+    "format-files": {"format"},
+    "contracts": set(),
+    "waiting": {"contracts"},
+    "samplers": {"contracts"},
+    "batchify": {"contracts"},
+    "jpeg": {"contracts"},
+    "transforms": {"contracts", "jpeg"},
+    "storage": {"contracts", "waiting", "format", "format-files"},
+    "datasets": {"contracts", "samplers", "jpeg", "transforms", "storage", "format-files"},
+    "executors": {"contracts", "waiting"},
+    # Datasets, executors and batchify functions reach the pipeline as arguments.
+    "pipeline": {"contracts", "waiting"},
+    # The only place that chooses concrete parts.
+    "loader": ENGINE,
+    "sync": {*ENGINE, "loader"},
+    "images": {"datasets", "loader", "sync", "transforms"},
+    "package": {*ENGINE, "loader", "sync", "images"},
+    "tools": ALL_BELOW_FACES,
+    "testing": ALL_BELOW_FACES,
+    "interop": ALL_BELOW_FACES,
+    "mxnet": ALL_BELOW_FACES,
+    "viewer": {*ALL_BELOW_FACES, "tools"},
+    "cli": {*ALL_BELOW_FACES, "tools", "viewer"},
+}
+
+# Outsiders: who may import them. "Lazily": inside a function only, so that importing aioloader stays cheap.
+FILES = {"os", "io", "pathlib", "tempfile", "shutil", "mmap"}
+LOOPS = {"anyio", "asyncio", "trio", "aiofiles", "sniffio"}
+NOT_FOR = {
+    "format": FILES | LOOPS | {"threading", "cv2", "simplejpeg"},
+    "contracts": LOOPS | {"cv2", "simplejpeg"},
+    "samplers": LOOPS,
+    "batchify": LOOPS,
+    "jpeg": FILES | LOOPS,
+    "transforms": FILES | LOOPS,
+    "pipeline": FILES | {"cv2", "simplejpeg", "cloudpickle"},
+    "executors": {"cv2", "simplejpeg"},
+}
+LAZY = {"aiofiles", "cv2", "hypothesis", "jax", "mxnet", "obstore", "ray", "simplejpeg", "torch", "trio"}
+LAZY_EXCEPTIONS = {
+    ("recordio.testing", "hypothesis"),  # strategies: nobody imports it without hypothesis
+    ("aioloader.testing", "hypothesis"),
+}
+
+
+class Import(NamedTuple):
+    """One import statement's module, as it stands in the source."""
+
+    importer: str
+    module: str
+    lazy: bool
+    line: int
+
+
+def _module_name(path: Path) -> str:
+    parts = path.relative_to(ROOT).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+SOURCES = {
+    _module_name(p): p for name in ("aioloader", "recordio") for p in sorted((ROOT / name).rglob("*.py"))
+}
+
+
+def _imports(importer: str) -> Iterator[Import]:
+    """Imports that run; those under TYPE_CHECKING bind nobody."""
+
+    def visit(node: ast.AST, lazy: bool) -> Iterator[Import]:
+        for child in ast.iter_child_nodes(node):
+            if isinstance(child, ast.If) and ast.unparse(child.test) == "TYPE_CHECKING":
+                continue
+            if isinstance(child, ast.Import):
+                yield from (Import(importer, alias.name, lazy, child.lineno) for alias in child.names)
+            elif isinstance(child, ast.ImportFrom):
+                assert child.level == 0, f"{importer}: relative imports hide the way; write the full name"
+                base = child.module or ""
+                for alias in child.names:
+                    full = f"{base}.{alias.name}"
+                    yield Import(importer, full if full in SOURCES else base, lazy, child.lineno)
+            inside = isinstance(child, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda))
+            yield from visit(child, lazy or inside)
+
+    return visit(ast.parse(SOURCES[importer].read_text(encoding="utf-8")), False)
+
+
+def _group(module: str) -> str | None:
+    """The group that names the module, or else its nearest package."""
+    owners = {name: group for group, names in GROUPS.items() for name in names}
+    if module in owners:
+        return owners[module]
+    parent = module.rpartition(".")[0]
+    # "aioloader" and "recordio" stand for their __init__ only.
+    return _group(parent) if "." in parent else None
+
+
+ALL_IMPORTS = [found for importer in SOURCES for found in _imports(importer)]
+
+
+def _where(found: Import) -> str:
+    return f"{SOURCES[found.importer].relative_to(ROOT)}:{found.line} imports {found.module}"
+
+
+def test_every_module_has_its_place() -> None:
+    assert [name for name in SOURCES if _group(name) is None] == []
+
+
+def test_imports_go_one_way() -> None:
+    wrong = []
+    for found in ALL_IMPORTS:
+        if found.module.partition(".")[0] not in ("aioloader", "recordio"):
+            continue
+        mine, other = _group(found.importer), _group(found.module)
+        if other != mine and other not in MAY_IMPORT[mine or ""]:
+            wrong.append(f"{_where(found)}: {mine} may not import {other}")
+    assert wrong == []
+
+
+def test_the_table_has_no_cycle() -> None:
+    left = {group: set(others) for group, others in MAY_IMPORT.items()}
+    while left:
+        free = [group for group, others in left.items() if not others & left.keys()]
+        assert free, f"these import each other: {sorted(left)}"
+        for group in free:
+            del left[group]
+
+
+def test_pure_parts_open_nothing_and_wait_for_nothing() -> None:
+    wrong = [
+        _where(found)
+        for found in ALL_IMPORTS
+        if found.module.partition(".")[0] in NOT_FOR.get(_group(found.importer) or "", ())
+    ]
+    assert wrong == []
+
+
+def test_heavy_and_optional_packages_are_imported_when_used() -> None:
+    wrong = [
+        _where(found)
+        for found in ALL_IMPORTS
+        if not found.lazy
+        and (top := found.module.partition(".")[0]) in LAZY
+        and (found.importer, top) not in LAZY_EXCEPTIONS
+    ]
+    assert wrong == []
+
+
+def test_private_parts_of_recordio_stay_inside() -> None:
+    # The local byte source reads whole batches of records by offset: it checks their heads with the format's functions.
+    allowed = {("aioloader.storage", "recordio._framing")}
+    wrong = [
+        _where(found)
+        for found in ALL_IMPORTS
+        if found.module.startswith("recordio._")
+        and found.module != "recordio.__main__"
+        and not found.importer.startswith("recordio")
+        and (found.importer.rpartition(".")[0], found.module) not in allowed
+    ]
+    assert wrong == []
+
+
+def _fresh(code: str) -> str:
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@pytest.mark.parametrize("package", ["aioloader", "recordio"])
+def test_importing_starts_nothing_and_loads_nothing_heavy(package: str) -> None:
+    code = f"""
+import json, logging, signal, sys, threading
+handlers = signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)
+import {package}
+assert handlers == (signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM))
+print(json.dumps([sorted(sys.modules), threading.active_count(), len(logging.root.handlers)]))
+"""
+    modules, threads, handlers = json.loads(_fresh(code))
+    heavy = {
+        "cv2",
+        "hypothesis",
+        "jax",
+        "multiprocessing",
+        "mxnet",
+        "pytest",
+        "ray",
+        "simplejpeg",
+        "torch",
+        "trio",
+    }
+    assert heavy & set(modules) == set()
+    assert threads == 1
+    assert handlers == 0
+    if package == "recordio":
+        assert {"anyio", "aiofiles", "asyncio", "aioloader"} & set(modules) == set()
+
+
+@pytest.mark.parametrize("module", ["aioloader.cli", "aioloader.progress_bar"])
+def test_the_command_line_answers_before_it_loads_anything(module: str) -> None:
+    # `aioloader --version` still runs aioloader/__init__; the module's own imports must add nothing.
+    own = {found.module.partition(".")[0] for found in _imports(module) if not found.lazy}
+    assert own <= {*sys.stdlib_module_names, "aioloader", "__future__"}
+
+
+def test_public_names_exist_and_are_sorted_tuples() -> None:
+    code = """
+import importlib, json
+wrong = []
+for name in NAMES:
+    module = importlib.import_module(name)
+    public = getattr(module, "__all__", None)
+    if public is None:
+        continue
+    if not isinstance(public, tuple):
+        wrong.append(f"{name}.__all__ is no tuple")
+    wrong += [f"{name}.{n} does not exist" for n in public if not hasattr(module, n)]
+    if len(set(public)) != len(public):
+        wrong.append(f"{name}.__all__ repeats itself")
+print(json.dumps(wrong))
+"""
+    heavy = (
+        "aioloader.__main__",
+        "aioloader.interop.",
+        "aioloader.mxnet",
+        "aioloader.viewer",
+        "recordio.__main__",
+    )
+    names = [name for name in SOURCES if not name.startswith(heavy)]
+    assert json.loads(_fresh(f"NAMES = {names!r}\n{code}")) == []
+
+
+@pytest.mark.parametrize("package", ["aioloader", "recordio"])
+def test_packages_export_what_they_import(package: str) -> None:
+    tree = ast.parse((ROOT / package / "__init__.py").read_text(encoding="utf-8"))
+    bound = {
+        alias.asname or alias.name
+        for node in tree.body
+        if isinstance(node, ast.ImportFrom)
+        for alias in node.names
+    }
+    (exported,) = (
+        set(ast.literal_eval(node.value))
+        for node in tree.body
+        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "__all__"
+    )
+    assert {name for name in bound if not name.startswith("_")} == {
+        n for n in exported if not n.startswith("_")
+    }
+
+
+def test_the_package_says_where_a_sample_goes() -> None:
+    text = (
+        ast.get_docstring(ast.parse((ROOT / "aioloader" / "__init__.py").read_text(encoding="utf-8"))) or ""
+    )
+    stations = re.findall(r"^- `aioloader\.(\w+)`", text, re.MULTILINE)
+    path = ["samplers", "datasets", "storage", "executors", "transforms", "batchify", "_pipeline", "loader"]
+    assert stations == path
+    missing = [name for name in stations if f"aioloader.{name}" not in SOURCES]
+    assert missing == []
