@@ -34,7 +34,7 @@ def program(dataset=None, stages=(), batchify=None, seed_globals=True):
         decoder=None,
         dataset=dataset or Squares(),
         paths=(),
-        stages=tuple(Stage(fn, False, getattr(fn, "__name__", "fn")) for fn in stages),
+        stages=tuple(Stage(fn, first=False) for fn in stages),
         batchify=batchify,
         seed=7,
         seed_globals=seed_globals,

@@ -1,0 +1,119 @@
+"""The same batches, bit for bit, wherever and however they are made."""
+
+import hashlib
+
+import anyio
+import numpy as np
+import pytest
+
+import aioloader
+from aioloader import AsyncDataLoader, DataLoader, ImageFolderDataset, ImageRecordDataset
+from aioloader.transforms import Compose, RandomColorJitter, RandomFlipLeftRight, RandomResizedCrop
+
+CHAIN = Compose(
+    [RandomResizedCrop(48), RandomFlipLeftRight(), RandomColorJitter(brightness=0.3, saturation=0.3)]
+)
+OPTIONS = {"batch_size": 5, "shuffle": True, "last_batch": "rollover", "seed": 11}
+WAYS = [("inline", 0), ("thread", 1), ("thread", 2), ("thread", 5), ("process", 1), ("process", 2), ("process", 5)]
+IDS = [f"{executor}-{workers}" for executor, workers in WAYS]
+
+
+def digest(batches):
+    total = hashlib.sha256()
+    for images, labels in batches:
+        total.update(repr((images.shape, images.dtype, labels.dtype)).encode())
+        total.update(np.ascontiguousarray(images))
+        total.update(np.ascontiguousarray(labels))
+    return total.hexdigest()
+
+
+@pytest.fixture(scope="module", params=["rec", "folder"])
+def dataset(request, photo_rec, photo_folder):
+    base = ImageRecordDataset(photo_rec) if request.param == "rec" else ImageFolderDataset(photo_folder)
+    return base.transform_first(CHAIN)
+
+
+@pytest.fixture(scope="module")
+def expected(dataset):
+    loader = DataLoader(dataset, **OPTIONS, num_workers=0)
+    return digest([*loader, *loader])
+
+
+@pytest.mark.parametrize("backend", ["asyncio", "trio"])
+@pytest.mark.parametrize(("executor", "workers"), WAYS, ids=IDS)
+def test_async_batches_are_the_same(dataset, expected, executor, workers, backend):
+    async def main():
+        async with AsyncDataLoader(dataset, **OPTIONS, executor=executor, num_workers=workers) as loader:
+            return digest([batch for _ in range(2) async for batch in loader])
+
+    assert anyio.run(main, backend=backend) == expected
+
+
+@pytest.mark.parametrize(("executor", "workers"), WAYS, ids=IDS)
+def test_blocking_batches_are_the_same(dataset, expected, executor, workers):
+    with DataLoader(dataset, **OPTIONS, executor=executor, num_workers=workers) as loader:
+        assert digest([*loader, *loader]) == expected
+
+
+def test_a_record_file_and_its_folder_give_the_same_images(photo_rec, photo_folder):
+    record, folder = ImageRecordDataset(photo_rec), ImageFolderDataset(photo_folder)
+    assert len(record) == len(folder)
+    digests = [
+        digest(DataLoader(base.transform_first(CHAIN), **OPTIONS, num_workers=0)) for base in (record, folder)
+    ]
+    assert digests[0] == digests[1]
+
+
+def test_another_epoch_and_another_seed_give_other_images(dataset):
+    loader = DataLoader(dataset, **OPTIONS, num_workers=0)
+    other = DataLoader(dataset, **{**OPTIONS, "seed": 12}, num_workers=0)
+    assert len({digest(loader), digest(loader), digest(other)}) == 3
+
+
+class Global:
+    """Draws from the global generators, as foreign transforms do."""
+
+    def __call__(self, image):
+        import random
+
+        return np.float64(random.random()), np.float64(np.random.rand()), image[0, 0]
+
+
+@pytest.mark.parametrize("workers", [1, 2, 5])
+def test_foreign_randomness_is_reproducible_in_processes(photo_rec, workers):
+    dataset = ImageRecordDataset(photo_rec).transform_first(Global())
+    options = {"batch_size": 4, "shuffle": True, "seed": 3, "executor": "process"}
+    made = []
+    for count in (1, workers):
+        with DataLoader(dataset, **options, num_workers=count) as loader:
+            made.append([batch[0][:2] for batch in loader])
+    assert all(np.array_equal(a, b) for one, other in zip(*made, strict=True) for a, b in zip(one, other, strict=True))
+    draws = np.concatenate([batch[0] for batch in made[0]])
+    assert len(np.unique(draws)) == len(draws)
+
+
+def test_foreign_randomness_is_warned_of_elsewhere(photo_rec, monkeypatch):
+    import threading
+
+    from aioloader.executors import program
+
+    monkeypatch.setattr(program, "_warned", threading.Lock())
+    dataset = ImageRecordDataset(photo_rec).transform_first(Global())
+    with pytest.warns(aioloader.ForeignRandomnessWarning, match="executor='process'"):
+        list(DataLoader(dataset, 4, num_workers=0))
+
+
+def test_rng_is_handed_to_a_transform_that_asks_for_it(photo_rec):
+    def draw(image, rng):
+        return rng.uniform(2, 3)
+
+    dataset = ImageRecordDataset(photo_rec).transform_first(draw)
+    made = []
+    for executor in ("inline", "thread", "process"):
+        with DataLoader(dataset, 4, executor=executor, num_workers=2) as loader:
+            made.append(np.concatenate([values for values, _ in loader]))
+    assert np.array_equal(made[0], made[1])
+    assert np.array_equal(made[0], made[2])
+    assert len(np.unique(made[0])) == len(made[0])
+    assert made[0].min() >= 2
+    assert made[0].max() < 3

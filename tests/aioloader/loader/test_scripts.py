@@ -1,0 +1,84 @@
+"""Workers start from any kind of program: without a main guard, from a string, from standard input, in a cell."""
+
+import subprocess
+import sys
+import textwrap
+
+import pytest
+
+SCRIPT = textwrap.dedent("""
+    import numpy as np
+    import aioloader
+
+    class Local:
+        def __len__(self):
+            return 10
+        def __getitem__(self, index):
+            return np.full(3, index), scale(index)
+
+    scale = lambda index: index * factor
+    factor = 10
+
+    dataset = aioloader.SimpleDataset(Local()).transform(lambda array, number: (array + 1, number))
+    with aioloader.DataLoader(dataset, 4, num_workers=2) as loader:
+        for array, numbers in loader:
+            print(array[:, 0].tolist(), numbers.tolist())
+""")
+OUTPUT = "[1, 2, 3, 4] [0, 10, 20, 30]\n[5, 6, 7, 8] [40, 50, 60, 70]\n[9, 10] [80, 90]\n"
+
+
+def run(arguments, cwd, text=None):
+    done = subprocess.run(
+        [sys.executable, "-W", "error", *arguments], input=text, capture_output=True, text=True, timeout=60, cwd=cwd
+    )
+    assert done.stderr == ""
+    return done.stdout
+
+
+@pytest.mark.parametrize("how", ["file", "string", "standard input"])
+def test_a_program_without_a_main_guard(how, tmp_path):
+    if how == "file":
+        (tmp_path / "script.py").write_text(SCRIPT)
+        assert run(["script.py"], tmp_path) == OUTPUT
+    elif how == "string":
+        assert run(["-c", SCRIPT], tmp_path) == OUTPUT
+    else:
+        assert run(["-"], tmp_path, SCRIPT) == OUTPUT
+
+
+def test_a_module_beside_the_script_is_found_by_the_workers(tmp_path):
+    (tmp_path / "mine.py").write_text("def double(x):\n    return 2 * x\n")
+    script = "import aioloader, mine\n" + textwrap.dedent("""
+        with aioloader.DataLoader(aioloader.SimpleDataset([1, 2, 3]).transform(mine.double), 3, num_workers=1) as loader:
+            print(*[batch.tolist() for batch in loader])
+    """)
+    (tmp_path / "script.py").write_text(script)
+    assert run(["script.py"], tmp_path) == "[2, 4, 6]\n"
+
+
+def test_an_async_loop_in_a_notebook_cell(tmp_path):
+    """A notebook runs each cell's code in a module that is not a file, with a loop already running."""
+    cell = textwrap.dedent("""
+        import aioloader
+
+        class Local:
+            def __len__(self): return 6
+            def __getitem__(self, index): return index
+        seen = []
+        async with aioloader.AsyncDataLoader(Local(), 3, num_workers=2) as loader:
+            async for batch in loader:
+                seen.append(batch.tolist())
+        for batch in aioloader.DataLoader(Local(), 3, num_workers=2):
+            seen.append(batch.tolist())
+        print(seen)
+    """)
+    host = textwrap.dedent("""
+        import ast, asyncio, inspect, sys
+        code = compile(sys.stdin.read(), "<ipython-input-1>", "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
+        async def kernel():
+            result = eval(code, sys.modules["__main__"].__dict__)
+            if inspect.isawaitable(result):
+                await result
+        asyncio.run(kernel())
+    """)
+    assert run(["-c", host], tmp_path, cell) == "[[0, 1, 2], [3, 4, 5], [0, 1, 2], [3, 4, 5]]\n"
