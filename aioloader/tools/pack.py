@@ -113,7 +113,7 @@ def pack(
     finally:
         for draft in drafts:
             draft.unlink(missing_ok=True)
-    return PackReport(*places, len(items), nbytes, classes)
+    return PackReport(rec, places[1], places[2], len(items), nbytes, classes)
 
 
 def _is_image(path: Path) -> bool:
