@@ -144,9 +144,7 @@ class LocalFile:
                 try:
                     self._descriptor = os.open(self.path, os.O_RDONLY | _BINARY)
                 except FileNotFoundError:
-                    raise RecordFileNotFoundError(
-                        "the record file is gone", path=self.path
-                    ) from None
+                    raise RecordFileNotFoundError("the record file is gone", path=self.path) from None
             self._users += 1
             return self._descriptor
 

@@ -57,9 +57,7 @@ def framed_length(length: int) -> int:
     return HEAD_SIZE + ((length + 3) & -4)
 
 
-def check_head(
-    magic: int, word: int, *, continuing: bool, path: str | None, offset: int
-) -> tuple[int, int]:
+def check_head(magic: int, word: int, *, continuing: bool, path: str | None, offset: int) -> tuple[int, int]:
     """Split a part head into its continuation flag (0 to 3) and data length in bytes.
 
     Args:
@@ -165,13 +163,9 @@ def _extract_parts(view: memoryview, path: str | None, offset: int) -> bytes:
     total = 0
     while True:
         if size - position < HEAD_SIZE:
-            raise truncated(
-                path=path, offset=offset + position, needed=HEAD_SIZE, held=size - position
-            )
+            raise truncated(path=path, offset=offset + position, needed=HEAD_SIZE, held=size - position)
         magic, word = unpack_head(view, position)
-        flag, length = check_head(
-            magic, word, continuing=bool(parts), path=path, offset=offset + position
-        )
+        flag, length = check_head(magic, word, continuing=bool(parts), path=path, offset=offset + position)
         if position + framed_length(length) > size:
             raise truncated(
                 path=path,

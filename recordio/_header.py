@@ -72,15 +72,12 @@ def pack(header: IRHeader | Sequence[Any], s: BytesLike) -> bytes:
         head = _FORMAT.pack(flag, label, id_, id2)
     except (struct.error, OverflowError, TypeError) as error:
         raise HeaderError(
-            f"cannot pack IRHeader(flag={flag!r}, label={label!r}, id={id_!r}, id2={id2!r}): "
-            f"{error}"
+            f"cannot pack IRHeader(flag={flag!r}, label={label!r}, id={id_!r}, id2={id2!r}): {error}"
         ) from error
     try:
         return b"".join((head, labels, s))
     except TypeError as error:
-        raise PayloadTypeError(
-            f"the body of a record must be bytes-like, not {type(s).__name__}"
-        ) from error
+        raise PayloadTypeError(f"the body of a record must be bytes-like, not {type(s).__name__}") from error
 
 
 def unpack(s: _B) -> tuple[IRHeader, _B]:

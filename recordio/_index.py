@@ -283,9 +283,7 @@ def scan_source(source: RangeSource, *, path: str | None) -> NDArray[np.int64]:
         return offsets
 
 
-def _through_cache(
-    path: str, kind: str, cache: CacheChoice, make: Callable[[], IndexLines]
-) -> IndexLines:
+def _through_cache(path: str, kind: str, cache: CacheChoice, make: Callable[[], IndexLines]) -> IndexLines:
     if cache is False:
         return make()
     file = Path(f"{path}.cache") if cache == "beside" else _index_cache.cache_file(path, kind)

@@ -113,9 +113,7 @@ def _map(descriptor: int, file: Path, head: bytes, signature: Signature) -> Inde
         return None
     if lines == 0:
         return IndexLines(np.empty(0, np.int64), np.empty(0, np.int64))
-    table: NDArray[np.int64] = np.memmap(
-        file, dtype="<i8", mode="r", offset=begin, shape=(columns, lines)
-    )
+    table: NDArray[np.int64] = np.memmap(file, dtype="<i8", mode="r", offset=begin, shape=(columns, lines))
     (check,) = _CHECK.unpack_from(head, path_end)
     if check != _checksum(head[:path_end], table):
         return None
@@ -128,16 +126,17 @@ def _map(descriptor: int, file: Path, head: bytes, signature: Signature) -> Inde
 def store(file: Path, signature: Signature, lines: IndexLines) -> bool:
     """Write a cached index; False if that is not possible here, which is no error."""
     keys = lines.keys
-    if not isinstance(keys, np.ndarray):
+    if isinstance(keys, list):
         return False
     count = len(lines.offsets)
-    identity = bool(count) and keys[0] == 0 and bool((keys == np.arange(count)).all())
-    columns = [lines.offsets] if identity else [lines.offsets, keys]
+    columns = [lines.offsets]
+    if not isinstance(keys, range) and not np.array_equal(keys, np.arange(count)):
+        columns.append(keys)
     path = os.fsencode(signature.path)
     head = _HEAD.pack(
         _MAGIC,
         _VERSION,
-        identity,
+        len(columns) == 1,
         count,
         signature.size,
         signature.mtime_ns,

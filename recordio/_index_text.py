@@ -210,8 +210,7 @@ def _parse_lines(text: bytes, path: str | None) -> IndexLines:
         offsets.append(NO_OFFSET if fields[1].strip() == _MARKER else offset)
         if offsets[-1] not in _INT64:
             raise CorruptIndexError(
-                "the offset is larger than any file; rebuild the index with "
-                "`python -m recordio index`",
+                "the offset is larger than any file; rebuild the index with `python -m recordio index`",
                 path=path,
                 line=number,
                 key=fields[0].decode("utf-8", "replace"),

@@ -157,9 +157,7 @@ class MXRecordIO:
             source: RangeSource = self.handle
             if self._parser is None:
                 self._size = source.size()
-                self._parser = RecordParser(
-                    path=target_name(self.uri), offset=self._offset, size=self._size
-                )
+                self._parser = RecordParser(path=target_name(self.uri), offset=self._offset, size=self._size)
             parser = self._parser
             # After a seek small at first: the next call may well be another seek.
             steps = stream_steps(parser, self._reached, self._size, block_bytes=self._block)
@@ -287,8 +285,7 @@ class MXIndexedRecordIO(MXRecordIO):
         self.idx = dict(zip(self.keys, offsets, strict=True))
         if len(self.idx) < len(self.keys):
             warnings.warn(
-                f"{path}: {len(self.keys) - len(self.idx)} lines repeat a key; "
-                "read_idx finds the last",
+                f"{path}: {len(self.keys) - len(self.idx)} lines repeat a key; read_idx finds the last",
                 DuplicateKeyWarning,
                 stacklevel=4,
             )

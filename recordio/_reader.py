@@ -76,9 +76,7 @@ def check_index_choice(target: object, index: object) -> str | Index | None:
     return found
 
 
-def load_index(
-    choice: str | Index | None, source: RangeSource, target: object, *, named: bool
-) -> Index:
+def load_index(choice: str | Index | None, source: RangeSource, target: object, *, named: bool) -> Index:
     """Load the index that `check_index_choice` chose; blocking."""
     if isinstance(choice, Index):
         return choice

@@ -86,9 +86,7 @@ class Survey:
                 self._index_problem = Problem(-1, 0, error.key, str(error))
         self._offsets: list[int] = [] if self._index is None else self._index.offsets.tolist()
         heads = set(self._offsets)
-        items = list(
-            walk(lambda offset, length: read_piece(file, offset, length), self.size, heads=heads)
-        )
+        items = list(walk(lambda offset, length: read_piece(file, offset, length), self.size, heads=heads))
         self.found = [item for item in items if isinstance(item, Found)]
         self.gaps = [item for item in items if isinstance(item, Gap)]
         self._known: dict[int, int] = {}
@@ -108,9 +106,7 @@ class Survey:
                 continue
             if after_gap and item.offset - shift not in places:
                 coming = starts[number : number + _COMPARED + 1]
-                shift = self._new_shift(
-                    coming, ordered[bisect.bisect_right(ordered, last) :], shift
-                )
+                shift = self._new_shift(coming, ordered[bisect.bisect_right(ordered, last) :], shift)
             known = item.offset - shift
             if known in places and known > last:
                 self._known[item.offset] = last = known
@@ -143,9 +139,7 @@ class Survey:
             if gap >= 0 and offset < self._next_known(ordered, self._before[gap]):
                 lost.setdefault(gap, []).append(key)
             else:
-                faults.append(
-                    Problem(offset, 0, key, "the index names a record here, there is none", (key,))
-                )
+                faults.append(Problem(offset, 0, key, "the index names a record here, there is none", (key,)))
         for number, found in enumerate(self.gaps):
             keys = tuple(lost.get(number, ()))
             first = keys[0] if keys else None

@@ -121,9 +121,7 @@ def repair(
     for new in (target, target_index):
         for old in (file.path, source_index):
             if _same(new, old):
-                raise RepairTargetError(
-                    f"repair would overwrite {old}; choose another name than {target}"
-                )
+                raise RepairTargetError(f"repair would overwrite {old}; choose another name than {target}")
     try:
         survey = Survey(file, index)
         _replace(target, (read_piece(file, item.offset, item.length) for item in survey.found))

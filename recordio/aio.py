@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeVar, cast
 
 import numpy as np
 
+from recordio._files import LocalFile
 from recordio._hop import checkpoint, hop
 from recordio._index import Index
 from recordio._index_text import format_line
@@ -95,7 +96,7 @@ class AsyncRecordReader:
             thread).
         index: As for `RecordReader`.
 
-    Use it in `async with`, which loads the index; `async for` gives all payloads. Many tasks may
+    Use it in `async with`, which loads an .idx; `async for` gives all payloads. Many tasks may
     read at once. Cancelling a read is safe, the reader stays usable.
 
     Raises:
@@ -103,9 +104,7 @@ class AsyncRecordReader:
         IndexNotFoundError: the index named does not exist.
     """
 
-    def __init__(
-        self, path: OpenTarget, index: str | os.PathLike[str] | Index | None = None
-    ) -> None:
+    def __init__(self, path: OpenTarget, index: str | os.PathLike[str] | Index | None = None) -> None:
         if isinstance(path, os.PathLike):
             path = os.fspath(path)
         self._target: str | RangeSource | AsyncRangeSource = path
@@ -114,13 +113,16 @@ class AsyncRecordReader:
 
     def _start(self) -> None:
         self.path = target_name(self._target)
-        self._source = _Source(open_async_source(self._target))
-        self._choice = check_index_choice(self._target, self._index_named)
+        self._opened: _Source | None = None
+        self._closed = False
+        self._choice: str | Index | None = None
         self._index: Index | None = None
         self._spans: tuple[int, NDArray[np.int64], NDArray[np.int64]] | None = None
 
     async def __aenter__(self) -> AsyncRecordReader:
-        await self.load()
+        await self._source()
+        if self._choice is not None:
+            await self.load()
         return self
 
     async def __aexit__(
@@ -131,13 +133,28 @@ class AsyncRecordReader:
     ) -> None:
         await self.aclose()
 
+    async def _source(self) -> _Source:
+        """The open source. Looking for files can wait for a disk or a server, so not in __init__."""
+        if self._closed:
+            raise ClosedError(f"{self.path}: the reader was closed; open a new one")
+        if self._opened is None:
+            if local_path(self._target) is not None:
+                opened = _Source(await hop(LocalFile, local_path(self._target)))
+            else:
+                opened = _Source(open_async_source(self._target))
+            choice = await hop(check_index_choice, self._target, self._index_named)
+            if self._opened is None:  # no other task was faster
+                self._opened, self._choice = opened, choice
+        return self._opened
+
     async def load(self) -> Index:
         """Load the index, or scan the file for one, unless that was done. Returns it."""
+        source = await self._source()
         if self._index is None:
-            self._index = await self._load()
+            self._index = await self._load(source)
         return self._index
 
-    async def _load(self) -> Index:
+    async def _load(self, source: _Source) -> Index:
         choice = self._choice
         if isinstance(choice, Index):
             return choice
@@ -150,11 +167,11 @@ class AsyncRecordReader:
         path = local_path(self._target)
         if path is not None:
             return await hop(Index.scan, path)
-        steps = scan_steps(await self._source.size(), path=self.path)
+        steps = scan_steps(await source.size(), path=self.path)
         try:
             wanted = next(steps)
             while True:
-                (block,) = await self._source.read_ranges([wanted])
+                (block,) = await source.read_ranges([wanted])
                 wanted = steps.send(block)
         except StopIteration as stop:
             return Index.of(stop.value, path=self.path)
@@ -172,15 +189,12 @@ class AsyncRecordReader:
 
     def _loaded(self) -> Index:
         if self._index is None:
-            raise ClosedError(
-                f"{self.path}: the index is not loaded yet; use `async with`, or "
-                "`await reader.load()`"
-            )
+            raise ClosedError(f"{self.path}: the index is not loaded yet; call `await reader.load()` first")
         return self._index
 
     @property
     def index(self) -> Index:
-        """The index; it is there inside `async with` or after `load`."""
+        """The index. Without an .idx it is there after `await load()`, or after the first read."""
         return self._loaded()
 
     @property
@@ -221,24 +235,25 @@ class AsyncRecordReader:
         """
         size, offsets, bounds = await self._located()
         at = np.array(normalise(positions, len(offsets)), dtype=np.int64)
-        return await self._source.run(
-            read_steps(offsets[at], bounds[at], size=size, path=self.path)
-        )
+        source = await self._source()
+        return await source.run(read_steps(offsets[at], bounds[at], size=size, path=self.path))
 
     async def _located(self) -> tuple[int, NDArray[np.int64], NDArray[np.int64]]:
         if self._spans is None:
             index = await self.load()
-            size = await self._source.size()
+            size = await (await self._source()).size()
             self._spans = (size, *index.spans(size))
         return self._spans
 
     def __aiter__(self) -> _Records:
         """Give all payloads in position order; several iterations may run at once."""
-        return _Records(self, streaming=self._choice is None and self._index is None)
+        return _Records(self)
 
     async def aclose(self) -> None:
         """Close the file; reads under way end first. Idempotent."""
-        await self._source.close()
+        self._closed = True
+        if self._opened is not None:
+            await self._opened.close()
 
     def __getstate__(self) -> dict[str, Any]:
         return {"target": self._target, "index": self._index_named}
@@ -253,12 +268,12 @@ class _Records:
     """One pass over a reader. A class, because an abandoned async generator would warn under
     trio."""
 
-    def __init__(self, reader: AsyncRecordReader, *, streaming: bool) -> None:
+    def __init__(self, reader: AsyncRecordReader) -> None:
         self._reader = reader
         self._ready: deque[bytes] = deque()
         self._runs: Iterator[range] | None = None
         self._parser: RecordParser | None = None
-        self._streaming = streaming
+        self._streaming: bool | None = None
         self._reached = 0
         self._size = -1
 
@@ -266,6 +281,9 @@ class _Records:
         return self
 
     async def __anext__(self) -> bytes:
+        if self._streaming is None:
+            await self._reader._source()
+            self._streaming = self._reader._choice is None and self._reader._index is None
         if not self._ready:
             await (self._more_streamed() if self._streaming else self._more_indexed())
         return self._ready.popleft()
@@ -281,7 +299,7 @@ class _Records:
         self._ready.extend(await self._reader.read_many(run))
 
     async def _more_streamed(self) -> None:
-        source = self._reader._source
+        source = await self._reader._source()
         if self._parser is None:
             self._size = await source.size()
             self._parser = RecordParser(path=self._reader.path, size=self._size)

@@ -193,9 +193,7 @@ class RecordIndexError(RecordIOError, IndexError):
 
     _facts = ("position", "length")
 
-    def __init__(
-        self, message: str = "", *, position: int | None = None, length: int | None = None
-    ) -> None:
+    def __init__(self, message: str = "", *, position: int | None = None, length: int | None = None) -> None:
         super().__init__(message)
         self.position = position
         self.length = length

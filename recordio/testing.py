@@ -5,6 +5,7 @@ Needs hypothesis, which nothing else in this package imports.
 
 from __future__ import annotations
 
+import itertools
 import struct
 from typing import TYPE_CHECKING
 
@@ -66,7 +67,7 @@ def chunkings(draw: st.DrawFn, data: bytes) -> list[bytes]:
     """Ways to cut bytes into consecutive chunks."""
     cuts = sorted(draw(st.lists(st.integers(0, len(data)), max_size=12)))
     edges = [0, *cuts, len(data)]
-    return [data[begin:end] for begin, end in zip(edges, edges[1:], strict=False)]
+    return [data[begin:end] for begin, end in itertools.pairwise(edges)]
 
 
 def frame(records: Sequence[bytes]) -> bytes:

@@ -8,7 +8,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import recordio
-from recordio import CorruptRecordError, RecordTooLargeError, TruncatedRecordError, extract, serialize, testing
+from recordio import (
+    CorruptRecordError,
+    RecordTooLargeError,
+    TruncatedRecordError,
+    extract,
+    serialize,
+    testing,
+)
 from recordio.errors import PayloadTypeError, RecordIOError
 
 M = "0a23d7ce"
@@ -80,7 +87,11 @@ HEADS = {
         12,
         CorruptRecordError,
     ),
-    "first part not a multiple of 4": (bytes.fromhex(f"{M}01000020 61000000 {M}00000060"), 0, CorruptRecordError),
+    "first part not a multiple of 4": (
+        bytes.fromhex(f"{M}01000020 61000000 {M}00000060"),
+        0,
+        CorruptRecordError,
+    ),
     "nothing": (b"", 0, TruncatedRecordError),
     "half a head": (serialize(b"abc")[:6], 0, TruncatedRecordError),
     "data cut": (serialize(b"abcdefgh")[:12], 0, TruncatedRecordError),

@@ -8,7 +8,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from recordio import END, NEED_MORE, CorruptRecordError, RecordParser, TruncatedRecordError, serialize, testing
+from recordio import (
+    END,
+    NEED_MORE,
+    CorruptRecordError,
+    RecordParser,
+    TruncatedRecordError,
+    serialize,
+    testing,
+)
 from recordio.errors import RecordIOError
 
 RECORDS = [b"", b"abc", b"\x0a\x23\xd7\xce", b"abcd\x0a\x23\xd7\xce" * 3, b"x" * 100, b""]

@@ -1,0 +1,325 @@
+"""Index: text in and out, spans, look-ups, the binary cache."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import random
+import stat
+import warnings
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from recordio import CorruptIndexError, CorruptRecordError, Index, IndexNotFoundError, RecordKeyError, RecordParser, testing
+from recordio import _index_text as text_module
+from recordio.errors import DuplicateKeyWarning
+
+PAIRS = st.lists(st.tuples(st.integers(0, 10**18 - 1), st.integers(0, 10**18 - 1)), max_size=30)
+
+
+def text_of(pairs: list[tuple[int, int]]) -> bytes:
+    return "".join(f"{key}\t{offset}\n" for key, offset in pairs).encode()
+
+
+@given(PAIRS)
+@settings(max_examples=200, deadline=None)
+def test_digits_of_any_width_are_parsed_exactly(pairs: list[tuple[int, int]]) -> None:
+    index = Index.parse(text_of(pairs))
+    assert list(zip(index.keys, index.offsets.tolist(), strict=True)) == pairs
+    assert text_module._parse_digits(text_of(pairs)) is not None
+
+
+def test_blocks_are_cut_between_lines(monkeypatch: pytest.MonkeyPatch) -> None:
+    drawn = random.Random(5)
+    pairs = [(drawn.randrange(10 ** drawn.randint(1, 18)), drawn.randrange(10**12)) for _ in range(500)]
+    for size in (40, 64, 100, 1000):
+        monkeypatch.setattr(text_module, "_BLOCK_BYTES", size)
+        index = Index.parse(text_of(pairs))
+        assert list(zip(index.keys, index.offsets.tolist(), strict=True)) == pairs
+
+
+@given(st.binary(max_size=60) | st.text("0123456789\t\n \r-x", max_size=60).map(str.encode))
+@settings(max_examples=400, deadline=None)
+def test_any_text_is_parsed_as_by_the_line_rules_or_refused(text: bytes) -> None:
+    try:
+        index = Index.parse(text)
+    except CorruptIndexError:
+        return
+    lines = text.replace(b"\r\n", b"\n").removesuffix(b"\n").split(b"\n") if text else []
+    assert [int(line.strip().split(b"\t")[1]) for line in lines] == index.offsets.tolist()
+
+
+@pytest.mark.parametrize(
+    ("text", "keys", "offsets"),
+    [
+        (b"", [], []),
+        (b"0\t0\n1\t16", [0, 1], [0, 16]),
+        (b"0\t0\r\n1\t16\r\n", [0, 1], [0, 16]),
+        (b"0\t0\tmore\n1\t16\t\n", [0, 1], [0, 16]),
+        (b"-3\t0\n+4\t16\n", [-3, 4], [0, 16]),
+        (b"007\t0\n", [7], [0]),
+        (b"cat\t0\n5\t16\n", ["cat", "5"], [0, 16]),
+        ("é a\t8\n".encode(), ["é a"], [8]),
+        (b"99999999999999999999\t0\n", ["99999999999999999999"], [0]),
+        (b"1\t9223372036854775804\n", [1], [9223372036854775804]),
+    ],
+    ids=["empty", "no last newline", "CRLF", "more fields", "signs", "zeros", "text", "utf-8", "huge key", "huge offset"],
+)
+def test_accepted_forms(text: bytes, keys: list[object], offsets: list[int]) -> None:
+    index = Index.parse(text)
+    assert list(index.keys) == keys
+    assert index.offsets.tolist() == offsets
+    assert isinstance(index.keys, list) == any(isinstance(key, str) for key in keys)
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "what"),
+    [
+        (b"0\t0\n\n1\t16\n", 2, "blank"),
+        (b"0\t0\n\n", 2, "blank"),
+        (b"0\t0\n1 16\n", 2, "no TAB"),
+        (b"0\t0\n1\n", 2, "no offset"),
+        (b"0\tzero\n", 1, "not an integer"),
+        (b"0\t1.5\n", 1, "not an integer"),
+        (b"0\t99999999999999999999\n", 1, "larger than any file"),
+        (b"0\t" + b"9" * 100_000 + b"\n", 1, "not an integer"),
+        (b"\xff\t0\n", 1, "UTF-8"),
+    ],
+    ids=["blank", "blank at end", "spaces", "one field", "word", "fraction", "huge", "absurd", "not text"],
+)
+def test_malformed_lines_are_named(text: bytes, line: int, what: str) -> None:
+    with pytest.raises(CorruptIndexError, match=what) as caught:
+        Index.parse(text, path="a.idx")
+    assert (caught.value.path, caught.value.line) == ("a.idx", line)
+    assert "python -m recordio index" in str(caught.value)
+    assert isinstance(caught.value, ValueError)
+
+
+def test_spans_reach_to_the_next_larger_offset_whatever_the_order() -> None:
+    index = Index.parse(b"a\t32\nb\t0\nc\t16\nd\t16\n")
+    offsets, lengths = index.spans(100)
+    assert offsets.tolist() == [32, 0, 16, 16]
+    assert lengths.tolist() == [68, 16, 16, 16]
+    assert lengths.dtype == np.int64
+    assert Index.parse(b"").spans(0)[1].tolist() == []
+
+
+@pytest.mark.parametrize(
+    ("offset", "what"),
+    [
+        (-4, "negative"),
+        (6, "multiple of 4"),
+        (2**64 - 1, "old builds"),
+        (100, "outside"),
+        (2**40, "outside"),
+    ],
+)
+def test_offsets_where_no_record_can_be_are_refused(offset: int, what: str) -> None:
+    index = Index.parse(f"7\t0\n8\t{offset}\n".encode(), path="a.idx")
+    with pytest.raises(CorruptIndexError, match=what) as caught:
+        index.spans(100)
+    error = caught.value
+    assert (error.path, error.line, error.key, error.found) == ("a.idx", 2, 8, offset)
+    assert "python -m recordio index" in str(error)
+
+
+def test_look_up_by_key() -> None:
+    index = Index.parse(b"5\t0\n3\t16\n9\t32\n")
+    assert [index.position(key) for key in (5, 3, np.int64(9))] == [0, 1, 2]
+    for missing in (4, -1, "5", 2**70, None, 5.0):
+        with pytest.raises(RecordKeyError):
+            index.position(missing)  # type: ignore[arg-type]
+    assert Index.parse(b"x\t0\n5\t16\n").position("5") == 1
+    with pytest.raises(KeyError, match="no record has the key 7"):
+        Index.of(np.array([0, 16])).position(7)
+
+
+@pytest.mark.parametrize("keys", [(3, 5, 3), ("a", "b", "a")], ids=["numbers", "text"])
+def test_duplicate_keys_find_the_last_line_and_warn_once(keys: tuple[int | str, ...]) -> None:
+    index = Index.parse("".join(f"{key}\t{16 * n}\n" for n, key in enumerate(keys)).encode())
+    with pytest.warns(DuplicateKeyWarning, match="repeat a key"):
+        assert index.position(keys[0]) == 2
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert index.position(keys[0]) == 2
+
+
+def test_format_writes_what_parse_reads() -> None:
+    for text in (b"5\t0\n3\t16\n", b"a b\t0\n", b"0\t0\n1\t8\n"):
+        assert Index.parse(text).format().encode() == text
+    with pytest.raises(CorruptIndexError, match="TAB"):
+        text_module.format_line("a\tb", 0)
+
+
+def test_scan_finds_every_record_without_reading_large_payloads(tmp_path: Path) -> None:
+    records = [b"", b"x" * 3_000_000, b"\x0a\x23\xd7\xce" * 9, *[b"abc"] * 1000, b"y" * 1_500_000]
+    path = tmp_path / "a.rec"
+    path.write_bytes(testing.frame(records))
+    index = Index.scan(path)
+    sizes = [len(testing.frame([record])) for record in records]
+    assert index.offsets.tolist() == np.cumsum([0, *sizes[:-1]]).tolist()
+    assert index.keys.tolist() == list(range(len(records)))  # type: ignore[union-attr]
+
+
+@given(st.data())
+@settings(max_examples=100, deadline=None)
+def test_scan_accepts_exactly_what_the_parser_accepts(
+    tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
+) -> None:
+    damaged = data.draw(testing.damaged(testing.frame(data.draw(testing.record_lists()))))
+    path = tmp_path_factory.getbasetemp() / "scan.rec"
+    path.write_bytes(damaged)
+    parser = RecordParser(size=len(damaged))
+    parser.push(damaged)
+    parser.finish()
+    try:
+        expected = [parser.record_offset for _ in parser]
+    except CorruptRecordError:
+        with pytest.raises(CorruptRecordError):
+            Index.scan(path, cache=False)
+    else:
+        assert Index.scan(path, cache=False).offsets.tolist() == expected
+
+
+# --- the cache ---
+
+
+@pytest.fixture
+def idx(tmp_path: Path) -> Path:
+    path = tmp_path / "a.idx"
+    path.write_bytes(text_of([(n, 16 * n) for n in range(0, 3000)]))
+    return path
+
+
+def cached(cache_dir: Path) -> list[Path]:
+    return [path for path in cache_dir.rglob("*") if path.is_file()]
+
+
+@pytest.mark.parametrize("keys", [range(100), range(7, 107)], ids=["counted keys", "other keys"])
+def test_the_second_opening_uses_the_cache(
+    tmp_path: Path, cache_dir: Path, monkeypatch: pytest.MonkeyPatch, keys: range
+) -> None:
+    path = tmp_path / "a.idx"
+    path.write_bytes(text_of([(key, 16 * key) for key in keys]))
+    first = Index.open(path)
+    assert len(cached(cache_dir)) == 1
+    monkeypatch.setattr("recordio._index.parse_index_text", None)
+    second = Index.open(path)
+    assert np.array_equal(second.keys, first.keys)
+    assert np.array_equal(second.offsets, first.offsets)
+    assert second.position(50) == first.position(50)
+    assert pickle.loads(pickle.dumps(second)).offsets.tolist() == first.offsets.tolist()
+
+
+def test_a_file_rewritten_at_the_same_size_and_time_is_read_again(idx: Path) -> None:
+    Index.open(idx)
+    before = idx.stat()
+    idx.write_bytes(idx.read_bytes().replace(b"\t16\n", b"\t20\n"))
+    os.utime(idx, ns=(before.st_atime_ns, before.st_mtime_ns))
+    assert Index.open(idx).offsets[1] == 20
+
+
+def test_a_large_file_changed_later_is_read_again(idx: Path) -> None:
+    pairs = [(n, 10**15 + 16 * n) for n in range(60_000)]
+    idx.write_bytes(text_of(pairs))
+    assert idx.stat().st_size > 1 << 20
+    Index.open(idx)
+    pairs[1] = (1, 10**15 + 20)
+    idx.write_bytes(text_of(pairs))
+    os.utime(idx, ns=(0, 12345))
+    assert Index.open(idx).offsets[1] == 10**15 + 20
+
+
+@pytest.mark.parametrize("spoil", ["cut", "foreign", "empty", "longer", "flipped head", "flipped data", "text", "dir"])
+def test_a_spoilt_cache_file_is_ignored_and_made_again(idx: Path, cache_dir: Path, spoil: str) -> None:
+    Index.open(idx)
+    (file,) = cached(cache_dir)
+    good = file.read_bytes()
+    bad = {
+        "cut": good[:-8],
+        "foreign": os.urandom(len(good)),
+        "empty": b"",
+        "longer": good + b"x",
+        "flipped head": testing.flip(good, 16),
+        "flipped data": testing.flip(good, len(good) - 8),
+        "text": b"hello",
+        "dir": None,
+    }[spoil]
+    file.unlink()
+    if bad is None:
+        file.mkdir()
+    else:
+        file.write_bytes(bad)
+    assert Index.open(idx).offsets.tolist() == [16 * n for n in range(3000)]
+    if bad is not None:
+        assert file.read_bytes() == good
+
+
+def test_another_file_s_cache_is_not_taken(idx: Path, cache_dir: Path, tmp_path: Path) -> None:
+    from recordio import _index_cache
+
+    Index.open(idx)
+    (file,) = cached(cache_dir)
+    other = tmp_path / "b.idx"
+    other.write_bytes(idx.read_bytes())
+    os.utime(other, ns=(0, idx.stat().st_mtime_ns))
+    assert _index_cache.load(file, _index_cache.sign(str(other))) is None
+
+
+def test_no_cache_where_none_can_be_or_none_is_wanted(
+    idx: Path, cache_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Index.open(idx, cache=False)
+    assert cached(cache_dir) == []
+    monkeypatch.setenv("AIOLOADER_CACHE_DIR", str(idx))  # a file: no directory can be made there
+    assert len(Index.open(idx)) == 3000
+
+
+def test_a_cache_beside_the_file_only_when_asked(idx: Path, cache_dir: Path) -> None:
+    Index.open(idx)
+    assert sorted(path.name for path in idx.parent.iterdir()) == ["a.idx"]
+    Index.open(idx, cache="beside")
+    assert sorted(path.name for path in idx.parent.iterdir()) == ["a.idx", "a.idx.cache"]
+    assert len(Index.open(idx, cache="beside")) == 3000
+
+
+def test_cache_directory_follows_the_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    from recordio._index_cache import cache_directory
+
+    monkeypatch.setenv("AIOLOADER_CACHE_DIR", str(tmp_path / "x"))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "y"))
+    assert cache_directory() == tmp_path / "x"
+    monkeypatch.delenv("AIOLOADER_CACHE_DIR")
+    assert cache_directory() == tmp_path / "y" / "aioloader"
+    monkeypatch.delenv("XDG_CACHE_HOME")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setattr("sys.platform", "linux")
+    assert cache_directory() == tmp_path / ".cache" / "aioloader"
+    monkeypatch.setattr("sys.platform", "darwin")
+    assert cache_directory() == tmp_path / "Library" / "Caches" / "aioloader"
+
+
+def test_cache_files_are_private_to_the_user(idx: Path, cache_dir: Path) -> None:
+    Index.open(idx)
+    (file,) = cached(cache_dir)
+    assert stat.S_IMODE(file.stat().st_mode) & 0o077 == 0
+
+
+def test_a_scan_is_cached_too(tmp_path: Path, cache_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "a.rec"
+    path.write_bytes(testing.frame([b"abc", b"de"]))
+    Index.scan(path)
+    assert len(cached(cache_dir)) == 1
+    monkeypatch.setattr("recordio._index.scan_source", None)
+    assert Index.scan(path).offsets.tolist() == [0, 12]
+
+
+def test_a_missing_index_is_named(tmp_path: Path) -> None:
+    with pytest.raises(IndexNotFoundError, match="no such index") as caught:
+        Index.open(tmp_path / "no.idx")
+    assert caught.value.path == str(tmp_path / "no.idx")
+    assert isinstance(caught.value, FileNotFoundError)

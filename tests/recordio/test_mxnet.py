@@ -1,0 +1,323 @@
+"""MXRecordIO and MXIndexedRecordIO: MXNet's behaviour, and the defects that are mended."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import re
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from recordio import CorruptRecordError, MXIndexedRecordIO, MXRecordIO, RecordIOError, serialize
+from recordio.errors import DuplicateKeyWarning
+
+RECORDS = [b"record0", b"", b"\x0a\x23\xd7\xce", b"x" * 300_000, b"last"]
+
+
+@pytest.fixture
+def rec(tmp_path: Path) -> str:
+    path = str(tmp_path / "a.rec")
+    writer = MXRecordIO(path, "w")
+    for record in RECORDS:
+        writer.write(record)
+    writer.close()
+    return path
+
+
+@pytest.fixture
+def indexed(tmp_path: Path) -> tuple[str, str]:
+    paths = str(tmp_path / "b.idx"), str(tmp_path / "b.rec")
+    writer = MXIndexedRecordIO(*paths, "w")
+    for key, record in zip((5, 3, 9, 4, 0), RECORDS, strict=True):
+        writer.write_idx(key, record)
+    writer.close()
+    return paths
+
+
+def run_in_child(check: object) -> None:
+    child = os.fork()
+    if child == 0:
+        try:
+            check()  # type: ignore[operator]
+        except BaseException:
+            os._exit(1)
+        os._exit(0)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+
+
+def test_reads_to_the_end_then_none(rec: str) -> None:
+    reader = MXRecordIO(rec, "r")
+    assert [reader.read() for _ in RECORDS] == RECORDS
+    assert reader.read() is None
+    assert reader.read() is None
+    reader.reset()
+    assert reader.read() == b"record0"
+    assert list(reader) == RECORDS[1:]
+    reader.close()
+
+
+def test_attributes(rec: str) -> None:
+    reader = MXRecordIO(rec, "r")
+    assert (reader.uri, reader.flag, reader.pid, reader.is_open) == (rec, "r", os.getpid(), True)
+    assert reader.writable is False
+    assert reader.handle is not None
+    reader.close()
+    reader.close()
+    assert (reader.pid, reader.is_open, reader.handle) == (None, False, None)
+
+
+def test_wrong_flag_and_missing_file(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="Invalid flag a"):
+        MXRecordIO(str(tmp_path / "a.rec"), "a")
+    with pytest.raises(RecordIOError, match="no such record file"):
+        MXRecordIO(str(tmp_path / "no.rec"), "r")
+    with pytest.raises(FileNotFoundError):
+        MXRecordIO(str(tmp_path / "no" / "folder.rec"), "w")
+    with pytest.raises(FileNotFoundError):
+        MXIndexedRecordIO(str(tmp_path / "no.idx"), str(tmp_path / "no.rec"), "r")
+
+
+def test_reading_a_writer_and_writing_a_reader_are_assertion_errors(rec: str, tmp_path: Path) -> None:
+    reader = MXRecordIO(rec, "r")
+    with pytest.raises(AssertionError):
+        reader.write(b"x")
+    writer = MXRecordIO(tmp_path / "w.rec", "w")
+    with pytest.raises(AssertionError):
+        writer.read()
+
+
+@pytest.mark.parametrize("flag", ["r", "w"])
+def test_use_after_close_is_the_runtime_error_of_mxnet(rec: str, flag: str) -> None:
+    record = MXRecordIO(rec, flag)
+    record.close()
+    with pytest.raises(RuntimeError, match="Forbidden operation in multiple processes"):
+        record.read() if flag == "r" else record.write(b"x")
+
+
+def test_reset_truncates_a_writer_and_nothing_is_on_disk_before_close(tmp_path: Path) -> None:
+    path = tmp_path / "a.rec"
+    writer = MXRecordIO(str(path), "w")
+    writer.write(b"gone")
+    assert path.stat().st_size == 0
+    writer.reset()
+    writer.write(b"kept")
+    writer.close()
+    assert path.read_bytes() == serialize(b"kept")
+
+
+@pytest.mark.parametrize("payload", [bytearray(b"abc"), memoryview(b"abc"), "abc"], ids=["bytearray", "view", "str"])
+def test_old_tutorials_may_write_any_buffer_or_text(tmp_path: Path, payload: object) -> None:
+    path = tmp_path / "a.rec"
+    with MXRecordIO(path, "w") as writer:
+        writer.write(payload)
+    assert path.read_bytes() == serialize(b"abc")
+
+
+def test_context_manager_and_collection_close(tmp_path: Path) -> None:
+    writer = MXRecordIO(tmp_path / "a.rec", "w")
+    writer.write(b"abc")
+    del writer
+    assert (tmp_path / "a.rec").read_bytes() == serialize(b"abc")
+
+
+DAMAGE = {
+    "half a head": (serialize(b"abc") + b"\x0a\x23\xd7\xce\x03\x00", 12),
+    "garbage": (serialize(b"abc") + b"garbage.", 12),
+    "data cut": (serialize(b"abc") + serialize(b"12345678")[:-4], 12),
+    "padding cut": (serialize(b"abc") + serialize(b"12345")[:-3], 12),
+    "ends after a first part": (serialize(b"abc") + bytes.fromhex("0a23d7ce0400002061626364"), 24),
+    "starts with a middle part": (serialize(b"abc") + bytes.fromhex("0a23d7ce0400004061626364"), 12),
+    "starts with a last part": (serialize(b"abc") + bytes.fromhex("0a23d7ce0400006061626364"), 12),
+}
+
+
+@pytest.mark.parametrize(("data", "offset"), DAMAGE.values(), ids=DAMAGE.keys())
+def test_damage_is_an_error_with_its_offset(tmp_path: Path, data: bytes, offset: int) -> None:
+    path = tmp_path / "a.rec"
+    path.write_bytes(data)
+    reader = MXRecordIO(str(path), "r")
+    assert reader.read() == b"abc"
+    with pytest.raises(CorruptRecordError, match="Invalid RecordIO File") as caught:
+        reader.read()
+    assert (caught.value.path, caught.value.offset) == (str(path), offset)
+
+
+def test_a_pickled_reader_starts_again_and_the_original_stays_open(rec: str) -> None:
+    reader = MXRecordIO(rec, "r")
+    reader.read()
+    copy = pickle.loads(pickle.dumps(reader))
+    assert copy.read() == b"record0"
+    assert reader.read() == b""
+    reader.close()
+    assert pickle.loads(pickle.dumps(reader)).is_open is False
+
+
+def test_writers_refuse_to_be_pickled_and_the_file_is_unharmed(tmp_path: Path) -> None:
+    for writer in (
+        MXRecordIO(tmp_path / "a.rec", "w"),
+        MXIndexedRecordIO(tmp_path / "b.idx", tmp_path / "b.rec", "w"),
+    ):
+        writer.write(b"abc")
+        with pytest.raises(TypeError, match="cannot be pickled"):
+            pickle.dumps(writer)
+        writer.close()
+    assert (tmp_path / "a.rec").stat().st_size == 12
+
+
+def test_a_reader_refuses_in_a_forked_child_until_reset(rec: str) -> None:
+    reader = MXRecordIO(rec, "r")
+    assert reader.read() == b"record0"
+
+    def child() -> None:
+        with pytest.raises(RuntimeError, match="Forbidden operation in multiple processes"):
+            reader.read()
+        reader.reset()
+        assert list(reader) == RECORDS
+
+    run_in_child(child)
+    assert list(reader) == RECORDS[1:]
+
+
+def test_a_writer_in_a_forked_child_leaves_the_file_alone(tmp_path: Path) -> None:
+    writer = MXRecordIO(tmp_path / "a.rec", "w")
+    writer.write(b"abc")
+
+    def child() -> None:
+        with pytest.raises(RuntimeError, match="multiple processes"):
+            writer.write(b"x")
+        writer.close()
+
+    run_in_child(child)
+    writer.close()
+    assert (tmp_path / "a.rec").read_bytes() == serialize(b"abc")
+
+
+# --- indexed ---
+
+
+def test_index_text_and_attributes(indexed: tuple[str, str]) -> None:
+    assert Path(indexed[0]).read_text() == "5\t0\n3\t16\n9\t24\n4\t40\n0\t300048\n"
+    reader = MXIndexedRecordIO(*indexed, "r")
+    assert reader.keys == [5, 3, 9, 4, 0]
+    assert reader.idx == {5: 0, 3: 16, 9: 24, 4: 40, 0: 300048}
+    assert reader.key_type is int
+    assert reader.fidx is None
+    assert [reader.read_idx(key) for key in reader.keys] == RECORDS
+
+
+def test_tell_gives_the_place_of_the_next_record(tmp_path: Path) -> None:
+    writer = MXIndexedRecordIO(tmp_path / "a.idx", tmp_path / "a.rec", "w")
+    told = []
+    for key in range(3):
+        writer.write_idx(key, b"record")
+        told.append(writer.tell())
+    writer.write(b"without index")
+    writer.close()
+    assert told == [16, 32, 48]
+    reader = MXIndexedRecordIO(tmp_path / "a.idx", tmp_path / "a.rec", "r")
+    assert reader.keys == [0, 1, 2]
+    with pytest.raises(AssertionError):
+        reader.tell()
+
+
+def test_reading_goes_on_behind_the_record_that_was_sought(indexed: tuple[str, str]) -> None:
+    reader = MXIndexedRecordIO(*indexed, "r")
+    reader.seek(9)
+    assert reader.read() == RECORDS[2]
+    assert reader.read_idx(5) == RECORDS[0]
+    assert reader.read() == RECORDS[1]
+    reader.reset()
+    assert reader.read() == RECORDS[0]
+
+
+def test_the_end_does_not_spoil_read_idx(indexed: tuple[str, str]) -> None:
+    reader = MXIndexedRecordIO(*indexed, "r")
+    assert len(list(reader)) == 5
+    assert reader.read() is None
+    assert reader.read_idx(5) == b"record0"
+
+
+def test_keys_are_not_converted_on_reading(indexed: tuple[str, str]) -> None:
+    reader = MXIndexedRecordIO(*indexed, "r")
+    for missing in ("5", 77):
+        with pytest.raises(KeyError, match=re.escape(repr(missing))):
+            reader.read_idx(missing)
+    with pytest.raises(KeyError):
+        reader.seek(77)
+
+
+def test_keys_are_converted_on_writing(tmp_path: Path) -> None:
+    writer = MXIndexedRecordIO(tmp_path / "a.idx", tmp_path / "a.rec", "w")
+    writer.write_idx(2.7, b"two")
+    with pytest.raises(ValueError, match="abc"):
+        writer.write_idx("abc", b"nothing")
+    assert (writer.keys, writer.idx, writer.tell()) == ([2], {2: 0}, 12)
+    writer.close()
+
+
+def test_text_keys_need_a_key_type(tmp_path: Path) -> None:
+    paths = tmp_path / "a.idx", tmp_path / "a.rec"
+    with MXIndexedRecordIO(*paths, "w", key_type=str) as writer:
+        writer.write_idx("cat", b"meow")
+        writer.write_idx("007", b"bond")
+    reader = MXIndexedRecordIO(*paths, "r", key_type=str)
+    assert reader.keys == ["cat", "007"]
+    assert reader.read_idx("007") == b"bond"
+    with pytest.raises(ValueError, match="key_type=str") as caught:
+        MXIndexedRecordIO(*paths, "r")
+    assert isinstance(caught.value, RecordIOError)
+
+
+@pytest.mark.parametrize("text", ["0\t0\n\n", "0 0\n", "x\t0\n"], ids=["blank", "space", "text"])
+def test_malformed_index_lines_are_value_errors(rec: str, tmp_path: Path, text: str) -> None:
+    (tmp_path / "bad.idx").write_text(text)
+    with pytest.raises(ValueError, match="line"):
+        MXIndexedRecordIO(str(tmp_path / "bad.idx"), rec, "r")
+
+
+def test_duplicate_keys_stay_in_keys_and_warn(indexed: tuple[str, str]) -> None:
+    with open(indexed[0], "a") as file:
+        file.write("5\t16\n")
+    with pytest.warns(DuplicateKeyWarning):
+        reader = MXIndexedRecordIO(*indexed, "r")
+    assert reader.keys == [5, 3, 9, 4, 0, 5]
+    assert reader.read_idx(5) == b""
+
+
+@pytest.mark.parametrize("offset", [2**64 - 1, 10**9, 6, -8], ids=str)
+def test_offsets_outside_are_named(rec: str, tmp_path: Path, offset: int) -> None:
+    (tmp_path / "bad.idx").write_text(f"0\t{offset}\n")
+    reader = MXIndexedRecordIO(str(tmp_path / "bad.idx"), rec, "r")
+    with pytest.raises(ValueError, match="python -m recordio index"):
+        reader.read_idx(0)
+
+
+def test_read_idx_opens_again_after_fork_and_after_close(indexed: tuple[str, str]) -> None:
+    reader = MXIndexedRecordIO(*indexed, "r")
+    assert reader.read_idx(5) == b"record0"
+
+    def child() -> None:
+        for key, record in zip((0, 4, 9, 3, 5), RECORDS[::-1], strict=True):
+            assert reader.read_idx(key) == record
+
+    run_in_child(child)
+    assert reader.read() == b""
+    reader.close()
+    assert reader.read_idx(0) == b"last"
+
+
+def test_a_pickled_indexed_reader_reads(indexed: tuple[str, str]) -> None:
+    reader = MXIndexedRecordIO(*indexed, "r")
+    copy = pickle.loads(pickle.dumps(reader))
+    assert copy.read_idx(9) == RECORDS[2]
+    assert reader.is_open
+
+
+def test_threads_may_share_an_indexed_reader(indexed: tuple[str, str]) -> None:
+    reader = MXIndexedRecordIO(*indexed, "r")
+    expected = dict(zip((5, 3, 9, 4, 0), RECORDS, strict=True))
+    wanted = [5, 3, 9, 4, 0] * 60
+    with ThreadPoolExecutor(8) as pool:
+        assert list(pool.map(reader.read_idx, wanted)) == [expected[key] for key in wanted]

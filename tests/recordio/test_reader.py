@@ -1,0 +1,368 @@
+"""RecordReader and RecordWriter: round trips, indexes, sources, threads, fork, pickling."""
+
+from __future__ import annotations
+
+import os
+import pickle
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import recordio
+from recordio import (
+    CorruptIndexError,
+    CorruptRecordError,
+    Index,
+    IndexNotFoundError,
+    RecordFileNotFoundError,
+    RecordIndexError,
+    RecordIOError,
+    RecordReader,
+    RecordWriter,
+    TruncatedRecordError,
+    errors,
+    testing,
+)
+
+RECORDS = [b"", b"abc", b"\x0a\x23\xd7\xce" * 3, b"x" * 5000, b"last"]
+
+
+class Memory:
+    """A source in memory that counts what it is asked for."""
+
+    def __init__(self, data: bytes) -> None:
+        self.data = data
+        self.asked: list[tuple[int, int]] = []
+
+    def size(self) -> int:
+        return len(self.data)
+
+    def read_ranges(self, ranges: Sequence[tuple[int, int]]) -> list[bytes]:
+        self.asked += ranges
+        return [self.data[offset : offset + length] for offset, length in ranges]
+
+
+@pytest.fixture
+def rec(tmp_path: Path) -> Path:
+    path = tmp_path / "a.rec"
+    with RecordWriter(path) as writer:
+        for record in RECORDS:
+            writer.write(record)
+    return path
+
+
+@pytest.fixture
+def indexed(tmp_path: Path) -> Path:
+    path = tmp_path / "b.rec"
+    with RecordWriter(path, index=True) as writer:
+        for key, record in enumerate(RECORDS):
+            writer.write(record, key=key * 10)
+    return path
+
+
+@given(testing.record_lists())
+@settings(max_examples=60, deadline=None)
+def test_what_is_written_is_read_back(
+    tmp_path_factory: pytest.TempPathFactory, records: list[bytes]
+) -> None:
+    path = tmp_path_factory.getbasetemp() / "identity.rec"
+    with RecordWriter(path, index=False) as writer:
+        offsets = [writer.write(record) for record in records]
+    with RecordReader(path) as reader:
+        assert list(reader) == records
+        assert reader.offsets.tolist() == offsets
+        assert reader.read_many(range(len(records))) == records
+
+
+@given(st.data())
+@settings(max_examples=100, deadline=None)
+def test_damage_gives_records_or_our_own_error(data: st.DataObject) -> None:
+    damaged = data.draw(testing.damaged(testing.frame(data.draw(testing.record_lists()))))
+    reader = RecordReader(Memory(damaged))
+    try:
+        list(reader)
+        reader.read_many(range(len(reader)))
+    except RecordIOError:
+        pass
+
+
+def test_positions_count_from_both_ends_and_slices_work(rec: Path) -> None:
+    with RecordReader(rec) as reader:
+        assert len(reader) == 5
+        assert reader[3] == RECORDS[3]
+        assert reader[-1] == b"last"
+        assert reader[1:4] == RECORDS[1:4]
+        assert reader[::-2] == RECORDS[::-2]
+        assert reader.read_many([4, 0, 4, -2]) == [RECORDS[4], RECORDS[0], RECORDS[4], RECORDS[3]]
+        assert reader.read_many([]) == []
+        assert list(reversed(reader)) == RECORDS[::-1]
+        for outside in (5, -6):
+            with pytest.raises(RecordIndexError, match="outside") as caught:
+                reader[outside]
+            assert (caught.value.position, caught.value.length) == (outside, 5)
+
+
+def test_records_are_found_by_key(indexed: Path) -> None:
+    with RecordReader(indexed) as reader:
+        assert reader.keys.tolist() == [0, 10, 20, 30, 40]  # type: ignore[union-attr]
+        assert reader.read_key(10) == b"abc"
+        assert reader.get(40) == b"last"
+        assert reader.get(41) is None
+        assert reader.get(41, b"none") == b"none"
+        with pytest.raises(KeyError):
+            reader.read_key(41)
+
+
+def test_the_index_chooses_what_is_seen_and_in_which_order(rec: Path, tmp_path: Path) -> None:
+    offsets = Index.scan(rec).offsets
+    other = tmp_path / "subset.idx"
+    other.write_text(f"last\t{offsets[4]}\nfirst\t{offsets[1]}\n")
+    with RecordReader(rec, other) as reader:
+        assert list(reader) == [b"last", b"abc"]
+        assert reader.keys == ["last", "first"]
+    with RecordReader(rec, Index.open(other)) as reader:
+        assert reader.read_key("first") == b"abc"
+
+
+def test_the_index_beside_the_file_is_used(rec: Path) -> None:
+    offsets = Index.scan(rec).offsets
+    rec.with_suffix(".idx").write_text(f"9\t{offsets[1]}\n")
+    with RecordReader(rec) as reader:
+        assert list(reader) == [b"abc"]
+
+
+def test_iterating_without_an_index_needs_no_scan_and_stops_at_the_damage(tmp_path: Path) -> None:
+    path = tmp_path / "a.rec"
+    path.write_bytes(testing.frame([b"one", b"two"]) + b"garbage.")
+    reader = RecordReader(path)
+    records = iter(reader)
+    assert [next(records), next(records)] == [b"one", b"two"]
+    with pytest.raises(CorruptRecordError) as caught:
+        next(records)
+    assert (caught.value.path, caught.value.offset) == (str(path), 24)
+    with pytest.raises(CorruptRecordError):
+        len(reader)
+
+
+@pytest.mark.parametrize("data", [b"", testing.frame([b""])], ids=["no bytes", "one empty record"])
+def test_nearly_empty_files(tmp_path: Path, data: bytes) -> None:
+    path = tmp_path / "a.rec"
+    path.write_bytes(data)
+    with RecordReader(path) as reader:
+        assert list(reader) == [b""] * len(reader)
+
+
+def test_absurd_lengths_are_refused_before_anything_is_allocated() -> None:
+    source = Memory(bytes.fromhex("0a23d7ce ffffff1f") + b"x" * 100)
+    for reader in (RecordReader(source), RecordReader(source, Index.parse(b"0\t0\n"))):
+        with pytest.raises(TruncatedRecordError):
+            list(reader)
+    assert all(offset + length <= 108 for offset, length in source.asked)
+
+
+def test_a_sparse_index_does_not_make_it_read_the_whole_file() -> None:
+    source = Memory(testing.frame([b"small", b"y" * 9_000_000, b"z" * 9_000_000]))
+    reader = RecordReader(source, Index.parse(b"0\t0\n"))
+    assert reader[0] == b"small"
+    assert sum(length for _, length in source.asked) < 100_000
+    reader = RecordReader(source, Index.parse(b"0\t16\n"))
+    assert reader[0] == b"y" * 9_000_000
+
+
+def test_a_line_that_points_into_a_record_spoils_only_itself(rec: Path) -> None:
+    offsets = Index.scan(rec).offsets
+    index = Index.parse(f"0\t{offsets[3]}\n1\t{offsets[3] + 400}\n".encode())
+    with RecordReader(rec, index) as reader:
+        assert reader[0] == RECORDS[3]
+        with pytest.raises(CorruptRecordError):
+            reader[1]
+
+
+def test_an_index_of_another_file_is_named(rec: Path) -> None:
+    with RecordReader(rec, Index.parse(b"0\t99999996\n", path="w.idx")) as reader:
+        with pytest.raises(CorruptIndexError, match=r"w\.idx, line 1"):
+            reader[0]
+
+
+def test_missing_files_are_named(tmp_path: Path, rec: Path) -> None:
+    with pytest.raises(RecordFileNotFoundError) as caught:
+        RecordReader(tmp_path / "no.rec")
+    assert caught.value.path == str(tmp_path / "no.rec")
+    with pytest.raises(IndexNotFoundError) as named:
+        RecordReader(rec, tmp_path / "no.idx")
+    assert named.value.path == str(tmp_path / "no.idx")
+    with pytest.raises(FileNotFoundError):
+        RecordReader(tmp_path)
+    with pytest.raises(errors.PayloadTypeError, match="read_ranges"):
+        RecordReader(5)  # type: ignore[arg-type]
+
+
+def test_neighbours_are_read_together() -> None:
+    source = Memory(testing.frame(RECORDS))
+    reader = RecordReader(source, Index.of(RecordReader(source).offsets))
+    source.asked.clear()
+    reader.read_many([3, 1, 2])
+    assert len(source.asked) == 1
+
+
+def test_urls_go_to_the_registered_opener(rec: Path, indexed: Path) -> None:
+    opened: list[str] = []
+
+    def opener(url: str) -> Memory:
+        opened.append(url)
+        return Memory(Path(url.removeprefix("mem://")).read_bytes())
+
+    with pytest.raises(errors.UnknownSchemeError, match="register_opener") as caught:
+        RecordReader("nowhere://bucket/a.rec")
+    assert caught.value.url == "nowhere://bucket/a.rec"
+    recordio.register_opener("MEM", opener)
+    assert list(RecordReader(f"mem://{rec}")) == RECORDS  # no .idx there: scanned
+    assert RecordReader(f"mem://{indexed}").read_key(10) == b"abc"
+    assert RecordReader(f"mem://{rec}", f"mem://{indexed.with_suffix('.idx')}").get(10) == b"abc"
+    with pytest.raises(IndexNotFoundError):
+        list(RecordReader(f"mem://{rec}", "mem:///no.idx"))
+    assert list(RecordReader(f"file://{rec}")) == RECORDS
+    assert opened[0] == f"mem://{rec}"
+
+
+def test_threads_share_one_reader(indexed: Path) -> None:
+    with RecordReader(indexed) as reader, ThreadPoolExecutor(8) as pool:
+        wanted = [n % 5 for n in range(400)]
+        assert list(pool.map(reader.__getitem__, wanted)) == [RECORDS[n] for n in wanted]
+
+
+def test_a_forked_child_reads_without_disturbing_its_parent(indexed: Path) -> None:
+    reader = RecordReader(indexed)
+    assert reader[1] == b"abc"
+    child = os.fork()
+    if child == 0:
+        os._exit(0 if list(reader) == RECORDS and reader[-1] == b"last" else 1)
+    assert list(reader) == RECORDS
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    reader.close()
+
+
+def test_a_pickled_reader_opens_again_by_path(indexed: Path) -> None:
+    with RecordReader(indexed) as reader:
+        assert reader[1] == b"abc"
+        data = pickle.dumps(reader)
+        assert reader[1] == b"abc"
+    assert len(data) < 500
+    with pickle.loads(data) as copy:
+        assert list(copy) == RECORDS
+
+
+def test_a_closed_reader_says_so_and_closing_twice_is_fine(rec: Path) -> None:
+    reader = RecordReader(rec)
+    reader.close()
+    reader.close()
+    with pytest.raises(errors.ClosedError, match="closed"):
+        list(reader)
+
+
+def test_a_file_cut_while_open_is_a_named_error(indexed: Path) -> None:
+    with RecordReader(indexed) as reader:
+        assert reader[0] == b""
+        os.truncate(indexed, 40)
+        with pytest.raises(errors.ShortReadError, match="cut or replaced"):
+            reader[4]
+
+
+# --- writing ---
+
+
+@pytest.mark.parametrize(
+    ("index", "keys", "expected"),
+    [
+        (None, [None, None], None),
+        (None, [None, 7], "7\t12\n"),
+        (True, [None, None], "0\t0\n1\t12\n"),
+        (True, ["a b", 5], "a b\t0\n5\t12\n"),
+        (False, [None, None], None),
+    ],
+)
+def test_when_an_index_is_written(
+    tmp_path: Path, index: bool | None, keys: list[int | str | None], expected: str | None
+) -> None:
+    path = tmp_path / "a.rec"
+    with RecordWriter(path, index) as writer:
+        assert [writer.write(b"abc", key) for key in keys] == [0, 12]
+        assert len(writer) == 2
+    beside = path.with_suffix(".idx")
+    assert (beside.read_text() if beside.exists() else None) == expected
+
+
+def test_an_old_index_beside_the_file_is_never_left_stale(indexed: Path) -> None:
+    with RecordWriter(indexed) as writer:
+        writer.write(b"new")
+    assert indexed.with_suffix(".idx").read_text() == "0\t0\n"
+
+
+def test_a_key_for_a_writer_without_index_is_refused(tmp_path: Path) -> None:
+    with RecordWriter(tmp_path / "a.rec", index=False) as writer:
+        with pytest.raises(errors.RecordKeyError):
+            writer.write(b"abc", key=1)
+        assert writer.tell() == 0
+
+
+def test_a_refused_record_leaves_no_trace(tmp_path: Path) -> None:
+    path = tmp_path / "a.rec"
+    with RecordWriter(path, index=True) as writer:
+        writer.write(b"abc")
+        with pytest.raises(errors.PayloadTypeError):
+            writer.write("text")  # type: ignore[arg-type]
+        with pytest.raises(CorruptIndexError, match="TAB"):
+            writer.write(b"abc", key="a\tb")
+        writer.write(b"def")
+    assert list(RecordReader(path)) == [b"abc", b"def"]
+
+
+def test_writers_are_not_pickled_and_not_used_after_closing(tmp_path: Path) -> None:
+    writer = RecordWriter(tmp_path / "a.rec")
+    with pytest.raises(TypeError, match="cannot be pickled"):
+        pickle.dumps(writer)
+    writer.close()
+    writer.close()
+    with pytest.raises(errors.ClosedError):
+        writer.write(b"late")
+
+
+def test_a_forked_child_neither_writes_nor_flushes(tmp_path: Path) -> None:
+    path = tmp_path / "a.rec"
+    writer = RecordWriter(path)
+    writer.write(b"abc")
+    child = os.fork()
+    if child == 0:
+        try:
+            writer.write(b"child")
+        except errors.WrongProcessError:
+            writer.close()
+            os._exit(0)
+        os._exit(1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    writer.write(b"def")
+    writer.close()
+    assert list(RecordReader(path)) == [b"abc", b"def"]
+
+
+def test_a_writer_that_was_never_closed_still_writes_and_warns(tmp_path: Path) -> None:
+    path = tmp_path / "a.rec"
+    writer = RecordWriter(path)
+    writer.write(b"abc")
+    with pytest.warns(ResourceWarning, match="never closed"):
+        del writer
+    assert list(RecordReader(path)) == [b"abc"]
+
+
+def test_large_records_pass_through_the_buffer(tmp_path: Path) -> None:
+    path = tmp_path / "a.rec"
+    records = [bytes([n]) * 700_000 for n in range(5)]
+    with RecordWriter(path) as writer:
+        for record in records:
+            writer.write(record)
+        writer.flush()
+        assert list(RecordReader(path)) == records
