@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
 __all__ = ("ArrayDataset", "as_gatherable")
 
+_DTYPES = {int: np.int64, float: np.float64, bool: np.bool_}
+
 
 class ArrayDataset(Dataset):
     """Arrays, lists or datasets of one length, side by side.
@@ -78,7 +80,8 @@ def as_gatherable(data: Any) -> Array | None:
     if type(data) in (list, tuple):
         kinds = set(map(type, data))
         # Of one type only: a batch of mixed numbers has a dtype that depends on what is in it.
-        if len(kinds) == 1 and kinds <= {int, float, bool}:
+        dtype = _DTYPES.get(kinds.pop()) if len(kinds) == 1 else None
+        if dtype is not None:
             array = np.asarray(data)
-            return array if array.dtype in (np.int64, np.float64, np.bool_) else None
+            return array if array.dtype == dtype else None
     return None

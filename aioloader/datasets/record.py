@@ -63,8 +63,11 @@ class RecordTable:
                 path=idx_path,
             )
         offsets = self.index.offsets
-        # In an index of the usual kind a record ends where the next line's begins.
-        self._ordered = offsets if bool((offsets[1:] > offsets[:-1]).all()) else np.unique(offsets)
+        # In an index of the usual kind a record ends where the next line's begins. An offset where no record can
+        # begin is its own line's error and must not cut the record before it.
+        possible = (offsets & 3) == 0
+        usual = bool(possible.all() and (offsets[1:] > offsets[:-1]).all())
+        self._ordered = offsets if usual else np.unique(np.append(offsets[possible], self.file_nbytes))
 
     def spans(self, indices: IntArray) -> Spans:
         """Spans that hold the records, by line. A wrong offset gives a span too short for any record."""
@@ -102,7 +105,7 @@ class RecordFileDataset(FileDataset):
         super().__init__()
         self._path = os.path.expanduser(os.fspath(filename))
         if not os.path.exists(self._path):
-            raise RecordFileNotFoundError("there is no such record file", path=self._path)
+            raise RecordFileNotFoundError(f"there is no record file {self._path!r}", path=self._path)
         self._records: RecordTable | None = None
 
     def __getstate__(self) -> dict[str, Any]:

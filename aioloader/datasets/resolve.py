@@ -118,7 +118,9 @@ def _gatherable(dataset: Any) -> Any:
     if not hasattr(cls, "arrays") or not _getitem_fits(cls, "arrays"):
         return None
     arrays = getattr(dataset, "arrays", None)
-    if not arrays or not all(isinstance(array, np.ndarray) and len(array) == len(dataset) for array in arrays):
+    if not arrays or not all(
+        isinstance(array, np.ndarray) and len(array) == len(dataset) for array in arrays
+    ):
         return None
     return dataset
 

@@ -1,0 +1,79 @@
+"""Small record files and images for the dataset tests."""
+
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+import cv2
+import numpy as np
+import pytest
+
+import recordio
+
+
+@pytest.fixture(autouse=True)
+def _own_cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Copies of indexes stay out of the user's cache."""
+    monkeypatch.setenv("AIOLOADER_CACHE_DIR", str(tmp_path_factory.mktemp("cache")))
+
+
+def pixels(number: int) -> Any:
+    """An RGB image that differs by number: uint8 (6, 8, 3)."""
+    image = np.zeros((6, 8, 3), np.uint8)
+    image[..., 0] = number % 256
+    image[..., 1] = 100
+    image[2, 3] = (250, 0, number % 256)
+    return image
+
+
+def png(number: int) -> bytes:
+    """The same as a PNG, which keeps every value."""
+    done, data = cv2.imencode(".png", pixels(number)[..., ::-1])
+    assert done
+    return data.tobytes()
+
+
+@pytest.fixture(name="pixels")
+def _pixels() -> Callable[[int], Any]:
+    """``pixels(number)``: an RGB image that differs by number."""
+    return pixels
+
+
+@pytest.fixture(name="png")
+def _png() -> Callable[[int], bytes]:
+    """``png(number)``: the same, encoded."""
+    return png
+
+
+Write = Callable[..., str]
+
+
+@pytest.fixture
+def write_rec(tmp_path: Path) -> Write:
+    """``write_rec(payloads, keys=..., name=...)``: a .rec and, unless keys is None, its .idx; gives the .rec's path."""
+
+    def write(payloads: Iterable[bytes], keys: Any = "count", name: str = "data") -> str:
+        path = tmp_path / f"{name}.rec"
+        payloads = list(payloads)
+        if keys == "count":
+            keys = range(len(payloads))
+        with recordio.RecordWriter(
+            str(path), index=None if keys is None else str(path.with_suffix(".idx"))
+        ) as writer:
+            for place, payload in enumerate(payloads):
+                writer.write(payload, **({} if keys is None else {"key": keys[place]}))
+        return str(path)
+
+    return write
+
+
+@pytest.fixture
+def write_images(write_rec: Write) -> Write:
+    """``write_images(labels)``: a .rec of PNG images with these labels; image i is ``pixels(i)``."""
+
+    def write(labels: Iterable[Any], **options: Any) -> str:
+        return write_rec(
+            [recordio.pack((0, label, place, 0), png(place)) for place, label in enumerate(labels)], **options
+        )
+
+    return write

@@ -1,0 +1,233 @@
+"""Image folders and image lists."""
+
+import os
+import pickle
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from aioloader import abc
+from aioloader._types import WHOLE_FILE
+from aioloader.datasets import ImageFolderDataset, ImageListDataset
+
+
+@pytest.fixture
+def root(tmp_path: Path, png: Any) -> Path:
+    for number, name in enumerate(["cat/b.PNG", "cat/a.png", "ant/1.jpeg", "dog/x.jpg"]):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_bytes(png(number))
+    return tmp_path
+
+
+def test_classes_and_files_are_sorted(root: Path) -> None:
+    dataset = ImageFolderDataset(root)
+
+    assert dataset.synsets == ["ant", "cat", "dog"]
+    assert dataset.items == [
+        (str(root / name), label)
+        for name, label in [("ant/1.jpeg", 0), ("cat/a.png", 1), ("cat/b.PNG", 1), ("dog/x.jpg", 2)]
+    ]
+    assert len(dataset) == 4
+    assert isinstance(dataset, abc.ByteDataset)
+
+
+def test_items_are_rgb_images_and_class_numbers(root: Path, pixels: Any) -> None:
+    image, label = ImageFolderDataset(root)[1]
+
+    assert np.array_equal(image, pixels(1))
+    assert (label, label.dtype) == (1, np.int64)
+    assert ImageFolderDataset(root, 0)[-1][0].shape == (6, 8, 1)
+    assert ImageFolderDataset(root, label_dtype="int32")[0][1].dtype == np.int32
+
+
+def test_spans_are_whole_files_with_labels_as_extras(root: Path) -> None:
+    dataset = ImageFolderDataset(root)
+    indices = np.array([3, 0, 3])
+    spans = dataset.spans(indices)
+
+    assert (spans.file.tolist(), spans.length.tolist()) == ([3, 0, 3], [WHOLE_FILE] * 3)
+    assert dataset.extras(indices).tolist() == [2, 0, 2]
+    assert dataset.open_source().paths[3] == dataset.facts(3).path == str(root / "dog/x.jpg")
+
+
+def test_what_is_passed_over_is_said_in_gluons_words(root: Path) -> None:
+    (root / "notes.txt").write_text("x")
+    (root / "cat" / "c.gif").write_text("x")
+    (root / "cat" / "inner").mkdir()
+
+    with pytest.warns(UserWarning, match="Ignoring") as caught:
+        dataset = ImageFolderDataset(root)
+
+    assert [str(warning.message) for warning in caught] == [
+        f"Ignoring {root / 'notes.txt'}, which is not a directory.",
+        f"Ignoring {root / 'cat' / 'c.gif'} of type .gif. Only support .jpg, .jpeg, .png",
+        f"Ignoring {root / 'cat' / 'inner'} of type . Only support .jpg, .jpeg, .png",
+    ]
+    assert caught[0].filename == __file__
+    assert len(dataset) == 4
+
+
+def test_many_strangers_are_summed_up(root: Path) -> None:
+    for number in range(25):
+        (root / f"{number}.txt").write_text("x")
+
+    with pytest.warns(UserWarning, match="Ignoring") as caught:
+        ImageFolderDataset(root)
+
+    assert len(caught) == 11
+    assert str(caught[-1].message) == "Ignoring 15 more files and directories."
+
+
+def test_empty_and_hidden_directories_are_classes_and_warned_of(root: Path) -> None:
+    (root / ".git").mkdir()
+    (root / "bee").mkdir()
+
+    with pytest.warns(UserWarning, match=r"2 of 5 classes have no images \(\.git, bee\)"):
+        dataset = ImageFolderDataset(root)
+
+    assert dataset.synsets == [".git", "ant", "bee", "cat", "dog"]
+    assert dataset[0][1] == 1
+
+
+def test_synsets_number_the_classes(root: Path) -> None:
+    with pytest.warns(UserWarning, match="ant, which is not among the synsets"):
+        dataset = ImageFolderDataset(root, synsets=["dog", "cat"])
+
+    assert dataset.synsets == ["dog", "cat"]
+    assert [label for _, label in dataset.items] == [0, 1, 1]
+
+
+def test_an_empty_folder_is_warned_of(tmp_path: Path) -> None:
+    with pytest.warns(UserWarning, match="There are no images in"):
+        dataset = ImageFolderDataset(tmp_path)
+
+    assert len(dataset) == 0
+    with pytest.raises(IndexError):
+        dataset[0]
+
+
+@pytest.mark.parametrize(("name", "error"), [("gone", FileNotFoundError), ("cat/a.png", NotADirectoryError)])
+def test_a_root_that_is_no_folder_is_an_error(root: Path, name: str, error: Any) -> None:
+    with pytest.raises(error):
+        ImageFolderDataset(root / name)
+
+
+def test_broken_and_vanished_images_fail_on_access(root: Path) -> None:
+    dataset = ImageFolderDataset(root)
+    (root / "ant" / "1.jpeg").write_bytes(b"not an image")
+    (root / "cat" / "a.png").unlink()
+
+    with pytest.raises(ValueError, match="cannot decode"):
+        dataset[0]
+    with pytest.raises(FileNotFoundError):
+        dataset[1]
+    assert dataset[2][1] == 1
+
+
+def test_items_can_be_replaced(root: Path, pixels: Any) -> None:
+    dataset = ImageFolderDataset(root)
+    assert dataset[0][1] == 0
+    dataset.items = dataset.items[2:]
+
+    assert len(dataset) == 2
+    assert dataset[0][1] == 1
+    assert np.array_equal(dataset[0][0], pixels(0))
+
+
+def test_the_users_home_is_expanded(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(root.parent))
+
+    assert len(ImageFolderDataset(f"~/{root.name}")) == 4
+
+
+def test_folders_and_lists_can_be_pickled(root: Path) -> None:
+    for dataset in (ImageFolderDataset(root), ImageListDataset(root, [[3, "cat/a.png"]])):
+        dataset[0]
+        copy = pickle.loads(pickle.dumps(dataset))
+        assert np.array_equal(copy[0][0], dataset[0][0])
+
+
+# -- lists -------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("imglist", "labels", "dtype"),
+    [
+        ([[3, "cat/a.png"], (4.0, "ant/1.jpeg")], [3, 4], np.int64),
+        ([[3, "cat/a.png"], [0.5, "ant/1.jpeg"]], [3, 0.5], np.float32),
+        ([[[1, 2], "cat/a.png"], [np.array([3, 4]), "ant/1.jpeg"]], [[1, 2], [3, 4]], np.float32),
+        ([[1, 2, "cat/a.png"], [3, 4, "ant/1.jpeg"]], [[1, 2], [3, 4]], np.float32),
+    ],
+    ids=["whole", "fractions", "nested", "flat"],
+)
+def test_a_list_gives_labels_and_paths(
+    root: Path, imglist: Any, labels: Any, dtype: Any, pixels: Any
+) -> None:
+    dataset = ImageListDataset(root, imglist)
+
+    assert [np.asarray(label).tolist() for _, label in dataset] == labels
+    assert {label.dtype for _, label in dataset} == {np.dtype(dtype)}
+    assert np.array_equal(dataset[0][0], pixels(1))
+    assert dataset.facts(1) == ("2", str(root / "ant/1.jpeg"), None)
+    assert isinstance(dataset, abc.ByteDataset)
+
+
+def test_a_lst_file_gives_them_too(root: Path) -> None:
+    (root / "some.lst").write_text("7\t2.0\tcat/a.png\n\n9\t5\tant/1.jpeg\r\n")
+    dataset = ImageListDataset(root, "some.lst")
+
+    assert [label for _, label in dataset] == [2, 5]
+    assert [dataset.facts(place).key for place in range(2)] == [7, 9]
+
+
+@pytest.mark.parametrize(
+    ("line", "why"),
+    [("1\tcat/a.png", "separated by TABs"), ("x\t1\tcat/a.png", "'x'"), ("1\tcat\tcat/a.png", "'cat'")],
+    ids=["fields", "id", "label"],
+)
+def test_a_bad_line_is_named(root: Path, line: str, why: str) -> None:
+    (root / "some.lst").write_text(f"0\t1\tant/1.jpeg\n{line}\n")
+
+    with pytest.raises(ValueError, match=rf"some\.lst, line 2 .*{why}"):
+        ImageListDataset(root, "some.lst")
+
+
+def test_a_missing_lst_file_is_an_error(root: Path) -> None:
+    with pytest.raises(FileNotFoundError):
+        ImageListDataset(root, "gone.lst")
+
+
+@pytest.mark.parametrize("imglist", [None, 3, [3], [["a.png"]], [[1, 2]], [["x", "a.png"]]], ids=str)
+def test_what_is_no_list_is_refused_in_gluons_words(root: Path, imglist: Any) -> None:
+    with pytest.raises(ValueError, match="imglist must be filename or list of valid entries, given"):
+        ImageListDataset(root, imglist)
+
+
+@pytest.mark.parametrize(
+    "path", ["../x.png", "cat/../../x.png", "/etc/x.png", "a/./../../cat/a.png", "a\0b"], ids=repr
+)
+def test_paths_must_not_lead_out_of_the_root(root: Path, path: str) -> None:
+    with pytest.raises(ValueError, match="leads out of the root"):
+        ImageListDataset(root, [[1, path]])
+
+
+def test_paths_may_turn_round_within_the_root(root: Path) -> None:
+    assert ImageListDataset(root, [[1, "cat/../ant/./1.jpeg"]])[0][1] == 1
+
+
+def test_numbers_of_labels_must_agree(root: Path) -> None:
+    with pytest.raises(ValueError, match="entry '2' has 2 labels, but the first one has 1"):
+        ImageListDataset(root, [[1, "cat/a.png"], [1, 2, "cat/a.png"]])
+
+
+def test_label_dtype_decides(root: Path) -> None:
+    assert ImageListDataset(root, [[1, 2, "cat/a.png"]], label_dtype="int16")[0][1].dtype == np.int16
+    with pytest.raises(ValueError, match=r"entry '1': the label 0\.5 does not fit"):
+        ImageListDataset(root, [[0.5, "cat/a.png"]], label_dtype="int64")
+
+
+def test_an_empty_list_has_no_items(root: Path) -> None:
+    assert len(ImageListDataset(root, [])) == 0
+    assert os.path.isdir(root)

@@ -1,0 +1,163 @@
+"""The classic sets, from small files in the published formats."""
+
+import gzip
+import io
+import pickle
+import tarfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from aioloader import abc
+from aioloader.datasets import CIFAR10, CIFAR100, MNIST, FashionMNIST
+from aioloader.datasets.resolve import resolve
+
+
+def idx(array: Any) -> bytes:
+    head = bytes((0, 0, 8, array.ndim)) + b"".join(extent.to_bytes(4, "big") for extent in array.shape)
+    return head + array.tobytes()
+
+
+def write_mnist(root: Path, part: str, count: int, packed: bool) -> tuple[Any, Any]:
+    rng = np.random.RandomState(count)
+    images = rng.randint(0, 256, (count, 28, 28)).astype(np.uint8)
+    labels = rng.randint(0, 10, count).astype(np.uint8)
+    for kind, array in (("images-idx3", images), ("labels-idx1", labels)):
+        data = idx(array)
+        name = f"{part}-{kind}-ubyte"
+        (root / (f"{name}.gz" if packed else name)).write_bytes(gzip.compress(data) if packed else data)
+    return images, labels
+
+
+@pytest.mark.parametrize("packed", [True, False], ids=["gz", "plain"])
+@pytest.mark.parametrize("cls", [MNIST, FashionMNIST])
+@pytest.mark.parametrize(("train", "part"), [(True, "train"), (False, "t10k")])
+def test_mnist_is_read_as_published(tmp_path: Path, cls: Any, train: bool, part: str, packed: bool) -> None:
+    images, labels = write_mnist(tmp_path, part, 5, packed)
+    dataset = cls(tmp_path, train)
+
+    assert len(dataset) == 5
+    image, label = dataset[3]
+    assert (image.shape, image.dtype, label.dtype) == ((28, 28, 1), np.uint8, np.int32)
+    assert np.array_equal(image[..., 0], images[3])
+    assert label == labels[3]
+    assert isinstance(dataset, abc.GatherDataset)
+    assert resolve(dataset).base_kind == "gather"
+    assert pickle.loads(pickle.dumps(dataset))[3][1] == label
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"",
+        b"\0\0\x08\x01\0\0\0\x05",
+        idx(np.zeros((5, 28, 28), np.uint8))[:-1],
+        idx(np.zeros((5, 28, 28), np.uint8)) + b"x",
+    ],
+    ids=["empty", "labels", "short", "long"],
+)
+def test_a_damaged_idx_file_is_refused(tmp_path: Path, data: bytes) -> None:
+    write_mnist(tmp_path, "train", 5, False)
+    (tmp_path / "train-images-idx3-ubyte").write_bytes(data)
+
+    with pytest.raises(ValueError, match="train-images-idx3-ubyte"):
+        MNIST(tmp_path)
+
+
+@pytest.mark.parametrize("cut", [20, -10], ids=["head", "tail"])
+def test_a_damaged_gz_file_is_refused(tmp_path: Path, cut: int) -> None:
+    write_mnist(tmp_path, "train", 5, True)
+    path = tmp_path / "train-images-idx3-ubyte.gz"
+    path.write_bytes(path.read_bytes()[:cut])
+
+    with pytest.raises(ValueError, match="damaged"):
+        MNIST(tmp_path)
+
+
+def cifar_rows(count: int, label_bytes: int, seed: int) -> Any:
+    return np.random.RandomState(seed).randint(0, 256, (count, label_bytes + 3072)).astype(np.uint8)
+
+
+def write_cifar(root: Path, files: dict[str, Any], archive: str | None) -> None:
+    if archive is None:
+        for name, rows in files.items():
+            (root / name).write_bytes(rows.tobytes())
+        return
+    with tarfile.open(root / archive, "w:gz") as tar:
+        for name, rows in files.items():
+            member = tarfile.TarInfo(f"some-folder/{name}")
+            member.size = rows.nbytes
+            tar.addfile(member, io.BytesIO(rows.tobytes()))
+
+
+@pytest.mark.parametrize("archive", [None, "cifar-10-binary.tar.gz"], ids=["flat", "archive"])
+def test_cifar10_is_read_as_published(tmp_path: Path, archive: str | None) -> None:
+    files = {f"data_batch_{number}.bin": cifar_rows(3, 1, number) for number in range(1, 6)}
+    files["test_batch.bin"] = cifar_rows(2, 1, 9)
+    write_cifar(tmp_path, files, archive)
+    train, test = CIFAR10(tmp_path), CIFAR10(tmp_path, train=False)
+
+    assert (len(train), len(test)) == (15, 2)
+    image, label = train[7]
+    row = files["data_batch_3.bin"][1]
+    assert (image.shape, image.dtype, label.dtype) == ((32, 32, 3), np.uint8, np.int32)
+    assert label == row[0]
+    assert image[4, 5].tolist() == [row[1 + plane * 1024 + 4 * 32 + 5] for plane in range(3)]
+    assert train.arrays[0].flags.c_contiguous
+
+
+@pytest.mark.parametrize("archive", [None, "cifar-100-binary.tar.gz"], ids=["flat", "archive"])
+def test_cifar100_has_fine_and_coarse_labels(tmp_path: Path, archive: str | None) -> None:
+    rows = cifar_rows(4, 2, 1)
+    write_cifar(tmp_path, {"train.bin": rows, "test.bin": rows[:1]}, archive)
+
+    assert [int(label) for _, label in CIFAR100(tmp_path)] == rows[:, 0].tolist()
+    assert [int(label) for _, label in CIFAR100(tmp_path, True)] == rows[:, 1].tolist()
+    assert len(CIFAR100(tmp_path, fine_label=True, train=False)) == 1
+    assert CIFAR100(tmp_path)[0][0][0, 0, 0] == rows[0, 2]
+
+
+@pytest.mark.parametrize(
+    ("cls", "names"),
+    [
+        (MNIST, r"train-images-idx3-ubyte\.gz"),
+        (CIFAR10, r"data_batch_1\.bin or cifar-10-binary\.tar\.gz"),
+        (CIFAR100, r"train\.bin or cifar-100-binary\.tar\.gz"),
+    ],
+)
+def test_a_missing_file_is_named_with_its_place(tmp_path: Path, cls: Any, names: str) -> None:
+    with pytest.raises(FileNotFoundError, match=rf"{names}.* in {tmp_path}; nothing is downloaded"):
+        cls(tmp_path)
+
+
+def test_the_default_place_is_mxnets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = tmp_path / "datasets" / "fashion-mnist"
+    folder.mkdir(parents=True)
+    write_mnist(folder, "train", 2, True)
+    monkeypatch.setenv("MXNET_HOME", str(tmp_path))
+
+    assert len(FashionMNIST()) == 2
+
+
+@pytest.mark.parametrize("damage", ["short", "empty", "no-archive", "lacking"])
+def test_damaged_cifar_files_are_refused(tmp_path: Path, damage: str) -> None:
+    if damage in ("short", "empty"):
+        (tmp_path / "test_batch.bin").write_bytes(bytes(3072) if damage == "short" else b"")
+    elif damage == "no-archive":
+        (tmp_path / "cifar-10-binary.tar.gz").write_bytes(b"no archive")
+    else:
+        write_cifar(tmp_path, {"other.bin": cifar_rows(1, 1, 0)}, "cifar-10-binary.tar.gz")
+
+    with pytest.raises(ValueError, match=r"bytes, no multiple|is damaged|holds no test_batch"):
+        CIFAR10(tmp_path, train=False)
+
+
+def test_the_argument_transform_is_deprecated_and_still_works(tmp_path: Path) -> None:
+    write_mnist(tmp_path, "train", 2, False)
+    with pytest.warns(DeprecationWarning, match="MNIST") as caught:
+        dataset = MNIST(tmp_path, True, lambda image, label: int(label) + 100)
+
+    assert dataset[0] >= 100
+    assert caught[0].filename == __file__
