@@ -22,8 +22,8 @@ __all__ = ("main",)
 _EXIT_CODES = """\
 exit codes:
   0    done
-  1    it failed: a file is damaged or missing, a sample cannot be read, ...
-  2    wrong usage
+  1    it failed: a file is damaged, a sample cannot be read, a result cannot be written, ...
+  2    wrong usage, or there is no such file or folder
   130  interrupted (Ctrl-C)
 
 environment:
@@ -72,16 +72,10 @@ def _guarded(command: Callable[[], int]) -> int:
         if os.environ.get("AIOLOADER_TRACEBACK"):
             raise
         text = " ".join(str(error).split()) or type(error).__name__
-        print(f"aioloader: error: {text}{_hint(error)}", file=sys.stderr)
-        return 1
-
-
-def _hint(error: Exception) -> str:
-    if isinstance(error, FileNotFoundError):
-        return " (check the path)"
-    if isinstance(error, (OSError, ValueError, LookupError)):
-        return ""
-    return " (AIOLOADER_TRACEBACK=1 shows where)"
+        # Such errors say what is wrong with the input; any other may be our own mistake.
+        hint = "" if isinstance(error, (OSError, ValueError)) else " (AIOLOADER_TRACEBACK=1 shows where)"
+        print(f"aioloader: error: {text}{hint}", file=sys.stderr)
+        return 2 if isinstance(error, (FileNotFoundError, NotADirectoryError)) else 1
 
 
 def _parser() -> argparse.ArgumentParser:

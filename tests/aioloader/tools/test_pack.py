@@ -1,0 +1,114 @@
+"""Packing a folder: bytes unchanged, labels by sorted class, and never a half-written .rec."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import aioloader
+import recordio
+from aioloader.tools.pack import list_images, pack
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    root = tmp_path / "source"
+    for name, content in {
+        "b/2.jpg": b"b2",
+        "b/deep/1.JPEG": b"deep",
+        "a/x.png": b"\xce\xd7\x23\x0a in the payload",
+        "b/notes.txt": b"no image",
+        "b/.hidden.jpg": b"no",
+        ".git/c.jpg": b"no",
+        "outside.jpg": b"no",
+    }.items():
+        path = root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content)
+    return root
+
+
+def test_records_are_the_files_in_sorted_order(folder: Path, tmp_path: Path) -> None:
+    report = pack(folder, tmp_path / "out" / "set.rec")
+    with recordio.RecordReader(report.rec) as reader:
+        unpacked = [recordio.unpack(record) for record in reader]
+        assert list(reader.keys) == [0, 1, 2]
+    assert [payload for _, payload in unpacked] == [b"\xce\xd7\x23\x0a in the payload", b"b2", b"deep"]
+    assert [(header.label, header.id) for header, _ in unpacked] == [(0, 0), (1, 1), (1, 2)]
+    assert (
+        report.lst.read_text() == "0\t0.000000\ta/x.png\n1\t1.000000\tb/2.jpg\n2\t1.000000\tb/deep/1.JPEG\n"
+    )
+    assert (report.records, report.classes) == (3, ("a", "b"))
+    assert report.nbytes == report.rec.stat().st_size
+    assert recordio.verify(report.rec).ok
+
+
+def test_the_ending_is_added(folder: Path, tmp_path: Path) -> None:
+    assert pack(folder, tmp_path / "set.v2").rec == tmp_path / "set.v2.rec"
+    assert sorted(p.name for p in tmp_path.glob("set*")) == ["set.v2.idx", "set.v2.lst", "set.v2.rec"]
+
+
+def test_a_folder_without_classes_has_one_label(tmp_path: Path) -> None:
+    (tmp_path / "b.jpg").write_bytes(b"b")
+    (tmp_path / "a.jpg").write_bytes(b"a")
+    (tmp_path / "empty").mkdir()
+    assert list_images(tmp_path) == ((), [(tmp_path / "a.jpg", 0), (tmp_path / "b.jpg", 0)])
+
+
+def test_labels_are_those_of_the_folder_dataset(photo_folder: Path, photo_rec: Path) -> None:
+    direct = aioloader.ImageFolderDataset(str(photo_folder))
+    packed = aioloader.ImageRecordDataset(str(photo_rec))
+    assert len(direct) == len(packed)
+    assert [int(direct[i][1]) for i in range(len(direct))] == [int(packed[i][1]) for i in range(len(packed))]
+
+
+@pytest.mark.parametrize("spoil", ["disk", "interrupt"])
+def test_a_failure_leaves_what_was_there(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, spoil: str
+) -> None:
+    report = pack(folder, tmp_path / "set.rec")
+    before = {path: path.read_bytes() for path in (report.rec, report.idx, report.lst)}
+
+    def tick(done: int) -> None:
+        if done == 2:
+            raise OSError("disk full") if spoil == "disk" else KeyboardInterrupt
+
+    with pytest.raises((OSError, KeyboardInterrupt)):
+        pack(folder, tmp_path / "set.rec", tick=tick)
+    assert {path: path.read_bytes() for path in tmp_path.iterdir() if path.is_file()} == before
+
+
+def test_no_moment_shows_a_new_rec_with_an_old_index(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    report = pack(folder, tmp_path / "set.rec")
+    old_index = report.idx.read_bytes()
+    (folder / "a" / "a.jpg").write_bytes(b"one more")
+    moments = []
+
+    def watch(original: Callable[..., object]) -> Callable[..., object]:
+        def wrapped(self: Path, *args: object, **options: object) -> object:
+            done = original(self, *args, **options)
+            moments.append(
+                (report.rec.read_bytes(), report.idx.read_bytes() if report.idx.exists() else None)
+            )
+            return done
+
+        return wrapped
+
+    old_rec = report.rec.read_bytes()
+    for name in ("replace", "unlink"):
+        monkeypatch.setattr(Path, name, watch(getattr(Path, name)))
+    pack(folder, tmp_path / "set.rec")
+    assert moments
+    assert not [1 for rec, idx in moments if (rec != old_rec) and idx == old_index]
+
+
+def test_a_folder_without_images_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="there are no images"):
+        pack(tmp_path, tmp_path / "out.rec")
+    with pytest.raises(NotADirectoryError, match="there is no folder"):
+        pack(tmp_path / "missing", tmp_path / "out.rec")
+    assert list(tmp_path.iterdir()) == []

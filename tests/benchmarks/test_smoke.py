@@ -1,0 +1,20 @@
+"""Benchmarks run: a script that nobody runs rots."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["bare_loop", "main_job"])
+def test_a_short_run_of_a_benchmark(name: str) -> None:
+    command = [sys.executable, "-W", "error", "-m", f"benchmarks.{name}", "--smoke", "--workers", "2"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT)
+    assert done.returncode == 0, done.stderr
+    assert "images/s" in done.stdout

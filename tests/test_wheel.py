@@ -1,0 +1,48 @@
+"""What a wheel holds: the two packages with their types, and nothing else."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+
+
+@pytest.mark.slow
+def test_the_wheel_holds_the_two_packages_and_nothing_else(tmp_path: Path) -> None:
+    command = [
+        sys.executable,
+        "-m",
+        "pip",
+        "wheel",
+        "--quiet",
+        "--no-deps",
+        "--wheel-dir",
+        str(tmp_path),
+        str(ROOT),
+    ]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    (wheel,) = tmp_path.glob("*.whl")
+    with zipfile.ZipFile(wheel) as archive:
+        names = set(archive.namelist())
+        (metadata,) = (archive.read(name).decode() for name in names if name.endswith(".dist-info/METADATA"))
+        (scripts,) = (archive.read(name).decode() for name in names if name.endswith("entry_points.txt"))
+    packages = {name for name in names if ".dist-info/" not in name}
+    assert {name.partition("/")[0] for name in packages} == {"aioloader", "recordio"}
+    assert {"aioloader/py.typed", "recordio/py.typed"} <= packages
+    sources = {
+        path.relative_to(ROOT).as_posix()
+        for name in ("aioloader", "recordio")
+        for path in (ROOT / name).rglob("*.py")
+    }
+    assert {name for name in packages if name.endswith(".py")} == sources
+    assert not [name for name in packages if name.endswith((".pyc", ".rec", ".idx"))]
+    assert [name for name in names if name.endswith("licenses/LICENSE")]
+    assert "\nLicense-Expression: Apache-2.0\n" in metadata
+    assert "\nRequires-Python: >=3.11\n" in metadata
+    assert "aioloader = aioloader.cli:main" in scripts
