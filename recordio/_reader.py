@@ -24,7 +24,7 @@ from recordio._openers import (
 )
 from recordio._parser import RecordParser
 from recordio._steps import BLOCK_BYTES, batches, normalise, read_steps, stream_steps
-from recordio.errors import IndexNotFoundError, RecordKeyError
+from recordio.errors import CorruptRecordError, IndexNotFoundError, RecordKeyError
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator, Sequence
@@ -233,7 +233,14 @@ class RecordReader:
             return
         _, _, bounds = self._located()
         for run in batches(bounds):
-            yield from self.read_many(run)
+            try:
+                records = self.read_many(run)
+            except CorruptRecordError:
+                # Give the sound records of the run first; the damaged one then fails alone.
+                for position in run:
+                    yield self.read(position)
+            else:
+                yield from records
 
     def _stream(self) -> Iterator[bytes]:
         size = self._source.size()

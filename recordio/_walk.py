@@ -122,17 +122,17 @@ def walk(
             yield Found(position, end - position)
             position = end
             continue
-        # Nothing sensible follows: either bytes were put in behind this record, or its length is
-        # wrong.
+        # Nothing sensible follows: bytes were put in behind this record, or its length is wrong, or
+        # bytes of it were lost and it reaches into the next one.
+        inner = _next_record(window, position + 1, position & 3, beyond=end)
+        if inner < end:
+            yield Gap(position, inner - position, "bytes of the record were lost, it ends too late")
+            position = inner
+            continue
         gap_end = _next_record(window, end, position & 3)
-        if (gap_end in heads and end not in heads and position in heads) or not _zero_padded(
-            window, position, end
-        ):
-            yield Gap(
-                position,
-                gap_end - position,
-                "the length of the record was damaged, it ends too early",
-            )
+        shortened = gap_end in heads and end not in heads and position in heads
+        if shortened or not _zero_padded(window, position, end):
+            yield Gap(position, gap_end - position, "the length was damaged, the record ends too early")
         else:
             yield Found(position, end - position)
             yield Gap(
@@ -196,20 +196,33 @@ def _zero_padded(window: _Window, offset: int, end: int) -> bool:
         position += framed_length(length)
 
 
-def _next_record(window: _Window, begin: int, phase: int) -> int:
-    """Offset of the next record to trust, at or after `begin`; the file's size if none is left."""
+def _next_record(window: _Window, begin: int, phase: int, *, beyond: int = -1) -> int:
+    """Find the next record to trust.
+
+    Args:
+        window: The file.
+        begin: Byte offset to look from.
+        phase: Alignment (offset modulo 4) of the records so far; heads elsewhere need a successor.
+        beyond: If given, only heads before this offset are looked at, and the records from there on
+            must lead past it. Records stored inside a payload do not: they end with it at the latest.
+
+    Returns:
+        Offset of its head; the size of the file if there is none.
+    """
     at = begin
-    while (hit := window.find_magic(at, window.size)) >= 0:
+    stop = window.size if beyond < 0 else min(window.size, beyond + len(MAGIC_BYTES) - 1)
+    while (hit := window.find_magic(at, stop)) >= 0:
         at = hit + 1
         head = window.get(hit, HEAD_SIZE)
         if len(head) < HEAD_SIZE or (head[7] >> 5) not in (0, FIRST):
             continue
         try:
             end = _record_end(window, hit)
+            while end < beyond and _is_head(window, end):
+                end = _record_end(window, end)
         except CorruptRecordError:
-            # An aligned head of a record that is itself damaged begins the next gap only if no
-            # later one is sound; going on here would report the same damage twice.
+            # The head of a record that is itself damaged: it belongs to the same gap.
             continue
-        if hit & 3 == phase or end == window.size or _is_head(window, end):
+        if end > beyond and (hit & 3 == phase or end == window.size or _is_head(window, end)):
             return hit
     return window.size

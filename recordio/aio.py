@@ -8,6 +8,7 @@ loop.
 from __future__ import annotations
 
 import inspect
+import itertools
 import os
 from collections import deque
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar, cast
@@ -33,7 +34,7 @@ from recordio._serializer import serialize
 from recordio._sink import Sink
 from recordio._steps import BLOCK_BYTES, batches, normalise, read_steps
 from recordio._writer import IndexPolicy, refuse_pickling
-from recordio.errors import ClosedError, IndexNotFoundError
+from recordio.errors import ClosedError, CorruptRecordError, IndexNotFoundError
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator, Sequence
@@ -274,6 +275,7 @@ class _Records:
         self._runs: Iterator[range] | None = None
         self._parser: RecordParser | None = None
         self._streaming: bool | None = None
+        self._failed: CorruptRecordError | None = None
         self._reached = 0
         self._size = -1
 
@@ -284,7 +286,7 @@ class _Records:
         if self._streaming is None:
             await self._reader._source()
             self._streaming = self._reader._choice is None and self._reader._index is None
-        if not self._ready:
+        while not self._ready:
             await (self._more_streamed() if self._streaming else self._more_indexed())
         return self._ready.popleft()
 
@@ -296,7 +298,13 @@ class _Records:
         if run is None:
             await checkpoint()
             raise StopAsyncIteration
-        self._ready.extend(await self._reader.read_many(run))
+        try:
+            self._ready.extend(await self._reader.read_many(run))
+        except CorruptRecordError:
+            if len(run) == 1:
+                raise
+            # Give the sound records of the run first; the damaged one then fails alone.
+            self._runs = itertools.chain((range(at, at + 1) for at in run), self._runs)
 
     async def _more_streamed(self) -> None:
         source = await self._reader._source()
@@ -304,6 +312,8 @@ class _Records:
             self._size = await source.size()
             self._parser = RecordParser(path=self._reader.path, size=self._size)
         parser = self._parser
+        if self._failed is not None:
+            raise self._failed
         while not self._ready:
             if self._reached >= self._size:
                 parser.finish()
@@ -313,7 +323,12 @@ class _Records:
             (block,) = await source.read_ranges([(self._reached, length)])
             self._reached += length
             parser.push(block)
-            self._ready.extend(parser)
+            try:
+                self._ready.extend(parser)
+            except CorruptRecordError as error:
+                if not self._ready:
+                    raise
+                self._failed = error  # the sound records before it come first
 
 
 class AsyncRecordWriter:

@@ -168,6 +168,9 @@ class _NotFoundError(RecordIOError, FileNotFoundError):
         self.message = message
         self.path = path
 
+    def __str__(self) -> str:
+        return f"{self.path}: {self.message}" if self.path else self.message
+
 
 class RecordFileNotFoundError(_NotFoundError):
     """The .rec file does not exist. Attribute `path` names it."""

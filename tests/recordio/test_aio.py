@@ -1,0 +1,280 @@
+"""The async reader and writer, under asyncio and under trio."""
+
+from __future__ import annotations
+
+import asyncio
+import pickle
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+
+import recordio
+from recordio import CorruptRecordError, IndexNotFoundError, RecordReader, RecordWriter, errors, testing
+from recordio.aio import AsyncRecordReader, AsyncRecordWriter
+
+RECORDS = [b"", b"abc", b"\x0a\x23\xd7\xce" * 3, b"x" * 2_500_000, b"last"]
+
+Run = Callable[..., Any]
+
+
+class AsyncMemory:
+    """An async source in memory."""
+
+    def __init__(self, data: bytes) -> None:
+        self.data = data
+        self.calls = 0
+        self.closed = False
+
+    async def size(self) -> int:
+        await anyio.lowlevel.checkpoint()
+        return len(self.data)
+
+    async def read_ranges(self, ranges: Sequence[tuple[int, int]]) -> list[bytes]:
+        await anyio.lowlevel.checkpoint()
+        self.calls += 1
+        return [self.data[offset : offset + length] for offset, length in ranges]
+
+    async def aclose(self) -> None:
+        self.closed = True
+
+
+class Memory:
+    def __init__(self, data: bytes) -> None:
+        self.data = data
+
+    def size(self) -> int:
+        return len(self.data)
+
+    def read_ranges(self, ranges: Sequence[tuple[int, int]]) -> list[bytes]:
+        return [self.data[offset : offset + length] for offset, length in ranges]
+
+
+@pytest.fixture
+def rec(tmp_path: Path) -> Path:
+    path = tmp_path / "a.rec"
+    path.write_bytes(testing.frame(RECORDS))
+    return path
+
+
+@pytest.fixture
+def indexed(tmp_path: Path) -> Path:
+    path = tmp_path / "b.rec"
+    with RecordWriter(path, index=True) as writer:
+        for key, record in enumerate(RECORDS):
+            writer.write(record, key=key * 10)
+    return path
+
+
+async def everything(target: Any, index: Any = None) -> list[bytes]:
+    async with AsyncRecordReader(target, index) as reader:
+        return [record async for record in reader]
+
+
+def test_iteration_reads_all_records(run_on: Run, rec: Path, indexed: Path) -> None:
+    assert run_on(everything, rec) == RECORDS
+    assert run_on(everything, indexed) == RECORDS
+    assert run_on(everything, rec, indexed.with_suffix(".idx")) == RECORDS
+
+
+def test_reading_by_position_and_key(run_on: Run, indexed: Path) -> None:
+    async def main() -> None:
+        async with AsyncRecordReader(indexed) as reader:
+            assert len(reader) == 5
+            assert list(reader.keys) == [0, 10, 20, 30, 40]
+            assert await reader.read(1) == b"abc"
+            assert await reader.read(-1) == b"last"
+            assert await reader.read_key(20) == RECORDS[2]
+            assert await reader.read_many([4, 3, 0, 4]) == [RECORDS[n] for n in (4, 3, 0, 4)]
+            assert await reader.read_many([]) == []
+            with pytest.raises(IndexError):
+                await reader.read(5)
+            with pytest.raises(KeyError):
+                await reader.read_key(5)
+
+    run_on(main)
+
+
+def test_without_an_index_the_file_is_scanned_at_first_use(run_on: Run, rec: Path) -> None:
+    async def main() -> None:
+        async with AsyncRecordReader(rec) as reader:
+            with pytest.raises(errors.ClosedError, match="load"):
+                len(reader)
+            assert await reader.read(3) == RECORDS[3]
+            assert len(reader) == 5
+
+    run_on(main)
+
+
+@pytest.mark.parametrize("source", [Memory, AsyncMemory])
+def test_any_source_will_do(run_on: Run, source: Any) -> None:
+    async def main() -> None:
+        target = source(testing.frame(RECORDS))
+        assert await everything(target) == RECORDS
+        async with AsyncRecordReader(target) as reader:
+            assert await reader.read_many([2, 1]) == [RECORDS[2], RECORDS[1]]
+        assert getattr(target, "closed", True)
+
+    run_on(main)
+
+
+def test_urls_go_to_the_async_opener(run_on: Run, indexed: Path) -> None:
+    sources: list[AsyncMemory] = []
+
+    def opener(url: str) -> AsyncMemory:
+        sources.append(AsyncMemory(Path(url.removeprefix("amem://")).read_bytes()))
+        return sources[-1]
+
+    recordio.register_opener("amem", lambda url: Memory(b""), async_opener=opener)
+
+    async def main() -> None:
+        async with AsyncRecordReader(f"amem://{indexed}") as reader:
+            assert await reader.read_key(10) == b"abc"
+        assert all(source.closed for source in sources)
+        with pytest.raises(IndexNotFoundError):
+            await everything(f"amem://{indexed}", "amem:///no.idx")
+
+    run_on(main)
+
+
+def test_missing_files_and_damage_are_named(run_on: Run, tmp_path: Path) -> None:
+    async def main() -> None:
+        with pytest.raises(FileNotFoundError):
+            await everything(tmp_path / "no.rec")
+        damaged = tmp_path / "damaged.rec"
+        damaged.write_bytes(testing.frame([b"one"]) + b"garbage.")
+        with pytest.raises(IndexNotFoundError):
+            await everything(damaged, tmp_path / "no.idx")
+        async with AsyncRecordReader(damaged) as reader:
+            records = reader.__aiter__()
+            assert await records.__anext__() == b"one"
+            with pytest.raises(CorruptRecordError) as caught:
+                await records.__anext__()
+        assert caught.value.offset == 12
+
+    run_on(main)
+
+
+def test_many_tasks_read_at_once(run_on: Run, indexed: Path) -> None:
+    async def main() -> None:
+        async with AsyncRecordReader(indexed) as reader, anyio.create_task_group() as group:
+
+            async def check(number: int) -> None:
+                assert await reader.read(number) == RECORDS[number]
+
+            for number in range(40):
+                group.start_soon(check, number % 5)
+
+    run_on(main)
+
+
+def test_closing_during_a_read_lets_it_finish(run_on: Run, indexed: Path) -> None:
+    async def main() -> None:
+        reader = AsyncRecordReader(indexed)
+        await reader.load()
+        await reader.aclose()
+        await reader.aclose()
+        with pytest.raises(errors.ClosedError):
+            await reader.read(0)
+
+    run_on(main)
+
+
+async def test_nothing_blocks_the_loop(no_blocking: None, rec: Path, indexed: Path, tmp_path: Path) -> None:
+    assert await everything(rec) == RECORDS
+    assert await everything(indexed) == RECORDS
+    async with AsyncRecordReader(rec) as reader:
+        assert await reader.read(1) == b"abc"
+    async with AsyncRecordWriter(tmp_path / "w.rec") as writer:
+        for record in RECORDS:
+            await writer.write(record, key=len(record))
+
+
+async def test_a_cancelled_read_leaves_the_reader_usable(indexed: Path) -> None:
+    async with AsyncRecordReader(indexed) as reader:
+        task = asyncio.create_task(reader.read(3))
+        await asyncio.sleep(0)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert await reader.read(3) == RECORDS[3]
+
+
+def test_an_async_reader_is_pickled_as_its_path(run_on: Run, indexed: Path) -> None:
+    async def main() -> None:
+        async with AsyncRecordReader(indexed) as reader:
+            copy = pickle.loads(pickle.dumps(reader))
+        async with copy:
+            assert await copy.read(1) == b"abc"
+
+    run_on(main)
+
+
+# --- writing ---
+
+
+@pytest.mark.parametrize("index", [None, True, False])
+def test_the_async_writer_writes_what_the_blocking_one_does(
+    run_on: Run, tmp_path: Path, index: bool | None
+) -> None:
+    async def main() -> list[int]:
+        async with AsyncRecordWriter(tmp_path / "a.rec", index) as writer:
+            offsets = [await writer.write(record) for record in RECORDS]
+            assert len(writer) == 5
+        await writer.aclose()
+        return offsets
+
+    offsets = run_on(main)
+    with RecordWriter(tmp_path / "b.rec", index) as writer:
+        assert [writer.write(record) for record in RECORDS] == offsets
+    assert (tmp_path / "a.rec").read_bytes() == (tmp_path / "b.rec").read_bytes()
+    assert (tmp_path / "a.idx").exists() == (tmp_path / "b.idx").exists()
+    if index:
+        assert (tmp_path / "a.idx").read_bytes() == (tmp_path / "b.idx").read_bytes()
+
+
+def test_many_tasks_write_and_every_record_is_whole(run_on: Run, tmp_path: Path) -> None:
+    path = tmp_path / "a.rec"
+
+    async def main() -> None:
+        async with AsyncRecordWriter(path) as writer, anyio.create_task_group() as group:
+            for number in range(60):
+                group.start_soon(writer.write, bytes([number]) * 100_000, number)
+
+    run_on(main)
+    with RecordReader(path) as reader:
+        assert len(reader) == 60
+        assert all(reader.read_key(number) == bytes([number]) * 100_000 for number in range(60))
+
+
+async def test_a_cancelled_write_is_not_lost_and_not_doubled(tmp_path: Path) -> None:
+    path = tmp_path / "a.rec"
+    records = [bytes([n]) * 1_500_000 for n in range(4)]
+    async with AsyncRecordWriter(path) as writer:
+        for record in records:
+            task = asyncio.create_task(writer.write(record))
+            await asyncio.sleep(0)
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+    assert list(RecordReader(path)) == records
+
+
+def test_a_writer_refuses_before_opening_after_closing_and_pickling(run_on: Run, tmp_path: Path) -> None:
+    async def main() -> None:
+        writer = AsyncRecordWriter(tmp_path / "a.rec")
+        with pytest.raises(errors.ClosedError):
+            await writer.write(b"early")
+        with pytest.raises(TypeError, match="cannot be pickled"):
+            pickle.dumps(writer)
+        async with writer:
+            with pytest.raises(errors.PayloadTypeError):
+                await writer.write("text")  # type: ignore[arg-type]
+        with pytest.raises(errors.ClosedError):
+            await writer.write(b"late")
+
+    run_on(main)
+
+

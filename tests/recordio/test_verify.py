@@ -1,0 +1,225 @@
+"""verify, build_index, repair: what is kept, what is reported, and that the source stays as it is."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from recordio import (
+    CorruptRecordError,
+    IndexNotFoundError,
+    RecordFileNotFoundError,
+    RecordReader,
+    RecordWriter,
+    build_index,
+    errors,
+    repair,
+    serialize,
+    testing,
+    verify,
+)
+
+RECORDS = [bytes([65 + n]) * (50 + 7 * n) for n in range(10)]
+KEYS = [n * 10 for n in range(10)]
+OFFSETS = [len(testing.frame(RECORDS[:n])) for n in range(11)]
+
+
+@pytest.fixture
+def rec(tmp_path: Path) -> Path:
+    path = tmp_path / "a.rec"
+    with RecordWriter(path, index=True) as writer:
+        for key, record in zip(KEYS, RECORDS, strict=True):
+            writer.write(record, key)
+    return path
+
+
+def spoil(path: Path, data: bytes) -> bytes:
+    path.write_bytes(data)
+    return data
+
+
+def check_repair(path: Path, kept: list[int]) -> None:
+    """The copy holds just these records, under their old keys; the source is untouched."""
+    before = path.read_bytes(), path.with_suffix(".idx").read_bytes()
+    copy = path.parent / "copy.rec"
+    report = repair(path, copy)
+    assert (path.read_bytes(), path.with_suffix(".idx").read_bytes()) == before
+    assert report.records == len(kept)
+    assert report.new_keys == []
+    with RecordReader(copy, copy.with_suffix(".idx")) as reader:
+        assert list(reader) == [RECORDS[n] for n in kept]
+        assert list(reader.keys) == [KEYS[n] for n in kept]
+    assert verify(copy).ok
+    assert sorted(key for problem in report.problems for key in problem.keys) == [
+        key for n, key in enumerate(KEYS) if n not in kept
+    ]
+
+
+def test_a_sound_file_has_no_problems(rec: Path) -> None:
+    report = verify(rec)
+    assert (report.ok, report.records, report.problems, report.size) == (True, 10, [], OFFSETS[10])
+    assert report.path == str(rec)
+    check_repair(rec, list(range(10)))
+
+
+HEAD_DAMAGE = {
+    "magic": (0, 0xFF),
+    "flag becomes 2": (7, 0x40),
+    "flag becomes 1": (7, 0x20),
+    "flag becomes 3": (7, 0x60),
+    "length far too large": (6, 0x0F),
+    "length a little larger": (4, 0x80),
+}
+
+
+@pytest.mark.parametrize(("at", "mask"), HEAD_DAMAGE.values(), ids=HEAD_DAMAGE.keys())
+@pytest.mark.parametrize("number", [0, 4, 9])
+def test_a_damaged_head_loses_one_record(rec: Path, number: int, at: int, mask: int) -> None:
+    spoil(rec, testing.flip(rec.read_bytes(), OFFSETS[number] + at, mask))
+    report = verify(rec)
+    (problem,) = report.problems
+    assert (problem.offset, problem.key, problem.keys) == (OFFSETS[number], KEYS[number], (KEYS[number],))
+    assert problem.length == OFFSETS[number + 1] - OFFSETS[number]
+    assert report.records == 9
+    check_repair(rec, [n for n in range(10) if n != number])
+
+
+def test_a_length_that_became_smaller_is_damage_too(rec: Path) -> None:
+    spoil(rec, testing.flip(rec.read_bytes(), OFFSETS[3] + 4, 0x40))
+    (problem,) = verify(rec).problems
+    assert problem.key == KEYS[3]
+    check_repair(rec, [0, 1, 2, 4, 5, 6, 7, 8, 9])
+
+
+@pytest.mark.parametrize("count", [4, 8, 1, 3, 1001])
+def test_foreign_bytes_between_records_lose_nothing(rec: Path, count: int) -> None:
+    spoil(rec, testing.insert(rec.read_bytes(), OFFSETS[5], b"\xaa" * count))
+    report = verify(rec)
+    assert report.records == 10
+    assert (report.problems[0].offset, report.problems[0].length) == (OFFSETS[5], count)
+    check_repair(rec, list(range(10)))
+
+
+@pytest.mark.parametrize("count", [1, 3, 4, 30, 70])
+def test_lost_bytes_lose_one_record(rec: Path, count: int) -> None:
+    data = rec.read_bytes()
+    spoil(rec, data[: OFFSETS[5] + 20] + data[OFFSETS[5] + 20 + count :])
+    check_repair(rec, [0, 1, 2, 3, 4, 6, 7, 8, 9])
+
+
+def test_a_zeroed_block_loses_the_records_in_it(rec: Path) -> None:
+    data = rec.read_bytes()
+    spoil(rec, data[: OFFSETS[2] + 2] + bytes(OFFSETS[6] - OFFSETS[2]) + data[OFFSETS[6] + 2 :])
+    report = verify(rec)
+    assert [problem.offset for problem in report.problems if problem.length] == [OFFSETS[2]]
+    check_repair(rec, [0, 1, 7, 8, 9])
+
+
+@pytest.mark.parametrize("left", [1, 9, 40])
+def test_a_cut_file_keeps_what_is_whole(rec: Path, left: int) -> None:
+    spoil(rec, testing.cut(rec.read_bytes(), OFFSETS[7] + left))
+    (problem,) = [problem for problem in verify(rec).problems if problem.length]
+    assert (problem.offset, problem.length, problem.keys) == (OFFSETS[7], left, (70, 80, 90))
+    check_repair(rec, list(range(7)))
+
+
+def test_two_gaps_are_two_problems(rec: Path) -> None:
+    data = testing.flip(rec.read_bytes(), OFFSETS[2])
+    spoil(rec, testing.flip(data, OFFSETS[6]))
+    assert [problem.key for problem in verify(rec).problems] == [20, 60]
+    check_repair(rec, [0, 1, 3, 4, 5, 7, 8, 9])
+
+
+def test_split_records_survive_whole(tmp_path: Path) -> None:
+    split = b"\x0a\x23\xd7\xce" * 5 + b"tail"
+    path = tmp_path / "a.rec"
+    path.write_bytes(testing.flip(testing.frame([split, b"lost", split]), len(serialize(split))))
+    report = repair(path, tmp_path / "copy.rec")
+    assert list(RecordReader(tmp_path / "copy.rec")) == [split, split]
+    assert (report.records, len(report.problems)) == (2, 1)
+    assert (tmp_path / "copy.idx").read_text() == f"0\t0\n1\t{len(serialize(split))}\n"
+
+
+def test_a_record_image_inside_a_payload_is_not_taken_for_a_record(tmp_path: Path) -> None:
+    inner = b"x" + serialize(b"inner record") + b"after it"
+    path = tmp_path / "a.rec"
+    path.write_bytes(testing.flip(testing.frame([b"one", inner, b"three"]), 12))
+    repair(path, tmp_path / "copy.rec")
+    assert list(RecordReader(tmp_path / "copy.rec")) == [b"one", b"three"]
+
+
+def test_faults_of_the_index_are_reported(rec: Path) -> None:
+    idx = rec.with_suffix(".idx")
+    idx.write_text(idx.read_text() + f"stray\t{OFFSETS[2] + 8}\n")
+    (problem,) = verify(rec).problems
+    assert (problem.offset, problem.length, problem.key) == (OFFSETS[2] + 8, 0, "stray")
+    idx.write_text("no tab\n")
+    (problem,) = verify(rec).problems
+    assert "no TAB" in problem.message
+    with pytest.raises(IndexNotFoundError):
+        verify(rec, rec.with_name("no.idx"))
+    with pytest.raises(RecordFileNotFoundError):
+        verify(rec.with_name("no.rec"))
+
+
+def test_records_the_index_did_not_list_get_new_keys(rec: Path) -> None:
+    idx = rec.with_suffix(".idx")
+    idx.write_text("".join(idx.read_text().splitlines(keepends=True)[:9]))
+    assert verify(rec).ok
+    copy = rec.with_name("copy.rec")
+    assert repair(rec, copy).new_keys == [81]
+    assert RecordReader(copy).read_key(81) == RECORDS[9]
+
+
+def test_repair_never_overwrites_its_source(rec: Path, tmp_path: Path) -> None:
+    link = tmp_path / "link.rec"
+    link.symlink_to(rec)
+    for target in (rec, link, rec.with_suffix(".bin"), rec.with_suffix(".idx")):
+        with pytest.raises(errors.RepairTargetError, match="overwrite"):
+            repair(rec, target)
+    assert verify(rec).ok
+
+
+def test_a_failed_repair_leaves_no_half_copy(rec: Path, tmp_path: Path) -> None:
+    with pytest.raises(OSError, match="no/copy"):
+        repair(rec, tmp_path / "no" / "copy.rec")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a.idx", "a.rec"]
+
+
+def test_build_index_writes_counted_keys(rec: Path, tmp_path: Path) -> None:
+    index = build_index(rec, tmp_path / "out.idx")
+    lines = [f"{n}\t{offset}" for n, offset in enumerate(OFFSETS[:10])]
+    assert (tmp_path / "out.idx").read_text().splitlines() == lines
+    assert len(index) == 10
+    build_index(rec)
+    assert RecordReader(rec).keys.tolist() == list(range(10))  # type: ignore[union-attr]
+
+
+def test_build_index_refuses_a_damaged_file_and_keeps_the_old_index(rec: Path) -> None:
+    old = rec.with_suffix(".idx").read_bytes()
+    spoil(rec, testing.flip(rec.read_bytes(), OFFSETS[5]))
+    with pytest.raises(CorruptRecordError) as caught:
+        build_index(rec)
+    assert caught.value.offset == OFFSETS[5]
+    assert rec.with_suffix(".idx").read_bytes() == old
+
+
+@given(st.data())
+@settings(max_examples=150, deadline=None)
+def test_any_damage_is_survived_and_the_copy_is_sound(
+    tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
+) -> None:
+    records = data.draw(testing.record_lists())
+    damaged = data.draw(testing.damaged(testing.frame(records)))
+    folder = tmp_path_factory.getbasetemp()
+    path, copy = folder / "fuzz.rec", folder / "fuzzed-copy.rec"
+    path.write_bytes(damaged)
+    report = repair(path, copy)
+    again = verify(copy)
+    assert (again.ok, again.records) == (True, report.records)
+    covered = sum(problem.length for problem in report.problems)
+    assert covered + copy.stat().st_size == len(damaged)
+    assert verify(path).ok == (not report.problems)
