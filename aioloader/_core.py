@@ -6,10 +6,11 @@ The core never refers to the loader that owns it, so the loader can be collected
 from __future__ import annotations
 
 import os
+import threading
 import warnings
 import weakref
-from collections.abc import Iterable
-from typing import Any
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
 
 from aioloader._pipeline.direct import Direct
 from aioloader._pipeline.engine import Delivery, Engine, Items
@@ -24,9 +25,13 @@ from aioloader.executors import InlineExecutor, ProcessExecutor, ThreadExecutor
 from aioloader.executors.program import Program, leaf_spec
 from aioloader.executors.slabs import SlabMemory, default_memory_limit
 from aioloader.metrics import Metrics, Stats
-from aioloader.options import LoaderOptions
 from aioloader.permutation import ORDER_VERSION
 from aioloader.samplers import RandomSampler, SequentialSampler
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from aioloader.options import LoaderOptions
 
 __all__ = ("Core", "Epoch")
 
@@ -40,10 +45,10 @@ def _is_default(batchify: Any) -> bool:
 class Epoch:
     """One pass: its plan, and the book of what the caller took from it."""
 
-    def __init__(self, core: Core, place: Place, plan: EpochPlan | ListPlan) -> None:
+    def __init__(self, core: Core, place: Place) -> None:
         self._core = core
         self._place = place
-        self._plan = plan
+        self._plan: EpochPlan | ListPlan | None = None
         self.over = False
 
     @property
@@ -53,6 +58,8 @@ class Epoch:
 
     def plans(self) -> Iterable[BatchPlan]:
         """The batches to be made."""
+        if self._plan is None:
+            self._plan = self._core.plan(self._place)
         return self._plan
 
     def take(self, delivery: Delivery) -> bool:
@@ -85,6 +92,7 @@ class Epoch:
     def finish(self) -> None:
         """All batches were delivered."""
         self.over = True
+        assert self._plan is not None
         self._core.progress.finish(self._place, self._plan.carry())
         self._core.metrics.pause()
 
@@ -108,31 +116,20 @@ class Core:
         self.errors: list[SampleError] = []
         self.closed = False
         self._engine: Engine | None = None
+        self._opening = threading.Lock()
         self._pid = os.getpid()
         self.passes: weakref.WeakSet[Any] = weakref.WeakSet()
 
+        self._dataset = dataset
         self._resolved = resolve(dataset)
-        self._length = len(dataset)
         self.seed = int.from_bytes(os.urandom(8), "little") if options.seed is None else int(options.seed)
-        rank, world = options.rank_and_world
-        self.sampler: Any = None
-        unit = "batches"
+        self.progress = Progress(self._identity, self.seed)
         if options.batch_sampler is None:
-            self.sampler = options.sampler
-            if self.sampler is None:
-                self.sampler = (RandomSampler if options.shuffle else SequentialSampler)(self._length)
-            unit = "positions" if isinstance(self.sampler, PositionalSampler) else "samples"
             assert options.batch_size is not None
+            rank, world = options.rank_and_world
             self.geometry = Geometry(
                 int(options.batch_size), options.last_batch or "keep", rank, world, options.even
             )
-        identity = {
-            "order_version": ORDER_VERSION,
-            "unit": unit,
-            "length": self._length,
-            "fingerprint": fingerprint(dataset),
-        }
-        self.progress = Progress(identity, self.seed)
         self._gathers = (
             self._resolved.base_kind == "gather"
             and not self._resolved.stages
@@ -140,8 +137,39 @@ class Core:
         )
         if options.pin_memory:
             warnings.warn(
-                "pin_memory has no effect: batches are numpy arrays in pageable memory", UserWarning, stacklevel=4
+                "pin_memory has no effect: batches are numpy arrays in pageable memory",
+                UserWarning,
+                stacklevel=4,
             )
+
+    # Finding a dataset's length may read its index: these wait until they are asked for.
+
+    @cached_property
+    def length(self) -> int:
+        """Number of items of the dataset."""
+        return len(self._dataset)
+
+    @cached_property
+    def sampler(self) -> Any:
+        """What gives the indices; not with a batch sampler."""
+        if self.options.sampler is not None:
+            return self.options.sampler
+        return (RandomSampler if self.options.shuffle else SequentialSampler)(self.length)
+
+    def _identity(self) -> dict[str, Any]:
+        unit = "batches"
+        if self.options.batch_sampler is None:
+            unit = "positions" if isinstance(self.sampler, PositionalSampler) else "samples"
+        return {
+            "order_version": ORDER_VERSION,
+            "unit": unit,
+            "length": self.length,
+            "fingerprint": self._fingerprint,
+        }
+
+    @cached_property
+    def _fingerprint(self) -> str:
+        return fingerprint(self._dataset)
 
     # -- what kind of pass this is ---------------------------------------------------------------------------------
 
@@ -185,11 +213,18 @@ class Core:
         return os.getpid() == self._pid
 
     def open(self) -> Engine:
-        """The engine; made at the first use."""
+        """The engine; made at the first use, which reads indexes and opens files. From any thread."""
         self.check_open()
         if self._engine is None:
-            self._engine = self._make_engine()
+            with self._opening:
+                if self._engine is None:
+                    self._engine = self._make_engine()
         return self._engine
+
+    @property
+    def is_open(self) -> bool:
+        """Whether `open` has nothing left to do."""
+        return self._engine is not None
 
     def _make_engine(self) -> Engine:
         options, resolved = self.options, self._resolved
@@ -197,12 +232,12 @@ class Core:
         source, items = None, None
         name = type(base).__name__
         if self._gathers:
-            items = Items(name, self._length, resolved.remap, arrays=base.arrays, single=len(base.arrays) == 1)
+            items = Items(name, self.length, resolved.remap, arrays=base.arrays, single=len(base.arrays) == 1)
         elif resolved.base_kind == "bytes":
             source = base.open_source()
-            items = Items(name, self._length, resolved.remap, base.spans, base.extras, base.facts)
+            items = Items(name, self.length, resolved.remap, base.spans, base.extras, base.facts)
         else:
-            items = Items(name, self._length, resolved.remap)
+            items = Items(name, self.length, resolved.remap)
         try:
             memory = SlabMemory(options.memory_limit or default_memory_limit())
             executor = self._make_executor()
@@ -262,20 +297,20 @@ class Core:
     def begin(self) -> Epoch:
         """A new pass; its epoch number is given here."""
         self.check_open()
-        place = self.progress.begin()
+        return Epoch(self, self.progress.begin())
+
+    def plan(self, place: Place) -> EpochPlan | ListPlan:
+        """The batches of a pass that starts at `place`."""
         options = self.options
-        plan: EpochPlan | ListPlan
         if options.batch_sampler is not None:
-            plan = ListPlan(options.batch_sampler, place.epoch, place.consumed)
+            return ListPlan(options.batch_sampler, place.epoch, place.consumed)
+        order: PositionalOrder | IteratedOrder
+        if isinstance(self.sampler, PositionalSampler):
+            carry = None if place.carry is None else tuple(place.carry)
+            order = PositionalOrder(self.sampler, self.seed, place.epoch, carry)
         else:
-            order: PositionalOrder | IteratedOrder
-            if isinstance(self.sampler, PositionalSampler):
-                carry = None if place.carry is None else tuple(place.carry)
-                order = PositionalOrder(self.sampler, self.seed, place.epoch, carry)
-            else:
-                order = IteratedOrder(self.sampler, place.epoch, place.carry, whole=self.geometry.world > 1)
-            plan = EpochPlan(order, self.geometry, place.consumed)
-        return Epoch(self, place, plan)
+            order = IteratedOrder(self.sampler, place.epoch, place.carry, whole=self.geometry.world > 1)
+        return EpochPlan(order, self.geometry, place.consumed)
 
     def start(self, epoch: Epoch, blocking: bool = False) -> Direct | Pipeline:
         """Start the work of a pass. Outside of `blocking`, in the event loop that is to run it."""

@@ -5,9 +5,12 @@ A batch is consumed when it is handed out. Epoch numbers are given when an itera
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from aioloader.errors import ResumeError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 __all__ = ("STATE_VERSION", "Place", "Progress")
 
@@ -35,12 +38,13 @@ class Progress:
     """The progress of one loader.
 
     Args:
-        identity: entries that a state must share with the loader: fingerprint, length, unit, order_version.
+        identity: gives the entries that a state must share with the loader: fingerprint, length, unit,
+            order_version.
         seed: the loader's seed.
     """
 
-    def __init__(self, identity: dict[str, Any], seed: int) -> None:
-        self.identity = identity
+    def __init__(self, identity: Callable[[], dict[str, Any]], seed: int) -> None:
+        self._identity = identity
         self.seed = seed
         self.next = Place()
         self.current: Place | None = None
@@ -72,7 +76,7 @@ class Progress:
         place = self.current or self.next
         return {
             "version": STATE_VERSION,
-            **self.identity,
+            **self._identity(),
             "seed": self.seed,
             "epoch": place.epoch,
             "consumed": place.consumed,
@@ -87,7 +91,7 @@ class Progress:
         """
         if not isinstance(state, dict):
             raise ResumeError("state", "a dict", type(state).__name__)
-        for name, expected in {"version": STATE_VERSION, **self.identity}.items():
+        for name, expected in {"version": STATE_VERSION, **self._identity()}.items():
             if state.get(name) != expected:
                 raise ResumeError(name, expected, state.get(name), _ADVICE.get(name, ""))
         numbers = {}
@@ -108,7 +112,10 @@ class Progress:
             return None
         good = isinstance(carry, (list, tuple)) and (
             (len(carry) == 2 and all(map(number, carry)))
-            or all(isinstance(pair, (list, tuple)) and len(pair) == 2 and all(map(number, pair)) for pair in carry)
+            or all(
+                isinstance(pair, (list, tuple)) and len(pair) == 2 and all(map(number, pair))
+                for pair in carry
+            )
         )
         if not good:
             raise ResumeError("carry", "positions carried over", carry)

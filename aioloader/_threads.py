@@ -196,13 +196,13 @@ class Threads:
                     self._idle += 1
 
     def close(self, timeout_s: float = 0.4) -> None:
-        """Let running functions end, for `timeout_s` seconds at most, then give the threads up."""
+        """Let running functions end, for `timeout_s` seconds at most (0: without waiting), then give them up."""
         with self._lock:
             self._closed = True
             threads, self._threads = self._threads, []
         for _ in threads:
             self._queue.put(None)
         deadline = time.monotonic() + timeout_s
-        for thread in threads:
+        for thread in threads if timeout_s else ():
             if thread is not threading.current_thread():
                 thread.join(max(0.0, deadline - time.monotonic()))

@@ -6,12 +6,14 @@ Three numbers that are never mixed: *position* (place in the epoch's order), *in
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 IntArray: TypeAlias = npt.NDArray[np.int64]
 Array: TypeAlias = npt.NDArray[Any]

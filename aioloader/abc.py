@@ -6,13 +6,13 @@ what is done to them (run in an executor). A dataset without a byte part runs wh
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator, Sequence
-from contextlib import AbstractAsyncContextManager
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar, runtime_checkable
 
 if TYPE_CHECKING:
-    from aioloader._types import Array, ArraySpec, Facts, IntArray, ReadPlan, Spans
-    from aioloader._types import Chunk, ChunkResult
+    from collections.abc import AsyncIterator, Iterator, Sequence
+    from contextlib import AbstractAsyncContextManager
+
+    from aioloader._types import Array, ArraySpec, Chunk, ChunkResult, Facts, IntArray, ReadPlan, Spans
     from aioloader.executors.program import Program
     from aioloader.rng import Rng
 

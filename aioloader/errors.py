@@ -136,8 +136,7 @@ class TooManyErrorsError(LoaderError):
 
     def __init__(self, max_errors: int, count: int) -> None:
         super().__init__(
-            f"{count} samples failed, more than max_errors={max_errors}; "
-            "see loader.errors for all of them"
+            f"{count} samples failed, more than max_errors={max_errors}; see loader.errors for all of them"
         )
         self.max_errors = max_errors
         self.count = count

@@ -4,21 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import weakref
-from collections.abc import Callable, Iterator
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar
 
 import anyio
 import anyio.lowlevel
 
 from aioloader._core import Core, Epoch
-from aioloader._pipeline.direct import Direct
 from aioloader._pipeline.pipeline import Pipeline
 from aioloader._threads import Threads
 from aioloader.metrics import Stats, explain
 from aioloader.options import LoaderOptions
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from types import TracebackType
+
+    from aioloader._pipeline.direct import Direct
     from aioloader.errors import SampleError
 
 __all__ = ("AsyncBatches", "AsyncDataLoader")
@@ -86,7 +87,7 @@ class AsyncBatches(Generic[B]):
         self._busy = True
         try:
             if self._pass is None:
-                self._start()
+                await self._start()
             assert self._pass is not None
             metrics = self._core.metrics
             asked = metrics.asked()
@@ -105,7 +106,14 @@ class AsyncBatches(Generic[B]):
         finally:
             self._busy = False
 
-    def _start(self) -> None:
+    async def _start(self) -> None:
+        if not self._core.is_open:
+            # Indexes are read and files opened: not in the loop's thread.
+            opener = Threads(1, "aioloader-open")
+            try:
+                await opener.run(self._core.open)
+            finally:
+                opener.close(0)
         started = self._core.start(self._epoch)
         if isinstance(started, Pipeline):
             _spawn(started, self._entered)
@@ -238,14 +246,16 @@ class AsyncDataLoader(Generic[B]):
             if not self._core.closed:
                 closer = Threads(1, "aioloader-close")
                 await closer.run(self._finalizer)
-                closer.close()
+                closer.close(0)
 
     def __aiter__(self) -> AsyncBatches[B]:
         """A new epoch."""
         return AsyncBatches(self, self._core, self._entered)
 
     def __iter__(self) -> Iterator[NoReturn]:
-        raise TypeError("AsyncDataLoader is iterated with 'async for'; for a plain 'for' use aioloader.DataLoader")
+        raise TypeError(
+            "AsyncDataLoader is iterated with 'async for'; for a plain 'for' use aioloader.DataLoader"
+        )
 
     def __len__(self) -> int:
         """Number of batches of the next epoch, for this rank."""

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from time import perf_counter
 from types import MappingProxyType
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 __all__ = ("Metrics", "Stats")
-
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,9 +136,7 @@ class Metrics:
         """The epoch is over: the time until the next ask is nobody's."""
         self._handed_out = None
 
-    def snapshot(
-        self, workers: int, restarts: int, memory: tuple[int, int, int]
-    ) -> Stats:
+    def snapshot(self, workers: int, restarts: int, memory: tuple[int, int, int]) -> Stats:
         """The counters now."""
         used, peak, limit = memory
         return Stats(

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 __all__ = ("LoaderOptions", "available_cores")
 
@@ -37,7 +39,7 @@ def _one_of(name: str, value: object, allowed: tuple[str, ...]) -> None:
 def _at_least(name: str, value: Any, least: float, *, exclusive: bool = False) -> None:
     if value is None:
         return
-    if isinstance(value, bool) or not isinstance(value, (int, float)) and not hasattr(value, "__index__"):
+    if isinstance(value, bool) or (not isinstance(value, (int, float)) and not hasattr(value, "__index__")):
         raise TypeError(f"{name} must be a number, got {value!r}")
     if value < least or (exclusive and value == least):
         raise ValueError(f"{name} must be {'more than' if exclusive else 'at least'} {least}, got {value}")

@@ -10,11 +10,13 @@ from __future__ import annotations
 import math
 import os
 import threading
-from collections.abc import MutableSequence, Sequence
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
+
+if TYPE_CHECKING:
+    from collections.abc import MutableSequence, Sequence
 
 __all__ = ("GLOBALS_DOMAIN", "ORDER_DOMAIN", "SAMPLE_DOMAIN", "Rng", "default_rng")
 

@@ -11,8 +11,6 @@ import queue
 import threading
 import weakref
 from collections import deque
-from collections.abc import AsyncIterator, Callable
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar
 
 import anyio
@@ -20,7 +18,6 @@ import anyio.lowlevel
 
 from aioloader._core import Core, Epoch
 from aioloader._pipeline.direct import Direct, drive
-from aioloader._pipeline.engine import Delivery
 from aioloader._signal import Signal
 from aioloader._threads import Notify, loop_notifier
 from aioloader.errors import LoaderClosedError
@@ -28,6 +25,10 @@ from aioloader.metrics import Stats, explain
 from aioloader.options import LoaderOptions
 
 if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable
+    from types import TracebackType
+
+    from aioloader._pipeline.engine import Delivery
     from aioloader.errors import SampleError
 
 __all__ = ("BlockingBatches", "DataLoader")
@@ -75,7 +76,8 @@ class _Portal:
 
     def stop(self) -> None:
         """Cancel all tasks and wait for the thread's end, a second at most."""
-        assert self._notify is not None and self._scope is not None
+        assert self._notify is not None
+        assert self._scope is not None
         self._notify(self._scope.cancel)
         if self.thread is not threading.current_thread():
             self.thread.join(1.0)
@@ -114,6 +116,7 @@ class _HandOver:
 
     @contextlib.asynccontextmanager
     async def _passing(self) -> AsyncIterator[Any]:
+        self._core.open()  # this loop is nobody else's: it may block here
         running = self._core.start(self._epoch)
         if isinstance(running, Direct):
             yield running

@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from aioloader._pipeline.engine import Engine
 from aioloader._tree import flatten, map_leaves, unflatten
-from aioloader._types import Array, ChunkResult, RowLayout
+
+if TYPE_CHECKING:
+    from aioloader._pipeline.engine import Engine
+    from aioloader._types import Array, ChunkResult, RowLayout
 
 __all__ = ("collate",)
 
 
 def collate(
-    engine: Engine, result: ChunkResult, layout: RowLayout | None, slab: Any, bases: tuple[int, ...], rows: int
+    engine: Engine,
+    result: ChunkResult,
+    layout: RowLayout | None,
+    slab: Any,
+    bases: tuple[int, ...],
+    rows: int,
 ) -> tuple[Any, int, bool]:
     """Make the batch.
 
@@ -33,7 +40,9 @@ def collate(
         ValueError: the samples cannot be collated.
     """
     # What the caller keeps may take half of the memory; beyond that batches are copied out.
-    copy = result.tainted or (slab is not None and 2 * (engine.memory.leased + slab.nbytes) > engine.memory.limit)
+    copy = result.tainted or (
+        slab is not None and 2 * (engine.memory.leased + slab.nbytes) > engine.memory.limit
+    )
     if engine.whole:
         if not result.samples:
             return None, 0, False
@@ -75,9 +84,7 @@ def collate(
     return unflatten(layout.structure, leaves), len(kept), bool(roots)
 
 
-def _place(
-    engine: Engine, result: ChunkResult, layout: RowLayout, bases: tuple[int, ...], rows: int
-) -> None:
+def _place(engine: Engine, result: ChunkResult, layout: RowLayout, bases: tuple[int, ...], rows: int) -> None:
     """Write into their rows the samples that fit although they came by value (those that told the layout)."""
     for row, sample in list(result.values.items()):
         structure, leaves = flatten(sample)
@@ -115,4 +122,3 @@ def _sample(
             shape = tuple(extent or 0 for extent in spec.shape)
             leaves.append(engine.memory.array(base, (rows, *shape), spec.dtype)[row])
     return unflatten(layout.structure, leaves)
-

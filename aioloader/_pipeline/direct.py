@@ -7,16 +7,19 @@ blocking loader can drive it without a loop.
 from __future__ import annotations
 
 import time
-from collections.abc import Coroutine, Iterable
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import anyio.lowlevel
 import numpy as np
 
 from aioloader._pipeline.dispatch import BatchJob
 from aioloader._pipeline.engine import Delivery, Engine
-from aioloader._pipeline.plan import BatchPlan
-from aioloader._types import Chunk, ChunkResult
+
+if TYPE_CHECKING:
+    from collections.abc import Coroutine, Iterable
+
+    from aioloader._pipeline.plan import BatchPlan
+    from aioloader._types import Chunk, ChunkResult
 
 __all__ = ("Direct", "drive")
 

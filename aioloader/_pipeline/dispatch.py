@@ -7,7 +7,7 @@ steps is the same: ``plan_reads``, ``allocate``, ``discover`` while the rows' la
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import anyio
 import numpy as np
@@ -16,10 +16,12 @@ from aioloader._pipeline.collate import collate
 from aioloader._pipeline.engine import Delivery, Engine
 from aioloader._pipeline.fetch import Fetch
 from aioloader._pipeline.late import late
-from aioloader._pipeline.plan import BatchPlan
 from aioloader._threads import Holders
 from aioloader._types import BASE, INDEX, Array, Chunk, ChunkResult, Failure, RowLayout
 from aioloader.errors import LoaderError
+
+if TYPE_CHECKING:
+    from aioloader._pipeline.plan import BatchPlan
 
 __all__ = ("BatchJob",)
 
@@ -226,9 +228,7 @@ class BatchJob:
         records = [self._record(failure) for failure in sorted(result.failures, key=lambda each: each.row)]
         if records and not engine.skip:
             return Delivery(plan.consumed, error=records[0])
-        batch, samples, holds = collate(
-            engine, result, self._layout, self._slab, self._bases, self.rows
-        )
+        batch, samples, holds = collate(engine, result, self._layout, self._slab, self._bases, self.rows)
         if holds:
             self._slab = None
         return Delivery(plan.consumed, batch, None, records, samples, plan.padded)

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from aioloader._tree import flatten
 from aioloader._types import Array, Facts, IntArray, RowLayout, Spans
 from aioloader.errors import SampleError
 from aioloader.metrics import Metrics
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
 
 __all__ = ("Delivery", "Engine", "Items")
 
@@ -101,7 +103,9 @@ class Engine:
         wanted = int(_CHUNK_TARGET_S / self.sample_s) if self.sample_s else _CHUNK_START
         return max(1, min(wanted, share))
 
-    def sample_error(self, index: int, base: int, position: int, stage: str, cause: BaseException) -> SampleError:
+    def sample_error(
+        self, index: int, base: int, position: int, stage: str, cause: BaseException
+    ) -> SampleError:
         """The error that names a sample, with its cause chained."""
         facts = Facts()
         if self.items.facts is not None:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from time import perf_counter
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from aioloader._pipeline.engine import Engine
-from aioloader._pipeline.plan import BatchPlan
 from aioloader._types import BASE, EPOCH, FILE, INDEX, LENGTH, OFFSET, ROW, START, Array, Failure, ReadPlan
+
+if TYPE_CHECKING:
+    from aioloader._pipeline.engine import Engine
+    from aioloader._pipeline.plan import BatchPlan
 
 __all__ = ("Fetch",)
 

@@ -7,8 +7,8 @@ talks to it: it takes deliveries and asks for the end. So no group or cancel sco
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from time import perf_counter
+from typing import TYPE_CHECKING
 
 import anyio
 
@@ -16,11 +16,15 @@ from aioloader._pipeline.dispatch import BatchJob
 from aioloader._pipeline.engine import Delivery, Engine
 from aioloader._pipeline.late import late
 from aioloader._pipeline.permits import Permits
-from aioloader._pipeline.plan import BatchPlan
 from aioloader._pipeline.reorder import Reorder
 from aioloader._signal import Signal
 from aioloader._threads import loop_notifier
 from aioloader.errors import LoaderClosedError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from aioloader._pipeline.plan import BatchPlan
 
 __all__ = ("Pipeline",)
 
@@ -66,7 +70,9 @@ class Pipeline:
             if self._fed is not None and self._reorder.next >= self._fed:
                 return None
             if self.ended.is_set() and not self._completed:
-                raise LoaderClosedError("the loader was closed, or its loop ended, while this epoch was under way")
+                raise LoaderClosedError(
+                    "the loader was closed, or its loop ended, while this epoch was under way"
+                )
             await self._arrived.wait()
 
     def stop(self) -> None:

@@ -7,13 +7,15 @@ costs nothing and what remains can be split anew.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
-from aioloader._types import IntArray
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from aioloader._types import IntArray
 
 __all__ = ("BatchPlan", "EpochPlan", "Geometry", "IteratedOrder", "ListPlan", "Order", "PositionalOrder")
 

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING
 
 import anyio.lowlevel
 
-from aioloader._types import Chunk, ChunkResult
 from aioloader.executors.program import Program, Runner
-from aioloader.executors.slabs import SlabMemory
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from aioloader._types import Chunk, ChunkResult
+    from aioloader.executors.slabs import SlabMemory
 
 __all__ = ("YIELD_S", "InlineExecutor")
 

@@ -16,9 +16,8 @@ import itertools
 import pickle
 import signal
 import time
-from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import anyio
 import numpy as np
@@ -28,10 +27,14 @@ from aioloader._threads import Threads
 from aioloader._types import ROW, Chunk, ChunkResult, Failure
 from aioloader.errors import WorkerError
 from aioloader.executors.process_handle import WorkerHandle, pickled_program
-from aioloader.executors.program import Program
 from aioloader.executors.slabs import MAX_WORKERS, SlabMemory, control_array
 from aioloader.executors.wire import unpack_value
 from aioloader.executors.worker import CALLED_OFF, CURRENT, PLACE
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from aioloader.executors.program import Program
 
 __all__ = ("ProcessExecutor",)
 

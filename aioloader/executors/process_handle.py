@@ -10,17 +10,20 @@ import subprocess
 import sys
 import time
 from collections import deque
-from collections.abc import AsyncIterator
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import anyio
 import cloudpickle
 
 from aioloader._signal import Signal
 from aioloader.errors import WorkerError
-from aioloader.executors.program import Program
 from aioloader.executors.slabs import CONTROL_BYTES, SlabMemory
 from aioloader.executors.wire import Inbox, encode
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from aioloader.executors.program import Program
 
 __all__ = ("WorkerHandle", "pickled_program")
 
@@ -216,5 +219,3 @@ class WorkerHandle:
         self.kill()
         with contextlib.suppress(subprocess.TimeoutExpired):
             self.process.wait(1.0)
-
-

@@ -5,10 +5,9 @@ from __future__ import annotations
 import random
 import threading
 import warnings
-from collections.abc import Callable, Generator
 from dataclasses import dataclass
 from time import perf_counter
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -31,6 +30,9 @@ from aioloader._types import (
     RowLayout,
 )
 from aioloader.rng import GLOBALS_DOMAIN, Rng
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Generator
 
 __all__ = ("ForeignRandomnessWarning", "Program", "Runner", "leaf_spec")
 

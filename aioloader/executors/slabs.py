@@ -19,12 +19,14 @@ import sys
 import tempfile
 import weakref
 from collections import deque
-from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from aioloader._types import Array, IntArray
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from aioloader._types import Array, IntArray
 
 __all__ = ("CONTROL_BYTES", "MAX_WORKERS", "Slab", "SlabMemory", "control_array", "default_memory_limit")
 

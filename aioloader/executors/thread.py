@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING
 
 import anyio
 import numpy as np
@@ -13,7 +13,11 @@ import numpy as np
 from aioloader._threads import Holders, Threads
 from aioloader._types import ROW, Chunk, ChunkResult, Failure
 from aioloader.executors.program import Program, Runner
-from aioloader.executors.slabs import SlabMemory
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from aioloader.executors.slabs import SlabMemory
 
 __all__ = ("ThreadExecutor",)
 
@@ -101,7 +105,9 @@ class ThreadExecutor:
                     break
                 # The stuck thread may still write to its row: the batch must not be delivered from there.
                 result.tainted = True
-                result.failures.append(Failure(int(part.numbers[ROW, task.place]), "transform", self._stuck()))
+                result.failures.append(
+                    Failure(int(part.numbers[ROW, task.place]), "transform", self._stuck())
+                )
                 part = part.part(np.arange(len(part)) != task.place)
         finally:
             holders.leave()

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import pickle
 import struct
-from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import cloudpickle
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 __all__ = ("Inbox", "encode", "pack_value", "unpack_value")
 

@@ -149,9 +149,7 @@ class _Worker:
                         f"a result cannot be sent back from a worker process: {error}; "
                         "use executor='thread', or return arrays and plain values"
                     ) from error
-                packed = pack_value(
-                    (result.values, result.objects, result.batch), self.memory, chunk.spill
-                )
+                packed = pack_value((result.values, result.objects, result.batch), self.memory, chunk.spill)
         written = np.asarray(result.written, dtype=np.int32).tobytes()
         return written, failures, packed, numbers
 

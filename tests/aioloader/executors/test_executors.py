@@ -43,7 +43,9 @@ def program(dataset=None, stages=(), batchify=None, seed_globals=True):
 
 
 LAYOUT = RowLayout(
-    1, ("tuple", None, (None, None)), (ArraySpec((SIZE,), np.dtype(np.int64)), ArraySpec((), np.dtype(np.int64)))
+    1,
+    ("tuple", None, (None, None)),
+    (ArraySpec((SIZE,), np.dtype(np.int64)), ArraySpec((), np.dtype(np.int64))),
 )
 
 

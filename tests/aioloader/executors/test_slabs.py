@@ -1,6 +1,7 @@
 """Slab memory: what is freed is reused, what is leased is not, whatever the caller does with it."""
 
 import gc
+import itertools
 import threading
 
 import numpy as np
@@ -56,7 +57,7 @@ def test_slabs_never_overlap_and_all_memory_comes_back(steps):
             assert slab.nbytes >= size
             held.append(slab)
         spans = sorted((slab.offset, slab.offset + slab.nbytes) for slab in held)
-        assert all(end <= start for (_, end), (start, _) in zip(spans, spans[1:], strict=False))
+        assert all(end <= start for (_, end), (start, _) in itertools.pairwise(spans))
         assert memory.used == sum(slab.nbytes for slab in held)
     for slab in held:
         memory.free(slab)

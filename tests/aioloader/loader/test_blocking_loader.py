@@ -91,7 +91,9 @@ def test_an_async_for_names_the_other_class():
 
 
 def test_gluons_further_arguments_are_accepted():
-    with DataLoader(Numbers(4), 2, num_workers=1, pin_device_id=0, thread_pool=True, try_nopython=None) as loader:
+    with DataLoader(
+        Numbers(4), 2, num_workers=1, pin_device_id=0, thread_pool=True, try_nopython=None
+    ) as loader:
         assert labels(loader) == [[0, 1], [2, 3]]
         assert type(loader._core.open().executor).__name__ == "ThreadExecutor"
 

@@ -73,7 +73,9 @@ async def test_nested_tuples_keep_their_shape(executor):
 
 
 async def test_numbers_have_numpys_dtypes(executor):
-    batch, _ = await first_batches([(i, i / 2, i > 1, np.float32(i), np.uint8(i)) for i in range(6)], executor)
+    batch, _ = await first_batches(
+        [(i, i / 2, i > 1, np.float32(i), np.uint8(i)) for i in range(6)], executor
+    )
     assert [str(part.dtype) for part in batch] == ["int64", "float64", "bool", "float32", "uint8"]
 
 
@@ -116,7 +118,9 @@ async def test_pad_collates_ragged_samples_in_the_executor(executor):
 async def test_large_padded_batches_survive_the_loader(executor):
     dataset = [np.full((100, 50 + i), i, np.float32) for i in range(40)]
     batches = await first_batches(dataset, executor, batchify_fn=batchify.Pad())
-    assert [batch[:, 0, 0].tolist() for batch in batches] == [[s, s + 1, s + 2, s + 3] for s in range(0, 40, 4)]
+    assert [batch[:, 0, 0].tolist() for batch in batches] == [
+        [s, s + 1, s + 2, s + 3] for s in range(0, 40, 4)
+    ]
 
 
 async def test_group_collates_each_field_its_own_way(executor):

@@ -14,7 +14,15 @@ CHAIN = Compose(
     [RandomResizedCrop(48), RandomFlipLeftRight(), RandomColorJitter(brightness=0.3, saturation=0.3)]
 )
 OPTIONS = {"batch_size": 5, "shuffle": True, "last_batch": "rollover", "seed": 11}
-WAYS = [("inline", 0), ("thread", 1), ("thread", 2), ("thread", 5), ("process", 1), ("process", 2), ("process", 5)]
+WAYS = [
+    ("inline", 0),
+    ("thread", 1),
+    ("thread", 2),
+    ("thread", 5),
+    ("process", 1),
+    ("process", 2),
+    ("process", 5),
+]
 IDS = [f"{executor}-{workers}" for executor, workers in WAYS]
 
 
@@ -87,7 +95,11 @@ def test_foreign_randomness_is_reproducible_in_processes(photo_rec, workers):
     for count in (1, workers):
         with DataLoader(dataset, **options, num_workers=count) as loader:
             made.append([batch[0][:2] for batch in loader])
-    assert all(np.array_equal(a, b) for one, other in zip(*made, strict=True) for a, b in zip(one, other, strict=True))
+    assert all(
+        np.array_equal(a, b)
+        for one, other in zip(*made, strict=True)
+        for a, b in zip(one, other, strict=True)
+    )
     draws = np.concatenate([batch[0] for batch in made[0]])
     assert len(np.unique(draws)) == len(draws)
 

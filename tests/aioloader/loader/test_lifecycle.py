@@ -80,7 +80,9 @@ async def test_an_async_loader_leaves_nothing(executor, how, close, warm_up, lef
     results.clear()
     gc.collect()
     deadline = time.monotonic() + 1
-    while more := {kind: texts for kind, texts in leftovers().items() if len(texts) > len(before.get(kind, []))}:
+    while more := {
+        kind: texts for kind, texts in leftovers().items() if len(texts) > len(before.get(kind, []))
+    }:
         assert time.monotonic() < deadline, more
         gc.collect()
         await asyncio.sleep(0.01)
@@ -150,12 +152,14 @@ PARENT = """
 @pytest.mark.parametrize("then", ["pass", "os.fork()"], ids=["alone", "with a fork"])
 def test_workers_leave_when_their_parent_is_killed(spin, then):
     code = textwrap.dedent(PARENT).format(spin=spin, then=then)
-    parent = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True, start_new_session=True)
+    parent = subprocess.Popen(
+        [sys.executable, "-c", code], stdout=subprocess.PIPE, text=True, start_new_session=True
+    )
     try:
         workers = [psutil.Process(int(pid)) for pid in parent.stdout.readline().split()]
         assert len(workers) == 2
         os.kill(parent.pid, signal.SIGKILL)
-        gone, alive = psutil.wait_procs(workers, timeout=2)
+        _gone, alive = psutil.wait_procs(workers, timeout=2)
         assert not alive
     finally:
         os.killpg(parent.pid, signal.SIGKILL)
@@ -174,7 +178,10 @@ def test_an_interpreter_that_ends_with_a_live_loader_just_ends():
         print(next(batches).tolist())
     """
     done = subprocess.run(
-        [sys.executable, "-W", "error", "-c", textwrap.dedent(code)], capture_output=True, text=True, timeout=20
+        [sys.executable, "-W", "error", "-c", textwrap.dedent(code)],
+        capture_output=True,
+        text=True,
+        timeout=20,
     )
     assert (done.returncode, done.stdout, done.stderr) == (0, "[0, 1, 2, 3]\n", "")
 

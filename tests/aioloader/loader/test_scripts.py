@@ -29,7 +29,12 @@ OUTPUT = "[1, 2, 3, 4] [0, 10, 20, 30]\n[5, 6, 7, 8] [40, 50, 60, 70]\n[9, 10] [
 
 def run(arguments, cwd, text=None):
     done = subprocess.run(
-        [sys.executable, "-W", "error", *arguments], input=text, capture_output=True, text=True, timeout=60, cwd=cwd
+        [sys.executable, "-W", "error", *arguments],
+        input=text,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        cwd=cwd,
     )
     assert done.stderr == ""
     return done.stdout
@@ -49,7 +54,8 @@ def test_a_program_without_a_main_guard(how, tmp_path):
 def test_a_module_beside_the_script_is_found_by_the_workers(tmp_path):
     (tmp_path / "mine.py").write_text("def double(x):\n    return 2 * x\n")
     script = "import aioloader, mine\n" + textwrap.dedent("""
-        with aioloader.DataLoader(aioloader.SimpleDataset([1, 2, 3]).transform(mine.double), 3, num_workers=1) as loader:
+        dataset = aioloader.SimpleDataset([1, 2, 3]).transform(mine.double)
+        with aioloader.DataLoader(dataset, 3, num_workers=1) as loader:
             print(*[batch.tolist() for batch in loader])
     """)
     (tmp_path / "script.py").write_text(script)

@@ -19,7 +19,11 @@ def batches(n, geometry, start=0, epoch=0, carry=None, sampler=None):
 
 @pytest.mark.parametrize(
     ("last_batch", "expected"),
-    [("keep", [[0, 1, 2], [3, 4, 5], [6]]), ("discard", [[0, 1, 2], [3, 4, 5]]), ("rollover", [[0, 1, 2], [3, 4, 5]])],
+    [
+        ("keep", [[0, 1, 2], [3, 4, 5], [6]]),
+        ("discard", [[0, 1, 2], [3, 4, 5]]),
+        ("rollover", [[0, 1, 2], [3, 4, 5]]),
+    ],
 )
 def test_the_last_batch_is_kept_discarded_or_rolled_over(last_batch, expected):
     made, _ = batches(7, Geometry(3, last_batch))
@@ -59,15 +63,16 @@ def test_a_carried_sample_keeps_the_epoch_it_is_drawn_for():
 def test_position_p_belongs_to_step_and_rank_by_arithmetic():
     for rank in range(3):
         made, _ = batches(24, Geometry(2, rank=rank, world=3))
-        expected = [
-            [p for p in range(24) if p // 6 == step and p % 6 // 2 == rank] for step in range(4)
-        ]
+        expected = [[p for p in range(24) if p // 6 == step and p % 6 // 2 == rank] for step in range(4)]
         assert made == expected
 
 
 @pytest.mark.parametrize("even", ["pad", "drop"])
 def test_every_rank_has_the_same_number_of_full_batches(even):
-    per_rank = [list(EpochPlan(PositionalOrder(SequentialSampler(25), 0, 0), Geometry(2, rank=r, world=3, even=even))) for r in range(3)]
+    per_rank = [
+        list(EpochPlan(PositionalOrder(SequentialSampler(25), 0, 0), Geometry(2, rank=r, world=3, even=even)))
+        for r in range(3)
+    ]
     assert {len(plans) for plans in per_rank} == ({5} if even == "pad" else {4})
     assert all(len(plan.indices) == 2 for plans in per_rank for plan in plans)
     real = sum(len(plan.indices) - plan.padded for plans in per_rank for plan in plans)
@@ -89,7 +94,9 @@ def test_a_single_rank_is_never_padded():
     world2=st.integers(1, 4),
     epoch=st.integers(0, 3),
 )
-def test_stopping_and_going_on_with_other_ranks_repeats_and_loses_nothing(n, batch, world, stop, batch2, world2, epoch):
+def test_stopping_and_going_on_with_other_ranks_repeats_and_loses_nothing(
+    n, batch, world, stop, batch2, world2, epoch
+):
     sampler = RandomSampler(n)
 
     def ranks(geometry_of, start, steps=None):
@@ -133,7 +140,10 @@ def test_an_iterated_sampler_rolls_over():
 
 def test_ranks_share_an_iterated_sampler():
     made = [
-        [b.indices.tolist() for b in EpochPlan(IteratedOrder(range(10), 0, whole=True), Geometry(2, rank=r, world=2))]
+        [
+            b.indices.tolist()
+            for b in EpochPlan(IteratedOrder(range(10), 0, whole=True), Geometry(2, rank=r, world=2))
+        ]
         for r in range(2)
     ]
     assert made == [[[0, 1], [4, 5], [8, 9]], [[2, 3], [6, 7], [0, 1]]]

@@ -1,0 +1,193 @@
+"""Damaged and missing files: a named error with path, offset or key; never a hang, never another exception."""
+
+import asyncio
+import shutil
+
+import numpy as np
+import pytest
+import simplejpeg
+
+import recordio
+from aioloader import (
+    AsyncDataLoader,
+    DataLoader,
+    DecodeError,
+    ImageFolderDataset,
+    ImageRecordDataset,
+    SampleError,
+)
+
+EXECUTORS = ["inline", "thread", "process"]
+JPEG = simplejpeg.encode_jpeg(np.full((20, 30, 3), 90, np.uint8))
+
+
+def write(path, bodies):
+    with recordio.RecordWriter(path, path.with_suffix(".idx")) as writer:
+        for key, body in enumerate(bodies):
+            writer.write(recordio.pack(recordio.IRHeader(0, key, key, 0), body), key)
+    return path
+
+
+def first_error(dataset, executor):
+    with (
+        DataLoader(dataset, 2, executor=executor, num_workers=1) as loader,
+        pytest.raises(SampleError) as caught,
+    ):
+        list(loader)
+    return caught.value
+
+
+@pytest.fixture(params=EXECUTORS)
+def executor(request):
+    return request.param
+
+
+@pytest.mark.parametrize(
+    "body",
+    [b"", JPEG[: len(JPEG) // 2], b"this is text, not an image", b"\xff\xd8\xff\xe0" + bytes(50)],
+    ids=["zero bytes", "half a JPEG", "text", "JPEG magic only"],
+)
+def test_a_bad_image_in_a_record_is_named(tmp_path, body, executor):
+    path = write(tmp_path / "a.rec", [JPEG, JPEG, JPEG, body, JPEG])
+    error = first_error(ImageRecordDataset(path), executor)
+    assert isinstance(error.__cause__, DecodeError)
+    assert (error.dataset, error.index, error.key, error.stage) == ("ImageRecordDataset", 3, 3, "decode")
+    assert error.path == str(path)
+    assert error.offset == recordio.Index.open(path.with_suffix(".idx")).offsets[3]
+
+
+@pytest.mark.parametrize("body", [b"", JPEG[: len(JPEG) // 2], b"text"], ids=["zero bytes", "half", "text"])
+def test_a_bad_file_in_a_folder_is_named(tmp_path, body, executor):
+    (tmp_path / "cat").mkdir()
+    for number in range(4):
+        (tmp_path / "cat" / f"{number}.jpg").write_bytes(body if number == 2 else JPEG)
+    error = first_error(ImageFolderDataset(tmp_path), executor)
+    assert isinstance(error.__cause__, DecodeError)
+    assert (error.index, error.stage) == (2, "decode")
+    assert error.path == str(tmp_path / "cat" / "2.jpg")
+
+
+def test_a_file_that_vanished_is_named_and_the_others_come(tmp_path, executor):
+    (tmp_path / "cat").mkdir()
+    for number in range(5):
+        (tmp_path / "cat" / f"{number}.jpg").write_bytes(JPEG)
+    dataset = ImageFolderDataset(tmp_path)
+    (tmp_path / "cat" / "3.jpg").unlink()
+    error = first_error(dataset, executor)
+    assert isinstance(error.__cause__, FileNotFoundError)
+    assert (error.index, error.stage, error.path) == (3, "read", str(tmp_path / "cat" / "3.jpg"))
+    with DataLoader(dataset, 2, executor=executor, num_workers=1, on_error="skip") as loader:
+        assert [len(labels) for _, labels in loader] == [2, 1, 1]
+
+
+def test_a_truncated_record_file_is_named(tmp_path, executor):
+    path = write(tmp_path / "a.rec", [JPEG] * 4)
+    whole = path.read_bytes()
+    path.write_bytes(whole[:-100])
+    error = first_error(ImageRecordDataset(path), executor)
+    assert isinstance(error.__cause__, (recordio.RecordIOError, EOFError))
+    assert (error.index, error.key, error.path) == (3, 3, str(path))
+    assert error.offset == recordio.Index.open(path.with_suffix(".idx")).offsets[3]
+
+
+@pytest.mark.parametrize("length", [0x1FFFFFFF, 0x00FFFFFF], ids=["2**29 - 1", "2**24 - 1"])
+def test_a_record_of_absurd_length_is_named_and_takes_no_memory(tmp_path, length, executor):
+    import tracemalloc
+
+    path = write(tmp_path / "a.rec", [JPEG] * 4)
+    offset = int(recordio.Index.open(path.with_suffix(".idx")).offsets[1])
+    data = bytearray(path.read_bytes())
+    data[offset + 4 : offset + 8] = length.to_bytes(4, "little")
+    path.write_bytes(data)
+    tracemalloc.start()
+    try:
+        error = first_error(ImageRecordDataset(path, label_dtype="int64"), executor)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert isinstance(error.__cause__, recordio.RecordIOError)
+    assert (error.index, error.path, error.offset) == (1, str(path), offset)
+    assert peak < 16 << 20
+
+
+def test_a_flipped_magic_is_named_with_what_was_found(tmp_path, executor):
+    path = write(tmp_path / "a.rec", [JPEG] * 4)
+    offset = int(recordio.Index.open(path.with_suffix(".idx")).offsets[2])
+    data = bytearray(path.read_bytes())
+    data[offset] ^= 1
+    path.write_bytes(data)
+    error = first_error(ImageRecordDataset(path, label_dtype="int64"), executor)
+    cause = error.__cause__
+    assert isinstance(cause, recordio.CorruptRecordError)
+    assert (str(cause.path), cause.offset) == (str(path), offset)
+    assert cause.expected != cause.found
+
+
+def test_a_named_index_that_is_missing_is_an_error(tmp_path):
+    path = write(tmp_path / "a.rec", [JPEG] * 4)
+    with pytest.raises(FileNotFoundError, match=r"other\.idx"):
+        recordio.RecordReader(path, tmp_path / "other.idx")[0]
+
+
+def test_without_an_index_the_file_is_scanned(tmp_path):
+    path = write(tmp_path / "a.rec", [JPEG] * 4)
+    path.with_suffix(".idx").unlink()
+    assert [labels.tolist() for _, labels in DataLoader(ImageRecordDataset(path), 3, num_workers=0)] == [
+        [0, 1, 2],
+        [3],
+    ]
+
+
+@pytest.mark.parametrize("line", ["4\t99999996", "4\t-4", "4\t18446744073709551615", "4\t6"])
+def test_an_index_that_points_nowhere_is_named(tmp_path, line):
+    path = write(tmp_path / "a.rec", [JPEG] * 4)
+    with path.with_suffix(".idx").open("a") as index:
+        index.write(line + "\n")
+    loader = DataLoader(ImageRecordDataset(path), 2, num_workers=0, on_error="skip")
+    assert [number for _, numbers in loader for number in numbers.tolist()] == [0, 1, 2, 3]
+    (error,) = loader.errors
+    assert isinstance(error.__cause__, recordio.RecordIOError)
+    assert (error.index, error.key, error.path) == (4, 4, str(path))
+    assert "python -m recordio" in str(error)
+
+
+def test_a_missing_record_file_is_a_file_not_found_error_at_once(tmp_path):
+    with pytest.raises(FileNotFoundError, match=r"none\.rec"):
+        ImageRecordDataset(tmp_path / "none.rec")
+
+
+def test_an_empty_record_file_gives_no_batches(tmp_path):
+    path = tmp_path / "a.rec"
+    path.write_bytes(b"")
+    assert list(DataLoader(ImageRecordDataset(path), 2, num_workers=0)) == []
+
+
+def test_skip_delivers_all_that_is_sound(tmp_path, executor):
+    bad = {3, 8, 9, 10, 11, 20}
+    path = write(tmp_path / "a.rec", [b"bad" if number in bad else JPEG for number in range(24)])
+    with DataLoader(ImageRecordDataset(path), 4, executor=executor, num_workers=2, on_error="skip") as loader:
+        labels = [number for _, numbers in loader for number in numbers.tolist()]
+        assert labels == [number for number in range(24) if number not in bad]
+        assert [error.key for error in loader.errors] == sorted(bad)
+
+
+@pytest.fixture
+def small_crops(photo_rec, photo_folder):
+    datasets = ImageRecordDataset(photo_rec), ImageFolderDataset(photo_folder)
+    return [dataset.transform_first(lambda image: image[:8, :8]) for dataset in datasets]
+
+
+async def test_reading_and_decoding_never_block_the_loop(small_crops, no_blocking):
+    for chain in small_crops:
+        for executor in ("thread", "process"):
+            async with AsyncDataLoader(chain, 4, executor=executor, num_workers=2, shuffle=True) as loader:
+                async for _ in loader:
+                    await asyncio.sleep(0)
+
+
+def test_a_folder_that_moved_is_named(tmp_path, executor):
+    (tmp_path / "a" / "cat").mkdir(parents=True)
+    (tmp_path / "a" / "cat" / "1.jpg").write_bytes(JPEG)
+    dataset = ImageFolderDataset(tmp_path / "a")
+    shutil.move(tmp_path / "a", tmp_path / "b")
+    assert isinstance(first_error(dataset, executor).__cause__, FileNotFoundError)
