@@ -16,7 +16,7 @@ import numpy as np
 
 from recordio import _index_cache
 from recordio._files import LocalFile
-from recordio._index_text import NO_OFFSET, IndexLines, format_line, parse_index_text
+from recordio._index_text import NO_OFFSET, IndexLines, format_line, parse_index_digits, parse_index_text
 from recordio._scan import scan_steps
 from recordio.errors import (
     CorruptIndexError,
@@ -79,7 +79,9 @@ class Index:
         path = os.fspath(idx_path)
 
         def read() -> IndexLines:
-            return parse_index_text(Path(path).read_bytes(), path=path)
+            with open(path, "rb", buffering=0) as file:
+                lines = parse_index_digits(file.readinto, os.fstat(file.fileno()).st_size)
+            return lines or parse_index_text(Path(path).read_bytes(), path=path)
 
         try:
             return cls(_through_cache(path, "idx", cache, read), path=path)
@@ -147,7 +149,7 @@ class Index:
         key = self._keys[position]
         return key if isinstance(key, str) else int(key)
 
-    def position(self, key: int | str) -> int:
+    def position(self, key: int | str | np.integer[Any]) -> int:
         """The line on which a key stands, counted from 0; the last one if it stands there twice.
 
         Warns:

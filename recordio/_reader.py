@@ -23,7 +23,7 @@ from recordio._openers import (
     target_name,
 )
 from recordio._parser import RecordParser
-from recordio._steps import BLOCK_BYTES, batches, normalise, read_steps, stream_steps
+from recordio._steps import BLOCK_BYTES, batches, normalise, read_one_steps, read_steps, stream_steps
 from recordio.errors import CorruptRecordError, IndexNotFoundError, RecordKeyError
 
 if TYPE_CHECKING:
@@ -187,7 +187,10 @@ class RecordReader:
 
     def read(self, position: int) -> bytes:
         """The payload at a position; the same as `reader[position]`."""
-        return self.read_many((position,))[0]
+        size, offsets, bounds = self._located()
+        (at,) = normalise((position,), len(offsets))
+        steps = read_one_steps(int(offsets[at]), int(bounds[at]), size=size, path=self.path)
+        return drive(self._source, steps)
 
     def read_many(self, positions: Sequence[int]) -> list[bytes]:
         """Payloads in the order of `positions`; neighbours in the file are read together.

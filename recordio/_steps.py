@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-__all__ = ("BLOCK_BYTES", "ReadSteps", "batches", "normalise", "read_steps", "stream_steps")
+__all__ = ("BLOCK_BYTES", "ReadSteps", "batches", "normalise", "read_one_steps", "read_steps", "stream_steps")
 
 BLOCK_BYTES: Final = 1 << 20
 """How much a sequential pass reads at a time, unless one record is larger."""
@@ -85,6 +85,20 @@ def read_steps(
                 raise
             records.append((yield from _read_on(held, offset, size=size, path=path)))
     return records
+
+
+def read_one_steps(
+    offset: int, bound: int, *, size: int, path: str | None
+) -> Generator[Ranges, list[bytes], bytes]:
+    """The same for one record, without the cost of a plan."""
+    length = bound if bound <= _TRUSTED_BOUND else _FIRST_LOOK
+    (block,) = yield [(offset, length)]
+    try:
+        return bytes(extract(block, path=path, offset=offset))
+    except TruncatedRecordError:
+        if offset + length >= size:
+            raise
+    return (yield from _read_on(memoryview(block), offset, size=size, path=path))
 
 
 def _read_on(

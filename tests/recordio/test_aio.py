@@ -276,5 +276,3 @@ def test_a_writer_refuses_before_opening_after_closing_and_pickling(run_on: Run,
             await writer.write(b"late")
 
     run_on(main)
-
-

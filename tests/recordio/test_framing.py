@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -16,7 +18,7 @@ from recordio import (
     serialize,
     testing,
 )
-from recordio.errors import PayloadTypeError, RecordIOError
+from recordio.errors import PayloadTypeError
 
 M = "0a23d7ce"
 VECTORS = {
@@ -62,7 +64,7 @@ def test_a_whole_record_is_not_copied() -> None:
     payload = extract(memoryview(slab))
     assert isinstance(payload, memoryview)
     slab[8:12] = b"ABCD"
-    assert payload == b"ABCD"
+    assert bytes(payload) == b"ABCD"
 
 
 @pytest.mark.parametrize("kind", [bytes, bytearray, memoryview, lambda b: np.frombuffer(b, np.uint8)])
@@ -121,10 +123,8 @@ def test_truncation_is_also_an_end_of_file() -> None:
 @given(st.binary(max_size=64) | testing.payloads().map(serialize).flatmap(testing.damaged))
 @settings(max_examples=300, deadline=None)
 def test_extract_never_fails_in_any_other_way(data: bytes) -> None:
-    try:
+    with contextlib.suppress(CorruptRecordError):
         extract(data)
-    except RecordIOError as error:
-        assert isinstance(error, CorruptRecordError)
 
 
 @pytest.mark.parametrize("payload", ["text", 5, None], ids=repr)

@@ -106,7 +106,9 @@ def test_headers_rec_is_made_again_from_its_description(
 
 @pytest.mark.parametrize("iscolor", [-1, 0, 1])
 def test_images_decode_to_the_same_pixels(golden: Path, manifest: dict[str, Any], iscolor: int) -> None:
-    for payload, facts in zip(RecordReader(golden / "images.rec"), manifest["images.rec"]["records"], strict=True):
+    for payload, facts in zip(
+        RecordReader(golden / "images.rec"), manifest["images.rec"]["records"], strict=True
+    ):
         header, image = recordio.unpack_img(payload, iscolor)
         expected = facts[f"unpack_img_iscolor_{iscolor}"]
         assert image is not None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from typing import Any
 
 import numpy as np
 import pytest
@@ -46,7 +47,7 @@ def test_nested_labels_are_flattened_and_one_label_list_stays_an_array() -> None
 
 
 @pytest.mark.parametrize("kind", [bytes, bytearray, memoryview])
-def test_the_body_is_a_slice_of_the_same_kind(kind: type) -> None:
+def test_the_body_is_a_slice_of_the_same_kind(kind: Any) -> None:
     _, body = unpack(kind(pack((0, [1, 2], 0, 0), b"body")))
     assert type(body) is kind
     assert bytes(body) == b"body"
@@ -56,7 +57,7 @@ def test_labels_and_a_memoryview_body_share_memory_and_labels_are_read_only() ->
     slab = bytearray(pack((0, [1, 2], 0, 0), b"body"))
     header, body = unpack(memoryview(slab))
     slab[-4:] = b"BODY"
-    assert body == b"BODY"
+    assert bytes(body) == b"BODY"
     assert not header.label.flags.writeable
     assert np.shares_memory(header.label, np.frombuffer(slab, np.uint8))
 

@@ -20,6 +20,7 @@ def test_png_is_lossless_at_any_level(shape: tuple[int, ...], quality: int) -> N
     image = np.random.default_rng(1).integers(0, 256, shape, np.uint8)
     header, back = unpack_img(pack_img(HEADER, image, quality, ".png"))
     assert header == HEADER
+    assert back is not None
     assert np.array_equal(back, image.squeeze())
 
 

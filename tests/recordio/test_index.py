@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import pickle
 import random
@@ -14,7 +15,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from recordio import CorruptIndexError, CorruptRecordError, Index, IndexNotFoundError, RecordKeyError, RecordParser, testing
+from recordio import (
+    CorruptIndexError,
+    CorruptRecordError,
+    Index,
+    IndexNotFoundError,
+    RecordKeyError,
+    RecordParser,
+    testing,
+)
 from recordio import _index_text as text_module
 from recordio.errors import DuplicateKeyWarning
 
@@ -30,7 +39,9 @@ def text_of(pairs: list[tuple[int, int]]) -> bytes:
 def test_digits_of_any_width_are_parsed_exactly(pairs: list[tuple[int, int]]) -> None:
     index = Index.parse(text_of(pairs))
     assert list(zip(index.keys, index.offsets.tolist(), strict=True)) == pairs
-    assert text_module._parse_digits(text_of(pairs)) is not None
+    fast = text_module.parse_index_digits(io.BytesIO(text_of(pairs)).readinto, len(text_of(pairs)))
+    assert fast is not None
+    assert fast.offsets.tolist() == index.offsets.tolist()
 
 
 def test_blocks_are_cut_between_lines(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -67,7 +78,18 @@ def test_any_text_is_parsed_as_by_the_line_rules_or_refused(text: bytes) -> None
         (b"99999999999999999999\t0\n", ["99999999999999999999"], [0]),
         (b"1\t9223372036854775804\n", [1], [9223372036854775804]),
     ],
-    ids=["empty", "no last newline", "CRLF", "more fields", "signs", "zeros", "text", "utf-8", "huge key", "huge offset"],
+    ids=[
+        "empty",
+        "no last newline",
+        "CRLF",
+        "more fields",
+        "signs",
+        "zeros",
+        "text",
+        "utf-8",
+        "huge key",
+        "huge offset",
+    ],
 )
 def test_accepted_forms(text: bytes, keys: list[object], offsets: list[int]) -> None:
     index = Index.parse(text)
@@ -207,7 +229,7 @@ def test_the_second_opening_uses_the_cache(
     path.write_bytes(text_of([(key, 16 * key) for key in keys]))
     first = Index.open(path)
     assert len(cached(cache_dir)) == 1
-    monkeypatch.setattr("recordio._index.parse_index_text", None)
+    monkeypatch.setattr("recordio._index.parse_index_digits", None)
     second = Index.open(path)
     assert np.array_equal(second.keys, first.keys)
     assert np.array_equal(second.offsets, first.offsets)
@@ -234,7 +256,9 @@ def test_a_large_file_changed_later_is_read_again(idx: Path) -> None:
     assert Index.open(idx).offsets[1] == 10**15 + 20
 
 
-@pytest.mark.parametrize("spoil", ["cut", "foreign", "empty", "longer", "flipped head", "flipped data", "text", "dir"])
+@pytest.mark.parametrize(
+    "spoil", ["cut", "foreign", "empty", "longer", "flipped head", "flipped data", "text", "dir"]
+)
 def test_a_spoilt_cache_file_is_ignored_and_made_again(idx: Path, cache_dir: Path, spoil: str) -> None:
     Index.open(idx)
     (file,) = cached(cache_dir)

@@ -37,7 +37,9 @@ def test_verify_tells_sound_from_damaged(rec: Path, capsys: pytest.CaptureFixtur
     assert "keys 9" in err
 
 
-def test_index_writes_beside_or_where_told(rec: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_index_writes_beside_or_where_told(
+    rec: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert main(["index", str(rec), "--out", str(tmp_path / "x.idx")]) == 0
     assert main(["index", str(rec)]) == 0
     assert (tmp_path / "x.idx").read_bytes() == rec.with_suffix(".idx").read_bytes()
@@ -74,10 +76,14 @@ def test_missing_files_are_exit_code_2(tmp_path: Path, capsys: pytest.CaptureFix
 
 
 def test_it_runs_as_a_module_and_explains_its_exit_codes() -> None:
-    done = subprocess.run([sys.executable, "-m", "recordio", "--help"], capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [sys.executable, "-m", "recordio", "--help"], capture_output=True, text=True, check=False
+    )
     assert done.returncode == 0
     assert "exit codes" in done.stdout
-    wrong = subprocess.run([sys.executable, "-m", "recordio", "frob"], capture_output=True, text=True, check=False)
+    wrong = subprocess.run(
+        [sys.executable, "-m", "recordio", "frob"], capture_output=True, text=True, check=False
+    )
     assert wrong.returncode == 2
 
 

@@ -107,7 +107,9 @@ def test_reset_truncates_a_writer_and_nothing_is_on_disk_before_close(tmp_path: 
     assert path.read_bytes() == serialize(b"kept")
 
 
-@pytest.mark.parametrize("payload", [bytearray(b"abc"), memoryview(b"abc"), "abc"], ids=["bytearray", "view", "str"])
+@pytest.mark.parametrize(
+    "payload", [bytearray(b"abc"), memoryview(b"abc"), "abc"], ids=["bytearray", "view", "str"]
+)
 def test_old_tutorials_may_write_any_buffer_or_text(tmp_path: Path, payload: object) -> None:
     path = tmp_path / "a.rec"
     with MXRecordIO(path, "w") as writer:

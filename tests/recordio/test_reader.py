@@ -66,9 +66,7 @@ def indexed(tmp_path: Path) -> Path:
 
 @given(testing.record_lists())
 @settings(max_examples=60, deadline=None)
-def test_what_is_written_is_read_back(
-    tmp_path_factory: pytest.TempPathFactory, records: list[bytes]
-) -> None:
+def test_what_is_written_is_read_back(tmp_path_factory: pytest.TempPathFactory, records: list[bytes]) -> None:
     path = tmp_path_factory.getbasetemp() / "identity.rec"
     with RecordWriter(path, index=False) as writer:
         offsets = [writer.write(record) for record in records]
