@@ -26,6 +26,7 @@ from aioloader.executors.program import Program, leaf_spec
 from aioloader.executors.slabs import SlabMemory, default_memory_limit
 from aioloader.metrics import Metrics, Stats
 from aioloader.permutation import ORDER_VERSION
+from aioloader.progress_bar import ProgressBar
 from aioloader.samplers import RandomSampler, SequentialSampler
 
 if TYPE_CHECKING:
@@ -49,6 +50,7 @@ class Epoch:
         self._core = core
         self._place = place
         self._plan: EpochPlan | ListPlan | None = None
+        self._bar: ProgressBar | None = None
         self.over = False
 
     @property
@@ -87,7 +89,17 @@ class Epoch:
                 self.over = True
                 raise TooManyErrorsError(limit, len(core.errors)) from delivery.skipped[-1]
         self._place.consumed = delivery.consumed
+        if core.options.progress:
+            self._show(delivery)
         return delivery.samples > 0
+
+    def _show(self, delivery: Delivery) -> None:
+        if self._bar is None:
+            total = None
+            if self._core.options.batch_sampler is None and hasattr(self._core.sampler, "__len__"):
+                total = -(-len(self._core.sampler) // self._core.geometry.world)
+            self._bar = ProgressBar(f"epoch {self.number}", total, unit="samples")
+        self._bar.advance(delivery.samples)
 
     def finish(self) -> None:
         """All batches were delivered."""
@@ -95,6 +107,8 @@ class Epoch:
         assert self._plan is not None
         self._core.progress.finish(self._place, self._plan.carry())
         self._core.metrics.pause()
+        if self._bar is not None:
+            self._bar.close()
 
 
 class Core:

@@ -39,10 +39,8 @@ def collate(
     Raises:
         ValueError: the samples cannot be collated.
     """
-    # What the caller keeps may take half of the memory; beyond that batches are copied out.
-    copy = result.tainted or (
-        slab is not None and 2 * (engine.memory.leased + slab.nbytes) > engine.memory.limit
-    )
+    # Beyond what the caller may keep, batches are copied out.
+    copy = result.tainted or (slab is not None and not engine.may_lease(slab.nbytes))
     if engine.whole:
         if not result.samples:
             return None, 0, False

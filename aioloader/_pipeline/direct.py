@@ -99,10 +99,8 @@ class Direct:
         begin = time.perf_counter()
         sizes = [-(-n * array[:1].nbytes // 64) * 64 for array in engine.items.arrays]
         total = sum(sizes)
-        # What the caller keeps may take half of the memory; beyond that batches are ordinary arrays.
-        slab = None
-        if 2 * (engine.memory.leased + total) <= engine.memory.limit:
-            slab = engine.memory.allocate(total)
+        # Beyond what the caller may keep, batches are ordinary arrays.
+        slab = engine.memory.allocate(total, lasting=True) if engine.may_lease(total) else None
         roots = []
         offset = 0 if slab is None else slab.offset
         for array, size in zip(engine.items.arrays, sizes, strict=True):

@@ -78,6 +78,8 @@ class BatchJob:
             return False
         if taken is not None:
             self._fetch.slab = taken
+        sizes = [slab.nbytes for slab in (self._fetch.slab, self._slab) if slab is not None]
+        self.engine.largest_batch = max(self.engine.largest_batch, sum(sizes))
         return True
 
     def _allocate_rows(self) -> bool:
@@ -91,7 +93,7 @@ class BatchJob:
         if not total + spill:
             self._bases = (0,) * len(offsets)
             return True
-        slab = engine.memory.allocate(total + spill)
+        slab = engine.memory.allocate(total + spill, lasting=True)
         if slab is None:
             return False
         self._slab = slab

@@ -75,6 +75,10 @@ class Engine:
         whole: batches are collated by a batchify function in the executor.
         skip: a failed sample is left out; otherwise it fails its batch.
         prefetch: batches on their way at a time.
+        layout: of the rows; None until the first sample was made.
+        spill_per_sample: bytes that results without rows took, at most.
+        sample_s: seconds that a sample takes a worker, lately.
+        largest_batch: bytes of slab memory that a batch took, at most.
     """
 
     items: Items
@@ -90,6 +94,13 @@ class Engine:
     layout: RowLayout | None = None
     spill_per_sample: int = 0
     sample_s: float = 0.0
+    largest_batch: int = 0
+
+    def may_lease(self, nbytes: int) -> bool:
+        """Whether the caller may keep `nbytes` more of slab memory: half of it, and never what batches need."""
+        leased = self.memory.leased + nbytes
+        limit: int = self.memory.limit
+        return 2 * leased <= limit and leased + 2 * self.largest_batch <= limit
 
     def learn(self, sample: Any) -> None:
         """Take the row layout from the first sample that was made."""

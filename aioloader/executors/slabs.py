@@ -4,7 +4,7 @@ Rules (docs/design.md, "Memory"):
 
 - The region is a memfd, reserved sparsely at its limit: no name, nothing in /dev/shm, gone with its last process.
   Where there is no memfd, an unlinked temporary file serves.
-- Freed slabs are reused lowest first, because pages touched once are many times faster than fresh ones.
+- Freed slabs are reused from the same end, because pages touched once are many times faster than fresh ones.
 - A leased array is a root of its own over the mapping. numpy collapses the bases of views onto the root, so the
   weak reference on it dies with the last view. Its callback may run in any thread, inside the garbage collector:
   it only appends to a deque, which the next allocation empties.
@@ -119,19 +119,31 @@ class SlabMemory:
         self.leased = 0
         self.peak = 0
 
-    def allocate(self, nbytes: int) -> Slab | None:
-        """A slab of at least `nbytes` bytes, or None if there is no room now."""
+    def allocate(self, nbytes: int, *, lasting: bool = False) -> Slab | None:
+        """A slab of at least `nbytes` bytes, or None if there is no room now.
+
+        Args:
+            nbytes: bytes needed.
+            lasting: it may be leased. Such slabs are taken from the end, others from the start, so that what
+                the caller keeps does not cut up the room for what comes and goes.
+        """
         self.collect()
         size = max(_PAGE, -(-nbytes // _PAGE) * _PAGE)
-        for place, (offset, extent) in enumerate(self._free):
-            if extent >= size:
-                if extent == size:
-                    del self._free[place]
-                else:
-                    self._free[place] = (offset + size, extent - size)
-                self.used += size
-                self.peak = max(self.peak, self.used)
-                return Slab(offset, size)
+        places = range(len(self._free))
+        for place in reversed(places) if lasting else places:
+            offset, extent = self._free[place]
+            if extent < size:
+                continue
+            if extent == size:
+                del self._free[place]
+            elif lasting:
+                self._free[place] = (offset, extent - size)
+                offset += extent - size
+            else:
+                self._free[place] = (offset + size, extent - size)
+            self.used += size
+            self.peak = max(self.peak, self.used)
+            return Slab(offset, size)
         return None
 
     def free(self, slab: Slab) -> None:

@@ -37,6 +37,15 @@ def test_freed_memory_is_reused_lowest_first(memory):
     assert memory.allocate(2 * PAGE).offset == offset
 
 
+def test_what_may_last_is_taken_from_the_other_end(memory):
+    kept = [leased(memory) for _ in range(3)]
+    lasting = memory.allocate(PAGE, lasting=True)
+    assert lasting.offset > memory.allocate(PAGE).offset
+    memory.free(lasting)
+    assert memory.allocate(PAGE, lasting=True).offset == lasting.offset
+    assert kept[0][0] == 7
+
+
 def test_a_full_memory_gives_none(memory):
     assert memory.allocate((1 << 20) + 1) is None
     slab = memory.allocate(1 << 20)
@@ -53,7 +62,7 @@ def test_slabs_never_overlap_and_all_memory_comes_back(steps):
     for give_back, size in steps:
         if give_back and held:
             memory.free(held.pop(size % len(held)))
-        elif (slab := memory.allocate(size)) is not None:
+        elif (slab := memory.allocate(size, lasting=size % 2 == 0)) is not None:
             assert slab.nbytes >= size
             held.append(slab)
         spans = sorted((slab.offset, slab.offset + slab.nbytes) for slab in held)

@@ -1,0 +1,118 @@
+"""A batch is the caller's for as long as any view of it lives."""
+
+import gc
+import threading
+
+import anyio
+import numpy as np
+import pytest
+
+from aioloader import AsyncDataLoader, DataLoader, ImageRecordDataset
+from aioloader.transforms import Compose, RandomResizedCrop
+from tests.aioloader.loader.samples import Numbers
+
+EXECUTORS = ["inline", "thread", "process"]
+
+VIEWS = {
+    "the array": lambda array: array,
+    "a slice": lambda array: array[2:7],
+    "a reshape": lambda array: array.reshape(-1, 4),
+    "asarray": lambda array: np.asarray(array),
+    "a memoryview": lambda array: memoryview(array),
+    "a transposed slice": lambda array: array[1:].T,
+}
+
+
+def churn(loader):
+    """Use the loader's memory again, several times over."""
+    for _ in range(3):
+        for _ in loader:
+            pass
+
+
+@pytest.mark.parametrize("view", VIEWS.values(), ids=VIEWS)
+@pytest.mark.parametrize("executor", EXECUTORS)
+def test_a_view_outlives_loader_and_thread(executor, view):
+    kept, before = [], []
+
+    def use():
+        loader = DataLoader(Numbers(60), 10, executor=executor, num_workers=2, memory_limit=1 << 20)
+        for images, _ in loader:
+            kept.append(view(images))
+            before.append(bytes(np.asarray(kept[-1])))
+        churn(loader)
+        loader.close()
+
+    thread = threading.Thread(target=use)
+    thread.start()
+    thread.join()
+    gc.collect()
+    with DataLoader(Numbers(60), 10, executor=executor, num_workers=2) as other:
+        churn(other)
+    assert [bytes(np.asarray(each)) for each in kept] == before
+
+
+@pytest.mark.parametrize("executor", EXECUTORS)
+def test_a_view_outlives_the_loop(executor):
+    async def main():
+        async with AsyncDataLoader(Numbers(60), 10, executor=executor, num_workers=2) as loader:
+            return [images[3:] async for images, _ in loader]
+
+    kept = anyio.run(main)
+    anyio.run(main)
+    assert [each[:, 0, 0].tolist() for each in kept] == [list(range(s + 3, s + 10)) for s in range(0, 60, 10)]
+
+
+@pytest.mark.parametrize("limit", [None, 1 << 20], ids=["ample memory", "scarce memory"])
+@pytest.mark.parametrize("executor", EXECUTORS)
+def test_all_batches_of_an_epoch_may_be_kept(photo_rec, executor, limit):
+    dataset = ImageRecordDataset(photo_rec).transform_first(Compose([RandomResizedCrop(64)]))
+    options = {"executor": executor, "num_workers": 2, "memory_limit": limit}
+    with DataLoader(dataset, 4, **options) as loader:
+        kept = list(loader)
+        copies = [images.copy() for images, _ in kept]
+        churn(loader)
+    assert all(np.array_equal(images, copy) for (images, _), copy in zip(kept, copies, strict=True))
+
+
+@pytest.mark.parametrize("executor", EXECUTORS)
+def test_memory_is_used_again_once_a_batch_is_dropped(executor):
+    with DataLoader(Numbers(400), 10, executor=executor, num_workers=2) as loader:
+        list(loader)
+        peak = loader.stats().memory_peak_bytes
+        churn(loader)
+        assert loader.stats().memory_peak_bytes <= 2 * peak
+        gc.collect()
+        assert loader.stats().memory_bytes == 0
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize("executor", EXECUTORS)
+def test_a_tensor_and_its_slice_keep_the_batch(executor):
+    torch = pytest.importorskip("torch")
+    loader = DataLoader(Numbers(60), 10, executor=executor, num_workers=2, memory_limit=1 << 20)
+    whole, parts, pointers = [], [], []
+    for images, _ in loader:
+        tensor = torch.from_numpy(images)
+        pointers.append(tensor.data_ptr() == images.ctypes.data)
+        whole.append(tensor)
+        parts.append(torch.from_numpy(images)[4:6, 1])
+    del images, tensor
+    churn(loader)
+    loader.close()
+    del loader
+    gc.collect()
+    with DataLoader(Numbers(60), 10, executor=executor, num_workers=2) as other:
+        churn(other)
+    assert all(pointers)
+    assert [each[:, 0, 0].tolist() for each in whole] == [list(range(s, s + 10)) for s in range(0, 60, 10)]
+    assert [each[:, 2].tolist() for each in parts] == [[s + 4, s + 5] for s in range(0, 60, 10)]
+
+
+def test_progress_is_shown_on_standard_error(capsys):
+    with DataLoader(Numbers(10), 5, num_workers=0, progress=True) as loader:
+        list(loader)
+    shown = capsys.readouterr()
+    assert shown.out == ""
+    assert "epoch 0" in shown.err
+    assert "10/10" in shown.err
