@@ -125,8 +125,11 @@ async def test_closing_does_not_wait_for_a_long_transform(warm_up, leftovers):
 
 
 PARENT = """
-    import os, sys, time
+    import os, sys, threading, time
     import aioloader
+
+    # It must not outlive the test run, should that be killed.
+    threading.Thread(target=lambda: (sys.stdin.read(), os._exit(1)), daemon=True).start()
 
     class Slow:
         def __len__(self):
@@ -153,7 +156,11 @@ PARENT = """
 def test_workers_leave_when_their_parent_is_killed(spin, then):
     code = textwrap.dedent(PARENT).format(spin=spin, then=then)
     parent = subprocess.Popen(
-        [sys.executable, "-c", code], stdout=subprocess.PIPE, text=True, start_new_session=True
+        [sys.executable, "-c", code],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
     )
     try:
         workers = [psutil.Process(int(pid)) for pid in parent.stdout.readline().split()]
@@ -164,6 +171,7 @@ def test_workers_leave_when_their_parent_is_killed(spin, then):
     finally:
         os.killpg(parent.pid, signal.SIGKILL)
         parent.wait()
+        parent.stdin.close()
         parent.stdout.close()
 
 
