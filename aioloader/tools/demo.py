@@ -11,7 +11,7 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 from time import perf_counter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import anyio
 
@@ -106,32 +106,28 @@ async def stream(
     augment = Compose([RandomResizedCrop(size), RandomFlipLeftRight()])
     dataset = ImageRecordDataset(os.fspath(rec)).transform_first(augment)
     lag = LoopLag()
-    reports = []
+    reports: list[EpochReport] = []
     kept: tuple[Array, Array] | None = None
-    async with (
-        anyio.create_task_group() as tasks,
-        AsyncDataLoader[tuple["Array", "Array"]](
-            dataset, batch_size, shuffle=True, num_workers=num_workers, executor=executor, seed=seed
-        ) as loader,
-    ):
+    failure: Exception | None = None
+    async with anyio.create_task_group() as tasks:
         tasks.start_soon(lag.watch)
-        for epoch in range(epochs):
-            seen = batches = 0
-            first_s = 0.0
-            with ProgressBar(f"epoch {epoch}", len(dataset)) as bar:
-                start = perf_counter()
-                async for images, labels in loader:
-                    if not batches:
-                        first_s = perf_counter() - start
+        try:
+            async with AsyncDataLoader[Any](
+                dataset, batch_size, shuffle=True, num_workers=num_workers, executor=executor, seed=seed
+            ) as loader:
+                for epoch in range(epochs):
+                    with ProgressBar(f"epoch {epoch}", len(dataset)) as bar:
+                        report, batch = await _one_epoch(loader, bar)
+                    reports.append(report)
                     if kept is None:
-                        kept = images[:_SHOWN].copy(), labels[:_SHOWN].copy()
-                    batches += 1
-                    seen += len(images)
-                    bar.update(seen)
-                seconds = perf_counter() - start
-            reports.append(EpochReport(seen, batches, seconds, first_s))
+                        kept = batch
+                stats, explanation = loader.stats(), loader.explain()
+        except Exception as error:
+            failure = error
         tasks.cancel_scope.cancel()
-        stats, explanation = loader.stats(), loader.explain()
+    if failure is not None:
+        # Out of the task group, which would wrap it: the caller gets the loader's own error.
+        raise failure
     written = None
     if kept is not None and sheet is not None:
         shown, labels = kept
@@ -140,6 +136,24 @@ async def stream(
         written = write_png(sheet, contact_sheet(shown, [_caption(y, classes) for y in labels], title=title))
     shape = kept[0].shape[1:] if kept is not None else ()
     return DemoReport(tuple(reports), lag.result(), explanation, max(1, stats.workers), shape, written)
+
+
+async def _one_epoch(
+    loader: AsyncDataLoader[Any], bar: ProgressBar
+) -> tuple[EpochReport, tuple[Array, Array] | None]:
+    """Stream once; gives the figures, and copies of the images and labels to show of the first batch."""
+    seen = batches = 0
+    first_s = 0.0
+    kept = None
+    start = perf_counter()
+    async for images, labels in loader:
+        if not batches:
+            first_s = perf_counter() - start
+            kept = images[:_SHOWN].copy(), labels[:_SHOWN].copy()
+        batches += 1
+        seen += len(images)
+        bar.update(seen)
+    return EpochReport(seen, batches, perf_counter() - start, first_s), kept
 
 
 def demo(

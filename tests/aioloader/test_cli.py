@@ -176,3 +176,15 @@ def test_a_reader_that_leaves_is_no_error(photo_folder: Path, tmp_path: Path) ->
     assert done.returncode == 0
     assert "Error" not in done.stderr
     assert (tmp_path / "out.rec").exists()
+
+
+def test_a_damaged_image_is_named_in_one_line(tmp_path: Path) -> None:
+    folder = tmp_path / "class"
+    folder.mkdir()
+    (folder / "bad.jpg").write_bytes(b"\xff\xd8\xff\xe0 no image")
+    command = [sys.executable, "-m", "aioloader", "demo", "--path", str(tmp_path), "--num-workers", "1"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT)
+    assert (done.returncode, done.stdout) == (1, "")
+    last = done.stderr.splitlines()[-1]
+    assert last.startswith("aioloader: error: ImageRecordDataset: sample at index 0, key 0, path ")
+    assert "TaskGroup" not in done.stderr
