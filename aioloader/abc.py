@@ -214,11 +214,15 @@ class Executor(Protocol):
         """Serve one epoch: a context inside which `run` makes progress. Entered and left by the epoch's supervisor."""
         ...
 
-    async def run(self, chunk: Chunk) -> ChunkResult:
-        """Run a chunk. On cancellation the chunk is called off; `release` says when its memory is free again.
+    async def run(self, chunks: Sequence[Chunk]) -> ChunkResult:
+        """Run the chunks of one batch, side by side as far as there are workers; gives their merged result.
+
+        `Chunk.settled` of each is called once nobody touches its memory any more. On cancellation the chunks are
+        called off, and it returns at once.
 
         Raises:
             WorkerError: workers cannot be started.
+            Exception: the program's batchify function raised it.
         """
         ...
 

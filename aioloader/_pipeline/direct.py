@@ -81,9 +81,9 @@ class Direct:
     def stop(self) -> None:
         """Nothing is under way between two batches."""
 
-    async def _run(self, chunk: Chunk) -> ChunkResult:
+    async def _run(self, chunks: list[Chunk]) -> ChunkResult:
         executor = self._engine.executor
-        result: ChunkResult = executor.run_blocking(chunk) if self._blocking else await executor.run(chunk)
+        result: ChunkResult = executor.run_blocking(chunks) if self._blocking else await executor.run(chunks)
         return result
 
     def _room(self, job: BatchJob) -> None:

@@ -9,13 +9,11 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any
 
-import anyio
 import numpy as np
 
 from aioloader._pipeline.collate import collate
 from aioloader._pipeline.engine import Delivery, Engine
 from aioloader._pipeline.fetch import Fetch
-from aioloader._pipeline.late import late
 from aioloader._threads import Holders
 from aioloader._types import BASE, INDEX, Array, Chunk, ChunkResult, Failure, RowLayout
 from aioloader.errors import LoaderError
@@ -27,7 +25,7 @@ __all__ = ("BatchJob",)
 
 _SPILL_ALIGN = 4096
 
-Run = Callable[[Chunk], Awaitable[ChunkResult]]
+Run = Callable[[list[Chunk]], Awaitable[ChunkResult]]
 
 
 class BatchJob:
@@ -133,7 +131,7 @@ class BatchJob:
                 break
             if row in self._done:
                 continue
-            result = await run(self._chunk(np.asarray([row])))
+            result = await run([self._chunk(np.asarray([row]))])
             self._done.append(row)
             self._result.merge(result)
             for sample in result.values.values():
@@ -170,7 +168,9 @@ class BatchJob:
         """Make what is left of the samples, and the batch. A failure of the batch is in the delivery."""
         try:
             await self._read()
-            await self._run_all(run)
+            chunks = self._chunks()
+            if chunks:
+                self._result.merge(await run(chunks))
             return self._deliver()
         except Exception as error:
             error.add_note(f"in batch {self.plan.number} of this pass")
@@ -185,38 +185,6 @@ class BatchJob:
     def abandon(self) -> None:
         """Give the job up; its slabs are freed when nobody touches them any more."""
         self._holders.leave()
-
-    async def _run_all(self, run: Run) -> None:
-        chunks = self._chunks()
-        if self._blocking or len(chunks) < 2:
-            for place, chunk in enumerate(chunks):
-                try:
-                    self._result.merge(await run(chunk))
-                except BaseException:
-                    for other in chunks[place + 1 :]:
-                        other.settled()
-                    raise
-            return
-        errors: list[Exception] = []
-
-        waiting = {id(chunk): chunk for chunk in chunks}
-
-        async def one(chunk: Chunk) -> None:
-            del waiting[id(chunk)]
-            try:
-                self._result.merge(await run(chunk))
-            except Exception as error:
-                errors.append(error)
-
-        try:
-            async with anyio.create_task_group() as tasks:
-                for chunk in chunks:
-                    tasks.start_soon(late(one), chunk)
-        finally:
-            for chunk in waiting.values():  # those whose task never began
-                chunk.settled()
-        if errors:
-            raise errors[0]
 
     def _deliver(self) -> Delivery:
         engine, result, plan = self.engine, self._result, self.plan

@@ -18,7 +18,7 @@ __all__ = ("Delivery", "Engine", "Items")
 
 _layout_numbers = itertools.count(1)
 # A chunk should be long against its own cost (about 0.2 ms) and short against a batch.
-_CHUNK_TARGET_S = 0.01
+_CHUNK_TARGET_S = 0.03
 _CHUNK_START = 16
 
 
@@ -97,10 +97,13 @@ class Engine:
     largest_batch: int = 0
 
     def may_lease(self, nbytes: int) -> bool:
-        """Whether the caller may keep `nbytes` more of slab memory: half of it, and never what batches need."""
-        leased = self.memory.leased + nbytes
+        """Whether the caller may keep `nbytes` more of slab memory: half of it, and never what batches need.
+
+        What is kept cuts the rest into pieces, hence three times the largest batch.
+        """
+        leased: int = self.memory.leased + nbytes
         limit: int = self.memory.limit
-        return 2 * leased <= limit and leased + 2 * self.largest_batch <= limit
+        return 2 * leased <= limit and leased + 3 * self.largest_batch <= limit
 
     def learn(self, sample: Any) -> None:
         """Take the row layout from the first sample that was made."""

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 
 import anyio
 
+from aioloader._late import late
 from aioloader._pipeline.dispatch import BatchJob
 from aioloader._pipeline.engine import Delivery, Engine
-from aioloader._pipeline.late import late
 from aioloader._pipeline.permits import Permits
 from aioloader._pipeline.reorder import Reorder
 from aioloader._signal import Signal

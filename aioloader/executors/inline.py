@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import time
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, contextmanager
 from typing import TYPE_CHECKING
 
 import anyio.lowlevel
 
+from aioloader._types import ChunkResult
 from aioloader.executors.program import Program, Runner
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Iterator, Sequence
 
-    from aioloader._types import Chunk, ChunkResult
+    from aioloader._types import Chunk
     from aioloader.executors.slabs import SlabMemory
 
 __all__ = ("YIELD_S", "InlineExecutor")
@@ -37,28 +38,39 @@ class InlineExecutor:
         """See `aioloader.abc.Executor.serving`."""
         yield
 
-    async def run(self, chunk: Chunk) -> ChunkResult:
+    async def run(self, chunks: Sequence[Chunk]) -> ChunkResult:
         """See `aioloader.abc.Executor.run`."""
-        steps = self._runner.steps(chunk)
-        try:
-            while True:
-                try:
-                    next(steps)
-                except StopIteration as stop:
-                    result: ChunkResult = stop.value
-                    return result
-                if time.monotonic() - self._yielded_at > YIELD_S:
-                    await anyio.lowlevel.checkpoint()
-                    self._yielded_at = time.monotonic()
-        finally:
-            chunk.settled()
+        result = ChunkResult()
+        with _settling(chunks):
+            for chunk in chunks:
+                steps = self._runner.steps(chunk)
+                while True:
+                    try:
+                        next(steps)
+                    except StopIteration as stop:
+                        result.merge(stop.value)
+                        break
+                    if time.monotonic() - self._yielded_at > YIELD_S:
+                        await anyio.lowlevel.checkpoint()
+                        self._yielded_at = time.monotonic()
+        return result
 
-    def run_blocking(self, chunk: Chunk) -> ChunkResult:
+    def run_blocking(self, chunks: Sequence[Chunk]) -> ChunkResult:
         """The same without an event loop."""
-        try:
-            return self._runner.run(chunk)
-        finally:
-            chunk.settled()
+        result = ChunkResult()
+        with _settling(chunks):
+            for chunk in chunks:
+                result.merge(self._runner.run(chunk))
+        return result
 
     def close(self) -> None:
         """See `aioloader.abc.Executor.close`."""
+
+
+@contextmanager
+def _settling(chunks: Sequence[Chunk]) -> Iterator[None]:
+    try:
+        yield
+    finally:
+        for chunk in chunks:
+            chunk.settled()

@@ -4,9 +4,7 @@ Each worker is a fresh interpreter with one private socket pair and the slab reg
 between workers, so the death of one cannot hang another. What is sent once is sent by value, so the caller's
 ``__main__`` is never imported.
 
-A strike counts against the sample that was being worked on when a worker died, never against its neighbours: the
-sample is run again alone, and gives a failure when its worker has died `_STRIKES` times. Deaths between samples
-count against nobody.
+Which samples run again after a death is decided in `aioloader.executors.attempts`.
 """
 
 from __future__ import annotations
@@ -14,7 +12,6 @@ from __future__ import annotations
 import heapq
 import itertools
 import pickle
-import signal
 import time
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
@@ -24,64 +21,27 @@ import numpy as np
 
 from aioloader._signal import Signal
 from aioloader._threads import Threads
-from aioloader._types import ROW, Chunk, ChunkResult, Failure
+from aioloader._types import ChunkResult, Failure
 from aioloader.errors import WorkerError
+from aioloader.executors.attempts import Attempt, BatchRun, Died
 from aioloader.executors.process_handle import WorkerHandle, pickled_program
 from aioloader.executors.slabs import MAX_WORKERS, SlabMemory, control_array
 from aioloader.executors.wire import unpack_value
 from aioloader.executors.worker import CALLED_OFF, CURRENT, PLACE
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Sequence
 
+    from aioloader._types import Chunk
     from aioloader.executors.program import Program
 
 __all__ = ("ProcessExecutor",)
 
-_STRIKES = 3
 _OUTSTANDING = 2  # one being worked on, one waiting, so that a worker is never idle between chunks
 _DRAIN_S = 0.25
+_START_S = 60.0  # a worker that is still importing is not stuck
 _FAILED_STARTS = 3
 _KILLED_STARTS = 50
-
-
-class _Died:
-    """A chunk's worker died; `place` is the sample it was working on, or None."""
-
-    def __init__(self, place: int | None, exit_code: int | None, timed_out: bool) -> None:
-        self.place = place
-        self.exit_code = exit_code
-        self.timed_out = timed_out
-
-    def error(self, timeout: float) -> BaseException:
-        if self.timed_out:
-            return TimeoutError(
-                f"no progress for {timeout:g} s; the worker was ended. Raise timeout= if this is expected"
-            )
-        code = self.exit_code
-        if code is not None and code < 0:
-            try:
-                name = signal.Signals(-code).name
-            except ValueError:
-                name = f"signal {-code}"
-            return WorkerError(f"its worker process died {_STRIKES} times, last of {name}", exit_code=code)
-        return WorkerError(
-            f"its worker process left {_STRIKES} times, last with status {code}", exit_code=code
-        )
-
-
-class _Pending:
-    """A chunk on its way."""
-
-    __slots__ = ("abandoned", "chunk", "event", "lane", "number", "outcome")
-
-    def __init__(self, number: int, chunk: Chunk) -> None:
-        self.number = number
-        self.chunk = chunk
-        self.lane = 0
-        self.event = anyio.Event()
-        self.outcome: ChunkResult | _Died | BaseException | None = None
-        self.abandoned = False
 
 
 class ProcessExecutor:
@@ -99,8 +59,8 @@ class ProcessExecutor:
         self.timeout = timeout
         self.restarts = 0
         self._numbers = itertools.count(1)
-        self._queue: list[tuple[int, int, _Pending]] = []
-        self._abandoned: set[_Pending] = set()
+        self._queue: list[tuple[int, int, Attempt]] = []
+        self._abandoned: set[Attempt] = set()
         self._drained = Signal()
         self._leader: anyio.Lock | None = None
         self._users = 0
@@ -198,8 +158,8 @@ class ProcessExecutor:
             error.__cause__ = cause
             self._give_up(error)
         else:
-            pending = handle.running.pop(rest[0])
-            self._resolve(pending, self._result(pending.chunk, *rest[1:]))
+            attempt = handle.running.pop(rest[0])
+            self._resolve(attempt, self._result(attempt.part, *rest[1:]))
         self._assign()
 
     def _result(
@@ -247,72 +207,39 @@ class ProcessExecutor:
 
     # -- chunks ----------------------------------------------------------------------------------------------------
 
-    async def run(self, chunk: Chunk) -> ChunkResult:
+    async def run(self, chunks: Sequence[Chunk]) -> ChunkResult:
         """See `aioloader.abc.Executor.run`."""
-        result = ChunkResult()
-        strikes: dict[int, int] = {}
-        parts = [chunk]
-        while parts:
-            part = parts.pop(0)
-            outcome = await self._run_once(part, chunk)
-            if isinstance(outcome, ChunkResult):
-                result.merge(outcome)
-                continue
-            if outcome.place is None:
-                parts.insert(0, part)
-                continue
-            place = outcome.place
-            row = int(part.numbers[ROW, place])
-            strikes[row] = strikes.get(row, 0) + 1
-            rest = part.part(np.arange(len(part)) != place)
-            if strikes[row] >= _STRIKES or outcome.timed_out:
-                result.failures.append(Failure(row, "transform", outcome.error(self.timeout)))
-                parts.insert(0, rest)
-            elif part.whole:
-                parts.insert(0, part)
-            else:
-                parts[:0] = [rest, part.part([place])]
-            parts = [some for some in parts if len(some)]
-        chunk.settled()
-        return result
-
-    async def _run_once(self, part: Chunk, chunk: Chunk) -> ChunkResult | _Died:
-        pending = _Pending(next(self._numbers), part)
-        if self._fatal is not None:
-            chunk.settled()
-            raise self._fatal
-        heapq.heappush(self._queue, (part.batch, pending.number, pending))
-        self._assign()
+        run = BatchRun(self._submit, self.timeout)
+        run.start(list(chunks))
         try:
-            await pending.event.wait()
+            return await run.wait()
         except BaseException:
-            part.settled = chunk.settled
-            self._call_off(pending)
+            for attempt in run.abandon():
+                self._call_off(attempt)
             raise
-        outcome = pending.outcome
-        if isinstance(outcome, BaseException):
-            chunk.settled()
-            raise outcome
-        assert outcome is not None
-        return outcome
 
-    def _call_off(self, pending: _Pending) -> None:
-        pending.abandoned = True
-        for handle in self._handles:
-            if pending.number in handle.running:
-                self._control[handle.slot, CALLED_OFF + pending.lane] = pending.number
-                self._abandoned.add(pending)
-                return
-        pending.chunk.settled()  # still queued, or already answered
-
-    def _resolve(self, pending: _Pending, outcome: ChunkResult | _Died | BaseException) -> None:
-        if pending.abandoned:
-            self._abandoned.discard(pending)
-            pending.chunk.settled()
-            self._drained.set()
+    def _submit(self, part: Chunk, way: Any) -> None:
+        attempt = Attempt(next(self._numbers), part, way)
+        way.attempt = attempt
+        if self._fatal is not None:
+            way.finish(self._fatal)
         else:
-            pending.outcome = outcome
-            pending.event.set()
+            heapq.heappush(self._queue, (part.batch, attempt.number, attempt))
+            self._assign()
+
+    def _call_off(self, attempt: Attempt) -> None:
+        for handle in self._handles:
+            if attempt.number in handle.running:
+                self._control[handle.slot, CALLED_OFF + attempt.lane] = attempt.number
+                self._abandoned.add(attempt)
+                return
+        attempt.end(ChunkResult())  # still queued: no worker has seen it
+
+    def _resolve(self, attempt: Attempt, outcome: ChunkResult | Died | BaseException) -> None:
+        attempt.end(outcome)
+        if attempt in self._abandoned:
+            self._abandoned.discard(attempt)
+            self._drained.set()
 
     def _assign(self) -> None:
         """Hand queued chunks to the workers that have the least to do."""
@@ -328,11 +255,11 @@ class ProcessExecutor:
             if not free:
                 return
             handle = min(free, key=lambda each: len(each.running))
-            pending = heapq.heappop(self._queue)[2]
+            attempt = heapq.heappop(self._queue)[2]
             lanes = {other.lane for other in handle.running.values()}
-            pending.lane = next(lane for lane in range(_OUTSTANDING) if lane not in lanes)
-            self._control[handle.slot, CALLED_OFF + pending.lane] = 0
-            handle.give(pending.number, pending)
+            attempt.lane = next(lane for lane in range(_OUTSTANDING) if lane not in lanes)
+            self._control[handle.slot, CALLED_OFF + attempt.lane] = 0
+            handle.give(attempt)
 
     # -- death -----------------------------------------------------------------------------------------------------
 
@@ -342,9 +269,9 @@ class ProcessExecutor:
             return
         current, place = (int(word) for word in self._control[handle.slot, [CURRENT, PLACE]])
         running, handle.running = handle.running, {}
-        for number, pending in running.items():
+        for number, attempt in running.items():
             at = place if number == current and place >= 0 else None
-            self._resolve(pending, _Died(at, handle.exit_code, handle.timed_out))
+            self._resolve(attempt, Died(at, handle.exit_code, handle.timed_out))
         code = handle.exit_code
         if not handle.ready:
             if code is not None and code < 0:
@@ -366,13 +293,13 @@ class ProcessExecutor:
         if self._fatal is None:
             self._fatal = error
         queued, self._queue = self._queue, []
-        for _, _, pending in queued:
-            if not pending.abandoned:
-                self._resolve(pending, self._fatal)
+        for _, _, attempt in queued:
+            if not attempt.abandoned:
+                self._resolve(attempt, self._fatal)
         for handle in self._handles:
             running, handle.running = handle.running, {}
-            for pending in running.values():
-                self._resolve(pending, self._fatal)
+            for attempt in running.values():
+                self._resolve(attempt, self._fatal)
 
     async def _watch(self) -> None:
         """End workers that make no progress."""
@@ -387,7 +314,9 @@ class ProcessExecutor:
                 if handle.progress != (busy, place) or (handle.ready and current == 0):
                     handle.progress = (busy, place)
                     handle.progress_at = now
-                elif now - handle.progress_at > self.timeout:
+                elif now - handle.progress_at > (
+                    self.timeout if handle.ready else max(self.timeout, _START_S)
+                ):
                     handle.timed_out = True
                     handle.kill()
 

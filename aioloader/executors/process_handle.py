@@ -23,6 +23,7 @@ from aioloader.executors.wire import Inbox, encode
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
+    from aioloader.executors.attempts import Attempt
     from aioloader.executors.program import Program
 
 __all__ = ("WorkerHandle", "pickled_program")
@@ -82,7 +83,7 @@ class WorkerHandle:
         self.ready = False
         self.timed_out = False
         self.exit_code: int | None = None
-        self.running: dict[int, Any] = {}
+        self.running: dict[int, Attempt] = {}
         self.progress: tuple[int, int] = (0, 0)
         self.progress_at = time.monotonic()
         self._inbox = Inbox()
@@ -124,9 +125,9 @@ class WorkerHandle:
         self._post(("setup", list(sys.path), program))
         self.state = "up"
 
-    def give(self, number: int, pending: Any) -> None:
+    def give(self, attempt: Attempt) -> None:
         """Send a chunk."""
-        chunk = pending.chunk
+        chunk = attempt.part
         layout = chunk.layout
         if layout is not None and layout.number not in self._layouts:
             self._layouts.add(layout.number)
@@ -140,8 +141,8 @@ class WorkerHandle:
             chunk.whole,
             chunk.spill,
         )
-        self.running[number] = pending
-        self._post(("run", number, pending.lane, -1 if layout is None else layout.number, fields))
+        self.running[attempt.number] = attempt
+        self._post(("run", attempt.number, attempt.lane, -1 if layout is None else layout.number, fields))
 
     def _post(self, message: Any) -> None:
         data = memoryview(encode(message))

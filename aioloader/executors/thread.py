@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING
 import anyio
 import numpy as np
 
+from aioloader._late import late
 from aioloader._threads import Holders, Threads
 from aioloader._types import ROW, Chunk, ChunkResult, Failure
 from aioloader.executors.program import Program, Runner
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Sequence
 
     from aioloader.executors.slabs import SlabMemory
 
@@ -91,8 +92,31 @@ class ThreadExecutor:
             runner = self._local.runner = Runner(self._program, self._region)
         return runner.run(chunk, called_off=task.is_called_off, progress=task.progress)
 
-    async def run(self, chunk: Chunk) -> ChunkResult:
+    async def run(self, chunks: Sequence[Chunk]) -> ChunkResult:
         """See `aioloader.abc.Executor.run`."""
+        result = ChunkResult()
+        errors: list[Exception] = []
+        waiting = {id(chunk): chunk for chunk in chunks}
+
+        async def one(chunk: Chunk) -> None:
+            del waiting[id(chunk)]
+            try:
+                result.merge(await self._run_chunk(chunk))
+            except Exception as error:
+                errors.append(error)
+
+        try:
+            async with anyio.create_task_group() as tasks:
+                for chunk in chunks:
+                    tasks.start_soon(late(one), chunk)
+        finally:
+            for chunk in waiting.values():  # those whose task never began
+                chunk.settled()
+        if errors:
+            raise errors[0]
+        return result
+
+    async def _run_chunk(self, chunk: Chunk) -> ChunkResult:
         result = ChunkResult()
         part = chunk
         holders = Holders(chunk.settled)

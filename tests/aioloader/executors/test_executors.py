@@ -107,7 +107,7 @@ async def run(bench, *chunks):
     results = [None] * len(chunks)
 
     async def one(place, chunk):
-        results[place] = await bench.executor.run(chunk)
+        results[place] = await bench.executor.run([chunk])
 
     async with bench.executor.serving(), anyio.create_task_group() as tasks:
         for place, chunk in enumerate(chunks):
@@ -207,7 +207,7 @@ async def test_an_error_of_batchify_arrives_as_itself(bench):
 
     async def one():
         try:
-            await b.executor.run(b.chunk([1], whole=True))
+            await b.executor.run([b.chunk([1], whole=True)])
         except ZeroDivisionError as error:
             errors.append(error)
 
@@ -226,9 +226,9 @@ async def test_cancelling_a_chunk_settles_it_once_nobody_touches_it(kind):
     b = Bench(EXECUTORS[kind](), program(stages=[slow]))
     async with b.executor.serving():
         with anyio.move_on_after(1):
-            await b.executor.run(b.chunk([1]))  # workers are up
+            await b.executor.run([b.chunk([1])])  # workers are up
         with anyio.move_on_after(0.05) as scope:
-            await b.executor.run(b.chunk(list(range(500))))
+            await b.executor.run([b.chunk(list(range(500)))])
         assert scope.cancelled_caught
         with anyio.fail_after(2):
             while b.settled < 2:

@@ -1,0 +1,189 @@
+"""What becomes of chunks whose worker dies: which samples run again, and when one of them counts as the culprit.
+
+A strike counts against the sample that was being worked on when a worker died, never against its neighbours. The
+sample is run again alone, and is a failure once `STRIKES` workers have died of it. Deaths between samples count
+against nobody.
+"""
+
+from __future__ import annotations
+
+import signal
+from typing import TYPE_CHECKING
+
+import anyio
+import numpy as np
+
+from aioloader._types import ROW, ChunkResult, Failure
+from aioloader.errors import WorkerError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from aioloader._types import Chunk
+
+__all__ = ("STRIKES", "Attempt", "BatchRun", "Died")
+
+STRIKES = 3
+
+
+class Died:
+    """The worker of an attempt is gone.
+
+    Attributes:
+        place: place in the chunk of the sample that it was working on, or None.
+        exit_code: its exit status, negative for a signal.
+        timed_out: it was ended because it made no progress.
+    """
+
+    def __init__(self, place: int | None, exit_code: int | None, timed_out: bool) -> None:
+        self.place = place
+        self.exit_code = exit_code
+        self.timed_out = timed_out
+
+    def error(self, timeout: float) -> Exception:
+        """The failure of the sample that it died of."""
+        if self.timed_out:
+            return TimeoutError(
+                f"no progress for {timeout:g} s; the worker was ended. Raise timeout= if this is expected"
+            )
+        code = self.exit_code
+        if code is not None and code < 0:
+            try:
+                name = signal.Signals(-code).name
+            except ValueError:
+                name = f"signal {-code}"
+            return WorkerError(f"its worker process died {STRIKES} times, last of {name}", exit_code=code)
+        return WorkerError(
+            f"its worker process left {STRIKES} times, last with status {code}", exit_code=code
+        )
+
+
+class Attempt:
+    """A chunk, or what is left of it, given to a worker once.
+
+    Attributes:
+        number: tells attempts apart; in the order of submission.
+        part: the samples.
+        way: of the chunk.
+        lane: which of a worker's outstanding chunks it is.
+    """
+
+    __slots__ = ("lane", "number", "part", "way")
+
+    def __init__(self, number: int, part: Chunk, way: _Way) -> None:
+        self.number = number
+        self.part = part
+        self.way = way
+        self.lane = 0
+
+    @property
+    def abandoned(self) -> bool:
+        """Whether nobody waits for the outcome any more."""
+        return self.way.run.abandoned
+
+    def end(self, outcome: ChunkResult | Died | BaseException) -> None:
+        """The attempt is over, and its worker touches the memory no more."""
+        self.way.ended(outcome)
+
+
+class _Way:
+    """One chunk, from its first attempt to its last."""
+
+    def __init__(self, run: BatchRun, chunk: Chunk) -> None:
+        self.run = run
+        self.chunk = chunk
+        self.attempt: Attempt | None = None
+        self._parts = [chunk]
+        self._strikes: dict[int, int] = {}
+
+    def go_on(self) -> None:
+        """Make the next attempt, or be done."""
+        self._parts = [part for part in self._parts if len(part)]
+        if self._parts:
+            self.run.submit(self._parts.pop(0), self)
+        else:
+            self.finish()
+
+    def finish(self, error: BaseException | None = None) -> None:
+        self.attempt = None
+        self.chunk.settled()
+        self.run.finished(error)
+
+    def ended(self, outcome: ChunkResult | Died | BaseException) -> None:
+        assert self.attempt is not None
+        part = self.attempt.part
+        if self.run.abandoned:
+            self.attempt = None
+            self.chunk.settled()
+        elif isinstance(outcome, ChunkResult):
+            self.run.result.merge(outcome)
+            self.go_on()
+        elif isinstance(outcome, Died):
+            self._died(part, outcome)
+            self.go_on()
+        else:
+            self.finish(outcome)
+
+    def _died(self, part: Chunk, death: Died) -> None:
+        place = death.place
+        if place is None:
+            self._parts.insert(0, part)
+            return
+        row = int(part.numbers[ROW, place])
+        self._strikes[row] = self._strikes.get(row, 0) + 1
+        rest = part.part(np.arange(len(part)) != place)
+        if self._strikes[row] >= STRIKES or death.timed_out:
+            self.run.result.failures.append(Failure(row, "transform", death.error(self.run.timeout)))
+            self._parts.insert(0, rest)
+        elif part.whole:
+            self._parts.insert(0, part)  # a batch is collated as a whole
+        else:
+            self._parts[:0] = [rest, part.part([place])]
+
+
+class BatchRun:
+    """The chunks of one batch under way.
+
+    Args:
+        submit: makes an attempt of some samples and sets it as the way's: (samples, way).
+        timeout: seconds, for messages.
+    """
+
+    def __init__(self, submit: Callable[[Chunk, _Way], None], timeout: float) -> None:
+        self.submit = submit
+        self.timeout = timeout
+        self.result = ChunkResult()
+        self.abandoned = False
+        self._error: BaseException | None = None
+        self._open = 0
+        self._done = anyio.Event()
+        self._ways: list[_Way] = []
+
+    def start(self, chunks: list[Chunk]) -> None:
+        """Submit the chunks."""
+        self._ways = [_Way(self, chunk) for chunk in chunks]
+        self._open = len(chunks)
+        for way in self._ways:
+            way.go_on()
+
+    def finished(self, error: BaseException | None) -> None:
+        """A chunk is done."""
+        self._error = self._error or error
+        self._open -= 1
+        if not self._open:
+            self._done.set()
+
+    async def wait(self) -> ChunkResult:
+        """The merged result; raises what a chunk raised, once all are done."""
+        await self._done.wait()
+        if self._error is not None:
+            try:
+                raise self._error
+            finally:
+                self._error = None
+        return self.result
+
+    def abandon(self) -> list[Attempt]:
+        """Nobody waits any more; gives the attempts that are still out."""
+        self.abandoned = True
+        return [way.attempt for way in self._ways if way.attempt is not None]
