@@ -213,18 +213,20 @@ def test_a_loader_used_in_a_fork_is_refused_clearly():
     loader.close()
 
 
-def test_fifty_kills_change_nothing():
+@pytest.mark.parametrize("wanted", [8, pytest.param(50, marks=pytest.mark.slow)])
+def test_killed_workers_change_nothing(wanted):
     options = {"shuffle": True, "num_workers": 2}
-    with DataLoader(Numbers(4000), 20, **{**options, "num_workers": 0}) as loader:
+    dataset = Numbers(80 * wanted, 0.0015)
+    with DataLoader(Numbers(len(dataset)), 20, **{**options, "num_workers": 0}) as loader:
         expected = [(images.tobytes(), numbers.tolist()) for images, numbers in loader]
     draw = random.Random(3)
     kills = 0
-    with DataLoader(Numbers(4000, 0.0015), 20, **options) as loader:
+    with DataLoader(dataset, 20, **options) as loader:
         executor = loader._core.open().executor
         found = []
         for images, numbers in loader:
             found.append((images.tobytes(), numbers.tolist()))
-            if kills < 50 and len(found) > 3 * kills:
+            if kills < wanted and len(found) > 3 * kills:
                 pids = executor.pids
                 if pids:
                     time.sleep(draw.random() * 0.02)
@@ -232,6 +234,6 @@ def test_fifty_kills_change_nothing():
                         os.kill(draw.choice(pids), signal.SIGKILL)
                         kills += 1
         restarts = loader.stats().restarts
-    assert kills == 50
-    assert restarts >= 20
+    assert kills == wanted
+    assert restarts >= wanted / 3  # a worker may be hit again before it is noticed
     assert found == expected
