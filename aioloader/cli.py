@@ -97,7 +97,7 @@ def _parser() -> argparse.ArgumentParser:
     demo.add_argument(
         "--path", metavar="PATH", help="a .rec file, or a folder of images; without it they are drawn"
     )
-    demo.add_argument("--images", type=_positive, default=800, metavar="N", help="how many images to draw")
+    demo.add_argument("--images", type=_positive, default=500, metavar="N", help="how many images to draw")
     demo.add_argument("--batch-size", type=_positive, default=64, metavar="N", help="images of a batch")
     demo.add_argument("--epochs", type=_positive, default=2, metavar="N", help="passes over the data")
     demo.add_argument("--size", type=_positive, default=224, metavar="PIXELS", help="side of the crops")

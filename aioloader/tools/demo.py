@@ -159,7 +159,7 @@ async def _one_epoch(
 def demo(
     path: str | os.PathLike[str] | None = None,
     *,
-    images: int = 800,
+    images: int = 500,
     batch_size: int = 64,
     epochs: int = 2,
     size: int = 224,
