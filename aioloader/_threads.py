@@ -84,6 +84,8 @@ class _Job:
             self.result = self.fn(*self.args)
         except BaseException as error:
             self.error = error
+
+    def tell(self) -> None:
         with self.lock:
             self.finished = True
             abandoned = self.abandoned
@@ -188,12 +190,13 @@ class Threads:
     def _work(self) -> None:
         while (job := self._queue.get()) is not None:
             job.run()
-            del job
             with self._lock:
                 if self._backlog:
                     self._backlog -= 1
                 else:
                     self._idle += 1
+            job.tell()
+            del job
 
     def close(self, timeout_s: float = 0.4) -> None:
         """Let running functions end, for `timeout_s` seconds at most (0: without waiting), then give them up."""
