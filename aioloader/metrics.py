@@ -170,6 +170,7 @@ def explain(stats: Stats) -> str:
     busy = stats.decode_s + stats.transform_s + stats.collate_s
     per_sample = 1e3 * busy / max(1, stats.samples)
     rate = f"{stats.samples_per_s:,.0f} samples/s"
+    crew = "one worker" if stats.workers == 1 else f"{stats.workers} workers"
     if stats.starvation < 0.1:
         return (
             f"The consumer is the limit: it waited for data in only {stats.starvation:.0%} of its time "
@@ -182,18 +183,16 @@ def explain(stats: Stats) -> str:
         )
     if stats.read_s > 2 * busy / max(1, stats.workers) and stats.occupancy < 0.5:
         return (
-            f"Storage is the limit: reading took {stats.read_s:.1f} s while the workers were busy for "
-            f"{stats.occupancy:.0%} of their time ({rate}). Raise prefetch, or use faster storage."
+            f"Storage is the limit: reading took {stats.read_s:.1f} s while {crew} had work for "
+            f"{stats.occupancy:.0%} of the time ({rate}). Raise prefetch, or use faster storage."
         )
     if stats.transform_s > stats.decode_s and stats.transforms:
         name, seconds = max(stats.transforms.items(), key=lambda item: item[1])
-        return (
-            f"The transform {name} is the limit: it takes {seconds / busy:.0%} of the workers' time, "
-            f"{per_sample:.2f} ms a sample in all ({rate} with {stats.workers} workers, which were busy for "
-            f"{stats.occupancy:.0%} of the time). Make it faster, or add workers if there are cores left."
-        )
+        limit, share, advice = f"The transform {name}", seconds / busy, "make it faster"
+    else:
+        limit, share, advice = "Decode", stats.decode_s / max(busy, 1e-9), "store smaller images"
     return (
-        f"Decode is the limit: it takes {stats.decode_s / max(busy, 1e-9):.0%} of the workers' time, "
-        f"{per_sample:.2f} ms a sample in all ({rate} with {stats.workers} workers, which were busy for "
-        f"{stats.occupancy:.0%} of the time). Add workers if there are cores left, or store smaller images."
+        f"{limit} is the limit: it takes {share:.0%} of the workers' time, {per_sample:.2f} ms a sample in all "
+        f"({rate} with {crew}, at work for {stats.occupancy:.0%} of the time). "
+        f"Add workers if there are cores left, or {advice}."
     )

@@ -7,6 +7,7 @@ import warnings
 from typing import TYPE_CHECKING, Any
 
 from aioloader.transforms.base import accepts_rng, bind, is_native
+from aioloader.transforms.compose import Compose
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -78,6 +79,8 @@ def _remake(fn: Callable[..., Any], first: bool) -> Stage:
 def _name(fn: Any) -> str:
     while isinstance(fn, functools.partial):
         fn = fn.func
+    if isinstance(fn, Compose) and fn.transforms:
+        return " > ".join(_name(part) for part in fn.transforms)
     return str(getattr(fn, "__name__", None) or type(fn).__name__)
 
 
