@@ -5,13 +5,14 @@ from __future__ import annotations
 import random
 import threading
 import warnings
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, is_dataclass
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from aioloader._tree import flatten, unflatten
+from aioloader._tree import LEAF, flatten, unflatten
 from aioloader._types import (
     BASE,
     EPOCH,
@@ -80,6 +81,10 @@ def leaf_spec(value: Any) -> ArraySpec | None:
     return None
 
 
+_ARRAYS = (np.ndarray, np.generic)
+_NODES = (tuple, list, Mapping)
+
+
 def _owns(value: Any, out: Array | None) -> Any:
     """`value`, copied where it is a view of a row that will be written again."""
     if out is not None and isinstance(value, np.ndarray) and np.may_share_memory(value, out):
@@ -104,6 +109,7 @@ class Runner:
         # Rows are handed to a stage only if no foreign code comes after it that might keep what it is given.
         native = [stage.native for stage in program.stages]
         self._in_place = [all(native[place:]) for place in range(len(native))]
+        self._plain: Any = None
         self._watch_globals = 16 if program.foreign and not program.seed_globals else 0
 
     def run(self, chunk: Chunk, **options: Any) -> ChunkResult:
@@ -131,6 +137,8 @@ class Runner:
         """
         result = ChunkResult()
         layout = None if chunk.whole else chunk.layout
+        if layout is not None:
+            self._plain = ("tuple", None, (LEAF,) * len(layout.leaves))
         arrays = self._row_arrays(chunk, layout)
         samples: list[Any] = []
         columns = chunk.numbers.T.tolist()
@@ -219,23 +227,20 @@ class Runner:
         """Write a sample into its row; False if it does not fit."""
         if layout is None:
             return False
-        structure, leaves = flatten(sample)
-        if structure != layout.structure:
-            return False
-        fits: list[Any] = []
-        for leaf, spec in zip(leaves, layout.leaves, strict=True):
-            if spec is None:
-                if leaf_spec(leaf) is not None:
-                    return False
-                fits.append(leaf)
-                continue
-            if not isinstance(leaf, np.ndarray):
-                if leaf_spec(leaf) != spec:
-                    return False
-            elif leaf.shape != spec.shape or leaf.dtype != spec.dtype:
+        leaves: Any
+        if type(sample) is tuple and len(sample) == len(layout.leaves) and layout.structure == self._plain:
+            leaves = sample  # by far the most common kind; a part that is no leaf has no spec and is refused
+        else:
+            structure, leaves = flatten(sample)
+            if structure != layout.structure:
                 return False
-            fits.append(leaf)
-        for number, (leaf, array) in enumerate(zip(fits, arrays, strict=True)):
+        for leaf, spec in zip(leaves, layout.leaves, strict=True):
+            if spec is not None and isinstance(leaf, _ARRAYS):
+                if leaf.shape != spec.shape or leaf.dtype != spec.dtype:
+                    return False
+            elif leaf_spec(leaf) != spec or isinstance(leaf, _NODES) or is_dataclass(leaf):
+                return False
+        for number, (leaf, array) in enumerate(zip(leaves, arrays, strict=True)):
             if array is None:
                 result.objects.setdefault(number, {})[row] = leaf
             elif leaf is not out:
