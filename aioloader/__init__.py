@@ -14,35 +14,42 @@ The path of a sample, station by station, is the list of folders and files:
 The contracts between them stand in `aioloader.abc`. The file format is a package of its own, `recordio`.
 """
 
-from aioloader import abc, batchify, samplers, transforms
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
 from aioloader._version import __version__
-from aioloader.datasets import (
-    CIFAR10,
-    CIFAR100,
-    MNIST,
-    ArrayDataset,
-    Dataset,
-    FashionMNIST,
-    ImageFolderDataset,
-    ImageListDataset,
-    ImageRecordDataset,
-    RecordFileDataset,
-    SimpleDataset,
-)
-from aioloader.errors import (
-    DecodeError,
-    LoaderClosedError,
-    LoaderError,
-    ResumeError,
-    SampleError,
-    TooManyErrorsError,
-    WorkerError,
-)
-from aioloader.executors import ForeignRandomnessWarning
-from aioloader.images import images
-from aioloader.loader import AsyncDataLoader
-from aioloader.rng import Rng
-from aioloader.sync import DataLoader
+
+if TYPE_CHECKING:
+    from aioloader import abc, batchify, samplers, transforms
+    from aioloader._images import images
+    from aioloader.datasets import (
+        CIFAR10,
+        CIFAR100,
+        MNIST,
+        ArrayDataset,
+        Dataset,
+        FashionMNIST,
+        ImageFolderDataset,
+        ImageListDataset,
+        ImageRecordDataset,
+        RecordFileDataset,
+        SimpleDataset,
+    )
+    from aioloader.errors import (
+        DecodeError,
+        LoaderClosedError,
+        LoaderError,
+        ResumeError,
+        SampleError,
+        TooManyErrorsError,
+        WorkerError,
+    )
+    from aioloader.executors import ForeignRandomnessWarning
+    from aioloader.loader import AsyncDataLoader
+    from aioloader.rng import Rng
+    from aioloader.sync import DataLoader
 
 __all__ = (
     "CIFAR10",
@@ -74,3 +81,38 @@ __all__ = (
     "samplers",
     "transforms",
 )
+
+# Importing the package loads nothing: each name loads its module when it is first used. A worker process, which needs
+# a few of them only, starts the faster for it.
+_NAMES_OF = {
+    "aioloader.datasets": (
+        "CIFAR10 CIFAR100 MNIST ArrayDataset Dataset FashionMNIST ImageFolderDataset ImageListDataset "
+        "ImageRecordDataset RecordFileDataset SimpleDataset"
+    ),
+    "aioloader.errors": (
+        "DecodeError LoaderClosedError LoaderError ResumeError SampleError TooManyErrorsError WorkerError"
+    ),
+    "aioloader.executors": "ForeignRandomnessWarning",
+    "aioloader._images": "images",
+    "aioloader.loader": "AsyncDataLoader",
+    "aioloader.rng": "Rng",
+    "aioloader.sync": "DataLoader",
+}
+_MODULE_OF = {name: module for module, names in _NAMES_OF.items() for name in names.split()}
+_SUBMODULES = (
+    *("abc", "batchify", "datasets", "errors", "executors"),
+    *("metrics", "options", "samplers", "storage", "transforms"),
+)
+
+
+def __getattr__(name: str) -> Any:
+    if name in _SUBMODULES:
+        return importlib.import_module(f"aioloader.{name}")
+    if name not in _MODULE_OF:
+        raise AttributeError(f"module 'aioloader' has no attribute {name!r}")
+    value = globals()[name] = getattr(importlib.import_module(_MODULE_OF[name]), name)
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

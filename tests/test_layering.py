@@ -46,7 +46,7 @@ GROUPS = {
     "pipeline": {"aioloader._pipeline"},
     "loader": {"aioloader._core", "aioloader.loader"},
     "sync": {"aioloader.sync"},
-    "images": {"aioloader.images"},
+    "images": {"aioloader._images"},
     "package": {"aioloader"},
     "tools": {"aioloader.tools"},
     "testing": {"aioloader.testing"},
@@ -309,8 +309,10 @@ def test_packages_export_what_they_import(package: str) -> None:
     tree = ast.parse((ROOT / package / "__init__.py").read_text(encoding="utf-8"))
     bound = {
         alias.asname or alias.name
-        for node in tree.body
-        if isinstance(node, ast.ImportFrom)
+        for node in ast.walk(
+            tree
+        )  # also those that stand there for type checkers, the names being loaded late
+        if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == package
         for alias in node.names
     }
     (exported,) = (
@@ -321,6 +323,17 @@ def test_packages_export_what_they_import(package: str) -> None:
     assert {name for name in bound if not name.startswith("_")} == {
         n for n in exported if not n.startswith("_")
     }
+
+
+def test_every_public_name_of_the_package_can_be_had() -> None:
+    import aioloader
+
+    for name in (*aioloader.__all__, *aioloader._SUBMODULES):
+        assert getattr(aioloader, name) is not None
+        assert name in dir(aioloader) or name in aioloader._SUBMODULES
+    assert callable(aioloader.images)
+    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
+        _ = aioloader.nothing
 
 
 def test_the_package_says_where_a_sample_goes() -> None:

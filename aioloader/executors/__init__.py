@@ -2,9 +2,33 @@
 
 from __future__ import annotations
 
-from aioloader.executors.inline import InlineExecutor
-from aioloader.executors.process import ProcessExecutor
-from aioloader.executors.program import ForeignRandomnessWarning
-from aioloader.executors.thread import ThreadExecutor
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from aioloader.executors.inline import InlineExecutor
+    from aioloader.executors.process import ProcessExecutor
+    from aioloader.executors.program import ForeignRandomnessWarning
+    from aioloader.executors.thread import ThreadExecutor
 
 __all__ = ("ForeignRandomnessWarning", "InlineExecutor", "ProcessExecutor", "ThreadExecutor")
+
+# A worker process imports this package, and none of these.
+_MODULE_OF = {
+    "ForeignRandomnessWarning": "program",
+    "InlineExecutor": "inline",
+    "ProcessExecutor": "process",
+    "ThreadExecutor": "thread",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _MODULE_OF:
+        raise AttributeError(f"module 'aioloader.executors' has no attribute {name!r}")
+    module = importlib.import_module(f"aioloader.executors.{_MODULE_OF[name]}")
+    value = globals()[name] = getattr(module, name)
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
