@@ -10,9 +10,9 @@ import anyio
 import anyio.lowlevel
 
 from aioloader._core import Core, Epoch
+from aioloader._face import Face
 from aioloader._pipeline.pipeline import Pipeline
 from aioloader._threads import Threads
-from aioloader.metrics import Stats, explain
 from aioloader.options import LoaderOptions
 
 if TYPE_CHECKING:
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from aioloader._pipeline.direct import Direct
-    from aioloader.errors import SampleError
 
 __all__ = ("AsyncBatches", "AsyncDataLoader")
 
@@ -126,7 +125,7 @@ class AsyncBatches(Generic[B]):
             self._finalizer()
 
 
-class AsyncDataLoader(Generic[B]):
+class AsyncDataLoader(Face, Generic[B]):
     """Loads batches in the caller's event loop, under asyncio or trio.
 
     ::
@@ -256,41 +255,3 @@ class AsyncDataLoader(Generic[B]):
         raise TypeError(
             "AsyncDataLoader is iterated with 'async for'; for a plain 'for' use aioloader.DataLoader"
         )
-
-    def __len__(self) -> int:
-        """Number of batches of the next epoch, for this rank."""
-        return len(self._core)
-
-    def set_epoch(self, epoch: int) -> None:
-        """Make `epoch` the number of the next pass."""
-        self._core.progress.set_epoch(epoch)
-
-    def state_dict(self) -> dict[str, Any]:
-        """Where the caller is, as a JSON object: all batches handed out so far are consumed.
-
-        After ``break`` it is the place reached, until the next pass begins.
-        """
-        return self._core.progress.state()
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on where `state` was taken: the next pass delivers what was left of that epoch.
-
-        Another number of workers, executor, batch size or shard is allowed; what remains is split anew.
-
-        Raises:
-            ResumeError: the state is damaged, or belongs to other data or another way of sampling.
-        """
-        self._core.load_state(state)
-
-    def stats(self) -> Stats:
-        """A snapshot of the loader's counters."""
-        return self._core.stats()
-
-    def explain(self) -> str:
-        """What limits the loader, and what to change, in one paragraph."""
-        return explain(self.stats())
-
-    @property
-    def errors(self) -> list[SampleError]:
-        """Every sample that failed so far, in the order of delivery."""
-        return list(self._core.errors)

@@ -17,11 +17,11 @@ import anyio
 import anyio.lowlevel
 
 from aioloader._core import Core, Epoch
+from aioloader._face import Face
 from aioloader._pipeline.direct import Direct, drive
 from aioloader._signal import Signal
 from aioloader._threads import Notify, loop_notifier
 from aioloader.errors import LoaderClosedError
-from aioloader.metrics import Stats, explain
 from aioloader.options import LoaderOptions
 
 if TYPE_CHECKING:
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from aioloader._pipeline.engine import Delivery
-    from aioloader.errors import SampleError
 
 __all__ = ("BlockingBatches", "DataLoader")
 
@@ -221,7 +220,7 @@ class BlockingBatches(Generic[B]):
             raise
 
 
-class DataLoader(Generic[B]):
+class DataLoader(Face, Generic[B]):
     """Loads batches for plain ``for`` loops; Gluon's signature, `AsyncDataLoader`'s engine.
 
     ::
@@ -326,35 +325,6 @@ class DataLoader(Generic[B]):
 
     def __aiter__(self) -> NoReturn:
         raise TypeError("DataLoader is iterated with 'for'; for 'async for' use aioloader.AsyncDataLoader")
-
-    def __len__(self) -> int:
-        """Number of batches of the next epoch, for this rank."""
-        return len(self._core)
-
-    def set_epoch(self, epoch: int) -> None:
-        """See `AsyncDataLoader.set_epoch`."""
-        self._core.progress.set_epoch(epoch)
-
-    def state_dict(self) -> dict[str, Any]:
-        """See `AsyncDataLoader.state_dict`."""
-        return self._core.progress.state()
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """See `AsyncDataLoader.load_state_dict`."""
-        self._core.load_state(state)
-
-    def stats(self) -> Stats:
-        """See `AsyncDataLoader.stats`."""
-        return self._core.stats()
-
-    def explain(self) -> str:
-        """See `AsyncDataLoader.explain`."""
-        return explain(self.stats())
-
-    @property
-    def errors(self) -> list[SampleError]:
-        """See `AsyncDataLoader.errors`."""
-        return list(self._core.errors)
 
 
 def _shutdown(core: Core, portal_cell: list[_Portal]) -> None:

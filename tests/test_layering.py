@@ -44,7 +44,7 @@ GROUPS = {
     "datasets": {"aioloader.datasets"},
     "executors": {"aioloader.executors"},
     "pipeline": {"aioloader._pipeline"},
-    "loader": {"aioloader._core", "aioloader.loader"},
+    "loader": {"aioloader._core", "aioloader._face", "aioloader.loader"},
     "sync": {"aioloader.sync"},
     "images": {"aioloader._images"},
     "package": {"aioloader"},

@@ -1,0 +1,57 @@
+"""What both faces of a loader share: everything that does not wait."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from aioloader.metrics import Stats, explain
+
+if TYPE_CHECKING:
+    from aioloader._core import Core
+    from aioloader.errors import SampleError
+
+__all__ = ("Face",)
+
+
+class Face:
+    """Base of `AsyncDataLoader` and `DataLoader`."""
+
+    _core: Core
+
+    def __len__(self) -> int:
+        """Number of batches of the next epoch, for this rank."""
+        return len(self._core)
+
+    def set_epoch(self, epoch: int) -> None:
+        """Make `epoch` the number of the next pass."""
+        self._core.progress.set_epoch(epoch)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Where the caller is, as a JSON object: all batches handed out so far are consumed.
+
+        After ``break`` it is the place reached, until the next pass begins.
+        """
+        return self._core.progress.state()
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on where `state` was taken: the next pass delivers what was left of that epoch.
+
+        Another number of workers, executor, batch size or shard is allowed; what remains is split anew.
+
+        Raises:
+            ResumeError: the state is damaged, or belongs to other data or another way of sampling.
+        """
+        self._core.load_state(state)
+
+    def stats(self) -> Stats:
+        """A snapshot of the loader's counters."""
+        return self._core.stats()
+
+    def explain(self) -> str:
+        """What limits the loader, and what to change, in one paragraph."""
+        return explain(self.stats())
+
+    @property
+    def errors(self) -> list[SampleError]:
+        """Every sample that failed so far, in the order of delivery."""
+        return list(self._core.errors)
