@@ -17,6 +17,7 @@ The contracts between them stand in `aioloader.abc`. The file format is a packag
 from __future__ import annotations
 
 import importlib
+import sys
 from typing import TYPE_CHECKING, Any
 
 from aioloader._version import __version__
@@ -82,8 +83,8 @@ __all__ = (
     "transforms",
 )
 
-# Importing the package loads nothing: each name loads its module when it is first used. A worker process, which needs
-# a few of them only, starts the faster for it.
+# A worker process needs few of these names and starts the faster if each is loaded when it is first used. Everywhere
+# else all are loaded at once: an import that comes later may come in a running event loop.
 _NAMES_OF = {
     "aioloader.datasets": (
         "CIFAR10 CIFAR100 MNIST ArrayDataset Dataset FashionMNIST ImageFolderDataset ImageListDataset "
@@ -116,3 +117,8 @@ def __getattr__(name: str) -> Any:
 
 def __dir__() -> list[str]:
     return sorted({*globals(), *__all__})
+
+
+if "aioloader_worker" not in sys._xoptions:
+    for _name in (*_MODULE_OF, *_SUBMODULES):
+        __getattr__(_name)

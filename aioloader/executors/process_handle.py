@@ -108,7 +108,7 @@ class WorkerHandle:
         flags = subprocess._args_from_interpreter_flags()  # type: ignore[attr-defined]  # -W, -X, -O and so on
         try:
             self.process = subprocess.Popen(
-                [sys.executable, *flags, "-P", "-c", code],
+                [sys.executable, *flags, "-P", "-X", "aioloader_worker", "-c", code],
                 stdin=subprocess.DEVNULL,
                 pass_fds=(theirs.fileno(), memory.fd),
                 env=environment,
