@@ -18,7 +18,7 @@ __all__ = ("Delivery", "Engine", "Items")
 
 _layout_numbers = itertools.count(1)
 # A chunk should be long against its own cost (about 0.2 ms) and short against a batch.
-_CHUNK_TARGET_S = 0.03
+_CHUNK_TARGET_S = 0.045
 _CHUNK_START = 16
 
 
@@ -113,7 +113,7 @@ class Engine:
 
     def chunk_size(self, samples: int) -> int:
         """How many samples of a batch go to a worker at a time."""
-        share: int = -(-samples // (2 * self.executor.workers))
+        share: int = -(-samples // self.executor.workers)
         wanted = int(_CHUNK_TARGET_S / self.sample_s) if self.sample_s else _CHUNK_START
         return max(1, min(wanted, share))
 
