@@ -51,6 +51,7 @@ class Direct:
     def __init__(self, engine: Engine, plans: Iterable[BatchPlan], blocking: bool) -> None:
         self._engine = engine
         self._plans = iter(plans)
+        self._plan: BatchPlan | None = None
         self._blocking = blocking
         self._yielded_at = time.monotonic()
 
@@ -59,10 +60,12 @@ class Direct:
         if not self._blocking and time.monotonic() - self._yielded_at > _YIELD_S:
             await anyio.lowlevel.checkpoint()
             self._yielded_at = time.monotonic()
-        plan = next(self._plans, None)
+        # A plan is held until its batch is made: a cancelled call loses nothing, the next one makes it again.
+        plan = self._plan = self._plan or next(self._plans, None)
         if plan is None:
             return None
         if self._engine.items.arrays is not None:
+            self._plan = None
             return self._gather(plan)
         job = BatchJob(self._engine, plan, self._blocking)
         try:
@@ -75,6 +78,7 @@ class Direct:
             job.abandon()
             raise
         delivery = await job.complete(self._run)
+        self._plan = None
         self._yielded_at = min(self._yielded_at, time.monotonic())
         return delivery
 

@@ -30,7 +30,7 @@ class InlineExecutor:
 
     def open(self, program: Program, memory: SlabMemory) -> None:
         """See `aioloader.abc.Executor.open`."""
-        self._runner = Runner(program, memory.memory)
+        self._runner = Runner(program, memory.memory, interruptible=True)
         self._yielded_at = time.monotonic()
 
     @asynccontextmanager

@@ -98,9 +98,11 @@ class Runner:
     Args:
         program: what to run.
         memory: the slab region (a writable buffer).
+        interruptible: Ctrl-C reaches this thread; elsewhere a KeyboardInterrupt is the sample's own.
     """
 
-    def __init__(self, program: Program, memory: Any) -> None:
+    def __init__(self, program: Program, memory: Any, interruptible: bool = False) -> None:
+        self._interruptible = interruptible
         self.program = program
         self.memory = memory
         self._bytes = memoryview(memory).toreadonly()
@@ -161,9 +163,9 @@ class Runner:
                     if out is not None and any(leaf is not _owns(leaf, out) for leaf in leaves):
                         sample = unflatten(structure, [_owns(leaf, out) for leaf in leaves])
                     result.values[row] = sample
-            except KeyboardInterrupt:
-                raise
             except BaseException as error:
+                if self._interruptible and isinstance(error, KeyboardInterrupt):
+                    raise
                 result.failures.append(Failure(row, stage[0], error))
             yield
         if chunk.whole and samples:

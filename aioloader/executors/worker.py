@@ -64,18 +64,38 @@ def _listen(sock: socket.socket, messages: queue.SimpleQueue[Any], parent: int) 
             messages.put(message)
 
 
+class _AsItIs:
+    """Pickles as an exception that is put together again without its ``__init__``, whose arguments may be others."""
+
+    def __init__(self, error: BaseException) -> None:
+        self._error = error
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _put_together, (type(self._error), self._error.args, self._error.__dict__)
+
+
+def _put_together(cls: type[BaseException], args: tuple[Any, ...], facts: dict[str, Any]) -> BaseException:
+    error = cls.__new__(cls, *args)
+    error.args = args
+    error.__dict__.update(facts)
+    return error
+
+
 def portable_error(error: BaseException) -> bytes:
     """An exception as bytes, with the traceback of this process as a note; a stand-in where it cannot be pickled."""
     text = "".join(traceback.format_exception(error)).rstrip()
     note = f"in worker process {os.getpid()}:\n{text}"
-    try:
-        error.add_note(note)
-        blob: bytes = cloudpickle.dumps(error)
-        pickle.loads(blob)
-    except Exception:
-        stand_in = WorkerError(f"{type(error).__name__}: {error} (the exception itself cannot be pickled)")
-        stand_in.add_note(note)
-        blob = cloudpickle.dumps(stand_in)
+    error.add_note(note)
+    for portable in (error, _AsItIs(error)):
+        try:
+            blob: bytes = cloudpickle.dumps(portable)
+            pickle.loads(blob)
+        except Exception:
+            continue
+        return blob
+    stand_in = WorkerError(f"{type(error).__name__}: {error} (the exception itself cannot be pickled)")
+    stand_in.add_note(note)
+    blob = cloudpickle.dumps(stand_in)
     return blob
 
 

@@ -300,15 +300,41 @@ class TestProcesses:
 
     async def test_an_exception_that_cannot_be_pickled_is_told_in_words(self):
         def fail(array, square):
-            class Odd(Exception):
-                def __reduce__(self):
-                    raise TypeError("no")
+            import threading
 
-            raise Odd("strange")
+            error = LookupError("strange")
+            error.lock = threading.Lock()
+            raise error
 
         b = Bench(ProcessExecutor(1), program(stages=[fail]))
         (result,) = await run(b, b.chunk([0]))
-        assert "Odd: strange" in str(result.failures[0].error)
+        assert "LookupError: strange" in str(result.failures[0].error)
+        b.close()
+
+    async def test_an_exception_whose_constructor_wants_more_keeps_its_type(self):
+        class Coded(Exception):
+            def __init__(self, code, message):
+                super().__init__(message)
+                self.code = code
+
+        def fail(array, square):
+            raise Coded(7, "seven")
+
+        b = Bench(ProcessExecutor(1), program(stages=[fail]))
+        (result,) = await run(b, b.chunk([0]))
+        (failure,) = result.failures
+        assert type(failure.error) is Coded
+        assert (failure.error.code, str(failure.error)) == (7, "seven")
+        b.close()
+
+    @pytest.mark.parametrize("executor", [ThreadExecutor, ProcessExecutor])
+    async def test_a_keyboard_interrupt_of_a_sample_is_its_own(self, executor):
+        def fail(array, square):
+            raise KeyboardInterrupt
+
+        b = Bench(executor(1), program(stages=[fail], seed_globals=False))
+        (result,) = await run(b, b.chunk([0]))
+        assert type(result.failures[0].error) is KeyboardInterrupt
         b.close()
 
     def test_workers_leave_when_closed(self):
