@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import threading
+import traceback
 import warnings
 import weakref
 from functools import cached_property
@@ -82,6 +83,9 @@ class Epoch:
             finally:
                 delivery.error = None  # breaks the cycle error -> traceback -> frame -> delivery
         if delivery.skipped:
+            for error in delivery.skipped:
+                # The record stays; what the frames of its traceback hold (images, memory) must not.
+                traceback.clear_frames(error.__cause__.__traceback__ if error.__cause__ else None)
             core.errors += delivery.skipped
             core.metrics.skipped += len(delivery.skipped)
             limit = core.options.max_errors
@@ -173,7 +177,8 @@ class Core:
     def _identity(self) -> dict[str, Any]:
         unit = "batches"
         if self.options.batch_sampler is None:
-            unit = "positions" if isinstance(self.sampler, PositionalSampler) else "samples"
+            kind = "positions" if isinstance(self.sampler, PositionalSampler) else "samples"
+            unit = f"{kind} of {type(self.sampler).__name__}"
         return {
             "order_version": ORDER_VERSION,
             "unit": unit,

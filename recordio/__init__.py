@@ -4,6 +4,9 @@ The format is described in docs/format.md. Nothing here needs MXNet; numpy is th
 OpenCV is imported by `pack_img` and `unpack_img`, and the async readers are in `recordio.aio`.
 """
 
+import importlib
+from typing import Any
+
 from recordio import errors
 from recordio._framing import MAGIC, MAX_PAYLOAD, extract
 from recordio._header import IRHeader, pack, unpack
@@ -71,3 +74,10 @@ __all__ = (
     "unpack_img",
     "verify",
 )
+
+
+def __getattr__(name: str) -> Any:
+    # `recordio.aio` after a plain `import recordio`, without loading it for those who never wait.
+    if name in ("aio", "testing"):
+        return importlib.import_module(f"recordio.{name}")
+    raise AttributeError(f"module 'recordio' has no attribute {name!r}")

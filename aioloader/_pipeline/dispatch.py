@@ -6,6 +6,7 @@ steps is the same: ``plan_reads``, ``allocate``, ``discover`` while the rows' la
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any
 
@@ -49,7 +50,9 @@ class BatchJob:
         self._spill = (0, 0)
         self._done: list[int] = []
         self._is_read = False
-        self._holders = Holders(self._retire)
+        # Not a method of this job: that would be a cycle, and memory would wait for the garbage collector.
+        self._owned: list[Any] = []
+        self._holders = Holders(functools.partial(engine.memory.retire, self._owned))
 
     @property
     def rows(self) -> int:
@@ -76,6 +79,7 @@ class BatchJob:
             return False
         if taken is not None:
             self._fetch.slab = taken
+            self._owned.append(taken)
         sizes = [slab.nbytes for slab in (self._fetch.slab, self._slab) if slab is not None]
         self.engine.largest_batch = max(self.engine.largest_batch, sum(sizes))
         return True
@@ -95,6 +99,7 @@ class BatchJob:
         if slab is None:
             return False
         self._slab = slab
+        self._owned.append(slab)
         self._bases = tuple(slab.offset + offset for offset in offsets)
         self._spill = (slab.offset + total, spill)
         return True
@@ -109,9 +114,6 @@ class BatchJob:
             f"only {memory.limit - memory.leased} are not held by batches that are kept: "
             "raise memory_limit, make batches smaller, or keep fewer of them"
         )
-
-    def _retire(self) -> None:
-        self.engine.memory.retire([slab for slab in (self._fetch.slab, self._slab) if slab is not None])
 
     # -- work --------------------------------------------------------------------------------------------------------
 
@@ -200,7 +202,8 @@ class BatchJob:
             return Delivery(plan.consumed, error=records[0])
         batch, samples, holds = collate(engine, result, self._layout, self._slab, self._bases, self.rows)
         if holds:
-            self._slab = None
+            self._owned.remove(self._slab)
+        self._result = ChunkResult()
         return Delivery(plan.consumed, batch, None, records, samples, plan.padded)
 
     def _record(self, failure: Failure) -> Any:

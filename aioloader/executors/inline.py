@@ -65,6 +65,7 @@ class InlineExecutor:
 
     def close(self) -> None:
         """See `aioloader.abc.Executor.close`."""
+        self.__dict__.pop("_runner", None)  # it holds the memory
 
 
 @contextmanager

@@ -331,3 +331,5 @@ class ProcessExecutor:
         for handle in self._handles:
             handle.end(deadline)
         self._admin.close()
+        if self._handles:
+            self._control = self._control.copy()  # lets go of the memory

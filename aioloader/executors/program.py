@@ -71,6 +71,8 @@ def leaf_spec(value: Any) -> ArraySpec | None:
     """The row that a leaf needs; None if it has none (strings, objects)."""
     if isinstance(value, np.ndarray):
         return None if value.dtype.hasobject else ArraySpec(value.shape, value.dtype)
+    if isinstance(value, np.character):
+        return None  # text, as str and bytes are
     if isinstance(value, np.generic):
         return None if value.dtype.hasobject else ArraySpec((), value.dtype)
     if isinstance(value, (bool, int, float, complex)):
@@ -85,11 +87,10 @@ _ARRAYS = (np.ndarray, np.generic)
 _NODES = (tuple, list, Mapping)
 
 
-def _owns(value: Any, out: Array | None) -> Any:
-    """`value`, copied where it is a view of a row that will be written again."""
-    if out is not None and isinstance(value, np.ndarray) and np.may_share_memory(value, out):
-        return value.copy()
-    return value
+def _own(sample: Any) -> Any:
+    """The sample with arrays of its own: what made it may write to them again for the next one."""
+    structure, leaves = flatten(sample)
+    return unflatten(structure, [leaf.copy() if isinstance(leaf, np.ndarray) else leaf for leaf in leaves])
 
 
 class Runner:
@@ -157,12 +158,9 @@ class Runner:
                 sample = self._sample(column, extra, out, stage, result)
                 stage[0] = "collate"
                 if chunk.whole:
-                    samples.append(sample)
+                    samples.append(_own(sample))
                 elif not self._write(sample, row, layout, arrays, out, result):
-                    structure, leaves = flatten(sample)
-                    if out is not None and any(leaf is not _owns(leaf, out) for leaf in leaves):
-                        sample = unflatten(structure, [_owns(leaf, out) for leaf in leaves])
-                    result.values[row] = sample
+                    result.values[row] = _own(sample)
             except BaseException as error:
                 if self._interruptible and isinstance(error, KeyboardInterrupt):
                     raise
@@ -244,7 +242,9 @@ class Runner:
                 return False
         for number, (leaf, array) in enumerate(zip(leaves, arrays, strict=True)):
             if array is None:
-                result.objects.setdefault(number, {})[row] = leaf
+                result.objects.setdefault(number, {})[row] = (
+                    leaf.copy() if isinstance(leaf, np.ndarray) else leaf
+                )
             elif leaf is not out:
                 array[row] = leaf
         result.written.append(row)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import anyio
 import numpy as np
@@ -66,7 +66,7 @@ class ThreadExecutor:
     def open(self, program: Program, memory: SlabMemory) -> None:
         """See `aioloader.abc.Executor.open`."""
         self._program = program
-        self._region = memory.memory
+        self._region: Any = memory.memory
 
     @asynccontextmanager
     async def serving(self) -> AsyncIterator[None]:
@@ -170,3 +170,5 @@ class ThreadExecutor:
         for task in list(self._running):
             task.called_off = True
         self._threads.close()
+        self._local = threading.local()
+        self._region = None  # nothing runs any more: let go of the memory

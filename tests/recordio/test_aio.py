@@ -276,3 +276,12 @@ def test_a_writer_refuses_before_opening_after_closing_and_pickling(run_on: Run,
             await writer.write(b"late")
 
     run_on(main)
+
+
+def test_the_async_module_is_there_after_a_plain_import() -> None:
+    import subprocess
+    import sys
+
+    code = "import recordio; print(recordio.aio.AsyncRecordReader.__name__)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "AsyncRecordReader\n"

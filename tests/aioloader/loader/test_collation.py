@@ -153,3 +153,27 @@ async def test_skip_works_with_batchify(executor):
 async def test_zero_sized_arrays_keep_their_shape(executor):
     batch, _ = await first_batches([np.zeros((0, 3)) for _ in range(6)], executor)
     assert batch.shape == (4, 0, 3)
+
+
+@pytest.mark.parametrize(
+    "options", [{}, {"batchify_fn": lambda samples: np.stack(samples)}], ids=["rows", "batchify"]
+)
+async def test_a_dataset_may_use_its_array_again_for_every_sample(executor, options):
+    class Kept:
+        def __init__(self):
+            self.array = np.zeros(3, np.int64)
+
+        def __len__(self):
+            return 8
+
+        def __getitem__(self, index):
+            self.array[:] = index
+            return self.array
+
+    async with AsyncDataLoader(Kept(), 4, executor=executor, num_workers=1, **options) as loader:
+        assert [batch[:, 0].tolist() async for batch in loader] == [[0, 1, 2, 3], [4, 5, 6, 7]]
+
+
+async def test_numpys_own_text_comes_as_a_list_too(executor):
+    batch, _ = await first_batches([(np.bytes_(b"a"), np.str_("b" * i)) for i in range(6)], executor)
+    assert batch == ([b"a"] * 4, ["", "b", "bb", "bbb"])

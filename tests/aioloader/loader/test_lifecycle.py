@@ -237,3 +237,29 @@ def test_killed_workers_change_nothing(wanted):
     assert kills == wanted
     assert restarts >= wanted / 3  # a worker may be hit again before it is noticed
     assert found == expected
+
+
+@pytest.mark.parametrize("executor", EXECUTORS)
+def test_closing_needs_no_garbage_collector(executor):
+    code = f"""
+        import gc, os
+        gc.disable()
+        import aioloader
+        class Data:
+            def __len__(self): return 40
+            def __getitem__(self, i): return i
+        def held():
+            with open("/proc/self/maps") as maps:
+                return len(os.listdir("/proc/self/fd")), sum("memfd:aioloader" in line for line in maps)
+        def use():
+            with aioloader.DataLoader(Data(), 4, executor={executor!r}, num_workers=2) as loader:
+                list(loader)
+        use()
+        before = held()
+        use()
+        print(before == held(), held()[1])
+    """
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(code)], capture_output=True, text=True, timeout=30
+    )
+    assert (done.stdout, done.stderr) == ("True 0\n", "")
