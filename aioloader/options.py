@@ -41,7 +41,7 @@ def _at_least(name: str, value: Any, least: float, *, exclusive: bool = False) -
         return
     if isinstance(value, bool) or (not isinstance(value, (int, float)) and not hasattr(value, "__index__")):
         raise TypeError(f"{name} must be a number, got {value!r}")
-    if value < least or (exclusive and value == least):
+    if not value >= least or (exclusive and value == least):  # NaN is not at least anything
         raise ValueError(f"{name} must be {'more than' if exclusive else 'at least'} {least}, got {value}")
 
 
@@ -90,6 +90,10 @@ class LoaderOptions:
             raise ValueError(
                 "batch_size, shuffle, sampler and last_batch must not be specified if batch_sampler is specified."
             )
+        for name in ("batch_size", "num_workers", "prefetch", "max_errors", "memory_limit", "seed"):
+            value = getattr(self, name)
+            if value is not None and not hasattr(value, "__index__"):
+                raise TypeError(f"{name} must be a whole number, got {value!r}")
         _at_least("batch_size", self.batch_size, 1)
         if self.last_batch is not None and self.last_batch not in ("keep", "discard", "rollover"):
             raise ValueError(

@@ -150,7 +150,7 @@ class ProcessExecutor:
             handle.ready = True
             handle.failed_starts = handle.killed_starts = 0
         elif kind == "failed":
-            cause = pickle.loads(rest[0])
+            cause = self._error(rest[0])
             error = WorkerError(
                 f"a worker process cannot load the dataset and transforms: {type(cause).__name__}: {cause}; "
                 "what it needs must be importable there, or use executor='thread'"
@@ -172,8 +172,7 @@ class ProcessExecutor:
         error: bytes | None,
     ) -> ChunkResult | BaseException:
         if error is not None:
-            cause: BaseException = pickle.loads(error)
-            return cause
+            return self._error(error)
         result = ChunkResult(written=np.frombuffer(written, dtype=np.int32).tolist())
         try:
             result.failures = [Failure(row, stage, pickle.loads(blob)) for row, stage, blob in failures]
@@ -194,6 +193,14 @@ class ProcessExecutor:
             result.transforms,
         ) = numbers
         return result
+
+    @staticmethod
+    def _error(blob: bytes) -> BaseException:
+        try:
+            cause: BaseException = pickle.loads(blob)
+        except Exception as trouble:
+            cause = WorkerError(f"a worker's exception cannot be read: {type(trouble).__name__}: {trouble}")
+        return cause
 
     def _buffer(self, place: Any, keep: bool, result: ChunkResult) -> Any:
         if isinstance(place, bytes):

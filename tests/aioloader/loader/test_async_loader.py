@@ -112,6 +112,7 @@ async def test_an_index_outside_of_the_dataset_is_an_error_at_its_place():
         ({"batch_size": 2, "last_batch": "zz"}, "last_batch must be one of 'keep', 'discard', or 'rollover'"),
         ({"batch_size": 0}, "batch_size must be at least 1, got 0"),
         ({"batch_size": 2, "timeout": 0}, "timeout must be more than 0"),
+        ({"batch_size": 2, "timeout": float("nan")}, "timeout must be more than 0"),
         ({"batch_size": 2, "executor": "gpu"}, "executor must be one of"),
         ({"batch_size": 2, "on_error": "ignore"}, "on_error must be one of"),
         ({"batch_size": 2, "seed": -1}, "seed must be at least 0"),
@@ -122,6 +123,12 @@ async def test_an_index_outside_of_the_dataset_is_an_error_at_its_place():
 def test_wrong_options_are_refused_at_once(options, message):
     with pytest.raises(ValueError, match=message.replace(".", r"\.").replace("(", r"\(")):
         AsyncDataLoader(Numbers(), **options)
+
+
+@pytest.mark.parametrize("option", ["batch_size", "num_workers", "prefetch", "seed"])
+def test_a_broken_number_is_refused(option):
+    with pytest.raises(TypeError, match=f"{option} must be a whole number, got 2.5"):
+        AsyncDataLoader(Numbers(), **{"batch_size": 2, option: 2.5})
 
 
 def test_what_is_no_dataset_is_refused():
