@@ -176,6 +176,21 @@ class Failure(NamedTuple):
 
 
 @dataclass(slots=True)
+class Trace:
+    """Where a sample is now, and the seconds that all samples of a chunk spent there.
+
+    Attributes:
+        transforms: seconds by number of the stage.
+        stage: "decode", "transform:<name>" or "collate", as in `Failure`.
+        decode_s: seconds spent decoding.
+    """
+
+    transforms: list[float]
+    stage: str = "decode"
+    decode_s: float = 0.0
+
+
+@dataclass(slots=True)
 class ChunkResult:
     """What came out of a chunk.
 

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator, Sequence
     from contextlib import AbstractAsyncContextManager
 
-    from aioloader._types import Array, ArraySpec, Chunk, ChunkResult, Facts, IntArray, ReadPlan, Spans
+    from aioloader._types import Array, ArraySpec, Chunk, ChunkResult, Facts, IntArray, ReadPlan, Spans, Trace
     from aioloader.executors.program import Program
     from aioloader.rng import Rng
 
@@ -23,6 +23,7 @@ __all__ = (
     "ByteSource",
     "Decoder",
     "Executor",
+    "FusedDecoder",
     "GatherDataset",
     "MapDataset",
     "PositionalSampler",
@@ -56,6 +57,32 @@ class Decoder(Protocol[T_co]):
             data: the item's bytes; valid during the call only, copy what is kept.
             extra: the item's row of `ByteDataset.extras`, or None.
             facts: path and offset of the bytes, for errors.
+        """
+        ...
+
+
+class FusedDecoder(Protocol[T_co]):
+    """A decoder and the first stages after it, in one: it need not make what the stages throw away.
+
+    A decoder offers it by a method ``fuse(stages)``, which gives one, or None; it is made anew in every worker and
+    used by one thread. The results are those of the decoder and the stages, one after the other, bit for bit.
+
+    Attributes:
+        stages: how many of the stages are done by it.
+    """
+
+    stages: int
+
+    def __call__(
+        self, data: memoryview, extra: Any, facts: Facts, rng: Rng, out: Array | None, trace: Trace
+    ) -> T_co:
+        """Make a sample and transform it.
+
+        Args:
+            data, extra, facts: as for `Decoder`.
+            rng: the sample's draws.
+            out: where the image may be written, see `Transform.apply`; None if foreign code follows.
+            trace: told the stage before it begins, and the seconds that each took.
         """
         ...
 

@@ -29,6 +29,7 @@ from aioloader._types import (
     Facts,
     Failure,
     RowLayout,
+    Trace,
 )
 from aioloader.rng import GLOBALS_DOMAIN, Rng
 
@@ -112,6 +113,10 @@ class Runner:
         # Rows are handed to a stage only if no foreign code comes after it that might keep what it is given.
         native = [stage.native for stage in program.stages]
         self._in_place = [all(native[place:]) for place in range(len(native))]
+        # A decoder may make its sample and the first stages in one; it decodes less and copies less then.
+        fuse = getattr(program.decoder, "fuse", None)
+        self._fused = None if fuse is None else fuse(program.stages)
+        self._names = [f"transform:{stage.name}" for stage in program.stages]
         self._plain: Any = None
         self._watch_globals = 16 if program.foreign and not program.seed_globals else 0
 
@@ -145,6 +150,7 @@ class Runner:
         arrays = self._row_arrays(chunk, layout)
         samples: list[Any] = []
         columns = chunk.numbers.T.tolist()
+        trace = Trace([0.0] * len(self.program.stages))
         for place, column in enumerate(columns):
             if called_off is not None and called_off():
                 break
@@ -153,10 +159,10 @@ class Runner:
             row = column[ROW]
             extra = None if chunk.extras is None else chunk.extras[place]
             out = arrays[0][row] if arrays and arrays[0] is not None else None
-            stage = ["decode"]
+            trace.stage = "decode"
             try:
-                sample = self._sample(column, extra, out, stage, result)
-                stage[0] = "collate"
+                sample = self._sample(column, extra, out, trace)
+                trace.stage = "collate"
                 if chunk.whole:
                     samples.append(_own(sample))
                 elif not self._write(sample, row, layout, arrays, out, result):
@@ -164,8 +170,12 @@ class Runner:
             except BaseException as error:
                 if self._interruptible and isinstance(error, KeyboardInterrupt):
                     raise
-                result.failures.append(Failure(row, stage[0], error))
+                result.failures.append(Failure(row, trace.stage, error))
             yield
+        result.decode_s = trace.decode_s
+        result.transform_s = sum(trace.transforms)
+        for step, seconds in zip(self.program.stages, trace.transforms, strict=True):
+            result.transforms[step.name] = result.transforms.get(step.name, 0.0) + seconds
         if chunk.whole and samples:
             start = perf_counter()
             result.samples = len(samples)
@@ -174,31 +184,34 @@ class Runner:
             result.collate_s = perf_counter() - start
         return result
 
-    def _sample(
-        self, column: list[int], extra: Any, out: Array | None, stage: list[str], result: ChunkResult
-    ) -> Any:
+    def _sample(self, column: list[int], extra: Any, out: Array | None, trace: Trace) -> Any:
         program = self.program
         rng = self._rng
         rng.seek(program.seed, column[EPOCH], column[INDEX])
         if program.seed_globals and program.foreign:
             self._seed_globals(column[EPOCH], column[INDEX])
         watched = self._globals_state() if self._watch_globals else None
+        done = 0
         begin = perf_counter()
         if program.decoder is None:
             sample = program.dataset[column[BASE]]
+            trace.decode_s += perf_counter() - begin
         else:
             data = self._bytes[column[START] : column[START] + column[LENGTH]]
             path = program.paths[column[FILE]] if column[FILE] < len(program.paths) else None
-            sample = program.decoder(data, extra, Facts(None, path, column[OFFSET]))
-        end = perf_counter()
-        result.decode_s += end - begin
-        for place, step in enumerate(program.stages):
-            begin = end
-            stage[0] = f"transform:{step.name}"
-            sample = step.apply(sample, rng, out if self._in_place[place] else None)
-            end = perf_counter()
-            result.transform_s += end - begin
-            result.transforms[step.name] = result.transforms.get(step.name, 0.0) + end - begin
+            facts = Facts(None, path, column[OFFSET])
+            if self._fused is None:
+                sample = program.decoder(data, extra, facts)
+                trace.decode_s += perf_counter() - begin
+            else:
+                done = self._fused.stages
+                row = out if done == len(self._names) or self._in_place[done] else None
+                sample = self._fused(data, extra, facts, rng, row, trace)
+        for place in range(done, len(self._names)):
+            begin = perf_counter()
+            trace.stage = self._names[place]
+            sample = program.stages[place].apply(sample, rng, out if self._in_place[place] else None)
+            trace.transforms[place] += perf_counter() - begin
         if watched is not None:
             self._watch(watched)
         return sample
