@@ -1,0 +1,159 @@
+"""The cases: what every contender is asked to do, in words and in numbers that outputs are checked against.
+
+Standard library only: the module is read inside the environment of every contender (Python 3.8 and later).
+
+The label of a sample is its number, 0 <= number < samples, in all cases. So an epoch can be checked: each number comes
+once. Sample k of the photographs and of the faces shows picture k % pictures; there are fewer pictures than samples,
+because an epoch has to last for seconds.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+__all__ = ("CASES", "MEAN", "STD", "Case", "chosen")
+
+MEAN = (0.485, 0.456, 0.406)
+"""ImageNet's mean of red, green, blue on the scale 0 to 1."""
+
+STD = (0.229, 0.224, 0.225)
+"""ImageNet's standard deviation of the same."""
+
+
+@dataclass(frozen=True)
+class Case:
+    """One task.
+
+    Attributes:
+        name: on the command line and in the results.
+        title: for people.
+        data: which source data it reads: "photos", "faces", "arrays" or "bytes" (see `benchmarks.prepare`).
+        store: how they are stored: "jpeg", "tiled" (JPEG with restart markers; peers read plain ones), "raw" (decoded
+            pixels in the contender's own format), "arrays" (in memory) or "bytes" (records of a .rec file).
+        batch_size: samples of a batch; it divides `samples`.
+        samples: samples of an epoch. Each is delivered exactly once per epoch.
+        shape: of one sample of a batch; () for bytes.
+        dtype: of the pixels; "bytes" where a batch is a list of bytes.
+        shuffle: a new order in every epoch, as thorough as the contender does it; else in order.
+        crop: "random" (area 0.08 to 1, ratio 3/4 to 4/3, resized to `shape`: torchvision's RandomResizedCrop),
+            "centre" (shorter side resized to 256, middle 224 cut out) or "none".
+        flip: mirrored left to right with probability 1/2.
+        normalised: float32 channels first, x / 255 less `MEAN`, divided by `STD`; else uint8 channels last.
+        interpolation: "linear" or "area": of the resize. Contenders that cannot choose use their own.
+    """
+
+    name: str
+    title: str
+    data: str
+    store: str
+    batch_size: int
+    samples: int
+    shape: tuple[int, ...]
+    dtype: str
+    shuffle: bool = True
+    crop: str = "none"
+    flip: bool = False
+    normalised: bool = False
+    interpolation: str = "linear"
+
+    @property
+    def images(self) -> bool:
+        """Whether the samples are pictures that are decoded or cropped, one by one."""
+        return self.data in ("photos", "faces")
+
+    def limited(self, samples: int | None) -> Case:
+        """The same case with at most so many samples, in whole batches, at least two."""
+        if samples is None or samples >= self.samples:
+            return self
+        batches = max(2, samples // self.batch_size)
+        return dataclasses.replace(self, samples=batches * self.batch_size)
+
+
+_PHOTO = (224, 224, 3)
+_ALL = (
+    Case(
+        "jpeg-uint8",
+        "JPEG, random resized crop 224 and flip, uint8",
+        *("photos", "jpeg", 64, 3072, _PHOTO, "uint8"),
+        crop="random",
+        flip=True,
+    ),
+    Case(
+        "jpeg-float32",
+        "JPEG, random resized crop 224 and flip, float32 NCHW normalised",
+        *("photos", "jpeg", 64, 3072, (3, 224, 224), "float32"),
+        crop="random",
+        flip=True,
+        normalised=True,
+    ),
+    Case(
+        "eval",
+        "JPEG, resize 256, centre crop 224, in order, uint8",
+        *("photos", "jpeg", 64, 3072, _PHOTO, "uint8"),
+        shuffle=False,
+        crop="centre",
+    ),
+    Case(
+        "tiled",
+        "tiled JPEG (peers: the plain file), random resized crop 224 and flip, uint8",
+        *("photos", "tiled", 64, 3072, _PHOTO, "uint8"),
+        crop="random",
+        flip=True,
+    ),
+    Case(
+        "raw",
+        "raw pixels, random resized crop 224 and flip, uint8, bilinear",
+        *("photos", "raw", 64, 3072, _PHOTO, "uint8"),
+        crop="random",
+        flip=True,
+    ),
+    Case(
+        "raw-area",
+        "raw pixels, random resized crop 224 and flip, uint8, area interpolation",
+        *("photos", "raw", 64, 3072, _PHOTO, "uint8"),
+        crop="random",
+        flip=True,
+        interpolation="area",
+    ),
+    Case(
+        "faces",
+        "face crops, JPEG 112 x 112 of 5 kB, flip, uint8",
+        *("faces", "jpeg", 128, 20480, (112, 112, 3), "uint8"),
+        flip=True,
+    ),
+    Case(
+        "arrays",
+        "arrays in memory, 32 x 32 x 3 uint8 and int64 labels, batches of 32",
+        *("arrays", "arrays", 32, 49984, (32, 32, 3), "uint8"),
+    ),
+    Case(
+        "bytes",
+        "records of 1 kB, lists of bytes, batches of 256: the engine's own cost",
+        *("bytes", "bytes", 256, 51200, (), "bytes"),
+    ),
+)
+
+CASES: dict[str, Case] = {case.name: case for case in _ALL}
+"""All cases by name."""
+
+
+def chosen(names: Iterable[str], samples: int | None = None) -> tuple[Case, ...]:
+    """The cases of these names, in their usual order; all if there are none.
+
+    Args:
+        names: names of `CASES`.
+        samples: at most so many samples of an epoch; None for the usual number.
+
+    Raises:
+        ValueError: there is no such case.
+    """
+    wanted = set(names) or set(CASES)
+    unknown = sorted(wanted - set(CASES))
+    if unknown:
+        raise ValueError(f"there is no case {unknown[0]!r}; there are: {', '.join(CASES)}")
+    return tuple(case.limited(samples) for case in _ALL if case.name in wanted)

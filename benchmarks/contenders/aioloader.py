@@ -1,0 +1,111 @@
+"""This project: the async loader with each executor, and the blocking one."""
+
+from __future__ import annotations
+
+from contextlib import asynccontextmanager, contextmanager
+from typing import TYPE_CHECKING, Any
+
+# What the workers and the loop's process import late, imported early: imports are not what is measured.
+import cv2
+import numpy as np
+import simplejpeg
+
+import aioloader
+from aioloader import transforms
+from benchmarks.contenders.contract import Source
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Iterator
+    from contextlib import AbstractAsyncContextManager, AbstractContextManager
+    from pathlib import Path
+
+    from benchmarks.cases import Case
+
+VARIANTS = ("process", "thread", "inline", "blocking")
+PACKAGES = ("aioloader", "numpy", "opencv-python-headless", "simplejpeg")
+
+assert cv2 is not None and simplejpeg is not None
+
+
+def supports(case: Case, variant: str) -> str | None:
+    """Executors where there is work for them; the inline one where a sample costs next to nothing."""
+    if case.store == "arrays":
+        return None if variant in ("inline", "blocking") else "data in memory need no executor"
+    if case.images and variant == "inline":
+        return "decodes on one core"
+    return None
+
+
+def settings(case: Case, variant: str, cores: int) -> list[dict[str, Any]]:
+    """Workers from 1 to 4; the blocking face with both executors."""
+    if case.store == "arrays":
+        return [{}]
+    if variant == "inline":
+        return [{"executor": "inline", "num_workers": 0}]
+    workers = sorted({1, cores, min(4, cores + 1)} if case.images else {1, cores})
+    if variant == "blocking":
+        inline = [] if case.images else [{"executor": "inline", "num_workers": 0}]
+        return [
+            *inline,
+            *({"executor": name, "num_workers": cores} for name in ("process", "thread")),
+        ]
+    return [{"executor": variant, "num_workers": number} for number in workers]
+
+
+def prepare(case: Case, variant: str, source: Source, folder: Path) -> Path:
+    """The source data as they are; the index is opened once, so that its binary copy is there."""
+    if case.store != "arrays":
+        len(aioloader.RecordFileDataset(_rec(case, source.folder)))
+    return source.folder
+
+
+def open_batches(
+    case: Case, variant: str, data: Path, setting: dict[str, Any]
+) -> AbstractContextManager[Any] | AbstractAsyncContextManager[Any]:
+    """A loader, opened."""
+    return _blocking(case, data, setting) if variant == "blocking" else _async(case, data, setting)
+
+
+@asynccontextmanager
+async def _async(case: Case, data: Path, setting: dict[str, Any]) -> AsyncIterator[Any]:
+    async with aioloader.AsyncDataLoader[Any](**_options(case, data), **setting) as loader:
+        yield loader
+
+
+@contextmanager
+def _blocking(case: Case, data: Path, setting: dict[str, Any]) -> Iterator[Any]:
+    with aioloader.DataLoader[Any](**_options(case, data), **setting) as loader:
+        yield loader
+
+
+def _rec(case: Case, folder: Path) -> Path:
+    names = {"jpeg": "images.rec", "tiled": "tiled.rec", "raw": "raw.rec", "bytes": "records.rec"}
+    return folder / names[case.store]
+
+
+def _options(case: Case, data: Path) -> dict[str, Any]:
+    options: dict[str, Any] = {"batch_size": case.batch_size, "shuffle": case.shuffle}
+    if case.store == "arrays":
+        source = Source.load(data)
+        return {**options, "dataset": aioloader.ArrayDataset(source.images, source.labels)}
+    if case.store == "bytes":
+        records = aioloader.RecordFileDataset(_rec(case, data))
+        return {**options, "dataset": records}
+    dataset = aioloader.ImageRecordDataset(_rec(case, data))
+    steps = _steps(case)
+    return {**options, "dataset": dataset.transform_first(transforms.Compose(steps)) if steps else dataset}
+
+
+def _steps(case: Case) -> list[Any]:
+    steps: list[Any] = []
+    if case.crop == "random":
+        size = case.shape[-1] if case.normalised else case.shape[0]
+        steps.append(transforms.RandomResizedCrop(size, interpolation=case.interpolation))
+    elif case.crop == "centre":
+        steps += [transforms.Resize(256, keep_ratio=True), transforms.CenterCrop(224)]
+    if case.flip:
+        steps.append(transforms.RandomFlipLeftRight())
+    if case.normalised:
+        mean, std = np.float32(transforms.IMAGENET_MEAN), np.float32(transforms.IMAGENET_STD)
+        steps += [transforms.ToTensor(), transforms.Normalize(mean, std)]
+    return steps
