@@ -19,6 +19,7 @@ from aioloader.transforms.jitter import (
     RandomLighting,
     RandomSaturation,
 )
+from aioloader.transforms.raw import encode_raw, raw_image
 from aioloader.transforms.scratch import Scratch
 from aioloader.transforms.tensor import IMAGENET_MEAN, IMAGENET_STD, Cast, Normalize, ToTensor
 
@@ -50,6 +51,8 @@ __all__ = (
     "accepts_rng",
     "bind",
     "decode_image",
+    "encode_raw",
     "image_size",
     "is_native",
+    "raw_image",
 )

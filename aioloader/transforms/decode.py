@@ -3,7 +3,8 @@
 Rule: JPEG goes to simplejpeg in strict mode, where a warning is an error, so that a truncated or damaged file never
 passes as an image. One warning is accepted, because nothing is lost by it: extraneous bytes before the EOI marker.
 OpenCV, which fills what is missing with grey, sees a JPEG only if simplejpeg cannot do its sampling factors, and only
-after the file was followed to its EOI marker. All other formats go to OpenCV, which refuses truncated ones itself.
+after the file was followed to its EOI marker. Raw images (docs/format.md) are copied. All other formats go to OpenCV,
+which refuses truncated ones itself.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import numpy as np
 from aioloader.errors import DecodeError
 from aioloader.transforms.exif import orientation_entry, read_orientation, swaps_axes, upright
 from aioloader.transforms.formats import ImageHeader, read_header
+from aioloader.transforms.raw import raw_image
 
 if TYPE_CHECKING:
     from aioloader._types import Array
@@ -39,7 +41,8 @@ def decode_image(
     scratch: Scratch | None = None,
     path: str | None = None,
 ) -> Array:
-    """Decode an image: JPEG, PNG, BMP, WebP, TIFF, PNM, and GIF, JPEG 2000 and AVIF where OpenCV was built for them.
+    """Decode an image: JPEG, PNG, BMP, WebP, TIFF, PNM, a raw image (`encode_raw`), and GIF, JPEG 2000 and AVIF where
+    OpenCV was built for them.
 
     Alpha is dropped, palettes are resolved, 16-bit samples become 8-bit, CMYK becomes RGB (Adobe's inverted values
     are assumed, as everybody does), only the first frame of several is read.
@@ -76,6 +79,8 @@ def decode_image(
             raise _too_large(header, max_pixels, len(data))
         if header.format == "jpeg":
             image = _decode_jpeg(data, header, flag, scratch)
+        elif header.format == "raw":
+            image = _copy_raw(data, flag, scratch)
         else:
             image = _decode_other(data, header, flag, max_pixels)
         if exif == "apply" and header.exif is not None:
@@ -142,6 +147,27 @@ def _reaches_end(data: Any) -> bool:
         else:
             place += 2 + int.from_bytes(text[place + 2 : place + 4], "big")
     return False
+
+
+def _copy_raw(data: Any, flag: int, scratch: Scratch | None) -> Array:
+    pixels = raw_image(data)
+    height, width, stored = pixels.shape
+    channels = 3 if flag else 1
+    nbytes = height * width * channels
+    image = (np.empty(nbytes, np.uint8) if scratch is None else scratch.take(nbytes)).reshape(
+        height, width, channels
+    )
+    if stored == channels:
+        image[...] = pixels
+    else:
+        import cv2
+
+        # OpenCV knows no axis of extent 1.
+        if flag:
+            cv2.cvtColor(pixels[:, :, 0], cv2.COLOR_GRAY2RGB, dst=image)
+        else:
+            cv2.cvtColor(pixels, cv2.COLOR_RGB2GRAY, dst=image[:, :, 0])
+    return image
 
 
 def _decode_other(data: Any, header: ImageHeader, flag: int, max_pixels: int | None) -> Array:

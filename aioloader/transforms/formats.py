@@ -11,6 +11,7 @@ import struct
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from aioloader.errors import DecodeError
+from aioloader.transforms.raw import RAW_MAGIC, read_raw_header
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -22,7 +23,7 @@ class ImageHeader(NamedTuple):
     """What an image announces.
 
     Attributes:
-        format: "jpeg", "png", "bmp", "gif", "webp", "tiff", "pnm", "jp2" or "avif".
+        format: "jpeg", "png", "bmp", "gif", "webp", "tiff", "pnm", "jp2", "avif" or "raw" (see `encode_raw`).
         height, width: extents in pixels as stored, before any EXIF orientation; at least 1.
         exif: (start, stop) of the EXIF block's TIFF structure in the data, or None.
     """
@@ -196,7 +197,13 @@ def _avif(data: Any) -> ImageHeader:
     return ImageHeader("avif", height, width)
 
 
+def _raw(data: Any) -> ImageHeader:
+    header = read_raw_header(data)
+    return ImageHeader("raw", header.height, header.width)
+
+
 _MAGIC: tuple[tuple[bytes, str, Callable[[Any], ImageHeader]], ...] = (
+    (RAW_MAGIC, "raw", _raw),
     (b"\x89PNG\r\n\x1a\n", "png", _png),
     (b"GIF87a", "gif", _gif),
     (b"GIF89a", "gif", _gif),

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from aioloader.errors import DecodeError
-from aioloader.transforms import image_size
+from aioloader.transforms import encode_raw, image_size
 from aioloader.transforms.formats import read_header
 
 IMAGE = np.zeros((5, 7, 3), np.uint8)
@@ -44,6 +44,7 @@ CASES = {
     "pnm-comment": ("pnm", b"P6 # drawn\n7 # wide\n5 255\n"),
     "jp2": ("jp2", b"\0\0\0\x0cjP  \r\n\x87\n" + bytes(20) + b"ihdr" + struct.pack(">II", 5, 7)),
     "jp2-codestream": ("jp2", b"\xff\x4f\xff\x51" + struct.pack(">HHIIII", 47, 0, 8, 7, 1, 2)),
+    "raw": ("raw", encode_raw(IMAGE)),
     "avif": ("avif", b"\0\0\0\x18ftypavif" + bytes(12) + b"ispe\0\0\0\0" + struct.pack(">II", 7, 5)),
 }
 

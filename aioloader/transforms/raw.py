@@ -1,0 +1,127 @@
+"""Raw images: pixels as they are behind a small header, so that nothing has to be decoded and any part is a view.
+
+Rule (docs/format.md, "Raw images"). 24 bytes, little endian: magic, version, dtype, channels, height, width, place of
+the pixels; then the pixels, uint8, rows from top to bottom, RGB or grey, upright, with no padding anywhere, up to
+the end of the data. The length must be exactly what the header announces: whoever reads only a part notices damage
+all the same. Pure.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from aioloader.errors import DecodeError
+
+if TYPE_CHECKING:
+    from aioloader._types import Array
+
+__all__ = ("RAW_MAGIC", "RawHeader", "encode_raw", "raw_image", "read_raw_header")
+
+RAW_MAGIC = b"\x8cRAW\r\n\x1a\n"
+"""First bytes of a raw image: as in PNG, one that no text begins with, and line ends that careless copying alters."""
+
+_HEADER = struct.Struct("<8sBBHIII")
+_VERSION = 1
+_UINT8 = 1
+# As PNG's. Products of such extents are Python's integers: they cannot overflow.
+_MOST = (1 << 31) - 1
+
+
+class RawHeader(NamedTuple):
+    """What a raw image announces.
+
+    Attributes:
+        height, width: in pixels, at least 1.
+        channels: 3 (RGB) or 1 (grey).
+        start: place of the pixels in the data, in bytes.
+    """
+
+    height: int
+    width: int
+    channels: int
+    start: int
+
+
+def encode_raw(image: Array) -> bytes:
+    """Put pixels behind a raw image's header.
+
+    Args:
+        image: uint8 (height, width, 3) RGB, or (height, width, 1) or (height, width) grey; upright, because a raw image
+            has no orientation.
+
+    Returns:
+        24 bytes of header, then height x width x channels bytes.
+
+    Raises:
+        ValueError: another dtype or shape, or no pixels.
+    """
+    image = np.asarray(image)
+    shape = (*image.shape, 1) if image.ndim == 2 else image.shape
+    if image.dtype != np.uint8 or len(shape) != 3 or shape[2] not in (1, 3) or 0 in shape:
+        raise ValueError(
+            "encode_raw needs a uint8 image (height, width, 3), (height, width, 1) or (height, width) with at least "
+            f"one pixel, got {image.dtype} {image.shape}"
+        )
+    if max(shape) > _MOST:
+        raise ValueError(f"encode_raw: no side may be longer than {_MOST}, got {image.shape}")
+    height, width, channels = shape
+    return _HEADER.pack(RAW_MAGIC, _VERSION, _UINT8, channels, height, width, _HEADER.size) + image.tobytes()
+
+
+def read_raw_header(data: Any) -> RawHeader:
+    """Read and check a raw image's header; the pixels are not looked at.
+
+    Args:
+        data: the whole raw image, bytes or a flat memoryview of bytes.
+
+    Raises:
+        DecodeError: not a raw image, of another version, with an impossible header, or not of the length that its
+            header announces.
+    """
+    nbytes = len(data)
+    if nbytes < _HEADER.size:
+        raise DecodeError("the data ends within the header", format="raw", nbytes=nbytes)
+    magic, version, dtype, channels, height, width, start = _HEADER.unpack_from(data)
+    if magic != RAW_MAGIC:
+        raise DecodeError("the first bytes are not those of a raw image", nbytes=nbytes)
+    if version != _VERSION or dtype != _UINT8 or channels not in (1, 3):
+        raise DecodeError(
+            f"version {version}, dtype {dtype} and {channels} channels; this release reads version {_VERSION} with "
+            f"dtype {_UINT8} (uint8) and 1 or 3 channels",
+            format="raw",
+            nbytes=nbytes,
+        )
+    if not (1 <= height <= _MOST and 1 <= width <= _MOST):
+        raise DecodeError(
+            f"the header announces height {height} and width {width}", format="raw", nbytes=nbytes
+        )
+    needed = start + height * width * channels
+    if start < _HEADER.size or needed != nbytes:
+        raise DecodeError(
+            f"the header announces {width} x {height} x {channels} bytes of pixels from byte {start} on, which end at "
+            f"byte {needed}; the data was cut, or its header is damaged",
+            format="raw",
+            nbytes=nbytes,
+        )
+    return RawHeader(height, width, channels, start)
+
+
+def raw_image(data: Any) -> Array:
+    """The pixels of a raw image, without a copy.
+
+    Args:
+        data: the whole raw image, bytes-like. The result is a view of its memory: it is valid, and unchanged, for as
+            long as that is.
+
+    Returns:
+        uint8 (height, width, 3) RGB or (height, width, 1) grey, C-contiguous; read-only if `data` is.
+
+    Raises:
+        DecodeError: as `read_raw_header`.
+    """
+    header = read_raw_header(data if type(data) is bytes else memoryview(data).cast("B"))
+    flat = np.frombuffer(data, np.uint8, offset=header.start)
+    return flat.reshape(header.height, header.width, header.channels)
