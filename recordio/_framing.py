@@ -19,6 +19,7 @@ __all__ = (
     "MAGIC",
     "MAGIC_BYTES",
     "MAX_PAYLOAD",
+    "UNKNOWN_SIZE",
     "BytesLike",
     "check_head",
     "check_non_final_length",
@@ -37,6 +38,9 @@ MAGIC_BYTES: Final = b"\x0a\x23\xd7\xce"
 HEAD_SIZE: Final = 8
 MAX_PAYLOAD: Final = (1 << 29) - 1
 """Largest payload in bytes: the length field has 29 bits and the limit holds before splitting."""
+
+UNKNOWN_SIZE: Final = 1 << 62
+"""Stands for the size in bytes of a source that cannot tell it; its end shows when a read comes back short."""
 
 WHOLE: Final = 0
 FIRST: Final = 1
@@ -117,15 +121,15 @@ def check_non_final_length(length: int, *, path: str | None, offset: int) -> Non
 
 
 def truncated(
-    *, path: str | None, offset: int, needed: int, held: int, what: str = "the file"
+    *, path: str | None, offset: int, needed: int, held: int | None, what: str = "the file"
 ) -> TruncatedRecordError:
-    """The error for a record of which `needed` bytes were announced and only `held` are there."""
+    """The error for a record of which `needed` bytes were announced and only `held` (None: fewer) are there."""
     return TruncatedRecordError(
         f"Invalid RecordIO File: {what} ends inside a record",
         path=path,
         offset=offset,
         expected=f"{needed} bytes",
-        found=f"{held} bytes",
+        found="fewer" if held is None else f"{held} bytes",
     )
 
 

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from recordio._openers import RangeSource
+    from recordio._openers import BlockingSource
 
 __all__ = ("CacheChoice", "Index", "beside")
 
@@ -181,7 +181,7 @@ class Index:
         """Where each record can lie in the file.
 
         Args:
-            file_size: Bytes in the record file.
+            file_size: Bytes in the record file; an upper bound where they are not known.
 
         Returns:
             `(offsets, lengths)`, int64, in bytes and line order. A length reaches to the next
@@ -272,7 +272,7 @@ def _is_integer(key: object) -> bool:
     return isinstance(key, int | np.integer) and not isinstance(key, bool)
 
 
-def scan_source(source: RangeSource, *, path: str | None) -> NDArray[np.int64]:
+def scan_source(source: BlockingSource, *, path: str | None) -> NDArray[np.int64]:
     """Byte offsets of all records of a source, found by their heads."""
     steps = scan_steps(source.size(), path=path)
     try:

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from recordio._framing import BytesLike
-    from recordio._openers import RangeSource
+    from recordio._openers import BlockingSource
 
 __all__ = ("MXIndexedRecordIO", "MXRecordIO")
 
@@ -154,7 +154,7 @@ class MXRecordIO:
             raise ModeError(f"{self.uri} was opened for writing, it cannot be read")
         self._check_pid()
         with self._lock:
-            source: RangeSource = self.handle
+            source: BlockingSource = self.handle
             if self._parser is None:
                 self._size = source.size()
                 self._parser = RecordParser(path=target_name(self.uri), offset=self._offset, size=self._size)
@@ -166,7 +166,7 @@ class MXRecordIO:
                 wanted = next(steps)
                 while True:
                     blocks = source.read_ranges(wanted)
-                    self._reached = wanted[-1][0] + wanted[-1][1]
+                    self._reached = wanted[-1][0] + len(blocks[-1])
                     wanted = steps.send(blocks)
             except StopIteration as stop:
                 return cast("bytes | None", stop.value)
@@ -334,7 +334,7 @@ class MXIndexedRecordIO(MXRecordIO):
         """
         self._reopen()
         offset = self._offset_of(idx)
-        source: RangeSource = self.handle
+        source: BlockingSource = self.handle
         size = source.size()
         parser = RecordParser(path=target_name(self.uri), offset=offset, size=size)
         record = drive(source, stream_steps(parser, offset, size, block_bytes=_FIRST_BLOCK))

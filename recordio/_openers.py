@@ -6,21 +6,25 @@ all in flight at once, and a local one pays for one thread hop instead of many.
 
 from __future__ import annotations
 
+import inspect
 import os
 import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, cast, runtime_checkable
 
 from recordio._files import LocalFile
-from recordio.errors import PayloadTypeError, UnknownSchemeError
+from recordio._framing import UNKNOWN_SIZE
+from recordio.errors import PayloadTypeError, ShortReadError, UnknownSchemeError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
 __all__ = (
     "AsyncRangeSource",
+    "BlockingSource",
     "OpenTarget",
     "RangeSource",
+    "check_lengths",
     "local_path",
     "open_async_source",
     "open_source",
@@ -33,30 +37,72 @@ __all__ = (
 @runtime_checkable
 class RangeSource(Protocol):
     """Anything that can be read by position, blocking. Must be safe to call from several
-    threads."""
+    threads.
+
+    It may also have a method `size()`, its bytes in all. With one, no range ever goes beyond the end,
+    and damaged lengths and offsets are refused before anything is read. Without one, the end is where
+    a range comes back short.
+    """
 
     def read_ranges(self, ranges: Sequence[tuple[int, int]]) -> list[bytes]:
-        """Return the bytes of `(offset, length)` ranges, in the order given, none of them short."""
-        ...
+        """Return the bytes of `(offset, length)` ranges, in the order given.
 
-    def size(self) -> int:
-        """Total size in bytes."""
+        A range that goes beyond the end comes back short, and one that begins there or behind it
+        empty, without an error. No other range is short.
+        """
         ...
 
 
 @runtime_checkable
 class AsyncRangeSource(Protocol):
-    """The same with `await`; must not block the event loop."""
+    """The same with `await`, the optional `size()` too; must not block the event loop."""
 
     async def read_ranges(self, ranges: Sequence[tuple[int, int]]) -> list[bytes]:
-        """Return the bytes of `(offset, length)` ranges, in the order given, none of them short."""
-        ...
-
-    async def size(self) -> int:
-        """Total size in bytes."""
+        """As `RangeSource.read_ranges`."""
         ...
 
 
+def check_lengths(source: object, ranges: Sequence[tuple[int, int]], blocks: Sequence[bytes]) -> None:
+    """Refuse what a source that can tell its size has returned short: nothing beyond it was asked for.
+
+    Raises:
+        ShortReadError: records would be lost in silence otherwise.
+    """
+    for (offset, length), block in zip(ranges, blocks, strict=True):
+        if len(block) < length and callable(getattr(source, "size", None)):
+            name = target_name(source)
+            raise ShortReadError(
+                f"{name}: {length} bytes were to be read at byte {offset} and only {len(block)} came, "
+                "though its size promises more",
+                path=name,
+                offset=offset,
+                expected=length,
+                found=len(block),
+            )
+
+
+class _ObjectSource:
+    """A caller's object or an opener's, as the readers use it: it has a size, and nothing of it is short unseen."""
+
+    def __init__(self, inner: RangeSource) -> None:
+        self.inner = inner
+
+    def read_ranges(self, ranges: Sequence[tuple[int, int]]) -> list[bytes]:
+        blocks = self.inner.read_ranges(ranges)
+        check_lengths(self.inner, ranges, blocks)
+        return blocks
+
+    def size(self) -> int:
+        size: Any = getattr(self.inner, "size", None)
+        return int(size()) if callable(size) else UNKNOWN_SIZE
+
+    def close(self) -> None:
+        close = getattr(self.inner, "close", None)
+        if close is not None:
+            close()
+
+
+BlockingSource: TypeAlias = LocalFile | _ObjectSource
 OpenTarget: TypeAlias = str | os.PathLike[str] | RangeSource | AsyncRangeSource
 
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+)://")
@@ -126,37 +172,43 @@ def _openers_for(url: str) -> _Openers:
         ) from None
 
 
-def open_source(target: OpenTarget) -> RangeSource:
+def open_source(target: OpenTarget) -> BlockingSource:
     """Open what a blocking reader was given.
 
     Raises:
         RecordFileNotFoundError: a local file that does not exist.
         UnknownSchemeError: a URL without a registered opener.
-        PayloadTypeError: neither a path, nor a URL, nor an object with `read_ranges` and `size`.
+        PayloadTypeError: neither a path, nor a URL, nor an object with a blocking `read_ranges`.
     """
     path = local_path(target)
     if path is not None:
         return LocalFile(path)
     if isinstance(target, str | os.PathLike):
         url = os.fspath(target)
-        return _openers_for(url).blocking(url)
+        return _ObjectSource(_openers_for(url).blocking(url))
     _check_source(target)
-    return cast("RangeSource", target)
+    if inspect.iscoroutinefunction(target.read_ranges):
+        raise PayloadTypeError(
+            f"{type(target).__name__}.read_ranges is async: read it with recordio.aio.AsyncRecordReader"
+        )
+    return _ObjectSource(cast("RangeSource", target))
 
 
-def open_async_source(target: OpenTarget) -> RangeSource | AsyncRangeSource:
-    """The same for an async reader; a blocking source is returned as it is, for threads."""
+def open_async_source(target: OpenTarget) -> BlockingSource | AsyncRangeSource:
+    """The same for an async reader; a blocking source is for threads, an async one is returned as it is."""
     if isinstance(target, str | os.PathLike) and local_path(target) is None:
         url = os.fspath(target)
         openers = _openers_for(url)
         if openers.awaiting is not None:
             return openers.awaiting(url)
+    elif inspect.iscoroutinefunction(getattr(target, "read_ranges", None)):
+        return cast("AsyncRangeSource", target)
     return open_source(target)
 
 
 def _check_source(target: Any) -> None:
-    if not (hasattr(target, "read_ranges") and hasattr(target, "size")):
+    if not callable(getattr(target, "read_ranges", None)):
         raise PayloadTypeError(
             f"cannot read records from {type(target).__name__}: give a path, a URL, or an object "
-            "with read_ranges(ranges) and size()"
+            "with read_ranges(ranges)"
         )

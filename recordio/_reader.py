@@ -15,6 +15,7 @@ import numpy as np
 from recordio._index import Index, beside, scan_source
 from recordio._openers import (
     AsyncRangeSource,
+    BlockingSource,
     OpenTarget,
     RangeSource,
     local_path,
@@ -23,7 +24,15 @@ from recordio._openers import (
     target_name,
 )
 from recordio._parser import RecordParser
-from recordio._steps import BLOCK_BYTES, batches, normalise, read_one_steps, read_steps, stream_steps
+from recordio._steps import (
+    BLOCK_BYTES,
+    batches,
+    normalise,
+    read_one_steps,
+    read_steps,
+    stream_steps,
+    whole_steps,
+)
 from recordio.errors import CorruptRecordError, IndexNotFoundError, RecordKeyError
 
 if TYPE_CHECKING:
@@ -37,7 +46,7 @@ __all__ = ("RecordReader", "check_index_choice", "drive", "load_index")
 _T = TypeVar("_T")
 
 
-def drive(source: RangeSource, steps: Generator[list[tuple[int, int]], list[bytes], _T]) -> _T:
+def drive(source: BlockingSource, steps: Generator[list[tuple[int, int]], list[bytes], _T]) -> _T:
     """Run a step generator to its end, fetching what it asks for."""
     try:
         wanted = next(steps)
@@ -76,7 +85,7 @@ def check_index_choice(target: object, index: object) -> str | Index | None:
     return found
 
 
-def load_index(choice: str | Index | None, source: RangeSource, target: object, *, named: bool) -> Index:
+def load_index(choice: str | Index | None, source: BlockingSource, target: object, *, named: bool) -> Index:
     """Load the index that `check_index_choice` chose; blocking."""
     if isinstance(choice, Index):
         return choice
@@ -86,13 +95,13 @@ def load_index(choice: str | Index | None, source: RangeSource, target: object, 
             return Index.open(choice)
         try:
             text_source = open_source(choice)
-            (text,) = text_source.read_ranges([(0, text_source.size())])
+            text = drive(text_source, whole_steps(text_source.size()))
         except FileNotFoundError as error:
             if named:
                 raise IndexNotFoundError("no such index", path=choice) from error
         else:
-            _close(text_source)
-            return Index.parse(bytes(text), path=choice)
+            text_source.close()
+            return Index.parse(text, path=choice)
     if path is not None:
         return Index.scan(path)
     name = target_name(target)
@@ -104,7 +113,7 @@ class RecordReader:
 
     Args:
         path: Local path, `file://` URL, URL of a scheme given to `register_opener`, or an object
-            with `read_ranges` and `size` (see `RangeSource`).
+            with `read_ranges` (see `RangeSource`).
         index: Path or URL of an .idx file, or an `Index`. None: the .idx beside the file if there
             is one, else the file is scanned when an index is first needed. Iterating does not need
             one.
@@ -254,8 +263,10 @@ class RecordReader:
             if reached >= size:
                 break
             length = min(max(parser.needed, BLOCK_BYTES), size - reached)
-            parser.push(self._source.read_ranges([(reached, length)])[0])
-            reached += length
+            (block,) = self._source.read_ranges([(reached, length)])
+            parser.push(block)
+            reached += len(block)
+            size = reached if len(block) < length else size
         drive(self._source, stream_steps(parser, reached, size))
 
     def _located(self) -> tuple[int, NDArray[np.int64], NDArray[np.int64]]:
@@ -267,7 +278,7 @@ class RecordReader:
 
     def close(self) -> None:
         """Close the file; reads under way in other threads end first. Idempotent."""
-        _close(self._source)
+        self._source.close()
 
     def __enter__(self) -> RecordReader:
         return self
@@ -290,9 +301,3 @@ class RecordReader:
         self._target = state["target"]
         self._index_named = state["index"]
         self._start()
-
-
-def _close(source: object) -> None:
-    close = getattr(source, "close", None)
-    if close is not None:
-        close()

@@ -2,7 +2,8 @@
 
 Strategy: a pure generator asks for ranges and is sent their bytes, so the blocking and the async
 readers drive the same loop. Small parts are walked inside a block read once; a part larger than the
-block is jumped over, so its payload is never read. Pure: no input or output.
+block is jumped over, so its payload is never read. Where the size is not known, a block that comes
+back short tells it. Pure: no input or output.
 """
 
 from __future__ import annotations
@@ -39,7 +40,8 @@ def scan_steps(size: int, *, path: str | None = None) -> ScanSteps:
     """Walk a file's part heads.
 
     Args:
-        size: Bytes in the file.
+        size: Bytes in the file, or `UNKNOWN_SIZE`; then the bytes sent in may be fewer than asked for
+            where the file ends.
         path: File named in errors.
 
     Yields:
@@ -52,7 +54,7 @@ def scan_steps(size: int, *, path: str | None = None) -> ScanSteps:
         CorruptRecordError: the file is damaged at the offset named.
     """
     offsets: list[int] = []
-    position = begin = 0
+    position = begin = last = 0
     block = b""
     wanted = _LARGE_BLOCK
     continuing = False
@@ -65,8 +67,15 @@ def scan_steps(size: int, *, path: str | None = None) -> ScanSteps:
             # many.
             jumped = at > len(block) + wanted
             wanted = _SMALL_BLOCK if jumped else min(wanted * 4, _LARGE_BLOCK)
+            read_up_to = begin + len(block)
             begin, at = position, 0
-            block = yield position, min(wanted, size - position)
+            asked = min(wanted, size - position)
+            block = yield position, asked
+            if len(block) < asked:
+                size = position + len(block)
+                if not block and position > read_up_to and not (yield position - 1, 1):
+                    raise truncated(path=path, offset=last, needed=position - last, held=None)
+                continue
         magic, word = unpack_head(block, at)
         flag, length = check_head(magic, word, continuing=continuing, path=path, offset=position)
         framed = framed_length(length)
@@ -77,6 +86,7 @@ def scan_steps(size: int, *, path: str | None = None) -> ScanSteps:
         if not continuing:
             offsets.append(position)
         continuing = flag in (FIRST, MIDDLE)
+        last = position
         position += framed
     if continuing:
         raise truncated(path=path, offset=size, needed=HEAD_SIZE, held=0)

@@ -1,7 +1,8 @@
 """What the blocking and the async readers do, written once.
 
 Each function is a generator that yields the ranges it wants and is sent their bytes; `_reader` and
-`aio` only differ in how they fetch. Pure: no input or output.
+`aio` only differ in how they fetch. Where the size is `UNKNOWN_SIZE`, a range may come back short or
+empty: the source ends there. Pure: no input or output.
 """
 
 from __future__ import annotations
@@ -21,7 +22,16 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-__all__ = ("BLOCK_BYTES", "ReadSteps", "batches", "normalise", "read_one_steps", "read_steps", "stream_steps")
+__all__ = (
+    "BLOCK_BYTES",
+    "ReadSteps",
+    "batches",
+    "normalise",
+    "read_one_steps",
+    "read_steps",
+    "stream_steps",
+    "whole_steps",
+)
 
 BLOCK_BYTES: Final = 1 << 20
 """How much a sequential pass reads at a time, unless one record is larger."""
@@ -63,7 +73,7 @@ def read_steps(
         bounds: Upper bounds of the framed lengths, as `Index.spans` gives them. They are hints: an
             enormous one (an index of a few records) is not read blindly, and a record that is
             longer than its bound is still read whole.
-        size: Bytes in the file.
+        size: Bytes in the file, or `UNKNOWN_SIZE`.
         path: File named in errors.
 
     Returns:
@@ -81,7 +91,7 @@ def read_steps(
         try:
             records.append(bytes(extract(held, path=path, offset=offset)))
         except TruncatedRecordError:
-            if offset + length >= size:
+            if offset + length >= size or len(held) < length:
                 raise
             records.append((yield from _read_on(held, offset, size=size, path=path)))
     return records
@@ -96,7 +106,7 @@ def read_one_steps(
     try:
         return bytes(extract(block, path=path, offset=offset))
     except TruncatedRecordError:
-        if offset + length >= size:
+        if offset + length >= size or len(block) < length:
             raise
     return (yield from _read_on(memoryview(block), offset, size=size, path=path))
 
@@ -114,7 +124,8 @@ def _read_on(
         length = min(max(parser.needed, _FIRST_LOOK), size - reached)
         (block,) = yield [(reached, length)]
         parser.push(block)
-        reached += length
+        reached += len(block)
+        size = reached if len(block) < length else size
     return record
 
 
@@ -126,7 +137,7 @@ def stream_steps(
     Args:
         parser: Holds what was read and not used; the bytes before `reached` were pushed.
         reached: Byte offset up to which the file was read.
-        size: Bytes in the file.
+        size: Bytes in the file, or `UNKNOWN_SIZE`.
     """
     while isinstance(record := parser.next_record(), Signal):
         if record is Signal.END:
@@ -137,8 +148,26 @@ def stream_steps(
         length = min(max(parser.needed, block_bytes), size - reached)
         (block,) = yield [(reached, length)]
         parser.push(block)
-        reached += length
+        reached += len(block)
+        size = reached if len(block) < length else size
     return record
+
+
+def whole_steps(size: int) -> Generator[Ranges, list[bytes], bytes]:
+    """Everything that a source holds, for the text of an index.
+
+    Args:
+        size: Bytes in the source, or `UNKNOWN_SIZE`.
+    """
+    blocks: list[bytes] = []
+    reached = 0
+    while reached < size:
+        length = min(BLOCK_BYTES << min(len(blocks), 6), size - reached)
+        (block,) = yield [(reached, length)]
+        blocks.append(bytes(block))
+        reached += len(block)
+        size = reached if len(block) < length else size
+    return b"".join(blocks)
 
 
 def batches(bounds: NDArray[np.int64], most_bytes: int = 4 * BLOCK_BYTES) -> Iterator[range]:

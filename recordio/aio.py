@@ -11,18 +11,21 @@ import inspect
 import itertools
 import os
 from collections import deque
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
 from recordio._async_writer import AsyncRecordWriter
 from recordio._files import LocalFile
+from recordio._framing import UNKNOWN_SIZE
 from recordio._hop import checkpoint, hop
 from recordio._index import Index
 from recordio._openers import (
     AsyncRangeSource,
+    BlockingSource,
     OpenTarget,
     RangeSource,
+    check_lengths,
     local_path,
     open_async_source,
     target_name,
@@ -30,7 +33,7 @@ from recordio._openers import (
 from recordio._parser import RecordParser, Signal
 from recordio._reader import check_index_choice
 from recordio._scan import scan_steps
-from recordio._steps import BLOCK_BYTES, batches, normalise, read_steps
+from recordio._steps import BLOCK_BYTES, batches, normalise, read_steps, whole_steps
 from recordio.errors import ClosedError, CorruptRecordError, IndexNotFoundError
 
 if TYPE_CHECKING:
@@ -48,15 +51,19 @@ _T = TypeVar("_T")
 class _Source:
     """One await for any source: async ones are awaited, blocking ones run in a thread."""
 
-    def __init__(self, source: RangeSource | AsyncRangeSource) -> None:
+    def __init__(self, source: BlockingSource | AsyncRangeSource) -> None:
         self.inner: Any = source
         self._awaits = inspect.iscoroutinefunction(source.read_ranges)
 
     async def read_ranges(self, ranges: Sequence[tuple[int, int]]) -> list[bytes]:
-        return cast("list[bytes]", await self._call(self.inner.read_ranges, ranges))
+        blocks: list[bytes] = await self._call(self.inner.read_ranges, ranges)
+        if self._awaits:
+            check_lengths(self.inner, ranges, blocks)
+        return blocks
 
     async def size(self) -> int:
-        return cast("int", await self._call(self.inner.size))
+        size = getattr(self.inner, "size", None)
+        return int(await self._call(size)) if callable(size) else UNKNOWN_SIZE
 
     async def _call(self, function: Any, *args: Any) -> Any:
         if self._awaits:
@@ -88,8 +95,8 @@ class AsyncRecordReader:
 
     Args:
         path: Local path, `file://` URL, URL of a scheme given to `register_opener`, or an object
-            with `read_ranges` and `size`: async (awaited in the loop) or blocking (run in a
-            thread).
+            with `read_ranges`: async (see `AsyncRangeSource`; awaited in the loop) or blocking (run
+            in a thread).
         index: As for `RecordReader`.
 
     Use it in `async with`, which loads an .idx; `async for` gives all payloads. Many tasks may
@@ -175,13 +182,13 @@ class AsyncRecordReader:
     async def _fetch(self, url: str) -> bytes | None:
         try:
             source = _Source(open_async_source(url))
-            (text,) = await source.read_ranges([(0, await source.size())])
+            text = await source.run(whole_steps(await source.size()))
         except FileNotFoundError as error:
             if self._index_named is not None:
                 raise IndexNotFoundError("no such index", path=url) from error
             return None
         await source.close()
-        return bytes(text)
+        return text
 
     def _loaded(self) -> Index:
         if self._index is None:
@@ -316,7 +323,8 @@ class _Records:
                     raise StopAsyncIteration
             length = min(max(parser.needed, BLOCK_BYTES), self._size - self._reached)
             (block,) = await source.read_ranges([(self._reached, length)])
-            self._reached += length
+            self._reached += len(block)
+            self._size = self._reached if len(block) < length else self._size
             parser.push(block)
             try:
                 self._ready.extend(parser)

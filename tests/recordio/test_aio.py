@@ -12,7 +12,15 @@ import anyio
 import pytest
 
 import recordio
-from recordio import CorruptRecordError, IndexNotFoundError, RecordReader, RecordWriter, errors, testing
+from recordio import (
+    CorruptRecordError,
+    IndexNotFoundError,
+    RecordReader,
+    RecordWriter,
+    TruncatedRecordError,
+    errors,
+    testing,
+)
 from recordio.aio import AsyncRecordReader, AsyncRecordWriter
 
 RECORDS = [b"", b"abc", b"\x0a\x23\xd7\xce" * 3, b"x" * 2_500_000, b"last"]
@@ -52,6 +60,25 @@ class Memory:
         return [self.data[offset : offset + length] for offset, length in ranges]
 
 
+class AsyncUnsized:
+    """The least that an async source has to be."""
+
+    def __init__(self, data: bytes) -> None:
+        self.data = data
+
+    async def read_ranges(self, ranges: Sequence[tuple[int, int]]) -> list[bytes]:
+        await anyio.lowlevel.checkpoint()
+        return [self.data[offset : offset + length] for offset, length in ranges]
+
+
+class Unsized:
+    def __init__(self, data: bytes) -> None:
+        self.data = data
+
+    def read_ranges(self, ranges: Sequence[tuple[int, int]]) -> list[bytes]:
+        return [self.data[offset : offset + length] for offset, length in ranges]
+
+
 @pytest.fixture
 def rec(tmp_path: Path) -> Path:
     path = tmp_path / "a.rec"
@@ -71,6 +98,44 @@ def indexed(tmp_path: Path) -> Path:
 async def everything(target: Any, index: Any = None) -> list[bytes]:
     async with AsyncRecordReader(target, index) as reader:
         return [record async for record in reader]
+
+
+@pytest.mark.parametrize("kind", [AsyncUnsized, Unsized])
+@pytest.mark.parametrize("cut", [0, 8])
+def test_a_source_needs_no_size(run_on: Run, rec: Path, kind: Callable[[bytes], Any], cut: int) -> None:
+    data = rec.read_bytes()
+
+    async def by_position(source: Any) -> list[bytes]:
+        async with AsyncRecordReader(source) as reader:
+            await reader.load()
+            return await reader.read_many(range(len(reader)))
+
+    async def by_opener() -> list[bytes]:
+        recordio.register_opener(
+            "bare",
+            lambda url: Unsized(Path(url.removeprefix("bare://")).read_bytes()),
+            async_opener=lambda url: kind(Path(url.removeprefix("bare://")).read_bytes()),
+        )
+        rec.with_suffix(".idx").write_text(RecordReader(rec).index.format())
+        return await everything(f"bare://{rec}")
+
+    if not cut:
+        assert (
+            run_on(everything, kind(data)) == run_on(by_position, kind(data)) == run_on(by_opener) == RECORDS
+        )
+        return
+    for way in (everything, by_position):
+        with pytest.raises(TruncatedRecordError):
+            run_on(way, kind(data[:-cut]))
+
+
+def test_a_short_async_source_loses_nothing_in_silence(run_on: Run) -> None:
+    class Short(AsyncMemory):
+        async def size(self) -> int:
+            return len(self.data) + 12
+
+    with pytest.raises(errors.ShortReadError, match="its size promises more"):
+        run_on(everything, Short(testing.frame([b"a", b"b"])))
 
 
 def test_iteration_reads_all_records(run_on: Run, rec: Path, indexed: Path) -> None:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 import pickle
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -43,6 +44,16 @@ class Memory:
 
     def read_ranges(self, ranges: Sequence[tuple[int, int]]) -> list[bytes]:
         self.asked += ranges
+        return [self.data[offset : offset + length] for offset, length in ranges]
+
+
+class Unsized:
+    """The least that a source has to be: it cannot tell its size."""
+
+    def __init__(self, data: bytes) -> None:
+        self.data = data
+
+    def read_ranges(self, ranges: Sequence[tuple[int, int]]) -> list[bytes]:
         return [self.data[offset : offset + length] for offset, length in ranges]
 
 
@@ -86,6 +97,90 @@ def test_damage_gives_records_or_our_own_error(data: st.DataObject) -> None:
         reader.read_many(range(len(reader)))
     except RecordIOError:
         pass
+
+
+def outcomes(source: Unsized | Memory) -> list[object]:
+    """What a file gives, read in every way that readers have; errors by their class."""
+
+    def everything(reader: RecordReader) -> object:
+        return reader.read_many(range(len(reader)))
+
+    found: list[object] = []
+    ways: list[Callable[[RecordReader], object]] = [
+        list,
+        lambda reader: reader.offsets.tolist(),
+        everything,
+        lambda reader: reader[-1],
+    ]
+    for way in ways:
+        try:
+            found.append(way(RecordReader(source)))
+        except RecordIOError as error:
+            found.append(type(error))
+    return found
+
+
+@given(st.data())
+@settings(max_examples=150, deadline=None)
+def test_a_source_without_a_size_gives_the_same(data: st.DataObject) -> None:
+    framed = testing.frame(data.draw(testing.record_lists()))
+    framed = data.draw(st.just(framed) | testing.damaged(framed))
+    assert outcomes(Unsized(framed)) == outcomes(Memory(framed))
+
+
+@pytest.mark.parametrize("cut", [0, 1, 4, 8, 5000, 2_500_000], ids=lambda cut: f"{cut} bytes cut off")
+def test_the_end_of_a_source_without_a_size_is_found_behind_large_records(cut: int) -> None:
+    framed = testing.frame([b"a", b"b" * 3_000_000])
+    source = Unsized(framed[: len(framed) - cut])
+    if not cut:
+        assert RecordReader(source).offsets.tolist() == [0, 12]
+        assert RecordReader(source)[1] == b"b" * 3_000_000
+        return
+    for way in (list, len):
+        with pytest.raises(TruncatedRecordError) as caught:
+            way(RecordReader(source))
+        assert caught.value.offset == 12
+
+
+def test_a_source_without_a_size_is_read_by_an_index(indexed: Path) -> None:
+    index = Index.open(indexed.with_suffix(".idx"))
+    reader = RecordReader(Unsized(indexed.read_bytes()), index)
+    assert [reader.read_key(key) for key in (40, 0, 30)] == [b"last", b"", b"x" * 5000]
+    assert list(reader) == reader.read_many(range(5)) == RECORDS
+    beyond = RecordReader(
+        Unsized(indexed.read_bytes()), Index.of(np.array([0, indexed.stat().st_size + 400]))
+    )
+    assert beyond[0] == b""
+    with pytest.raises(TruncatedRecordError) as caught:
+        beyond[1]
+    assert caught.value.offset == indexed.stat().st_size + 400
+
+
+def test_an_index_may_come_from_an_opener_without_sizes(indexed: Path) -> None:
+    recordio.register_opener(
+        "unsized", lambda url: Unsized(Path(url.removeprefix("unsized://")).read_bytes())
+    )
+    assert RecordReader(f"unsized://{indexed}").read_key(10) == b"abc"
+
+
+def test_a_source_that_gives_less_than_its_size_promises_loses_nothing_in_silence() -> None:
+    class Short(Memory):
+        def size(self) -> int:
+            return len(self.data) + 12
+
+    # It ends between two records, which would pass for the end of the file.
+    for way in (list, len):
+        with pytest.raises(errors.ShortReadError, match="its size promises more"):
+            way(RecordReader(Short(testing.frame(RECORDS))))
+
+
+def test_an_async_source_is_refused_by_name() -> None:
+    class Async:
+        async def read_ranges(self, ranges: Sequence[tuple[int, int]]) -> list[bytes]:
+            return []
+
+    with pytest.raises(errors.PayloadTypeError, match=r"recordio\.aio"):
+        RecordReader(Async())
 
 
 def test_positions_count_from_both_ends_and_slices_work(rec: Path) -> None:
