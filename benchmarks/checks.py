@@ -1,0 +1,209 @@
+"""Whether a contender delivers what the case asks for. A figure counts only if it does.
+
+Standard library and numpy only: the module is read inside the environment of every contender.
+
+Labels are sample numbers, so completeness is exact: an epoch holds each number once. Pixels cannot be compared one by
+one, because contenders draw other crops and resize a little differently. So each picture is boiled down to five numbers
+(`features`) and these are held against the same five of a plain reference (`benchmarks.prepare`): the means tell wrong
+colours, wrong normalisation and labels that belong to other pictures; their spread over an epoch tells whether
+anything was cropped; the difference between left and right tells whether every other picture was mirrored.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from benchmarks.cases import MEAN, STD
+
+if TYPE_CHECKING:
+    from benchmarks.cases import Case
+
+__all__ = ("EpochCheck", "WrongOutput", "check_batch", "features")
+
+_STRIDE = 8
+_RECORD_NBYTES = 1024
+
+# How far contenders may be from the reference, in grey levels of 0 to 255, beyond the noise of their draws.
+_BIAS = 4.0
+_DETERMINISTIC = 6.0
+_SPREAD = 0.3
+_MIRRORED = 0.2
+
+
+class WrongOutput(Exception):
+    """A contender delivered something else than the case asks for; the text says what."""
+
+
+def check_batch(case: Case, batch: Any) -> tuple[Any, Any]:
+    """Check type, shape and dtype of one batch.
+
+    Returns:
+        pixels and labels as arrays; for bytes the records and their numbers, int64 (n,).
+
+    Raises:
+        WrongOutput: something differs.
+    """
+    if case.store == "bytes":
+        if type(batch) is not list or len(batch) != case.batch_size:
+            raise WrongOutput(f"not a list of {case.batch_size} records but {_kind(batch)}")
+        bad = next((r for r in batch if type(r) is not bytes or len(r) != _RECORD_NBYTES), None)
+        if bad is not None:
+            raise WrongOutput(f"not bytes of length {_RECORD_NBYTES} but {_kind(bad)}")
+        return batch, np.frombuffer(b"".join([r[:8] for r in batch]), np.int64)
+    if not isinstance(batch, (tuple, list)) or len(batch) != 2:
+        raise WrongOutput(f"a batch is not (images, labels) but {_kind(batch)}")
+    images, labels = (np.asarray(part) for part in batch)
+    wanted = (case.batch_size, *case.shape)
+    if images.shape != wanted or images.dtype != case.dtype:
+        raise WrongOutput(f"images are {images.dtype} {images.shape}, not {case.dtype} {wanted}")
+    if not images[0].flags.c_contiguous:
+        raise WrongOutput(f"images are a view with strides {images.strides}, not in the order of their axes")
+    if labels.size != case.batch_size or labels.dtype.kind not in "iuf":
+        raise WrongOutput(f"labels are {labels.dtype} {labels.shape}, not {case.batch_size} numbers")
+    return images, labels.reshape(-1).astype(np.int64)
+
+
+def features(case: Case, images: Any) -> Any:
+    """Five numbers of each picture: mean red, green, blue; left half less right half; upper half less lower half.
+
+    Args:
+        case: tells the layout and whether the pictures are normalised.
+        images: of the case's dtype and shape, (n, ...).
+
+    Returns:
+        float64 (n, 5), in grey levels of 0 to 255, whatever the layout.
+    """
+    if case.normalised:
+        small = images[:, :, ::_STRIDE, ::_STRIDE].transpose(0, 2, 3, 1).astype(np.float64)
+        small = (small * STD + MEAN) * 255.0
+    else:
+        small = images[:, ::_STRIDE, ::_STRIDE].astype(np.float64)
+    height, width = small.shape[1] // 2, small.shape[2] // 2
+    grey = small.mean(axis=3)
+    return np.column_stack(
+        [
+            small.mean(axis=(1, 2)),
+            grey[:, :, :width].mean(axis=(1, 2)) - grey[:, :, -width:].mean(axis=(1, 2)),
+            grey[:, :height].mean(axis=(1, 2)) - grey[:, -height:].mean(axis=(1, 2)),
+        ]
+    )
+
+
+class EpochCheck:
+    """Collects one whole epoch and judges it.
+
+    Args:
+        case: what was asked for.
+        reference: see `benchmarks.prepare.reference`; for "arrays" the images themselves; for "bytes" a function that
+            gives the record of a number.
+    """
+
+    def __init__(self, case: Case, reference: Any) -> None:
+        self._case = case
+        self._reference = reference
+        self._numbers: list[Any] = []
+        self._features: list[Any] = []
+
+    def add(self, batch: Any) -> None:
+        """Check a batch and keep what the judgement needs; the batch itself is not kept.
+
+        Raises:
+            WrongOutput: it is not what was asked for.
+        """
+        case = self._case
+        content, numbers = check_batch(case, batch)
+        self._numbers.append(numbers.copy())
+        if case.images:
+            self._features.append(features(case, content))
+            return
+        if numbers.min() < 0 or numbers.max() >= case.samples:
+            raise WrongOutput(f"labels from {numbers.min()} to {numbers.max()}, not 0 to {case.samples - 1}")
+        if case.store == "bytes":
+            same = all(self._reference(int(n)) == record for n, record in zip(numbers, content))  # noqa: B905
+        else:
+            same = np.array_equal(self._reference[numbers], content)
+        if not same:
+            raise WrongOutput("samples do not hold what belongs to their labels")
+
+    def judge(self) -> None:
+        """Say whether the epoch was right.
+
+        Raises:
+            WrongOutput: a sample is missing, or comes twice; or the pixels are not what the case asks for.
+        """
+        numbers = np.concatenate(self._numbers) if self._numbers else np.empty(0, np.int64)
+        self._check_numbers(numbers)
+        if self._case.images:
+            found = np.concatenate(self._features)
+            picture = numbers % len(self._reference["mean"])
+            {"random": self._check_random, "centre": self._check_fixed, "none": self._check_fixed}[
+                self._case.crop
+            ](found, picture)
+
+    def _check_numbers(self, numbers: Any) -> None:
+        case = self._case
+        total, wanted = int(numbers.sum()), case.samples * (case.samples - 1) // 2
+        counts = np.bincount(numbers[(numbers >= 0) & (numbers < case.samples)], minlength=case.samples)
+        if total != wanted or len(numbers) != case.samples or (counts != 1).any():
+            raise WrongOutput(
+                f"an epoch has {len(numbers)} samples with label sum {total}, not {case.samples} with {wanted}: "
+                f"{int((counts == 0).sum())} are missing, {int((counts > 1).sum())} come more than once"
+            )
+        in_order = bool((np.diff(numbers) == 1).all())
+        if case.shuffle and in_order:
+            raise WrongOutput("the samples come in the order of the file, not shuffled")
+        if not case.shuffle and not in_order:
+            raise WrongOutput("the samples do not come in the order of the file")
+
+    def _check_random(self, found: Any, picture: Any) -> None:
+        """Crops: right on average, as spread out as the reference's crops of the same picture, half of them mirrored."""
+        mean, spread = self._reference["mean"][picture], self._reference["std"][picture]
+        noise = 4.0 / math.sqrt(len(found))
+        off = found - mean
+        for name, column in (("red", 0), ("green", 1), ("blue", 2), ("upper less lower half", 4)):
+            bias = float(off[:, column].mean())
+            allowed = _BIAS + noise * float(np.sqrt((spread[:, column] ** 2).mean()))
+            if abs(bias) > allowed:
+                raise WrongOutput(
+                    f"{name}: {bias:+.1f} grey levels from the reference, allowed {allowed:.1f}"
+                )
+        typical = math.sqrt(float((spread[:, :3] ** 2).mean()))
+        share = math.sqrt(float((off[:, :3] ** 2).mean())) / typical
+        if abs(share - 1) > _SPREAD + noise:
+            raise WrongOutput(
+                f"crops of one picture differ {share:.2f} times as much as the reference's: "
+                "nothing is cropped, the crops have other sizes, or labels belong to other pictures"
+            )
+        leaning = mean[:, 3]
+        power = float((leaning**2).mean())
+        mirrored = float((found[:, 3] * leaning).mean()) / power
+        scatter = noise * math.sqrt(float((leaning**2 * (spread[:, 3] ** 2 + leaning**2)).mean())) / power
+        if self._case.flip and abs(mirrored) > _MIRRORED + scatter:
+            raise WrongOutput(f"{(1 - mirrored) / 2:.0%} of the pictures are mirrored, not half of them")
+
+    def _check_fixed(self, found: Any, picture: Any) -> None:
+        """No random crop: every picture has the reference's features, mirrored or not."""
+        mean = self._reference["mean"][picture]
+        for name, column in (("red", 0), ("green", 1), ("blue", 2), ("upper less lower half", 4)):
+            worst = float(np.percentile(np.abs(found[:, column] - mean[:, column]), 95))
+            if worst > _DETERMINISTIC:
+                raise WrongOutput(f"{name}: up to {worst:.1f} grey levels from the reference")
+        if not self._case.flip:
+            worst = float(np.percentile(np.abs(found[:, 3] - mean[:, 3]), 95))
+            if worst > _DETERMINISTIC:
+                raise WrongOutput(f"left less right half: up to {worst:.1f} grey levels from the reference")
+            return
+        clear = np.abs(mean[:, 3]) > 2 * _DETERMINISTIC
+        if not clear.any():
+            return
+        mirrored = float((found[clear, 3] * mean[clear, 3] < 0).mean())
+        if abs(mirrored - 0.5) > _MIRRORED / 2 + 2.0 / math.sqrt(int(clear.sum())):
+            raise WrongOutput(f"{mirrored:.0%} of the pictures are mirrored, not half of them")
+
+
+def _kind(value: Any) -> str:
+    size = f" of length {len(value)}" if hasattr(value, "__len__") else ""
+    return f"{type(value).__name__}{size}"

@@ -1,0 +1,172 @@
+"""Counts what a contender delivers, phase by phase. Standard library and numpy only.
+
+    first    from opening to the first batch
+    warm     until caches, pools and clock rates have settled; nothing is counted
+    timed    counted: only batches are taken, and looked at briefly
+    lag      async contenders only: a ticker runs beside them, which costs a little itself, so not while it is timed
+    memory   the parent reads the memory of all processes, which costs a little too
+
+The parent is told when each begins. The driving loops do as little per batch as they can: where a batch takes
+microseconds only every n-th is looked at. Completeness is checked apart, over a whole epoch (`benchmarks.checks`).
+"""
+
+from __future__ import annotations
+
+from time import perf_counter
+from typing import TYPE_CHECKING, Any
+
+from benchmarks.checks import EpochCheck, WrongOutput, check_batch, features
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from benchmarks.cases import Case
+
+__all__ = ("Judge", "Meter", "drive", "drive_async")
+
+_LOOK_EVERY = {"arrays": 64, "bytes": 16}
+
+
+class Meter:
+    """The clock of one measurement.
+
+    Args:
+        case: what is delivered.
+        opened: `perf_counter` when opening began.
+        phases: (name, seconds) after "first", in order; "timed" among them.
+        least_batches: the timed phase has at least so many.
+        tell: called with the name of each phase as it begins, and with "done".
+
+    Attributes:
+        every: only every so many-th batch is to be looked at.
+        phases: those that are not over, the running one first.
+        first_batch_s: from opening to the first batch.
+        batches, seconds: of the timed phase.
+    """
+
+    def __init__(
+        self,
+        case: Case,
+        opened: float,
+        phases: list[tuple[str, float]],
+        least_batches: int,
+        tell: Callable[[str], None],
+    ) -> None:
+        self.every = 1
+        self.first_batch_s = 0.0
+        self._case = case
+        self._opened = opened
+        self.phases = [("first", 0.0), *phases]
+        self._least = least_batches
+        self.tell = tell
+        self._usual = _LOOK_EVERY.get(case.store, 1)
+        self._over = 0  # batches of epochs that are over
+        self._began = opened
+        self._began_at = 0
+        self._whole = case.samples // case.batch_size
+        self._seen: set[int] = set()
+        self.batches = 0
+        self.seconds = 0.0
+
+    def look(self, batch: Any, number: int) -> bool:
+        """Check a batch, and go to the next phase if this one is over.
+
+        Args:
+            batch: what was delivered.
+            number: how many batches of this epoch there were, this one included.
+
+        Returns:
+            whether all phases are over.
+
+        Raises:
+            WrongOutput: the batch is not what the case asks for.
+        """
+        now = perf_counter()
+        content, numbers = check_batch(self._case, batch)
+        if self._case.images and float(features(self._case, content[:1])[0, :3].max()) <= 0.0:
+            raise WrongOutput("a picture is black")
+        if self._usual == 1:
+            before = len(self._seen)
+            self._seen.update(numbers.tolist())
+            if len(self._seen) != before + len(numbers):
+                raise WrongOutput("samples come twice in an epoch")
+        total = self._over + number
+        name, seconds = self.phases[0]
+        if now - self._began < seconds or (name == "timed" and total - self._began_at < self._least):
+            return False
+        if name == "first":
+            self.first_batch_s = now - self._opened
+            self.every = self._usual
+        elif name == "timed":
+            self.batches, self.seconds = total - self._began_at, now - self._began
+        del self.phases[0]
+        self.tell(self.phases[0][0] if self.phases else "done")
+        self._began, self._began_at = perf_counter(), total
+        return not self.phases
+
+    def epoch_over(self, number: int) -> bool:
+        """An epoch of so many batches is over; the next one is wanted.
+
+        Raises:
+            WrongOutput: that is not the number of batches of an epoch.
+        """
+        if number != self._whole:
+            raise WrongOutput(f"an epoch has {number} batches, not {self._whole}")
+        self._over += number
+        self._seen.clear()
+        return False
+
+
+class Judge:
+    """Takes one whole epoch instead of the clock's phases; made for the same driving loops as `Meter`."""
+
+    every = 1
+
+    def __init__(self, check: EpochCheck) -> None:
+        self._check = check
+
+    def look(self, batch: Any, number: int) -> bool:
+        """Check one batch; never the last word."""
+        self._check.add(batch)
+        return False
+
+    def epoch_over(self, number: int) -> bool:
+        """Judge; one epoch is enough.
+
+        Raises:
+            WrongOutput: the epoch is not what the case asks for.
+        """
+        self._check.judge()
+        return True
+
+
+def drive(stream: Any, meter: Any) -> None:
+    """Iterate, epoch after epoch, until the meter has had enough."""
+    left = 1
+    while True:
+        number = 0
+        for batch in stream:
+            number += 1
+            left -= 1
+            if not left:
+                if meter.look(batch, number):
+                    return
+                left = meter.every
+        if meter.epoch_over(number):
+            return
+
+
+async def drive_async(stream: Any, meter: Any) -> None:
+    """`drive` for an async iterable."""
+    left = 1
+    while True:
+        number = 0
+        async for batch in stream:
+            number += 1
+            left -= 1
+            if not left:
+                if meter.look(batch, number):
+                    return
+                left = meter.every
+        if meter.epoch_over(number):
+            return

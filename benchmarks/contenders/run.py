@@ -1,0 +1,215 @@
+"""One job of one contender, in a process and an environment of its own: ``python -m benchmarks.contenders.run REQUEST``.
+
+Standard library and numpy only, apart from the contender's file. The request is a JSON object; what happens is told in
+JSON lines on the file descriptor that it names, because contenders print. Jobs:
+
+    describe   versions, and for each case and variant why not, or the settings and the key of its data
+    prepare    make the contender's own data
+    check      deliver one whole epoch and hold it against the reference
+    measure    first batch, throughput, and what `benchmarks.contenders.meter` says
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import sys
+import traceback
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+
+from benchmarks.cases import Case
+from benchmarks.checks import EpochCheck, WrongOutput
+from benchmarks.contenders.contract import RecFile, Source
+from benchmarks.contenders.meter import Judge, Meter, drive, drive_async
+
+
+class Teller:
+    """Tells the parent what happens.
+
+    Args:
+        fd: where to write; -1 for standard output.
+    """
+
+    def __init__(self, fd: int) -> None:
+        self._file = sys.stdout if fd < 0 else os.fdopen(fd, "w", buffering=1)
+
+    def __call__(self, event: str, **facts: Any) -> None:
+        """Write one line."""
+        self._file.write(json.dumps({"event": event, "at": perf_counter(), **facts}) + "\n")
+        self._file.flush()
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Do the job.
+
+    Returns:
+        exit code; an error is told as an event too.
+    """
+    request = json.loads((sys.argv[1:] if argv is None else argv)[0])
+    tell = Teller(request.get("events", -1))
+    if request.get("cores") and hasattr(os, "sched_setaffinity"):
+        # Before the contender is imported: libraries size their pools by it.
+        os.sched_setaffinity(0, request["cores"])
+    try:
+        contender = importlib.import_module(f"benchmarks.contenders.{request['name']}")
+        result = {"describe": describe, "prepare": prepare, "check": check, "measure": measure}[
+            request["job"]
+        ](contender, request, tell)
+    except BaseException as error:
+        text = str(error) if isinstance(error, WrongOutput) else f"{type(error).__name__}: {error}"
+        tell("error", text=text, wrong=isinstance(error, WrongOutput), traceback=traceback.format_exc())
+        return 1
+    tell("result", **(result or {}))
+    return 0
+
+
+def describe(contender: Any, request: dict[str, Any], tell: Teller) -> dict[str, Any]:
+    """What the contender takes part in, and how."""
+    from importlib.metadata import PackageNotFoundError, version
+
+    versions = {}
+    for package in contender.PACKAGES:
+        try:
+            versions[package] = version(package)
+        except PackageNotFoundError:
+            versions[package] = "absent"
+    entries = []
+    for facts in request["cases"]:
+        case = _case(facts)
+        for variant in contender.VARIANTS:
+            reason = contender.supports(case, variant)
+            entry: dict[str, Any] = {"case": case.name, "variant": variant, "reason": reason}
+            if reason is None:
+                key = getattr(contender, "data_key", lambda case, variant: f"{case.data}-{case.store}")
+                entry["settings"] = contender.settings(case, variant, len(request["cores"]))
+                entry["key"] = f"{key(case, variant)}-{getattr(contender, 'FORMAT', 1)}"
+            entries.append(entry)
+    return {"versions": versions, "python": sys.version.split()[0], "entries": entries}
+
+
+def prepare(contender: Any, request: dict[str, Any], tell: Teller) -> dict[str, Any]:
+    """Make the contender's data."""
+    source = Source.load(request["source"])
+    folder = Path(request["folder"])
+    folder.mkdir(parents=True, exist_ok=True)
+    return {"data": str(contender.prepare(_case(request["case"]), request["variant"], source, folder))}
+
+
+def check(contender: Any, request: dict[str, Any], tell: Teller) -> None:
+    """Hold one epoch against the reference."""
+    case = _case(request["case"])
+    judge = Judge(EpochCheck(case, _reference(case, Source.load(request["source"]))))
+    _with_stream(_open(contender, case, request), judge, tell)
+
+
+def measure(contender: Any, request: dict[str, Any], tell: Teller) -> dict[str, Any]:
+    """Measure."""
+    case = _case(request["case"])
+    times = request["times"]
+    phases = [("warm", times["warm"]), ("timed", times["timed"]), ("memory", times["memory"])]
+    result: dict[str, Any] = {}
+    opened = perf_counter()
+    manager = _open(contender, case, request)
+    if hasattr(manager, "__aenter__"):
+        phases.insert(2, ("lag", times["lag"]))
+    meter = Meter(case, opened, phases, request["batches"], tell)
+    _with_stream(manager, meter, tell, result)
+    if "images_per_s" not in result:
+        result["first_batch_s"] = meter.first_batch_s
+        result["images_per_s"] = meter.batches * case.batch_size / meter.seconds
+        result["batches"] = meter.batches
+    return result
+
+
+def _open(contender: Any, case: Case, request: dict[str, Any]) -> Any:
+    return contender.open_batches(case, request["variant"], Path(request["data"]), request["setting"])
+
+
+def _with_stream(manager: Any, meter: Any, tell: Teller, result: dict[str, Any] | None = None) -> None:
+    """Open, drive, and tell before closing, so that a contender that hangs at its end has been measured."""
+    if hasattr(manager, "__aenter__"):
+        import asyncio
+
+        asyncio.run(_with_async_stream(manager, meter, tell, result))
+        return
+    with manager as stream:
+        if result is not None and hasattr(stream, "measure"):
+            result["images_per_s"] = _self_counted(stream, meter, tell)
+        else:
+            drive(stream, meter)
+        tell("driven")
+
+
+async def _with_async_stream(manager: Any, meter: Any, tell: Teller, result: dict[str, Any] | None) -> None:
+    if result is None:
+        async with manager as stream:
+            await drive_async(stream, meter)
+            tell("driven")
+        return
+    # Only this project's loader is async, and only it has the ticker.
+    import anyio
+
+    from aioloader.tools.lag import LoopLag
+
+    ticker = LoopLag()
+
+    async def watch_the_phase() -> None:
+        async with anyio.create_task_group() as ticking:
+            ticking.start_soon(ticker.watch)
+            await lag_is_over.wait()
+            ticking.cancel_scope.cancel()
+
+    lag_is_over = anyio.Event()
+    async with manager as stream, anyio.create_task_group() as tasks:
+        told = meter.tell
+
+        def tell_phase(phase: str) -> None:
+            told(phase)
+            if phase == "lag":
+                tasks.start_soon(watch_the_phase)
+            elif phase in ("memory", "done"):
+                lag_is_over.set()
+
+        meter.tell = tell_phase
+        await drive_async(stream, meter)
+        lag_is_over.set()
+        tell("driven")
+        if hasattr(stream, "explain"):
+            result["explain"] = stream.explain()
+    lag = ticker.result()
+    result["lag"] = {"p50_ms": lag.p50_ms, "p99_ms": lag.p99_ms, "max_ms": lag.max_ms, "ticks": lag.ticks}
+
+
+def _self_counted(stream: Any, meter: Meter, tell: Teller) -> float:
+    """The bare loop counts by itself: it has no batches."""
+    rate = 0.0
+    for name, seconds in meter.phases[1:]:
+        tell(name)
+        done, took = stream.measure(seconds)
+        if name == "timed":
+            rate = done / took
+    tell("done")
+    return rate
+
+
+def _case(facts: dict[str, Any]) -> Case:
+    return Case(**{**facts, "shape": tuple(facts["shape"])})
+
+
+def _reference(case: Case, source: Source) -> Any:
+    if case.store == "bytes":
+        return RecFile(source.rec, source.samples).payload
+    if case.store == "arrays":
+        return source.images
+    name = {"random": "random", "centre": "centre", "none": "whole"}[case.crop]
+    with np.load(source.folder / "reference.npz") as stored:
+        return {"mean": stored[f"{name}_mean"], "std": stored[f"{name}_std"]}
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,192 @@
+"""PyTorch's DataLoader over image files, decoded by Pillow or by OpenCV; over tensors and records, plain and in bulk.
+
+The crop is torchvision's RandomResizedCrop, drawn with the standard library's generator (which the DataLoader seeds in
+every worker) because a draw from torch's costs several microseconds.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import cv2
+import numpy as np
+import torch
+from PIL import Image
+from torch.utils.data import BatchSampler, DataLoader, Dataset, RandomSampler, TensorDataset
+
+from benchmarks.cases import MEAN, STD
+from benchmarks.contenders.contract import RecFile, Source
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from benchmarks.cases import Case
+
+VARIANTS = ("pillow", "opencv", "plain", "bulk")
+PACKAGES = ("torch", "pillow", "opencv-python-headless", "numpy")
+
+_MEAN = torch.tensor(MEAN).view(3, 1, 1) * 255
+_STD = torch.tensor(STD).view(3, 1, 1) * 255
+
+
+def supports(case: Case, variant: str) -> str | None:
+    """Pictures by two decoders; arrays and records by the default fetch and by bulk loading."""
+    if case.store in ("tiled", "raw"):
+        return f"has no {case.store} format"
+    if case.images != (variant in ("pillow", "opencv")):
+        return "for pictures" if variant in ("pillow", "opencv") else "for arrays and records"
+    return None
+
+
+def settings(case: Case, variant: str, cores: int) -> list[dict[str, Any]]:
+    """Worker processes kept between epochs; none at all where a sample costs next to nothing."""
+    if not case.images:
+        return [{"num_workers": 0}, {"num_workers": cores, "prefetch_factor": 8}]
+    return [
+        {"num_workers": number, "prefetch_factor": 2} for number in dict.fromkeys((cores, 1, cores + 1, 4))
+    ]
+
+
+def prepare(case: Case, variant: str, source: Source, folder: Path) -> Path:
+    """The files as they are."""
+    return source.folder
+
+
+@contextmanager
+def open_batches(case: Case, variant: str, data: Path, setting: dict[str, Any]) -> Iterator[Any]:
+    """A DataLoader."""
+    source = Source.load(data)
+    options: dict[str, Any] = {"batch_size": case.batch_size, "shuffle": case.shuffle, **setting}
+    if setting["num_workers"]:
+        options["persistent_workers"] = True
+    dataset: Any
+    if case.store == "arrays":
+        dataset = TensorDataset(torch.from_numpy(source.images), torch.from_numpy(source.labels))
+    elif case.store == "bytes":
+        dataset = (BulkRecords if variant == "bulk" else Records)(source)
+        options["collate_fn"] = list
+    else:
+        dataset = Pictures(case, source, {"pillow": _pillow, "opencv": _opencv}[variant])
+        options["worker_init_fn"] = _one_thread
+    if case.store == "arrays" and variant == "bulk":
+        del options["shuffle"]
+        options["sampler"] = BatchSampler(RandomSampler(dataset), case.batch_size, drop_last=False)
+        options["batch_size"] = None
+    loader = DataLoader(dataset, **options)
+    yield loader if case.store == "bytes" else _Numpy(loader)
+
+
+class _Numpy:
+    """Batches as numpy arrays over the same memory."""
+
+    def __init__(self, loader: Any) -> None:
+        self._loader = loader
+
+    def __iter__(self) -> Iterator[Any]:
+        for images, labels in self._loader:
+            yield images.numpy(), labels.numpy()
+
+
+class Records(Dataset):
+    """Records by number."""
+
+    def __init__(self, source: Source) -> None:
+        self._records = RecFile(source.rec, source.samples)
+
+    def __len__(self) -> int:
+        return len(self._records)
+
+    def __getitem__(self, number: int) -> bytes:
+        return self._records.payload(number)
+
+
+class BulkRecords(Records):
+    """The same by DataLoader's hook for many samples at once."""
+
+    def __getitems__(self, numbers: list[int]) -> list[bytes]:
+        return [self._records.payload(number) for number in numbers]
+
+
+class Pictures(Dataset):
+    """(picture, number) of every sample."""
+
+    def __init__(self, case: Case, source: Source, make: Any) -> None:
+        self._case = case
+        self._paths = [str(path) for path in source.files]
+        self._make = make
+
+    def __len__(self) -> int:
+        return len(self._paths)
+
+    def __getitem__(self, number: int) -> tuple[Any, int]:
+        picture = torch.from_numpy(self._make(self._case, self._paths[number]))
+        if self._case.normalised:
+            planes = torch.empty(self._case.shape)
+            planes.copy_(picture.permute(2, 0, 1))
+            picture = planes.sub_(_MEAN).div_(_STD)
+        return picture, number
+
+
+def _pillow(case: Case, path: str) -> Any:
+    with Image.open(path) as file:
+        image = file.convert("RGB")
+    size = _side(case)
+    if case.crop == "random":
+        x, y, w, h = _random_box(*image.size)
+        image = image.resize((size, size), Image.Resampling.BILINEAR, box=(x, y, x + w, y + h))
+    elif case.crop == "centre":
+        width, height = _short_side(*image.size, 256)
+        image = image.resize((width, height), Image.Resampling.BILINEAR)
+        left, top = (width - size) // 2, (height - size) // 2
+        image = image.crop((left, top, left + size, top + size))
+    if case.flip and random.random() < 0.5:
+        image = image.transpose(Image.Transpose.FLIP_LEFT_RIGHT)
+    return np.array(image)
+
+
+def _opencv(case: Case, path: str) -> Any:
+    image = cv2.imread(path, cv2.IMREAD_COLOR_RGB | cv2.IMREAD_IGNORE_ORIENTATION)
+    size = _side(case)
+    height, width = image.shape[:2]
+    if case.crop == "random":
+        x, y, w, h = _random_box(width, height)
+        image = cv2.resize(image[y : y + h, x : x + w], (size, size), interpolation=cv2.INTER_LINEAR)
+    elif case.crop == "centre":
+        width, height = _short_side(width, height, 256)
+        image = cv2.resize(image, (width, height), interpolation=cv2.INTER_LINEAR)
+        left, top = (width - size) // 2, (height - size) // 2
+        image = image[top : top + size, left : left + size]
+    if case.flip and random.random() < 0.5:
+        return cv2.flip(image, 1)
+    return np.ascontiguousarray(image)
+
+
+def _side(case: Case) -> int:
+    return case.shape[-1] if case.normalised else case.shape[0]
+
+
+def _short_side(width: int, height: int, short: int) -> tuple[int, int]:
+    """Extents with the shorter side made `short`."""
+    if width < height:
+        return short, height * short // width
+    return width * short // height, short
+
+
+def _random_box(width: int, height: int) -> tuple[int, int, int, int]:
+    """(x, y, width, height) as torchvision draws it."""
+    for _ in range(10):
+        area = width * height * random.uniform(0.08, 1.0)
+        ratio = math.exp(random.uniform(math.log(3 / 4), math.log(4 / 3)))
+        w, h = round(math.sqrt(area * ratio)), round(math.sqrt(area / ratio))
+        if 0 < w <= width and 0 < h <= height:
+            return random.randint(0, width - w), random.randint(0, height - h), w, h
+    side = min(width, height)
+    return (width - side) // 2, (height - side) // 2, side, side
+
+
+def _one_thread(worker: int) -> None:
+    cv2.setNumThreads(0)
