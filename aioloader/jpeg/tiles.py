@@ -1,0 +1,141 @@
+"""Leave out the restart intervals that a crop does not touch.
+
+Rule: every restart interval can be decoded alone, because the decoder forgets everything at a restart marker. Where
+the interval divides a row of MCUs, intervals are tiles, and any rectangle of them is a picture of its own: its bytes are
+put behind the headers row of tiles by row, the size in the frame header becomes the rectangle's, and the restart markers
+between them are numbered anew from 0. Where it does not divide a row, whole rows of MCUs are left out above and below:
+those that begin with an interval can be the first.
+
+What is noticed and what not: as for the early stop (`aioloader.jpeg.early_stop`); a damaged interval harms its own tile
+only, and each restart marker that is touched is checked.
+"""
+
+from __future__ import annotations
+
+from math import gcd
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from aioloader.jpeg.markers import EOI, RST0
+from aioloader.jpeg.scan import find_intervals
+from aioloader.jpeg.table import claimed_table, markers_stand
+
+if TYPE_CHECKING:
+    from aioloader.jpeg.frame import Frame
+
+__all__ = ("Cover", "cover", "gather")
+
+_RESTARTS = np.arange(8, dtype=np.uint8) + np.uint8(RST0)
+
+
+class Cover(NamedTuple):
+    """The restart intervals that cover a rectangle: in each of `rows` runs, `across` neighbours.
+
+    Attributes:
+        first: number of the first interval.
+        rows: runs of intervals; 1 if all follow each other in the file.
+        across: intervals in a run.
+        stride: from the first interval of a run to that of the next.
+        left, top: MCUs before the first column and above the first row.
+        columns: MCUs in a row.
+        mcus: MCUs covered in all.
+        more: whether the last interval goes on below the rectangle.
+    """
+
+    first: int
+    rows: int
+    across: int
+    stride: int
+    left: int
+    top: int
+    columns: int
+    mcus: int
+    more: bool
+
+
+def cover(frame: Frame, left: int, top: int, right: int, bottom: int, *, vertical_only: bool) -> Cover:
+    """Cover a rectangle of MCUs by restart intervals.
+
+    Args:
+        frame: the frame, with restart intervals.
+        left, top, right, bottom: the rectangle in MCUs, right and bottom exclusive; not empty.
+        vertical_only: take whole rows.
+    """
+    interval, per_row = frame.restart_interval, frame.mcus_per_row
+    if per_row % interval == 0 and not vertical_only:
+        stride = per_row // interval
+        first, last = left // interval, -(-right // interval)
+        across = last - first
+        if across < stride:
+            columns = across * interval
+            rows = bottom - top
+            start = top * stride + first
+            return Cover(start, rows, across, stride, first * interval, top, columns, rows * columns, False)
+    # Rows that begin with an interval come in equal distances.
+    top -= top % (interval // gcd(interval, per_row))
+    first = top * per_row // interval
+    last = -(-bottom * per_row // interval)
+    more = bottom < frame.mcu_rows and last * interval > bottom * per_row
+    mcus = (bottom - top) * per_row
+    return Cover(first, 1, last - first, last - first, 0, top, per_row, mcus, more)
+
+
+def gather(data: Any, frame: Frame, cover: Cover, width: int, height: int) -> bytearray | None:
+    """Make a JPEG of some intervals.
+
+    Args:
+        data: the file; bytes, or a memoryview of bytes.
+        frame: its frame.
+        cover: the intervals.
+        width, height: of the picture that they are, in pixels; as many MCUs as covered.
+
+    Returns:
+        The JPEG, or None if the restart markers are not those that the frame announces.
+    """
+    numbers = cover.first + np.arange(cover.across + 1)
+    if cover.rows > 1:
+        numbers = numbers + np.arange(0, cover.rows * cover.stride, cover.stride)[:, None]
+    else:
+        numbers = numbers[None]
+    chosen = None
+    if frame.tables:
+        bounds = claimed_table(data, frame)
+        if bounds is not None:
+            chosen = bounds[numbers]
+            lengths = chosen[:, 1:] - chosen[:, :-1]
+            text = np.frombuffer(data, np.uint8)
+            if (lengths < 2).any() or not markers_stand(text, numbers, chosen, frame):
+                chosen = None
+    if chosen is None:
+        bounds = find_intervals(data, frame)
+        if bounds is None:
+            return None
+        chosen = bounds[numbers]
+        lengths = chosen[:, 1:] - chosen[:, :-1]
+    pieces = [data[start:stop] for start, stop in frame.needed]
+    header = sum(map(len, pieces))
+    size_at = _size_at(frame)
+    if cover.rows == 1:
+        pieces.append(data[chosen[0, 0] : chosen[0, -1]])
+    else:
+        starts, stops = chosen[:, 0].tolist(), chosen[:, -1].tolist()
+        pieces += [data[start:stop] for start, stop in zip(starts, stops, strict=True)]
+    copy = bytearray().join(pieces)
+    copy[size_at : size_at + 4] = bytes((height >> 8, height & 255, width >> 8, width & 255))
+    # Each interval has brought the marker behind it: number these from 0, and end with EOI.
+    marks = lengths.cumsum()
+    marks += header - 1
+    np.frombuffer(copy, np.uint8)[marks] = np.resize(_RESTARTS, len(marks))
+    copy[-1] = EOI
+    return copy
+
+
+def _size_at(frame: Frame) -> int:
+    """Where the height stands in the headers that are kept."""
+    shift = 0
+    for start, stop in frame.needed:
+        if start <= frame.size_at < stop:
+            return frame.size_at - start + shift
+        shift += stop - start
+    raise AssertionError("the frame header is always kept")
