@@ -127,8 +127,8 @@ def tile_table(data: Any, frame: Frame) -> Array | None:
 
     Returns:
         int64 (intervals + 1,): `bounds`, absolute offsets. Interval k is ``data[bounds[k] : bounds[k + 1] - 2]``; the
-        two bytes after it are RSTn with n = k mod 8, or EOI after the last. None if there are no restart intervals, or the
-        markers are not those that the frame announces.
+        two bytes after it are RSTn with n = k mod 8, or EOI after the last. None if there are no restart intervals, or
+        the markers are not those that the frame announces.
     """
     if not frame.restart_interval:
         return None
