@@ -2,8 +2,8 @@
 
 Rule: a decoder can leave out the high frequencies of every 8 x 8 block and give it as 4 x 4, 2 x 2 or 1 x 1 pixels.
 That is faster and changes the result a little, so it is only done where it was asked for, and only as far as every
-pixel of the target still has at least one decoded pixel of its own in both directions. Other fractions than 1/2, 1/4 and
-1/8 are slower than decoding everything.
+pixel of the target still has at least one decoded pixel of its own in both directions. Other fractions than 1/2, 1/4
+and 1/8 are slower than decoding everything.
 """
 
 from __future__ import annotations

@@ -3,8 +3,8 @@
 Rule: every restart interval can be decoded alone, because the decoder forgets everything at a restart marker. Where
 the interval divides a row of MCUs, intervals are tiles, and any rectangle of them is a picture of its own: its bytes
 are put behind the headers row of tiles by row, the size in the frame header becomes the rectangle's, and the restart
-markers between them are numbered anew from 0. Where it does not divide a row, whole rows of MCUs are left out above and below:
-those that begin with an interval can be the first.
+markers between them are numbered anew from 0. Where it does not divide a row, whole rows of MCUs are left out above and
+below: those that begin with an interval can be the first.
 
 What is noticed and what not: as for the early stop (`aioloader.jpeg.early_stop`); a damaged interval harms its own tile
 only, and each restart marker that is touched is checked.
