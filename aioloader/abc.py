@@ -137,7 +137,8 @@ class ByteSource(Protocol):
         """Read every planned span into `out`, which has at least `plan.nbytes` bytes.
 
         Returns:
-            (place in the batch, error) of every item that could not be read.
+            (place in the batch, error) of every item that could not be read. One that is longer than its span has
+            a `SpanTooShortError`, and is planned and read again with the length that it names.
 
         On cancellation it returns only when nothing writes into `out` any more.
         """

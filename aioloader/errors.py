@@ -13,6 +13,7 @@ __all__ = (
     "LoaderError",
     "ResumeError",
     "SampleError",
+    "SpanTooShortError",
     "TooManyErrorsError",
     "WorkerError",
 )
@@ -80,6 +81,27 @@ class DecodeError(LoaderError, ValueError):
         self.reason = reason
         self.format = format
         self.nbytes = nbytes
+
+
+class SpanTooShortError(LoaderError, EOFError):
+    """An item is longer than the span that was read of it: `needed` bytes. Byte sources report it, loaders read again.
+
+    Attributes:
+        path: the file.
+        offset: where the item begins, bytes.
+        planned: bytes that were read.
+        needed: bytes that it has.
+    """
+
+    def __init__(self, path: str, offset: int, planned: int, needed: int) -> None:
+        super().__init__(
+            f"{path}, byte {offset}: the item has {needed} bytes, of which {planned} were read; an index that names "
+            "a place inside it is wrong, rebuild it with `aioloader index FILE`"
+        )
+        self.path = path
+        self.offset = offset
+        self.planned = planned
+        self.needed = needed
 
 
 class SampleError(LoaderError):

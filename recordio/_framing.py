@@ -21,11 +21,13 @@ __all__ = (
     "MAX_PAYLOAD",
     "UNKNOWN_SIZE",
     "BytesLike",
+    "begins_record",
     "check_head",
     "check_non_final_length",
     "check_total",
     "extract",
     "framed_length",
+    "overreaching",
     "padded",
     "truncated",
     "unpack_head",
@@ -102,6 +104,14 @@ def check_head(magic: int, word: int, *, continuing: bool, path: str | None, off
             found=f"flag {flag}",
         )
     return flag, word & MAX_PAYLOAD
+
+
+def begins_record(head: BytesLike) -> bool:
+    """Whether a record's first part begins here. No sound record reaches over such a place: it would be split there."""
+    if len(head) < HEAD_SIZE:
+        return False
+    magic, word = unpack_head(head)
+    return magic == MAGIC and word >> 29 not in (MIDDLE, LAST)
 
 
 def check_non_final_length(length: int, *, path: str | None, offset: int) -> None:
@@ -186,6 +196,17 @@ def _extract_parts(view: memoryview, path: str | None, offset: int) -> bytes:
             return MAGIC_BYTES.join(parts)
         total += len(MAGIC_BYTES)
         position += framed_length(length)
+
+
+def overreaching(*, path: str | None, offset: int, held: int) -> CorruptRecordError:
+    """The error for a record that goes on where the next one begins, `held` bytes after it."""
+    return CorruptRecordError(
+        "Invalid RecordIO File: the record reaches over the head of the next one, so its length was damaged",
+        path=path,
+        offset=offset,
+        expected=f"at most {held} bytes",
+        found="more",
+    )
 
 
 def check_total(total: int, *, path: str | None, offset: int, limit: int = MAX_PAYLOAD) -> None:

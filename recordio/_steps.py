@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 
 import numpy as np
 
-from recordio._framing import extract
+from recordio._framing import begins_record, extract, overreaching
 from recordio._parser import RecordParser, Signal
 from recordio._plan import plan_reads
 from recordio.errors import RecordIndexError, TruncatedRecordError
@@ -123,6 +123,9 @@ def _read_on(
             continue
         length = min(max(parser.needed, _FIRST_LOOK), size - reached)
         (block,) = yield [(reached, length)]
+        if reached == offset + len(held) and begins_record(block):
+            # The index names this place too. Its line and a head agree: it is the length that is wrong.
+            raise overreaching(path=path, offset=offset, held=len(held))
         parser.push(block)
         reached += len(block)
         size = reached if len(block) < length else size

@@ -121,7 +121,7 @@ class BatchJob:
         if self._is_read:
             return
         self._is_read = True
-        await self._fetch.read()
+        await self._fetch.read(self._owned)
         self._result.failures += self._fetch.failures
         self._done += [failure.row for failure in self._fetch.failures]
 

@@ -7,7 +7,22 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from aioloader._types import BASE, EPOCH, FILE, INDEX, LENGTH, OFFSET, ROW, START, Array, Failure, ReadPlan
+from aioloader._types import (
+    BASE,
+    EPOCH,
+    FILE,
+    INDEX,
+    LENGTH,
+    OFFSET,
+    ROW,
+    START,
+    Array,
+    Failure,
+    IntArray,
+    ReadPlan,
+    Spans,
+)
+from aioloader.errors import LoaderError, SpanTooShortError
 
 if TYPE_CHECKING:
     from aioloader._pipeline.engine import Engine
@@ -65,19 +80,58 @@ class Fetch:
         self._reads = reads
         self.failures = [Failure(place, "read", error) for place, error in reads.failures]
 
-    async def read(self) -> None:
-        """Read into the slab, which has been allocated by now."""
+    async def read(self, owned: list[Any]) -> None:
+        """Read into the slab, which has been allocated by now.
+
+        Args:
+            owned: takes further slabs that turn out to be needed.
+        """
         reads, self._reads = self._reads, None
         if reads is None or self.slab is None:
             return
         begin = perf_counter()
-        source = self._engine.source
-        out = self._engine.memory.view(self.slab)
-        if self._blocking:
-            failed = source.read_blocking(reads, out)
-        else:
-            failed = await source.read(reads, out)
-        self.failures += [Failure(place, "read", error) for place, error in failed]
-        self.numbers[START] = reads.start + self.slab.offset
-        self.numbers[LENGTH] = reads.length
+        longer = await self._read(reads, self.slab, np.arange(len(reads.start)))
+        if longer:
+            await self._read_longer(longer, owned)
         self._engine.metrics.read(perf_counter() - begin, int(reads.length.sum()), len(self.numbers[ROW]))
+
+    async def _read(self, reads: ReadPlan, slab: Any, items: IntArray) -> dict[int, int]:
+        """Read some items of the batch; gives those that are longer than planned, and their length."""
+        source, out = self._engine.source, self._engine.memory.view(slab)
+        failed = source.read_blocking(reads, out) if self._blocking else await source.read(reads, out)
+        longer: dict[int, int] = {}
+        for place, error in failed:
+            item = int(items[place])
+            if isinstance(error, SpanTooShortError) and error.needed > reads.length[place]:
+                longer[item] = error.needed
+            else:
+                self.failures.append(Failure(item, "read", error))
+        self.numbers[START, items] = reads.start + slab.offset
+        self.numbers[LENGTH, items] = reads.length
+        return longer
+
+    async def _read_longer(self, longer: dict[int, int], owned: list[Any]) -> None:
+        """Read items again whose real length is known now. That happens only where an index is wrong."""
+        items = np.array(list(longer), np.int64)
+        spans = Spans(
+            self.numbers[FILE, items], self.numbers[OFFSET, items], np.array(list(longer.values()), np.int64)
+        )
+        source = self._engine.source
+        reads = source.plan_blocking(spans) if self._blocking else await source.plan(spans)
+        failed = {place for place, _ in reads.failures}
+        self.failures += [Failure(int(items[place]), "read", error) for place, error in reads.failures]
+        slab = self._engine.memory.allocate(reads.nbytes)
+        if slab is not None:
+            owned.append(slab)
+            again = await self._read(reads, slab, items)
+            self.failures += [Failure(item, "read", self._changed(item)) for item in again]
+            return
+        short = LoaderError(
+            f"no {reads.nbytes} bytes of slab memory are free to read it whole: raise memory_limit"
+        )
+        self.failures += [
+            Failure(int(item), "read", short) for place, item in enumerate(items) if place not in failed
+        ]
+
+    def _changed(self, item: int) -> LoaderError:
+        return LoaderError(f"the file changed while the record at byte {self.numbers[OFFSET, item]} was read")

@@ -7,16 +7,26 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from aioloader._types import ReadPlan, Spans
 from aioloader.datasets.base import Dataset
+from aioloader.errors import SpanTooShortError
 from aioloader.rng import default_rng
 
 if TYPE_CHECKING:
-    from aioloader._types import Array, Facts, IntArray, Spans
+    from aioloader._types import Array, Facts, IntArray
     from aioloader.abc import Decoder
     from aioloader.datasets.stage import Stage
     from aioloader.storage.local import LocalByteSource
 
 __all__ = ("FileDataset",)
+
+
+def _load(source: LocalByteSource, spans: Spans) -> tuple[ReadPlan, memoryview]:
+    plan = source.plan_blocking(spans)
+    data = memoryview(bytearray(plan.nbytes))
+    for _, error in plan.failures or source.read_blocking(plan, data):
+        raise error
+    return plan, data
 
 
 class FileDataset(Dataset):
@@ -76,10 +86,11 @@ class FileDataset(Dataset):
         indices = np.array([place], dtype=np.int64)
         if self._source is None:
             self._source = self.open_source()
-        plan = self._source.plan_blocking(self.spans(indices))
-        data = memoryview(bytearray(plan.nbytes))
-        for _, error in plan.failures or self._source.read_blocking(plan, data):
-            raise error
+        spans = self.spans(indices)
+        try:
+            plan, data = _load(self._source, spans)
+        except SpanTooShortError as short:
+            plan, data = _load(self._source, Spans(spans.file, spans.offset, np.array([short.needed])))
         extras = self.extras(indices)
         start = int(plan.start[0])
         sample = self.decoder(

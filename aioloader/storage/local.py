@@ -14,9 +14,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from aioloader._types import ReadPlan
+from aioloader.errors import SpanTooShortError
 from aioloader.storage.descriptors import Descriptors, check_regular, open_regular, read_into
 from aioloader.storage.layout import Read, lay_out
-from recordio._framing import HEAD_SIZE, MAX_PAYLOAD, check_head, framed_length, unpack_head
+from aioloader.storage.records import cut_short, outgrown, record_extent
+from recordio._framing import HEAD_SIZE
 from recordio.errors import ShortReadError, TruncatedRecordError
 
 if TYPE_CHECKING:
@@ -29,12 +31,9 @@ __all__ = ("LocalByteSource",)
 
 _MAX_GAP_BYTES = 16 * 1024
 _OPEN_FILES = 64
-# A span that an index gives is an upper bound of its record. Above this size the record's own heads are
-# asked, so that an index with few lines does not make us read everything between them.
+# A span that an index gives is a guess. Above this size, and where no record fits, the record's own heads are
+# asked first, so that an index with few lines does not make us read everything between them.
 _TRUSTED_SPAN_BYTES = 8 << 20
-# Enough for any record that is not made of magic words; beyond it the span is cut at the format's own limit.
-_MOST_HEADS = 4096
-_MAX_RECORD_BYTES = framed_length(MAX_PAYLOAD)
 _MAX_FILE_BYTES = 1 << 30
 
 Failures = list[tuple[int, BaseException]]
@@ -80,7 +79,7 @@ class LocalByteSource:
 
     async def plan(self, spans: Spans) -> ReadPlan:
         """See `ByteSource.plan`. Leaves the event loop's thread only if a file has to be asked for a size."""
-        if self._whole_files or bool((spans.length > _TRUSTED_SPAN_BYTES).any()):
+        if self._whole_files or bool(_doubtful(spans.length).any()):
             return await self._hop().run(self.plan_blocking, spans)
         return self.plan_blocking(spans)
 
@@ -118,43 +117,21 @@ class LocalByteSource:
                 failures.append((place, error))
 
     def _check_spans(self, spans: Spans, length: IntArray, failures: Failures) -> None:
-        bad = (spans.offset < 0) | (length < HEAD_SIZE)
+        bad = (spans.offset < 0) | (length <= 0)
         for place in np.flatnonzero(bad).tolist():
             path, offset = self.paths[int(spans.file[place])], int(spans.offset[place])
             failures.append((place, _outside(path, offset, int(length[place]))))
-        for place in np.flatnonzero((length > _TRUSTED_SPAN_BYTES) & ~bad).tolist():
+        for place in np.flatnonzero(_doubtful(length) & ~bad).tolist():
             number, offset = int(spans.file[place]), int(spans.offset[place])
             try:
-                length[place] = self._record_extent(number, offset, int(length[place]))
+                length[place] = self._extent(number, offset, int(length[place]))
             except (OSError, ValueError, EOFError) as error:
                 failures.append((place, error))
 
-    def _record_extent(self, number: int, offset: int, most: int) -> int:
-        """Bytes of the record at `offset`, heads and padding included; at most `most`.
-
-        Raises:
-            OSError: the file cannot be read.
-            CorruptRecordError: there is no record.
-            TruncatedRecordError: the span or the file ends inside it.
-        """
+    def _extent(self, number: int, offset: int, guess: int) -> int:
         path = self.paths[number]
-        head = bytearray(HEAD_SIZE)
         with self._descriptors.borrow(number, path) as fd:
-            most = min(most, os.fstat(fd).st_size - offset)
-            extent = 0
-            for heads in range(_MOST_HEADS):
-                if read_into(fd, memoryview(head), offset + extent) < HEAD_SIZE:
-                    break
-                magic, word = unpack_head(head)
-                flag, size = check_head(magic, word, continuing=heads > 0, path=path, offset=offset + extent)
-                extent += framed_length(size)
-                if extent > most:
-                    break
-                if flag in (0, 3):
-                    return extent
-            else:
-                return min(most, _MAX_RECORD_BYTES)
-        raise _cut_short(path, offset, extent, most)
+            return record_extent(fd, path, offset, guess)
 
     # -- reading
     # ---------------------------------------------------------------------------------------------------
@@ -177,6 +154,8 @@ class LocalByteSource:
             else:
                 if got < read[2]:
                     self._report_missing(plan, read, got, failures)
+        if not self._whole_files:
+            self._report_longer(plan, out, failures)
         failures.sort(key=lambda failure: failure[0])
         return failures
 
@@ -212,7 +191,7 @@ class LocalByteSource:
                 failures.append((item, own))
             else:
                 if got < length:
-                    failures.append((item, _cut_short(self.paths[number], alone[1], length, got)))
+                    failures.append((item, cut_short(self.paths[number], alone[1], length, got)))
 
     def _report_missing(self, plan: ReadPlan, read: Read, got: int, failures: Failures) -> None:
         number, offset, _, place = read
@@ -227,8 +206,25 @@ class LocalByteSource:
                 message = f"{path} shrank from {length} to {held} bytes while it was read"
                 lost: Exception = ShortReadError(message, path=path, offset=0, expected=length, found=held)
             else:
-                lost = _cut_short(path, offset + begin, length, held)
+                lost = cut_short(path, offset + begin, length, held)
             failures.append((item, lost))
+
+    def _report_longer(self, plan: ReadPlan, out: memoryview, failures: Failures) -> None:
+        failed = {item for item, _ in failures}
+        for item in outgrown(out, plan.start, plan.length):
+            if item in failed:
+                continue
+            start, planned = int(plan.start[item]), int(plan.length[item])
+            number, offset, _, place = next(
+                read for read in plan.reads if read[3] <= start < read[3] + read[2]
+            )
+            offset += start - place
+            try:
+                needed = self._extent(number, offset, planned)
+                error: Exception = SpanTooShortError(self.paths[number], offset, planned, needed)
+            except (OSError, ValueError, EOFError) as own:
+                error = own
+            failures.append((item, error))
 
     def _hop(self) -> Threads:
         if self._closed:
@@ -251,14 +247,9 @@ def _items_of(plan: ReadPlan, read: Read) -> list[int]:
     return items
 
 
-def _cut_short(path: str, offset: int, needed: int, held: int) -> TruncatedRecordError:
-    return TruncatedRecordError(
-        "the file ends inside this record; it may have been cut, or its index belongs to another file",
-        path=path,
-        offset=offset,
-        expected=f"{needed} bytes",
-        found=f"{max(held, 0)} bytes",
-    )
+def _doubtful(length: IntArray) -> Any:
+    """Which lengths are no length of a record, or too great to be read without asking."""
+    return (length > _TRUSTED_SPAN_BYTES) | (length < HEAD_SIZE)
 
 
 def _outside(path: str, offset: int, length: int) -> TruncatedRecordError:

@@ -18,7 +18,8 @@ from hypothesis import strategies as st
 import recordio
 from aioloader import abc
 from aioloader._types import Spans
-from aioloader.storage import LocalByteSource, descriptors, local
+from aioloader.errors import SpanTooShortError
+from aioloader.storage import LocalByteSource, descriptors, local, records
 from aioloader.storage.layout import ALIGNMENT, lay_out
 
 MAGIC = (0xCED7230A).to_bytes(4, "little")
@@ -193,7 +194,7 @@ def test_a_dropped_source_closes_its_files(path: str) -> None:
         (0, -4, 100),
         (0, 100, 0),
         (0, 100, -1),
-        (0, 100, 7),
+        (0, 199_996, 4),
     ],
     ids=["cut", "at-the-end", "far", "negative", "empty", "whole", "no-head"],
 )
@@ -326,7 +327,7 @@ def test_an_absurd_record_is_refused_before_memory_is_taken(tmp_path: Path, head
 
 
 def test_a_record_of_countless_parts_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(local, "_MOST_HEADS", 10)
+    monkeypatch.setattr(records, "_MOST_HEADS", 10)
     parts = MAGIC + (1 << 29).to_bytes(4, "little") + (MAGIC + (2 << 29).to_bytes(4, "little")) * 100
     file = tmp_path / "parts.rec"
     with file.open("wb") as out:
@@ -336,6 +337,51 @@ def test_a_record_of_countless_parts_is_bounded(tmp_path: Path, monkeypatch: pyt
     plan = LocalByteSource([str(file)], whole_files=False).plan_blocking(spans((0, 0, 2**62)))
 
     assert plan.length.tolist() == [9_000_000]
+
+
+# -- spans that are too short ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("payload", [b"x" * 4000, b"abcd" + (MAGIC + b"efgh") * 400], ids=["whole", "split"])
+@pytest.mark.parametrize("span", [1, 4, 8, 12, 1000])
+def test_a_span_shorter_than_its_record_is_told_with_the_records_length(
+    tmp_path: Path, payload: bytes, span: int
+) -> None:
+    first, second = recordio.serialize(payload), recordio.serialize(b"second")
+    file = tmp_path / "a.rec"
+    file.write_bytes(first + second)
+    source = LocalByteSource([str(file)], whole_files=False)
+
+    items, failures = fetch(source, spans((0, 0, span), (0, len(first), len(second))))
+
+    assert items[1] == second
+    if span < 8:  # no record is so short: it is measured before it is read
+        assert (items[0], failures) == (first, {})
+        return
+    error = failures[0]
+    assert isinstance(error, SpanTooShortError)
+    assert (error.path, error.offset, error.planned, error.needed) == (str(file), 0, span, len(first))
+    assert fetch(source, spans((0, 0, error.needed))) == ([first], {})
+
+
+@pytest.mark.parametrize("longest", [1 << 23, 8], ids=["read", "measured"])
+def test_a_record_that_reaches_over_the_next_head_is_damaged(
+    tmp_path: Path, longest: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(local, "_TRUSTED_SPAN_BYTES", longest)
+    first, second = bytearray(recordio.serialize(b"x" * 400)), recordio.serialize(b"y" * 400)
+    first[4:8] = (600).to_bytes(4, "little")
+    file = tmp_path / "a.rec"
+    file.write_bytes(first + second)
+
+    items, failures = fetch(
+        LocalByteSource([str(file)], whole_files=False),
+        spans((0, 0, len(first)), (0, len(first), len(second))),
+    )
+
+    assert items == [None, second]
+    assert isinstance(failures[0], recordio.CorruptRecordError)
+    assert "its length was damaged" in str(failures[0])
 
 
 # -- whole files -------------------------------------------------------------------------------------------------------

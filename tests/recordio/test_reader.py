@@ -294,6 +294,30 @@ def test_missing_files_are_named(tmp_path: Path, rec: Path) -> None:
         RecordReader(5)  # type: ignore[arg-type]
 
 
+def test_a_wrong_index_line_inside_a_record_costs_only_its_own_key(rec: Path, tmp_path: Path) -> None:
+    offsets = Index.scan(rec).offsets.tolist()
+    wrong = offsets[3] + 400  # inside the long record
+    index = Index.of(np.array([*offsets, wrong]))
+    with RecordReader(rec, index) as reader:
+        assert reader.read_many(range(5)) == [reader[n] for n in range(5)] == RECORDS
+        with pytest.raises(CorruptRecordError) as caught:
+            reader[5]
+        assert caught.value.offset == wrong
+
+
+def test_a_damaged_length_does_not_swallow_the_next_record(indexed: Path) -> None:
+    offset = int(Index.open(indexed.with_suffix(".idx")).offsets[1])
+    with indexed.open("r+b") as file:
+        file.seek(offset + 4)
+        file.write((20).to_bytes(4, "little"))
+    with RecordReader(indexed) as reader:
+        for read in (lambda: reader[1], lambda: reader.read_many([0, 1, 2])):
+            with pytest.raises(CorruptRecordError, match="its length was damaged") as caught:
+                read()
+            assert caught.value.offset == offset
+        assert reader[2] == RECORDS[2]
+
+
 def test_neighbours_are_read_together() -> None:
     source = Memory(testing.frame(RECORDS))
     reader = RecordReader(source, Index.of(RecordReader(source).offsets))

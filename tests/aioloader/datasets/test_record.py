@@ -8,8 +8,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 import recordio
+import recordio.testing
 from aioloader import abc
 from aioloader.datasets import ImageRecordDataset, RecordFileDataset
 from aioloader.datasets.record import scalar_label_dtype
@@ -86,6 +89,33 @@ def test_a_wrong_offset_is_the_error_of_its_item(write_rec: Any, offset: str) ->
     assert (dataset[0], dataset[2]) == (b"one", b"three")
     with pytest.raises(recordio.CorruptRecordError):
         dataset[1]
+
+
+@given(st.data())
+@settings(max_examples=80, deadline=None)
+def test_a_wrong_offset_inside_another_record_fails_alone(
+    tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
+) -> None:
+    payloads = data.draw(st.lists(recordio.testing.payloads(), min_size=2, max_size=6))
+    path = tmp_path_factory.getbasetemp() / "wrong.rec"
+    with recordio.RecordWriter(path, index=True) as writer:
+        offsets = [writer.write(payload) for payload in payloads]
+        end = writer.tell()
+    wrong = data.draw(st.integers(0, len(payloads) - 1))
+    offset = 4 * data.draw(st.integers(0, end // 4 - 1))
+    lines = [(key, offset if key == wrong else right) for key, right in enumerate(offsets)]
+    path.with_suffix(".idx").write_text("".join(f"{key}\t{at}\n" for key, at in lines))
+    dataset = RecordFileDataset(path)
+
+    for key, payload in enumerate(payloads):
+        if key != wrong:
+            assert dataset[key] == payload
+    if offset in offsets:
+        assert dataset[wrong] == payloads[offsets.index(offset)]
+    else:
+        with pytest.raises(recordio.CorruptRecordError) as caught:
+            dataset[wrong]
+        assert caught.value.offset == offset
 
 
 def test_an_index_without_any_possible_offset_still_has_items_that_fail(write_rec: Any) -> None:

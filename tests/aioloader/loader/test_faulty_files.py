@@ -14,6 +14,7 @@ from aioloader import (
     DecodeError,
     ImageFolderDataset,
     ImageRecordDataset,
+    RecordFileDataset,
     SampleError,
 )
 
@@ -149,6 +150,38 @@ def test_an_index_that_points_nowhere_is_named(tmp_path, line):
     assert isinstance(error.__cause__, recordio.RecordIOError)
     assert (error.index, error.key, error.path) == (4, 4, str(path))
     assert "python -m recordio" in str(error)
+
+
+def misled(tmp_path, long=3_000_000):
+    """Five records; the line of key 3 points into the long record of key 1."""
+    path = tmp_path / "a.rec"
+    payloads = [bytes([key]) * (long if key == 1 else 400) for key in range(5)]
+    with recordio.RecordWriter(path, index=True) as writer:
+        offsets = [writer.write(payload) for payload in payloads]
+    offsets[3] = offsets[1] + 400
+    path.with_suffix(".idx").write_text("".join(f"{key}\t{at}\n" for key, at in enumerate(offsets)))
+    return path, payloads, offsets[3]
+
+
+def test_a_wrong_offset_inside_another_record_fails_alone(tmp_path, executor):
+    path, payloads, offset = misled(tmp_path)
+    with DataLoader(RecordFileDataset(path), 2, executor=executor, num_workers=2, on_error="skip") as loader:
+        assert [payload for batch in loader for payload in batch] == payloads[:3] + payloads[4:]
+        (error,) = loader.errors
+    assert isinstance(error.__cause__, recordio.CorruptRecordError)
+    assert (error.index, error.key, error.path, error.offset) == (3, 3, str(path), offset)
+    with pytest.raises(SampleError, match="key 3"):
+        list(DataLoader(RecordFileDataset(path), 2, executor=executor, num_workers=2))
+
+
+def test_a_record_that_memory_cannot_hold_says_so(tmp_path, executor):
+    path, payloads, _ = misled(tmp_path, long=80_000_000)
+    with DataLoader(
+        RecordFileDataset(path), 1, executor=executor, num_workers=1, on_error="skip", memory_limit=64 << 20
+    ) as loader:
+        assert [payload for batch in loader for payload in batch] == [payloads[0], payloads[2], payloads[4]]
+        assert [error.key for error in loader.errors] == [1, 3]
+    assert "raise memory_limit" in str(loader.errors[0])
 
 
 def test_a_missing_record_file_is_a_file_not_found_error_at_once(tmp_path):

@@ -1,0 +1,125 @@
+"""How long records are: their own heads say it, the offsets of an index only let it be guessed.
+
+A wrong line of an index may lie inside a record; the guess for that record is then too short. It is read again
+with its real length, unless another record's head stands where the guess ends: then the index is right and the
+record's own length was damaged.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from aioloader.storage.descriptors import read_into
+from recordio._framing import (
+    FIRST,
+    HEAD_SIZE,
+    LAST,
+    MAGIC,
+    MAX_PAYLOAD,
+    WHOLE,
+    begins_record,
+    check_head,
+    framed_length,
+    overreaching,
+    unpack_head,
+)
+from recordio.errors import CorruptRecordError, TruncatedRecordError
+
+if TYPE_CHECKING:
+    from aioloader._types import IntArray
+
+__all__ = ("cut_short", "outgrown", "record_extent")
+
+# Enough for any record that is not made of magic words; beyond it the format's own limit holds.
+_MOST_HEADS = 4096
+_MAX_RECORD_BYTES = framed_length(MAX_PAYLOAD)
+
+
+def cut_short(path: str, offset: int, needed: int, held: int) -> TruncatedRecordError:
+    """The error for a record that needs more bytes than the file has from its offset on."""
+    return TruncatedRecordError(
+        "the file ends inside this record; it may have been cut, or its index belongs to another file",
+        path=path,
+        offset=offset,
+        expected=f"{needed} bytes",
+        found=f"{max(held, 0)} bytes",
+    )
+
+
+def record_extent(fd: int, path: str, offset: int, guess: int) -> int:
+    """Bytes of the record at `offset` of an open file, heads and padding included.
+
+    Args:
+        fd: the file.
+        path: its name, for errors.
+        offset: where the record begins.
+        guess: bytes up to the next offset of the index.
+
+    Raises:
+        OSError: the file cannot be read.
+        CorruptRecordError: there is no record, or its length was damaged.
+        TruncatedRecordError: the file ends inside it.
+    """
+    head = bytearray(HEAD_SIZE)
+    most = os.fstat(fd).st_size - offset
+    extent = 0
+    for heads in range(_MOST_HEADS):
+        if read_into(fd, memoryview(head), offset + extent) < HEAD_SIZE:
+            raise cut_short(path, offset, extent + HEAD_SIZE, most)
+        magic, word = unpack_head(head)
+        flag, size = check_head(magic, word, continuing=heads > 0, path=path, offset=offset + extent)
+        extent += framed_length(size)
+        if extent > guess:
+            # Another record's head behind the guess means that the index is right and this length is wrong.
+            behind = bytearray(HEAD_SIZE)
+            if begins_record(behind[: read_into(fd, memoryview(behind), offset + guess)]):
+                raise overreaching(path=path, offset=offset, held=guess)
+        if extent > most:
+            raise cut_short(path, offset, extent, most)
+        if flag in (WHOLE, LAST):
+            return extent
+    return min(most, _MAX_RECORD_BYTES)
+
+
+def outgrown(data: memoryview, start: IntArray, length: IntArray) -> list[int]:
+    """Items whose record, by its own heads, is longer than the bytes that were read of it.
+
+    Args:
+        data: the bytes of all items.
+        start: int64 (n,), place of each item in them; -1 for one without bytes.
+        length: int64 (n,), bytes of each item.
+    """
+    held = np.flatnonzero((start >= 0) & (length >= HEAD_SIZE))
+    if not len(held):
+        return []
+    table = np.frombuffer(data, np.uint8)
+    heads = table[start[held, None] + np.arange(HEAD_SIZE)].view("<u4")
+    magic, word = heads[:, 0], heads[:, 1]
+    framed = (word & MAX_PAYLOAD).astype(np.int64) + HEAD_SIZE + 3 & -4
+    flag = word >> 29
+    longer = ((flag == WHOLE) & (framed > length[held])) | (flag == FIRST)
+    return [
+        place
+        for place in held[(magic == MAGIC) & longer].tolist()
+        if _goes_on(data[start[place] : start[place] + length[place]])
+    ]
+
+
+def _goes_on(data: memoryview) -> bool:
+    """Whether the record that begins here ends elsewhere; False too where it breaks the format's rules."""
+    extent = 0
+    while len(data) - extent >= HEAD_SIZE:
+        magic, word = unpack_head(data, extent)
+        try:
+            flag, size = check_head(magic, word, continuing=extent > 0, path=None, offset=0)
+        except CorruptRecordError:
+            return False
+        extent += framed_length(size)
+        if flag in (WHOLE, LAST):
+            break
+    else:
+        return True
+    return extent > len(data)
