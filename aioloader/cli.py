@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING
 from aioloader._version import __version__
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from aioloader.tools.demo import DemoReport
+    from aioloader.tools.pack import PackReport
 
 __all__ = ("main",)
 
@@ -111,10 +112,41 @@ def _parser() -> argparse.ArgumentParser:
     pack = commands.add_parser(
         "pack",
         help="pack a folder of images into a .rec file",
-        description="Pack a folder with one sub-folder per class into OUT.rec, OUT.idx and OUT.lst, byte for byte.",
+        description="Pack a folder with one sub-folder per class into OUT.rec, OUT.idx and OUT.lst: in sorted order, "
+        "and byte for byte where nothing else is asked for.",
+        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
     )
     pack.add_argument("source", metavar="SRC", help="the folder")
-    pack.add_argument("out", metavar="OUT", help="the .rec file to write")
+    pack.add_argument("out", metavar="OUT", help="the .rec file to write, with or without its ending")
+    pack.add_argument("--shuffle", action="store_true", help="mix the records")
+    pack.add_argument("--seed", type=_natural, default=0, metavar="N", help="of the shuffled order")
+    pack.add_argument(
+        "--tile",
+        action="store_true",
+        help="rewrite JPEGs, pixels unchanged, so that a crop can be decoded without the rest; needs jpegtran",
+    )
+    pack.add_argument(
+        "--encoding",
+        choices=("keep", "raw"),
+        default="keep",
+        help="raw: pixels instead of JPEG; read without a decoder, several times as large",
+    )
+    pack.add_argument(
+        "--resize",
+        type=_positive,
+        metavar="PIXELS",
+        help="make images smaller whose shorter side is longer than this; they become JPEGs unless raw",
+    )
+    pack.add_argument("--quality", type=_positive, default=95, metavar="N", help="of those JPEGs, 1 to 100")
+    pack.add_argument(
+        "--num-workers", type=_positive, metavar="N", help="threads that encode; without it one per core"
+    )
+    pack.add_argument(
+        "--on-error",
+        choices=("raise", "skip"),
+        default="raise",
+        help="skip: leave out images that cannot be read or are damaged, and name them",
+    )
     pack.set_defaults(command=_pack)
 
     for name, text in _FORMAT_COMMANDS.items():
@@ -150,11 +182,45 @@ def _pack(options: argparse.Namespace) -> int:
     from aioloader.tools.pack import list_images, pack
 
     with ProgressBar("packing", len(list_images(options.source)[1])) as bar:
-        report = pack(options.source, options.out, tick=bar.update)
+        report = pack(
+            options.source,
+            options.out,
+            shuffle=options.shuffle,
+            seed=options.seed,
+            encoding=options.encoding,
+            tile=options.tile,
+            resize=options.resize,
+            quality=options.quality,
+            num_workers=options.num_workers,
+            on_error=options.on_error,
+            tick=bar.update,
+        )
+    for path, reason in report.skipped:
+        print(f"aioloader: left out {path}: {reason}", file=sys.stderr)
     print(
         f"{report.rec}: {report.records:,} records of {len(report.classes) or 1} classes, {report.nbytes / 1e6:,.1f} MB"
     )
+    for line in _pack_details(report, options.tile):
+        print(line)
     return 0
+
+
+def _pack_details(report: PackReport, tile: bool) -> Iterator[str]:
+    """What was done to the images, one line each; nothing where all stay as they are."""
+    if report.resized:
+        yield f"{report.resized:,} made smaller"
+    if tile:
+        yield f"{report.tiled:,} tiled"
+    for reason, count in report.kept.items():
+        yield f"{count:,} left as they were: {reason}"
+    if report.image_nbytes != report.source_nbytes:
+        change = report.image_nbytes / report.source_nbytes - 1
+        yield (
+            f"images: {report.source_nbytes / 1e6:,.1f} MB before, {report.image_nbytes / 1e6:,.1f} MB now "
+            f"({change:+.1%})"
+        )
+    if report.skipped:
+        yield f"{len(report.skipped):,} left out"
 
 
 def _demo(options: argparse.Namespace) -> int:

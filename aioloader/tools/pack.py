@@ -1,45 +1,87 @@
-"""Packs a folder of images into one RecordIO file, byte for byte as they are.
+"""Packs a folder of images into one RecordIO file: as they are, made smaller, tiled, or raw.
 
 OUT.rec holds the records, OUT.idx their offsets by key, OUT.lst one line "key <tab> label <tab> path" per record. All
 three are written beside their places under other names and renamed when they are complete, so a file named .rec is
-never half-written.
+never half-written. Images are read and encoded in threads and written in order.
 """
 
 from __future__ import annotations
 
 import os
+from collections import deque
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import recordio
+from aioloader.errors import DecodeError, LoaderError
+from aioloader.options import available_cores
+from aioloader.permutation import permute
+from aioloader.tools.encoding import Encoded, Encoding
+from aioloader.tools.jpegtran import find_jpegtran
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Generator, Iterator, Sequence
 
-__all__ = ("EXTENSIONS", "PackReport", "list_images", "pack")
+__all__ = ("EXTENSIONS", "PackError", "PackReport", "list_images", "pack")
 
 EXTENSIONS = frozenset({".bmp", ".jpeg", ".jpg", ".png", ".webp"})
 
 
-@dataclass(frozen=True, slots=True)
+class PackError(LoaderError, ValueError):
+    """One image cannot be packed; the cause is chained.
+
+    Attributes:
+        path: its file.
+        reason: the cause in one line.
+    """
+
+    def __init__(self, path: str, reason: str) -> None:
+        super().__init__(f"cannot pack {path}: {reason}")
+        self.path = path
+        self.reason = reason
+
+
+@dataclass(slots=True)
 class PackReport:
     """What was packed.
 
     Attributes:
         rec, idx, lst: the files written.
+        classes: names of the classes; a record's label is the place of its class in here.
         records: number of records.
         nbytes: size of the .rec in bytes.
-        classes: names of the classes; a record's label is the place of its class in here.
+        source_nbytes: bytes of the images before.
+        image_nbytes: bytes of the images now.
+        resized: how many were made smaller.
+        tiled: how many are tiled JPEGs.
+        kept: how many stay as they are although something else was asked for, by reason (see `Encoded.kept`).
+        skipped: (path, reason) of images that were left out.
     """
 
     rec: Path
     idx: Path
     lst: Path
-    records: int
-    nbytes: int
     classes: tuple[str, ...]
+    records: int = 0
+    nbytes: int = 0
+    source_nbytes: int = 0
+    image_nbytes: int = 0
+    resized: int = 0
+    tiled: int = 0
+    kept: dict[str, int] = field(default_factory=dict)
+    skipped: list[tuple[str, str]] = field(default_factory=list)
+
+    def _count(self, image: Encoded) -> None:
+        self.records += 1
+        self.source_nbytes += image.source_nbytes
+        self.image_nbytes += len(image.data)
+        self.resized += image.resized
+        self.tiled += image.tiled
+        if image.kept:
+            self.kept[image.kept] = self.kept.get(image.kept, 0) + 1
 
 
 def list_images(source: str | os.PathLike[str]) -> tuple[tuple[str, ...], list[tuple[Path, int]]]:
@@ -73,6 +115,14 @@ def pack(
     source: str | os.PathLike[str],
     out: str | os.PathLike[str],
     *,
+    shuffle: bool = False,
+    seed: int = 0,
+    encoding: str = "keep",
+    tile: bool = False,
+    resize: int | None = None,
+    quality: int = 95,
+    num_workers: int | None = None,
+    on_error: str = "raise",
     tick: Callable[[int], object] | None = None,
 ) -> PackReport:
     """Pack a folder of images; existing files of these names are replaced.
@@ -80,40 +130,102 @@ def pack(
     Args:
         source: folder with one sub-folder per class (see `list_images`).
         out: the .rec file to write; ".rec" is added if it is missing. The .idx and .lst lie beside it.
-        tick: called with the number of records written so far, after each.
+        shuffle: mix the records; otherwise they stand in the order of `list_images`.
+        seed: of the shuffled order, 0 <= seed < 2**64.
+        encoding: "keep": files as they are; "raw": pixels that need no decoder, upright RGB (`encode_raw`).
+        tile: make JPEGs tiled ones, from which a crop is decoded without the rest; no pixel changes. Needs jpegtran.
+        resize: make images smaller whose shorter side is longer than this, in pixels; with "keep" they become JPEGs.
+        quality: of those JPEGs, 1 to 100.
+        num_workers: threads that read and encode; None: one per core.
+        on_error: "raise", or "skip": leave an image out that cannot be read or is damaged, and report it. Damage is
+            noticed only where the image is decoded or tiled.
+        tick: called with the number of images done so far, after each.
 
     Returns:
         what was packed.
 
     Raises:
-        NotADirectoryError, ValueError: as `list_images`.
-        OSError: a file cannot be read or written; what stood there before still does.
+        NotADirectoryError, ValueError: as `list_images`; or an option is not allowed.
+        ProgramNotFoundError: `tile` without jpegtran.
+        PackError: an image is damaged; with "skip", all are.
+        OSError: a file cannot be read or written.
+
+    After an error what stood at `out` before still does.
     """
+    encode = Encoding(encoding, tile, resize, quality, find_jpegtran() if tile else None)
+    if on_error not in ("raise", "skip"):
+        raise ValueError(f"on_error must be 'raise' or 'skip', got {on_error!r}")
+    if num_workers is not None and num_workers < 1:
+        raise ValueError(f"num_workers must be at least 1, or None, got {num_workers!r}")
     rec = Path(out)
     if rec.suffix != ".rec":
         rec = rec.with_name(rec.name + ".rec")
     classes, items = list_images(source)
+    if shuffle:
+        items = [items[place] for place in permute(seed, 0, len(items), 0, len(items)).tolist()]
     rec.parent.mkdir(parents=True, exist_ok=True)
-    places = [rec, rec.with_suffix(".idx"), rec.with_suffix(".lst")]
+    report = PackReport(rec, rec.with_suffix(".idx"), rec.with_suffix(".lst"), classes)
+    places = [report.rec, report.idx, report.lst]
     drafts = [path.with_name(f"{path.name}.{os.getpid()}.partial") for path in places]
+    encoded = _encode_all([path for path, _ in items], encode, num_workers or available_cores())
     try:
         root = Path(source)
         with (
             recordio.RecordWriter(drafts[0], index=drafts[1]) as writer,
             open(drafts[2], "w", encoding="utf-8", newline="\n") as lines,
         ):
-            for key, (path, label) in enumerate(items):
-                header = recordio.IRHeader(0, float(label), key, 0)
-                writer.write(recordio.pack(header, path.read_bytes()), key)
-                lines.write(f"{key}\t{label:.6f}\t{path.relative_to(root).as_posix()}\n")
+            for done, ((path, label), image) in enumerate(zip(items, encoded, strict=True), 1):
+                if isinstance(image, Encoded):
+                    key = report.records
+                    header = recordio.IRHeader(0, float(label), key, 0)
+                    writer.write(recordio.pack(header, image.data), key)
+                    lines.write(f"{key}\t{label:.6f}\t{path.relative_to(root).as_posix()}\n")
+                    report._count(image)
+                elif on_error == "raise":
+                    raise image
+                else:
+                    report.skipped.append(
+                        (str(path), image.reason if isinstance(image, PackError) else str(image))
+                    )
                 if tick is not None:
-                    tick(key + 1)
-        nbytes = drafts[0].stat().st_size
+                    tick(done)
+        if not report.records:
+            first, reason = report.skipped[0]
+            raise PackError(first, f"{reason}; and none of the {len(items)} images could be packed")
+        report.nbytes = drafts[0].stat().st_size
         _publish(drafts, places)
     finally:
+        encoded.close()
         for draft in drafts:
             draft.unlink(missing_ok=True)
-    return PackReport(rec, places[1], places[2], len(items), nbytes, classes)
+    return report
+
+
+def _encode_all(
+    paths: Sequence[Path], encode: Encoding, workers: int
+) -> Generator[Encoded | PackError | OSError]:
+    """The images in order, or why there is none; at most a few per worker are held at a time."""
+
+    def one(path: Path) -> Encoded | PackError | OSError:
+        try:
+            return encode(path.read_bytes())
+        except OSError as error:
+            return error
+        except DecodeError as error:
+            failure = PackError(str(path), str(error))
+            failure.__cause__ = error
+            return failure
+
+    with ThreadPoolExecutor(workers, "aioloader-pack") as pool:
+        ahead = deque(pool.submit(one, path) for path in paths[: 4 * workers])
+        try:
+            for path in paths[4 * workers :]:
+                yield ahead.popleft().result()
+                ahead.append(pool.submit(one, path))
+            while ahead:
+                yield ahead.popleft().result()
+        finally:
+            pool.shutdown(wait=True, cancel_futures=True)
 
 
 def _is_image(path: Path) -> bool:

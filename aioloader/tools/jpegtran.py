@@ -1,0 +1,78 @@
+"""The program jpegtran: rewrites JPEGs without decoding them, so that no pixel changes.
+
+It belongs to libjpeg-turbo and its relatives and is not a Python package, so it may be missing.
+"""
+
+from __future__ import annotations
+
+import errno
+import re
+import shutil
+import subprocess
+
+from aioloader.errors import DecodeError, LoaderError
+
+__all__ = ("ProgramNotFoundError", "find_jpegtran", "rewrite")
+
+_WARNED = 2
+"""Exit status of jpegtran where it wrote an image and had something to complain of."""
+
+# The one complaint that loses no pixel; decoding accepts it too.
+_HARMLESS = re.compile(r"Corrupt JPEG data: \d+ extraneous bytes before marker 0xd9")
+
+
+class ProgramNotFoundError(LoaderError, FileNotFoundError):
+    """A program that is not part of this package is not installed.
+
+    Attributes:
+        program: its name.
+    """
+
+    def __init__(self, program: str, advice: str) -> None:
+        super().__init__(errno.ENOENT, f"the program {program} is not installed; {advice}")
+        self.program = program
+
+    def __str__(self) -> str:
+        return str(self.args[1])
+
+
+def find_jpegtran() -> str:
+    """Path of the program.
+
+    Raises:
+        ProgramNotFoundError: it is not on the PATH.
+    """
+    found = shutil.which("jpegtran")
+    if found is None:
+        raise ProgramNotFoundError(
+            "jpegtran",
+            "install libjpeg-turbo-progs (Debian, Ubuntu), libjpeg-turbo-utils (Fedora), libjpeg-turbo-tools "
+            "(Alpine), libjpeg-turbo (Arch, conda-forge) or jpeg-turbo (Homebrew, which does not link it: add "
+            "$(brew --prefix jpeg-turbo)/bin to the PATH)",
+        )
+    return found
+
+
+def rewrite(program: str, data: bytes, interval: int | None = None) -> bytes:
+    """The same image as a baseline JPEG of one scan with optimised Huffman tables.
+
+    Coefficients are not changed; every APPn and COM segment is kept.
+
+    Args:
+        program: path of jpegtran.
+        data: a JPEG.
+        interval: MCUs between two restart markers; None for no markers.
+
+    Raises:
+        DecodeError: the JPEG is damaged or truncated, or of a kind that the program cannot read.
+    """
+    markers = [] if interval is None else ["-restart", f"{interval}B"]
+    done = subprocess.run(
+        [program, "-copy", "all", "-optimize", *markers], input=data, capture_output=True, check=False
+    )
+    said = [line.strip() for line in done.stderr.decode(errors="replace").splitlines() if line.strip()]
+    harmless = all(_HARMLESS.fullmatch(line) for line in said)
+    if done.returncode == 0 or (done.returncode == _WARNED and harmless and done.stdout):
+        return done.stdout
+    reason = "; ".join(said[:3]) or f"it ended with status {done.returncode}"
+    raise DecodeError(f"jpegtran: {reason}", format="jpeg", nbytes=len(data))

@@ -1,0 +1,47 @@
+"""The colour profile (ICC) of a JPEG, carried over to another JPEG of the same picture.
+
+Rule: a profile stands in APP2 segments, in several where it is large (ICC.1, annex B.4). It belongs to the colours that
+the pixels have: after CMYK has become RGB only an RGB profile still does. Pure.
+"""
+
+from __future__ import annotations
+
+__all__ = ("icc_segments", "insert_segments")
+
+_NAME = b"ICC_PROFILE\0"
+_RGB_AT = len(_NAME) + 2 + 16  # number and count of the part, then the profile's own field
+
+
+def icc_segments(data: bytes) -> bytes:
+    """The segments of a JPEG that hold its RGB profile, as they stand in it; empty where it has none.
+
+    Args:
+        data: an image; of other formats than JPEG nothing is taken.
+    """
+    found = []
+    place = 2
+    while data[:2] == b"\xff\xd8" and place + 4 <= len(data) and data[place] == 0xFF:
+        marker = data[place + 1]
+        if marker == 0xFF:  # a fill byte
+            place += 1
+            continue
+        end = place + 2 + int.from_bytes(data[place + 2 : place + 4], "big")
+        if marker == 0xDA or end < place + 4 or end > len(data):
+            break
+        if marker == 0xE2 and data.startswith(_NAME, place + 4):
+            found.append(data[place:end])
+        place = end
+    if not found or found[0][4 + _RGB_AT : 4 + _RGB_AT + 4] != b"RGB ":
+        return b""
+    return b"".join(found)
+
+
+def insert_segments(jpeg: bytes, segments: bytes) -> bytes:
+    """A JPEG with more segments, behind its JFIF segment.
+
+    Args:
+        jpeg: the JPEG, with an APP0 segment first, as encoders write it.
+        segments: whole segments, markers included.
+    """
+    place = 4 + int.from_bytes(jpeg[4:6], "big") if jpeg[2:4] == b"\xff\xe0" else 2
+    return jpeg[:place] + segments + jpeg[place:]
