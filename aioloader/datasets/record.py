@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import struct
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +20,7 @@ from aioloader.datasets.files import FileDataset
 from aioloader.datasets.stage import stage_of_argument
 from aioloader.storage.descriptors import open_regular, read_into
 from aioloader.storage.local import LocalByteSource
-from recordio import MAGIC, CorruptIndexError, Index, RecordFileNotFoundError
+from recordio import MAGIC, CorruptIndexError, CorruptRecordError, Index, RecordFileNotFoundError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -54,7 +55,7 @@ class RecordTable:
         if os.path.exists(idx_path):
             self.index = Index.open(idx_path)
         else:
-            self.index = Index.scan(path)
+            self.index = _scan(path)
         self.file_nbytes = os.path.getsize(path)
         if not len(self.index) and self.file_nbytes:
             raise CorruptIndexError(
@@ -86,6 +87,21 @@ class RecordTable:
         """Offsets of the first records in the order of the file."""
         first: list[int] = np.unique(self._ordered[:count]).tolist()
         return first
+
+
+def _scan(path: str) -> Index:
+    try:
+        return Index.scan(path)
+    except CorruptRecordError as error:
+        # Where a record begins is not known behind the damage, so there are no items that could fail one by one.
+        raise type(error)(
+            f"{error.message}; without an .idx the records are found by a scan, which needs a sound file: "
+            f"`aioloader repair {shlex.quote(path)} DST` writes all readable records to a new file, with an .idx",
+            path=error.path,
+            offset=error.offset,
+            expected=error.expected,
+            found=error.found,
+        ) from error
 
 
 class RecordFileDataset(FileDataset):

@@ -1,6 +1,9 @@
 """Damaged and missing files: a named error with path, offset or key; never a hang, never another exception."""
 
 import asyncio
+import os
+import re
+import shlex
 import shutil
 
 import numpy as np
@@ -16,6 +19,7 @@ from aioloader import (
     ImageRecordDataset,
     RecordFileDataset,
     SampleError,
+    cli,
 )
 
 EXECUTORS = ["inline", "thread", "process"]
@@ -137,6 +141,27 @@ def test_without_an_index_the_file_is_scanned(tmp_path):
         [0, 1, 2],
         [3],
     ]
+
+
+@pytest.mark.parametrize("on_error", ["raise", "skip"])
+def test_a_damaged_file_without_an_index_says_how_to_get_at_its_sound_records(tmp_path, on_error):
+    path = write(tmp_path / "a file.rec", [JPEG] * 4)
+    path.with_suffix(".idx").unlink()
+    os.truncate(path, path.stat().st_size - 8)
+    with (
+        DataLoader(ImageRecordDataset(path), 2, num_workers=0, on_error=on_error) as loader,
+        pytest.raises(recordio.TruncatedRecordError, match="found by a scan") as caught,
+    ):
+        list(loader)
+    assert caught.value.path == str(path)
+    # The command that the message gives, with another name for DST.
+    told = re.search("`aioloader (repair [^`]*) DST`", str(caught.value))
+    assert told is not None
+    copy = tmp_path / "copy.rec"
+    assert cli.main([*shlex.split(told.group(1)), str(copy)]) == 1  # damage was found, and named
+    loader = DataLoader(ImageRecordDataset(copy), 2, num_workers=0, on_error=on_error)
+    assert [number for _, numbers in loader for number in numbers.tolist()] == [0, 1, 2]
+    assert loader.errors == []
 
 
 @pytest.mark.parametrize("line", ["4\t99999996", "4\t-4", "4\t18446744073709551615", "4\t6"])
