@@ -1,8 +1,8 @@
-"""The tile table: where the restart intervals lie, written down in COM segments of the JPEG itself.
+"""The tile table: how long the restart intervals are, written down in COM segments of the JPEG itself.
 
 Rule: the table only saves the search for restart markers; it is never believed. It can be stale, because tools copy
-comments when they rewrite a picture. So its geometry must be that of the frame, the scan must end where it says, and
-whoever uses an offset first looks whether the expected restart marker stands there (`markers_stand`); if anything
+comments when they rewrite a picture. So its geometry must be that of the frame, the image must end where it says, and
+whoever uses an interval first looks whether the expected restart markers stand around it (`markers_stand`). If anything
 differs, the scan is searched. Layout: docs/format.md.
 """
 
@@ -35,9 +35,13 @@ __all__ = (
 )
 
 VERSION = 1
-# magic, version, 0, part, parts, width, height, restart interval, scan length, intervals in all
+# magic, version, bytes per length, part, parts, width, height, restart interval, scan length, intervals in all
 _HEAD = struct.Struct(">8sBBHHHHHII")
-_MOST_PER_SEGMENT = (65_533 - _HEAD.size) // 4
+_MOST_BYTES = 65_533 - _HEAD.size
+_LENGTHS: dict[int, np.dtype[Any]] = {2: np.dtype(">u2"), 4: np.dtype(">u4")}
+
+# The two bytes before interval k, for k = 0, 1, 2, ...: RST7 (for k = 0 there are the headers instead), RST0, RST1, ...
+_MARKERS = np.frombuffer(b"".join(bytes((0xFF, RST0 + k % 8)) for k in range(7, 15)) * 4096, np.uint16)
 
 
 class NotTileableError(LoaderError, ValueError):
@@ -62,59 +66,68 @@ def claimed_table(data: Any, frame: Frame) -> Array | None:
         frame: its frame, with restart intervals.
 
     Returns:
-        int64 (intervals + 1,) as of `find_intervals`, but with offsets that nobody has checked, or None. The scan ends
-        where the table says.
+        int64 (intervals + 1,) as of `find_intervals`, or None. Offsets grow, and the image ends where the table says;
+        but nobody has looked for the restart markers between.
     """
-    count = frame.intervals
-    bounds = np.empty(count + 1, np.int64)
-    place = 1
-    scan_length = 0
+    parts = len(frame.tables)
+    lengths = []
+    common: tuple[int, ...] | None = None
     for number, (start, stop) in enumerate(frame.tables):
         if stop - start < _HEAD.size:
             return None
-        head = _HEAD.unpack_from(data, start)
-        entries = (stop - start - _HEAD.size) // 4
-        if (
-            head[1:9] != (VERSION, 0, number, len(frame.tables), *_geometry(frame), head[8])
-            or head[9] != count
-            or place + entries > count
-            or (number and head[8] != scan_length)
-        ):
+        _, version, size, part, of, *rest = _HEAD.unpack_from(data, start)
+        if version != VERSION or size not in _LENGTHS or part != number or of != parts:
             return None
-        scan_length = head[8]
-        bounds[place : place + entries] = np.frombuffer(data, ">u4", entries, start + _HEAD.size)
-        place += entries
-    end = frame.scan_start + scan_length
-    if place != count or end + 2 > len(data) or data[end] != 0xFF or data[end + 1] != EOI:
+        if common is not None and common != (size, *rest):
+            return None
+        common = (size, *rest)
+        entries = (stop - start - _HEAD.size) // size
+        lengths.append(np.frombuffer(data, _LENGTHS[size], entries, start + _HEAD.size))
+    if common is None:
         return None
-    bounds[0] = 0
-    bounds[count] = scan_length + 2
-    bounds += frame.scan_start
-    return bounds
+    _, width, height, interval, scan_length, count = common
+    end = frame.scan_start + scan_length
+    if (
+        width != frame.width
+        or height != frame.height
+        or interval != frame.restart_interval
+        or count != frame.intervals
+        or count != sum(map(len, lengths))
+        or end + 2 > len(data)
+        or data[end] != 0xFF
+        or data[end + 1] != EOI
+    ):
+        return None
+    bounds = np.empty(count + 1, np.int64)
+    bounds[0] = frame.scan_start - 2
+    bounds[1:] = lengths[0] if parts == 1 else np.concatenate(lengths)
+    bounds += 2
+    bounds.cumsum(out=bounds)
+    return bounds if bounds[count] == end + 2 else None
 
 
-def _geometry(frame: Frame) -> tuple[int, int, int]:
-    return frame.width, frame.height, frame.restart_interval
-
-
-def markers_stand(text: Array, numbers: Array, bounds: Array, frame: Frame) -> bool:
+def markers_stand(data: Any, frame: Frame, chosen: Array, first: int, stride: int) -> bool:
     """Whether intervals begin where they are said to: behind the restart marker of their number.
 
     Args:
-        text: uint8, the file.
-        numbers: int64, numbers of intervals; the number of intervals itself stands for the end of the image.
-        bounds: int64, of the same shape: where they are said to begin.
-        frame: the frame of the file.
+        data: the file.
+        frame: its frame.
+        chosen: int64 (runs, intervals + 1), part of what `claimed_table` gave: where the intervals of each run begin,
+            and behind them, where the one after the last begins.
+        first: number of the first interval.
+        stride: from the first interval of a run to that of the next.
     """
-    if int(bounds.min()) < frame.scan_start or int(bounds.max()) > len(text):
-        return False
-    expected = ((numbers - 1) & 7) + RST0
-    found = text[bounds - 1]
-    right = (found == expected) & (text[bounds - 2] == 0xFF)
-    if not right.all():
-        # The first interval follows the headers, and the last is followed by EOI.
-        right |= (numbers == 0) & (bounds == frame.scan_start)
-        right |= (numbers == frame.intervals) & (found == EOI) & (text[bounds - 2] == 0xFF)
+    runs, width = chosen.shape
+    last = first + (runs - 1) * stride + width - 1
+    markers = _MARKERS if last - first + 8 <= len(_MARKERS) else np.resize(_MARKERS, last - first + 8)
+    expected = np.ndarray(chosen.shape, np.uint16, markers.data, first % 8 * 2, (stride * 2, 2))
+    pairs = np.ndarray((len(data) - 1,), np.uint16, data, 0, (1,))  # each byte with the next
+    right = pairs[chosen - 2] == expected
+    # The table was seen to agree with where the scan begins and ends.
+    if first == 0:
+        right[0, 0] = True
+    if last == frame.intervals:
+        right[-1, -1] = True
     return bool(right.all())
 
 
@@ -137,11 +150,10 @@ def tile_table(data: Any, frame: Frame) -> Array | None:
 
 
 def _fitting_table(data: Any, frame: Frame) -> Array | None:
-    bounds = claimed_table(data, frame) if frame.tables else None
-    if bounds is None or (np.diff(bounds) < 2).any():
+    bounds = claimed_table(data, frame)
+    if bounds is None or not markers_stand(data, frame, bounds[None], 0, 0):
         return None
-    text = np.frombuffer(data, np.uint8)
-    return bounds if markers_stand(text, np.arange(len(bounds)), bounds, frame) else None
+    return bounds
 
 
 def with_tile_table(data: Any) -> bytes:
@@ -164,15 +176,17 @@ def with_tile_table(data: Any) -> bytes:
     bounds = find_intervals(data, frame)
     if bounds is None:
         raise NotTileableError("the restart markers in the scan are not those that its headers announce")
-    offsets = (bounds[1:-1] - frame.scan_start).astype(">u4")
+    lengths = np.diff(bounds) - 2
     scan_length = int(bounds[-1]) - 2 - frame.scan_start
-    parts = max(1, -(-len(offsets) // _MOST_PER_SEGMENT))
+    size = 2 if int(lengths.max()) < 1 << 16 else 4
+    table = lengths.astype(_LENGTHS[size]).tobytes()
+    most = _MOST_BYTES // size * size
+    parts = -(-len(table) // most)
+    common = (frame.width, frame.height, frame.restart_interval, scan_length, frame.intervals)
     segments = []
-    for number in range(parts):
-        body = offsets[number * _MOST_PER_SEGMENT : (number + 1) * _MOST_PER_SEGMENT].tobytes()
-        head = _HEAD.pack(
-            TABLE_MAGIC, VERSION, 0, number, parts, *_geometry(frame), scan_length, frame.intervals
-        )
+    for part in range(parts):
+        body = table[part * most : (part + 1) * most]
+        head = _HEAD.pack(TABLE_MAGIC, VERSION, size, part, parts, *common)
         segments.append(struct.pack(">BBH", 0xFF, COM, 2 + len(head) + len(body)) + head + body)
     here = frame.size_at - 5  # the frame header's marker: behind it are length and precision
     before = [(start - 4, stop) for start, stop in frame.tables if stop <= here]
@@ -213,9 +227,9 @@ def restart_interval(frame: Frame) -> int:
         frame: the picture's frame, with or without restart markers of its own.
 
     Returns:
-        A number of MCUs that divides a row: 4 to 8 where one of these does (the largest), else a whole row.
+        A number of MCUs that divides a row: from 3 to 16, and as near to 64 pixels as it goes; else a whole row. Smaller
+        tiles would make the file larger, by 3 to 7 bytes each; larger ones give away more around a crop.
     """
-    for interval in (8, 7, 6, 5, 4):
-        if frame.mcus_per_row % interval == 0:
-            return interval
-    return frame.mcus_per_row
+    fitting = [count for count in range(3, 17) if frame.mcus_per_row % count == 0]
+    wanted = 64 / frame.mcu_width
+    return min(fitting, key=lambda count: max(count / wanted, wanted / count), default=frame.mcus_per_row)

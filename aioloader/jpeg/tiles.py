@@ -22,11 +22,12 @@ from aioloader.jpeg.scan import find_intervals
 from aioloader.jpeg.table import claimed_table, markers_stand
 
 if TYPE_CHECKING:
+    from aioloader._types import Array
     from aioloader.jpeg.frame import Frame
 
 __all__ = ("Cover", "cover", "gather")
 
-_RESTARTS = np.arange(8, dtype=np.uint8) + np.uint8(RST0)
+_RESTARTS = np.tile(np.arange(RST0, RST0 + 8, dtype=np.uint8), 4096)
 
 
 class Cover(NamedTuple):
@@ -93,42 +94,39 @@ def gather(data: Any, frame: Frame, cover: Cover, width: int, height: int) -> by
     Returns:
         The JPEG, or None if the restart markers are not those that the frame announces.
     """
-    numbers = cover.first + np.arange(cover.across + 1)
-    if cover.rows > 1:
-        numbers = numbers + np.arange(0, cover.rows * cover.stride, cover.stride)[:, None]
-    else:
-        numbers = numbers[None]
     chosen = None
-    if frame.tables:
-        bounds = claimed_table(data, frame)
-        if bounds is not None:
-            chosen = bounds[numbers]
-            lengths = chosen[:, 1:] - chosen[:, :-1]
-            text = np.frombuffer(data, np.uint8)
-            if (lengths < 2).any() or not markers_stand(text, numbers, chosen, frame):
-                chosen = None
+    bounds = claimed_table(data, frame) if frame.tables else None
+    if bounds is not None:
+        chosen = _runs(bounds, cover)
+        if not markers_stand(data, frame, chosen, cover.first, cover.stride):
+            chosen = None
     if chosen is None:
         bounds = find_intervals(data, frame)
         if bounds is None:
             return None
-        chosen = bounds[numbers]
-        lengths = chosen[:, 1:] - chosen[:, :-1]
+        chosen = _runs(bounds, cover)
     pieces = [data[start:stop] for start, stop in frame.needed]
     header = sum(map(len, pieces))
-    size_at = _size_at(frame)
-    if cover.rows == 1:
-        pieces.append(data[chosen[0, 0] : chosen[0, -1]])
-    else:
-        starts, stops = chosen[:, 0].tolist(), chosen[:, -1].tolist()
-        pieces += [data[start:stop] for start, stop in zip(starts, stops, strict=True)]
+    starts, stops = chosen[:, 0].tolist(), chosen[:, -1].tolist()
+    pieces += [data[start:stop] for start, stop in zip(starts, stops, strict=True)]
     copy = bytearray().join(pieces)
+    size_at = _size_at(frame)
     copy[size_at : size_at + 4] = bytes((height >> 8, height & 255, width >> 8, width & 255))
     # Each interval has brought the marker behind it: number these from 0, and end with EOI.
-    marks = lengths.cumsum()
+    marks = (chosen[:, 1:] - chosen[:, :-1]).cumsum()
     marks += header - 1
-    np.frombuffer(copy, np.uint8)[marks] = np.resize(_RESTARTS, len(marks))
-    copy[-1] = EOI
+    count = len(marks)
+    text = np.ndarray((len(copy),), np.uint8, copy)
+    text[marks] = _RESTARTS[:count] if count <= len(_RESTARTS) else np.resize(_RESTARTS, count)
+    text[-1] = EOI
     return copy
+
+
+def _runs(bounds: Array, cover: Cover) -> Array:
+    """int64 (rows, across + 1): where each run's intervals begin and the last ends; a view."""
+    return np.ndarray(
+        (cover.rows, cover.across + 1), np.int64, bounds.data, cover.first * 8, (cover.stride * 8, 8)
+    )
 
 
 def _size_at(frame: Frame) -> int:
