@@ -40,7 +40,11 @@ __all__ = ("ForeignRandomnessWarning", "Program", "Runner", "leaf_spec")
 
 
 class ForeignRandomnessWarning(UserWarning):
-    """A transform drew from a global generator of Python or numpy where that is not reproducible."""
+    """A transform draws from a global generator of Python or numpy where that is not reproducible.
+
+    It is told by the generators' state, which changes while samples are made. Where other threads run, one of them
+    may have changed it; the text then says so.
+    """
 
 
 @dataclass(frozen=True)
@@ -118,6 +122,7 @@ class Runner:
         self._fused = None if fuse is None else fuse(program.stages)
         self._names = [f"transform:{stage.name}" for stage in program.stages]
         self._plain: Any = None
+        self._changed_before = False
         self._watch_globals = 16 if program.foreign and not program.seed_globals else 0
 
     def run(self, chunk: Chunk, **options: Any) -> ChunkResult:
@@ -276,10 +281,14 @@ class Runner:
         return hash(random.getstate()), (state["state"]["pos"], int(state["state"]["key"][0]))
 
     def _watch(self, before: tuple[Any, Any]) -> None:
+        # Another thread may have drawn meanwhile, which a sample cannot tell from its own draws. What draws for its
+        # samples does it again and again, so one change alone is no sign of it.
         self._watch_globals -= 1
-        if self._globals_state() != before:
+        changed = self._globals_state() != before
+        if changed and self._changed_before:
             self._watch_globals = 0
             _warn_of_globals()
+        self._changed_before = changed
 
 
 _warned = threading.Lock()
@@ -287,9 +296,16 @@ _warned = threading.Lock()
 
 def _warn_of_globals() -> None:
     if _warned.acquire(blocking=False):
+        alone = threading.active_count() == 1
         warnings.warn(
-            "a transform or dataset draws from a global generator of Python or numpy; in this executor its "
-            "numbers depend on the order of work. Use executor='process', or take a parameter named rng",
+            ("a" if alone else "it seems that a")
+            + " transform or dataset draws from a global generator of Python or numpy; in this executor its numbers "
+            "depend on the order of work. Use executor='process', or take a parameter named rng"
+            + (
+                ""
+                if alone
+                else ". If another thread of this program draws from it, and no transform, all is well"
+            ),
             ForeignRandomnessWarning,
             stacklevel=2,
         )

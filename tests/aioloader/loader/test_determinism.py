@@ -1,6 +1,7 @@
 """The same batches, bit for bit, wherever and however they are made."""
 
 import hashlib
+import warnings
 
 import anyio
 import numpy as np
@@ -102,6 +103,36 @@ def test_foreign_randomness_is_reproducible_in_processes(photo_rec, workers):
     )
     draws = np.concatenate([batch[0] for batch in made[0]])
     assert len(np.unique(draws)) == len(draws)
+
+
+@pytest.mark.parametrize(
+    ("moments", "warned"),
+    [({0}, False), ({3, 5, 9}, False), ({4, 5}, True)],
+    ids=["once", "now and then", "again and again"],
+)
+def test_a_draw_of_another_thread_is_not_a_transforms(monkeypatch, moments, warned):
+    """One change of the generators' state is no sign of a transform that draws; and who else may have drawn is said."""
+    import random
+    import threading
+
+    from aioloader.executors import program
+
+    monkeypatch.setattr(program, "_warned", threading.Lock())
+
+    def meanwhile(number):
+        if number in moments:
+            other = threading.Thread(target=random.random)
+            other.start()
+            other.join()
+        return number
+
+    data = aioloader.SimpleDataset(range(12)).transform(meanwhile)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        with DataLoader(data, 4, num_workers=1, executor="thread") as loader:
+            assert np.concatenate(list(loader)).tolist() == list(range(12))
+    assert [warning.category for warning in caught] == [aioloader.ForeignRandomnessWarning] * warned
+    assert all("If another thread" in str(warning.message) for warning in caught)
 
 
 def test_foreign_randomness_is_warned_of_elsewhere(photo_rec, monkeypatch):
