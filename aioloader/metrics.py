@@ -186,13 +186,38 @@ def explain(stats: Stats) -> str:
             f"Storage is the limit: reading took {stats.read_s:.1f} s while {crew} had work for "
             f"{stats.occupancy:.0%} of the time ({rate}). Raise prefetch, or use faster storage."
         )
-    if stats.transform_s > stats.decode_s and stats.transforms:
-        name, seconds = max(stats.transforms.items(), key=lambda item: item[1])
-        limit, share, advice = f"The transform {name}", seconds / busy, "make it faster"
-    else:
-        limit, share, advice = "Decode", stats.decode_s / max(busy, 1e-9), "store smaller images"
+    if stats.first_batch_s is not None and stats.first_batch_s > 0.5 * stats.seconds:
+        return (
+            f"Starting is the limit so far: the first batch came after {stats.first_batch_s:.2f} s of "
+            f"{stats.seconds:.2f} s ({rate}). Keep the loader for all epochs, and ask again later."
+        )
+    if not stats.decode_s and not stats.transform_s and stats.collate_s:
+        return (
+            f"This process is the limit: it gathers rows in memory, without workers. Copying takes "
+            f"{1e3 * stats.collate_s / stats.batches:.3f} ms a batch, {stats.collate_s / stats.seconds:.0%} of the "
+            f"time; the rest is the cost of a batch as such ({rate}). Larger batches cost less per sample."
+        )
+    if stats.occupancy < 0.5:
+        if stats.starvation < 0.5:
+            return (
+                f"The consumer is the limit for the most part: it waited for data in {stats.starvation:.0%} of its "
+                f"time, while {crew} had work for {stats.occupancy:.0%} ({rate}). A larger prefetch evens out what "
+                "is left."
+            )
+        return (
+            f"The loader's own work is the limit: {crew} had work for only {stats.occupancy:.0%} of the time, and "
+            f"neither storage nor memory kept them from it ({rate}, {per_sample:.3f} ms a sample in a worker). Make "
+            "batches larger; where samples cost so little, num_workers=0 may be faster."
+        )
+    costs = {"Decode": stats.decode_s, **stats.transforms, "Collating": stats.collate_s}
+    limit = max(costs, key=lambda name: costs[name])
+    advice = _ADVICE.get(limit, "make it faster")
     return (
-        f"{limit} is the limit: it takes {share:.0%} of the workers' time, {per_sample:.2f} ms a sample in all "
+        f"{limit if limit in _ADVICE else f'The transform {limit}'} is the limit: it takes "
+        f"{costs[limit] / busy:.0%} of the workers' time, {per_sample:.2f} ms a sample in all "
         f"({rate} with {crew}, at work for {stats.occupancy:.0%} of the time). "
         f"Add workers if there are cores left, or {advice}."
     )
+
+
+_ADVICE = {"Decode": "store smaller images", "Collating": "make batchify_fn faster"}

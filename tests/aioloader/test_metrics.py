@@ -2,8 +2,10 @@
 
 import dataclasses
 
+import numpy as np
 import pytest
 
+from aioloader import ArrayDataset, DataLoader
 from aioloader.metrics import Metrics, Stats, explain
 
 QUIET = dataclasses.replace(
@@ -22,11 +24,38 @@ QUIET = dataclasses.replace(
         ),
         ({"wait_s": 9.0, "decode_s": 2.0, "read_s": 30.0}, "Storage is the limit"),
         ({"wait_s": 9.0, "decode_s": 9.0, "memory_wait_s": 6.0}, "Memory is the limit"),
+        ({"wait_s": 9.0, "decode_s": 2.0, "collate_s": 14.0}, "Collating is the limit"),
+        (
+            {"wait_s": 9.0, "decode_s": 6.0, "transform_s": 10.0, "transforms": {"a": 5.0, "b": 5.0}},
+            "Decode is the limit",
+        ),
+        ({"wait_s": 9.0, "consumer_s": 0.5, "collate_s": 6.0}, "This process is the limit"),
+        ({"wait_s": 9.0, "consumer_s": 0.5, "decode_s": 3.0}, "The loader's own work is the limit"),
+        ({"wait_s": 3.0, "consumer_s": 7.0, "decode_s": 3.0}, "The consumer is the limit for the most part"),
+        ({"wait_s": 9.0, "decode_s": 3.0, "first_batch_s": 8.0}, "Starting is the limit so far"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
 def test_the_first_sentence_names_the_limit(facts, limit):
     assert explain(dataclasses.replace(QUIET, **facts)).startswith(limit)
+
+
+@pytest.mark.parametrize(
+    "facts", [{"collate_s": 6.0}, {"decode_s": 3.0}, {"decode_s": 2.0, "collate_s": 1.0}], ids=str
+)
+def test_workers_that_are_idle_are_not_to_be_more(facts):
+    text = explain(dataclasses.replace(QUIET, wait_s=9.0, consumer_s=0.5, **facts))
+    assert "Add workers" not in text
+    assert " 0%" not in text
+
+
+def test_data_in_memory_is_explained_without_workers():
+    loader = DataLoader(ArrayDataset(np.zeros((20_000, 1000), np.uint8)), 256, shuffle=True)
+    for _ in range(3):
+        assert sum(len(batch) for batch in loader) == 20_000
+    text = loader.explain()
+    assert "Decode" not in text
+    assert "workers if" not in text
 
 
 def test_before_the_first_batch_there_is_nothing_to_explain():
