@@ -174,7 +174,7 @@ def _natural(text: str) -> int:
 def _format_command(words: list[str]) -> int:
     from recordio.__main__ import main as recordio_main
 
-    return recordio_main(words)
+    return recordio_main(words, program="aioloader")
 
 
 def _pack(options: argparse.Namespace) -> int:

@@ -30,9 +30,9 @@ exit codes:
 """
 
 
-def _parser() -> argparse.ArgumentParser:
+def _parser(program: str) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog="python -m recordio",
+        prog=program,
         description="Check, index, list and repair RecordIO files (.rec, .idx).",
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
@@ -117,17 +117,18 @@ def _run(options: argparse.Namespace) -> int:
     return SOUND
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
+def main(arguments: Sequence[str] | None = None, *, program: str = "python -m recordio") -> int:
     """Run the command line.
 
     Args:
         arguments: Without the program's name; None: those of this process.
+        program: Its name in help and usage messages.
 
     Returns:
         Exit code: 0 sound, 1 damaged, 2 no such file or no way to write. Wrong usage raises
         SystemExit(2), as argparse does.
     """
-    options = _parser().parse_args(arguments)
+    options = _parser(program).parse_args(arguments)
     try:
         return _run(options)
     except (CorruptRecordError, CorruptIndexError) as error:

@@ -101,10 +101,17 @@ async def stream(
         seed: of order and crops.
         sheet: where to write the contact sheet of the first batch; None: nowhere.
 
+    Raises:
+        FileNotFoundError: there is no such file.
+        ValueError: it holds no records, or is damaged.
+        SampleError: an image is damaged.
+
     Cancellation ends the workers at once and passes on.
     """
     augment = Compose([RandomResizedCrop(size), RandomFlipLeftRight()])
     dataset = ImageRecordDataset(os.fspath(rec)).transform_first(augment)
+    if not len(dataset):
+        raise ValueError(f"{os.fspath(rec)!r} holds no records, so there is nothing to stream")
     lag = LoopLag()
     reports: list[EpochReport] = []
     kept: tuple[Array, Array] | None = None
@@ -178,7 +185,7 @@ def demo(
 
     Raises:
         FileNotFoundError: there is nothing at `path`.
-        ValueError: the folder holds no images, or the file is not named .rec.
+        ValueError: the folder or file holds no images, or the file is not named .rec.
     """
 
     def run(rec: Path, classes: Sequence[str]) -> DemoReport:

@@ -72,6 +72,29 @@ def test_a_file_of_another_kind_is_1(tmp_path: Path, capsys: pytest.CaptureFixtu
     assert "neither a folder nor a .rec file" in capsys.readouterr().err
 
 
+def test_a_file_without_records_is_1(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "empty.rec"
+    path.write_bytes(b"")
+    sheet = tmp_path / "sheet.png"
+    assert _code("demo", "--path", str(path), "--out", str(sheet)) == 1
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert (
+        captured.err == f"aioloader: error: {str(path)!r} holds no records, so there is nothing to stream\n"
+    )
+    assert not sheet.exists()
+
+
+@pytest.mark.parametrize("command", ["verify", "index", "repair"])
+def test_usage_names_the_command_that_was_typed(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert _code(command) == 2
+    assert _code(command, "--help") == 0
+    captured = capsys.readouterr()
+    assert captured.err.startswith(f"usage: aioloader {command}")
+    assert captured.out.startswith(f"usage: aioloader {command}")
+    assert "recordio" not in captured.err + captured.out
+
+
 def test_pack_then_verify_then_index(
     photo_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
