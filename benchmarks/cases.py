@@ -66,11 +66,9 @@ class Case:
         """Whether the samples are pictures that are decoded or cropped, one by one."""
         return self.data in ("photos", "faces")
 
-    def limited(self, samples: int | None) -> Case:
-        """The same case with at most so many samples, in whole batches, at least two."""
-        if samples is None or samples >= self.samples:
-            return self
-        batches = max(2, samples // self.batch_size)
+    def scaled(self, scale: float) -> Case:
+        """The same case with so many times the samples in an epoch, in whole batches, at least two."""
+        batches = max(2, round(scale * self.samples / self.batch_size))
         return dataclasses.replace(self, samples=batches * self.batch_size)
 
 
@@ -142,12 +140,12 @@ CASES: dict[str, Case] = {case.name: case for case in _ALL}
 """All cases by name."""
 
 
-def chosen(names: Iterable[str], samples: int | None = None) -> tuple[Case, ...]:
+def chosen(names: Iterable[str], scale: float = 1.0) -> tuple[Case, ...]:
     """The cases of these names, in their usual order; all if there are none.
 
     Args:
         names: names of `CASES`.
-        samples: at most so many samples of an epoch; None for the usual number.
+        scale: so many times the usual samples in an epoch.
 
     Raises:
         ValueError: there is no such case.
@@ -156,4 +154,4 @@ def chosen(names: Iterable[str], samples: int | None = None) -> tuple[Case, ...]
     unknown = sorted(wanted - set(CASES))
     if unknown:
         raise ValueError(f"there is no case {unknown[0]!r}; there are: {', '.join(CASES)}")
-    return tuple(case.limited(samples) for case in _ALL if case.name in wanted)
+    return tuple(case.scaled(scale) for case in _ALL if case.name in wanted)

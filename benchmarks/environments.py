@@ -31,6 +31,7 @@ CONTENDERS = Path(__file__).parent / "contenders"
 _NOT_CONTENDERS = {"__init__", "contract", "meter", "run"}
 _DIRECTIVE = re.compile(r"^#\s*(python|system|pip|interpreter|environment)\s*:\s*(.*?)\s*$")
 _INSTALL_LIMIT_S = 1800
+_PIP = ("--quiet", "--disable-pip-version-check")
 
 
 class EnvironmentFailure(Exception):
@@ -139,8 +140,7 @@ def ensure(name: str, folder: Path, needs: Needs | None = None) -> Path:
     try:
         for command in (
             [base, "-m", "venv", str(place)],
-            [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *needs.pip]
-            + ["-r", str(requirements)],
+            [str(python), "-m", "pip", "install", *_PIP, *needs.pip, "-r", str(requirements)],
         ):
             log += _run(name, command, needs.variables)
         (place / "complete").write_text(log)

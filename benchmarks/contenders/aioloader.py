@@ -24,7 +24,8 @@ if TYPE_CHECKING:
 VARIANTS = ("process", "thread", "inline", "blocking")
 PACKAGES = ("aioloader", "numpy", "opencv-python-headless", "simplejpeg")
 
-assert cv2 is not None and simplejpeg is not None
+assert cv2.__version__
+assert simplejpeg.__name__
 
 
 def supports(case: Case, variant: str) -> str | None:
@@ -42,7 +43,7 @@ def settings(case: Case, variant: str, cores: int) -> list[dict[str, Any]]:
         return [{}]
     if variant == "inline":
         return [{"executor": "inline", "num_workers": 0}]
-    workers = sorted({1, cores, min(4, cores + 1)} if case.images else {1, cores})
+    workers = dict.fromkeys((cores, 1, cores + 1, 4) if case.images else (cores, 1))
     if variant == "blocking":
         inline = [] if case.images else [{"executor": "inline", "num_workers": 0}]
         return [

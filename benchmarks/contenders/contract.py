@@ -23,7 +23,8 @@ stand at its top, so that they are not counted as its start. It defines:
 
     def settings(case: Case, variant: str, cores: int) -> list[dict]
         what the sweep tries: JSON objects, the documented fast settings with 1 to 4 workers, its threads, ...
-        Few: each costs some seconds. The best by throughput is kept. `cores` is the number of cores it may use.
+        Few: each costs some seconds. The best by throughput is kept; the first, which is used without a sweep, should
+        be the likely one. `cores` is the number of cores that it may use.
 
     def prepare(case: Case, variant: str, source: Source, folder: Path) -> Path
         makes the data in the contender's own format (tar, TFRecord, beton, ...) in `folder`, once and outside of all

@@ -1,4 +1,6 @@
-"""One job of one contender, in a process and an environment of its own: ``python -m benchmarks.contenders.run REQUEST``.
+"""One job of one contender, in a process and an environment of its own.
+
+    python -m benchmarks.contenders.run REQUEST
 
 Standard library and numpy only, apart from the contender's file. The request is a JSON object; what happens is told in
 JSON lines on the file descriptor that it names, because contenders print. Jobs:
@@ -190,9 +192,9 @@ def _self_counted(stream: Any, meter: Meter, tell: Teller) -> float:
     rate = 0.0
     for name, seconds in meter.phases[1:]:
         tell(name)
-        done, took = stream.measure(seconds)
+        found = stream.measure(seconds)
         if name == "timed":
-            rate = done / took
+            rate = found
     tell("done")
     return rate
 

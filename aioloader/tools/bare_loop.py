@@ -1,0 +1,198 @@
+"""The speed of light: the least that must be done to make a training image, in a loop with nothing around it.
+
+Each process has its share of the encoded pictures in memory and repeats: draw a crop, decode into a buffer that is
+kept, resize into an array that is kept, flip every other one. No files, no order, no batches, no transport. A loader
+that decodes whole images cannot be faster; how near it comes is the measure of everything that it adds.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+from contextlib import ExitStack
+from dataclasses import dataclass
+from time import perf_counter
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from aioloader.rng import Rng
+from aioloader.transforms import IMAGENET_MEAN, IMAGENET_STD, RandomResizedCrop
+from aioloader.transforms.interpolation import interpolation_code
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from multiprocessing.connection import Connection
+
+    from aioloader._types import Array
+
+__all__ = ("BareLoop", "Work")
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """What is made of each picture.
+
+    Attributes:
+        size: side of the results in pixels.
+        crop: "random" (`RandomResizedCrop`), "centre" (shorter side resized to size * 8 / 7, the middle cut out) or
+            "none" (pictures have this size).
+        flip: mirror about half of them.
+        normalise: float32 channels first, ImageNet's mean and standard deviation; else uint8 channels last.
+        interpolation: name of the resize's interpolation.
+    """
+
+    size: int = 224
+    crop: str = "random"
+    flip: bool = True
+    normalise: bool = False
+    interpolation: str = "linear"
+
+
+class _Maker:
+    """Makes results of pictures, in memory that is kept: a result is valid until the next one."""
+
+    def __init__(self, pictures: Sequence[bytes | Array], work: Work) -> None:
+        import cv2
+        import simplejpeg
+
+        cv2.setNumThreads(1)
+        self._cv2: Any = cv2
+        self._jpeg: Any = simplejpeg
+        self._pictures = pictures
+        self._work = work
+        self._crop = RandomResizedCrop(work.size)
+        self._code = interpolation_code(work.interpolation, "BareLoop")
+        self._rng = Rng(0)
+        self._scratch = np.empty(0, np.uint8)
+        size = (work.size, work.size)
+        self._resized = np.empty((*size, 3), np.uint8)
+        self._flipped = np.empty((*size, 3), np.uint8)
+        self._planes = np.empty((3, *size), np.float32)
+        mean, std = (np.float32(values).reshape(3, 1) for values in (IMAGENET_MEAN, IMAGENET_STD))
+        self._table = ((np.arange(256, dtype=np.float32) / np.float32(255) - mean) / std).astype(np.float32)
+
+    def make(self, index: int) -> Array:
+        """The result of picture `index`, counted round."""
+        picture = self._pictures[index % len(self._pictures)]
+        image = self._decode(picture) if isinstance(picture, bytes) else picture
+        height, width = image.shape[:2]
+        work, rng = self._work, self._rng
+        rng.seek(0, 0, index)
+        if work.crop == "random":
+            x, y, w, h = self._crop.box(height, width, rng)
+            image = self._resize(image[y : y + h, x : x + w], work.size, work.size, self._resized)
+        elif work.crop == "centre":
+            short = round(work.size * 8 / 7)
+            w, h = (short, height * short // width) if width < height else (width * short // height, short)
+            left, top = (w - work.size) // 2, (h - work.size) // 2
+            image = self._resize(image, w, h, None)[top : top + work.size, left : left + work.size]
+        if work.flip and rng.random() < 0.5:
+            image = self._cv2.flip(image, 1, dst=self._flipped)
+        elif work.crop == "centre":
+            np.copyto(self._resized, image)
+            image = self._resized
+        if work.normalise:
+            for plane, row, place in zip(self._cv2.split(image), self._table, self._planes, strict=True):
+                self._cv2.LUT(plane, row, dst=place)
+            return self._planes
+        return image
+
+    def _decode(self, data: bytes) -> Array:
+        if data[:2] != b"\xff\xd8":
+            decoded: Any = self._cv2.imdecode(np.frombuffer(data, np.uint8), self._cv2.IMREAD_COLOR_RGB)
+            return np.asarray(decoded, np.uint8)
+        height, width, _, _ = self._jpeg.decode_jpeg_header(data)
+        if self._scratch.size < height * width * 3:
+            self._scratch = np.empty(height * width * 3, np.uint8)
+        image: Array = self._jpeg.decode_jpeg(data, buffer=self._scratch)
+        return image
+
+    def _resize(self, image: Array, width: int, height: int, out: Array | None) -> Array:
+        result: Any = self._cv2.resize(image, (width, height), dst=out, interpolation=self._code)
+        resized: Array = result
+        return resized
+
+
+def serve(commands: Connection[Any, Any], pictures: list[bytes | Array], work: Work) -> None:
+    """Run a process of the loop.
+
+    Answers a number of seconds with (images made, seconds taken), a list of indices with what they become, and None by
+    leaving.
+    """
+    maker = _Maker(pictures, work)
+    commands.send("ready")
+    index = 0
+    while (command := commands.recv()) is not None:
+        if isinstance(command, list):
+            commands.send([maker.make(wanted).copy() for wanted in command])
+            continue
+        done = 0
+        start = now = perf_counter()
+        while now - start < command:
+            maker.make(index)
+            index += 1
+            done += 1
+            now = perf_counter()
+        commands.send((done, now - start))
+
+
+class BareLoop:
+    """The processes, kept between measurements; a context manager.
+
+    Args:
+        pictures: bytes of files, or uint8 (height, width, 3) where nothing is to be decoded; shared out among the
+            processes.
+        workers: number of processes.
+        work: what is made of each.
+    """
+
+    def __init__(self, pictures: Sequence[bytes | Array], workers: int, work: Work | None = None) -> None:
+        self._pictures = list(pictures)
+        self._workers = max(1, min(workers, len(self._pictures)))
+        self._work = work or Work()
+        self._stack = ExitStack()
+        self._pipes: list[Connection[Any, Any]] = []
+
+    def __enter__(self) -> BareLoop:
+        context = multiprocessing.get_context("spawn")
+        for number in range(self._workers):
+            mine, theirs = context.Pipe()
+            share = self._pictures[number :: self._workers]
+            process = context.Process(target=serve, args=(theirs, share, self._work), daemon=True)
+            process.start()
+            theirs.close()
+            self._stack.callback(process.join)
+            self._stack.callback(mine.send, None)
+            self._pipes.append(mine)
+        for pipe in self._pipes:
+            pipe.recv()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stack.close()
+
+    def measure(self, seconds: float) -> float:
+        """Images per second of all processes together, over `seconds`."""
+        for pipe in self._pipes:
+            pipe.send(seconds)
+        answers: list[tuple[int, float]] = [pipe.recv() for pipe in self._pipes]
+        return sum(done / took for done, took in answers)
+
+    def make(self, indices: Sequence[int]) -> Array:
+        """What becomes of pictures, counted round: to look at, not to measure.
+
+        Returns:
+            (n, ...), in the order of `indices`.
+        """
+        results: list[Any] = [None] * len(indices)
+        asked: list[list[int]] = [[] for _ in self._pipes]
+        for place, index in enumerate(indices):
+            asked[index % len(self._pictures) % self._workers].append(place)
+        for worker, (pipe, places) in enumerate(zip(self._pipes, asked, strict=True)):
+            share = len(self._pictures[worker :: self._workers])
+            rounds = [divmod(indices[place], len(self._pictures)) for place in places]
+            pipe.send([turn * share + picture // self._workers for turn, picture in rounds])
+        for pipe, places in zip(self._pipes, asked, strict=True):
+            for place, result in zip(places, pipe.recv(), strict=True):
+                results[place] = result
+        return np.stack(results)

@@ -1,0 +1,113 @@
+"""The speed of light: the same work in bare loops, one process per core, with nothing around it.
+
+Pictures: decode, crop, resize and flip into memory that is kept; no files, no order, no batches. It counts by itself
+(`measure`); batches are made only for the check. Arrays: one numpy gather per batch and array, into new arrays.
+Records: one `os.pread` per record, in a drawn order. Both of these in one process.
+"""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import cv2
+import numpy as np
+
+from aioloader.tools.bare_loop import BareLoop, Work
+from benchmarks.contenders.contract import RecFile, Source
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from benchmarks.cases import Case
+
+VARIANTS = ("",)
+PACKAGES = ("numpy", "opencv-python-headless", "simplejpeg")
+
+
+def supports(case: Case, variant: str) -> str | None:
+    """Everything; of tiled files it decodes the plain ones whole."""
+    return None
+
+
+def settings(case: Case, variant: str, cores: int) -> list[dict[str, Any]]:
+    """One process per core."""
+    return [{"processes": cores}] if case.images else [{}]
+
+
+def prepare(case: Case, variant: str, source: Source, folder: Path) -> Path:
+    """The files as they are."""
+    return source.folder
+
+
+@contextmanager
+def open_batches(case: Case, variant: str, data: Path, setting: dict[str, Any]) -> Iterator[Any]:
+    """The loop."""
+    source = Source.load(data)
+    if case.store == "arrays":
+        yield _Gather(case, source)
+        return
+    if case.store == "bytes":
+        yield _Reads(case, source)
+        return
+    pictures: list[Any] = [path.read_bytes() for path in source.files[: source.pictures]]
+    if case.store == "raw":
+        pictures = [cv2.imdecode(np.frombuffer(data, np.uint8), cv2.IMREAD_COLOR_RGB) for data in pictures]
+    size = case.shape[-1] if case.normalised else case.shape[0]
+    work = Work(size, case.crop, case.flip, case.normalised, case.interpolation)
+    with BareLoop(pictures, setting["processes"], work) as loop:
+        yield _Pictures(case, loop)
+
+
+class _Pictures:
+    """Counts by itself; gives batches to the check only."""
+
+    def __init__(self, case: Case, loop: BareLoop) -> None:
+        self._case = case
+        self._loop = loop
+
+    def measure(self, seconds: float) -> float:
+        """Images per second."""
+        return self._loop.measure(seconds)
+
+    def __iter__(self) -> Iterator[Any]:
+        order = _order(self._case)
+        for start in range(0, self._case.samples, self._case.batch_size):
+            numbers = order[start : start + self._case.batch_size]
+            yield self._loop.make(numbers.tolist()), numbers
+
+
+class _Gather:
+    """A loop of `numpy.take`."""
+
+    def __init__(self, case: Case, source: Source) -> None:
+        self._case = case
+        self._images = source.images
+        self._labels = source.labels
+
+    def __iter__(self) -> Iterator[Any]:
+        images, labels, size = self._images, self._labels, self._case.batch_size
+        order = _order(self._case)
+        for start in range(0, len(order), size):
+            numbers = order[start : start + size]
+            yield images[numbers], labels[numbers]
+
+
+class _Reads:
+    """A loop of `os.pread`."""
+
+    def __init__(self, case: Case, source: Source) -> None:
+        self._case = case
+        self._records = RecFile(source.rec, case.samples)
+
+    def __iter__(self) -> Iterator[Any]:
+        payload, size = self._records.payload, self._case.batch_size
+        order = _order(self._case).tolist()
+        for start in range(0, len(order), size):
+            yield [payload(number) for number in order[start : start + size]]
+
+
+def _order(case: Case) -> Any:
+    numbers = np.arange(case.samples)
+    return np.random.default_rng().permutation(numbers) if case.shuffle else numbers

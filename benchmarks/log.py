@@ -1,0 +1,82 @@
+"""The log of a run: one JSON object per line, written as it happens, so that a broken run can be continued.
+
+Kinds of records. All but "run" and "contender" name a `case`, and an entrant by `name` and `variant`:
+
+    run         what was asked for, and the machine
+    contender   `name`, `versions`, `python`
+    declined    `reason`: the contender does not take part in this case
+    failure     `stage`, `reason`, `log`; `case` and `variant` are null where none of them can be done
+    sweep       `setting` and what was measured with it, briefly
+    chosen      `setting`: the best of them
+    check       a whole epoch was right
+    round       `round`, `setting`, and what was measured
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+__all__ = ("Log", "read_log")
+
+Record = dict[str, Any]
+
+
+def read_log(path: Path) -> list[Record]:
+    """All records; a last line that was cut off is left out.
+
+    Raises:
+        FileNotFoundError: there is no log.
+        ValueError: a line that is not the last is no JSON object.
+    """
+    lines = path.read_text(encoding="utf-8").splitlines()
+    records = []
+    for number, line in enumerate(lines, 1):
+        try:
+            records.append(json.loads(line))
+        except ValueError:
+            if number < len(lines):
+                raise ValueError(f"{path}, line {number}: not a record") from None
+    return records
+
+
+class Log:
+    """A log that is being written.
+
+    Args:
+        path: the file.
+        resume: keep what it holds, but for failures, which are tried again.
+    """
+
+    def __init__(self, path: Path, resume: bool = False) -> None:
+        kept = [r for r in read_log(path) if r["kind"] != "failure"] if resume and path.exists() else []
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self._file = open(path, "w", encoding="utf-8", buffering=1)  # noqa: SIM115: closed by close
+        self.records: list[Record] = []
+        for record in kept:
+            self._write(record)
+
+    def add(self, kind: str, **facts: Any) -> Record:
+        """Write a record."""
+        record = {"kind": kind, "time": round(time.time(), 1), **facts}
+        self._write(record)
+        return record
+
+    def find(self, kind: str, **facts: Any) -> Record | None:
+        """The last record of this kind with these facts, or None."""
+        for record in reversed(self.records):
+            if record["kind"] == kind and all(record.get(key) == value for key, value in facts.items()):
+                return record
+        return None
+
+    def close(self) -> None:
+        """Close the file."""
+        self._file.close()
+
+    def _write(self, record: Record) -> None:
+        self.records.append(record)
+        self._file.write(json.dumps(record, default=str) + "\n")

@@ -1,0 +1,231 @@
+"""Makes the data that the cases read, once, out of a folder of photographs, and keeps them.
+
+    photos   the folder's JPEG files (those stored upright, which every decoder sees alike), repeated in one .rec
+             file until an epoch lasts for seconds; the same tiled and raw
+    faces    the middles of the photographs, 112 x 112, as JPEGs of about 5 kB
+    arrays   random images of CIFAR's size
+    bytes    random records of 1 kB
+
+Beside pictures lies ``reference.npz``: what `benchmarks.checks` holds outputs against.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import struct
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+import recordio
+from aioloader.rng import Rng
+from aioloader.tools.draw import draw_folder
+from aioloader.tools.pack import list_images, pack
+from aioloader.transforms import decode_image
+from aioloader.transforms.crop import RandomResizedCrop, center_box
+from benchmarks.cases import CASES
+from benchmarks.checks import features
+from benchmarks.contenders.contract import Source
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from pathlib import Path
+
+    from benchmarks.cases import Case
+
+__all__ = ("absent_reason", "make_source", "warm_up")
+
+_VERSION = 2  # raise when what is made changes
+_DRAWS = 48  # crops of each picture in the reference
+_FACE_SIDE, _FACE_NBYTES = 112, 5_000
+_RECORD_NBYTES = 1024
+
+
+def make_source(case: Case, photos: Path | None, scratch: Path, say: Callable[[str], object]) -> Source:
+    """The source data of a case; made if they are not there.
+
+    Args:
+        case: which data, and how many samples.
+        photos: folder of JPEG files; None: 120 drawn images.
+        scratch: where data are kept.
+        say: told what is being made.
+
+    Raises:
+        ValueError: there are no usable JPEG files.
+    """
+    pictures = case.data in ("photos", "faces")
+    mark = _mark(photos) if pictures else ""
+    key = hashlib.sha256(f"{_VERSION} {case.data} {case.samples} {mark}".encode()).hexdigest()[:12]
+    folder = scratch / f"{case.data}-{key}"
+    if not (folder / "source.json").exists():
+        say(f"making {case.data}: {case.samples:,} samples in {folder}")
+        draft = folder.with_name(f"{folder.name}.{os.getpid()}.partial")
+        shutil.rmtree(draft, ignore_errors=True)
+        draft.mkdir(parents=True)
+        try:
+            if pictures:
+                _make_pictures(case, _read_photos(photos, draft), draft)
+            elif case.data == "arrays":
+                _make_arrays(case, draft)
+            else:
+                _make_records(case, draft)
+            shutil.rmtree(folder, ignore_errors=True)
+            draft.rename(folder)
+        finally:
+            shutil.rmtree(draft, ignore_errors=True)
+    source = Source.load(folder)
+    if case.store in ("tiled", "raw"):
+        _make_store(case.store, source, say)
+    return source
+
+
+def absent_reason(source: Source, store: str) -> str | None:
+    """Why ``tiled.rec`` or ``raw.rec`` could not be made, or None."""
+    path = source.folder / f"{store}.absent"
+    return path.read_text() if path.exists() else None
+
+
+def warm_up(*paths: Path) -> None:
+    """Read files once, so that every contender finds them in the page cache."""
+    for path in paths:
+        for file in [path] if path.is_file() else sorted(path.rglob("*")):
+            if file.is_file():
+                with open(file, "rb", buffering=0) as opened:
+                    while opened.read(1 << 22):
+                        pass
+
+
+def _mark(photos: Path | None) -> str:
+    """Tells one set of photographs from another."""
+    if photos is None:
+        return "drawn"
+    facts = [(str(path), path.stat().st_size, path.stat().st_mtime_ns) for path, _ in list_images(photos)[1]]
+    return json.dumps(facts)
+
+
+def _read_photos(photos: Path | None, draft: Path) -> list[bytes]:
+    root = photos or draw_folder(draft / "drawn", count=120)
+    found = []
+    for path, _ in list_images(root)[1]:
+        data = path.read_bytes()
+        if path.suffix.lower() in (".jpeg", ".jpg") and _is_upright(data):
+            found.append(data)
+    shutil.rmtree(draft / "drawn", ignore_errors=True)
+    if not found:
+        raise ValueError(f"there are no JPEG files in {root}")
+    return found
+
+
+def _is_upright(data: bytes) -> bool:
+    """Whether a JPEG is stored as it is to be seen; found by decoding it both ways."""
+    import cv2
+
+    raw = np.frombuffer(data, np.uint8)
+    stored = cv2.imdecode(raw, cv2.IMREAD_COLOR | cv2.IMREAD_IGNORE_ORIENTATION)
+    shown = cv2.imdecode(raw, cv2.IMREAD_COLOR)
+    return stored is not None and stored.shape == shown.shape and bool((stored == shown).all())
+
+
+def _make_pictures(case: Case, photos: Sequence[bytes], draft: Path) -> None:
+    files = [_face(data) for data in photos] if case.data == "faces" else list(photos)
+    (draft / "files").mkdir()
+    for number, data in enumerate(files):
+        (draft / "files" / f"{number:05d}.jpg").write_bytes(data)
+    _write_rec(draft / "images.rec", files, case.samples)
+    np.savez(draft / "reference.npz", **_reference(case, files))
+    Source(draft, case.samples, len(files)).save()
+
+
+def _write_rec(path: Path, payloads: Sequence[bytes], samples: int) -> None:
+    with recordio.RecordWriter(path, index=True) as writer:
+        for number in range(samples):
+            header = recordio.IRHeader(0, float(number), number, 0)
+            writer.write(recordio.pack(header, payloads[number % len(payloads)]), number)
+
+
+def _face(photo: bytes) -> bytes:
+    """The middle of a photograph, 112 x 112, as a JPEG of the quality that comes nearest to 5 kB."""
+    import cv2
+
+    image = cv2.imdecode(np.frombuffer(photo, np.uint8), cv2.IMREAD_COLOR)
+    height, width = image.shape[:2]
+    x, y, w, h = center_box(height, width, (min(height, width),) * 2)
+    small = cv2.resize(image[y : y + h, x : x + w], (_FACE_SIDE, _FACE_SIDE), interpolation=cv2.INTER_AREA)
+    tries: list[bytes] = [
+        cv2.imencode(".jpg", small, [cv2.IMWRITE_JPEG_QUALITY, quality])[1].tobytes()
+        for quality in range(60, 100, 3)
+    ]
+    return min(tries, key=lambda data: abs(len(data) - _FACE_NBYTES))
+
+
+def _reference(case: Case, files: Sequence[bytes]) -> dict[str, Any]:
+    """Mean and standard deviation over draws of the features of each picture, for each kind of crop; no mirroring."""
+    import cv2
+
+    plain = CASES["faces"]
+    found: dict[str, list[Any]] = {}
+    crop = RandomResizedCrop(224)
+    rng = Rng(1)
+    for number, data in enumerate(files):
+        image = decode_image(data)
+        height, width = image.shape[:2]
+        rng.seek(1, 0, number)
+        random_crops = []
+        for _ in range(_DRAWS if case.data == "photos" else 0):
+            x, y, w, h = crop.box(height, width, rng)
+            random_crops.append(cv2.resize(image[y : y + h, x : x + w], (224, 224)))
+        short = (256, height * 256 // width) if width < height else (width * 256 // height, 256)
+        resized = cv2.resize(image, short)
+        left, top = (short[0] - 224) // 2, (short[1] - 224) // 2
+        kinds = {"centre": [resized[top : top + 224, left : left + 224]], "whole": [image]}
+        if random_crops:
+            kinds["random"] = random_crops
+        for kind, images in kinds.items():
+            values = features(plain, np.stack(images))
+            found.setdefault(f"{kind}_mean", []).append(values.mean(axis=0))
+            found.setdefault(f"{kind}_std", []).append(values.std(axis=0))
+    return {name: np.stack(values) for name, values in found.items()}
+
+
+def _make_arrays(case: Case, draft: Path) -> None:
+    images = np.random.default_rng(0).integers(0, 256, (case.samples, *case.shape), dtype=np.uint8)
+    np.save(draft / "images.npy", images)
+    np.save(draft / "labels.npy", np.arange(case.samples, dtype=np.int64))
+    Source(draft, case.samples, 0).save()
+
+
+def _make_records(case: Case, draft: Path) -> None:
+    random = np.random.default_rng(0)
+    with recordio.RecordWriter(draft / "records.rec", index=True) as writer:
+        for number in range(case.samples):
+            writer.write(struct.pack("<q", number) + random.bytes(_RECORD_NBYTES - 8), number)
+    Source(draft, case.samples, 0).save()
+
+
+def _make_store(store: str, source: Source, say: Callable[[str], object]) -> None:
+    """``tiled.rec`` or ``raw.rec``, by `aioloader.tools.pack` and then repeated; or the reason why not, beside it."""
+    target, absent = source.folder / f"{store}.rec", source.folder / f"{store}.absent"
+    if target.exists():
+        return
+    say(f"making {target}")
+    once = source.folder / f"{store}-once.rec"
+    options: dict[str, Any] = {"tile": True} if store == "tiled" else {"encoding": "raw"}
+    try:
+        report = pack(source.folder / "files", once, **options)
+        with recordio.RecordReader(once) as reader:
+            payloads = [recordio.unpack(record)[1] for record in reader]
+        draft = source.folder / f"{store}-draft.rec"
+        _write_rec(draft, payloads, source.samples)
+        draft.with_suffix(".idx").rename(target.with_suffix(".idx"))
+        draft.rename(target)
+        absent.unlink(missing_ok=True)
+    except (OSError, ValueError, TypeError) as error:
+        absent.write_text(f"{store}.rec cannot be made: {error}")
+        return
+    finally:
+        for suffix in (".rec", ".idx", ".lst"):
+            once.with_suffix(suffix).unlink(missing_ok=True)
+    (source.folder / f"{store}.json").write_text(json.dumps({"nbytes": report.nbytes}))

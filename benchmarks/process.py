@@ -1,0 +1,259 @@
+"""Runs one job of a contender in a fresh process, and measures that process and all that it starts from outside.
+
+CPU time of the whole tree is read when the timed phase begins and when it ends. Memory (the proportional set size:
+pages shared by n processes count 1/n in each) is sampled while the contender warms up and after it was timed, never in
+between: reading it walks page tables and takes locks.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import selectors
+import signal
+import subprocess
+import sys
+import tempfile
+from dataclasses import asdict
+from pathlib import Path
+from time import monotonic
+from typing import TYPE_CHECKING, Any
+
+import psutil
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from benchmarks.cases import Case
+
+__all__ = ("ROOT", "JobFailure", "run_job")
+
+ROOT = Path(__file__).resolve().parents[1]
+
+_SAMPLE_S = 0.1
+_LEAVE_S = 10.0  # a contender that was measured and does not end is ended
+
+
+class JobFailure(Exception):
+    """A job failed; the text says why in one line.
+
+    Attributes:
+        log: what the process wrote, and its traceback.
+        wrong: the contender ran, but its output is not what the case asks for.
+    """
+
+    def __init__(self, reason: str, log: str = "", wrong: bool = False) -> None:
+        super().__init__(reason)
+        self.log = log
+        self.wrong = wrong
+
+
+def run_job(
+    python: Path,
+    name: str,
+    job: str,
+    *,
+    limit_s: float,
+    cores: Sequence[int] = (),
+    case: Case | None = None,
+    variables: Mapping[str, str] | None = None,
+    **request: Any,
+) -> dict[str, Any]:
+    """Run one job (see `benchmarks.contenders.run`).
+
+    Args:
+        python: interpreter of the contender's environment.
+        name: the contender.
+        job: "describe", "prepare", "check" or "measure".
+        limit_s: seconds after which it is ended.
+        cores: numbers of the cores that it may use; all of them if there are none.
+        case: the case.
+        variables: environment variables.
+        request: what else the job needs.
+
+    Returns:
+        the job's result; for "measure" with ``cpu_s`` (CPU seconds per second of the timed phase, of the whole tree),
+        ``others_cpu_s`` (the same of everything else on the machine), and ``peak_pss`` (bytes; None where the system
+        does not tell).
+
+    Raises:
+        JobFailure: it failed, died or took too long. Nothing of it is left running.
+    """
+    read_end, write_end = os.pipe()
+    request |= {"name": name, "job": job, "cores": list(cores), "events": write_end}
+    if case is not None:
+        request["case"] = asdict(case)
+    command = [str(python), "-m", "benchmarks.contenders.run", json.dumps(request, default=str)]
+    with tempfile.TemporaryFile() as output:
+        process = subprocess.Popen(
+            command,
+            cwd=ROOT,
+            env={**os.environ, "PYTHONUNBUFFERED": "1", **(variables or {})},
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+            pass_fds=(write_end,),
+            start_new_session=True,
+        )
+        os.close(write_end)
+        watch = _Watch(process, read_end, limit_s)
+        try:
+            watch.follow()
+        finally:
+            os.close(read_end)
+            _end(process)
+        output.seek(0)
+        log = output.read()[-100_000:].decode(errors="replace")
+    return watch.result(log)
+
+
+class _Watch:
+    """Follows a process by its events."""
+
+    def __init__(self, process: subprocess.Popen[bytes], events: int, limit_s: float) -> None:
+        self._process = process
+        self._events = events
+        self._limit_s = limit_s
+        self._phase = ""
+        self._cpu: dict[str, tuple[float, float, float]] = {}
+        self._peak_pss: int | None = None
+        self._result: dict[str, Any] | None = None
+        self._error: dict[str, Any] | None = None
+        self._late = False
+
+    def follow(self) -> None:
+        """Until the job has told its result, ended or taken too long."""
+        deadline = monotonic() + self._limit_s
+        pending = b""
+        with selectors.DefaultSelector() as selector:
+            selector.register(self._events, selectors.EVENT_READ)
+            while self._result is None and self._error is None:
+                if monotonic() > deadline:
+                    self._late = True
+                    return
+                if selector.select(_SAMPLE_S):
+                    chunk = os.read(self._events, 1 << 16)
+                    if not chunk:
+                        return
+                    *lines, pending = (pending + chunk).split(b"\n")
+                    for line in lines:
+                        event = json.loads(line)
+                        self._take(event)
+                        if event["event"] == "driven":
+                            deadline = min(deadline, monotonic() + _LEAVE_S)
+                if self._phase in ("", "warm", "memory"):
+                    self._sample_memory()
+
+    def result(self, log: str) -> dict[str, Any]:
+        """What the job found.
+
+        Raises:
+            JobFailure: nothing, or too late.
+        """
+        if self._error is not None:
+            raise JobFailure(
+                " ".join(self._error["text"].split())[:400],
+                log + "\n" + self._error.get("traceback", ""),
+                self._error["wrong"],
+            )
+        if self._result is None:
+            if self._late:
+                what = "did not end" if self._phase == "driven" else f"took more than {self._limit_s:.0f} s"
+                raise JobFailure(what, log)
+            raise JobFailure(f"ended with {_exit(self._process.returncode)}{_last_line(log)}", log)
+        found = {key: value for key, value in self._result.items() if key not in ("event", "at")}
+        if "timed" in self._cpu and "after" in self._cpu:
+            seconds, used, busy = (
+                then - now for now, then in zip(self._cpu["timed"], self._cpu["after"], strict=True)
+            )
+            found["cpu_s"] = used / seconds
+            found["others_cpu_s"] = max(0.0, busy - used) / seconds
+            found["peak_pss"] = self._peak_pss
+        return found
+
+    def _take(self, event: dict[str, Any]) -> None:
+        name = event["event"]
+        if name == "result":
+            self._result = event
+        elif name == "error":
+            self._error = event
+        else:
+            if name == "timed":
+                self._cpu["timed"] = (monotonic(), _cpu_seconds(self._process.pid), _busy_seconds())
+            elif self._phase == "timed":
+                self._cpu["after"] = (monotonic(), _cpu_seconds(self._process.pid), _busy_seconds())
+            self._phase = name
+
+    def _sample_memory(self) -> None:
+        pss = _proportional_set_size(self._process.pid)
+        if pss is not None:
+            self._peak_pss = max(self._peak_pss or 0, pss)
+
+
+def _tree(pid: int) -> list[psutil.Process]:
+    try:
+        root = psutil.Process(pid)
+        return [root, *root.children(recursive=True)]
+    except psutil.Error:
+        return []
+
+
+def _cpu_seconds(pid: int) -> float:
+    """CPU seconds of a process, of all that it has started, and of those of them that have ended."""
+    total = 0.0
+    for process in _tree(pid):
+        try:
+            times = process.cpu_times()
+        except psutil.Error:
+            continue
+        total += times.user + times.system
+        total += getattr(times, "children_user", 0.0) + getattr(times, "children_system", 0.0)
+    return total
+
+
+def _busy_seconds() -> float:
+    """CPU seconds that all cores of the machine have worked."""
+    times = psutil.cpu_times()
+    return float(sum(times) - times.idle - getattr(times, "iowait", 0.0) - getattr(times, "guest", 0.0))
+
+
+def _proportional_set_size(pid: int) -> int | None:
+    total = None
+    for process in _tree(pid):
+        try:
+            with open(f"/proc/{process.pid}/smaps_rollup") as file:
+                line = next(line for line in file if line.startswith("Pss:"))
+        except (OSError, StopIteration):
+            continue
+        total = (total or 0) + int(line.split()[1]) * 1024
+    return total
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """Wait a moment for the process, then end it and all that it has started."""
+    tree = _tree(process.pid)
+    try:
+        process.wait(_LEAVE_S if sys.exc_info()[0] is None and process.poll() is None else 0.1)
+    except subprocess.TimeoutExpired:
+        pass
+    for member in tree:
+        try:
+            member.kill()
+        except psutil.Error:
+            pass
+    try:
+        os.killpg(process.pid, signal.SIGKILL)
+    except (ProcessLookupError, PermissionError):
+        pass
+    process.wait()
+
+
+def _exit(code: int | None) -> str:
+    if code is not None and code < 0:
+        return f"signal {signal.Signals(-code).name}"
+    return f"exit code {code}"
+
+
+def _last_line(log: str) -> str:
+    lines = [line.strip() for line in log.splitlines() if line.strip()]
+    return f": {lines[-1][:300]}" if lines else ""

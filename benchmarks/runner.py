@@ -1,0 +1,321 @@
+"""Runs contenders through cases: prepare, sweep, check, then rounds in which all take turns in drawn order.
+
+A figure counts only after a whole epoch of the same contender and setting was checked. Within a round all contenders of
+a case run one after the other, so that a ratio compares neighbours in time; the rounds of a case are spread over the
+whole run. Whatever fails becomes a record with its reason and ends nothing else.
+"""
+
+from __future__ import annotations
+
+import random
+import sys
+from dataclasses import asdict, dataclass, field
+from time import monotonic
+from typing import TYPE_CHECKING, Any
+
+from benchmarks.environments import CONTENDERS, EnvironmentFailure, ensure, read_needs, ready
+from benchmarks.prepare import absent_reason, make_source, warm_up
+from benchmarks.process import JobFailure, run_job
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from benchmarks.cases import Case
+    from benchmarks.contenders.contract import Source
+    from benchmarks.log import Log, Record
+
+__all__ = ("Plan", "Runner")
+
+_LEAST_BATCHES = 16
+_DESCRIBE_S, _PREPARE_S, _CHECK_S, _START_S = 180.0, 1800.0, 600.0, 120.0
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What is to be run.
+
+    Attributes:
+        cases: in this order.
+        contenders: "NAME", or "NAME/VARIANT" for one variant.
+        rounds: how often each is measured.
+        seconds: of each measurement.
+        sweep: try all settings of a contender and keep the best; else its first.
+        install: make environments that are not there; else leave such contenders out.
+        cores: numbers of the cores that contenders may use.
+        photos: folder of photographs; None: drawn images.
+        scratch, environments: where data and environments are kept.
+        limit_s: seconds after which nothing new is begun; None: no limit.
+        seed: of the order of turns.
+    """
+
+    cases: tuple[Case, ...]
+    contenders: tuple[str, ...]
+    rounds: int
+    seconds: float
+    sweep: bool
+    install: bool
+    cores: tuple[int, ...]
+    photos: Path | None
+    scratch: Path
+    environments: Path
+    limit_s: float | None = None
+    seed: int = 0
+
+
+@dataclass
+class _Entrant:
+    """One variant of a contender in one case."""
+
+    name: str
+    variant: str
+    case: Case
+    python: Path
+    settings: list[dict[str, Any]]
+    key: str
+    source: Source
+    data: str = ""
+    setting: dict[str, Any] = field(default_factory=dict)
+    out: bool = False
+
+    @property
+    def identity(self) -> dict[str, str]:
+        """How records name it."""
+        return {"name": self.name, "variant": self.variant, "case": self.case.name}
+
+    def __str__(self) -> str:
+        return f"{self.case.name:13} {'/'.join(filter(None, (self.name, self.variant)))}"
+
+
+class Runner:
+    """Runs a plan.
+
+    Args:
+        plan: what is to be run.
+        log: where everything is recorded; what it holds already is not measured again.
+    """
+
+    def __init__(self, plan: Plan, log: Log) -> None:
+        self._plan = plan
+        self._log = log
+        self._random = random.Random(plan.seed)
+        self._deadline = None if plan.limit_s is None else monotonic() + plan.limit_s
+        self._began = monotonic()
+
+    def run(self) -> None:
+        """Run; KeyboardInterrupt passes through, and what was measured stands in the log."""
+        entrants = self._gather()
+        for case in self._plan.cases:
+            for entrant in [e for e in entrants if e.case is case]:
+                if not self._late():
+                    self._prepare(entrant)
+        warm_up(*{entrant.source.folder for entrant in entrants if not entrant.out})
+        for case in self._plan.cases:
+            self._choose([e for e in entrants if e.case is case and not e.out])
+        for entrant in entrants:
+            if not entrant.out and not self._late():
+                self._check(entrant)
+        for number in range(self._plan.rounds):
+            for case in self._shuffled(self._plan.cases):
+                for entrant in self._shuffled([e for e in entrants if e.case is case]):
+                    if not entrant.out and not self._late():
+                        self._round(entrant, number)
+
+    def _gather(self) -> list[_Entrant]:
+        """Everyone who takes part, by case."""
+        found = []
+        names = dict.fromkeys(contender.partition("/")[0] for contender in self._plan.contenders)
+        for name in names:
+            described = None if self._late() else self._describe(name)
+            for entry in described["entries"] if described else ():
+                entrant = self._entrant(name, described["python_path"], entry)
+                if entrant is not None:
+                    found.append(entrant)
+        return found
+
+    def _describe(self, name: str) -> dict[str, Any] | None:
+        try:
+            if not self._plan.install and not ready(name, self._plan.environments):
+                raise EnvironmentFailure(name, "its environment is not installed, and was not asked for")
+            if not ready(name, self._plan.environments):
+                self._say(f"installing {name}")
+            python = ensure(name, self._plan.environments)
+            described = run_job(
+                python,
+                name,
+                "describe",
+                limit_s=_DESCRIBE_S,
+                cores=self._plan.cores,
+                variables=self._variables(name),
+                cases=[asdict(case) for case in self._plan.cases],
+            )
+        except (EnvironmentFailure, JobFailure) as failure:
+            self._failed({"name": name, "variant": None, "case": None}, "environment", failure)
+            return None
+        self._log.add("contender", name=name, versions=described["versions"], python=described["python"])
+        return {**described, "python_path": python}
+
+    def _entrant(self, name: str, python: Path, entry: dict[str, Any]) -> _Entrant | None:
+        variant = entry["variant"]
+        if not {name, f"{name}/{variant}"} & set(self._plan.contenders):
+            return None
+        case = next(case for case in self._plan.cases if case.name == entry["case"])
+        identity = {"name": name, "variant": variant, "case": case.name}
+        if entry["reason"] is not None:
+            self._log.add("declined", **identity, reason=entry["reason"])
+            return None
+        source = make_source(case, self._plan.photos, self._plan.scratch, self._say)
+        absent = absent_reason(source, case.store) if name == "aioloader" else None
+        if absent:
+            self._failed(identity, "data", JobFailure(absent))
+            return None
+        return _Entrant(name, variant, case, python, entry["settings"], entry["key"], source)
+
+    def _prepare(self, entrant: _Entrant) -> None:
+        folder = self._plan.scratch / "peers" / entrant.name / f"{entrant.key}-{entrant.source.folder.name}"
+        done = folder / "prepared"
+        if not done.exists():
+            self._say(f"preparing {entrant}")
+            try:
+                result = self._job(
+                    entrant, "prepare", _PREPARE_S, source=entrant.source.folder, folder=str(folder)
+                )
+            except JobFailure as failure:
+                self._out(entrant, "prepare", failure)
+                return
+            done.write_text(result["data"])
+        entrant.data = done.read_text()
+        warm_up(folder)
+
+    def _choose(self, entrants: Sequence[_Entrant]) -> None:
+        """Measure every setting once, in drawn order, and keep each entrant's best."""
+        known = {id(e): self._log.find("chosen", **e.identity) for e in entrants}
+        tries = [
+            (entrant, setting)
+            for entrant in entrants
+            for setting in entrant.settings
+            if self._plan.sweep and len(entrant.settings) > 1 and not known[id(entrant)]
+        ]
+        found: dict[int, list[tuple[float, dict[str, Any]]]] = {id(entrant): [] for entrant in entrants}
+        reasons: dict[int, JobFailure] = {}
+        for entrant, setting in self._shuffled(tries):
+            if self._late():
+                break
+            record = self._log.find("sweep", **entrant.identity, setting=setting)
+            try:
+                if record is None:
+                    brief = min(1.0, self._plan.seconds)
+                    figures = self._measure(entrant, setting, brief, least_batches=4, beside=False)
+                    record = self._log.add("sweep", **entrant.identity, setting=setting, **figures)
+                    self._say(f"sweep   {entrant} {_short(setting)}: {record['images_per_s']:,.0f}/s")
+                found[id(entrant)].append((record["images_per_s"], setting))
+            except JobFailure as failure:
+                self._log.add("sweep", **entrant.identity, setting=setting, reason=str(failure))
+                self._say(f"sweep   {entrant} {_short(setting)}: {failure}")
+                reasons[id(entrant)] = failure
+        for entrant in entrants:
+            record = known[id(entrant)]
+            if record is not None:
+                entrant.setting = record["setting"]
+                continue
+            if not found[id(entrant)] and id(entrant) in reasons:
+                self._out(entrant, "sweep", reasons[id(entrant)])
+                continue
+            best = max(found[id(entrant)], key=lambda pair: pair[0], default=(0.0, entrant.settings[0]))
+            entrant.setting = best[1]
+            self._log.add("chosen", **entrant.identity, setting=entrant.setting)
+
+    def _check(self, entrant: _Entrant) -> None:
+        if self._log.find("check", **entrant.identity, setting=entrant.setting):
+            return
+        try:
+            self._job(
+                entrant,
+                "check",
+                _CHECK_S,
+                source=entrant.source.folder,
+                data=entrant.data,
+                setting=entrant.setting,
+            )
+        except JobFailure as failure:
+            self._out(entrant, "check", failure)
+            return
+        self._log.add("check", **entrant.identity, setting=entrant.setting)
+        self._say(f"checked {entrant}")
+
+    def _round(self, entrant: _Entrant, number: int) -> None:
+        key = {**entrant.identity, "setting": entrant.setting, "round": number}
+        if self._log.find("round", **key):
+            return
+        for attempt in (1, 2):
+            try:
+                figures = self._measure(entrant, entrant.setting, self._plan.seconds, _LEAST_BATCHES)
+                break
+            except JobFailure as failure:
+                if attempt == 2:
+                    self._out(entrant, f"round {number + 1}", failure)
+                    return
+        self._log.add("round", **key, **figures)
+        self._say(f"round {number + 1} {entrant} {_short(entrant.setting)}: {figures['images_per_s']:,.0f}/s")
+
+    def _measure(
+        self,
+        entrant: _Entrant,
+        setting: dict[str, Any],
+        seconds: float,
+        least_batches: int,
+        beside: bool = True,
+    ) -> dict[str, Any]:
+        times = {"warm": min(0.7, seconds), "timed": seconds}
+        times["lag"] = min(1.5, seconds) if beside else 0.0
+        times["memory"] = min(0.6, seconds) if beside else 0.0
+        return self._job(
+            entrant,
+            "measure",
+            _START_S + 20 * seconds,
+            data=entrant.data,
+            setting=setting,
+            times=times,
+            batches=least_batches,
+        )
+
+    def _job(self, entrant: _Entrant, job: str, limit_s: float, **request: Any) -> dict[str, Any]:
+        return run_job(
+            entrant.python,
+            entrant.name,
+            job,
+            limit_s=limit_s,
+            cores=self._plan.cores,
+            case=entrant.case,
+            variables=self._variables(entrant.name),
+            variant=entrant.variant,
+            **request,
+        )
+
+    def _variables(self, name: str) -> dict[str, str]:
+        return read_needs(CONTENDERS / f"{name}.txt").variables
+
+    def _out(self, entrant: _Entrant, stage: str, failure: JobFailure) -> None:
+        entrant.out = True
+        self._failed(entrant.identity, stage, failure)
+
+    def _failed(self, identity: dict[str, Any], stage: str, failure: Exception) -> Record:
+        log = getattr(failure, "log", "")[-4000:]
+        where = " ".join(str(part) for part in identity.values() if part)
+        self._say(f"FAILED  {where}, {stage}: {failure}")
+        return self._log.add("failure", **identity, stage=stage, reason=str(failure), log=log)
+
+    def _late(self) -> bool:
+        return self._deadline is not None and monotonic() > self._deadline
+
+    def _shuffled(self, items: Sequence[Any]) -> list[Any]:
+        mixed = list(items)
+        self._random.shuffle(mixed)
+        return mixed
+
+    def _say(self, text: str) -> None:
+        print(f"{monotonic() - self._began:6.0f} s  {text}", file=sys.stderr, flush=True)
+
+
+def _short(setting: dict[str, Any]) -> str:
+    return " ".join(f"{key}={value}" for key, value in setting.items())
