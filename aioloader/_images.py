@@ -6,6 +6,7 @@ import os
 from typing import Any
 
 from aioloader.datasets import ImageFolderDataset, ImageRecordDataset
+from aioloader.datasets.record import begins_with_a_record
 from aioloader.loader import AsyncDataLoader
 from aioloader.sync import DataLoader
 from aioloader.transforms import CenterCrop, Compose, RandomFlipLeftRight, RandomResizedCrop, Resize
@@ -37,10 +38,13 @@ def images(
 
     Raises:
         FileNotFoundError: there is nothing at `path`.
+        ValueError: it is neither a folder nor a RecordIO file.
     """
     path = os.path.expanduser(os.fspath(path))
     if not os.path.exists(path):
         raise FileNotFoundError(f"there is no file or folder {path!r}")
+    if not os.path.isdir(path):
+        _check_record_file(path)
     dataset: Any = ImageFolderDataset(path) if os.path.isdir(path) else ImageRecordDataset(path)
     if train:
         chain = Compose([RandomResizedCrop(size), RandomFlipLeftRight()])
@@ -49,3 +53,19 @@ def images(
         chain = Compose([Resize(round(size * 8 / 7), keep_ratio=True), CenterCrop(size)])
     face = DataLoader if blocking else AsyncDataLoader
     return face(dataset.transform_first(chain), batch_size, **loader_options)
+
+
+def _check_record_file(path: str) -> None:
+    suffix = os.path.splitext(path)[1].lower()
+    if suffix == ".rec":
+        return  # what is wrong with it is told by its records
+    if begins_with_a_record(path):
+        return
+    hint = _HINTS.get(suffix, "")
+    raise ValueError(f"{path!r} is neither a folder nor a .rec file{hint}")
+
+
+_HINTS = {
+    ".lst": "; images of a list are loaded by aioloader.ImageListDataset, in a loader of your own",
+    ".idx": ": it is an index; give the .rec file that it belongs to",
+}

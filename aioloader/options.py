@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 __all__ = ("LoaderOptions", "available_cores")
 
 EXECUTORS = ("process", "thread", "inline", "auto")
+_PAGE = 4096
 
 
 def available_cores() -> int:
@@ -43,6 +44,11 @@ def _at_least(name: str, value: Any, least: float, *, exclusive: bool = False) -
         raise TypeError(f"{name} must be a number, got {value!r}")
     if not value >= least or (exclusive and value == least):  # NaN is not at least anything
         raise ValueError(f"{name} must be {'more than' if exclusive else 'at least'} {least}, got {value}")
+
+
+def _is_iterable(value: Any) -> bool:
+    # Not by `iter`: samplers count how often they are iterated.
+    return hasattr(value, "__iter__") or hasattr(value, "__getitem__")
 
 
 @dataclass(frozen=True)
@@ -102,15 +108,24 @@ class LoaderOptions:
         _at_least("num_workers", self.num_workers, 0)
         _at_least("prefetch", self.prefetch, 0)
         _at_least("max_errors", self.max_errors, 0)
-        _at_least("memory_limit", self.memory_limit, 1)
+        if self.memory_limit is not None and self.memory_limit < _PAGE:
+            raise ValueError(
+                f"memory_limit is in bytes and must be at least {_PAGE}, one page; a batch needs more, "
+                f"256 << 20 are 256 MiB; got {self.memory_limit}"
+            )
         if self.seed is not None:
             _at_least("seed", self.seed, 0)
             if self.seed >= 2**64:
                 raise ValueError(f"seed must be less than 2**64, got {self.seed}")
         if isinstance(self.executor, str):
             _one_of("executor", self.executor, EXECUTORS)
-        elif not hasattr(self.executor, "run") or not hasattr(self.executor, "serving"):
+        elif (
+            not hasattr(self.executor, "run")
+            or not hasattr(self.executor, "serving")
+            or isinstance(self.executor, type)
+        ):
             raise TypeError(f"executor must be a name or an Executor, got {self.executor!r}")
+        self._check_functions()
         _one_of("on_error", self.on_error, ("raise", "skip"))
         _one_of("even", self.even, ("pad", "drop"))
         _one_of("output", self.output, ("numpy",))
@@ -118,6 +133,22 @@ class LoaderOptions:
             self._check_shard(self.shard)
         if self.shard is not None and self.batch_sampler is not None:
             raise ValueError("shard does not go with batch_sampler: give each rank its own batch sampler")
+
+    def _check_functions(self) -> None:
+        for name, each in (("sampler", "indices"), ("batch_sampler", "lists of indices")):
+            value = getattr(self, name)
+            if value is None:
+                continue
+            if isinstance(value, (type, str, bytes)) or not _is_iterable(value):
+                raise TypeError(f"{name} must be an iterable of {each}, got {value!r}")
+        batchify = self.batchify_fn
+        if batchify is not None and not callable(batchify):
+            raise TypeError(f"batchify_fn must be a function that takes a list of samples, got {batchify!r}")
+        if isinstance(batchify, type) and any("__call__" in vars(base) for base in batchify.__mro__):
+            raise TypeError(
+                f"batchify_fn must be a function that takes a list of samples, got the class {batchify.__name__}; "
+                f"did you mean {batchify.__name__}()?"
+            )
 
     @staticmethod
     def _check_shard(shard: Any) -> None:

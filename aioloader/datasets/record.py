@@ -28,11 +28,12 @@ if TYPE_CHECKING:
     from aioloader._types import IntArray
     from aioloader.abc import Decoder
 
-__all__ = ("ImageRecordDataset", "RecordFileDataset", "RecordTable")
+__all__ = ("ImageRecordDataset", "RecordFileDataset", "RecordTable", "begins_with_a_record")
 
 _LABELS_LOOKED_AT = 1000
 # Part head (magic, flag and length), then the image header's first fields (number of labels, label).
 _HEADS = struct.Struct("<IIIf")
+_MAGIC = struct.Struct("<I")
 
 
 class RecordTable:
@@ -198,6 +199,20 @@ class ImageRecordDataset(RecordFileDataset):
         if self._scalar_dtype is None:
             self._scalar_dtype = scalar_label_dtype(self._path, self.table.first_offsets(_LABELS_LOOKED_AT))
         return ImageRecordDecoder(*self._image_options, self._scalar_dtype, self._label_dtype or "float32")
+
+
+def begins_with_a_record(path: str) -> bool:
+    """Whether a file's first bytes are those of a RecordIO file.
+
+    Raises:
+        OSError: it cannot be read.
+    """
+    fd = open_regular(path)
+    try:
+        head = bytearray(_MAGIC.size)
+        return read_into(fd, memoryview(head), 0) == _MAGIC.size and _MAGIC.unpack(head) == (MAGIC,)
+    finally:
+        os.close(fd)
 
 
 def scalar_label_dtype(path: str, offsets: list[int]) -> str:

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import aioloader
-from aioloader import AsyncDataLoader, SampleError
+from aioloader import AsyncDataLoader, DataLoader, SampleError, SimpleDataset
 from tests.aioloader.loader.samples import Numbers, labels
 
 EXECUTORS = ["inline", "thread", "process"]
@@ -117,6 +117,7 @@ async def test_an_index_outside_of_the_dataset_is_an_error_at_its_place():
         ({"batch_size": 2, "on_error": "ignore"}, "on_error must be one of"),
         ({"batch_size": 2, "seed": -1}, "seed must be at least 0"),
         ({"batch_size": 2, "shard": (2, 2)}, "0 <= index < count"),
+        ({"batch_size": 2, "memory_limit": 1}, "memory_limit is in bytes and must be at least 4096"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
@@ -129,6 +130,44 @@ def test_wrong_options_are_refused_at_once(options, message):
 def test_a_broken_number_is_refused(option):
     with pytest.raises(TypeError, match=f"{option} must be a whole number, got 2.5"):
         AsyncDataLoader(Numbers(), **{"batch_size": 2, option: 2.5})
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"batch_size": 2, "sampler": 5}, "sampler must be an iterable of indices, got 5"),
+        ({"batch_size": 2, "sampler": "random"}, "sampler must be an iterable of indices, got 'random'"),
+        (
+            {"batch_size": 2, "sampler": aioloader.samplers.RandomSampler},
+            "sampler must be an iterable of indices, got <class",
+        ),
+        ({"batch_sampler": 5}, "batch_sampler must be an iterable of lists of indices, got 5"),
+        (
+            {"batch_size": 2, "batchify_fn": 5},
+            "batchify_fn must be a function that takes a list of samples, got 5",
+        ),
+        ({"batch_size": 2, "batchify_fn": aioloader.batchify.Pad}, r"did you mean Pad\(\)\?"),
+        (
+            {"batch_size": 2, "executor": aioloader.executors.ThreadExecutor},
+            "executor must be a name or an Executor",
+        ),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_options_of_another_kind_are_refused_at_once(options, message):
+    with pytest.raises(TypeError, match=message):
+        AsyncDataLoader(Numbers(), **options)
+
+
+def test_a_class_may_batchify_if_it_is_a_function_of_samples():
+    assert list(DataLoader(SimpleDataset([1, 2, 3]), 2, batchify_fn=list, num_workers=0)) == [[1, 2], [3]]
+
+
+def test_samplers_are_not_iterated_to_be_checked():
+    sampler = aioloader.samplers.RandomSampler(9, seed=1)
+    expected = list(aioloader.samplers.RandomSampler(9, seed=1))
+    AsyncDataLoader(Numbers(9), 2, sampler=sampler)
+    assert list(sampler) == expected
 
 
 def test_what_is_no_dataset_is_refused():
