@@ -29,6 +29,19 @@ B = TypeVar("B")
 _supervisors: set[asyncio.Task[None]] = set()
 
 
+def _check_entered(entered: bool) -> None:
+    """Raise under trio outside of ``async with``. Where no loop runs yet, that is seen at the first batch."""
+    try:
+        token: Any = anyio.lowlevel.current_token().native_token
+    except RuntimeError:
+        return
+    if not entered and not isinstance(token, asyncio.AbstractEventLoop):
+        raise RuntimeError(
+            "under trio a loader is used inside 'async with loader:', because trio gives no other way to end "
+            "its workers' tasks when the loop over it is left early"
+        )
+
+
 def _spawn(pipeline: Pipeline, entered: bool) -> None:
     """Start the supervisor of an epoch as a task of its own."""
     token: Any = anyio.lowlevel.current_token().native_token
@@ -37,11 +50,7 @@ def _spawn(pipeline: Pipeline, entered: bool) -> None:
         _supervisors.add(task)
         task.add_done_callback(_supervisors.discard)
         return
-    if not entered:
-        raise RuntimeError(
-            "under trio a loader is used inside 'async with loader:', because trio gives no other way to end "
-            "its workers' tasks when the loop over it is left early"
-        )
+    _check_entered(entered)
     import trio
 
     trio.lowlevel.spawn_system_task(pipeline.supervise, name="aioloader epoch")
@@ -57,6 +66,8 @@ class AsyncBatches(Generic[B]):
         self._loader = loader  # an iterator keeps its loader alive
         self._core = core
         self._entered = entered
+        if not core.direct:
+            _check_entered(entered)
         self._epoch: Epoch = core.begin()
         self._pass: Direct | Pipeline | None = None
         self._finalizer: weakref.finalize[..., Any] | None = None

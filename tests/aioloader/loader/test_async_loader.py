@@ -330,15 +330,26 @@ async def test_a_closed_loader_says_so():
         aiter(loader)
 
 
-def test_trio_without_async_with_is_refused_clearly():
+def test_trio_without_async_with_is_refused_before_an_epoch_is_spent():
     async def main():
-        loader = AsyncDataLoader(Numbers(), 5, executor="thread")
+        loader = AsyncDataLoader(Numbers(20), 5, executor="thread", shuffle=True)
         with pytest.raises(RuntimeError, match="async with loader"):
             async for _ in loader:
                 pass
-        await loader.aclose()
+        assert loader.state_dict()["epoch"] == 0
+        async with loader:
+            return labels(await collect(loader))
 
-    anyio.run(main, backend="trio")
+    first = anyio.run(main, backend="trio")
+    with DataLoader(Numbers(20), 5, num_workers=0, shuffle=True) as same:
+        assert labels(same) == first
+
+
+def test_trio_needs_no_async_with_where_no_task_is_started():
+    async def main():
+        return labels(await collect(AsyncDataLoader(Numbers(6), 5, num_workers=0)))
+
+    assert anyio.run(main, backend="trio") == [[0, 1, 2, 3, 4], [5]]
 
 
 def test_one_loader_serves_asyncio_run_twice():
