@@ -56,7 +56,7 @@ def find_jpegtran() -> str:
 def rewrite(program: str, data: bytes, interval: int | None = None) -> bytes:
     """The same image as a baseline JPEG of one scan with optimised Huffman tables.
 
-    Coefficients are not changed; every APPn and COM segment is kept.
+    Coefficients are not changed; every APPn and COM segment is kept. What follows the end of the image is dropped.
 
     Args:
         program: path of jpegtran.
