@@ -53,7 +53,8 @@ def cut(
         box: (x, y, width, height) of the crop in pixels as stored, before any EXIF orientation; inside the picture.
         vertical_only: keep the full width.
         scale: 1, 2, 4 or 8: the decoder will shrink the picture by it, and so the margins must be larger. Pixels are
-            then identical to those of the whole picture decoded at that scale.
+            then identical to those of the whole picture decoded at that scale. Where a cut would have fewer than 8
+            pixels in both directions, its scaled size would not say at which scale it is decoded: none is made.
 
     Returns:
         A JPEG that contains the box, or None if the file has to be decoded whole: because hardly anything can be left
@@ -75,6 +76,8 @@ def cut(
     last_row = -(-bottom // frame.mcu_height)
     if not frame.restart_interval:
         if last_row == frame.mcu_rows:
+            return None
+        if scale > 1 and bottom < 8 and width < 8:
             return None
         copy = stop_after(data, frame, bottom)
         return None if copy is None else Cut(copy, width, bottom, 0, 0, True)
@@ -101,5 +104,8 @@ def cut(
     else:
         # The last column of MCUs that is covered must have a pixel at least.
         right = max(right, min(width, left + (chosen.columns - 1) * frame.mcu_width + 1))
-    copy = gather(data, frame, chosen, right - left, bottom - top)
-    return None if copy is None else Cut(copy, right - left, bottom - top, left, top, chosen.more)
+    width, height = right - left, bottom - top
+    if scale > 1 and height < 8 and width < 8:
+        return None
+    copy = gather(data, frame, chosen, width, height)
+    return None if copy is None else Cut(copy, width, height, left, top, chosen.more)

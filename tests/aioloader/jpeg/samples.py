@@ -1,0 +1,184 @@
+"""JPEGs of every kind, crops of them, and what a crop must look like."""
+
+from __future__ import annotations
+
+import struct
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+import cv2
+import numpy as np
+import simplejpeg
+from hypothesis import strategies as st
+
+from aioloader import jpeg
+
+SAMPLINGS = {
+    "444": 0x111111,
+    "422": 0x211111,
+    "440": 0x121111,
+    "420": 0x221111,
+    "411": 0x411111,
+}
+KINDS = (*SAMPLINGS, "grey")
+
+# Neighbouring pixels have nothing in common: a pixel that was interpolated from the wrong one differs.
+_NOISE = np.random.default_rng(0).integers(0, 256, (700, 700, 3), np.uint8)
+_BLOCKS = cv2.resize(_NOISE[:100, :100], (700, 700), interpolation=cv2.INTER_LINEAR)
+
+
+def picture(width: int, height: int, blocks: bool = True) -> Any:
+    """uint8 (height, width, 3): noise, or blocks of colour."""
+    return (_BLOCKS if blocks else _NOISE)[:height, :width]
+
+
+@lru_cache(maxsize=256)
+def encode(
+    width: int,
+    height: int,
+    kind: str = "420",
+    restart: int = 0,
+    quality: int = 90,
+    blocks: bool = True,
+    table: bool = False,
+) -> bytes:
+    """A baseline JPEG; with a tile table if asked for (and `restart` is not 0)."""
+    image = picture(width, height, blocks)
+    if kind == "grey":
+        image = np.ascontiguousarray(image[..., 1])
+    options = [cv2.IMWRITE_JPEG_QUALITY, quality, cv2.IMWRITE_JPEG_RST_INTERVAL, restart]
+    if kind != "grey":
+        options += [cv2.IMWRITE_JPEG_SAMPLING_FACTOR, SAMPLINGS[kind]]
+    data: bytes = cv2.imencode(".jpg", image, options)[1].tobytes()
+    return jpeg.with_tile_table(data) if table else data
+
+
+def segment(marker: int, body: bytes) -> bytes:
+    return struct.pack(">BBH", 0xFF, marker, len(body) + 2) + body
+
+
+def frame_of(data: Any) -> jpeg.Frame:
+    frame = jpeg.read_frame(data)
+    assert frame is not None
+    return frame
+
+
+def before_frame(data: bytes, extra: bytes) -> bytes:
+    """Put bytes in before the frame header."""
+    here = frame_of(data).size_at - 5
+    return data[:here] + extra + data[here:]
+
+
+def with_table_of(data: bytes, other: bytes) -> bytes:
+    """Copy another file's tile table into a file."""
+    return before_frame(data, b"".join(other[start - 4 : stop] for start, stop in frame_of(other).tables))
+
+
+def full(data: Any, **options: Any) -> Any:
+    return simplejpeg.decode_jpeg(data, **options)
+
+
+class Damaged(Exception):
+    """A decoder said so, or it has to be asked to decode the whole file."""
+
+
+def pixels(data: Any, box: tuple[int, int, int, int], cut: jpeg.Cut, scale: int = 1) -> Any:
+    """Decode a cut, strictly, and take the box from it.
+
+    Raises:
+        Damaged: the decoder found fault with it.
+    """
+    options = {}
+    if scale > 1:
+        options = {
+            "min_height": jpeg.scaled_size(cut.height, scale),
+            "min_width": jpeg.scaled_size(cut.width, scale),
+            "min_factor": scale,
+        }
+    shape = (jpeg.scaled_size(cut.height, scale), jpeg.scaled_size(cut.width, scale), 3)
+    buffer = np.zeros(shape[0] * shape[1] * shape[2], np.uint8)
+    try:
+        simplejpeg.decode_jpeg(cut.data, buffer=buffer, strict=True, **options)
+    except ValueError as error:
+        if not (cut.stops_early and jpeg.harmless(str(error))):
+            raise Damaged(str(error)) from None
+    x, y, width, height = box
+    top, left = (y - cut.top) // scale, (x - cut.left) // scale
+    bottom = jpeg.scaled_size(y + height - cut.top, scale)
+    right = jpeg.scaled_size(x + width - cut.left, scale)
+    return buffer.reshape(shape)[top:bottom, left:right]
+
+
+def crop(image: Any, box: tuple[int, int, int, int], scale: int = 1) -> Any:
+    x, y, width, height = box
+    return image[
+        y // scale : jpeg.scaled_size(y + height, scale), x // scale : jpeg.scaled_size(x + width, scale)
+    ]
+
+
+def assert_cut_is_crop(data: Any, box: tuple[int, int, int, int], **options: Any) -> jpeg.Cut | None:
+    """Compare a crop with a full decode, if the file is cut at all."""
+    found = jpeg.cut(data, frame_of(data), box, **options)
+    if found is not None:
+        x, y, width, height = box
+        assert found.left <= x
+        assert found.top <= y
+        assert x + width <= found.left + found.width
+        assert y + height <= found.top + found.height
+        assert found.left % 8 == 0
+        assert found.top % 8 == 0
+        assert np.array_equal(pixels(data, box, found), crop(full(data), box))
+    return found
+
+
+class Case(NamedTuple):
+    data: bytes
+    box: tuple[int, int, int, int]
+
+
+sizes = st.one_of(st.integers(1, 40), st.integers(1, 260), st.integers(1, 700))
+
+
+@st.composite
+def boxes(draw: st.DrawFn, width: int, height: int) -> tuple[int, int, int, int]:
+    """Crops; often at a border of the picture, or of a block or tile."""
+
+    def span(extent: int) -> tuple[int, int]:
+        edges = [e for e in (0, 8, 16, 32, 48, 64, 128, extent - 1, extent) if e <= extent]
+        place = st.one_of(
+            st.integers(0, extent),
+            st.builds(
+                lambda edge, off: min(extent, max(0, edge + off)), st.sampled_from(edges), st.integers(-3, 3)
+            ),
+        )
+        start, stop = sorted((draw(place), draw(place)))
+        if start == stop:
+            start, stop = (start, stop + 1) if stop < extent else (start - 1, stop)
+        return start, stop - start
+
+    x, across = span(width)
+    y, down = span(height)
+    return x, y, across, down
+
+
+@st.composite
+def cases(draw: st.DrawFn, tables: bool = True) -> Case:
+    """A JPEG of any size and kind, with or without restart markers, and a crop of it."""
+    width, height = draw(sizes), draw(sizes)
+    kind = draw(st.sampled_from(KINDS))
+    plain = encode(width, height, kind)
+    frame = frame_of(plain)
+    row = frame.mcus_per_row
+    restart = draw(
+        st.one_of(
+            st.just(0),
+            st.just(jpeg.restart_interval(frame)),
+            st.sampled_from([n for n in range(1, row + 1) if row % n == 0]),
+            st.integers(1, 2 * row),
+            st.integers(1, 3).map(lambda rows: rows * row),
+        )
+    )
+    table = tables and restart > 0 and draw(st.booleans())
+    blocks = draw(st.booleans())
+    data = encode(width, height, kind, restart, 90 if blocks else 50, blocks, table)
+    return Case(data, draw(boxes(width, height)))

@@ -1,0 +1,185 @@
+"""A cut decodes to the pixels of a full decode, whatever the size, the kind, the crop and the restart markers."""
+
+from __future__ import annotations
+
+import mmap
+
+import cv2
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from aioloader import jpeg
+from tests.aioloader.jpeg.samples import (
+    KINDS,
+    Case,
+    assert_cut_is_crop,
+    cases,
+    crop,
+    encode,
+    frame_of,
+    full,
+    pixels,
+)
+
+
+@given(cases(), st.booleans())
+@settings(max_examples=400, deadline=None)
+def test_a_crop_has_the_pixels_of_a_full_decode(case: Case, vertical_only: bool):
+    found = assert_cut_is_crop(case.data, case.box, vertical_only=vertical_only)
+    if found is not None:
+        frame = frame_of(case.data)
+        assert found.width * found.height < frame.width * frame.height
+        if vertical_only:
+            assert (found.left, found.width) == (0, frame.width)
+
+
+@pytest.mark.slow
+@given(cases(), st.booleans())
+@settings(max_examples=5_000, deadline=None)
+def test_many_crops_have_the_pixels_of_a_full_decode(case: Case, vertical_only: bool):
+    assert_cut_is_crop(case.data, case.box, vertical_only=vertical_only)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("restart", [0, 1, 2, 3, 6, 12])
+def test_every_small_crop_of_a_small_picture(kind, restart):
+    data = encode(48, 40, kind, restart)
+    image = full(data)
+    frame = frame_of(data)
+    cut = 0
+    for x in range(0, 48, 3):
+        for y in range(40):
+            for width, height in ((1, 1), (4, 3)):
+                box = (x, y, min(width, 48 - x), min(height, 40 - y))
+                found = jpeg.cut(data, frame, box)
+                if found is not None:
+                    cut += 1
+                    assert np.array_equal(pixels(data, box, found), crop(image, box))
+    assert cut > 0
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("rest", [1, 2, 3, 4, 5, 6])
+def test_a_narrow_last_tile_is_interpolated_as_in_the_whole(rest, kind):
+    # Decoders interpolate chroma only where a picture is wider than two chroma samples; a cut must not fall below that.
+    width = 64 + rest
+    data = encode(width, 40, kind, 2, quality=95, blocks=False)
+    for x in range(58, width):
+        for across in range(1, width - x + 1):
+            assert assert_cut_is_crop(data, (x, 12, across, 10)) is not None
+
+
+def test_a_picture_without_restart_markers_is_cut_below_the_crop_only():
+    found = assert_cut_is_crop(encode(200, 300, "420"), (60, 100, 50, 60))
+    assert found is not None
+    assert (found.left, found.top, found.width) == (0, 0, 200)
+    assert 160 <= found.height <= 176
+    assert found.stops_early
+
+
+def test_a_tiled_picture_is_cut_on_all_sides():
+    # 25 units of 16 x 16 pixels in a row, tiles of 5.
+    data = encode(400, 300, "420", 5, table=True)
+    found = assert_cut_is_crop(data, (170, 100, 50, 60))
+    assert found is not None
+    assert (found.left, found.top) == (160, 96)
+    assert 50 < found.width <= 80
+    assert 60 < found.height <= 80
+    assert not found.stops_early
+    assert len(found.data) < len(data) / 8
+    full(bytes(found.data))  # strictly: without any complaint
+
+
+def test_restart_markers_that_divide_no_row_still_leave_out_what_is_above():
+    # 25 units in a row, intervals of 10: every second row begins with an interval.
+    data = encode(400, 320, "420", 10)
+    found = assert_cut_is_crop(data, (170, 200, 50, 60))
+    assert found is not None
+    assert (found.left, found.top, found.width) == (0, 192, 400)
+
+
+@pytest.mark.parametrize("restart", [0, 5, 7, 25, 50])
+def test_a_crop_that_needs_nearly_everything_is_left_to_a_full_decode(restart):
+    data = encode(400, 300, "420", restart)
+    frame = frame_of(data)
+    for box in ((0, 0, 400, 300), (0, 0, 400, 290), (10, 10, 385, 285)):
+        assert jpeg.cut(data, frame, box) is None
+
+
+@pytest.mark.parametrize(
+    "box", [(-1, 0, 5, 5), (0, -1, 5, 5), (0, 0, 0, 5), (0, 0, 5, 0), (96, 0, 5, 5), (0, 46, 5, 5)]
+)
+def test_a_box_outside_of_the_picture_is_refused(box):
+    data = encode(100, 50)
+    with pytest.raises(ValueError, match="100 x 50"):
+        jpeg.cut(data, frame_of(data), box)
+
+
+@pytest.mark.parametrize("restart", [0, 5])
+@pytest.mark.parametrize("kind", ["bytes", "read-only view", "mapped file", "middle of a slab"])
+def test_any_bytes_will_do(kind, restart, tmp_path):
+    data = encode(400, 300, "420", restart, table=restart > 0)
+    box = (170, 100, 50, 60)
+    expected = jpeg.cut(data, frame_of(data), box)
+    assert expected is not None
+    if kind == "mapped file":
+        (tmp_path / "a.jpg").write_bytes(data)
+        with (
+            (tmp_path / "a.jpg").open("rb") as file,
+            mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as view,
+        ):
+            with memoryview(view) as whole:
+                assert jpeg.cut(whole, frame_of(whole), box) == expected
+        return
+    other = {
+        "bytes": data,
+        "read-only view": memoryview(bytearray(data)).toreadonly(),
+        "middle of a slab": memoryview(bytearray(b"\xff" * 9 + data + b"\xff\xd9" * 9))[9:-18],
+    }[kind]
+    assert jpeg.cut(other, frame_of(other), box) == expected
+    assert bytes(other) == data
+
+
+@given(cases(), st.sampled_from([2, 4, 8]))
+@settings(max_examples=200, deadline=None)
+def test_a_crop_that_is_shrunk_in_the_decoder_has_the_pixels_of_a_whole_that_is(case: Case, scale: int):
+    frame = frame_of(case.data)
+    found = jpeg.cut(case.data, frame, case.box, scale=scale)
+    if found is None:
+        return
+    shape = jpeg.scaled_size(frame.height, scale), jpeg.scaled_size(frame.width, scale), 3
+    whole = full(case.data, min_height=shape[0], min_width=shape[1], min_factor=scale)
+    assert whole.shape == shape
+    assert np.array_equal(pixels(case.data, case.box, found, scale), crop(whole, case.box, scale))
+
+
+@pytest.mark.parametrize(
+    ("box", "target", "scale"),
+    [
+        ((224, 224), (224, 224), 1),
+        ((100, 100), (224, 224), 1),
+        ((447, 900), (224, 224), 1),
+        ((448, 448), (224, 224), 2),
+        ((1000, 448), (224, 224), 2),
+        ((895, 1000), (224, 224), 2),
+        ((896, 896), (224, 224), 4),
+        ((1792, 1792), (224, 224), 8),
+        ((9999, 9999), (1, 1), 8),
+    ],
+)
+def test_a_decoder_may_shrink_as_far_as_the_target_allows(box, target, scale):
+    assert jpeg.scale_for(box, target) == scale
+
+
+def test_other_decoders_read_a_cut_too():
+    data = encode(400, 300, "420", 5, table=True)
+    box = (170, 100, 50, 60)
+    found = jpeg.cut(data, frame_of(data), box)
+    assert found is not None
+    there = cv2.imdecode(np.frombuffer(found.data, np.uint8), cv2.IMREAD_COLOR_RGB)
+    assert there.shape == (found.height, found.width, 3)
+    whole = cv2.imdecode(np.frombuffer(data, np.uint8), cv2.IMREAD_COLOR_RGB)
+    moved = (170 - found.left, 100 - found.top, 50, 60)
+    assert np.array_equal(crop(there, moved), crop(whole, box))

@@ -1,0 +1,254 @@
+"""The tile table: written, read, and never believed."""
+
+from __future__ import annotations
+
+import io
+import pickle
+import struct
+
+import cv2
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from aioloader import jpeg
+from aioloader.errors import LoaderError
+from tests.aioloader.jpeg.samples import (
+    Case,
+    assert_cut_is_crop,
+    before_frame,
+    boxes,
+    cases,
+    encode,
+    frame_of,
+    full,
+    segment,
+    with_table_of,
+)
+
+BOX = (170, 100, 50, 60)
+PLAIN = encode(400, 300, "420", 5)
+TILED = encode(400, 300, "420", 5, table=True)
+
+
+def test_the_table_is_laid_out_as_documented():
+    start, stop = frame_of(TILED).tables[0]
+    body = TILED[start:stop]
+    assert TILED[start - 4 : start - 2] == b"\xff\xfe"
+    head = struct.unpack_from(">8sBBHHHHHII", body)
+    scan = frame_of(TILED).scan_start
+    assert head == (b"ALtiles\0", 1, 2, 0, 1, 400, 300, 5, len(TILED) - 2 - scan, 5 * 19)
+    lengths = struct.unpack(f">{5 * 19}H", body[28:])
+    place = scan
+    for number, length in enumerate(lengths):
+        place += length
+        assert TILED[place] == 0xFF
+        assert TILED[place + 1] == (0xD9 if number == 5 * 19 - 1 else 0xD0 + number % 8)
+        place += 2
+    assert place == len(TILED)
+
+
+def test_the_picture_and_the_rest_of_the_file_stay_as_they_were():
+    start, stop = frame_of(TILED).tables[0]
+    assert TILED[: start - 4] + TILED[stop:] == PLAIN
+    assert np.array_equal(full(TILED), full(PLAIN))
+
+
+def test_a_fresh_table_replaces_all_others():
+    again = jpeg.with_tile_table(TILED)
+    assert again == TILED
+    other = encode(400, 300, "420", 5, 50, table=True)
+    start, stop = frame_of(other).tables[0]
+    stale = other[start - 4 : stop]
+    # One between the tables of the scan, one before the frame header.
+    here = frame_of(PLAIN).scan_start - 14
+    assert PLAIN[here : here + 2] == b"\xff\xda"
+    twice = before_frame(PLAIN[:here] + stale + PLAIN[here:], stale)
+    assert len(frame_of(twice).tables) == 2
+    assert jpeg.with_tile_table(twice) == TILED
+
+
+def test_a_table_too_long_for_a_segment_takes_several():
+    # 256 x 188 intervals of 2 bytes.
+    image = np.zeros((1500, 2048), np.uint8)
+    image[::7, ::5] = 200
+    options = [cv2.IMWRITE_JPEG_QUALITY, 30, cv2.IMWRITE_JPEG_RST_INTERVAL, 1]
+    data = jpeg.with_tile_table(cv2.imencode(".jpg", image, options)[1].tobytes())
+    frame = frame_of(data)
+    assert len(frame.tables) == 2
+    assert jpeg.is_tiled(data)
+    image = full(data)
+    for box in ((0, 0, 9, 9), (1000, 900, 30, 20), (2030, 1482, 18, 18)):
+        found = jpeg.cut(data, frame, box)
+        assert found is not None
+        assert not found.stops_early
+        x, y, width, height = box
+        there = full(bytes(found.data))[y - found.top :, x - found.left :]
+        assert np.array_equal(there[:height, :width], image[y : y + height, x : x + width])
+    # Without its second half, or with the halves exchanged, it is no table.
+    (a, b), (c, d) = frame.tables
+    first, second = data[a - 4 : b], data[c - 4 : d]
+    rest = data[: a - 4] + data[d:]
+    assert before_frame(rest, first + second) == data
+    for tables in (first, second, second + first, first + first, first + second + second):
+        odd = before_frame(rest, tables)
+        assert not jpeg.is_tiled(odd)
+        assert _same_bounds(odd, data)
+        assert assert_cut_is_crop(odd, (1000, 900, 30, 20)) is not None
+
+
+def _same_bounds(data: bytes, other: bytes) -> bool:
+    found, expected = jpeg.tile_table(data, frame_of(data)), jpeg.tile_table(other, frame_of(other))
+    assert found is not None
+    assert expected is not None
+    return np.array_equal(found - frame_of(data).scan_start, expected - frame_of(other).scan_start)
+
+
+def test_intervals_of_many_bytes_need_longer_lengths():
+    # One interval of all rows.
+    data = encode(700, 700, "444", 88 * 88, 99, blocks=False, table=True)
+    start, _ = frame_of(data).tables[0]
+    assert data[start + 9] == 4
+    bounds = jpeg.tile_table(data, frame_of(data))
+    assert bounds is not None
+    assert bounds.tolist() == [frame_of(data).scan_start, len(data)]
+
+
+@given(cases(tables=False))
+@settings(max_examples=100, deadline=None)
+def test_a_table_says_what_a_search_finds(case: Case):
+    if not frame_of(case.data).restart_interval:
+        assert jpeg.tile_table(case.data, frame_of(case.data)) is None
+        return
+    tabled = jpeg.with_tile_table(case.data)
+    assert _same_bounds(tabled, case.data)
+    assert_cut_is_crop(tabled, case.box)
+
+
+STALE = {
+    "of another picture of this size": encode(400, 300, "420", 5, 80, blocks=False, table=True),
+    "of the same picture in another quality": encode(400, 300, "420", 5, 89, table=True),
+    "of another interval": encode(400, 300, "420", 25, table=True),
+    "of another size": encode(384, 304, "420", 5, table=True),
+}
+
+
+@pytest.mark.parametrize("other", STALE.values(), ids=STALE)
+def test_a_stale_table_is_not_used(other):
+    data = with_table_of(PLAIN, other)
+    assert not jpeg.is_tiled(data)
+    assert _same_bounds(data, PLAIN)
+    found = assert_cut_is_crop(data, BOX)
+    assert found is not None
+    # The headers that are kept have no tables; so this is the same cut as with the right one.
+    assert found == jpeg.cut(TILED, frame_of(TILED), BOX)
+
+
+@pytest.mark.parametrize("other", STALE.values(), ids=STALE)
+def test_a_table_says_nothing_about_a_picture_without_restart_markers(other):
+    data = with_table_of(encode(400, 300, "420"), other)
+    assert jpeg.tile_table(data, frame_of(data)) is None
+    found = assert_cut_is_crop(data, BOX)
+    assert found is not None
+    assert found.stops_early
+
+
+def test_a_stale_table_whose_scan_has_the_same_length_is_not_used():
+    # The lengths of two neighbours are exchanged: only the markers tell.
+    start, _ = frame_of(TILED).tables[0]
+    for number in range(5 * 19 - 1):
+        place = start + 28 + 2 * number
+        if TILED[place : place + 2] == TILED[place + 2 : place + 4]:
+            continue
+        odd = TILED[:place] + TILED[place + 2 : place + 4] + TILED[place : place + 2] + TILED[place + 4 :]
+        assert not jpeg.is_tiled(odd)
+        assert _same_bounds(odd, TILED)
+        assert assert_cut_is_crop(odd, BOX) is not None
+
+
+@given(
+    place=st.integers(0, 28 + 2 * 5 * 19 - 1),
+    value=st.integers(0, 255),
+    box=boxes(400, 300),
+    short=st.booleans(),
+)
+@settings(max_examples=200, deadline=None)
+def test_damage_in_a_table_changes_no_pixel(place, value, box, short):
+    start, stop = frame_of(TILED).tables[0]
+    body = bytearray(TILED[start:stop])
+    body[place] = value
+    odd = before_frame(PLAIN, segment(0xFE, bytes(body[:place] if short else body)))
+    assert_cut_is_crop(odd, box)
+    assert _same_bounds(odd, TILED)
+
+
+@pytest.mark.parametrize(
+    ("data", "reason"),
+    [
+        pytest.param(encode(100, 80), "no restart markers", id="no restart markers"),
+        pytest.param(b"not an image", "no baseline JPEG", id="no JPEG"),
+        pytest.param(
+            cv2.imencode(".jpg", np.zeros((40, 40, 3), np.uint8), [cv2.IMWRITE_JPEG_PROGRESSIVE, 1])[
+                1
+            ].tobytes(),
+            "no baseline JPEG",
+            id="progressive",
+        ),
+        pytest.param(PLAIN[:-2], "restart markers", id="no EOI"),
+        pytest.param(PLAIN.replace(b"\xff\xd3", b"\xff\xd4", 1), "restart markers", id="markers out of turn"),
+    ],
+)
+def test_what_can_have_no_table_is_refused_by_name(data, reason):
+    with pytest.raises(jpeg.NotTileableError, match=reason) as caught:
+        jpeg.with_tile_table(data)
+    error = caught.value
+    assert isinstance(error, ValueError)
+    assert isinstance(error, LoaderError)
+    assert reason in error.reason
+    assert pickle.loads(pickle.dumps(error)).reason == error.reason
+    assert not jpeg.is_tiled(data)
+
+
+def test_other_programs_read_a_tiled_picture():
+    expected = cv2.imdecode(np.frombuffer(PLAIN, np.uint8), cv2.IMREAD_COLOR_RGB)
+    assert np.array_equal(cv2.imdecode(np.frombuffer(TILED, np.uint8), cv2.IMREAD_COLOR_RGB), expected)
+    image = pytest.importorskip("PIL.Image", reason="Pillow is not installed")
+    with image.open(io.BytesIO(TILED)) as there:
+        assert np.array_equal(np.asarray(there), expected)
+
+
+@pytest.mark.parametrize("restart", [1, 5, 25])
+def test_tiled_means_tiles_or_rows_and_a_table_that_holds(restart):
+    assert jpeg.is_tiled(encode(400, 300, "420", restart, table=True))
+    assert not jpeg.is_tiled(encode(400, 300, "420", restart))
+
+
+@pytest.mark.parametrize("restart", [2, 7, 50])
+def test_intervals_that_divide_no_row_are_no_tiles(restart):
+    data = encode(400, 300, "420", restart, table=True)
+    assert not jpeg.is_tiled(data)
+    assert jpeg.tile_table(data, frame_of(data)) is not None
+
+
+@pytest.mark.parametrize(
+    ("width", "kind", "interval"),
+    [
+        (500, "420", 4),  # 32 units of 16 pixels
+        (500, "444", 9),  # 63 units of 8 pixels
+        (400, "420", 5),  # 25
+        (112, "420", 7),  # 7: the whole row
+        (100, "420", 7),
+        (376, "444", 47),  # 47, a prime
+        (688, "444", 43),  # 86 = 2 * 43
+        (16, "420", 1),
+        (1, "grey", 1),
+        (256, "411", 4),  # 8 units of 32 pixels
+    ],
+)
+def test_tiles_are_about_64_pixels_wide_or_rows(width, kind, interval):
+    frame = frame_of(encode(width, 50, kind))
+    assert frame.mcus_per_row % interval == 0
+    if kind == "444" and width == 688:
+        interval = 86
+    assert jpeg.restart_interval(frame) == interval
