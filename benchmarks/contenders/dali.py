@@ -1,0 +1,133 @@
+"""NVIDIA DALI on the CPU: its MXNet reader, decoding of the random crop alone, a bilinear resize.
+
+A pipeline without a GPU (`device_id=None`), driven as DALI's own iterators drive it: it runs ahead by its prefetch
+queue, and a batch is handed out without a copy.
+"""
+
+from __future__ import annotations
+
+import io
+import tarfile
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from nvidia.dali import fn, math, pipeline_def, types
+from wds2idx import IndexCreator  # a module of DALI's package
+
+from benchmarks.cases import MEAN, STD
+from benchmarks.contenders.contract import RecFile, Source
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from benchmarks.cases import Case
+
+VARIANTS = ("",)
+PACKAGES = ("nvidia-dali-cuda120", "numpy")
+
+_FILL = 1024  # records that the reader shuffles
+
+
+def supports(case: Case, variant: str) -> str | None:
+    """JPEGs, and records out of a tar file."""
+    if case.store == "raw":
+        return "its readers of raw pixels want files of one picture each"
+    return "has no reader of arrays in memory" if case.store == "arrays" else None
+
+
+def settings(case: Case, variant: str, cores: int) -> list[dict[str, Any]]:
+    """Its threads, and both of its executors."""
+    threads = dict.fromkeys((cores, 1, cores + 1, 4) if case.images else (cores, 1))
+    found = [{"num_threads": number, "prefetch_queue_depth": 2, "exec_dynamic": True} for number in threads]
+    return [*found, {"num_threads": cores, "prefetch_queue_depth": 3, "exec_dynamic": False}]
+
+
+def prepare(case: Case, variant: str, source: Source, folder: Path) -> Path:
+    """JPEGs: the .rec file as it is. Records of bytes: a tar file."""
+    if case.store != "bytes":
+        return source.folder
+    records = RecFile(source.rec, source.samples)
+    with tarfile.open(folder / "records.tar", "w", format=tarfile.USTAR_FORMAT) as tar:
+        for number in range(source.samples):
+            payload = records.payload(number)
+            member = tarfile.TarInfo(f"{number:08d}.bin")
+            member.size = len(payload)
+            tar.addfile(member, io.BytesIO(payload))
+    with IndexCreator(str(folder / "records.tar"), str(folder / "records.idx"), verbose=False) as index:
+        index.create_index()
+    return folder
+
+
+@contextmanager
+def open_batches(case: Case, variant: str, data: Path, setting: dict[str, Any]) -> Iterator[Any]:
+    """A pipeline; its reader begins again by itself."""
+    make = _records if case.store == "bytes" else _pictures
+    pipeline = make(case, data, batch_size=case.batch_size, device_id=None, seed=0, **setting)
+    pipeline.build()
+    yield _Batches(pipeline, case)
+
+
+class _Batches:
+    """One iteration is one epoch."""
+
+    def __init__(self, pipeline: Any, case: Case) -> None:
+        self._pipeline = pipeline
+        self._case = case
+
+    def __iter__(self) -> Iterator[Any]:
+        pipeline, bytes_only = self._pipeline, self._case.store == "bytes"
+        for _ in range(self._case.samples // self._case.batch_size):
+            outputs = pipeline.run()
+            arrays = [np.asarray(output.as_tensor()) for output in outputs]
+            yield [row.tobytes() for row in arrays[0]] if bytes_only else tuple(arrays)
+
+
+@pipeline_def
+def _records(case: Case, data: Path) -> Any:
+    return fn.readers.webdataset(
+        paths=[str(data / "records.tar")],
+        index_paths=[str(data / "records.idx")],
+        ext=["bin"],
+        random_shuffle=True,
+        initial_fill=16 * _FILL,
+    )
+
+
+@pipeline_def
+def _pictures(case: Case, data: Path) -> Any:
+    jpegs, labels = fn.readers.mxnet(
+        path=[str(data / "images.rec")],
+        index_path=[str(data / "images.idx")],
+        random_shuffle=case.shuffle,
+        initial_fill=_FILL,
+    )
+    if case.crop == "random":
+        images = fn.decoders.image_random_crop(
+            jpegs, output_type=types.RGB, random_area=[0.08, 1.0], random_aspect_ratio=[3 / 4, 4 / 3]
+        )
+    elif case.crop == "centre":
+        extents = fn.slice(fn.peek_image_shape(jpegs), start=0, shape=2, axes=[0])
+        side = fn.cast(math.floor(fn.reductions.min(extents) * (224 / 256) + 0.5), dtype=types.INT32)
+        start = fn.cast((extents - side) // 2, dtype=types.INT32)
+        images = fn.decoders.image_slice(
+            jpegs, start=start, shape=fn.stack(side, side), axes=[0, 1], output_type=types.RGB
+        )
+    else:
+        images = fn.decoders.image(jpegs, output_type=types.RGB)
+    if case.crop != "none":
+        images = fn.resize(images, size=[224, 224], interp_type=types.INTERP_LINEAR, antialias=False)
+    mirror = fn.random.coin_flip() if case.flip else 0
+    if case.normalised:
+        images = fn.crop_mirror_normalize(
+            images,
+            dtype=types.FLOAT,
+            output_layout="CHW",
+            mirror=mirror,
+            mean=[255 * value for value in MEAN],
+            std=[255 * value for value in STD],
+        )
+    elif case.flip:
+        images = fn.flip(images, horizontal=mirror)
+    return images, labels
