@@ -37,7 +37,7 @@ def test_a_crop_has_the_pixels_of_a_full_decode(case: Case, vertical_only: bool)
 
 @pytest.mark.slow
 @given(cases(), st.booleans())
-@settings(max_examples=5_000, deadline=None)
+@settings(max_examples=3_000, deadline=None)
 def test_many_crops_have_the_pixels_of_a_full_decode(case: Case, vertical_only: bool):
     assert_cut_is_crop(case.data, case.box, vertical_only=vertical_only)
 

@@ -1,0 +1,211 @@
+"""A damaged or truncated file is an error or left to a full decode; it never gives wrong pixels in silence."""
+
+from __future__ import annotations
+
+import cv2
+import numpy as np
+import pytest
+import simplejpeg
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from aioloader import jpeg
+from tests.aioloader.jpeg.samples import Damaged, boxes, crop, encode, frame_of, full, pixels, segment
+
+WIDTH, HEIGHT = 200, 150
+FILES = {
+    "plain": encode(WIDTH, HEIGHT, "420"),
+    "plain grey": encode(WIDTH, HEIGHT, "grey"),
+    "tiled": encode(WIDTH, HEIGHT, "420", 4),
+    "tiled 444": encode(WIDTH, HEIGHT, "444", 5, table=True),
+    "tiled, with table": encode(WIDTH, HEIGHT, "422", 13, table=True),
+    "odd intervals": encode(WIDTH, HEIGHT, "420", 7),
+}
+IMAGES = {name: full(data) for name, data in FILES.items()}
+# One has a thumbnail, whose own end is not that of the picture.
+FILES["with a thumbnail"] = (
+    FILES["plain"][:2] + segment(0xE1, b"Exif\0\0" + FILES["plain"]) + FILES["plain"][2:]
+)
+IMAGES["with a thumbnail"] = IMAGES["plain"]
+BOXES = [(0, 0, 20, 20), (60, 40, 40, 30), (150, 90, 30, 30)]
+
+names = st.sampled_from(list(FILES))
+
+
+def attempt(data, box):
+    """The pixels of a crop, or None if the file is left to a full decode."""
+    frame = jpeg.read_frame(data)
+    if frame is None:
+        return None
+    x, y, width, height = box
+    if x + width > frame.width or y + height > frame.height:
+        return None
+    found = jpeg.cut(data, frame, box)
+    if found is None:
+        return None
+    try:
+        return pixels(data, box, found)
+    except (Damaged, RuntimeError):
+        return None
+
+
+@pytest.mark.parametrize("data", FILES.values(), ids=FILES)
+def test_a_file_cut_off_anywhere_is_left_to_a_full_decode(data):
+    for stop in {*range(0, len(data) - 1, 7), *range(len(data) - 40, len(data))}:
+        for box in BOXES:
+            assert attempt(data[:stop], box) is None
+
+
+@pytest.mark.parametrize("data", FILES.values(), ids=FILES)
+@pytest.mark.parametrize(
+    "rest", [b"\0" * 5000, b"\xff" * 5000, b"\0", b"\xff"], ids=["zeros", "ones", "zero", "one"]
+)
+def test_a_file_cut_off_and_filled_up_is_left_to_a_full_decode(data, rest):
+    for stop in range(frame_of(data).scan_start, len(data) - 1, 37):
+        for box in BOXES:
+            assert attempt(data[:stop] + rest, box) is None
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_a_file_cut_off_and_closed_gives_right_pixels_or_none(name):
+    data = FILES[name]
+    frame = frame_of(data)
+    bounds = jpeg.tile_table(data, frame)
+    right = left_out = 0
+    for stop in range(frame.scan_start, len(data) - 2, 17):
+        for box in BOXES:
+            found = attempt(data[:stop] + b"\xff\xd9", box)
+            if found is None:
+                left_out += 1
+                continue
+            right += 1
+            assert np.array_equal(found, crop(IMAGES[name], box))
+            # Without restart markers only the rows above the crop's end are looked at; with them, all are counted.
+            assert bounds is None or stop >= bounds[-2]
+    assert left_out > 0
+    assert right > 0 or bounds is not None
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_a_scan_that_stops_short_within_the_crop_is_an_error(name):
+    # Of the crop, rows 60 to 119 of 150, the upper part is there.
+    data = FILES[name]
+    scan = frame_of(data).scan_start
+    for share in (0.5, 0.6, 0.7):
+        stop = scan + int((len(data) - scan) * share)
+        assert attempt(data[:stop] + b"\xff\xd9", (0, 60, WIDTH, 60)) is None
+
+
+@given(
+    name=names,
+    share=st.floats(0, 1),
+    value=st.integers(0, 255),
+    box=boxes(WIDTH, HEIGHT),
+    how=st.integers(0, 2),
+)
+@settings(max_examples=600, deadline=None)
+def test_one_wrong_byte_is_no_other_picture_than_a_full_decode_shows(name, share, value, box, how):
+    data = FILES[name]
+    place = int(share * (len(data) - 1))
+    new = bytes((value,))
+    check_damage(
+        name, (data[:place] + (new, b"", new + data[place : place + 1])[how] + data[place + 1 :]), box
+    )
+
+
+@pytest.mark.slow
+@given(
+    name=names,
+    share=st.floats(0, 1),
+    value=st.integers(0, 255),
+    box=boxes(WIDTH, HEIGHT),
+    how=st.integers(0, 2),
+)
+@settings(max_examples=4_000, deadline=None)
+def test_many_wrong_bytes_one_at_a_time(name, share, value, box, how):
+    data = FILES[name]
+    place = int(share * (len(data) - 1))
+    new = bytes((value,))
+    check_damage(
+        name, (data[:place] + (new, b"", new + data[place : place + 1])[how] + data[place + 1 :]), box
+    )
+
+
+def check_damage(name: str, damaged: bytes, box: tuple[int, int, int, int]) -> None:
+    found = attempt(damaged, box)
+    if found is None or np.array_equal(found, crop(IMAGES[name], box)):
+        return
+    # What is damaged and yet decodes without complaint looks the same in a decode of the whole file.
+    whole = simplejpeg.decode_jpeg(damaged, strict=False)
+    assert np.array_equal(found, crop(whole, box))
+
+
+@given(name=names, noise=st.binary(min_size=1, max_size=200), share=st.floats(0, 1), box=boxes(WIDTH, HEIGHT))
+@settings(max_examples=200, deadline=None)
+def test_noise_anywhere_never_crashes(name, noise, share, box):
+    data = FILES[name]
+    place = int(share * len(data))
+    attempt(data[:place] + noise + data[place + len(noise) :], box)
+    attempt(data[:place] + noise + data[place:], box)
+
+
+def test_restart_markers_out_of_turn_are_left_to_a_full_decode():
+    for name in ("tiled", "tiled, with table", "odd intervals"):
+        data = FILES[name]
+        scan = frame_of(data).scan_start
+        first = data.index(b"\xff\xd0", scan)
+        for change in (b"\xff\xd1", b"\xff\xd7", b"\xff\xd9", b"\xff\xda", b"\x00\x00"):
+            odd = data[:first] + change + data[first + 2 :]
+            assert attempt(odd, (0, 0, 20, 20)) is None
+
+
+def test_a_missing_interval_is_left_to_a_full_decode():
+    for name in ("tiled", "tiled, with table", "odd intervals"):
+        data = FILES[name]
+        scan = frame_of(data).scan_start
+        first, second = data.index(b"\xff\xd0", scan), data.index(b"\xff\xd1", scan)
+        for box in BOXES:
+            assert attempt(data[:first] + data[second:], box) is None
+
+
+def test_damage_in_a_tile_that_is_not_touched_does_no_harm():
+    data = FILES["tiled 444"]
+    bounds = jpeg.tile_table(data, frame_of(data))
+    assert bounds is not None
+    odd = bytearray(data)
+    odd[bounds[-2] : bounds[-2] + 8] = b"\xff\0" * 4  # no code of a Huffman table is all ones
+    assert odd != data
+    with pytest.raises(ValueError, match="Corrupt"):
+        simplejpeg.decode_jpeg(odd, strict=True)
+    box = (0, 0, 20, 20)
+    assert np.array_equal(attempt(bytes(odd), box), crop(IMAGES["tiled 444"], box))
+    assert attempt(bytes(odd), (180, 130, 20, 20)) is None
+
+
+def test_only_the_one_warning_is_harmless():
+    data = FILES["plain"]
+    found = jpeg.cut(data, frame_of(data), (0, 0, 20, 20))
+    assert found is not None
+    with pytest.raises(ValueError, match="extraneous") as caught:
+        simplejpeg.decode_jpeg(found.data, strict=True)
+    assert jpeg.harmless(str(caught.value))
+    assert jpeg.EARLY_STOP_WARNING.fullmatch(str(caught.value))
+    for message in (
+        "Corrupt JPEG data: 12 extraneous bytes before marker 0xd0",
+        "Corrupt JPEG data: premature end of data segment",
+        "Corrupt JPEG data: bad Huffman code",
+        "Premature end of JPEG file",
+        "found marker 0xd9 instead of RST3",
+        "",
+    ):
+        assert not jpeg.harmless(message)
+
+
+def test_cuts_of_one_file_do_not_depend_on_each_other():
+    data = FILES["tiled 444"]
+    frame = frame_of(data)
+    before = jpeg.cut(data, frame, BOXES[1])
+    for box in BOXES:
+        jpeg.cut(data, frame, box)
+    assert jpeg.cut(data, frame, BOXES[1]) == before
+    assert cv2.imdecode(np.frombuffer(data, np.uint8), 1).shape == (HEIGHT, WIDTH, 3)
