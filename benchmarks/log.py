@@ -55,7 +55,7 @@ class Log:
     def __init__(self, path: Path, resume: bool = False) -> None:
         kept = [r for r in read_log(path) if r["kind"] != "failure"] if resume and path.exists() else []
         path.parent.mkdir(parents=True, exist_ok=True)
-        self._file = open(path, "w", encoding="utf-8", buffering=1)  # noqa: SIM115: closed by close
+        self._file = open(path, "w", encoding="utf-8", buffering=1)  # noqa: SIM115 (`close` closes it)
         self.records: list[Record] = []
         for record in kept:
             self._write(record)

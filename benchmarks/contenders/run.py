@@ -191,6 +191,8 @@ def _self_counted(stream: Any, meter: Meter, tell: Teller) -> float:
     """The bare loop counts by itself: it has no batches."""
     rate = 0.0
     for name, seconds in meter.phases[1:]:
+        if not seconds:
+            continue
         tell(name)
         found = stream.measure(seconds)
         if name == "timed":

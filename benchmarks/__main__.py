@@ -1,0 +1,217 @@
+"""``python -m benchmarks``: this loader beside its peers and beside the bare loop, in one run.
+
+    python -m benchmarks --quick                     five minutes, with what is installed
+    python -m benchmarks --data FOLDER --out RUN     everything; an hour or two
+    python -m benchmarks --out RUN --resume          go on with a run that was broken off
+    python -m benchmarks --out RUN --report          only write the report of what was measured
+
+Progress goes to standard error. Ctrl-C ends the run and reports what was measured.
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import os
+import platform
+import shlex
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from aioloader._version import __version__
+from aioloader.tools.pack import list_images
+from benchmarks.cases import CASES, chosen
+from benchmarks.environments import default_folder, names, ready
+from benchmarks.log import Log, read_log
+from benchmarks.report import write_report
+from benchmarks.runner import Plan, Runner
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+_QUICK_CASES = ("jpeg-uint8", "faces", "arrays", "bytes")
+_QUICK_LIMIT_S = 240.0  # a measurement under way and the report fit into the rest of five minutes
+_SAME = ("cores", "seconds", "scale", "data")
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run from the command line.
+
+    Returns:
+        the exit code: 0 if something was measured, 130 after Ctrl-C.
+    """
+    words = list(sys.argv[1:] if argv is None else argv)
+    parser = _parser()
+    options = parser.parse_args(words)
+    path = options.out / "log.jsonl"
+    code = 0
+    try:
+        if not options.report:
+            code = _measure(options, path, words)
+        written = write_report(read_log(path), options.out, options.markdown)
+    except (ValueError, OSError) as error:
+        print(f"benchmarks: error: {error}", file=sys.stderr)
+        return 2
+    for file in written:
+        print(file)
+    return code
+
+
+def _measure(options: argparse.Namespace, path: Path, words: list[str]) -> int:
+    plan = _plan(options)
+    run = {
+        "command": _command(words),
+        "date": datetime.date.today().isoformat(),
+        "version": __version__,
+        "machine": _machine(),
+        "cores": list(plan.cores),
+        "cases": [case.name for case in plan.cases],
+        "contenders": list(plan.contenders),
+        "rounds": plan.rounds,
+        "seconds": plan.seconds,
+        "scale": options.scale,
+        "data": _data_words(plan.photos),
+    }
+    _check_resume(options.resume, path, run)
+    log = Log(path, options.resume)
+    log.add("run", **run)
+    try:
+        Runner(plan, log).run()
+    except KeyboardInterrupt:
+        print("benchmarks: interrupted; reporting what was measured", file=sys.stderr)
+        return 130
+    finally:
+        log.close()
+    return 0
+
+
+def _plan(options: argparse.Namespace) -> Plan:
+    quick = options.quick
+    if options.scale is None:
+        options.scale = 0.5 if quick else 1.0
+    available = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else [0]
+    if not 1 <= options.cores <= len(available):
+        raise ValueError(f"--cores must be 1 to {len(available)} here, got {options.cores}")
+    if options.data is not None and not options.data.is_dir():
+        raise ValueError(f"there is no folder {options.data}")
+    return Plan(
+        cases=chosen(options.cases or (_QUICK_CASES if quick else ()), options.scale),
+        contenders=_contenders(options.contenders, quick, options.envs),
+        rounds=options.rounds or (3 if quick else 5),
+        seconds=options.seconds or (1.0 if quick else 4.0),
+        sweep=not quick,
+        install=bool(options.contenders) or not quick,
+        cores=tuple(available[: options.cores]),
+        photos=options.data,
+        scratch=options.scratch,
+        environments=options.envs,
+        limit_s=_QUICK_LIMIT_S if quick else None,
+        seed=options.seed,
+    )
+
+
+def _contenders(wanted: Sequence[str], quick: bool, environments: Path) -> tuple[str, ...]:
+    known = names()
+    for contender in wanted:
+        if contender.partition("/")[0] not in known:
+            raise ValueError(f"there is no contender {contender!r}; there are: {', '.join(known)}")
+    if wanted:
+        return tuple(wanted)
+    found = [name for name in known if not quick or ready(name, environments)]
+    # What every figure is compared with comes first: a run with a time limit must not miss it.
+    first = [name for name in ("aioloader", "bare_loop") if name in found]
+    return (*first, *(name for name in found if name not in first))
+
+
+def _check_resume(resume: bool, path: Path, run: dict[str, Any]) -> None:
+    """A run is continued as it was begun, and is known by the command that began it."""
+    if not resume or not path.exists():
+        return
+    before = next((record for record in read_log(path) if record["kind"] == "run"), None)
+    if before is None:
+        return
+    for name in _SAME:
+        if before.get(name) != run[name]:
+            raise ValueError(f"--resume needs the same {name} as before: {before.get(name)}, not {run[name]}")
+    run["command"] = before["command"]
+
+
+def _command(words: list[str]) -> str:
+    """The command as another person would give it: without the places where this one keeps things."""
+    shown, rest = ["python", "-m", "benchmarks"], iter(words)
+    for word in rest:
+        name, joined, _ = word.partition("=")
+        if name in ("--out", "--envs", "--scratch", "--markdown"):
+            if not joined:
+                next(rest, None)
+        elif name == "--data":
+            shown += ["--data", "FOLDER"]
+            if not joined:
+                next(rest, None)
+        elif word != "--resume":
+            shown.append(word)
+    return shlex.join(shown)
+
+
+def _machine() -> dict[str, str]:
+    cpu = platform.processor() or platform.machine()
+    try:
+        with open("/proc/cpuinfo") as file:
+            cpu = next(line.partition(":")[2].strip() for line in file if line.startswith("model name"))
+    except (OSError, StopIteration):
+        pass
+    return {
+        "cpu": cpu,
+        "system": f"{platform.system()} {platform.release().partition('-')[0]}",
+        "python": platform.python_version(),
+    }
+
+
+def _data_words(photos: Path | None) -> str:
+    if photos is None:
+        return "120 drawn images"
+    files = [path for path, _ in list_images(photos)[1]]
+    size = sum(path.stat().st_size for path in files) / len(files)
+    return f"{len(files)} photographs of {photos.name}, mean {size / 1e3:.0f} kB"
+
+
+def _parser() -> argparse.ArgumentParser:
+    cache = default_folder().parent
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--quick", action="store_true", help="few cases, what is installed, five minutes")
+    parser.add_argument("--cases", nargs="+", metavar="CASE", help=f"of: {', '.join(CASES)}")
+    parser.add_argument(
+        "--contenders", nargs="+", default=(), metavar="NAME", help="NAME or NAME/VARIANT; default: all"
+    )
+    parser.add_argument("--rounds", type=int, metavar="N", help="default: 5; quick: 3")
+    parser.add_argument("--seconds", type=float, metavar="S", help="of a measurement; default: 4; quick: 1")
+    parser.add_argument("--cores", type=int, default=2, metavar="N", help="cores to use; default: 2")
+    parser.add_argument(
+        "--data", type=Path, metavar="FOLDER", help="folder of photographs (JPEG); default: drawn images"
+    )
+    parser.add_argument(
+        "--scale", type=float, metavar="X", help="length of the epochs; default: 1; quick: 0.5"
+    )
+    parser.add_argument(
+        "--out", type=Path, default=Path("benchmark-results"), metavar="DIR", help="where to write results"
+    )
+    parser.add_argument(
+        "--envs", type=Path, default=default_folder(), metavar="DIR", help="where environments are kept"
+    )
+    parser.add_argument(
+        "--scratch", type=Path, default=cache / "data", metavar="DIR", help="where data are kept"
+    )
+    parser.add_argument("--markdown", type=Path, metavar="FILE", help="write the Markdown report there too")
+    parser.add_argument("--resume", action="store_true", help="go on with the run in --out")
+    parser.add_argument("--report", action="store_true", help="measure nothing, only write the report")
+    parser.add_argument("--seed", type=int, default=0, metavar="N", help="of the order of turns")
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())

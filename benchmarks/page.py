@@ -1,0 +1,246 @@
+"""One self-contained HTML page of a run: styles and plots are inside, nothing is fetched."""
+
+from __future__ import annotations
+
+from html import escape
+from typing import TYPE_CHECKING
+
+from benchmarks.cases import CASES
+from benchmarks.words import (
+    busy_warning,
+    goal_figure,
+    machine_line,
+    rate_unit,
+    rate_value,
+    setting_words,
+    spread_words,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from benchmarks.goals import Outcome
+    from benchmarks.results import Results, Row, Spread
+
+__all__ = ("render_page",)
+
+_STYLE = """
+:root { --ink:#0f172a; --soft:#56657a; --paper:#fbfbf9; --card:#fff; --line:#e3e6ea; --ours:#0f766e; --peer:#9fb0c3;
+  --bare:#56657a; --bad:#b42318; --good:#0f766e; }
+@media (prefers-color-scheme: dark) { :root { --ink:#e7ecf3; --soft:#9aa8ba; --paper:#0d1219; --card:#151c26;
+  --line:#263141; --ours:#2dd4bf; --peer:#51647c; --bare:#8796a9; --bad:#f97066; --good:#2dd4bf; } }
+* { box-sizing: border-box; }
+body { margin:0; background:var(--paper); color:var(--ink); font:15px/1.55 system-ui, sans-serif; }
+main { max-width: 1080px; margin: 0 auto; padding: 40px 24px 80px; }
+h1 { font-size: 30px; margin: 0 0 4px; letter-spacing:-.01em; }
+h2 { font-size: 19px; margin: 44px 0 2px; }
+p { margin: 6px 0; } .soft { color: var(--soft); } .warn { color: var(--bad); font-weight:600; }
+code, pre { font: 13px ui-monospace, "SF Mono", Menlo, monospace; } pre { padding:10px 14px; background:var(--card);
+  border:1px solid var(--line); border-radius:8px; overflow-x:auto; }
+.tiles { display:grid; grid-template-columns:repeat(auto-fit,minmax(210px,1fr)); gap:12px; margin:22px 0 8px; }
+.tile, .card { background:var(--card); border:1px solid var(--line); border-radius:10px; padding:14px 16px; }
+.tile b { display:block; font-size:26px; line-height:1.2; letter-spacing:-.02em; }
+.card { margin-top:10px; overflow-x:auto; }
+table { border-collapse:collapse; width:100%; font-size:13px; }
+th { text-align:left; font-weight:600; color:var(--soft); }
+th, td { padding:5px 12px 5px 0; border-bottom:1px solid var(--line); vertical-align:top; }
+tr:last-child td { border:0; }
+td.n, th.n { text-align:right; font-variant-numeric:tabular-nums; white-space:nowrap; }
+tr.ours td { font-weight:600; } tr.failed td { color:var(--soft); }
+.aim, .met { color:var(--good); font-weight:600; } .missed { color:var(--bad); font-weight:600; }
+svg { display:block; width:100%; height:auto; } svg text { fill:var(--ink); font:13px system-ui, sans-serif; }
+svg .ours { fill:var(--ours); } svg .peer { fill:var(--peer); } svg .bare { fill:var(--bare); }
+svg .strong { font-weight:600; } svg .faint { fill:var(--soft); font-size:12px; }
+svg .range { stroke:var(--ink); stroke-width:1.2; } svg .mark { stroke:var(--bare); stroke-dasharray:4 3; }
+details { margin-top:10px; } summary { cursor:pointer; color:var(--soft); font-size:13px; }
+ol.notes { font-size:13px; color:var(--soft); padding-left:20px; margin:10px 0 0; }
+"""
+
+_WIDTH, _LEFT, _RIGHT, _LINE = 1000, 210, 150, 27
+
+
+def render_page(results: Results, outcomes: Sequence[Outcome], method: str) -> str:
+    """The page as HTML."""
+    return "".join(_parts(results, outcomes, method))
+
+
+def _parts(results: Results, outcomes: Sequence[Outcome], method: str) -> Iterator[str]:
+    run = results.run
+    yield '<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>aioloader: benchmarks</title>'
+    yield '<meta name="viewport" content="width=device-width, initial-scale=1">'
+    yield f"<style>{_STYLE}</style></head><body><main>\n<h1>aioloader, measured</h1>"
+    yield f'<p class="soft">{escape(machine_line(run))}; {run.get("rounds", "?")} rounds of '
+    yield f"{run.get('seconds', '?')} s; {escape(str(run.get('data', '')))}</p>"
+    warning = busy_warning(results.rows)
+    if warning:
+        yield f'<p class="warn">{escape(warning)}</p>'
+    yield _tiles(results)
+    for case in results.cases:
+        yield _case(results, case)
+    if outcomes:
+        yield '<h2>What was to be reached</h2><div class="card"><table><tr><th>case</th><th>this project</th>'
+        yield '<th class="n">at least</th><th class="n">aim</th><th class="n">found</th><th></th></tr>'
+        yield from (_goal(outcome) for outcome in outcomes)
+        yield "</table></div>"
+    yield "<h2>How it was measured</h2>"
+    yield from (f"<p>{_prose(paragraph)}</p>" for paragraph in method.split("\n\n"))
+    yield f"<pre>{escape(str(run.get('command', '')))}</pre>"
+    yield '<div class="card"><table><tr><th>contender</th><th>Python</th><th>packages</th></tr>'
+    for name, facts in sorted(results.contenders.items()):
+        versions = ", ".join(f"{package} {version}" for package, version in facts["versions"].items())
+        yield f"<tr><td>{escape(name)}</td><td>{escape(facts['python'])}</td><td>{escape(versions)}</td></tr>"
+    yield "</table></div>\n</main></body></html>\n"
+
+
+def _prose(text: str) -> str:
+    first, *rest = escape(" ".join(text.split())).split("*")
+    return first + "".join(
+        f"{'<em>' if number % 2 == 0 else '</em>'}{part}" for number, part in enumerate(rest)
+    )
+
+
+def _tiles(results: Results) -> str:
+    """The case that counts most, in three or four figures."""
+    case = results.cases[0] if results.cases else ""
+    ours = results.row(case, "aioloader")
+    if ours is None or ours.rate is None:
+        return ""
+    peers = [
+        row for row in results.of_case(case) if row.measured and row.name not in ("aioloader", "bare_loop")
+    ]
+    tiles = [(f"{rate_value(case, ours.rate.median):,.0f}", f"{rate_unit(case)} in {case}, {ours.title}")]
+    if ours.of_bare:
+        tiles.append((f"{ours.of_bare.median:.2f}", "of the bare loop's rate"))
+    if peers and peers[0].ahead:
+        tiles.append((f"{peers[0].ahead.median:.2f}x", f"the fastest peer, {peers[0].title}"))
+    if ours.first_batch_s:
+        tiles.append((f"{ours.first_batch_s.median:.2f} s", "to the first batch"))
+    return (
+        '<div class="tiles">'
+        + "".join(
+            f'<div class="tile"><b>{escape(figure)}</b><span class="soft">{escape(text)}</span></div>'
+            for figure, text in tiles
+        )
+        + "</div>"
+    )
+
+
+def _case(results: Results, case: str) -> str:
+    rows = [row for row in results.of_case(case) if row.status != "declined"]
+    measured = [row for row in rows if row.measured and row.rate]
+    chart = _chart(measured, case) if measured else ""
+    notes = list(dict.fromkeys(f"{row.title}: {note}" for row in rows for note in row.notes))
+    listed = "".join(f"<li>{escape(note)}</li>" for note in notes)
+    return (
+        f'<h2>{case}</h2><p class="soft">{escape(CASES[case].title)}; {rate_unit(case)}</p>'
+        f'<div class="card">{chart}{_table(rows, case)}'
+        + (f'<ol class="notes">{listed}</ol>' if listed else "")
+        + _swept(rows)
+        + "</div>"
+    )
+
+
+def _chart(rows: Sequence[Row], case: str) -> str:
+    """Bars of the rates, fastest first, with the range over the rounds and the bare loop as a line."""
+    unit = rate_value(case, 1.0)
+    longest = max(row.rate.high for row in rows if row.rate) * unit or 1.0
+    height = len(rows) * _LINE + 8
+    span = _WIDTH - _LEFT - _RIGHT
+
+    def at(value: float) -> float:
+        return _LEFT + span * value * unit / longest
+
+    label = f"Rates in the case {case}; the table below holds the figures."
+    parts = [f'<svg viewBox="0 0 {_WIDTH} {height}" role="img" aria-label="{escape(label)}">']
+    bare = next((row.rate for row in rows if row.name == "bare_loop"), None)
+    if bare:
+        x = at(bare.median)
+        parts.append(f'<line class="mark" x1="{x:.1f}" x2="{x:.1f}" y1="0" y2="{height}"/>')
+    for number, row in enumerate(rows):
+        rate = row.rate
+        assert rate is not None
+        y = number * _LINE + 4
+        kind = {"aioloader": "ours", "bare_loop": "bare"}.get(row.name, "peer")
+        strong = " strong" if kind == "ours" else ""
+        title = f"{row.title}: {spread_words(rate, ',.0f', unit)} {rate_unit(case)}"
+        parts.append(
+            f"<g><title>{escape(title)}</title>"
+            f'<text class="{strong.strip()}" x="{_LEFT - 10}" y="{y + 15}" text-anchor="end">'
+            f"{escape(row.title.replace('bare_loop', 'bare loop'))}</text>"
+            f'<rect class="{kind}" x="{_LEFT}" y="{y}" height="{_LINE - 8}" rx="2" '
+            f'width="{max(1.0, at(rate.median) - _LEFT):.1f}"/>'
+            f'<line class="range" x1="{at(rate.low):.1f}" x2="{at(rate.high):.1f}" '
+            f'y1="{y + (_LINE - 8) / 2}" y2="{y + (_LINE - 8) / 2}"/>'
+            f'<text class="{strong.strip()}" x="{at(rate.high) + 8:.1f}" y="{y + 15}">{rate.median * unit:,.0f}'
+            f"{_share(row)}</text></g>"
+        )
+    return "".join([*parts, "</svg>"])
+
+
+def _share(row: Row) -> str:
+    if row.name == "aioloader" or row.ahead is None:
+        return ""
+    return f'<tspan class="faint" dx="8">aioloader {row.ahead.median:.2f}x</tspan>'
+
+
+def _table(rows: Sequence[Row], case: str) -> str:
+    columns: list[tuple[str, Callable[[Row], str]]] = [
+        (rate_unit(case), lambda row: spread_words(row.rate, ",.0f", rate_value(case, 1.0))),
+        ("of bare loop", lambda row: spread_words(row.of_bare, ".2f")),
+        ("first batch, s", lambda row: _middle(row.first_batch_s, ".2f")),
+        ("CPU, ms a sample", lambda row: _middle(row.cpu_ms, ".3f")),
+        ("memory, MB", lambda row: _middle(row.peak_pss, ",.0f", 1e-6)),
+    ]
+    if case == "bytes":
+        columns.insert(1, ("us a record", lambda row: f"{1e6 / row.rate.median:.2f}" if row.rate else ""))
+    if any(row.lag_p99_ms for row in rows):
+        columns.append(("lag p99, ms", lambda row: _middle(row.lag_p99_ms, ".1f")))
+    head = "".join(f'<th class="n">{name}</th>' for name, _ in columns)
+    lines = [f"<table><tr><th>contender</th><th>setting</th>{head}</tr>"]
+    for row in rows:
+        kind = "ours" if row.name == "aioloader" else row.status
+        name = f"<td>{escape(row.title)}</td>"
+        if not row.measured:
+            reason = f"failed, {row.reason}" if row.status == "failed" else "not reached before the run ended"
+            lines.append(
+                f'<tr class="failed">{name}<td colspan="{len(columns) + 1}">{escape(reason)}</td></tr>'
+            )
+            continue
+        cells = "".join(f'<td class="n">{escape(show(row))}</td>' for _, show in columns)
+        lines.append(f'<tr class="{kind}">{name}<td>{escape(setting_words(row.setting))}</td>{cells}</tr>')
+    return "".join([*lines, "</table>"])
+
+
+def _middle(spread: Spread | None, form: str, scale: float = 1.0) -> str:
+    return "" if spread is None else format(spread.median * scale, form)
+
+
+def _swept(rows: Sequence[Row]) -> str:
+    lines = []
+    for row in rows:
+        for setting, outcome in row.swept:
+            shown = outcome if isinstance(outcome, str) else f"{outcome:,.0f}"
+            chosen = " (kept)" if setting == row.setting else ""
+            lines.append(
+                f"<tr><td>{escape(row.title)}</td><td>{escape(setting_words(setting))}{chosen}</td>"
+                f'<td class="n">{escape(shown)}</td></tr>'
+            )
+    if not lines:
+        return ""
+    return (
+        "<details><summary>Settings that were tried (one short measurement each, samples/s)</summary><table>"
+        + "".join(lines)
+        + "</table></details>"
+    )
+
+
+def _goal(outcome: Outcome) -> str:
+    goal = outcome.goal
+    words = {"aim": "aim reached", "met": "reached"}.get(outcome.verdict, outcome.verdict)
+    found = goal_figure(outcome, outcome.found[0] if outcome.found else None)
+    least = ("" if goal.upwards else "at most ") + goal_figure(outcome, goal.least)
+    return (
+        f"<tr><td>{goal.case}</td><td>{escape(goal.text)}</td><td class='n'>{least}</td>"
+        f"<td class='n'>{goal_figure(outcome, goal.aim)}</td><td class='n'>{found}</td>"
+        f"<td class='{outcome.verdict.split()[0]}'>{words}</td></tr>"
+    )

@@ -1,0 +1,191 @@
+"""The report of a run: Markdown, JSON, plots and a page, all from the log."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from typing import TYPE_CHECKING
+
+from benchmarks.cases import CASES
+from benchmarks.goals import Outcome, judge_goals, mark_peers
+from benchmarks.page import render_page
+from benchmarks.plots import draw_plots
+from benchmarks.results import Results, Row, summarise
+from benchmarks.words import (
+    busy_warning,
+    goal_figure,
+    machine_line,
+    rate_unit,
+    rate_words,
+    setting_words,
+    spread_words,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from pathlib import Path
+    from typing import Any
+
+__all__ = ("render_json", "render_markdown", "write_report")
+
+METHOD = """\
+Every contender runs in an environment of its own with pinned versions, and every measurement in a fresh process that is
+pinned to the cores named above. Before anything is counted its best setting is found by trying all, and one whole epoch
+is checked: every sample once, the right shape and dtype, and pixels that agree with a plain reference. Then come the
+rounds: in each, all contenders of a case take turns in a drawn order, so that a ratio compares neighbours in time.
+Figures are medians over the rounds, with the least and the greatest in brackets; ratios are formed within a round.
+
+The *bare loop* does the same work in one process per core with nothing around it: no files, no order, no batches, no
+transport. It decodes whole pictures, so a loader that decodes less can overtake it. First batch: from opening to the
+first batch, imports excluded, files in the page cache. CPU: of all processes together. Memory: proportional set size of
+all processes, at its peak. Lag: how late a task beside the loader's, in the same event loop, runs that wants to run
+every millisecond."""
+
+
+def write_report(records: Sequence[dict[str, Any]], folder: Path, markdown: Path | None = None) -> list[Path]:
+    """Write all forms of the report.
+
+    Args:
+        records: of the log.
+        folder: where to write ``report.md``, ``results.json``, ``page.html`` and the plots.
+        markdown: where else to write the Markdown, or None.
+
+    Returns:
+        the files written; without plots where matplotlib is not installed.
+    """
+    results = summarise(records)
+    mark_peers(results)
+    outcomes = judge_goals(results)
+    folder.mkdir(parents=True, exist_ok=True)
+    text = render_markdown(results, outcomes)
+    written = {
+        folder / "report.md": text,
+        folder / "results.json": render_json(results, outcomes),
+        folder / "page.html": render_page(results, outcomes, METHOD),
+    }
+    if markdown is not None:
+        written[markdown] = text
+    for path, content in written.items():
+        path.write_text(content, encoding="utf-8")
+    return [*written, *draw_plots(results, folder)]
+
+
+def render_json(results: Results, outcomes: Sequence[Outcome]) -> str:
+    """Everything, for programs."""
+    goals = [
+        {
+            "case": outcome.goal.case,
+            "text": outcome.goal.text,
+            "least": outcome.goal.least,
+            "aim": outcome.goal.aim,
+            "unit": outcome.goal.unit,
+            "found": outcome.found,
+            "verdict": outcome.verdict,
+        }
+        for outcome in outcomes
+    ]
+    return json.dumps({**asdict(results), "goals": goals}, indent=1)
+
+
+def render_markdown(results: Results, outcomes: Sequence[Outcome]) -> str:
+    """Tables."""
+    return "\n".join(_lines(results, outcomes)).rstrip() + "\n"
+
+
+def _lines(results: Results, outcomes: Sequence[Outcome]) -> Iterator[str]:
+    run = results.run
+    yield from ("# Benchmarks", "")
+    yield f"{machine_line(run)}; {run.get('rounds', '?')} rounds of {run.get('seconds', '?')} s. Made by"
+    yield from ("", f"    {run.get('command', 'python -m benchmarks')}", "")
+    yield f"Data: {run.get('data', '')}."
+    yield ""
+    warning = busy_warning(results.rows)
+    if warning:
+        yield from (f"**{warning}**", "")
+    yield from (METHOD, "")
+    if outcomes:
+        yield from ("## What was to be reached", "")
+        yield "| case | this project | at least | aim | found | |"
+        yield "| --- | --- | --- | --- | --- | --- |"
+        for outcome in outcomes:
+            yield _goal_line(outcome)
+        yield ""
+    for case in results.cases:
+        yield from _case_lines(results, case)
+    yield from ("## Versions", "", "| contender | Python | packages |", "| --- | --- | --- |")
+    for name, facts in sorted(results.contenders.items()):
+        versions = ", ".join(f"{package} {version}" for package, version in facts["versions"].items())
+        yield f"| {name} | {facts['python']} | {versions} |"
+
+
+def _goal_line(outcome: Outcome) -> str:
+    goal = outcome.goal
+    sign = "" if goal.upwards else "at most "
+    found = "" if outcome.found is None else f"{goal_figure(outcome, outcome.found[0])}"
+    if outcome.found is not None and outcome.found[1] != outcome.found[2]:
+        found += f" ({outcome.found[1]:.2f} to {outcome.found[2]:.2f})"
+    verdict = {"aim": "aim reached", "met": "reached", "missed": "**missed**"}.get(
+        outcome.verdict, outcome.verdict
+    )
+    least, aim = goal_figure(outcome, goal.least), goal_figure(outcome, goal.aim)
+    return f"| {goal.case} | {goal.text} | {sign}{least} | {aim} | {found} | {verdict} |"
+
+
+def _case_lines(results: Results, case: str) -> Iterator[str]:
+    rows = results.of_case(case)
+    has_lag = any(row.lag_p99_ms for row in rows)
+    columns = [
+        *("contender", "setting", rate_unit(case), "of the bare loop", "aioloader is"),
+        *("first batch, s", "CPU, ms a sample", "memory, MB"),
+        *(["lag p50, p99, ms"] if has_lag else []),
+    ]
+    if case == "bytes":
+        columns.insert(3, "us a record")
+    yield from (f"## {case}: {CASES[case].title}", "")
+    yield f"| {' | '.join(columns)} |"
+    yield f"|{' --- |' * len(columns)}"
+    marks: list[str] = []
+    for row in rows:
+        if row.status == "declined":
+            continue
+        mark = "".join(f" [{number}]" for number in _numbered(row, marks))
+        cells = [f"**{row.title}**{mark}" if row.name == "aioloader" else f"{row.title}{mark}"]
+        cells += [setting_words(row.setting), *_figures(row)]
+        if has_lag:
+            lag = ", ".join(
+                f"{spread.median:.2f}" for spread in (row.lag_p50_ms, row.lag_p99_ms) if spread is not None
+            )
+            cells.append(lag)
+        yield f"| {' | '.join(cells)} |"
+    yield ""
+    for number, note in enumerate(marks, 1):
+        yield f"[{number}] {note}  "
+    declined = [f"{row.title} ({row.reason})" for row in rows if row.status == "declined"]
+    if declined:
+        yield f"Not in this case: {'; '.join(declined)}."
+    yield ""
+
+
+def _numbered(row: Row, marks: list[str]) -> list[int]:
+    for note in row.notes:
+        if note not in marks:
+            marks.append(note)
+    return [marks.index(note) + 1 for note in row.notes]
+
+
+def _figures(row: Row) -> list[str]:
+    per_record = [] if row.case != "bytes" else [f"{1e6 / row.rate.median:.2f}" if row.rate else ""]
+    if row.status == "failed":
+        reason = row.reason.replace("|", "\\|")
+        return [f"failed, {reason}", *["" for _ in per_record], "", "", "", "", ""]
+    if row.status == "pending":
+        return ["not reached", *["" for _ in per_record], "", "", "", "", ""]
+    return [
+        rate_words(row),
+        *per_record,
+        spread_words(row.of_bare, ".2f"),
+        f"{spread_words(row.ahead, '.2f')}x" if row.ahead else "",
+        spread_words(row.first_batch_s, ".2f"),
+        f"{row.cpu_ms.median:.3f}" if row.cpu_ms else "",
+        f"{row.peak_pss.median / 1e6:,.0f}" if row.peak_pss else "",
+    ]

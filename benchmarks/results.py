@@ -1,0 +1,214 @@
+"""What the log of a run says: one row per contender, variant and case, with medians, spreads and ratios."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from statistics import median
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from benchmarks.cases import CASES
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+__all__ = ("Results", "Row", "Spread", "summarise")
+
+OURS = "aioloader"
+BARE = "bare_loop"
+
+
+class Spread(NamedTuple):
+    """Median, least and greatest of some values."""
+
+    median: float
+    low: float
+    high: float
+
+    @classmethod
+    def of(cls, values: Iterable[float | None]) -> Spread | None:
+        """Of the values that there are; None where there is none."""
+        found = [value for value in values if value is not None]
+        return cls(median(found), min(found), max(found)) if found else None
+
+
+@dataclass
+class Row:
+    """One variant of a contender in one case.
+
+    Attributes:
+        case, name, variant: which.
+        status: "measured", "failed", "declined" or "pending" (the run ended before its turn).
+        reason: why it failed or declined.
+        setting: what it was measured with.
+        swept: (setting, samples per second or the reason of a failure) of each that was tried.
+        rounds: samples per second by number of round.
+        rate: samples per second.
+        first_batch_s: seconds from opening to the first batch.
+        cpu_ms: CPU milliseconds per sample, of all its processes.
+        peak_pss: bytes of memory of all its processes.
+        lag_p50_ms, lag_p99_ms: lateness of a ticker in its event loop.
+        of_bare: its rate as a share of the bare loop's in the same round.
+        ahead: how many times this project's best rate in the same round is its rate.
+        others_cpu_s: cores that the rest of the machine kept busy meanwhile.
+        explain: this loader's own words in the last round.
+        notes: what a reader should know.
+    """
+
+    case: str
+    name: str
+    variant: str
+    status: str = "pending"
+    reason: str = ""
+    setting: dict[str, Any] = field(default_factory=dict)
+    swept: list[tuple[dict[str, Any], float | str]] = field(default_factory=list)
+    rounds: dict[int, float] = field(default_factory=dict)
+    rate: Spread | None = None
+    first_batch_s: Spread | None = None
+    cpu_ms: Spread | None = None
+    peak_pss: Spread | None = None
+    lag_p50_ms: Spread | None = None
+    lag_p99_ms: Spread | None = None
+    of_bare: Spread | None = None
+    ahead: Spread | None = None
+    others_cpu_s: Spread | None = None
+    explain: str = ""
+    notes: list[str] = field(default_factory=list)
+
+    @property
+    def title(self) -> str:
+        """Name and variant."""
+        return "/".join(filter(None, (self.name, self.variant)))
+
+    @property
+    def measured(self) -> bool:
+        """Whether it has figures."""
+        return self.status == "measured"
+
+
+@dataclass
+class Results:
+    """All that a run found.
+
+    Attributes:
+        run: what was asked for, and the machine.
+        contenders: versions by contender.
+        rows: by case in their usual order, the fastest first.
+    """
+
+    run: dict[str, Any]
+    contenders: dict[str, dict[str, Any]]
+    rows: list[Row]
+
+    def of_case(self, case: str) -> list[Row]:
+        """Rows of one case."""
+        return [row for row in self.rows if row.case == case]
+
+    def row(self, case: str, title: str) -> Row | None:
+        """The row of "NAME/VARIANT", or the fastest of "NAME"; None where there is none that was measured."""
+        found = [
+            row for row in self.of_case(case) if row.measured and title in (row.title, row.name) and row.rate
+        ]
+        return max(found, key=lambda row: row.rate.median if row.rate else 0.0, default=None)
+
+    @property
+    def cases(self) -> list[str]:
+        """Cases that have rows."""
+        return [name for name in CASES if any(row.case == name for row in self.rows)]
+
+
+def summarise(records: Sequence[dict[str, Any]]) -> Results:
+    """Make rows of the records of a log (see `benchmarks.log`)."""
+    run = next((r for r in reversed(records) if r["kind"] == "run"), {})
+    contenders = {r["name"]: r for r in records if r["kind"] == "contender"}
+    rows: dict[tuple[str, str, str], Row] = {}
+
+    def row_of(record: dict[str, Any]) -> Row:
+        key = (record["case"], record["name"], record["variant"])
+        return rows.setdefault(key, Row(*key))
+
+    asked_for = run.get("cases", [])
+    figures: dict[tuple[str, str, str], list[dict[str, Any]]] = {}
+    for record in records:
+        kind = record["kind"]
+        if kind == "failure" and record["case"] is None:
+            for case in asked_for:
+                _fail(row_of({**record, "case": case, "variant": ""}), record)
+        elif kind == "failure":
+            _fail(row_of(record), record)
+        elif kind == "declined":
+            row = row_of(record)
+            row.status, row.reason = "declined", record["reason"]
+        elif kind == "sweep":
+            outcome = record["images_per_s"] if "images_per_s" in record else record["reason"]
+            row_of(record).swept.append((record["setting"], outcome))
+        elif kind == "chosen":
+            row_of(record).setting = record["setting"]
+        elif kind == "round":
+            row = row_of(record)
+            row.rounds[record["round"]] = record["images_per_s"]
+            figures.setdefault((row.case, row.name, row.variant), []).append(record)
+    for key, found in figures.items():
+        _fill(rows[key], found)
+    _compare(list(rows.values()))
+    order = {name: number for number, name in enumerate(CASES)}
+    ranks = {"measured": 0, "pending": 1, "failed": 2, "declined": 3}
+    return Results(
+        run,
+        contenders,
+        sorted(
+            rows.values(),
+            key=lambda row: (
+                order[row.case],
+                ranks[row.status],
+                -(row.rate.median if row.rate else 0.0),
+                row.title,
+            ),
+        ),
+    )
+
+
+def _fail(row: Row, record: dict[str, Any]) -> None:
+    row.status, row.reason = "failed", f"{record['stage']}: {record['reason']}"
+
+
+def _fill(row: Row, found: Sequence[dict[str, Any]]) -> None:
+    row.rate = Spread.of(record["images_per_s"] for record in found)
+    if row.status == "failed":
+        row.notes.append(f"failed after {len(found)} rounds")
+        return
+    row.status = "measured"
+    row.first_batch_s = Spread.of(record.get("first_batch_s") for record in found)
+    row.cpu_ms = Spread.of(
+        1e3 * record["cpu_s"] / record["images_per_s"]
+        for record in found
+        if record.get("cpu_s") is not None and record["images_per_s"]
+    )
+    row.peak_pss = Spread.of(record.get("peak_pss") for record in found)
+    lags = [record["lag"] for record in found if record.get("lag", {}).get("ticks")]
+    row.lag_p50_ms = Spread.of(lag["p50_ms"] for lag in lags)
+    row.lag_p99_ms = Spread.of(lag["p99_ms"] for lag in lags)
+    row.others_cpu_s = Spread.of(record.get("others_cpu_s") for record in found)
+    row.explain = found[-1].get("explain", "")
+
+
+def _compare(rows: Sequence[Row]) -> None:
+    """Ratios to the bare loop and to this project's best, round by round."""
+    for case in {row.case for row in rows}:
+        mine = [row for row in rows if row.case == case and row.measured]
+        bare = next((row for row in mine if row.name == BARE), None)
+        ours = max(
+            (row for row in mine if row.name == OURS),
+            key=lambda row: row.rate.median if row.rate else 0.0,
+            default=None,
+        )
+        for row in mine:
+            if bare is not None and row is not bare:
+                row.of_bare = _ratio(row, bare)
+            if ours is not None and row is not ours:
+                row.ahead = _ratio(ours, row)
+
+
+def _ratio(above: Row, below: Row) -> Spread | None:
+    return Spread.of(
+        rate / below.rounds[number] for number, rate in above.rounds.items() if below.rounds.get(number)
+    )

@@ -1,0 +1,82 @@
+"""Figures of the results in words: the same in the table, the plots and the page."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from benchmarks.cases import CASES
+
+if TYPE_CHECKING:
+    from benchmarks.goals import Outcome
+    from benchmarks.results import Row, Spread
+
+__all__ = (
+    "busy_warning",
+    "goal_figure",
+    "machine_line",
+    "rate_unit",
+    "rate_value",
+    "setting_words",
+    "spread_words",
+)
+
+_BUSY_CORES = 0.15
+
+
+def rate_unit(case: str) -> str:
+    """What is counted per second in a case."""
+    return {"arrays": "batches/s", "bytes": "records/s"}.get(CASES[case].store, "images/s")
+
+
+def rate_value(case: str, samples_per_s: float) -> float:
+    """A rate in the case's unit."""
+    return samples_per_s / CASES[case].batch_size if CASES[case].store == "arrays" else samples_per_s
+
+
+def spread_words(spread: Spread | tuple[float, float, float] | None, form: str, scale: float = 1.0) -> str:
+    """ "median (least to greatest)", or "" where there is none."""
+    if spread is None:
+        return ""
+    middle, low, high = (format(value * scale, form) for value in spread)
+    return middle if low == high else f"{middle} ({low} to {high})"
+
+
+def rate_words(row: Row) -> str:
+    """The rate of a row in its case's unit."""
+    return spread_words(row.rate, ",.0f", rate_value(row.case, 1.0))
+
+
+def setting_words(setting: dict[str, Any]) -> str:
+    """A setting in one line."""
+    return ", ".join(
+        f"{key.replace('_', ' ')} {value}" for key, value in setting.items() if value not in (None, False, "")
+    )
+
+
+def goal_figure(outcome: Outcome, value: float | None) -> str:
+    """A goal's figure with its unit."""
+    if value is None:
+        return ""
+    unit = outcome.goal.unit
+    return f"{value:.2f}{'x' if unit == 'x' else ' ' + unit}"
+
+
+def machine_line(run: dict[str, Any]) -> str:
+    """Where the run was made, in one line."""
+    machine = run.get("machine", {})
+    cores = len(run.get("cores", ()))
+    return (
+        f"{cores} core{'' if cores == 1 else 's'} of {machine.get('cpu', 'an unknown CPU')}, "
+        f"{machine.get('system', '')}, Python {machine.get('python', '')}, {run.get('date', '')}"
+    )
+
+
+def busy_warning(rows: list[Row]) -> str:
+    """A warning where other programs kept the machine busy during the measurements, or ""."""
+    busy = [row.others_cpu_s.median for row in rows if row.others_cpu_s is not None]
+    if not busy or max(busy) < _BUSY_CORES:
+        return ""
+    return (
+        f"Other programs kept up to {max(busy):.1f} cores busy during a contender's measurements (medians): "
+        "these figures are not to be relied on."
+    )
