@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 import threading
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -9,11 +10,17 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from aioloader.transforms.decode import DEFAULT_MAX_PIXELS, decode_image
+from aioloader.transforms.fused import ImagePlan
+from aioloader.transforms.pictures import PictureReader
 from aioloader.transforms.scratch import Scratch
-from recordio import extract, unpack
+from recordio import MAGIC, extract, unpack
 
 if TYPE_CHECKING:
-    from aioloader._types import Array, Facts
+    from collections.abc import Sequence
+
+    from aioloader._types import Array, Facts, Trace
+    from aioloader.datasets.stage import Stage
+    from aioloader.rng import Rng
 
 __all__ = (
     "DEFAULT_MAX_PIXELS",
@@ -25,6 +32,9 @@ __all__ = (
 )
 
 _local = threading.local()
+
+# Part head (magic, flag and length), then the image header (number of labels, label, two ids).
+_RECORD = struct.Struct("<IIIfQQ")
 
 
 def _scratch() -> Scratch:
@@ -109,6 +119,7 @@ class ImageRecordDecoder:
         flag, exif, max_pixels: see `aioloader.transforms.decode_image`.
         scalar_dtype: numpy name of the dtype of scalar labels.
         vector_dtype: that of label arrays.
+        dct_scaling: see `PictureReader`; only where stages are fused.
     """
 
     flag: int = 1
@@ -116,16 +127,11 @@ class ImageRecordDecoder:
     max_pixels: int | None = DEFAULT_MAX_PIXELS
     scalar_dtype: str = "int64"
     vector_dtype: str = "float32"
+    dct_scaling: bool = False
 
     def __call__(self, data: memoryview, extra: Any, facts: Facts) -> tuple[Array, Any]:
         """Image uint8 (height, width, 3) RGB or (height, width, 1), and label; see `Decoder`."""
-        payload: Any = extract(data, path=facts.path, offset=facts.offset or 0)
-        header, body = unpack(payload)
-        label: Any
-        if header.flag:
-            label = _label_vector(header.label, np.dtype(self.vector_dtype))
-        else:
-            label = label_value(header.label, np.dtype(self.scalar_dtype))
+        body, label = self._parse(data, facts)
         image = decode_image(
             body,
             flag=self.flag,
@@ -136,6 +142,18 @@ class ImageRecordDecoder:
         )
         return image, label
 
+    def fuse(self, stages: Sequence[Stage]) -> _FusedRecord:
+        """The decoder and the stages that take the image, in one; see `FusedDecoder`."""
+        return _FusedRecord(self, stages)
+
+    def _parse(self, data: memoryview, facts: Facts) -> tuple[Any, Any]:
+        """The encoded image and the label."""
+        payload: Any = extract(data, path=facts.path, offset=facts.offset or 0)
+        header, body = unpack(payload)
+        if header.flag:
+            return body, _label_vector(header.label, np.dtype(self.vector_dtype))
+        return body, label_value(header.label, np.dtype(self.scalar_dtype))
+
 
 @dataclass(frozen=True)
 class ImageFileDecoder:
@@ -143,11 +161,13 @@ class ImageFileDecoder:
 
     Attributes:
         flag, exif, max_pixels: see `aioloader.transforms.decode_image`.
+        dct_scaling: see `PictureReader`; only where stages are fused.
     """
 
     flag: int = 1
     exif: str = "apply"
     max_pixels: int | None = DEFAULT_MAX_PIXELS
+    dct_scaling: bool = False
 
     def __call__(self, data: memoryview, extra: Any, facts: Facts) -> tuple[Array, Any]:
         """Image uint8 (height, width, 3) RGB or (height, width, 1), and label; see `Decoder`."""
@@ -159,5 +179,70 @@ class ImageFileDecoder:
             scratch=_scratch(),
             path=facts.path,
         )
-        # A row of labels may be a view of memory that is used again.
-        return image, extra.copy() if isinstance(extra, np.ndarray) else extra
+        return image, _own_label(extra)
+
+    def fuse(self, stages: Sequence[Stage]) -> _FusedFile:
+        """The decoder and the stages that take the image, in one; see `FusedDecoder`."""
+        return _FusedFile(self, stages)
+
+
+def _own_label(extra: Any) -> Any:
+    # A row of labels may be a view of memory that is used again.
+    return extra.copy() if isinstance(extra, np.ndarray) else extra
+
+
+class _Fused:
+    """A decoder of images and the stages that take the image, in one; see `FusedDecoder`.
+
+    Args:
+        decoder: with the options of images.
+        stages: all stages of the loader, of which as many as take the image alone are done here.
+    """
+
+    def __init__(self, decoder: ImageRecordDecoder | ImageFileDecoder, stages: Sequence[Stage]) -> None:
+        self.stages = next((n for n, stage in enumerate(stages) if not stage.first), len(stages))
+        reader = PictureReader(decoder.flag, decoder.exif, decoder.max_pixels, decoder.dct_scaling)
+        self._plan = ImagePlan(
+            reader,
+            [(stage.name, stage.fn) for stage in stages[: self.stages]],
+            lend=all(stage.native for stage in stages[self.stages :]),
+        )
+
+
+class _FusedRecord(_Fused):
+    def __init__(self, decoder: ImageRecordDecoder, stages: Sequence[Stage]) -> None:
+        super().__init__(decoder, stages)
+        self._parse = decoder._parse
+        dtype = np.dtype(decoder.scalar_dtype)
+        self._scalar = dtype.type
+        bounds = np.iinfo(dtype) if dtype.kind != "f" else None
+        self._least, self._greatest = (1, 0) if bounds is None else (int(bounds.min), int(bounds.max))
+        self._floating = bounds is None
+
+    def __call__(
+        self, data: memoryview, extra: Any, facts: Facts, rng: Rng, out: Array | None, trace: Trace
+    ) -> tuple[Any, Any]:
+        """See `FusedDecoder`."""
+        body: Any
+        label: Any
+        nbytes = len(data)
+        if nbytes >= 32:
+            magic, word, flag, value, _, _ = _RECORD.unpack_from(data)
+            # The record in one part with one label that fits: the others take the long way.
+            if magic == MAGIC and 24 <= word < 1 << 29 and (word + 11) & -4 <= nbytes and flag == 0:
+                if self._floating:
+                    label = self._scalar(value)
+                    return self._plan(data[32 : 8 + word], facts.path, rng, out, trace), label
+                if value.is_integer() and self._least <= value <= self._greatest:
+                    label = self._scalar(int(value))
+                    return self._plan(data[32 : 8 + word], facts.path, rng, out, trace), label
+        body, label = self._parse(data, facts)
+        return self._plan(body, facts.path, rng, out, trace), label
+
+
+class _FusedFile(_Fused):
+    def __call__(
+        self, data: memoryview, extra: Any, facts: Facts, rng: Rng, out: Array | None, trace: Trace
+    ) -> tuple[Any, Any]:
+        """See `FusedDecoder`."""
+        return self._plan(data, facts.path, rng, out, trace), _own_label(extra)

@@ -81,7 +81,7 @@ def upright(image: Array, orientation: int, out: Array | None = None) -> Array:
     """Turn a stored image upright.
 
     Args:
-        image: (height, width, channels), uint8, C-contiguous; altered for orientations 2, 3 and 4.
+        image: (height, width, channels), uint8, rows of a larger image will do; altered for orientations 2, 3 and 4.
         orientation: 1 to 8.
         out: uint8, where the result of orientations 5 to 8 is written: (width, height, channels); or None.
 

@@ -98,12 +98,18 @@ class _RandomFlip(Transform):
             return result
         if x.ndim == 4:
             for image, place in zip(x, result, strict=True):
-                self._flip_into(image, place)
+                self.flip_into(image, place)
         else:
-            self._flip_into(x, result)
+            self.flip_into(x, result)
         return result
 
-    def _flip_into(self, x: Array, result: Array) -> None:
+    def flip_into(self, x: Array, result: Array) -> Array:
+        """Flip, without a draw, into an array of the same shape and dtype, which may be `x` itself.
+
+        Args:
+            x: (height, width, channels), not empty.
+            result: where to.
+        """
         import cv2
 
         source, place = (x[:, :, 0], result[:, :, 0]) if x.shape[2] == 1 else (x, result)
@@ -113,6 +119,7 @@ class _RandomFlip(Transform):
             turned = x[:, ::-1] if self._axis == 1 else x[::-1]
             # numpy copes with the overlap of flipping in place, at the price of a copy.
             result[...] = turned
+        return result
 
     def out_spec(self, spec: ArraySpec | None) -> ArraySpec | None:
         return spec
