@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from benchmarks.cases import CASES
 from benchmarks.words import (
     busy_warning,
+    cpu_words,
     goal_figure,
     machine_line,
     rate_unit,
@@ -31,7 +32,7 @@ _STYLE = """
   --line:#263141; --ours:#2dd4bf; --peer:#51647c; --bare:#8796a9; --bad:#f97066; --good:#2dd4bf; } }
 * { box-sizing: border-box; }
 body { margin:0; background:var(--paper); color:var(--ink); font:15px/1.55 system-ui, sans-serif; }
-main { max-width: 1080px; margin: 0 auto; padding: 40px 24px 80px; }
+main { max-width: 1160px; margin: 0 auto; padding: 40px 24px 80px; }
 h1 { font-size: 30px; margin: 0 0 4px; letter-spacing:-.01em; }
 h2 { font-size: 19px; margin: 44px 0 2px; }
 p { margin: 6px 0; } .soft { color: var(--soft); } .warn { color: var(--bad); font-weight:600; }
@@ -46,7 +47,8 @@ th { text-align:left; font-weight:600; color:var(--soft); }
 th, td { padding:5px 12px 5px 0; border-bottom:1px solid var(--line); vertical-align:top; }
 tr:last-child td { border:0; }
 td.n, th.n { text-align:right; font-variant-numeric:tabular-nums; white-space:nowrap; }
-tr.ours td { font-weight:600; } tr.failed td { color:var(--soft); }
+tr.ours td { font-weight:600; } tr.failed td { color:var(--soft); } td small { display:block; color:var(--soft);
+  font-size:12px; font-weight:400; }
 .aim, .met { color:var(--good); font-weight:600; } .missed { color:var(--bad); font-weight:600; }
 svg { display:block; width:100%; height:auto; } svg text { fill:var(--ink); font:13px system-ui, sans-serif; }
 svg .ours { fill:var(--ours); } svg .peer { fill:var(--peer); } svg .bare { fill:var(--bare); }
@@ -56,7 +58,7 @@ details { margin-top:10px; } summary { cursor:pointer; color:var(--soft); font-s
 ol.notes { font-size:13px; color:var(--soft); padding-left:20px; margin:10px 0 0; }
 """
 
-_WIDTH, _LEFT, _RIGHT, _LINE = 1000, 210, 150, 27
+_WIDTH, _LEFT, _RIGHT, _LINE = 1080, 200, 200, 27
 
 
 def render_page(results: Results, outcomes: Sequence[Outcome], method: str) -> str:
@@ -178,7 +180,7 @@ def _chart(rows: Sequence[Row], case: str) -> str:
 
 
 def _share(row: Row) -> str:
-    if row.name == "aioloader" or row.ahead is None:
+    if row.name in ("aioloader", "bare_loop") or row.ahead is None:
         return ""
     return f'<tspan class="faint" dx="8">aioloader {row.ahead.median:.2f}x</tspan>'
 
@@ -188,26 +190,24 @@ def _table(rows: Sequence[Row], case: str) -> str:
         (rate_unit(case), lambda row: spread_words(row.rate, ",.0f", rate_value(case, 1.0))),
         ("of bare loop", lambda row: spread_words(row.of_bare, ".2f")),
         ("first batch, s", lambda row: _middle(row.first_batch_s, ".2f")),
-        ("CPU, ms a sample", lambda row: _middle(row.cpu_ms, ".3f")),
+        ("CPU, µs a sample", cpu_words),
         ("memory, MB", lambda row: _middle(row.peak_pss, ",.0f", 1e-6)),
     ]
     if case == "bytes":
-        columns.insert(1, ("us a record", lambda row: f"{1e6 / row.rate.median:.2f}" if row.rate else ""))
+        columns.insert(1, ("µs a record", lambda row: f"{1e6 / row.rate.median:.2f}" if row.rate else ""))
     if any(row.lag_p99_ms for row in rows):
         columns.append(("lag p99, ms", lambda row: _middle(row.lag_p99_ms, ".1f")))
     head = "".join(f'<th class="n">{name}</th>' for name, _ in columns)
-    lines = [f"<table><tr><th>contender</th><th>setting</th>{head}</tr>"]
+    lines = [f"<table><tr><th>contender</th>{head}</tr>"]
     for row in rows:
         kind = "ours" if row.name == "aioloader" else row.status
-        name = f"<td>{escape(row.title)}</td>"
+        name = f"<td>{escape(row.title)}<small>{escape(setting_words(row.setting))}</small></td>"
         if not row.measured:
             reason = f"failed, {row.reason}" if row.status == "failed" else "not reached before the run ended"
-            lines.append(
-                f'<tr class="failed">{name}<td colspan="{len(columns) + 1}">{escape(reason)}</td></tr>'
-            )
+            lines.append(f'<tr class="failed">{name}<td colspan="{len(columns)}">{escape(reason)}</td></tr>')
             continue
         cells = "".join(f'<td class="n">{escape(show(row))}</td>' for _, show in columns)
-        lines.append(f'<tr class="{kind}">{name}<td>{escape(setting_words(row.setting))}</td>{cells}</tr>')
+        lines.append(f'<tr class="{kind}">{name}{cells}</tr>')
     return "".join([*lines, "</table>"])
 
 

@@ -43,7 +43,7 @@ def _throughput(results: Results, cases: list[str], folder: Path) -> Path:
     columns = min(2, len(cases))
     lines = math.ceil(len(cases) / columns)
     heights = [
-        0.95 + 0.3 * max(len(_measured(results, case)) for case in cases[line * columns :][:columns])
+        1.0 + 0.27 * max(len(_measured(results, case)) for case in cases[line * columns :][:columns])
         for line in range(lines)
     ]
     figure, axes = _figure(lines, columns, heights)
@@ -55,7 +55,9 @@ def _throughput(results: Results, cases: list[str], folder: Path) -> Path:
             for row in rows
             if row.rate is not None
         ]
-        _bars(place, bars, f"{case}  ({rate_unit(case)})", ",.0f", CASES[case].title)
+        start = cases.index(case) // columns * columns
+        most = max(len(_measured(results, other)) for other in cases[start : start + columns])
+        _bars(place, bars, f"{case}  ({rate_unit(case)})", ",.0f", CASES[case].title, most)
     return _save(figure, results, "How many per second; lines from the least to the greatest round", folder)
 
 
@@ -66,7 +68,7 @@ def _resources(results: Results, case: str, folder: Path) -> Path:
         ("cpu_ms", 1.0, "CPU milliseconds per sample, all processes", ".2f"),
         ("peak_pss", 1e-6, "memory at its peak, MB, all processes", ",.0f"),
     ]
-    figure, axes = _figure(1, len(parts), [1.0 + 0.3 * len(rows)])
+    figure, axes = _figure(1, len(parts), [1.0 + 0.27 * len(rows)])
     for place, (name, scale, title, form) in zip(axes, parts, strict=True):
         bars = [
             (row, *(value * scale for value in getattr(row, name)))
@@ -97,7 +99,8 @@ def _figure(lines: int, columns: int, heights: list[float]) -> tuple[Any, list[A
     return figure, flat
 
 
-def _bars(place: Any, bars: list[Any], title: str, form: str, subtitle: str) -> None:
+def _bars(place: Any, bars: list[Any], title: str, form: str, subtitle: str, most: int = 0) -> None:
+    """Horizontal bars of (row, median, low, high); room for `most`, so that bars of neighbours are of one height."""
     place.set_axis_on()
     place.set_title(title, loc="left", fontsize=10.5, fontweight="bold", pad=16)
     place.text(
@@ -124,7 +127,7 @@ def _bars(place: Any, bars: list[Any], title: str, form: str, subtitle: str) -> 
     place.set_yticks(list(places), names)
     for label, (row, *_) in zip(place.get_yticklabels(), bars, strict=True):
         label.set_fontweight("bold" if row.name == "aioloader" else "normal")
-    place.invert_yaxis()
+    place.set_ylim(max(most, len(bars)) - 0.45, -0.55)
     place.set_xlim(0, longest * 1.16)
     place.set_xticks([])
     place.tick_params(length=0)

@@ -19,7 +19,7 @@ from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
-import psutil
+from aioloader.tools.usage import busy_seconds, cpu_seconds, memory_nbytes, process_tree, started
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -179,68 +179,33 @@ class _Watch:
             self._error = event
         else:
             if name == "timed":
-                self._cpu["timed"] = (monotonic(), _cpu_seconds(self._process.pid), _busy_seconds())
+                self._cpu["timed"] = self._now()
             elif self._phase == "timed":
-                self._cpu["after"] = (monotonic(), _cpu_seconds(self._process.pid), _busy_seconds())
+                self._cpu["after"] = self._now()
             self._phase = name
 
     def _sample_memory(self) -> None:
-        pss = _proportional_set_size(self._process.pid)
-        if pss is not None:
-            self._peak_pss = max(self._peak_pss or 0, pss)
+        nbytes = memory_nbytes(self._process.pid)
+        if nbytes is not None:
+            self._peak_pss = max(self._peak_pss or 0, nbytes)
 
-
-def _tree(pid: int) -> list[psutil.Process]:
-    try:
-        root = psutil.Process(pid)
-        return [root, *root.children(recursive=True)]
-    except psutil.Error:
-        return []
-
-
-def _cpu_seconds(pid: int) -> float:
-    """CPU seconds of a process, of all that it has started, and of those of them that have ended."""
-    total = 0.0
-    for process in _tree(pid):
-        try:
-            times = process.cpu_times()
-        except psutil.Error:
-            continue
-        total += times.user + times.system
-        total += getattr(times, "children_user", 0.0) + getattr(times, "children_system", 0.0)
-    return total
-
-
-def _busy_seconds() -> float:
-    """CPU seconds that all cores of the machine have worked."""
-    times = psutil.cpu_times()
-    return float(sum(times) - times.idle - getattr(times, "iowait", 0.0) - getattr(times, "guest", 0.0))
-
-
-def _proportional_set_size(pid: int) -> int | None:
-    total = None
-    for process in _tree(pid):
-        try:
-            with open(f"/proc/{process.pid}/smaps_rollup") as file:
-                line = next(line for line in file if line.startswith("Pss:"))
-        except (OSError, StopIteration):
-            continue
-        total = (total or 0) + int(line.split()[1]) * 1024
-    return total
+    def _now(self) -> tuple[float, float, float]:
+        return monotonic(), cpu_seconds(self._process.pid) or 0.0, busy_seconds() or 0.0
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
     """Wait a moment for the process, then end it and all that it has started."""
-    tree = _tree(process.pid)
+    tree = {member: started(member) for member in process_tree(process.pid)}
     try:
         process.wait(_LEAVE_S if sys.exc_info()[0] is None and process.poll() is None else 0.1)
     except subprocess.TimeoutExpired:
         pass
-    for member in tree:
-        try:
-            member.kill()
-        except psutil.Error:
-            pass
+    for member, start in tree.items():
+        if start is not None and started(member) == start:
+            try:
+                os.kill(member, signal.SIGKILL)
+            except (ProcessLookupError, PermissionError):
+                pass
     try:
         os.killpg(process.pid, signal.SIGKILL)
     except (ProcessLookupError, PermissionError):

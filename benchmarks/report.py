@@ -13,6 +13,7 @@ from benchmarks.plots import draw_plots
 from benchmarks.results import Results, Row, summarise
 from benchmarks.words import (
     busy_warning,
+    cpu_words,
     goal_figure,
     machine_line,
     rate_unit,
@@ -136,11 +137,11 @@ def _case_lines(results: Results, case: str) -> Iterator[str]:
     has_lag = any(row.lag_p99_ms for row in rows)
     columns = [
         *("contender", "setting", rate_unit(case), "of the bare loop", "aioloader is"),
-        *("first batch, s", "CPU, ms a sample", "memory, MB"),
+        *("first batch, s", "CPU, µs a sample", "memory, MB"),
         *(["lag p50, p99, ms"] if has_lag else []),
     ]
     if case == "bytes":
-        columns.insert(3, "us a record")
+        columns.insert(3, "µs a record")
     yield from (f"## {case}: {CASES[case].title}", "")
     yield f"| {' | '.join(columns)} |"
     yield f"|{' --- |' * len(columns)}"
@@ -186,6 +187,6 @@ def _figures(row: Row) -> list[str]:
         spread_words(row.of_bare, ".2f"),
         f"{spread_words(row.ahead, '.2f')}x" if row.ahead else "",
         spread_words(row.first_batch_s, ".2f"),
-        f"{row.cpu_ms.median:.3f}" if row.cpu_ms else "",
+        cpu_words(row),
         f"{row.peak_pss.median / 1e6:,.0f}" if row.peak_pss else "",
     ]

@@ -12,10 +12,12 @@ if TYPE_CHECKING:
 
 __all__ = (
     "busy_warning",
+    "cpu_words",
     "goal_figure",
     "machine_line",
     "rate_unit",
     "rate_value",
+    "rate_words",
     "setting_words",
     "spread_words",
 )
@@ -46,6 +48,13 @@ def rate_words(row: Row) -> str:
     return spread_words(row.rate, ",.0f", rate_value(row.case, 1.0))
 
 
+def cpu_words(row: Row) -> str:
+    """CPU microseconds per sample."""
+    if row.cpu_ms is None:
+        return ""
+    return f"{row.cpu_ms.median * 1e3:{',.0f' if row.cpu_ms.median >= 0.01 else '.2f'}}"
+
+
 def setting_words(setting: dict[str, Any]) -> str:
     """A setting in one line."""
     return ", ".join(
@@ -58,7 +67,7 @@ def goal_figure(outcome: Outcome, value: float | None) -> str:
     if value is None:
         return ""
     unit = outcome.goal.unit
-    return f"{value:.2f}{'x' if unit == 'x' else ' ' + unit}"
+    return f"{value:.2f}{unit if unit == 'x' else ' ' + unit.replace('us', 'µs')}"
 
 
 def machine_line(run: dict[str, Any]) -> str:

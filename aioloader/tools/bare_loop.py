@@ -68,7 +68,7 @@ class _Maker:
         self._resized = np.empty((*size, 3), np.uint8)
         self._flipped = np.empty((*size, 3), np.uint8)
         self._planes = np.empty((3, *size), np.float32)
-        mean, std = (np.float32(values).reshape(3, 1) for values in (IMAGENET_MEAN, IMAGENET_STD))
+        mean, std = (np.asarray(v, np.float32).reshape(3, 1) for v in (IMAGENET_MEAN, IMAGENET_STD))
         self._table = ((np.arange(256, dtype=np.float32) / np.float32(255) - mean) / std).astype(np.float32)
 
     def make(self, index: int) -> Array:

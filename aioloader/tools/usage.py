@@ -1,0 +1,89 @@
+"""What a process and all that it has started use: CPU time and memory, as Linux tells them in /proc.
+
+Elsewhere nothing is known, and every function says so by None or by an empty result.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+__all__ = ("busy_seconds", "cpu_seconds", "memory_nbytes", "process_tree", "started")
+
+_PROC = Path("/proc")
+_TICKS_PER_S = os.sysconf("SC_CLK_TCK") if hasattr(os, "sysconf") else 100
+# Fields of /proc/PID/stat after the name, which may hold spaces: user and system time, own and of ended children.
+_TIMES = slice(11, 15)
+_START = 19
+_IDLE = slice(3, 5)  # idle, and waiting for a disk
+_GUEST = 8  # contained in the times before it
+
+
+def process_tree(pid: int) -> list[int]:
+    """A process and its living descendants, parents before children; empty where nothing is known of it."""
+    found = [pid] if (_PROC / str(pid) / "stat").exists() else []
+    for parent in found:  # grows as it goes
+        for thread in _numbers(_PROC / str(parent) / "task"):
+            try:
+                children = (_PROC / str(parent) / "task" / str(thread) / "children").read_text()
+            except OSError:
+                continue
+            found += [int(child) for child in children.split()]
+    return found
+
+
+def started(pid: int) -> int | None:
+    """When a process started, in a unit of the system's; with its number it tells a process from a later one."""
+    try:
+        text = (_PROC / str(pid) / "stat").read_text()
+    except OSError:
+        return None
+    return int(text.rpartition(")")[2].split()[_START])
+
+
+def cpu_seconds(pid: int) -> float | None:
+    """CPU seconds of a process, of its living descendants, and of those that have ended and been reaped."""
+    total = None
+    for member in process_tree(pid):
+        try:
+            text = (_PROC / str(member) / "stat").read_text()
+        except OSError:
+            continue
+        ticks = sum(map(int, text.rpartition(")")[2].split()[_TIMES]))
+        total = (total or 0.0) + ticks / _TICKS_PER_S
+    return total
+
+
+def memory_nbytes(pid: int) -> int | None:
+    """Memory of a process and its descendants: the proportional set size, in which a page shared by n counts 1/n.
+
+    Reading it walks page tables: not while something is being timed.
+    """
+    total = None
+    for member in process_tree(pid):
+        try:
+            text = (_PROC / str(member) / "smaps_rollup").read_text()
+        except OSError:
+            continue
+        for line in text.splitlines():
+            if line.startswith("Pss:"):
+                total = (total or 0) + int(line.split()[1]) * 1024
+                break
+    return total
+
+
+def busy_seconds() -> float | None:
+    """CPU seconds that all cores of the machine together have worked since it started."""
+    try:
+        with open(_PROC / "stat") as file:
+            ticks = [int(word) for word in file.readline().split()[1:]]
+    except (OSError, ValueError):
+        return None
+    return (sum(ticks[:_GUEST]) - sum(ticks[_IDLE])) / _TICKS_PER_S
+
+
+def _numbers(folder: Path) -> list[int]:
+    try:
+        return [int(name) for name in os.listdir(folder) if name.isdecimal()]
+    except OSError:
+        return []
