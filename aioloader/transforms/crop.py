@@ -216,12 +216,14 @@ class RandomResizedCrop(_Crop):
             )
         self.scale = (share[0], share[1])
         self.ratio = (shape[0], shape[1])
+        self._logs = (math.log(shape[0]), math.log(shape[1]))
 
     def box(self, height: int, width: int, rng: Rng) -> Box:
         pixels = height * width
-        low, high = math.log(self.ratio[0]), math.log(self.ratio[1])
+        least, greatest = self.scale
+        low, high = self._logs
         for _ in range(_TRIES):
-            area = rng.uniform(*self.scale) * pixels
+            area = rng.uniform(least, greatest) * pixels
             ratio = math.exp(rng.uniform(low, high))
             w = round(math.sqrt(area * ratio))
             h = round(math.sqrt(area / ratio))

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, cast
 from aioloader.jpeg import scale_for
 from aioloader.transforms.crop import CenterCrop, CropResize, RandomCrop, RandomResizedCrop
 from aioloader.transforms.geometry import Resize
-from aioloader.transforms.interpolation import resize_image, settle
+from aioloader.transforms.interpolation import AUTO, RANDOM, resize_image, settle
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -75,12 +75,27 @@ class _Cropped(Head):
         self._box = crop.box
         self.size = self._size = crop.size
         self._code = crop.interpolation
+        # What `resize_image` does for colour and a settled interpolation, without its questions.
+        import cv2
+
+        self._plain = self._code not in (AUTO, RANDOM)
+        self._shape = (crop.size[1], crop.size[0], 3)
+        self._resize = cv2.resize
 
     def decode(self, picture: Picture, rng: Rng, out: Array | None) -> Array:
         box = self._box(picture.height, picture.width, rng)
         return picture.region(box, scale_for(box[2:], self._size) if picture.shrinks else 1)
 
     def finish(self, pixels: Array, rng: Rng, out: Array | None) -> Array:
+        if (
+            self._plain
+            and out is not None
+            and out.shape == self._shape
+            and pixels.shape[2] == 3
+            and pixels.shape != self._shape
+        ):
+            self._resize(pixels, self._size, out, 0, 0, self._code)
+            return out
         return resize_image(pixels, self._size, settle(self._code, rng), out)
 
 

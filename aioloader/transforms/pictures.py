@@ -25,6 +25,9 @@ if TYPE_CHECKING:
 __all__ = ("Picture", "PictureReader")
 
 _RAW_START = RAW_MAGIC[0]
+_NOTHING_KNOWN = (b"", 0, None, 1)
+# Longer headers, which have a thumbnail or a colour profile in them, cost more to compare than to read.
+_MOST_KNOWN = 4096
 
 
 class Picture(Protocol):
@@ -93,6 +96,7 @@ class PictureReader:
 
     Attributes:
         dct_scaling, scratch: as given.
+        decode_jpeg: simplejpeg's function; looked up once.
         channels: of all pictures, 3 or 1.
     """
 
@@ -104,13 +108,16 @@ class PictureReader:
         dct_scaling: bool = False,
         scratch: Scratch | None = None,
     ) -> None:
+        from simplejpeg import decode_jpeg
+
         self._flag = flag
         self._exif = exif
-        self._apply_exif = exif == "apply"
-        self.dct_scaling = dct_scaling
         self._max_pixels = max_pixels
+        self.dct_scaling = dct_scaling
         self.channels = 3 if flag else 1
         self.scratch = Scratch() if scratch is None else scratch
+        self.decode_jpeg = decode_jpeg
+        self._known: tuple[bytes, int, Frame | None, int] = _NOTHING_KNOWN
 
     def open(self, data: Any, path: str | None = None) -> Picture:
         """Read the header of an image; others than JPEG and raw images are decoded at once.
@@ -122,14 +129,16 @@ class PictureReader:
         Raises:
             DecodeError: as `decode_image`; damaged pixels may be noticed only when they are asked for.
         """
-        limit = self._max_pixels
+        # Images of one size made by one program have the same headers: what was found in the last ones holds.
+        headers, length, frame, orientation = self._known
+        if frame is not None and bytes(data[:length]) == headers:
+            return _Jpeg(self, data, path, frame, orientation)
         frame = read_frame(data)
         if frame is not None:
-            if limit is None or frame.height * frame.width <= limit:
-                orientation = 1
-                # An EXIF block behind the frame header is not one.
-                if frame.exif is not None and self._apply_exif and frame.exif[0] < frame.size_at:
-                    orientation = read_orientation(data, *frame.exif)
+            if self._max_pixels is None or frame.height * frame.width <= self._max_pixels:
+                orientation = self._orientation(data, frame)
+                if frame.scan_start <= _MOST_KNOWN:
+                    self._known = (bytes(data[: frame.scan_start]), frame.scan_start, frame, orientation)
                 return _Jpeg(self, data, path, frame, orientation)
         elif len(data) > 8 and data[0] == _RAW_START:
             try:
@@ -138,9 +147,17 @@ class PictureReader:
                 pass
             else:
                 height, width, channels = pixels.shape
-                if channels == self.channels and (limit is None or height * width <= limit):
+                if channels == self.channels and (
+                    self._max_pixels is None or height * width <= self._max_pixels
+                ):
                     return _Pixels(pixels, borrowed=True)
         return _Pixels(self.decode(data, path), borrowed=False)
+
+    def _orientation(self, data: Any, frame: Frame) -> int:
+        # An EXIF block behind the frame header is not one.
+        if frame.exif is None or self._exif != "apply" or frame.exif[0] > frame.size_at:
+            return 1
+        return read_orientation(data, *frame.exif)
 
     def decode(self, data: Any, path: str | None) -> Array:
         """All of an image, whatever it is; see `decode_image`."""
@@ -275,7 +292,10 @@ class _Jpeg:
 
     def _piece(self, data: Any, width: int, height: int, shrink: int, stops_early: bool) -> Array | None:
         """Decode a JPEG of these extents; None if its decoder complains."""
-        rows, columns = scaled_size(height, shrink), scaled_size(width, shrink)
+        if shrink > 1:
+            rows, columns = scaled_size(height, shrink), scaled_size(width, shrink)
+        else:
+            rows, columns = height, width
         buffer = self._reader.scratch.take(rows * columns * self.channels)
         if self._decode(data, width, height, buffer, shrink, stops_early):
             return buffer.reshape(rows, columns, self.channels)
@@ -284,15 +304,14 @@ class _Jpeg:
     def _decode(
         self, data: Any, width: int, height: int, out: Array, shrink: int = 1, stops_early: bool = False
     ) -> bool:
-        from simplejpeg import decode_jpeg
-
+        """Decode a JPEG of these extents; False if its decoder complains."""
         rows = columns = 0
         if shrink > 1:
             rows, columns = scaled_size(height, shrink), scaled_size(width, shrink)
         colours = "RGB" if self.channels == 3 else "GRAY"
         try:
             # By position, in simplejpeg's order: keywords cost time. False: the exact cosine transform and chroma.
-            decode_jpeg(data, colours, False, False, rows, columns, float(shrink), out, True)
+            self._reader.decode_jpeg(data, colours, False, False, rows, columns, shrink, out, True)
         except ValueError as error:
             return stops_early and harmless(str(error))
         except RuntimeError:
