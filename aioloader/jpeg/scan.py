@@ -14,7 +14,6 @@ import numpy as np
 from aioloader.jpeg.markers import EOI, RST0
 
 if TYPE_CHECKING:
-    from aioloader._types import Array
     from aioloader.jpeg.frame import Frame
 
 __all__ = ("find_intervals", "image_end")
@@ -42,7 +41,7 @@ def image_end(data: Any, scan_start: int) -> int | None:
     return None if found is None else found.end()
 
 
-def find_intervals(data: Any, frame: Frame) -> Array | None:
+def find_intervals(data: Any, frame: Frame) -> list[int] | None:
     """Look for all restart markers of the scan.
 
     Args:
@@ -50,9 +49,9 @@ def find_intervals(data: Any, frame: Frame) -> Array | None:
         frame: its frame, with restart intervals.
 
     Returns:
-        int64 (intervals + 1,): `bounds`, absolute offsets. Interval k is ``data[bounds[k] : bounds[k + 1] - 2]``; the
-        two bytes after it are RSTn with n = k mod 8, or EOI after the last. None if the markers are not those that the
-        frame announces, in their order and up to the EOI.
+        intervals + 1 absolute offsets, `bounds`. Interval k is ``data[bounds[k] : bounds[k + 1] - 2]``; the two bytes
+        after it are RSTn with n = k mod 8, or EOI after the last. None if the markers are not those that the frame
+        announces, in their order and up to the EOI.
     """
     start = frame.scan_start
     text = np.frombuffer(data, np.uint8)
@@ -65,8 +64,4 @@ def find_intervals(data: Any, frame: Frame) -> Array | None:
         return None
     if ((kinds[: count - 1] - RST0) != (np.arange(count - 1) & 7)).any():
         return None
-    bounds = np.empty(count + 1, np.int64)
-    bounds[0] = start
-    bounds[1:] = marks[:count]
-    bounds[1:] += 1
-    return bounds
+    return [start, *(marks[:count] + 1).tolist()]

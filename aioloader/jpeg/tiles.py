@@ -15,19 +15,16 @@ from __future__ import annotations
 from math import gcd
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import numpy as np
-
 from aioloader.jpeg.markers import EOI, RST0
 from aioloader.jpeg.scan import find_intervals
-from aioloader.jpeg.table import claimed_table, markers_stand
+from aioloader.jpeg.table import claimed_table
 
 if TYPE_CHECKING:
-    from aioloader._types import Array
     from aioloader.jpeg.frame import Frame
 
 __all__ = ("Cover", "cover", "gather")
 
-_RESTARTS = np.tile(np.arange(RST0, RST0 + 8, dtype=np.uint8), 4096)
+_RESTARTS = bytes(range(RST0, RST0 + 8))
 
 
 class Cover(NamedTuple):
@@ -94,39 +91,48 @@ def gather(data: Any, frame: Frame, cover: Cover, width: int, height: int) -> by
     Returns:
         The JPEG, or None if the restart markers are not those that the frame announces.
     """
-    chosen = None
     bounds = claimed_table(data, frame) if frame.tables else None
     if bounds is not None:
-        chosen = _runs(bounds, cover)
-        if not markers_stand(data, frame, chosen, cover.first, cover.stride):
-            chosen = None
-    if chosen is None:
-        bounds = find_intervals(data, frame)
-        if bounds is None:
-            return None
-        chosen = _runs(bounds, cover)
+        copy = _gather(data, frame, cover, bounds, width, height)
+        if copy is not None:
+            return copy
+    bounds = find_intervals(data, frame)
+    return None if bounds is None else _gather(data, frame, cover, bounds, width, height)
+
+
+def _gather(
+    data: Any, frame: Frame, cover: Cover, bounds: list[int], width: int, height: int
+) -> bytearray | None:
+    """As `gather`, with given bounds; None if there are no restart markers where they should be."""
+    first, rows, across, stride = cover[:4]
+    runs = range(first, first + rows * stride, stride)
     pieces = [data[start:stop] for start, stop in frame.needed]
-    header = sum(map(len, pieces))
-    starts, stops = chosen[:, 0].tolist(), chosen[:, -1].tolist()
-    pieces += [data[start:stop] for start, stop in zip(starts, stops, strict=True)]
+    place = sum(map(len, pieces)) - 1
+    for run in runs:
+        start = bounds[run]
+        if run and (data[start - 1] != RST0 + (run - 1) % 8 or data[start - 2] != 0xFF):
+            return None
+        pieces.append(data[start : bounds[run + across]])
     copy = bytearray().join(pieces)
     size_at = _size_at(frame)
     copy[size_at : size_at + 4] = bytes((height >> 8, height & 255, width >> 8, width & 255))
+    if run + across == frame.intervals:
+        # The EOI was looked at when the bounds were made.
+        copy[-1] = RST0 + (run + across - 1) % 8
     # Each interval has brought the marker behind it: number these from 0, and end with EOI.
-    marks = (chosen[:, 1:] - chosen[:, :-1]).cumsum()
-    marks += header - 1
-    count = len(marks)
-    text = np.ndarray((len(copy),), np.uint8, copy)
-    text[marks] = _RESTARTS[:count] if count <= len(_RESTARTS) else np.resize(_RESTARTS, count)
-    text[-1] = EOI
+    numbers = _RESTARTS * (across // 8 + 2)
+    new = 0
+    for run in runs:
+        shift = place - bounds[run]
+        ends = bounds[run + 1 : run + across + 1]
+        for end, was, becomes in zip(ends, numbers[run % 8 :], numbers[new % 8 :], strict=False):
+            place = end + shift
+            if copy[place] != was or copy[place - 1] != 0xFF:
+                return None
+            copy[place] = becomes
+        new += across
+    copy[-1] = EOI
     return copy
-
-
-def _runs(bounds: Array, cover: Cover) -> Array:
-    """int64 (rows, across + 1): where each run's intervals begin and the last ends; a view."""
-    return np.ndarray(
-        (cover.rows, cover.across + 1), np.int64, bounds.data, cover.first * 8, (cover.stride * 8, 8)
-    )
 
 
 def _size_at(frame: Frame) -> int:
