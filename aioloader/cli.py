@@ -109,6 +109,23 @@ def _parser() -> argparse.ArgumentParser:
     demo.add_argument("--out", default="aioloader-sheet.png", metavar="PNG", help="where to draw the batch")
     demo.set_defaults(command=_demo)
 
+    bench = commands.add_parser(
+        "bench",
+        help="measure loading of your own files: which executor, how many workers, what is left to gain",
+        description="Measure loading of a .rec file or a folder with each executor and some numbers of workers, beside "
+        "a bare decode loop on the same files.",
+        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
+    )
+    bench.add_argument("path", metavar="PATH", help="a .rec file, or a folder with one sub-folder per class")
+    bench.add_argument("--size", type=_positive, default=224, metavar="PIXELS", help="side of the images")
+    bench.add_argument("--batch-size", type=_positive, default=64, metavar="N", help="images of a batch")
+    bench.add_argument("--eval", action="store_true", help="centre crops in order, as for validation")
+    bench.add_argument("--rounds", type=_positive, default=3, metavar="N", help="turns of the best settings")
+    bench.add_argument(
+        "--seconds", type=_seconds, default=2.0, metavar="S", help="that a turn is counted for"
+    )
+    bench.set_defaults(command=_bench)
+
     pack = commands.add_parser(
         "pack",
         help="pack a folder of images into a .rec file",
@@ -159,6 +176,16 @@ def _positive(text: str) -> int:
     if not number:
         raise argparse.ArgumentTypeError("must be at least 1")
     return number
+
+
+def _seconds(text: str) -> float:
+    try:
+        seconds = float(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number") from None
+    if not 0 < seconds < float("inf"):
+        raise argparse.ArgumentTypeError("must be more than 0")
+    return seconds
 
 
 def _natural(text: str) -> int:
@@ -221,6 +248,27 @@ def _pack_details(report: PackReport, tile: bool) -> Iterator[str]:
         )
     if report.skipped:
         yield f"{len(report.skipped):,} left out"
+
+
+def _bench(options: argparse.Namespace) -> int:
+    from aioloader.options import available_cores
+    from aioloader.progress_bar import ProgressBar
+    from aioloader.tools.bench import bench, bench_table, default_settings, turns
+
+    settings = default_settings(available_cores())
+    with ProgressBar("measuring", turns(options.rounds, settings), unit="turns") as bar:
+        report = bench(
+            options.path,
+            size=options.size,
+            batch_size=options.batch_size,
+            train=not options.eval,
+            seconds=options.seconds,
+            rounds=options.rounds,
+            settings=settings,
+            tick=bar.update,
+        )
+    print(bench_table(report))
+    return 0
 
 
 def _demo(options: argparse.Namespace) -> int:

@@ -163,26 +163,31 @@ class EpochCheck:
         mean, spread = self._reference["mean"][picture], self._reference["std"][picture]
         noise = 4.0 / math.sqrt(len(found))
         off = found - mean
-        for name, column in (("red", 0), ("green", 1), ("blue", 2), ("upper less lower half", 4)):
+        typical = math.sqrt(float((spread[:, :3] ** 2).mean()))
+        among = _spread_within(found[:, :3], picture)
+        if among is not None and abs(among / typical - 1) > _SPREAD + noise:
+            raise WrongOutput(
+                f"crops of one picture differ {among / typical:.2f} times as much as the reference's: "
+                "nothing is cropped, or crops have other sizes"
+            )
+        for name, column in (("red", 0), ("green", 1), ("blue", 2)):
             bias = float(off[:, column].mean())
             allowed = _BIAS + noise * float(np.sqrt((spread[:, column] ** 2).mean()))
             if abs(bias) > allowed:
                 raise WrongOutput(
                     f"{name}: {bias:+.1f} grey levels from the reference, allowed {allowed:.1f}"
                 )
-        typical = math.sqrt(float((spread[:, :3] ** 2).mean()))
         share = math.sqrt(float((off[:, :3] ** 2).mean())) / typical
-        if abs(share - 1) > _SPREAD + noise:
+        if share > 1 + _SPREAD + noise:
             raise WrongOutput(
-                f"crops of one picture differ {share:.2f} times as much as the reference's: "
-                "nothing is cropped, the crops have other sizes, or labels belong to other pictures"
+                f"pictures differ {share:.2f} times as much as the reference's crops from what belongs to their labels"
             )
-        leaning = mean[:, 3]
-        power = float((leaning**2).mean())
-        mirrored = float((found[:, 3] * leaning).mean()) / power
-        scatter = noise * math.sqrt(float((leaning**2 * (spread[:, 3] ** 2 + leaning**2)).mean())) / power
-        if self._case.flip and abs(mirrored) > _MIRRORED + scatter:
-            raise WrongOutput(f"{(1 - mirrored) / 2:.0%} of the pictures are mirrored, not half of them")
+        upright, scatter = _share_of(found[:, 4], mean[:, 4], spread[:, 4])
+        if abs(upright - 1) > _SPREAD + noise * scatter:
+            raise WrongOutput("the pictures are not upright, or their crops have other places")
+        leaning, scatter = _share_of(found[:, 3], mean[:, 3], np.hypot(spread[:, 3], mean[:, 3]))
+        if self._case.flip and abs(leaning) > _MIRRORED + noise * scatter:
+            raise WrongOutput(f"{(1 - leaning) / 2:.0%} of the pictures are mirrored, not half of them")
 
     def _check_fixed(self, found: Any, picture: Any) -> None:
         """No random crop: every picture has the reference's features, mirrored or not."""
@@ -202,6 +207,30 @@ class EpochCheck:
         mirrored = float((found[clear, 3] * mean[clear, 3] < 0).mean())
         if abs(mirrored - 0.5) > _MIRRORED / 2 + 2.0 / math.sqrt(int(clear.sum())):
             raise WrongOutput(f"{mirrored:.0%} of the pictures are mirrored, not half of them")
+
+
+def _spread_within(found: Any, picture: Any) -> float | None:
+    """Standard deviation of the features among samples of one picture; None where no picture comes twice."""
+    count = np.bincount(picture)
+    twice = count[picture] > 1
+    if not twice.any():
+        return None
+    found, picture = found[twice], picture[twice]
+    variance = 0.0
+    for column in found.T:
+        centre = np.bincount(picture, column, len(count)) / np.maximum(count, 1)
+        # n - 1: with few samples of a picture their own mean lies too near to them.
+        correction = count[picture] / (count[picture] - 1)
+        variance += float((correction * (column - centre[picture]) ** 2).mean())
+    return math.sqrt(variance / found.shape[1])
+
+
+def _share_of(found: Any, mean: Any, spread: Any) -> tuple[float, float]:
+    """Which share of a feature's expectation is found, over all samples, and its standard deviation for one sample."""
+    power = float((mean**2).mean())
+    if not power:
+        return 1.0, math.inf
+    return float((found * mean).mean()) / power, math.sqrt(float((mean**2 * spread**2).mean())) / power
 
 
 def _kind(value: Any) -> str:

@@ -23,8 +23,8 @@ import aioloader
 import recordio
 from aioloader import transforms
 from aioloader.options import available_cores
+from aioloader.tools.bare_loop import BareLoop
 from aioloader.tools.lag import Lag, LoopLag
-from benchmarks.bare_loop import BareLoop
 from benchmarks.data import add_data_option, load_jpegs
 
 

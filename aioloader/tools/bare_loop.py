@@ -98,14 +98,15 @@ class _Maker:
         return image
 
     def _decode(self, data: bytes) -> Array:
-        if data[:2] != b"\xff\xd8":
+        try:
+            height, width, _, _ = self._jpeg.decode_jpeg_header(data)
+            if self._scratch.size < height * width * 3:
+                self._scratch = np.empty(height * width * 3, np.uint8)
+            image: Array = self._jpeg.decode_jpeg(data, buffer=self._scratch)
+            return image
+        except ValueError:  # PNG and others, and JPEGs of rare kinds
             decoded: Any = self._cv2.imdecode(np.frombuffer(data, np.uint8), self._cv2.IMREAD_COLOR_RGB)
             return np.asarray(decoded, np.uint8)
-        height, width, _, _ = self._jpeg.decode_jpeg_header(data)
-        if self._scratch.size < height * width * 3:
-            self._scratch = np.empty(height * width * 3, np.uint8)
-        image: Array = self._jpeg.decode_jpeg(data, buffer=self._scratch)
-        return image
 
     def _resize(self, image: Array, width: int, height: int, out: Array | None) -> Array:
         result: Any = self._cv2.resize(image, (width, height), dst=out, interpolation=self._code)

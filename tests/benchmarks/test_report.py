@@ -1,0 +1,232 @@
+"""The report of a canned log: medians, ratios within a round, failures in the table, goals, peers that are too slow."""
+
+from __future__ import annotations
+
+import json
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from benchmarks.goals import judge_goals, mark_peers
+from benchmarks.log import Log, read_log
+from benchmarks.report import write_report
+from benchmarks.results import Results, summarise
+
+RUN = {
+    "kind": "run",
+    "command": "python -m benchmarks --data FOLDER",
+    "date": "2026-01-01",
+    "machine": {"cpu": "A <fast> CPU", "system": "Linux 6", "python": "3.11"},
+    "cores": [0, 1],
+    "cases": ["jpeg-uint8", "bytes"],
+    "rounds": 3,
+    "seconds": 4,
+    "data": "3 photographs",
+}
+
+
+def _rounds(name: str, variant: str, rates: list[float], case: str = "jpeg-uint8", **more: Any) -> list[Any]:
+    facts = {"cpu_s": 2.0, "peak_pss": 100_000_000, "first_batch_s": 0.2, "others_cpu_s": 0.01, **more}
+    identity = {"name": name, "variant": variant, "case": case}
+    return [
+        {"kind": "chosen", **identity, "setting": {"workers": 2}},
+        *(
+            {
+                "kind": "round",
+                **identity,
+                "round": number,
+                "images_per_s": rate,
+                "setting": {"workers": 2},
+                **facts,
+            }
+            for number, rate in enumerate(rates)
+        ),
+    ]
+
+
+LAG = {"p50_ms": 0.1, "p99_ms": 1.5, "max_ms": 9.0, "ticks": 1000}
+RECORDS: list[dict[str, Any]] = [
+    RUN,
+    {"kind": "contender", "name": "aioloader", "versions": {"aioloader": "1.0"}, "python": "3.11"},
+    *_rounds("aioloader", "process", [1800.0, 900.0, 2000.0], lag=LAG, explain="Decode is the limit."),
+    *_rounds("aioloader", "thread", [1700.0, 850.0, 1900.0], lag=LAG),
+    *_rounds("bare_loop", "", [1600.0, 800.0, 1500.0], first_batch_s=None),
+    *_rounds("tf_data", "", [1400.0, 600.0, 1300.0]),
+    *_rounds("grain", "", [500.0, 250.0, 500.0]),
+    *_rounds("bare_loop", "", [400_000.0], "bytes"),
+    *_rounds("aioloader", "inline", [500_000.0], "bytes", lag=LAG),
+    {
+        "kind": "failure",
+        "name": "ffcv",
+        "variant": None,
+        "case": None,
+        "stage": "environment",
+        "reason": "needs libopencv-dev | pkg-config",
+        "log": "",
+    },
+    {
+        "kind": "failure",
+        "name": "dali",
+        "variant": "reader",
+        "case": "jpeg-uint8",
+        "stage": "check",
+        "reason": "images are float32, not uint8",
+        "log": "",
+    },
+    {"kind": "declined", "name": "tf_data", "variant": "", "case": "bytes", "reason": "reads no records"},
+]
+
+
+@pytest.fixture
+def results() -> Results:
+    return summarise(RECORDS)
+
+
+def test_rows_are_medians_and_ratios_are_formed_within_a_round(results: Results) -> None:
+    row = results.row("jpeg-uint8", "tf_data")
+    assert row is not None
+    assert row.rate == (1300.0, 600.0, 1400.0)
+    # Round by round 1400/1600, 600/800, 1300/1500: not 1300/1500 of the medians.
+    assert row.of_bare == pytest.approx((1300 / 1500, 0.75, 0.875))
+    assert row.ahead == pytest.approx((1.5, 1800 / 1400, 2000 / 1300))
+    assert row.cpu_ms is not None
+    assert row.cpu_ms.median == pytest.approx(2000 / 1300)
+
+
+def test_the_fastest_comes_first_and_failures_last(results: Results) -> None:
+    titles = [row.title for row in results.of_case("jpeg-uint8")]
+    assert titles == [
+        "aioloader/process",
+        "aioloader/thread",
+        "bare_loop",
+        "tf_data",
+        "grain",
+        "dali/reader",
+        "ffcv",
+    ]
+    assert results.row("jpeg-uint8", "dali") is None
+    assert [row.status for row in results.of_case("bytes")] == ["measured", "measured", "failed", "declined"]
+
+
+def test_a_peer_that_is_too_slow_is_marked_and_one_that_is_not_is_not(results: Results) -> None:
+    mark_peers(results)
+    notes = {row.title: row.notes for row in results.of_case("jpeg-uint8")}
+    assert not notes["tf_data"]
+    assert "below what is expected" in notes["grain"][0]
+    assert "1,616" in notes["bare_loop"][0]
+
+
+def test_goals_are_held_against_what_was_found(results: Results) -> None:
+    verdicts = {(o.goal.case, o.goal.text): o.verdict for o in judge_goals(results)}
+    assert verdicts["jpeg-uint8", "times tf_data"] == "aim"  # 1.5 where 1.3 is the aim
+    assert verdicts["jpeg-uint8", "times dali"] == "not measured"
+    assert verdicts["jpeg-uint8", "first batch, process"] == "aim"
+    assert verdicts["jpeg-uint8", "first batch, thread"] == "missed"
+    assert verdicts["jpeg-uint8", "loop lag p99, process"] == "aim"
+    assert verdicts["bytes", "microseconds per record, inline"] == "aim"
+    assert not any(case == "faces" for case, _ in verdicts)
+
+
+def test_the_markdown_holds_figures_failures_and_the_command(tmp_path: Path) -> None:
+    write_report(RECORDS, tmp_path)
+    text = (tmp_path / "report.md").read_text()
+    assert "    python -m benchmarks --data FOLDER" in text
+    assert "| tf_data | workers 2 | 1,300 (600 to 1,400) |" in text
+    assert "failed, check: images are float32, not uint8" in text
+    assert r"failed, environment: needs libopencv-dev \| pkg-config" in text
+    assert "Not in this case: tf_data (reads no records)." in text
+    assert "2.00" in next(line for line in text.splitlines() if line.startswith("| **aioloader/inline**"))
+    tables = [line for line in text.splitlines() if line.startswith("|")]
+    width = 0
+    for line, before in zip(tables, ["", *tables], strict=False):
+        cells = line.replace(r"\|", "").count("|")
+        width = cells if not before or line.startswith("| case") or line.startswith("| contender") else width
+        assert cells == width, line
+
+
+def test_busy_machines_are_named(tmp_path: Path) -> None:
+    write_report([RUN, *_rounds("aioloader", "process", [1.0], others_cpu_s=0.7)], tmp_path)
+    assert "not to be relied on" in (tmp_path / "report.md").read_text()
+    write_report(RECORDS, tmp_path)
+    assert "not to be relied on" not in (tmp_path / "report.md").read_text()
+
+
+class _Balance(HTMLParser):
+    """Which tags are open; those that need no end are not counted."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.sources: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.sources += [value or "" for name, value in attrs if name in ("src", "href")]
+        if tag not in ("meta", "br"):
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        pass
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+
+def test_the_page_is_whole_and_fetches_nothing(tmp_path: Path) -> None:
+    write_report(RECORDS, tmp_path)
+    text = (tmp_path / "page.html").read_text()
+    parser = _Balance()
+    parser.feed(text)
+    assert parser.open == []
+    assert parser.sources == []
+    assert "url(" not in text
+    assert "A &lt;fast&gt; CPU" in text
+    assert text.count("<svg") == 2
+    assert "needs libopencv-dev | pkg-config" in text
+
+
+def test_the_json_holds_everything(tmp_path: Path) -> None:
+    write_report(RECORDS, tmp_path, tmp_path / "docs.md")
+    found = json.loads((tmp_path / "results.json").read_text())
+    assert {row["case"] for row in found["rows"]} == {"jpeg-uint8", "bytes"}
+    assert found["goals"]
+    assert found["run"]["command"] == RUN["command"]
+    assert (tmp_path / "docs.md").read_text() == (tmp_path / "report.md").read_text()
+
+
+def test_plots_are_drawn_where_matplotlib_is(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    written = write_report(RECORDS, tmp_path)
+    for path in (tmp_path / "throughput.png", tmp_path / "resources.png"):
+        assert path in written
+        assert path.read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.parametrize("count", range(len(RECORDS)), ids=str)
+def test_any_beginning_of_a_log_makes_a_report(count: int, tmp_path: Path) -> None:
+    # A run can be broken off anywhere.
+    write_report(RECORDS[:count], tmp_path)
+    assert (tmp_path / "report.md").read_text().startswith("# Benchmarks")
+
+
+def test_a_log_is_continued_without_its_failures_and_its_torn_last_line(tmp_path: Path) -> None:
+    path = tmp_path / "log.jsonl"
+    log = Log(path)
+    log.add("round", name="a", round=0)
+    log.add("failure", name="b")
+    log.close()
+    path.write_text(path.read_text() + '{"kind": "rou')
+    again = Log(path, resume=True)
+    again.add("round", name="a", round=1)
+    again.close()
+    assert [(r["kind"], r.get("round")) for r in read_log(path)] == [("round", 0), ("round", 1)]
+    assert again.find("round", round=0) is not None
+    assert again.find("round", round=2) is None
+
+
+def test_damage_in_the_middle_of_a_log_is_an_error(tmp_path: Path) -> None:
+    path = tmp_path / "log.jsonl"
+    path.write_text('{"kind": "run"}\n{"ki\n{"kind": "round"}\n')
+    with pytest.raises(ValueError, match="line 2"):
+        read_log(path)
