@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 __all__ = ("STATE_VERSION", "Place", "Progress")
 
 STATE_VERSION = 1
+_EPOCHS = 2**62
 
 
 class Place:
@@ -41,10 +42,15 @@ class Progress:
         identity: gives the entries that a state must share with the loader: fingerprint, length, unit,
             order_version.
         seed: the loader's seed.
+        extent: gives how many positions (batches, with a batch sampler) an epoch has without a carry; None where
+            that cannot be told.
     """
 
-    def __init__(self, identity: Callable[[], dict[str, Any]], seed: int) -> None:
+    def __init__(
+        self, identity: Callable[[], dict[str, Any]], seed: int, extent: Callable[[], int | None]
+    ) -> None:
         self._identity = identity
+        self._extent = extent
         self.seed = seed
         self.next = Place()
         self.current: Place | None = None
@@ -65,8 +71,8 @@ class Progress:
 
     def set_epoch(self, epoch: int) -> None:
         """The next pass is that epoch; what was carried over is dropped unless it is the next one anyway."""
-        if isinstance(epoch, bool) or not hasattr(epoch, "__index__") or epoch < 0:
-            raise ValueError(f"epoch must be a whole number of at least 0, got {epoch!r}")
+        if isinstance(epoch, bool) or not hasattr(epoch, "__index__") or not 0 <= epoch < _EPOCHS:
+            raise ValueError(f"epoch must be a whole number from 0 to {_EPOCHS - 1}, got {epoch!r}")
         carry = self.next.carry if epoch == self.next.epoch else None
         self.next = Place(int(epoch), 0, carry)
         self.current = None
@@ -94,32 +100,50 @@ class Progress:
         for name, expected in {"version": STATE_VERSION, **self._identity()}.items():
             if state.get(name) != expected:
                 raise ResumeError(name, expected, state.get(name), _ADVICE.get(name, ""))
-        numbers = {}
-        for name in ("seed", "epoch", "consumed"):
-            value = state.get(name)
-            if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < 2**64:
-                raise ResumeError(name, "a whole number of at least 0", value)
-            numbers[name] = value
-        self.next = Place(numbers["epoch"], numbers["consumed"], self._carry(state.get("carry")))
+        seed = _number("seed", state.get("seed"), 2**64)
+        epoch = _number("epoch", state.get("epoch"), _EPOCHS)
+        carry = state.get("carry")
+        carried = 0
+        extent = self._extent()
+        if carry is not None:
+            carry, carried = _carry(carry, state["unit"], epoch, state["length"], extent)
+        most = 2**63 if extent is None else extent + carried + 1
+        consumed = _number("consumed", state.get("consumed"), most)
+        self.next = Place(epoch, consumed, carry)
         self.current = None
-        return numbers["seed"]
+        return seed
 
-    def _carry(self, carry: Any) -> Any:
-        def number(value: Any) -> bool:
-            return isinstance(value, int) and not isinstance(value, bool) and value >= 0
 
-        if carry is None:
-            return None
-        good = isinstance(carry, (list, tuple)) and (
-            (len(carry) == 2 and all(map(number, carry)))
-            or all(
-                isinstance(pair, (list, tuple)) and len(pair) == 2 and all(map(number, pair))
-                for pair in carry
-            )
-        )
-        if not good:
-            raise ResumeError("carry", "positions carried over", carry)
-        return [list(pair) if isinstance(pair, (list, tuple)) else pair for pair in carry]
+def _number(name: str, value: Any, end: int) -> int:
+    if not _is_number(value, 0, end):
+        raise ResumeError(name, f"a whole number from 0 to {end - 1}", value, "it is damaged")
+    return int(value)
+
+
+def _is_number(value: Any, low: int, end: int) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and low <= value < end
+
+
+def _carry(carry: Any, unit: str, epoch: int, length: int, extent: int | None) -> tuple[list[Any], int]:
+    """A carry that can be one, and how many positions it brings.
+
+    By position it is [epoch, place in it] where what was left begins; else it is [index, epoch] of each sample.
+
+    Raises:
+        ResumeError: it cannot be one.
+    """
+    if isinstance(carry, (list, tuple)):
+        if unit.startswith("positions") and extent is not None and len(carry) == 2:
+            first, place = carry
+            if _is_number(first, 0, epoch) and _is_number(place, 0, extent):
+                return [first, place], (epoch - first) * extent - place
+        if unit.startswith("samples") and carry:
+            pairs = [list(pair) for pair in carry if isinstance(pair, (list, tuple)) and len(pair) == 2]
+            if len(pairs) == len(carry) and all(
+                _is_number(index, -length, length) and _is_number(of, 0, epoch) for index, of in pairs
+            ):
+                return pairs, len(pairs)
+    raise ResumeError("carry", "what an earlier epoch left over", carry, "it is damaged")
 
 
 _ADVICE = {

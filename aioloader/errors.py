@@ -16,6 +16,7 @@ __all__ = (
     "SpanTooShortError",
     "TooManyErrorsError",
     "WorkerError",
+    "single",
 )
 
 
@@ -130,14 +131,7 @@ class SampleError(LoaderError):
         path: str | None = None,
         offset: int | None = None,
     ) -> None:
-        place = [f"index {index}"]
-        if key is not None:
-            place.append(f"key {key!r}")
-        if path is not None:
-            place.append(f"path {path}")
-        if offset is not None:
-            place.append(f"offset {offset}")
-        super().__init__(f"{dataset}: sample at {', '.join(place)} failed in {stage}: {reason}")
+        super().__init__(reason)
         self.reason = reason
         self.dataset = dataset
         self.index = index
@@ -146,6 +140,17 @@ class SampleError(LoaderError):
         self.path = path
         self.offset = offset
         self.stage = stage
+
+    def __str__(self) -> str:
+        # Made when it is asked for: there may be very many of these.
+        place = [f"index {self.index}"]
+        if self.key is not None:
+            place.append(f"key {self.key!r}")
+        if self.path is not None:
+            place.append(f"path {self.path}")
+        if self.offset is not None:
+            place.append(f"offset {self.offset}")
+        return f"{self.dataset}: sample at {', '.join(place)} failed in {self.stage}: {self.reason}"
 
 
 class TooManyErrorsError(LoaderError):
@@ -162,3 +167,13 @@ class TooManyErrorsError(LoaderError):
         )
         self.max_errors = max_errors
         self.count = count
+
+
+def single(error: BaseException) -> BaseException:
+    """The error itself where a task group wrapped it; of several the first, with the others told in a note."""
+    while isinstance(error, BaseExceptionGroup):
+        first, *others = error.exceptions
+        if others:
+            first.add_note("raised together with: " + "; ".join(map(repr, others)))
+        error = first
+    return error

@@ -21,7 +21,7 @@ from aioloader._face import Face
 from aioloader._pipeline.direct import Direct, drive
 from aioloader._signal import Signal
 from aioloader._threads import Notify, loop_notifier
-from aioloader.errors import LoaderClosedError
+from aioloader.errors import LoaderClosedError, single
 from aioloader.options import LoaderOptions
 
 if TYPE_CHECKING:
@@ -109,7 +109,7 @@ class _HandOver:
                             await self._taken.wait()
             self._queue.put(None)
         except Exception as error:
-            self._queue.put(error)
+            self._queue.put(single(error))  # raised inside the task group of `_passing`
         finally:
             self._queue.put(LoaderClosedError("the loader was closed while this epoch was under way"))
 

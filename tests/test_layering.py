@@ -33,7 +33,8 @@ GROUPS = {
     "format-files": {"recordio"},  # and all of recordio that is not listed above
     # aioloader, inside out
     "contracts": _of(
-        "aioloader", "_checks _progress _tree _types _version abc errors metrics options progress_bar rng"
+        "aioloader",
+        "_checks _failures _progress _tree _types _version abc errors metrics options progress_bar rng",
     ),
     "waiting": {"aioloader._late", "aioloader._signal", "aioloader._threads"},
     "samplers": {"aioloader.permutation", "aioloader.samplers"},

@@ -111,8 +111,8 @@ class BatchJob:
         needed = self._fetch.nbytes + rows + self.engine.spill_per_sample * self.rows
         return LoaderError(
             f"a batch of {self.rows} samples needs {needed} bytes, but of memory_limit={memory.limit} bytes "
-            f"only {memory.limit - memory.leased} are not held by batches that are kept: "
-            "raise memory_limit, make batches smaller, or keep fewer of them"
+            f"only {memory.limit - memory.leased - memory.forked} are not held by batches that are kept, here or by "
+            "forks of this process: raise memory_limit, make batches smaller, or keep fewer of them"
         )
 
     # -- work --------------------------------------------------------------------------------------------------------

@@ -19,7 +19,7 @@ from aioloader._pipeline.permits import Permits
 from aioloader._pipeline.reorder import Reorder
 from aioloader._signal import Signal
 from aioloader._threads import loop_notifier
-from aioloader.errors import LoaderClosedError
+from aioloader.errors import LoaderClosedError, single
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -68,7 +68,10 @@ class Pipeline:
                 self._memory_freed.set()
                 return delivery
             if self._fed is not None and self._reorder.next >= self._fed:
-                return None
+                if self.ended.is_set():
+                    return None
+                await self.ended.wait()  # the executor's service may still fail
+                continue
             if self.ended.is_set() and not self._completed:
                 raise LoaderClosedError(
                     "the loader was closed, or its loop ended, while this epoch was under way"
@@ -87,14 +90,20 @@ class Pipeline:
     # -- the supervisor's side -------------------------------------------------------------------------------------
 
     async def supervise(self) -> None:
-        """Run the epoch to its end, or until `stop`. Raises nothing but cancellation."""
+        """Run the epoch to its end, or until `stop`. Raises nothing but cancellation.
+
+        An error of the executor's own tasks is delivered after the batches that were made before it.
+        """
         self.started = True
         try:
             with anyio.CancelScope() as self._scope:
                 if self._stop_asked:
                     self._scope.cancel()
-                async with self._engine.executor.serving(), anyio.create_task_group() as tasks:
-                    await self._feed(tasks)
+                try:
+                    async with self._engine.executor.serving(), anyio.create_task_group() as tasks:
+                        await self._feed(tasks)
+                except Exception as error:
+                    self._fail(single(error))
                 self._completed = True
         finally:
             for job in self._jobs:  # those whose task never began
@@ -131,6 +140,13 @@ class Pipeline:
             number += 1
         self._fed = number
         self._arrived.set()
+
+    def _fail(self, error: BaseException) -> None:
+        """End the epoch with `error`, at the place of the first batch that is not there."""
+        place = self._reorder.first_missing()
+        self._reorder.drop_from(place)
+        self._reorder.push(place, Delivery(-1, error=error))
+        self._fed = place + 1
 
     async def _prepare(self, job: BatchJob) -> None:
         await job.plan_reads()

@@ -50,6 +50,18 @@ class Reorder(Generic[T]):
             self.next += 1
         return item
 
+    def first_missing(self) -> int:
+        """The first number from `next` on that is not there."""
+        number = self.next
+        while number in self._held:
+            number += 1
+        return number
+
+    def drop_from(self, number: int) -> None:
+        """Drop what is held of `number` and above."""
+        for late in [held for held in self._held if held >= number]:
+            del self._held[late]
+
     def clear(self) -> None:
         """Drop what is held."""
         self._held.clear()

@@ -89,14 +89,16 @@ class Slab:
     Attributes:
         offset: place in the region, bytes.
         nbytes: its size, a multiple of the page size.
+        forked: a fork of this process may still look at it, so that it is never used again.
     """
 
-    __slots__ = ("leases", "nbytes", "offset")
+    __slots__ = ("forked", "leases", "nbytes", "offset")
 
     def __init__(self, offset: int, nbytes: int) -> None:
         self.offset = offset
         self.nbytes = nbytes
         self.leases = 0
+        self.forked = False
 
 
 class SlabMemory:
@@ -104,6 +106,12 @@ class SlabMemory:
 
     Args:
         limit: most bytes that slabs take together.
+
+    Attributes:
+        used: bytes of slabs that are not free.
+        leased: bytes that the caller holds.
+        forked: bytes that were leased when this process was forked, and stay the forks' for good.
+        peak: most bytes used so far.
     """
 
     def __init__(self, limit: int) -> None:
@@ -118,6 +126,8 @@ class SlabMemory:
         self.used = 0
         self.leased = 0
         self.peak = 0
+        self.forked = 0
+        _regions.add(self)
 
     def allocate(self, nbytes: int, *, lasting: bool = False) -> Slab | None:
         """A slab of at least `nbytes` bytes, or None if there is no room now.
@@ -190,7 +200,15 @@ class SlabMemory:
             slab.leases -= 1
             if slab.leases == 0:
                 self.leased -= slab.nbytes
-                self.free(slab)
+                if slab.forked:
+                    self.forked += slab.nbytes
+                else:
+                    self.free(slab)
+
+    def keep_leased(self) -> None:
+        """Never use again what is leased now. Called before a fork, in any thread."""
+        for _, slab in list(self._leases.values()):
+            slab.forked = True
 
     def close(self) -> None:
         """Let go of the region. The mapping stays while an array over it lives; free pages are returned."""
@@ -204,3 +222,16 @@ class SlabMemory:
                 if extent >= _PAGE:
                     self.memory.madvise(mmap.MADV_REMOVE, offset, extent)
         self.memory = mmap.mmap(-1, 1)
+
+
+# A fork shares the region: batches that its parent holds at that moment are the child's too, and must not change.
+_regions: weakref.WeakSet[SlabMemory] = weakref.WeakSet()
+
+
+def _before_fork() -> None:
+    for region in list(_regions):
+        region.keep_leased()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(before=_before_fork)

@@ -2,6 +2,7 @@
 
 import gc
 import itertools
+import os
 import threading
 
 import numpy as np
@@ -136,3 +137,45 @@ def test_close_is_idempotent(memory):
 
 def test_the_default_limit_is_a_share_of_the_machine():
     assert 64 << 20 <= default_memory_limit() < 1 << 45
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+def test_what_is_leased_at_a_fork_never_changes_in_the_child(memory):
+    held = leased(memory, fill=7)
+    reads, writes = os.pipe()
+    told, tell = os.pipe()
+    child = os.fork()
+    if not child:
+        try:
+            os.close(tell)
+            os.read(told, 1)  # until the parent has churned, or is gone
+            os.write(writes, bytes(held))
+        finally:
+            os._exit(0)
+    os.close(told)
+    try:
+        del held
+        for _ in range(300):
+            leased(memory, fill=9)
+        while (slab := memory.allocate(PAGE)) is not None:
+            memory.view(slab)[:] = bytes([9]) * PAGE
+        os.write(tell, b"x")
+        os.waitpid(child, 0)
+        assert os.read(reads, 2000) == bytes([7]) * 1000
+        assert memory.forked == PAGE
+    finally:
+        for fd in (reads, writes, tell):
+            os.close(fd)
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+def test_what_is_leased_after_a_fork_is_used_again(memory):
+    child = os.fork()
+    if not child:
+        os._exit(0)
+    os.waitpid(child, 0)
+    for _ in range(1000):
+        leased(memory, 100_000)
+    assert memory.forked == 0

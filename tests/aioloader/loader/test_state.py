@@ -112,6 +112,15 @@ def test_set_epoch_chooses_the_next_pass():
         ("seed", None),
         ("carry", [1]),
         ("carry", [[0, 1], [2]]),
+        ("carry", []),
+        ("carry", [5, 3]),  # of a later epoch
+        ("carry", [0, 99]),
+        ("carry", [[1, 0], [99, 0]]),
+        ("carry", "ab"),
+        ("epoch", 2**64 - 1),
+        ("epoch", True),
+        ("consumed", 10**6),
+        ("consumed", 31),
     ],
 )
 def test_a_state_that_does_not_fit_is_refused_by_name(field, value):
@@ -128,3 +137,69 @@ def test_another_seed_is_refused_once_workers_have_theirs():
     next(iter(used))
     with pytest.raises(ResumeError, match="before the first iteration"):
         used.load_state_dict(state)
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("carry", [0, 3]),
+        ("carry", [[99, 0]]),
+        ("carry", [[3, 1]]),
+        ("carry", [[3]]),
+        ("carry", []),
+        ("carry", 7),
+        ("consumed", 8),
+    ],
+)
+def test_a_state_of_an_iterated_sampler_is_checked_too(field, value):
+    def made():
+        return DataLoader(Numbers(30), 4, sampler=[5, -1, 2, 3, 4], last_batch="rollover", num_workers=0)
+
+    first = made()
+    assert flat(first) == [5, 29, 2, 3]
+    state = first.state_dict()
+    assert state["carry"] == [[4, 0]]
+    second = made()
+    second.load_state_dict(state)
+    assert flat(second) == [4, 5, 29, 2]
+    with pytest.raises(ResumeError) as caught:
+        made().load_state_dict({**state, field: value})
+    assert caught.value.field == field
+
+
+def test_a_carry_with_a_negative_index_comes_back():
+    def made():
+        return DataLoader(Numbers(30), 2, sampler=[5, 6, -1], last_batch="rollover", num_workers=0)
+
+    first = made()
+    list(first)
+    second = made()
+    second.load_state_dict(json.loads(json.dumps(first.state_dict())))
+    assert flat(second) == [29, 5, 6, 29]
+
+
+def test_a_state_of_another_kind_of_sampler_is_refused():
+    by_position = loader().state_dict()
+    other = DataLoader(Numbers(30), 4, sampler=list(range(30)), num_workers=0)
+    with pytest.raises(ResumeError) as caught:
+        other.load_state_dict(by_position)
+    assert caught.value.field == "unit"
+
+
+def test_two_passes_at_once_cannot_share_a_rollover():
+    one = loader(last_batch="rollover")
+    first = iter(one)
+    next(first)
+    with pytest.raises(RuntimeError, match="rollover"):
+        iter(one)
+    del first
+    assert len(flat(one)) == 28
+    assert len(flat(one)) == 32
+
+
+def test_two_passes_at_once_are_two_epochs():
+    one, other = loader(), loader()
+    expected = [flat(other), flat(other)]
+    first, second = iter(one), iter(one)
+    got = list(zip(first, second, strict=True))
+    assert [flat(batches) for batches in zip(*got, strict=True)] == expected
