@@ -22,6 +22,7 @@ from typing import Any, NoReturn
 import cloudpickle
 import numpy as np
 
+from aioloader._failures import TRACEBACK
 from aioloader._types import Chunk, ChunkResult, RowLayout
 from aioloader.errors import WorkerError
 from aioloader.executors.program import Runner
@@ -83,16 +84,25 @@ def _put_together(cls: type[BaseException], args: tuple[Any, ...], facts: dict[s
 
 def portable_error(error: BaseException) -> bytes:
     """An exception as bytes, with the traceback of this process as a note; a stand-in where it cannot be pickled."""
-    text = "".join(traceback.format_exception(error)).rstrip()
-    note = f"in worker process {os.getpid()}:\n{text}"
+    if error.__cause__ is None and error.__context__ is None:
+        # Without the exception's own text, so that errors of the same place have the same note.
+        lines = [TRACEBACK, *traceback.format_tb(error.__traceback__)]
+    else:
+        lines = traceback.format_exception(error)  # what is chained does not travel
+    note = f"in worker process {os.getpid()}:\n{''.join(lines).rstrip()}"
     error.add_note(note)
-    for portable in (error, _AsItIs(error)):
-        try:
-            blob: bytes = cloudpickle.dumps(portable)
-            pickle.loads(blob)
-        except Exception:
-            continue
-        return blob
+    try:
+        for portable in (error, _AsItIs(error)):
+            try:
+                blob: bytes = cloudpickle.dumps(portable)
+                pickle.loads(blob)
+            except Exception:
+                continue
+            return blob
+    finally:
+        # The same object may be raised again.
+        error.__notes__.remove(note)
+        error.__traceback__ = None
     stand_in = WorkerError(f"{type(error).__name__}: {error} (the exception itself cannot be pickled)")
     stand_in.add_note(note)
     blob = cloudpickle.dumps(stand_in)
