@@ -1,20 +1,15 @@
-"""The tile table: how long the restart intervals are, written down in COM segments of the JPEG itself.
+"""The tile table: where the restart intervals begin, written down in COM segments of the JPEG itself.
 
 Rule: the table only saves the search for restart markers; it is never believed. It can be stale, because tools copy
 comments when they rewrite a picture. So its geometry must be that of the frame, the image must end where it says, and
 whoever uses an interval first looks whether the expected restart markers stand around it. If anything differs, the scan
-is searched. Layout: docs/format.md.
-
-Offsets are kept in lists: for the few hundred intervals of a photograph, plain loops are faster than arrays, whose code
-has to come back into the processor's cache after each picture.
+is searched. Only those entries are read that a crop needs. Layout: docs/format.md.
 """
 
 from __future__ import annotations
 
 import struct
-from itertools import accumulate, pairwise
-from struct import unpack_from
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from aioloader.errors import LoaderError
 from aioloader.jpeg.frame import read_frame
@@ -27,6 +22,7 @@ if TYPE_CHECKING:
     from aioloader.jpeg.frame import Frame
 
 __all__ = (
+    "ClaimedTable",
     "NotTileableError",
     "claimed_table",
     "is_tiled",
@@ -36,10 +32,9 @@ __all__ = (
 )
 
 VERSION = 1
-# magic, version, bytes per length, part, parts, width, height, restart interval, scan length, intervals in all
+# magic, version, 0, part, parts, width, height, restart interval, scan length, intervals in all
 _HEAD = struct.Struct("<8sBBHHHHHII")
-_MOST_BYTES = 65_533 - _HEAD.size
-_CODES = {2: "H", 4: "I"}
+_ENTRIES = (65_533 - _HEAD.size) // 4
 
 
 class NotTileableError(LoaderError, ValueError):
@@ -56,49 +51,58 @@ class NotTileableError(LoaderError, ValueError):
         self.reason = reason
 
 
-def claimed_table(data: Any, frame: Frame) -> list[int] | None:
-    """What the file's own table says about the intervals, if it belongs to a picture of this geometry.
+class ClaimedTable(NamedTuple):
+    """A table that belongs to a picture of this geometry; nobody has looked for the restart markers.
+
+    Attributes:
+        entries: what holds the entries: ``uint32``, little endian, intervals + 1 of them. Entry k is where interval k
+            begins, in bytes from the start of the scan; the last is where the image ends.
+        start: where the first entry stands in `entries`.
+        end: where the image ends in the file, behind an EOI marker that is there.
+    """
+
+    entries: Any
+    start: int
+    end: int
+
+
+def claimed_table(data: Any, frame: Frame) -> ClaimedTable | None:
+    """The file's own table, if it fits the frame.
 
     Args:
         data: the file; bytes, or a memoryview of bytes.
         frame: its frame, with restart intervals.
-
-    Returns:
-        `bounds` as of `find_intervals`, or None. Offsets rise, and the image ends where the table says; but nobody
-        has looked for the restart markers between.
     """
     parts = len(frame.tables)
-    lengths: tuple[int, ...] = ()
-    common: tuple[int, ...] | None = None
+    common: list[int] = []
     for number, (start, stop) in enumerate(frame.tables):
         if stop - start < _HEAD.size:
             return None
-        _, version, size, part, of, *rest = _HEAD.unpack_from(data, start)
-        if version != VERSION or size not in _CODES or part != number or of != parts:
+        _, version, _, part, of, *rest = _HEAD.unpack_from(data, start)
+        if version != VERSION or part != number or of != parts or (number and common != rest):
             return None
-        if common is not None and common != (size, *rest):
-            return None
-        common = (size, *rest)
-        entries = (stop - start - _HEAD.size) // size
-        lengths += unpack_from(f"<{entries}{_CODES[size]}", data, start + _HEAD.size)
-    if common is None:
+        common = rest
+    if not common:
         return None
-    _, width, height, interval, scan_length, count = common
+    width, height, interval, scan_length, count = common
     end = frame.scan_start + scan_length
     if (
         width != frame.width
         or height != frame.height
         or interval != frame.restart_interval
         or count != frame.intervals
-        or count != len(lengths)
-        or min(lengths) < 3
+        or scan_length < 2
         or end > len(data)
         or data[end - 1] != EOI
         or data[end - 2] != 0xFF
     ):
         return None
-    bounds = list(accumulate(lengths, initial=frame.scan_start))
-    return bounds if bounds[count] == end else None
+    entries, first = data, frame.tables[0][0] + _HEAD.size
+    size = frame.tables[0][1] - first
+    if parts > 1:
+        entries, first = b"".join(data[start + _HEAD.size : stop] for start, stop in frame.tables), 0
+        size = len(entries)
+    return ClaimedTable(entries, first, end) if size == 4 * (count + 1) else None
 
 
 def tile_table(data: Any, frame: Frame) -> list[int] | None:
@@ -120,12 +124,20 @@ def tile_table(data: Any, frame: Frame) -> list[int] | None:
 
 
 def _fitting_table(data: Any, frame: Frame) -> list[int] | None:
-    bounds = claimed_table(data, frame)
-    if bounds is None:
+    table = claimed_table(data, frame)
+    if table is None:
         return None
+    entries = struct.unpack_from(f"<{frame.intervals + 1}I", table.entries, table.start)
+    bounds = [entry + frame.scan_start for entry in entries]
+    if bounds[0] != frame.scan_start or bounds[-1] != table.end:
+        return None
+    before = bounds[0]
     for number, bound in enumerate(bounds[1:-1]):
+        if not before + 2 < bound < table.end:
+            return None
         if data[bound - 1] != RST0 + number % 8 or data[bound - 2] != 0xFF:
             return None
+        before = bound
     return bounds
 
 
@@ -149,17 +161,14 @@ def with_tile_table(data: Any) -> bytes:
     bounds = find_intervals(data, frame)
     if bounds is None:
         raise NotTileableError("the restart markers in the scan are not those that its headers announce")
-    scan_length = bounds[-1] - frame.scan_start
-    lengths = [stop - start for start, stop in pairwise(bounds)]
-    size = 2 if max(lengths) < 1 << 16 else 4
-    table = struct.pack(f"<{len(lengths)}{_CODES[size]}", *lengths)
-    most = _MOST_BYTES // size * size
-    parts = -(-len(table) // most)
-    common = (frame.width, frame.height, frame.restart_interval, scan_length, frame.intervals)
+    start = frame.scan_start
+    table = struct.pack(f"<{len(bounds)}I", *(bound - start for bound in bounds))
+    parts = -(-len(bounds) // _ENTRIES)
+    geometry = (frame.width, frame.height, frame.restart_interval, bounds[-1] - start, frame.intervals)
     segments = []
     for part in range(parts):
-        body = table[part * most : (part + 1) * most]
-        head = _HEAD.pack(TABLE_MAGIC, VERSION, size, part, parts, *common)
+        body = table[part * _ENTRIES * 4 : (part + 1) * _ENTRIES * 4]
+        head = _HEAD.pack(TABLE_MAGIC, VERSION, 0, part, parts, *geometry)
         segments.append(struct.pack(">BBH", 0xFF, COM, 2 + len(head) + len(body)) + head + body)
     here = frame.size_at - 5  # the frame header's marker: behind it are length and precision
     before = [(start - 4, stop) for start, stop in frame.tables if stop <= here]

@@ -13,6 +13,7 @@ only, and each restart marker that is touched is checked.
 from __future__ import annotations
 
 from math import gcd
+from struct import unpack_from
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from aioloader.jpeg.markers import EOI, RST0
@@ -20,6 +21,8 @@ from aioloader.jpeg.scan import find_intervals
 from aioloader.jpeg.table import claimed_table
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from aioloader.jpeg.frame import Frame
 
 __all__ = ("Cover", "cover", "gather")
@@ -91,45 +94,77 @@ def gather(data: Any, frame: Frame, cover: Cover, width: int, height: int) -> by
     Returns:
         The JPEG, or None if the restart markers are not those that the frame announces.
     """
-    bounds = claimed_table(data, frame) if frame.tables else None
-    if bounds is not None:
-        copy = _gather(data, frame, cover, bounds, width, height)
+    first, rows, across, stride = cover[:4]
+    runs = range(first, first + rows * stride, stride)
+    table = claimed_table(data, frame) if frame.tables else None
+    if table is not None:
+        entries, start, end = table
+        code = f"<{across + 1}I"
+        claimed = [unpack_from(code, entries, start + 4 * run) for run in runs]
+        copy = _gather(data, frame, runs, claimed, frame.scan_start, end, width, height)
         if copy is not None:
             return copy
     bounds = find_intervals(data, frame)
-    return None if bounds is None else _gather(data, frame, cover, bounds, width, height)
+    if bounds is None:
+        return None
+    found = [bounds[run : run + across + 1] for run in runs]
+    return _gather(data, frame, runs, found, 0, bounds[-1], width, height)
 
 
 def _gather(
-    data: Any, frame: Frame, cover: Cover, bounds: list[int], width: int, height: int
+    data: Any,
+    frame: Frame,
+    runs: range,
+    bounds: Sequence[Sequence[int]],
+    origin: int,
+    end: int,
+    width: int,
+    height: int,
 ) -> bytearray | None:
-    """As `gather`, with given bounds; None if there are no restart markers where they should be."""
-    first, rows, across, stride = cover[:4]
-    runs = range(first, first + rows * stride, stride)
+    """As `gather`, with given bounds; None if there are no restart markers where they should be.
+
+    Plain loops: for the hundred intervals of a crop, array code is slower, because after each picture it has to come
+    back into the processor's caches.
+
+    Args:
+        data, frame, width, height: as for `gather`.
+        runs: number of the first interval of each run.
+        bounds: for each run, where its intervals begin, and the one after the last; in bytes from `origin`.
+        origin: offset in the file.
+        end: where the image ends in the file.
+    """
     pieces = [data[start:stop] for start, stop in frame.needed]
     place = sum(map(len, pieces)) - 1
-    for run in runs:
-        start = bounds[run]
-        if run and (data[start - 1] != RST0 + (run - 1) % 8 or data[start - 2] != 0xFF):
+    for run, ends in zip(runs, bounds, strict=True):
+        start, stop = ends[0] + origin, ends[-1] + origin
+        if not start < stop <= end:
             return None
-        pieces.append(data[start : bounds[run + across]])
+        if run:
+            if data[start - 1] != RST0 + (run - 1) % 8 or data[start - 2] != 0xFF:
+                return None
+        elif start != frame.scan_start:
+            return None
+        pieces.append(data[start:stop])
     copy = bytearray().join(pieces)
     size_at = _size_at(frame)
     copy[size_at : size_at + 4] = bytes((height >> 8, height & 255, width >> 8, width & 255))
-    if run + across == frame.intervals:
-        # The EOI was looked at when the bounds were made.
-        copy[-1] = RST0 + (run + across - 1) % 8
+    across = len(bounds[0]) - 1
+    if runs[-1] + across == frame.intervals:
+        if stop != end:
+            return None
+        copy[-1] = RST0 + (frame.intervals - 1) % 8  # it is EOI; all are numbered below
     # Each interval has brought the marker behind it: number these from 0, and end with EOI.
     numbers = _RESTARTS * (across // 8 + 2)
+    limit = len(copy)
     new = 0
-    for run in runs:
-        shift = place - bounds[run]
-        ends = bounds[run + 1 : run + across + 1]
-        for end, was, becomes in zip(ends, numbers[run % 8 :], numbers[new % 8 :], strict=False):
-            place = end + shift
-            if copy[place] != was or copy[place - 1] != 0xFF:
+    for run, ends in zip(runs, bounds, strict=True):
+        shift = place - ends[0]
+        for bound, was, becomes in zip(ends[1:], numbers[run % 8 :], numbers[new % 8 :], strict=False):
+            mark = bound + shift
+            if not place + 2 < mark < limit or copy[mark] != was or copy[mark - 1] != 0xFF:
                 return None
-            copy[place] = becomes
+            copy[mark] = becomes
+            place = mark
         new += across
     copy[-1] = EOI
     return copy

@@ -103,7 +103,7 @@ def test_a_scan_that_stops_short_within_the_crop_is_an_error(name):
     box=boxes(WIDTH, HEIGHT),
     how=st.integers(0, 2),
 )
-@settings(max_examples=600, deadline=None)
+@settings(max_examples=300, deadline=None)
 def test_one_wrong_byte_is_no_other_picture_than_a_full_decode_shows(name, share, value, box, how):
     data = FILES[name]
     place = int(share * (len(data) - 1))
