@@ -140,7 +140,8 @@ class Core:
         self._dataset = dataset
         self._resolved = resolve(dataset)
         self.seed = int.from_bytes(os.urandom(8), "little") if options.seed is None else int(options.seed)
-        self.progress = Progress(self._identity, self.seed)
+        self.progress = Progress(self._identity, self.seed, self._extent)
+        self._latest: weakref.ref[Epoch] | None = None
         if options.batch_sampler is None:
             assert options.batch_size is not None
             rank, world = options.rank_and_world
@@ -184,6 +185,10 @@ class Core:
             "length": self.length,
             "fingerprint": self._fingerprint,
         }
+
+    def _extent(self) -> int | None:
+        sampler = self.sampler if self.options.batch_sampler is None else self.options.batch_sampler
+        return len(sampler) if hasattr(sampler, "__len__") else None
 
     @cached_property
     def _fingerprint(self) -> str:
@@ -313,9 +318,21 @@ class Core:
     # -- passes ----------------------------------------------------------------------------------------------------
 
     def begin(self) -> Epoch:
-        """A new pass; its epoch number is given here."""
+        """A new pass; its epoch number is given here.
+
+        Raises:
+            RuntimeError: with rollover, another pass is still under way.
+        """
         self.check_open()
-        return Epoch(self, self.progress.begin())
+        latest = None if self._latest is None else self._latest()
+        if latest is not None and not latest.over and self.options.last_batch == "rollover":
+            raise RuntimeError(
+                f"the pass over epoch {latest.number} is still under way, and with last_batch='rollover' its rest "
+                "belongs to the next one: exhaust or delete that iterator first"
+            )
+        epoch = Epoch(self, self.progress.begin())
+        self._latest = weakref.ref(epoch)
+        return epoch
 
     def plan(self, place: Place) -> EpochPlan | ListPlan:
         """The batches of a pass that starts at `place`."""

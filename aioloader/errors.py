@@ -16,6 +16,7 @@ __all__ = (
     "SpanTooShortError",
     "TooManyErrorsError",
     "WorkerError",
+    "single",
 )
 
 
@@ -166,3 +167,13 @@ class TooManyErrorsError(LoaderError):
         )
         self.max_errors = max_errors
         self.count = count
+
+
+def single(error: BaseException) -> BaseException:
+    """The error itself where a task group wrapped it; of several the first, with the others told in a note."""
+    while isinstance(error, BaseExceptionGroup):
+        first, *others = error.exceptions
+        if others:
+            first.add_note("raised together with: " + "; ".join(map(repr, others)))
+        error = first
+    return error
