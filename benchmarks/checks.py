@@ -31,6 +31,7 @@ _BIAS = 4.0
 _DETERMINISTIC = 6.0
 _SPREAD = 0.3
 _MIRRORED = 0.2
+_LEAST_REPEATS = 32  # with fewer samples of the same pictures nothing can be said about their spread
 
 
 class WrongOutput(Exception):
@@ -164,10 +165,10 @@ class EpochCheck:
         noise = 4.0 / math.sqrt(len(found))
         off = found - mean
         typical = math.sqrt(float((spread[:, :3] ** 2).mean()))
-        among = _spread_within(found[:, :3], picture)
-        if among is not None and abs(among / typical - 1) > _SPREAD + noise:
+        among, repeats = _spread_within(found[:, :3], spread[:, :3], picture)
+        if repeats >= _LEAST_REPEATS and abs(among - 1) > _SPREAD + 4.0 / math.sqrt(repeats):
             raise WrongOutput(
-                f"crops of one picture differ {among / typical:.2f} times as much as the reference's: "
+                f"crops of one picture differ {among:.2f} times as much as the reference's: "
                 "nothing is cropped, or crops have other sizes"
             )
         for name, column in (("red", 0), ("green", 1), ("blue", 2)):
@@ -209,20 +210,21 @@ class EpochCheck:
             raise WrongOutput(f"{mirrored:.0%} of the pictures are mirrored, not half of them")
 
 
-def _spread_within(found: Any, picture: Any) -> float | None:
-    """Standard deviation of the features among samples of one picture; None where no picture comes twice."""
+def _spread_within(found: Any, spread: Any, picture: Any) -> tuple[float, int]:
+    """How much samples of one picture differ, as a multiple of what is expected; and how many repeat a picture."""
     count = np.bincount(picture)
     twice = count[picture] > 1
-    if not twice.any():
-        return None
-    found, picture = found[twice], picture[twice]
+    found, spread, picture = found[twice], spread[twice], picture[twice]
+    repeats = len(found) - len(np.unique(picture))
+    if not repeats:
+        return 1.0, 0
+    # n - 1: with few samples of a picture their own mean lies too near to them.
+    correction = count[picture] / (count[picture] - 1)
     variance = 0.0
     for column in found.T:
         centre = np.bincount(picture, column, len(count)) / np.maximum(count, 1)
-        # n - 1: with few samples of a picture their own mean lies too near to them.
-        correction = count[picture] / (count[picture] - 1)
         variance += float((correction * (column - centre[picture]) ** 2).mean())
-    return math.sqrt(variance / found.shape[1])
+    return math.sqrt(variance / float((spread**2).mean(axis=0).sum())), repeats
 
 
 def _share_of(found: Any, mean: Any, spread: Any) -> tuple[float, float]:

@@ -23,6 +23,7 @@ __all__ = (
     "default_folder",
     "ensure",
     "names",
+    "needs_of",
     "read_needs",
     "ready",
 )
@@ -104,9 +105,14 @@ def read_needs(path: Path) -> Needs:
     )
 
 
+def needs_of(name: str) -> Needs:
+    """What a contender asks for."""
+    return read_needs(CONTENDERS / f"{name}.txt")
+
+
 def ready(name: str, folder: Path) -> bool:
     """Whether a contender's environment is there already."""
-    needs = read_needs(CONTENDERS / f"{name}.txt")
+    needs = needs_of(name)
     return not needs.own_interpreter or (_place(name, needs, folder) / "complete").exists()
 
 
@@ -121,7 +127,7 @@ def ensure(name: str, folder: Path, needs: Needs | None = None) -> Path:
     Raises:
         EnvironmentFailure: something is missing. Nothing half-made is left.
     """
-    needs = read_needs(CONTENDERS / f"{name}.txt") if needs is None else needs
+    needs = needs_of(name) if needs is None else needs
     absent = [package for package in needs.system if not _installed(package)]
     if absent:
         raise EnvironmentFailure(name, f"needs {' and '.join(absent)} (apt install {' '.join(absent)})")

@@ -12,7 +12,6 @@ import os
 import selectors
 import signal
 import subprocess
-import sys
 import tempfile
 from dataclasses import asdict
 from pathlib import Path
@@ -69,7 +68,7 @@ def run_job(
         cores: numbers of the cores that it may use; all of them if there are none.
         case: the case.
         variables: environment variables.
-        request: what else the job needs.
+        request: what else the job needs; ``module``: the contender's module, if it is not the one of its name.
 
     Returns:
         the job's result; for "measure" with ``cpu_s`` (CPU seconds per second of the timed phase, of the whole tree),
@@ -80,6 +79,7 @@ def run_job(
         JobFailure: it failed, died or took too long. Nothing of it is left running.
     """
     read_end, write_end = os.pipe()
+    request = {"module": f"benchmarks.contenders.{name}", **request}
     request |= {"name": name, "job": job, "cores": list(cores), "events": write_end}
     if case is not None:
         request["case"] = asdict(case)
@@ -101,7 +101,7 @@ def run_job(
             watch.follow()
         finally:
             os.close(read_end)
-            _end(process)
+            _end(process, _LEAVE_S if watch.finished else 0.0)
         output.seek(0)
         log = output.read()[-100_000:].decode(errors="replace")
     return watch.result(log)
@@ -121,19 +121,25 @@ class _Watch:
         self._error: dict[str, Any] | None = None
         self._late = False
 
+    @property
+    def finished(self) -> bool:
+        """Whether the job has told its result or its error, and is about to end."""
+        return self._result is not None or self._error is not None
+
     def follow(self) -> None:
         """Until the job has told its result, ended or taken too long."""
         deadline = monotonic() + self._limit_s
         pending = b""
         with selectors.DefaultSelector() as selector:
             selector.register(self._events, selectors.EVENT_READ)
-            while self._result is None and self._error is None:
+            while not self.finished:
                 if monotonic() > deadline:
                     self._late = True
                     return
                 if selector.select(_SAMPLE_S):
                     chunk = os.read(self._events, 1 << 16)
-                    if not chunk:
+                    if not chunk:  # it has ended, or is about to
+                        self._wait_until(deadline)
                         return
                     *lines, pending = (pending + chunk).split(b"\n")
                     for line in lines:
@@ -184,6 +190,12 @@ class _Watch:
                 self._cpu["after"] = self._now()
             self._phase = name
 
+    def _wait_until(self, deadline: float) -> None:
+        try:
+            self._process.wait(max(0.0, deadline - monotonic()))
+        except subprocess.TimeoutExpired:
+            self._late = True
+
     def _sample_memory(self) -> None:
         nbytes = memory_nbytes(self._process.pid)
         if nbytes is not None:
@@ -193,11 +205,11 @@ class _Watch:
         return monotonic(), cpu_seconds(self._process.pid) or 0.0, busy_seconds() or 0.0
 
 
-def _end(process: subprocess.Popen[bytes]) -> None:
-    """Wait a moment for the process, then end it and all that it has started."""
+def _end(process: subprocess.Popen[bytes], patience_s: float) -> None:
+    """Wait so long for the process to end, then end it and all that it has started."""
     tree = {member: started(member) for member in process_tree(process.pid)}
     try:
-        process.wait(_LEAVE_S if sys.exc_info()[0] is None and process.poll() is None else 0.1)
+        process.wait(patience_s)
     except subprocess.TimeoutExpired:
         pass
     for member, start in tree.items():

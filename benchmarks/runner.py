@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass, field
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
-from benchmarks.environments import CONTENDERS, EnvironmentFailure, ensure, read_needs, ready
+from benchmarks.environments import EnvironmentFailure, ensure, needs_of, ready
 from benchmarks.prepare import absent_reason, make_source, warm_up
 from benchmarks.process import JobFailure, run_job
 
@@ -293,7 +293,7 @@ class Runner:
         )
 
     def _variables(self, name: str) -> dict[str, str]:
-        return read_needs(CONTENDERS / f"{name}.txt").variables
+        return needs_of(name).variables
 
     def _out(self, entrant: _Entrant, stage: str, failure: JobFailure) -> None:
         entrant.out = True

@@ -58,7 +58,7 @@ def main(argv: list[str] | None = None) -> int:
         # Before the contender is imported: libraries size their pools by it.
         os.sched_setaffinity(0, request["cores"])
     try:
-        contender = importlib.import_module(f"benchmarks.contenders.{request['name']}")
+        contender = importlib.import_module(request["module"])
         result = {"describe": describe, "prepare": prepare, "check": check, "measure": measure}[
             request["job"]
         ](contender, request, tell)

@@ -16,7 +16,7 @@ from benchmarks.checks import EpochCheck, WrongOutput, check_batch, features
 
 cv2 = pytest.importorskip("cv2")
 
-PICTURES = 24
+PICTURES = 16
 Make = Callable[[int, Rng], Any]
 
 
@@ -76,7 +76,7 @@ def _judge(case: Case, reference: Any, batches: Iterator[Any]) -> None:
     check.judge()
 
 
-SHORT = CASES["jpeg-uint8"].scaled(0.25)
+SHORT = CASES["jpeg-uint8"].scaled(0.125)
 
 
 def test_a_right_epoch_passes(photos: list[Any], reference: Any) -> None:
@@ -84,7 +84,7 @@ def test_a_right_epoch_passes(photos: list[Any], reference: Any) -> None:
 
 
 def test_a_right_epoch_of_normalised_pixels_passes(photos: list[Any], reference: Any) -> None:
-    case = CASES["jpeg-float32"].scaled(0.25)
+    case = CASES["jpeg-float32"].scaled(0.125)
     make = _random(photos)
 
     def normalised(number: int, rng: Rng) -> Any:
@@ -150,13 +150,13 @@ def test_wrong_pixels_are_noticed(wrong: Any, complaint: str, photos: list[Any],
 
 
 def test_forgotten_normalisation_is_noticed(photos: list[Any], reference: Any) -> None:
-    case = CASES["jpeg-float32"].scaled(0.25)
+    case = CASES["jpeg-float32"].scaled(0.125)
     make = _random(photos)
 
     def unnormalised(number: int, rng: Rng) -> Any:
         return (make(number, rng) / 255.0).transpose(2, 0, 1).astype(np.float32)
 
-    with pytest.raises(WrongOutput, match="grey levels"):
+    with pytest.raises(WrongOutput, match="differ"):
         _judge(case, reference, _batches(case, unnormalised))
 
 

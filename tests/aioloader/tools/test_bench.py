@@ -1,0 +1,94 @@
+"""`bench` on drawn images: every setting is tried, the best of each executor measured, beside the bare loop."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from aioloader.tools.bare_loop import BareLoop, Work
+from aioloader.tools.bench import BenchReport, Setting, bench, bench_table, default_settings, turns
+from aioloader.tools.draw import draw_folder, draw_image
+from aioloader.tools.pack import pack
+
+SETTINGS = [Setting("inline", 0), Setting("thread", 1), Setting("thread", 2)]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return draw_folder(tmp_path_factory.mktemp("images") / "drawn", count=24)
+
+
+def _bench(path: Path, ticks: list[int]) -> BenchReport:
+    return bench(path, size=64, batch_size=8, seconds=0.05, rounds=2, settings=SETTINGS, tick=ticks.append)
+
+
+@pytest.mark.parametrize("packed", [False, True], ids=["folder", "rec"])
+def test_settings_are_tried_and_the_best_measured(packed: bool, folder: Path, tmp_path: Path) -> None:
+    path = pack(folder, tmp_path / "a.rec").rec if packed else folder
+    ticks: list[int] = []
+    report = _bench(path, ticks)
+    assert ticks == list(range(1, turns(2, SETTINGS) + 1))
+    assert [setting for setting, _ in report.tried] == SETTINGS
+    assert sorted(row.setting.executor for row in report.rows if row.setting) == ["inline", "thread"]
+    assert report.rows[0].images_per_s >= report.rows[1].images_per_s > 0
+    assert len(report.bare.rates) == 2
+    assert all(rate > 0 for rate in report.bare.rates)
+    assert report.samples == 24
+    assert report.undecodable == 0
+    for row in report.rows:
+        assert row.of_bare == pytest.approx(
+            [rate / bare for rate, bare in zip(row.rates, report.bare.rates, strict=True)]
+        )
+        assert row.first_batch_s is not None
+        assert row.lag is not None
+    table = bench_table(report)
+    assert "bare loop" in table
+    assert "thread, 1" in table
+    assert report.explanation in table
+
+
+def test_images_that_cannot_be_decoded_are_counted_and_left_out(folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "class").mkdir()
+    good = sorted(folder.rglob("*.jpg"))[:9]
+    for number, path in enumerate(good):
+        data = path.read_bytes()
+        (tmp_path / "class" / f"{number}.jpg").write_bytes(data if number else data[: len(data) // 2])
+    report = _bench(tmp_path, [])
+    assert report.undecodable == 1
+    assert report.rows[0].images_per_s > 0
+    assert "1 of those looked at cannot be decoded" in bench_table(report)
+
+
+def test_nothing_to_measure_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError, match="does-not-exist"):
+        bench(tmp_path / "does-not-exist")
+    (tmp_path / "class").mkdir()
+    (tmp_path / "class" / "a.jpg").write_bytes(b"no picture")
+    with pytest.raises(ValueError, match="not a single image"):
+        bench(tmp_path)
+
+
+def test_every_executor_is_tried_and_no_setting_twice() -> None:
+    for cores in (1, 2, 8):
+        found = default_settings(cores)
+        assert len(set(found)) == len(found)
+        assert {setting.executor for setting in found} == {"inline", "thread", "process"}
+        assert Setting("process", cores) in found
+
+
+@pytest.mark.parametrize(
+    "work", [Work(48), Work(48, "centre", False), Work(48, "random", False, normalise=True)]
+)
+def test_the_bare_loop_does_the_work(work: Work) -> None:
+    pictures = [draw_image(number, height=80, width=100) for number in range(3)]
+    with BareLoop(pictures, 2, work) as loop:
+        made = loop.make([0, 1, 2, 3, 0])
+        assert loop.measure(0.02) > 0
+    assert made.shape == ((5, 3, 48, 48) if work.normalise else (5, 48, 48, 3))
+    assert made.dtype == (np.float32 if work.normalise else np.uint8)
+    np.testing.assert_array_equal(made[0], made[4])
+    assert not np.array_equal(made[0], made[1])
+    # Another turn of the same picture has another crop, unless it is the centre.
+    assert np.array_equal(made[0], made[3]) == (work.crop == "centre")

@@ -1,0 +1,106 @@
+"""Environments of contenders: what their files ask for, and what becomes of what cannot be had."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from benchmarks import environments
+from benchmarks.cases import chosen
+from benchmarks.environments import EnvironmentFailure, Needs, ensure, names, needs_of, read_needs, ready
+from benchmarks.log import Log
+from benchmarks.report import write_report
+from benchmarks.runner import Plan, Runner
+
+
+def test_comments_say_what_pip_cannot(tmp_path: Path) -> None:
+    path = tmp_path / "ghost.txt"
+    path.write_text(
+        "# python: 3.9 3.10\n# system: libghost-dev  pkg-config\n# pip: --no-build-isolation\n"
+        "# environment: GHOST=1 PATHS=a=b\n# A remark: nothing else.\nghost==1.0\n"
+    )
+    needs = read_needs(path)
+    assert needs.pythons == ("3.9", "3.10")
+    assert needs.system == ("libghost-dev", "pkg-config")
+    assert needs.pip == ("--no-build-isolation",)
+    assert needs.variables == {"GHOST": "1", "PATHS": "a=b"}
+    assert needs.own_interpreter
+    assert "ghost==1.0" in needs.text
+
+
+@pytest.mark.parametrize("name", names())
+def test_every_contender_pins_its_requirements(name: str) -> None:
+    needs = needs_of(name)
+    lines = [line.partition("#")[0].split(";")[0].strip() for line in needs.text.splitlines()]
+    assert all("==" in line or line.startswith("-") for line in lines if line)
+    assert needs.own_interpreter == (name not in ("aioloader", "bare_loop"))
+
+
+def test_this_interpreter_needs_no_environment(tmp_path: Path) -> None:
+    assert ready("aioloader", tmp_path)
+    assert ensure("aioloader", tmp_path) == Path(sys.executable)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("needs", "reason"),
+    [
+        (
+            Needs("", system=("no-such-package-a", "no-such-package-b")),
+            "no-such-package-a and no-such-package-b",
+        ),
+        (Needs("", pythons=("2.0", "2.1")), "needs Python 2.0 or 2.1"),
+    ],
+    ids=["system", "python"],
+)
+def test_what_is_missing_is_named(needs: Needs, reason: str, tmp_path: Path) -> None:
+    if needs.system and not Path("/usr/bin/dpkg-query").exists():
+        pytest.skip("nobody can tell here which packages are installed")
+    with pytest.raises(EnvironmentFailure, match=reason):
+        ensure("ghost", tmp_path, needs)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.slow
+def test_a_failed_installation_leaves_nothing_that_looks_complete(tmp_path: Path) -> None:
+    needs = Needs("no-such-distribution-anywhere==1.0\n", pip=("--no-index",))
+    with pytest.raises(EnvironmentFailure, match="no-such-distribution-anywhere") as caught:
+        ensure("ghost", tmp_path, needs)
+    assert caught.value.contender == "ghost"
+    assert [path for path in tmp_path.iterdir() if path.is_dir()] == []
+    # It is made the next time, and kept from then on.
+    python = ensure("ghost", tmp_path, Needs("# nothing\n"))
+    assert ensure("ghost", tmp_path, Needs("# nothing\n")) == python
+    assert subprocess.run([python, "-c", "import numpy"], capture_output=True, check=False).returncode != 0
+
+
+def test_a_contender_without_environment_is_a_line_of_the_table(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "contenders"
+    folder.mkdir()
+    (folder / "ghost.py").write_text("")
+    (folder / "ghost.txt").write_text("# python: 2.0\nghost==1.0\n")
+    monkeypatch.setattr(environments, "CONTENDERS", folder)
+    plan = Plan(
+        cases=chosen(["jpeg-uint8", "bytes"], 0),
+        contenders=("ghost",),
+        rounds=1,
+        seconds=0.1,
+        sweep=False,
+        install=True,
+        cores=(0,),
+        photos=None,
+        scratch=tmp_path / "scratch",
+        environments=tmp_path / "environments",
+    )
+    log = Log(tmp_path / "log.jsonl")
+    log.add("run", cases=["jpeg-uint8", "bytes"])
+    Runner(plan, log).run()
+    log.close()
+    write_report(log.records, tmp_path)
+    text = (tmp_path / "report.md").read_text()
+    assert text.count("failed, environment: needs Python 2.0") == 2
