@@ -209,3 +209,16 @@ def test_cuts_of_one_file_do_not_depend_on_each_other():
         jpeg.cut(data, frame, box)
     assert jpeg.cut(data, frame, BOXES[1]) == before
     assert cv2.imdecode(np.frombuffer(data, np.uint8), 1).shape == (HEIGHT, WIDTH, 3)
+
+
+def test_headers_that_announce_a_huge_picture_cost_nothing():
+    for name in ("tiled", "tiled 444", "plain"):
+        data = bytearray(FILES[name])
+        frame = frame_of(data)
+        data[frame.size_at : frame.size_at + 4] = b"\xff" * 4
+        if frame.restart_interval:
+            place = data.index(b"\xff\xdd\0\4") + 4
+            data[place : place + 2] = b"\0\1"
+        # 67 million restart intervals, if it were true: they are counted before room is made for them.
+        assert attempt(bytes(data), (0, 0, 65535, 20)) is None
+        assert not jpeg.is_tiled(bytes(data))
