@@ -50,6 +50,7 @@ class Epoch:
     def __init__(self, core: Core, place: Place) -> None:
         self._core = core
         self._place = place
+        self._start = place.consumed
         self._plan: EpochPlan | ListPlan | None = None
         self._bar: ProgressBar | None = None
         self.over = False
@@ -100,7 +101,8 @@ class Epoch:
         if self._bar is None:
             total = None
             if self._core.options.batch_sampler is None and hasattr(self._core.sampler, "__len__"):
-                total = -(-len(self._core.sampler) // self._core.geometry.world)
+                left = max(0, len(self._core.sampler) - self._start)
+                total = -(-left // self._core.geometry.world)
             self._bar = ProgressBar(f"epoch {self.number}", total, unit="samples")
         self._bar.advance(delivery.samples)
 
@@ -210,8 +212,9 @@ class Core:
         return source is None or hasattr(source, "read_blocking")
 
     def __len__(self) -> int:
+        consumed = self.progress.next.consumed  # of an epoch that is to be resumed
         if self.options.batch_sampler is not None:
-            return len(self.options.batch_sampler)
+            return max(0, len(self.options.batch_sampler) - consumed)
         carried = 0
         carry = self.progress.next.carry
         if isinstance(self.sampler, PositionalSampler):
@@ -220,7 +223,7 @@ class Core:
                 carried = PositionalOrder(self.sampler, 0, epoch, tuple(carry)).length - len(self.sampler)
         elif carry is not None:
             carried = len(carry)
-        return self.geometry.steps(len(self.sampler) + carried)
+        return self.geometry.steps(max(0, len(self.sampler) + carried - consumed))
 
     # -- parts -----------------------------------------------------------------------------------------------------
 

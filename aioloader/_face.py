@@ -19,7 +19,7 @@ class Face:
     _core: Core
 
     def __len__(self) -> int:
-        """Number of batches of the next epoch, for this rank."""
+        """Number of batches that the next pass delivers to this rank; of a resumed epoch, those that are left."""
         return len(self._core)
 
     def set_epoch(self, epoch: int) -> None:

@@ -47,6 +47,38 @@ def test_a_resumed_loader_delivers_what_was_left(n, batch, other, stop, last_bat
         assert sorted(flat(third)) == sorted(rest)
 
 
+@settings(max_examples=80, deadline=None)
+@given(
+    n=st.integers(1, 40),
+    batch=st.integers(1, 7),
+    other=st.integers(1, 7),
+    stop=st.integers(0, 12),
+    last_batch=st.sampled_from(["keep", "discard", "rollover"]),
+    shard=st.sampled_from([None, (0, 2), (1, 3)]),
+    even=st.sampled_from(["pad", "drop"]),
+    computed=st.booleans(),
+)
+def test_len_is_what_the_next_pass_delivers_after_a_resume_too(
+    n, batch, other, stop, last_batch, shard, even, computed
+):
+    def make(batch_size):
+        options = {} if computed else {"sampler": list(range(n))}
+        return DataLoader(
+            Numbers(n), batch_size, num_workers=0, last_batch=last_batch, shard=shard, even=even, **options
+        )
+
+    first = make(batch)
+    list(first)
+    batches = iter(first)
+    for _ in zip(range(stop), batches, strict=False):
+        pass
+    second = make(other)
+    second.load_state_dict(first.state_dict())
+    for _ in range(2):  # the rest, and the epoch after it
+        told = len(second)
+        assert len(list(second)) == told
+
+
 def test_a_state_works_with_another_executor():
     with loader(executor="thread", num_workers=2) as first:
         batches = iter(first)
@@ -86,7 +118,9 @@ def test_a_batch_sampler_goes_on_by_counting_batches():
     next(iter(first))
     second = DataLoader(Numbers(9), batch_sampler=lists, num_workers=0)
     second.load_state_dict(first.state_dict())
+    assert len(second) == 2
     assert labels(second) == [[3], [4, 5, 6]]
+    assert len(second) == 3
 
 
 def test_set_epoch_chooses_the_next_pass():
