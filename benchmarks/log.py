@@ -6,7 +6,8 @@ Kinds of records. All but "run" and "contender" name a `case`, and an entrant by
     contender   `name`, `versions`, `python`
     declined    `reason`: the contender does not take part in this case
     failure     `stage`, `reason`, `log`; `case` and `variant` are null where none of them can be done
-    sweep       `setting` and what was measured with it, briefly
+    prepared    `nbytes`: of the stored samples of an epoch, or null
+    sweep       `setting`, `repeat`, and what was measured with it, briefly
     chosen      `setting`: the best of them
     check       a whole epoch was right
     round       `round`, `setting`, and what was measured

@@ -192,6 +192,7 @@ def _table(rows: Sequence[Row], case: str) -> str:
         ("first batch, s", lambda row: _middle(row.first_batch_s, ".2f")),
         ("CPU, µs a sample", cpu_words),
         ("memory, MB", lambda row: _middle(row.peak_pss, ",.0f", 1e-6)),
+        ("data, MB", lambda row: f"{row.stored_nbytes / 1e6:,.0f}" if row.stored_nbytes else ""),
     ]
     if case == "bytes":
         columns.insert(1, ("µs a record", lambda row: f"{1e6 / row.rate.median:.2f}" if row.rate else ""))

@@ -30,17 +30,18 @@ if TYPE_CHECKING:
 __all__ = ("render_json", "render_markdown", "write_report")
 
 METHOD = """\
-Every contender runs in an environment of its own with pinned versions, and every measurement in a fresh process that is
-pinned to the cores named above. Before anything is counted its best setting is found by trying all, and one whole epoch
-is checked: every sample once, the right shape and dtype, and pixels that agree with a plain reference. Then come the
-rounds: in each, all contenders of a case take turns in a drawn order, so that a ratio compares neighbours in time.
-Figures are medians over the rounds, with the least and the greatest in brackets; ratios are formed within a round.
+Every contender runs in an environment of its own with pinned versions, and every measurement in a fresh process that
+is pinned to the cores named above. Before anything is counted its best setting is found by trying all, and one whole
+epoch is checked: every sample once, the right shape and dtype, and pixels that agree with a plain reference. Then
+come the rounds: in each, all contenders of a case take turns in a drawn order, so that a ratio compares neighbours in
+time. Figures are medians over the rounds, with the least and the greatest in brackets; ratios are formed within a
+round.
 
 The *bare loop* does the same work in one process per core with nothing around it: no files, no order, no batches, no
 transport. It decodes whole pictures, so a loader that decodes less can overtake it. First batch: from opening to the
-first batch, imports excluded, files in the page cache. CPU: of all processes together. Memory: proportional set size of
-all processes, at its peak. Lag: how late a task beside the loader's, in the same event loop, runs that wants to run
-every millisecond."""
+first batch, imports excluded, files in the page cache. CPU: of all processes together. Memory: proportional set size
+of all processes, at its peak. Data: the stored samples of an epoch. Lag: how late a task beside the loader's, in the
+same event loop, runs that wants to run every millisecond."""
 
 
 def write_report(records: Sequence[dict[str, Any]], folder: Path, markdown: Path | None = None) -> list[Path]:
@@ -137,7 +138,7 @@ def _case_lines(results: Results, case: str) -> Iterator[str]:
     has_lag = any(row.lag_p99_ms for row in rows)
     columns = [
         *("contender", "setting", rate_unit(case), "of the bare loop", "aioloader is"),
-        *("first batch, s", "CPU, µs a sample", "memory, MB"),
+        *("first batch, s", "CPU, µs a sample", "memory, MB", "data, MB"),
         *(["lag p50, p99, ms"] if has_lag else []),
     ]
     if case == "bytes":
@@ -178,9 +179,9 @@ def _figures(row: Row) -> list[str]:
     per_record = [] if row.case != "bytes" else [f"{1e6 / row.rate.median:.2f}" if row.rate else ""]
     if row.status == "failed":
         reason = row.reason.replace("|", "\\|")
-        return [f"failed, {reason}", *["" for _ in per_record], "", "", "", "", ""]
+        return [f"failed, {reason}", *["" for _ in per_record], "", "", "", "", "", ""]
     if row.status == "pending":
-        return ["not reached", *["" for _ in per_record], "", "", "", "", ""]
+        return ["not reached", *["" for _ in per_record], "", "", "", "", "", ""]
     return [
         rate_words(row),
         *per_record,
@@ -189,4 +190,5 @@ def _figures(row: Row) -> list[str]:
         spread_words(row.first_batch_s, ".2f"),
         cpu_words(row),
         f"{row.peak_pss.median / 1e6:,.0f}" if row.peak_pss else "",
+        f"{row.stored_nbytes / 1e6:,.0f}" if row.stored_nbytes else "",
     ]

@@ -40,6 +40,7 @@ class Row:
         status: "measured", "failed", "declined" or "pending" (the run ended before its turn).
         reason: why it failed or declined.
         setting: what it was measured with.
+        stored_nbytes: size of the stored samples of an epoch; None where nobody counted.
         swept: (setting, samples per second or the reason of a failure) of each that was tried.
         rounds: samples per second by number of round.
         rate: samples per second.
@@ -60,6 +61,7 @@ class Row:
     status: str = "pending"
     reason: str = ""
     setting: dict[str, Any] = field(default_factory=dict)
+    stored_nbytes: int | None = None
     swept: list[tuple[dict[str, Any], float | str]] = field(default_factory=list)
     rounds: dict[int, float] = field(default_factory=dict)
     rate: Spread | None = None
@@ -141,6 +143,8 @@ def summarise(records: Sequence[dict[str, Any]]) -> Results:
         elif kind == "sweep":
             outcome = record["images_per_s"] if "images_per_s" in record else record["reason"]
             row_of(record).swept.append((record["setting"], outcome))
+        elif kind == "prepared":
+            row_of(record).stored_nbytes = record["nbytes"]
         elif kind == "chosen":
             row_of(record).setting = record["setting"]
         elif kind == "round":

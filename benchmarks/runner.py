@@ -7,9 +7,11 @@ whole run. Whatever fails becomes a record with its reason and ends nothing else
 
 from __future__ import annotations
 
+import json
 import random
 import sys
 from dataclasses import asdict, dataclass, field
+from statistics import median
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
@@ -28,6 +30,7 @@ if TYPE_CHECKING:
 __all__ = ("Plan", "Runner")
 
 _LEAST_BATCHES = 16
+_NEAR = 0.9
 _DESCRIBE_S, _PREPARE_S, _CHECK_S, _START_S = 180.0, 1800.0, 600.0, 120.0
 
 
@@ -112,12 +115,11 @@ class Runner:
         warm_up(*{entrant.source.folder for entrant in entrants if not entrant.out})
         for case in self._plan.cases:
             self._choose([e for e in entrants if e.case is case and not e.out])
-        for entrant in entrants:
-            if not entrant.out and not self._late():
-                self._check(entrant)
         for number in range(self._plan.rounds):
             for case in self._shuffled(self._plan.cases):
                 for entrant in self._shuffled([e for e in entrants if e.case is case]):
+                    if not entrant.out and not self._late():
+                        self._check(entrant)
                     if not entrant.out and not self._late():
                         self._round(entrant, number)
 
@@ -173,7 +175,7 @@ class Runner:
 
     def _prepare(self, entrant: _Entrant) -> None:
         folder = self._plan.scratch / "peers" / entrant.name / f"{entrant.key}-{entrant.source.folder.name}"
-        done = folder / "prepared"
+        done = folder / "prepared.json"
         if not done.exists():
             self._say(f"preparing {entrant}")
             try:
@@ -183,12 +185,14 @@ class Runner:
             except JobFailure as failure:
                 self._out(entrant, "prepare", failure)
                 return
-            done.write_text(result["data"])
-        entrant.data = done.read_text()
+            done.write_text(json.dumps(result))
+        prepared = json.loads(done.read_text())
+        entrant.data = prepared["data"]
+        self._log.add("prepared", **entrant.identity, nbytes=prepared["nbytes"])
         warm_up(folder)
 
     def _choose(self, entrants: Sequence[_Entrant]) -> None:
-        """Measure every setting once, in drawn order, and keep each entrant's best."""
+        """Measure every setting, in drawn order; those near the best once more; and keep each entrant's best."""
         known = {id(e): self._log.find("chosen", **e.identity) for e in entrants}
         tries = [
             (entrant, setting)
@@ -196,34 +200,65 @@ class Runner:
             for setting in entrant.settings
             if self._plan.sweep and len(entrant.settings) > 1 and not known[id(entrant)]
         ]
-        found: dict[int, list[tuple[float, dict[str, Any]]]] = {id(entrant): [] for entrant in entrants}
+        rates: dict[tuple[int, str], list[float]] = {}
         reasons: dict[int, JobFailure] = {}
-        for entrant, setting in self._shuffled(tries):
-            if self._late():
-                break
-            record = self._log.find("sweep", **entrant.identity, setting=setting)
-            try:
-                if record is None:
-                    brief = min(1.0, self._plan.seconds)
-                    figures = self._measure(entrant, setting, brief, least_batches=4, beside=False)
-                    record = self._log.add("sweep", **entrant.identity, setting=setting, **figures)
-                    self._say(f"sweep   {entrant} {_short(setting)}: {record['images_per_s']:,.0f}/s")
-                found[id(entrant)].append((record["images_per_s"], setting))
-            except JobFailure as failure:
-                self._log.add("sweep", **entrant.identity, setting=setting, reason=str(failure))
-                self._say(f"sweep   {entrant} {_short(setting)}: {failure}")
-                reasons[id(entrant)] = failure
+        for repeat in (1, 2):
+            for entrant, setting in self._shuffled(tries):
+                if self._late():
+                    break
+                key = (id(entrant), json.dumps(setting))
+                try:
+                    rates.setdefault(key, []).append(self._try(entrant, setting, repeat))
+                except JobFailure as failure:
+                    reasons[id(entrant)] = failure
+            tries = [pair for pair in tries if self._near_best(pair, rates)]
         for entrant in entrants:
             record = known[id(entrant)]
             if record is not None:
                 entrant.setting = record["setting"]
                 continue
-            if not found[id(entrant)] and id(entrant) in reasons:
+            found = [
+                (median(rates[id(entrant), json.dumps(setting)]), setting)
+                for setting in entrant.settings
+                if rates.get((id(entrant), json.dumps(setting)))
+            ]
+            if not found and id(entrant) in reasons:
                 self._out(entrant, "sweep", reasons[id(entrant)])
                 continue
-            best = max(found[id(entrant)], key=lambda pair: pair[0], default=(0.0, entrant.settings[0]))
+            best = max(found, key=lambda pair: pair[0], default=(0.0, entrant.settings[0]))
             entrant.setting = best[1]
             self._log.add("chosen", **entrant.identity, setting=entrant.setting)
+
+    def _try(self, entrant: _Entrant, setting: dict[str, Any], repeat: int) -> float:
+        """Samples per second of a brief measurement."""
+        record = self._log.find("sweep", **entrant.identity, setting=setting, repeat=repeat)
+        if record is None:
+            facts: dict[str, Any] = {**entrant.identity, "setting": setting, "repeat": repeat}
+            brief = min(1.0, self._plan.seconds)
+            try:
+                figures = self._measure(entrant, setting, brief, least_batches=4, beside=False)
+            except JobFailure as failure:
+                self._log.add("sweep", **facts, reason=str(failure))
+                self._say(f"sweep   {entrant} {_short(setting)}: {failure}")
+                raise
+            record = self._log.add("sweep", **facts, images_per_s=figures["images_per_s"])
+            self._say(f"sweep   {entrant} {_short(setting)}: {record['images_per_s']:,.0f}/s")
+        if "images_per_s" not in record:
+            raise JobFailure(record["reason"])
+        rate: float = record["images_per_s"]
+        return rate
+
+    @staticmethod
+    def _near_best(pair: tuple[_Entrant, dict[str, Any]], rates: dict[tuple[int, str], list[float]]) -> bool:
+        """Whether a setting is one of several near an entrant's best: noise may have decided between them."""
+        entrant, setting = pair
+        firsts = {
+            key: rates[id(entrant), key][0]
+            for key in map(json.dumps, entrant.settings)
+            if rates.get((id(entrant), key))
+        }
+        near = {key for key, rate in firsts.items() if rate >= _NEAR * max(firsts.values())}
+        return json.dumps(setting) in near and len(near) > 1
 
     def _check(self, entrant: _Entrant) -> None:
         if self._log.find("check", **entrant.identity, setting=entrant.setting):

@@ -60,6 +60,14 @@ def prepare(case: Case, variant: str, source: Source, folder: Path) -> Path:
     return source.folder
 
 
+def stored_nbytes(case: Case, variant: str, data: Path) -> int:
+    """Size of the .rec file, or of the arrays."""
+    if case.store == "arrays":
+        source = Source.load(data)
+        return int(source.images.nbytes + source.labels.nbytes)
+    return _rec(case, data).stat().st_size
+
+
 def open_batches(
     case: Case, variant: str, data: Path, setting: dict[str, Any]
 ) -> AbstractContextManager[Any] | AbstractAsyncContextManager[Any]:

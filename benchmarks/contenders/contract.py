@@ -33,6 +33,9 @@ stand at its top, so that they are not counted as its start. It defines:
         `def data_key(case, variant) -> str` if the default, f"{case.data}-{case.store}", is wrong. FORMAT = n (1
         by default) is raised when prepared data of before no longer fit.
 
+    def stored_nbytes(case: Case, variant: str, data: Path) -> int
+        optional: bytes of the stored samples of an epoch; default: of all files that `prepare` wrote into `folder`
+
     def open_batches(case: Case, variant: str, data: Path, setting: dict) -> context manager (plain or async)
         entering it gives an iterable, or an async iterable, of batches: one iteration over it is one epoch, a further
         one is the next epoch. Leaving it ends its workers. A batch is (images, labels): numpy arrays, or what numpy

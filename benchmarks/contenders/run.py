@@ -99,7 +99,14 @@ def prepare(contender: Any, request: dict[str, Any], tell: Teller) -> dict[str, 
     source = Source.load(request["source"])
     folder = Path(request["folder"])
     folder.mkdir(parents=True, exist_ok=True)
-    return {"data": str(contender.prepare(_case(request["case"]), request["variant"], source, folder))}
+    case, variant = _case(request["case"]), request["variant"]
+    data = Path(contender.prepare(case, variant, source, folder))
+    nbytes = None
+    if hasattr(contender, "stored_nbytes"):
+        nbytes = contender.stored_nbytes(case, variant, data)
+    elif data == folder or folder in data.parents:
+        nbytes = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
+    return {"data": str(data), "nbytes": nbytes}
 
 
 def check(contender: Any, request: dict[str, Any], tell: Teller) -> None:

@@ -69,6 +69,7 @@ def test_a_quick_run_and_how_it_goes_on(tmp_path: Path) -> None:
     assert after[: len(before)] == before
     assert len(after) == 2 * len(before)
     assert "checked" not in done.stderr
+    assert found["bytes", "aioloader", "inline"]["stored_nbytes"] > 512 * 1024
 
 
 @pytest.mark.slow
