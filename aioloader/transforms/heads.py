@@ -131,32 +131,39 @@ class _Resized(Head):
         self._resize = resize
         self._crop = crop
         self._scratch = scratch
-        # Of the resized picture; then of the result.
-        self._resized = (0, 0)
         self.size = None if crop is None else crop.size
+        # What was drawn: (width, height) of the resized picture, the crop in it, the interpolation.
+        self._whole = (0, 0)
         self._box = (0, 0, 0, 0)
         self._code = 0
 
     def decode(self, picture: Picture, rng: Rng, out: Array | None) -> Array:
         height, width = picture.height, picture.width
-        self._resized = columns, rows = self._resize.target(height, width)
-        shrink = scale_for((width, height), self._resized) if picture.shrinks else 1
+        self._whole = columns, rows = self._resize.target(height, width)
+        shrink = scale_for((width, height), self._whole) if picture.shrinks else 1
         self._code = settle(self._resize.interpolation, rng)
         if self._crop is None:
-            self.size = self._resized
+            self.size = self._whole
             return picture.frame((0, 0, width, height), shrink) if shrink > 1 else picture.whole()
         self._box = x, y, w, h = self._crop.box(rows, columns, rng)
         reach = _REACH * shrink
-        left, right = max(0, x * width // columns - reach), min(width, -(-(x + w) * width // columns) + reach)
-        top, bottom = max(0, y * height // rows - reach), min(height, -(-(y + h) * height // rows) + reach)
+        left, right = _source(x, w, columns, width, reach)
+        top, bottom = _source(y, h, rows, height, reach)
         return picture.frame((left, top, right - left, bottom - top), shrink)
 
     def finish(self, pixels: Array, rng: Rng, out: Array | None) -> Array:
         if self._crop is None:
-            return resize_image(pixels, self._resized, self._code, out)
-        width, height = self._resized
-        place = self._scratch.take(height * width * pixels.shape[2]).reshape(height, width, pixels.shape[2])
-        return self._crop.cut(resize_image(pixels, self._resized, self._code, place), self._box, rng, out)
+            return resize_image(pixels, self._whole, self._code, out)
+        (width, height), channels = self._whole, pixels.shape[2]
+        place = self._scratch.take(height * width * channels).reshape(height, width, channels)
+        # All of it: OpenCV has no way to resize a part with the weights that it has in the whole.
+        return self._crop.cut(resize_image(pixels, self._whole, self._code, place), self._box, rng, out)
+
+
+def _source(start: int, length: int, resized: int, extent: int, reach: int) -> tuple[int, int]:
+    """From where to where an axis of `extent` pixels is looked at to make a part of its `resized` ones."""
+    stop = -(-(start + length) * extent // resized)
+    return max(0, start * extent // resized - reach), min(extent, stop + reach)
 
 
 def head_of(transforms: Sequence[Callable[..., Any]], scratch: Scratch) -> tuple[Head, int]:

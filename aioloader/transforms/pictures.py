@@ -280,13 +280,14 @@ class _Jpeg:
         height, width = scaled_size(self._frame.height, shrink), scaled_size(self._frame.width, shrink)
         canvas = self._reader.scratch.take(height * width * self.channels)
         canvas = canvas.reshape(height, width, self.channels)
-        if piece.width == self._frame.width and piece.top == 0:
-            done = self._decode(piece.data, piece.width, piece.height, canvas, shrink, piece.stops_early)
+        top, left = piece.top // shrink, piece.left // shrink
+        if piece.width == self._frame.width:
+            rows = canvas[top:]
+            done = self._decode(piece.data, piece.width, piece.height, rows, shrink, piece.stops_early)
             return canvas if done else None
         pixels = self._piece(piece.data, piece.width, piece.height, shrink, piece.stops_early)
         if pixels is None:
             return None
-        top, left = piece.top // shrink, piece.left // shrink
         canvas[top : top + pixels.shape[0], left : left + pixels.shape[1]] = pixels
         return canvas
 
