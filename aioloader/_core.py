@@ -373,14 +373,11 @@ class Core:
     def stats(self) -> Stats:
         """See `AsyncDataLoader.stats`."""
         engine = self._engine
-        if engine is None:
+        # In a fork another thread's lock on the memory would never be given back.
+        if engine is None or not self.check_pid():
             return self.metrics.snapshot(self.options.workers, 0, (0, 0, 0))
-        memory = engine.memory
-        memory.collect()
         restarts = getattr(engine.executor, "restarts", 0)
-        return self.metrics.snapshot(
-            engine.executor.workers, restarts, (memory.used, memory.peak, memory.limit)
-        )
+        return self.metrics.snapshot(engine.executor.workers, restarts, engine.memory.usage())
 
     def shutdown(self) -> None:
         """End workers, close files, let go of memory. From any thread; blocking, at most a second."""

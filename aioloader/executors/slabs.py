@@ -17,6 +17,7 @@ import mmap
 import os
 import sys
 import tempfile
+import threading
 import weakref
 from collections import deque
 from typing import TYPE_CHECKING, Any
@@ -102,7 +103,7 @@ class Slab:
 
 
 class SlabMemory:
-    """The region and its free list. Used from one thread; leases may end in any.
+    """The region and its free list. One thread works with it; others may collect and look, and leases end in any.
 
     Args:
         limit: most bytes that slabs take together.
@@ -127,6 +128,7 @@ class SlabMemory:
         self.leased = 0
         self.peak = 0
         self.forked = 0
+        self._lock = threading.RLock()
         _regions.add(self)
 
     def allocate(self, nbytes: int, *, lasting: bool = False) -> Slab | None:
@@ -137,8 +139,11 @@ class SlabMemory:
             lasting: it may be leased. Such slabs are taken from the end, others from the start, so that what
                 the caller keeps does not cut up the room for what comes and goes.
         """
-        self.collect()
-        size = max(_PAGE, -(-nbytes // _PAGE) * _PAGE)
+        with self._lock:
+            self.collect()
+            return self._take(max(_PAGE, -(-nbytes // _PAGE) * _PAGE), lasting)
+
+    def _take(self, size: int, lasting: bool) -> Slab | None:
         places = range(len(self._free))
         for place in reversed(places) if lasting else places:
             offset, extent = self._free[place]
@@ -158,16 +163,17 @@ class SlabMemory:
 
     def free(self, slab: Slab) -> None:
         """Give a slab back; nobody may touch it any more."""
-        self.used -= slab.nbytes
-        place = bisect.bisect(self._free, (slab.offset, 0))
-        start, size = slab.offset, slab.nbytes
-        if place < len(self._free) and self._free[place][0] == start + size:
-            size += self._free.pop(place)[1]
-        if place and sum(self._free[place - 1]) == start:
-            place -= 1
-            start, before = self._free.pop(place)
-            size += before
-        self._free.insert(place, (start, size))
+        with self._lock:
+            self.used -= slab.nbytes
+            place = bisect.bisect(self._free, (slab.offset, 0))
+            start, size = slab.offset, slab.nbytes
+            if place < len(self._free) and self._free[place][0] == start + size:
+                size += self._free.pop(place)[1]
+            if place and sum(self._free[place - 1]) == start:
+                place -= 1
+                start, before = self._free.pop(place)
+                size += before
+            self._free.insert(place, (start, size))
 
     def retire(self, slabs: Sequence[Slab]) -> None:
         """Give slabs back from any thread; they are free at the next `collect`."""
@@ -183,27 +189,35 @@ class SlabMemory:
 
     def lease(self, slab: Slab, arrays: Sequence[Array]) -> None:
         """Let `arrays`, made by `array`, hold the slab: it is freed when the last view of them has died."""
-        self.leased += slab.nbytes
-        slab.leases = len(arrays)
-        for array in arrays:
-            self._lease_number += 1
-            number = self._lease_number
-            reference = weakref.ref(array, _Ended(self._ended, number))
-            self._leases[number] = (reference, slab)
+        with self._lock:
+            self.leased += slab.nbytes
+            slab.leases = len(arrays)
+            for array in arrays:
+                self._lease_number += 1
+                number = self._lease_number
+                reference = weakref.ref(array, _Ended(self._ended, number))
+                self._leases[number] = (reference, slab)
 
     def collect(self) -> None:
-        """Free the slabs whose leases have ended, and the retired ones."""
-        while self._retired:
-            self.free(self._retired.popleft())
-        while self._ended:
-            _, slab = self._leases.pop(self._ended.popleft())
-            slab.leases -= 1
-            if slab.leases == 0:
-                self.leased -= slab.nbytes
-                if slab.forked:
-                    self.forked += slab.nbytes
-                else:
-                    self.free(slab)
+        """Free the slabs whose leases have ended, and the retired ones. From any thread."""
+        with self._lock:
+            while self._retired:
+                self.free(self._retired.popleft())
+            while self._ended:
+                _, slab = self._leases.pop(self._ended.popleft())
+                slab.leases -= 1
+                if slab.leases == 0:
+                    self.leased -= slab.nbytes
+                    if slab.forked:
+                        self.forked += slab.nbytes
+                    else:
+                        self.free(slab)
+
+    def usage(self) -> tuple[int, int, int]:
+        """Bytes in use now, at most so far, and allowed. From any thread."""
+        with self._lock:
+            self.collect()
+            return self.used, self.peak, self.limit
 
     def keep_leased(self) -> None:
         """Never use again what is leased now. Called before a fork, in any thread."""

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from aioloader.executors.slabs import SlabMemory, default_memory_limit
+from aioloader.executors.slabs import Slab, SlabMemory, default_memory_limit
 
 PAGE = 4096
 
@@ -28,6 +28,41 @@ def leased(memory, nbytes=1000, fill=7):
     array[:] = fill
     memory.lease(slab, [array])
     return array
+
+
+def test_other_threads_look_between_two_steps_never_within_one(memory):
+    """A blocking loader's owner asks for its counters while the loader's thread works with the memory."""
+    order = []
+
+    def look():
+        assert memory.usage()[0] == 0
+        order.append("looked")
+
+    class Interrupted(Slab):
+        """Halfway through being freed, it lets another thread look."""
+
+        def __init__(self, slab):
+            super().__init__(slab.offset, 0)
+            self.size = slab.nbytes
+            self.looker = None
+
+        @property
+        def nbytes(self):
+            if self.looker is None:
+                self.looker = threading.Thread(target=look)
+                self.looker.start()
+                self.looker.join(0.1)  # it cannot end before the slab is free
+            return self.size
+
+        @nbytes.setter
+        def nbytes(self, value):
+            pass
+
+    slab = Interrupted(memory.allocate(PAGE))
+    memory.free(slab)
+    order.append("freed")
+    slab.looker.join()
+    assert order == ["freed", "looked"]
 
 
 def test_freed_memory_is_reused_lowest_first(memory):
