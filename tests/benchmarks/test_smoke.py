@@ -12,9 +12,11 @@ ROOT = Path(__file__).parents[2]
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["bare_loop", "main_job", "first_batch"])
+@pytest.mark.parametrize("name", ["bare_loop", "main_job", "first_batch", "fused_path"])
 def test_a_short_run_of_a_benchmark(name: str) -> None:
-    command = [sys.executable, "-W", "error", "-m", f"benchmarks.{name}", "--smoke", "--workers", "2"]
+    command = [sys.executable, "-W", "error", "-m", f"benchmarks.{name}", "--smoke"]
+    if name != "fused_path":
+        command += ["--workers", "2"]
     done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT)
     assert done.returncode == 0, done.stderr
     assert "median" in done.stdout or "images/s" in done.stdout
