@@ -15,7 +15,7 @@ from aioloader._checks import require
 from aioloader.permutation import permute
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterator
 
     from aioloader._types import IntArray
     from aioloader.abc import MapDataset
@@ -200,7 +200,7 @@ class BatchSampler(Sampler):
             )
         if batch_size < 1:
             raise ValueError(f"batch_size must be at least 1, got {batch_size}")
-        self.sampler: Iterable[Any] = sampler
+        self.sampler = sampler
         self.batch_size = batch_size
         self.last_batch = last_batch
         self._carried: list[Any] = []
@@ -222,7 +222,7 @@ class BatchSampler(Sampler):
 
     def __len__(self) -> int:
         """How many batches the next pass has."""
-        count = len(self.sampler)  # type: ignore[arg-type]
+        count = len(self.sampler)
         if self.last_batch == "keep":
             return -(-count // self.batch_size)
         return (len(self._carried) + count) // self.batch_size

@@ -57,7 +57,7 @@ def drive(source: BlockingSource, steps: Generator[list[tuple[int, int]], list[b
         return result
 
 
-def check_index_choice(target: object, index: object) -> str | Index | None:
+def check_index_choice(target: object, index: str | os.PathLike[str] | Index | None) -> str | Index | None:
     """Resolve the `index` argument of a reader to a path or URL, an Index, or None for "scan".
 
     Raises:
@@ -72,10 +72,10 @@ def check_index_choice(target: object, index: object) -> str | Index | None:
         if isinstance(target, str) and scheme_of(target):
             return beside(target)
         return None
-    name = os.fspath(index)  # type: ignore[call-overload]
+    name = os.fspath(index)
     found = local_path(name)
     if found is None:
-        return str(name)
+        return name
     if not os.path.isfile(found):
         raise IndexNotFoundError(
             "no such index file; leave index=None to scan the records instead, or make one with "

@@ -30,8 +30,8 @@ class IndexPolicy:
         self.path: str | None = None
         if index is True or (index is None and os.path.exists(self._beside)):
             self.path = self._beside
-        elif index not in (None, False, True):
-            self.path = os.fspath(index)  # type: ignore[arg-type]
+        elif index is not None and not isinstance(index, bool):
+            self.path = os.fspath(index)
 
     def path_for(self, key: int | str | None) -> str | None:
         """The .idx that a record with this key has to be listed in, or None."""
