@@ -218,6 +218,7 @@ _GOALS = (
     _cost("inline"),
     _cost("thread"),
     _ahead("bytes", "torch/plain", 5.0),
+    _ahead("bytes", "torch/workers", 5.0),
     _figure("jpeg-uint8", "aioloader/process", "lag_p99_ms", "loop lag p99, process", 5.0, 2.0, "ms"),
     _figure("jpeg-uint8", "aioloader/thread", "lag_p99_ms", "loop lag p99, thread", 15.0, 5.0, "ms"),
     _figure("jpeg-uint8", "aioloader/thread", "first_batch_s", "first batch, thread", 0.15, None, "s"),

@@ -32,7 +32,7 @@ _STYLE = """
   --line:#263141; --ours:#2dd4bf; --peer:#51647c; --bare:#8796a9; --bad:#f97066; --good:#2dd4bf; } }
 * { box-sizing: border-box; }
 body { margin:0; background:var(--paper); color:var(--ink); font:15px/1.55 system-ui, sans-serif; }
-main { max-width: 1160px; margin: 0 auto; padding: 40px 24px 80px; }
+main { max-width: 1240px; margin: 0 auto; padding: 40px 24px 80px; }
 h1 { font-size: 30px; margin: 0 0 4px; letter-spacing:-.01em; }
 h2 { font-size: 19px; margin: 44px 0 2px; }
 p { margin: 6px 0; } .soft { color: var(--soft); } .warn { color: var(--bad); font-weight:600; }
@@ -44,7 +44,7 @@ code, pre { font: 13px ui-monospace, "SF Mono", Menlo, monospace; } pre { paddin
 .card { margin-top:10px; overflow-x:auto; }
 table { border-collapse:collapse; width:100%; font-size:13px; }
 th { text-align:left; font-weight:600; color:var(--soft); }
-th, td { padding:5px 12px 5px 0; border-bottom:1px solid var(--line); vertical-align:top; }
+th, td { padding:5px 10px 5px 0; border-bottom:1px solid var(--line); vertical-align:top; }
 tr:last-child td { border:0; }
 td.n, th.n { text-align:right; font-variant-numeric:tabular-nums; white-space:nowrap; }
 tr.ours td { font-weight:600; } tr.failed td { color:var(--soft); } td small { display:block; color:var(--soft);
@@ -114,7 +114,7 @@ def _tiles(results: Results) -> str:
     if ours.of_bare:
         tiles.append((f"{ours.of_bare.median:.2f}", "of the bare loop's rate"))
     if peers and peers[0].ahead:
-        tiles.append((f"{peers[0].ahead.median:.2f}x", f"the fastest peer, {peers[0].title}"))
+        tiles.append((f"{peers[0].ahead.median:.2f}x", f"the rate of the fastest peer, {peers[0].title}"))
     if ours.first_batch_s:
         tiles.append((f"{ours.first_batch_s.median:.2f} s", "to the first batch"))
     return (

@@ -1,4 +1,6 @@
-"""PyTorch's DataLoader over image files, decoded by Pillow or by OpenCV; over tensors and records, plain and in bulk.
+"""PyTorch's DataLoader over image files, decoded by Pillow or by OpenCV; over tensors and records.
+
+Tensors and records are loaded three ways: "plain" (no workers), "workers", and "bulk" (many samples per call).
 
 The crop is torchvision's RandomResizedCrop, drawn with the standard library's generator (which the DataLoader seeds in
 every worker) because a draw from torch's costs several microseconds.
@@ -26,7 +28,7 @@ if TYPE_CHECKING:
 
     from benchmarks.cases import Case
 
-VARIANTS = ("pillow", "opencv", "plain", "bulk")
+VARIANTS = ("pillow", "opencv", "plain", "workers", "bulk")
 PACKAGES = ("torch", "pillow", "opencv-python-headless", "numpy")
 
 _MEAN = torch.tensor(MEAN).view(3, 1, 1) * 255
@@ -34,7 +36,7 @@ _STD = torch.tensor(STD).view(3, 1, 1) * 255
 
 
 def supports(case: Case, variant: str) -> str | None:
-    """Pictures by two decoders; arrays and records by the default fetch and by bulk loading."""
+    """Pictures by two decoders; arrays and records by the default fetch, with workers, and by bulk loading."""
     if case.store in ("tiled", "raw"):
         return f"has no {case.store} format"
     if case.images != (variant in ("pillow", "opencv")):
@@ -44,8 +46,11 @@ def supports(case: Case, variant: str) -> str | None:
 
 def settings(case: Case, variant: str, cores: int) -> list[dict[str, Any]]:
     """Worker processes kept between epochs; none at all where a sample costs next to nothing."""
-    if not case.images:
-        return [{"num_workers": 0}, {"num_workers": cores, "prefetch_factor": 8}]
+    if variant in ("plain", "bulk"):
+        # A gather of 32 small rows gains nothing from torch's own threads and may lose by them.
+        return [{"num_workers": 0, "threads": 1}, {"num_workers": 0, "threads": cores}]
+    if variant == "workers":
+        return [{"num_workers": number, "prefetch_factor": 8} for number in dict.fromkeys((cores, 1))]
     return [
         {"num_workers": number, "prefetch_factor": 2} for number in dict.fromkeys((cores, 1, cores + 1, 4))
     ]
@@ -61,6 +66,7 @@ def open_batches(case: Case, variant: str, data: Path, setting: dict[str, Any]) 
     """A DataLoader."""
     source = Source.load(data)
     options: dict[str, Any] = {"batch_size": case.batch_size, "shuffle": case.shuffle, **setting}
+    torch.set_num_threads(options.pop("threads", 1))
     if setting["num_workers"]:
         options["persistent_workers"] = True
     dataset: Any
