@@ -7,13 +7,10 @@ Three numbers that are never mixed: *position* (place in the epoch's order), *in
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 IntArray: TypeAlias = npt.NDArray[np.int64]
 Array: TypeAlias = npt.NDArray[Any]
@@ -73,14 +70,15 @@ class ReadPlan:
         nbytes: bytes to allocate.
         start: int64 (n,), place of each item in that memory; -1 where planning failed.
         length: int64 (n,), bytes of each item.
-        reads: (file, offset, nbytes, destination) of every read, neighbours merged.
+        reads: file, offset, nbytes and destination of every read, neighbours merged; what plans gives what reads
+            whatever suits them.
         failures: (place in the batch, error) of items whose size could not be found.
     """
 
     nbytes: int
     start: IntArray
     length: IntArray
-    reads: Sequence[Any] = ()
+    reads: Any = ()
     failures: list[tuple[int, BaseException]] = field(default_factory=list)
 
 

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 __all__ = (
     "Batchify",
     "BlockingByteSource",
+    "BulkDecoder",
     "ByteDataset",
     "ByteSource",
     "Decoder",
@@ -83,6 +84,26 @@ class FusedDecoder(Protocol[T_co]):
             rng: the sample's draws.
             out: where the image may be written, see `Transform.apply`; None if foreign code follows.
             trace: told the stage before it begins, and the seconds that each took.
+        """
+        ...
+
+
+class BulkDecoder(Protocol):
+    """A decoder of payloads that need no work: many at a time, for small records.
+
+    A decoder offers it by a method of this form besides its call.
+    """
+
+    def many(self, memory: Any, start: IntArray, length: IntArray) -> list[bytes | None]:
+        """The payloads of some items.
+
+        Args:
+            memory: where the items lie; slices of it are bytes (a mapping), or it is a buffer of bytes.
+            start: int64 (n,), place of each item.
+            length: int64 (n,), bytes of each item.
+
+        Returns:
+            each payload; None for one that the decoder itself is to be called for, and that may be an error.
         """
         ...
 

@@ -15,6 +15,7 @@ from recordio._index import Index
 from recordio._mxnet import MXIndexedRecordIO, MXRecordIO
 from recordio._openers import AsyncRangeSource, RangeSource, register_opener
 from recordio._parser import END, NEED_MORE, RecordParser
+from recordio._payloads import payload_spans
 from recordio._plan import ReadPlan, plan_reads
 from recordio._reader import RecordReader
 from recordio._serializer import serialize
@@ -66,6 +67,7 @@ __all__ = (
     "extract",
     "pack",
     "pack_img",
+    "payload_spans",
     "plan_reads",
     "register_opener",
     "repair",

@@ -140,7 +140,9 @@ class BatchJob:
                 self.engine.learn(sample)
 
     def _chunk(self, rows: Array, part: int = 0, parts: int = 1) -> Chunk:
-        numbers = np.ascontiguousarray(self._fetch.numbers[:, rows])
+        numbers = self._fetch.numbers
+        if len(rows) < self.rows:
+            numbers = np.ascontiguousarray(numbers[:, rows])
         extras = None if self._fetch.extras is None else self._fetch.extras[rows]
         start, room = self._spill
         share = room // parts // 64 * 64
@@ -159,7 +161,9 @@ class BatchJob:
         )
 
     def _chunks(self) -> list[Chunk]:
-        rows = np.setdiff1d(np.arange(self.rows), self._done)
+        rows = np.arange(self.rows)
+        if self._done:
+            rows = np.setdiff1d(rows, self._done)
         if not len(rows):
             return []
         size = len(rows) if self.engine.whole else self.engine.chunk_size(len(rows))

@@ -20,6 +20,7 @@ _layout_numbers = itertools.count(1)
 # A chunk should be long against its own cost (about 0.2 ms) and short against a batch.
 _CHUNK_TARGET_S = 0.045
 _CHUNK_START = 16
+_SPLIT_S = 0.002
 
 
 @dataclass(frozen=True)
@@ -113,7 +114,9 @@ class Engine:
 
     def chunk_size(self, samples: int) -> int:
         """How many samples of a batch go to a worker at a time."""
-        share: int = -(-samples // self.executor.workers)
+        # A batch of little work is not worth being split: several batches are on their way anyway.
+        parts = self.executor.workers if samples * self.sample_s > _SPLIT_S or not self.sample_s else 1
+        share: int = -(-samples // parts)
         wanted = int(_CHUNK_TARGET_S / self.sample_s) if self.sample_s else _CHUNK_START
         return max(1, min(wanted, share))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import mmap
 import struct
 import threading
 from dataclasses import dataclass
@@ -13,12 +14,12 @@ from aioloader.transforms.decode import DEFAULT_MAX_PIXELS, decode_image
 from aioloader.transforms.fused import ImagePlan
 from aioloader.transforms.pictures import PictureReader
 from aioloader.transforms.scratch import Scratch
-from recordio import MAGIC, extract, unpack
+from recordio import MAGIC, extract, payload_spans, unpack
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from aioloader._types import Array, Facts, Trace
+    from aioloader._types import Array, Facts, IntArray, Trace
     from aioloader.datasets.stage import Stage
     from aioloader.rng import Rng
 
@@ -109,6 +110,14 @@ class RecordDecoder:
     def __call__(self, data: memoryview, extra: Any, facts: Facts) -> bytes:
         """The payload; see `Decoder`."""
         return bytes(extract(data, path=facts.path, offset=facts.offset or 0))
+
+    def many(self, memory: Any, start: IntArray, length: IntArray) -> list[bytes | None]:
+        """The payloads of records that are stored in one part; see `BulkDecoder`."""
+        begin, end = payload_spans(memory, start, length)
+        if type(memory) is mmap.mmap:
+            return [memory[low:high] or None for low, high in zip(begin, end, strict=True)]
+        view = memoryview(memory)
+        return [bytes(view[low:high]) or None for low, high in zip(begin, end, strict=True)]
 
 
 @dataclass(frozen=True)

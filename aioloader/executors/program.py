@@ -39,6 +39,10 @@ if TYPE_CHECKING:
 __all__ = ("ForeignRandomnessWarning", "Program", "Runner", "leaf_spec")
 
 
+_STRETCH = 256
+_STRETCH_BYTES = 1 << 20
+
+
 class ForeignRandomnessWarning(UserWarning):
     """A transform draws from a global generator of Python or numpy where that is not reproducible.
 
@@ -121,6 +125,8 @@ class Runner:
         fuse = getattr(program.decoder, "fuse", None)
         self._fused = None if fuse is None else fuse(program.stages)
         self._names = [f"transform:{stage.name}" for stage in program.stages]
+        # Samples that are the payloads themselves are made many at a time.
+        self._many = None if program.stages else getattr(program.decoder, "many", None)
         self._plain: Any = None
         self._changed_before = False
         self._watch_globals = 16 if program.foreign and not program.seed_globals else 0
@@ -156,7 +162,10 @@ class Runner:
         samples: list[Any] = []
         columns = chunk.numbers.T.tolist()
         trace = Trace([0.0] * len(self.program.stages))
+        made = yield from self._bulk(chunk, result, trace, called_off, progress)
         for place, column in enumerate(columns):
+            if made[place]:
+                continue
             if called_off is not None and called_off():
                 break
             if progress is not None:
@@ -188,6 +197,49 @@ class Runner:
             result.batch = self.program.batchify(samples)
             result.collate_s = perf_counter() - start
         return result
+
+    def _bulk(
+        self,
+        chunk: Chunk,
+        result: ChunkResult,
+        trace: Trace,
+        called_off: Callable[[], bool] | None,
+        progress: Callable[[int], None] | None,
+    ) -> Generator[None, None, list[bool]]:
+        """Make payloads that are samples, a stretch at a time; gives which samples are made."""
+        made = [False] * len(chunk)
+        layout = chunk.layout
+        if (
+            self._many is None
+            or chunk.whole
+            or layout is None
+            or layout.leaves != (None,)
+            or layout.structure
+        ):
+            return made
+        start, length = chunk.numbers[START], chunk.numbers[LENGTH]
+        rows = chunk.numbers[ROW].tolist()
+        objects = result.objects.setdefault(0, {})
+        begin = perf_counter()
+        low = 0
+        while low < len(made):
+            # Nobody waits longer for a stretch than for a sample of ordinary size.
+            high = low + max(1, int(np.searchsorted(np.cumsum(length[low : low + _STRETCH]), _STRETCH_BYTES)))
+            if called_off is not None and called_off():
+                break
+            if progress is not None:
+                progress(low)
+            payloads = self._many(self.memory, start[low:high], length[low:high])
+            for place, payload in enumerate(payloads, low):
+                if payload is not None:
+                    made[place] = True
+                    objects[rows[place]] = payload
+            low = high
+            trace.decode_s += perf_counter() - begin
+            yield
+            begin = perf_counter()
+        result.written += objects
+        return made
 
     def _sample(self, column: list[int], extra: Any, out: Array | None, trace: Trace) -> Any:
         program = self.program

@@ -94,6 +94,8 @@ class ThreadExecutor:
 
     async def run(self, chunks: Sequence[Chunk]) -> ChunkResult:
         """See `aioloader.abc.Executor.run`."""
+        if len(chunks) == 1:
+            return await self._run_chunk(chunks[0])
         result = ChunkResult()
         errors: list[Exception] = []
         waiting = {id(chunk): chunk for chunk in chunks}

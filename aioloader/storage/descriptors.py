@@ -1,7 +1,6 @@
 """Open files, a bounded number of them, shared by threads.
 
-A descriptor that a thread reads from is never closed under it: the number could be given to another file at
-    once,
+A descriptor that a thread reads from is never closed under it: the number could be given to another file at once,
 and the read would return that file's bytes.
 """
 

@@ -26,7 +26,7 @@ Read: TypeAlias = tuple[int, int, int, int]
 
 def lay_out(
     file: IntArray, offset: IntArray, length: IntArray, *, max_gap_bytes: int
-) -> tuple[int, IntArray, list[Read]]:
+) -> tuple[int, IntArray, IntArray]:
     """Plan the reads of a batch.
 
     Args:
@@ -36,12 +36,12 @@ def lay_out(
         max_gap_bytes: longest stretch of unwanted bytes that is read along.
 
     Returns:
-        bytes of memory needed, place of every item in it (int64 (n,)), and the reads. No two reads begin at
-        one place, empty ones neither.
+        bytes of memory needed, place of every item in it (int64 (n,)), and the reads, int64 (m, 4), the columns as
+        in `Read`, files in ascending order. No two reads begin at one place, empty ones neither.
     """
     n = len(offset)
     if n == 0:
-        return 0, np.empty(0, np.int64), []
+        return 0, np.empty(0, np.int64), np.empty((0, 4), np.int64)
     order = np.lexsort((offset, file))
     begin, files = offset[order], file[order]
     end = begin + length[order]
@@ -61,5 +61,4 @@ def lay_out(
     places = np.cumsum(rooms) - rooms
     start = np.empty(n, np.int64)
     start[order] = line_begin + np.repeat(places - line_begin[firsts], np.diff(firsts, append=n))
-    columns = (files[firsts], begin[firsts], nbytes, places)
-    return int(rooms.sum()), start, list(zip(*[column.tolist() for column in columns], strict=True))
+    return int(rooms.sum()), start, np.stack((files[firsts], begin[firsts], nbytes, places), axis=1)

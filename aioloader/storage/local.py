@@ -16,13 +16,14 @@ import numpy as np
 from aioloader._types import ReadPlan
 from aioloader.errors import SpanTooShortError
 from aioloader.storage.descriptors import Descriptors, check_regular, open_regular, read_into
+from aioloader.storage.gather import Gather
 from aioloader.storage.layout import Read, lay_out
 from aioloader.storage.records import cut_short, outgrown, record_extent
 from recordio._framing import HEAD_SIZE
 from recordio.errors import ShortReadError, TruncatedRecordError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from aioloader._threads import Threads
     from aioloader._types import IntArray, Spans
@@ -55,6 +56,7 @@ class LocalByteSource:
         self._whole_files = whole_files
         self._limit = threads
         self._descriptors = Descriptors(_OPEN_FILES)
+        self._gather = Gather()
         self._threads: Threads | None = None
         self._closed = False
 
@@ -72,6 +74,7 @@ class LocalByteSource:
         threads, self._threads = self._threads, None
         if threads is not None:
             threads.close()
+        self._gather.close()
         self._descriptors.close()
 
     # -- planning
@@ -145,19 +148,48 @@ class LocalByteSource:
         if self._closed:
             raise RuntimeError("the byte source is closed")
         failures: Failures = []
-        read_one = self._read_whole if self._whole_files else self._read_span
-        for read in plan.reads:
-            try:
-                got = read_one(read, out)
-            except OSError as error:
-                self._read_apart(plan, read, out, error, failures)
-            else:
-                if got < read[2]:
-                    self._report_missing(plan, read, got, failures)
-        if not self._whole_files:
+        if self._whole_files:
+            for read in _each(plan.reads):
+                self._read_one(self._read_whole, plan, read, out, failures)
+        else:
+            files = plan.reads[:, 0]
+            for reads in np.split(plan.reads, np.flatnonzero(files[1:] != files[:-1]) + 1):
+                self._read_spans(reads, plan, out, failures)
             self._report_longer(plan, out, failures)
         failures.sort(key=lambda failure: failure[0])
         return failures
+
+    def _read_one(
+        self,
+        read_one: Callable[[Read, memoryview], int],
+        plan: ReadPlan,
+        read: Read,
+        out: memoryview,
+        failures: Failures,
+    ) -> None:
+        try:
+            got = read_one(read, out)
+        except OSError as error:
+            self._read_apart(plan, read, out, error, failures)
+        else:
+            if got < read[2]:
+                self._report_missing(plan, read, got, failures)
+
+    def _read_spans(self, reads: IntArray, plan: ReadPlan, out: memoryview, failures: Failures) -> None:
+        """All spans of one file."""
+        if not len(reads):
+            return
+        number = int(reads[0, 0])
+        try:
+            with self._descriptors.borrow(number, self.paths[number]) as fd:
+                if len(reads) > 1 and self._gather.available:
+                    got = self._gather.read(fd, reads[:, 1], reads[:, 2], out, reads[:, 3])
+                    # What was not read, or not to its end, is asked for in the ordinary way, which tells why.
+                    reads = reads[got != reads[:, 2]]
+                for read in _each(reads):
+                    self._read_one(self._read_span, plan, read, out, failures)
+        except OSError as error:  # the file cannot be opened
+            failures += [(item, error) for read in _each(reads) for item in _items_of(plan, read)]
 
     def _read_span(self, read: Read, out: memoryview) -> int:
         number, offset, nbytes, place = read
@@ -216,7 +248,7 @@ class LocalByteSource:
                 continue
             start, planned = int(plan.start[item]), int(plan.length[item])
             number, offset, _, place = next(
-                read for read in plan.reads if read[3] <= start < read[3] + read[2]
+                read for read in _each(plan.reads) if read[3] <= start < read[3] + read[2]
             )
             offset += start - place
             try:
@@ -238,6 +270,10 @@ class LocalByteSource:
 
 def _remake(paths: Sequence[str], whole_files: bool, threads: int) -> LocalByteSource:
     return LocalByteSource(paths, whole_files=whole_files, threads=threads)
+
+
+def _each(reads: IntArray) -> Iterator[Read]:
+    return map(tuple, reads.tolist())
 
 
 def _items_of(plan: ReadPlan, read: Read) -> list[int]:

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 import recordio
 from aioloader import abc
-from aioloader._types import Spans
+from aioloader._types import ReadPlan, Spans
 from aioloader.errors import SpanTooShortError
 from aioloader.storage import LocalByteSource, descriptors, local, records
 from aioloader.storage.layout import ALIGNMENT, lay_out
@@ -67,7 +67,8 @@ def path(tmp_path: Path, content: bytes) -> str:
 )
 def test_every_item_lies_where_its_bytes_are_read_to(triples: list[tuple[int, int, int]], gap: int) -> None:
     wanted = spans(*triples)
-    nbytes, start, reads = lay_out(wanted.file, wanted.offset, wanted.length, max_gap_bytes=gap)
+    nbytes, start, table = lay_out(wanted.file, wanted.offset, wanted.length, max_gap_bytes=gap)
+    reads = table.tolist()
 
     taken = sorted((place, place + max(size, 1)) for _, _, size, place in reads)
     assert all(end <= begin for (_, end), (begin, _) in itertools.pairwise(taken))
@@ -90,7 +91,7 @@ def test_every_item_lies_where_its_bytes_are_read_to(triples: list[tuple[int, in
 )
 def test_reads_are_merged_exactly_where_the_gap_is_small(triples: list[tuple[int, int, int]]) -> None:
     wanted = spans(*triples)
-    _, _, reads = lay_out(wanted.file, wanted.offset, wanted.length, max_gap_bytes=10)
+    reads = lay_out(wanted.file, wanted.offset, wanted.length, max_gap_bytes=10)[2].tolist()
 
     wanted_bytes = {
         (file, byte) for file, offset, length in triples for byte in range(offset, offset + length)
@@ -452,14 +453,14 @@ def test_files_that_change_after_planning_are_noticed(files: list[str]) -> None:
 async def test_reading_leaves_the_event_loops_thread_once(
     path: str, content: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    readers = set()
-    real = os.preadv
+    readers = []
+    real = LocalByteSource.read_blocking
 
-    def preadv(fd: int, buffers: Sequence[Any], offset: int) -> int:
-        readers.add(threading.current_thread())
-        return real(fd, buffers, offset)
+    def read_blocking(self: LocalByteSource, plan: ReadPlan, out: memoryview) -> Any:
+        readers.append(threading.current_thread())
+        return real(self, plan, out)
 
-    monkeypatch.setattr(os, "preadv", preadv)
+    monkeypatch.setattr(LocalByteSource, "read_blocking", read_blocking)
     source = LocalByteSource([path], whole_files=False)
     plan = await source.plan(spans((0, 0, 100), (0, 100_000, 100)))
     assert source._threads is None  # nothing had to be asked of a file

@@ -1,0 +1,51 @@
+"""Batches of payloads as they are: made many at a time, with the errors of each alone."""
+
+import numpy as np
+import pytest
+
+from aioloader import DataLoader, RecordFileDataset, SampleError
+from recordio import CorruptRecordError, RecordWriter
+
+EXECUTORS = ["inline", "thread", "process"]
+MAGIC = b"\x0a\x23\xd7\xce"
+
+
+def write(path, payloads):
+    with RecordWriter(path, index=True) as writer:
+        return [writer.write(payload, key) for key, payload in enumerate(payloads)]
+
+
+@pytest.mark.parametrize("executor", EXECUTORS)
+def test_payloads_of_every_kind_come_as_they_are(tmp_path, executor):
+    draws = np.random.default_rng(0)
+    payloads = [draws.bytes(int(size)) for size in draws.integers(0, 3000, 300)]
+    payloads[3] = b""
+    payloads[5] = MAGIC  # stored in parts
+    payloads[7] = b"abcd" + MAGIC * 3 + b"x"
+    payloads[11] = bytes(3 << 20)
+    write(tmp_path / "some.rec", payloads)
+    dataset = RecordFileDataset(tmp_path / "some.rec")
+    with DataLoader(dataset, 64, executor=executor, num_workers=2) as loader:
+        for _ in range(2):
+            assert [payload for batch in loader for payload in batch] == payloads
+
+
+@pytest.mark.parametrize("executor", EXECUTORS)
+def test_a_damaged_record_costs_itself_only(tmp_path, executor):
+    payloads = [bytes([number]) * 50 for number in range(100)]
+    path = tmp_path / "some.rec"
+    offsets = write(path, payloads)
+    with open(path, "r+b") as file:
+        file.seek(offsets[40])
+        file.write(b"\0\0\0\0")
+    dataset = RecordFileDataset(path)
+    with DataLoader(dataset, 32, executor=executor, num_workers=2, on_error="skip") as loader:
+        assert [payload for batch in loader for payload in batch] == payloads[:40] + payloads[41:]
+        (error,) = loader.errors
+        assert (error.index, error.key, error.offset, error.stage) == (40, 40, offsets[40], "decode")
+        assert isinstance(error.__cause__, CorruptRecordError)
+    with DataLoader(dataset, 32, executor=executor, num_workers=2) as loader:
+        batches = iter(loader)
+        next(batches)
+        with pytest.raises(SampleError, match="Invalid RecordIO"):
+            next(batches)

@@ -1,0 +1,104 @@
+"""Many reads by one system call: the same bytes as one by one, and an honest count where it cannot."""
+
+import os
+import threading
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from aioloader._types import Spans
+from aioloader.storage import gather
+from aioloader.storage.gather import Gather
+from aioloader.storage.local import LocalByteSource
+
+CONTENT = np.random.default_rng(0).bytes(100_000)
+
+
+@pytest.fixture
+def fd(tmp_path):
+    file = tmp_path / "data"
+    file.write_bytes(CONTENT)
+    fd = os.open(file, os.O_RDONLY)
+    yield fd
+    os.close(fd)
+
+
+@pytest.fixture
+def reads(fd):
+    made = Gather()
+    one = np.array([1])
+    if not made.available or made.read(fd, one, one, memoryview(bytearray(2)), one)[0] != 1:
+        pytest.skip("this system has no native asynchronous I/O")
+    yield made
+    made.close()
+
+
+def columns(triples):
+    table = np.array(triples, np.int64).reshape(-1, 2)
+    place = np.cumsum(table[:, 1]) - table[:, 1]
+    return table[:, 0], table[:, 1], place
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@given(st.lists(st.tuples(st.integers(0, 120_000), st.integers(0, 3000)), max_size=40))
+def test_it_reads_what_single_reads_read(fd, reads, triples):
+    offset, nbytes, place = columns(triples)
+    out = bytearray(int(nbytes.sum()) + 1)
+    got = reads.read(fd, offset, nbytes, memoryview(out), place)
+    for start, wanted, at, count in zip(
+        *(each.tolist() for each in (offset, nbytes, place, got)), strict=True
+    ):
+        assert count == len(CONTENT[start : start + wanted])
+        assert out[at : at + count] == CONTENT[start : start + count]
+
+
+def test_more_reads_than_fit_into_one_call(fd, reads):
+    offset, nbytes, place = columns([(n * 97, 90) for n in range(1000)])
+    out = bytearray(90_000)
+    assert (reads.read(fd, offset, nbytes, memoryview(out), place) == 90).all()
+    assert out == b"".join(CONTENT[n * 97 : n * 97 + 90] for n in range(1000))
+
+
+def test_a_bad_descriptor_reads_nothing(reads):
+    offset, nbytes, place = columns([(0, 10), (20, 10)])
+    assert (reads.read(10_000, offset, nbytes, memoryview(bytearray(20)), place) < 0).all()
+
+
+def test_threads_may_share_it(fd, reads):
+    wrong = []
+
+    def work(seed):
+        draws = np.random.default_rng(seed)
+        for _ in range(50):
+            offset, nbytes, place = columns([(at, 500) for at in draws.integers(0, 99_000, 60)])
+            out = bytearray(30_000)
+            got = reads.read(fd, offset, nbytes, memoryview(out), place)
+            if not (got == 500).all() or out != b"".join(CONTENT[at : at + 500] for at in offset):
+                wrong.append(seed)
+
+    threads = [threading.Thread(target=work, args=(seed,)) for seed in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong
+
+
+@pytest.mark.parametrize("how", ["another system", "forbidden"])
+def test_a_source_reads_without_it(monkeypatch, tmp_path, how):
+    if how == "another system":
+        monkeypatch.setattr(gather.sys, "platform", "darwin")
+    else:
+        monkeypatch.setattr(gather, "_NUMBERS", dict.fromkeys(gather._NUMBERS, (100_000,) * 4))
+    file = tmp_path / "data.rec"
+    file.write_bytes(CONTENT)
+    source = LocalByteSource((str(file),), whole_files=False)
+    offset = np.array([0, 40_000, 80_000])
+    plan = source.plan_blocking(Spans(np.zeros(3, np.int64), offset, np.full(3, 1000)))
+    out = bytearray(plan.nbytes)
+    assert source.read_blocking(plan, memoryview(out)) == []
+    for at, start in zip(offset.tolist(), plan.start.tolist(), strict=True):
+        assert out[start : start + 1000] == CONTENT[at : at + 1000]
+    source.close()
