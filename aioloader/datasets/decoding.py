@@ -151,9 +151,10 @@ class ImageRecordDecoder:
         )
         return image, label
 
-    def fuse(self, stages: Sequence[Stage]) -> _FusedRecord:
+    def fuse(self, stages: Sequence[Stage]) -> _FusedRecord | None:
         """The decoder and the stages that take the image, in one; see `FusedDecoder`."""
-        return _FusedRecord(self, stages)
+        # A class derived from this one that decodes otherwise is left alone.
+        return _FusedRecord(self, stages) if _decodes_as(self, ImageRecordDecoder) else None
 
     def _parse(self, data: memoryview, facts: Facts) -> tuple[Any, Any]:
         """The encoded image and the label."""
@@ -190,9 +191,14 @@ class ImageFileDecoder:
         )
         return image, _own_label(extra)
 
-    def fuse(self, stages: Sequence[Stage]) -> _FusedFile:
+    def fuse(self, stages: Sequence[Stage]) -> _FusedFile | None:
         """The decoder and the stages that take the image, in one; see `FusedDecoder`."""
-        return _FusedFile(self, stages)
+        return _FusedFile(self, stages) if _decodes_as(self, ImageFileDecoder) else None
+
+
+def _decodes_as(decoder: object, cls: type) -> bool:
+    own = type(decoder)
+    return all(getattr(own, name, None) is getattr(cls, name, None) for name in ("__call__", "_parse"))
 
 
 def _own_label(extra: Any) -> Any:

@@ -148,6 +148,19 @@ def test_stages_that_take_the_label_too_are_left_to_others() -> None:
     assert ImageFileDecoder().fuse(()).stages == 0
 
 
+@pytest.mark.parametrize("base", [ImageRecordDecoder, ImageFileDecoder])
+def test_a_decoder_of_ones_own_is_not_passed_over(base: Any) -> None:
+    class Own(base):  # type: ignore[misc]
+        def __call__(self, data: Any, extra: Any, facts: Any) -> Any:
+            return None
+
+    class Named(base):  # type: ignore[misc]
+        pass
+
+    assert Own().fuse(()) is None
+    assert Named().fuse(()) is not None
+
+
 @pytest.fixture
 def datasets(tmp_path: Any, write_rec: Any) -> list[Any]:
     """The same images as records, as a folder and as a list; of several sizes and formats."""
