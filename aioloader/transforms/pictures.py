@@ -228,7 +228,8 @@ class _Jpeg:
         if (
             out is not None
             and self._orientation == 1
-            and self._decode(self._data, self.width, self.height, out)
+            # The complaint that is harmless after an early stop is so for a whole file too (`decode_image`).
+            and self._decode(self._data, self.width, self.height, out, stops_early=True)
         ):
             return out
         return self._reader.decode(self._data, self._path)

@@ -1,10 +1,5 @@
 """A fused chain gives what decoding and transforming one after the other give: pixels, draws and errors."""
 
-import struct
-from functools import lru_cache
-from pathlib import Path
-
-import cv2
 import numpy as np
 import pytest
 import simplejpeg
@@ -16,8 +11,6 @@ from aioloader._types import Trace
 from aioloader.errors import DecodeError
 from aioloader.rng import Rng
 from aioloader.transforms import (
-    IMAGENET_MEAN,
-    IMAGENET_STD,
     Cast,
     CenterCrop,
     Compose,
@@ -33,119 +26,9 @@ from aioloader.transforms import (
     Transform,
     decode_image,
 )
-from aioloader.transforms.fused import ImagePlan
-from aioloader.transforms.pictures import PictureReader
-from aioloader.transforms.raw import encode_raw
-from tests.aioloader.jpeg.samples import encode, picture, segment
+from tests.aioloader.jpeg.samples import encode
 from tests.aioloader.transforms.chains import TRANSFORMS
-
-FILES = Path(__file__).parents[2] / "data" / "images"
-
-TENSOR = (ToTensor(), Normalize(IMAGENET_MEAN, IMAGENET_STD))
-
-
-def exif(orientation, order="<"):
-    mark = b"II*\0" if order == "<" else b"MM\0*"
-    entry = struct.pack(order + "HHIHH", 0x0112, 3, 1, orientation, 0)
-    return segment(0xE1, b"Exif\0\0" + mark + struct.pack(order + "IH", 8, 1) + entry + bytes(4))
-
-
-def oriented(data, orientation):
-    return data[:2] + exif(orientation) + data[2:]
-
-
-@lru_cache
-def images():
-    """Images of every kind, by name; most of 61 x 53."""
-    rgb = picture(61, 53)
-    bgr = np.ascontiguousarray(rgb[..., ::-1])
-
-    def other(suffix, *options, of=bgr):
-        return cv2.imencode(suffix, of, list(options))[1].tobytes()
-
-    plain = encode(61, 53)
-    found = {
-        **{f"jpeg-{kind}": encode(61, 53, kind) for kind in ("444", "422", "440", "420", "411", "grey")},
-        **{f"tiled-{kind}": encode(128, 96, kind, restart=2, table=True) for kind in ("444", "420", "grey")},
-        "large": encode(200, 150),
-        "progressive": other(".jpg", cv2.IMWRITE_JPEG_PROGRESSIVE, 1),
-        "extraneous": plain[:-2] + b"\0\0\0" + plain[-2:],
-        "no-end": plain[:-2],
-        "truncated": plain[: len(plain) // 2],
-        "damaged-below": plain[:-90] + b"\xff\xd3" + plain[-88:],
-        "cmyk": (FILES / "cmyk.jpg").read_bytes(),
-        "png": other(".png"),
-        "png-grey": other(".png", of=bgr[..., 0]),
-        "raw": encode_raw(rgb),
-        "raw-grey": encode_raw(rgb[..., :1]),
-        "raw-truncated": encode_raw(rgb)[:-1],
-        "one-pixel": encode(1, 1),
-        "no-image": b"never",
-        "empty": b"",
-    }
-    found.update({f"exif-{n}": oriented(encode(61, 53, "420"), n) for n in range(1, 9)})
-    found.update(
-        {f"exif-{n}-tiled": oriented(encode(128, 96, restart=2, table=True), n) for n in range(1, 9)}
-    )
-    return found
-
-
-# Files whose damage lies where a crop's decoder may not look.
-DAMAGED_BELOW = {"damaged-below"}
-SOUND = sorted(images().keys() - DAMAGED_BELOW)
-
-
-def outcome(run):
-    """(True, a copy of the result), or (False, kind and text of the error)."""
-    try:
-        result = run()
-    except Exception as error:
-        return False, (type(error), str(error), getattr(error, "__notes__", []))
-    return True, np.array(result)
-
-
-def apart(data, stages, rng, options):
-    x = decode_image(data, **options, path="a/file")
-    for stage in stages:
-        x = stage(x, rng=rng) if isinstance(stage, Transform) else stage(x)
-    return x
-
-
-def check(data, stages, index=0, plan=None, **options):
-    """Hold the fused chain against the chain taken apart, without and with a place for the result.
-
-    The row's bytes before are arbitrary, and what is around it must stay.
-    """
-    plan = plan or make(stages, **options)
-    expected_rng = Rng(3, 0, index)
-    expected = outcome(lambda: apart(data, stages, expected_rng, options))
-    after = expected_rng.random()
-    kinds = [None]
-    if expected[0]:
-        rows = np.full((3, *expected[1].shape), 77, expected[1].dtype)
-        kinds += [rows[1], np.zeros((5, 4, 3), np.uint8)]
-    for out in kinds:
-        rng, trace = Rng(3, 0, index), Trace([0.0] * len(stages))
-        found = outcome(lambda out=out, rng=rng, trace=trace: plan(data, "a/file", rng, out, trace))
-        assert found[0] == expected[0], (found, expected)
-        if not expected[0]:
-            assert found == expected
-            continue
-        assert found[1].dtype == expected[1].dtype
-        assert np.array_equal(found[1], expected[1])
-        assert rng.random() == after
-        assert trace.stage == ("transform:last" if stages else "decode")
-        assert trace.decode_s > 0
-    if expected[0]:
-        assert (rows[0] == 77).all()
-        assert (rows[2] == 77).all()
-
-
-def make(stages, **options):
-    names = (
-        ["first", "last"][2 - len(stages) :] if len(stages) <= 2 else [*"abcdefgh"[: len(stages) - 1], "last"]
-    )
-    return ImagePlan(PictureReader(**options), list(zip(names, stages, strict=True)))
+from tests.aioloader.transforms.fusing import SOUND, TENSOR, check, exif, images, make, oriented
 
 
 def test_every_transform_is_among_the_chains():
@@ -293,157 +176,6 @@ def test_damage_where_the_decoder_looks_is_an_error():
     plan = make([CropResize(0, 0, 61, 53)])
     with pytest.raises(DecodeError):
         plan(data, None, Rng(0), None, Trace([0.0]))
-
-
-class TestForeignCode:
-    """What a foreign callable is given may be kept by it for ever."""
-
-    @pytest.mark.parametrize("name", ["jpeg-420", "tiled-420", "raw", "png", "exif-6"])
-    @pytest.mark.parametrize(
-        "before",
-        [
-            [],
-            [RandomCrop(16)],
-            [RandomResizedCrop(16)],
-            [RandomFlipLeftRight(1.0)],
-            [Resize(20), CenterCrop(16)],
-        ],
-        ids=["nothing", "crop", "resized-crop", "flip", "evaluate"],
-    )
-    @pytest.mark.parametrize("own_stage", [False, True])
-    def test_kept_images_stay(self, name, before, own_stage):
-        kept, copies = [], []
-
-        def keep(x):
-            kept.append(x)
-            copies.append(x.copy())
-            return x
-
-        after = [RandomFlipLeftRight(1.0), *TENSOR]
-        parts = [[*before], [keep, *after]] if own_stage else [[*before, keep, *after]]
-        plan = make([Compose(part) for part in parts])
-        memory = bytearray(images()[name])
-        shape = plan(memoryview(memory), None, Rng(3), None, Trace([0.0] * len(parts))).shape
-        out = np.empty(shape, np.float32)
-        for index in range(8):
-            plan(memoryview(memory), None, Rng(3, 0, index), out, Trace([0.0] * len(parts)))
-        memory[:] = bytes(len(memory))
-        for x, copy in zip(kept, copies, strict=True):
-            assert np.array_equal(x, copy)
-
-    def test_a_view_of_borrowed_memory_does_not_get_out_if_foreign_code_follows(self):
-        memory = bytearray(images()["raw"])
-        for stages in ([], [("crop", RandomCrop(16))]):
-            image = ImagePlan(PictureReader(), stages, lend=False)(
-                memoryview(memory), None, Rng(3), None, Trace([0.0])
-            )
-            assert not np.may_share_memory(image, np.frombuffer(memory, np.uint8))
-
-
-class TestTheRow:
-    """The result stands in the row itself, so that nobody has to copy it there."""
-
-    @pytest.mark.parametrize("name", ["jpeg-420", "tiled-420", "large", "exif-6", "progressive", "raw"])
-    @pytest.mark.parametrize(
-        "chain",
-        [
-            [RandomResizedCrop(16), RandomFlipLeftRight()],
-            [RandomResizedCrop(16), RandomFlipLeftRight(), RandomColorJitter(0.4, 0.4, 0.4)],
-            [RandomResizedCrop(16), RandomFlipLeftRight(1.0), *TENSOR],
-            [RandomCrop(16), RandomFlipLeftRight(1.0)],
-            [RandomCrop(16), *TENSOR],
-            [Resize(20), CenterCrop(16), *TENSOR],
-            [Resize(20), RandomFlipLeftRight()],
-        ],
-        ids=lambda chain: "-".join(type(part).__name__ for part in chain),
-    )
-    def test_holds_the_result(self, chain, name):
-        plan = make([Compose(chain)])
-        shape, dtype = (made := plan(images()[name], None, Rng(3), None, Trace([0.0]))).shape, made.dtype
-        rows = np.zeros((2, *shape), dtype)
-        assert plan(images()[name], None, Rng(3), rows[1], Trace([0.0])) is not None
-        again = plan(images()[name], None, Rng(3), row := rows[1], Trace([0.0]))
-        assert again is row
-        assert not rows[0].any()
-
-    @pytest.mark.parametrize("chain", [[], [RandomFlipLeftRight(1.0)]], ids=["nothing", "flip"])
-    def test_is_decoded_into(self, chain):
-        row = np.zeros((53, 61, 3), np.uint8)
-        plan = make([Compose(chain)] if chain else [])
-        assert plan(images()["jpeg-420"], None, Rng(0), row, Trace([0.0])) is row
-
-    def test_is_not_touched_where_foreign_code_follows(self):
-        row = np.zeros((16, 16, 3), np.uint8)
-        stages = [("crop", RandomResizedCrop(16))]
-        plan = ImagePlan(PictureReader(), stages, lend=False)
-        plan(images()["jpeg-420"], None, Rng(3), row, Trace([0.0]))
-        assert not row.any()
-
-
-class TestStages:
-    def test_time_is_told_by_stage(self):
-        plan = make([RandomResizedCrop(32), Compose([]), Compose([*TENSOR])])
-        trace = Trace([0.0] * 3)
-        plan(images()["large"], None, Rng(0), None, trace)
-        assert trace.decode_s > 0
-        assert trace.transforms[0] > 0
-        assert trace.transforms[1] == 0
-        assert trace.transforms[2] > 0
-
-    @pytest.mark.parametrize(
-        ("stages", "data", "stage"),
-        [
-            ([RandomResizedCrop(8)], b"never", "decode"),
-            ([CropResize(1, 1, 999, 1)], encode(61, 53), "transform:last"),
-            ([RandomResizedCrop(8), Normalize((1, 2), 1)], encode(61, 53), "transform:last"),
-            ([Normalize((1, 2), 1), RandomResizedCrop(8)], encode(61, 53), "transform:first"),
-        ],
-    )
-    def test_an_error_has_its_stage(self, stages, data, stage):
-        trace = Trace([0.0] * len(stages))
-        with pytest.raises((DecodeError, ValueError)):
-            make(stages)(data, None, Rng(0), None, trace)
-        assert trace.stage == stage
-
-
-class TestScaling:
-    """Decoding at a part of the size changes pixels a little, and only where it was asked for."""
-
-    @pytest.mark.parametrize("restart", [0, 4], ids=["plain", "tiled"])
-    @pytest.mark.parametrize("orientation", range(1, 9))
-    @pytest.mark.parametrize(
-        "chain",
-        [
-            [CropResize(40, 24, 352, 304, 64, "area")],
-            [CropResize(40, 24, 352, 304, 30, "area")],
-            [Resize((50, 40), interpolation="area")],
-            [Resize(128, keep_ratio=True, interpolation="area"), CenterCrop(112)],
-        ],
-        ids=["crop-4", "crop-8", "resize", "evaluate"],
-    )
-    def test_it_is_almost_the_same(self, chain, orientation, restart):
-        # Soft, because where neighbours have nothing in common a smaller picture is another one; the crops begin and
-        # end with blocks, so that they have the same edges at every scale.
-        soft = cv2.resize(picture(20, 18, blocks=False), (640, 560), interpolation=cv2.INTER_CUBIC)
-        options = [cv2.IMWRITE_JPEG_RST_INTERVAL, restart]
-        data = oriented(cv2.imencode(".jpg", soft, options)[1].tobytes(), orientation)
-        stages = [Compose(chain)]
-        expected = apart(data, stages, Rng(0), {}).astype(int)
-        found = make(stages, dct_scaling=True)(data, None, Rng(0), None, Trace([0.0]))
-        assert found.shape == expected.shape
-        assert not np.array_equal(found, expected)
-        assert np.abs(found - expected).mean() < 4
-        again = make(stages, dct_scaling=True)(data, None, Rng(0), np.zeros_like(found), Trace([0.0]))
-        assert np.array_equal(again, found)
-
-    @pytest.mark.parametrize("name", ["large", "png", "raw", "progressive", "truncated"])
-    def test_nothing_changes_where_it_does_not_apply(self, name):
-        stages = [Compose([RandomResizedCrop(150), RandomFlipLeftRight()])]
-        check(images()[name], stages, plan=make(stages, dct_scaling=True))
-
-    def test_a_crop_that_is_not_resized_is_exact(self):
-        stages = [CropResize(3, 4, 50, 40)]
-        check(images()["large"], stages, plan=make(stages, dct_scaling=True))
 
 
 def test_simplejpeg_takes_its_options_in_the_order_in_which_they_are_given():

@@ -1,0 +1,124 @@
+"""Images of every kind, and a fused chain held against decoding and transforming apart."""
+
+import struct
+from functools import lru_cache
+from pathlib import Path
+
+import cv2
+import numpy as np
+
+from aioloader._types import Trace
+from aioloader.rng import Rng
+from aioloader.transforms import IMAGENET_MEAN, IMAGENET_STD, Normalize, ToTensor, Transform, decode_image
+from aioloader.transforms.fused import ImagePlan
+from aioloader.transforms.pictures import PictureReader
+from aioloader.transforms.raw import encode_raw
+from tests.aioloader.jpeg.samples import encode, picture, segment
+
+FILES = Path(__file__).parents[2] / "data" / "images"
+
+TENSOR = (ToTensor(), Normalize(IMAGENET_MEAN, IMAGENET_STD))
+
+
+def exif(orientation, order="<"):
+    mark = b"II*\0" if order == "<" else b"MM\0*"
+    entry = struct.pack(order + "HHIHH", 0x0112, 3, 1, orientation, 0)
+    return segment(0xE1, b"Exif\0\0" + mark + struct.pack(order + "IH", 8, 1) + entry + bytes(4))
+
+
+def oriented(data, orientation):
+    return data[:2] + exif(orientation) + data[2:]
+
+
+@lru_cache
+def images():
+    """Images of every kind, by name; most of 61 x 53."""
+    rgb = picture(61, 53)
+    bgr = np.ascontiguousarray(rgb[..., ::-1])
+
+    def other(suffix, *options, of=bgr):
+        return cv2.imencode(suffix, of, list(options))[1].tobytes()
+
+    plain = encode(61, 53)
+    found = {
+        **{f"jpeg-{kind}": encode(61, 53, kind) for kind in ("444", "422", "440", "420", "411", "grey")},
+        **{f"tiled-{kind}": encode(128, 96, kind, restart=2, table=True) for kind in ("444", "420", "grey")},
+        "large": encode(200, 150),
+        "progressive": other(".jpg", cv2.IMWRITE_JPEG_PROGRESSIVE, 1),
+        "extraneous": plain[:-2] + b"\0\0\0" + plain[-2:],
+        "no-end": plain[:-2],
+        "truncated": plain[: len(plain) // 2],
+        "damaged-below": plain[:-90] + b"\xff\xd3" + plain[-88:],
+        "cmyk": (FILES / "cmyk.jpg").read_bytes(),
+        "png": other(".png"),
+        "png-grey": other(".png", of=bgr[..., 0]),
+        "raw": encode_raw(rgb),
+        "raw-grey": encode_raw(rgb[..., :1]),
+        "raw-truncated": encode_raw(rgb)[:-1],
+        "one-pixel": encode(1, 1),
+        "no-image": b"never",
+        "empty": b"",
+    }
+    found.update({f"exif-{n}": oriented(encode(61, 53, "420"), n) for n in range(1, 9)})
+    found.update(
+        {f"exif-{n}-tiled": oriented(encode(128, 96, restart=2, table=True), n) for n in range(1, 9)}
+    )
+    return found
+
+
+# Files whose damage lies where a crop's decoder may not look.
+DAMAGED_BELOW = {"damaged-below"}
+SOUND = sorted(images().keys() - DAMAGED_BELOW)
+
+
+def outcome(run):
+    """(True, a copy of the result), or (False, kind and text of the error)."""
+    try:
+        result = run()
+    except Exception as error:
+        return False, (type(error), str(error), getattr(error, "__notes__", []))
+    return True, np.array(result)
+
+
+def apart(data, stages, rng, options):
+    x = decode_image(data, **options, path="a/file")
+    for stage in stages:
+        x = stage(x, rng=rng) if isinstance(stage, Transform) else stage(x)
+    return x
+
+
+def check(data, stages, index=0, plan=None, **options):
+    """Hold the fused chain against the chain taken apart, without and with a place for the result.
+
+    The row's bytes before are arbitrary, and what is around it must stay.
+    """
+    plan = plan or make(stages, **options)
+    expected_rng = Rng(3, 0, index)
+    expected = outcome(lambda: apart(data, stages, expected_rng, options))
+    after = expected_rng.random()
+    kinds = [None]
+    if expected[0]:
+        rows = np.full((3, *expected[1].shape), 77, expected[1].dtype)
+        kinds += [rows[1], np.zeros((5, 4, 3), np.uint8)]
+    for out in kinds:
+        rng, trace = Rng(3, 0, index), Trace([0.0] * len(stages))
+        found = outcome(lambda out=out, rng=rng, trace=trace: plan(data, "a/file", rng, out, trace))
+        assert found[0] == expected[0], (found, expected)
+        if not expected[0]:
+            assert found == expected
+            continue
+        assert found[1].dtype == expected[1].dtype
+        assert np.array_equal(found[1], expected[1])
+        assert rng.random() == after
+        assert trace.stage == ("transform:last" if stages else "decode")
+        assert trace.decode_s > 0
+    if expected[0]:
+        assert (rows[0] == 77).all()
+        assert (rows[2] == 77).all()
+
+
+def make(stages, **options):
+    names = (
+        ["first", "last"][2 - len(stages) :] if len(stages) <= 2 else [*"abcdefgh"[: len(stages) - 1], "last"]
+    )
+    return ImagePlan(PictureReader(**options), list(zip(names, stages, strict=True)))

@@ -1,0 +1,175 @@
+"""Where a fused chain writes, what foreign code is given, what is told of the stages, and scaled decoding."""
+
+import cv2
+import numpy as np
+import pytest
+
+from aioloader._types import Trace
+from aioloader.errors import DecodeError
+from aioloader.rng import Rng
+from aioloader.transforms import (
+    CenterCrop,
+    Compose,
+    CropResize,
+    Normalize,
+    RandomColorJitter,
+    RandomCrop,
+    RandomFlipLeftRight,
+    RandomResizedCrop,
+    Resize,
+)
+from aioloader.transforms.fused import ImagePlan
+from aioloader.transforms.pictures import PictureReader
+from tests.aioloader.jpeg.samples import encode, picture
+from tests.aioloader.transforms.fusing import TENSOR, apart, check, images, make, oriented
+
+
+class TestForeignCode:
+    """What a foreign callable is given may be kept by it for ever."""
+
+    @pytest.mark.parametrize("name", ["jpeg-420", "tiled-420", "raw", "png", "exif-6"])
+    @pytest.mark.parametrize(
+        "before",
+        [
+            [],
+            [RandomCrop(16)],
+            [RandomResizedCrop(16)],
+            [RandomFlipLeftRight(1.0)],
+            [Resize(20), CenterCrop(16)],
+        ],
+        ids=["nothing", "crop", "resized-crop", "flip", "evaluate"],
+    )
+    @pytest.mark.parametrize("own_stage", [False, True])
+    def test_kept_images_stay(self, name, before, own_stage):
+        kept, copies = [], []
+
+        def keep(x):
+            kept.append(x)
+            copies.append(x.copy())
+            return x
+
+        after = [RandomFlipLeftRight(1.0), *TENSOR]
+        parts = [[*before], [keep, *after]] if own_stage else [[*before, keep, *after]]
+        plan = make([Compose(part) for part in parts])
+        memory = bytearray(images()[name])
+        shape = plan(memoryview(memory), None, Rng(3), None, Trace([0.0] * len(parts))).shape
+        out = np.empty(shape, np.float32)
+        for index in range(8):
+            plan(memoryview(memory), None, Rng(3, 0, index), out, Trace([0.0] * len(parts)))
+        memory[:] = bytes(len(memory))
+        for x, copy in zip(kept, copies, strict=True):
+            assert np.array_equal(x, copy)
+
+    def test_a_view_of_borrowed_memory_does_not_get_out_if_foreign_code_follows(self):
+        memory = bytearray(images()["raw"])
+        for stages in ([], [("crop", RandomCrop(16))]):
+            image = ImagePlan(PictureReader(), stages, lend=False)(
+                memoryview(memory), None, Rng(3), None, Trace([0.0])
+            )
+            assert not np.may_share_memory(image, np.frombuffer(memory, np.uint8))
+
+
+class TestTheRow:
+    """The result stands in the row itself, so that nobody has to copy it there."""
+
+    @pytest.mark.parametrize("name", ["jpeg-420", "tiled-420", "large", "exif-6", "progressive", "raw"])
+    @pytest.mark.parametrize(
+        "chain",
+        [
+            [RandomResizedCrop(16), RandomFlipLeftRight()],
+            [RandomResizedCrop(16), RandomFlipLeftRight(), RandomColorJitter(0.4, 0.4, 0.4)],
+            [RandomResizedCrop(16), RandomFlipLeftRight(1.0), *TENSOR],
+            [RandomCrop(16), RandomFlipLeftRight(1.0)],
+            [RandomCrop(16), *TENSOR],
+            [Resize(20), CenterCrop(16), *TENSOR],
+            [Resize(20), RandomFlipLeftRight()],
+        ],
+        ids=lambda chain: "-".join(type(part).__name__ for part in chain),
+    )
+    def test_holds_the_result(self, chain, name):
+        plan = make([Compose(chain)])
+        shape, dtype = (made := plan(images()[name], None, Rng(3), None, Trace([0.0]))).shape, made.dtype
+        rows = np.zeros((2, *shape), dtype)
+        assert plan(images()[name], None, Rng(3), rows[1], Trace([0.0])) is not None
+        again = plan(images()[name], None, Rng(3), row := rows[1], Trace([0.0]))
+        assert again is row
+        assert not rows[0].any()
+
+    @pytest.mark.parametrize("chain", [[], [RandomFlipLeftRight(1.0)]], ids=["nothing", "flip"])
+    def test_is_decoded_into(self, chain):
+        row = np.zeros((53, 61, 3), np.uint8)
+        plan = make([Compose(chain)] if chain else [])
+        assert plan(images()["jpeg-420"], None, Rng(0), row, Trace([0.0])) is row
+
+    def test_is_not_touched_where_foreign_code_follows(self):
+        row = np.zeros((16, 16, 3), np.uint8)
+        stages = [("crop", RandomResizedCrop(16))]
+        plan = ImagePlan(PictureReader(), stages, lend=False)
+        plan(images()["jpeg-420"], None, Rng(3), row, Trace([0.0]))
+        assert not row.any()
+
+
+class TestStages:
+    def test_time_is_told_by_stage(self):
+        plan = make([RandomResizedCrop(32), Compose([]), Compose([*TENSOR])])
+        trace = Trace([0.0] * 3)
+        plan(images()["large"], None, Rng(0), None, trace)
+        assert trace.decode_s > 0
+        assert trace.transforms[0] > 0
+        assert trace.transforms[1] == 0
+        assert trace.transforms[2] > 0
+
+    @pytest.mark.parametrize(
+        ("stages", "data", "stage"),
+        [
+            ([RandomResizedCrop(8)], b"never", "decode"),
+            ([CropResize(1, 1, 999, 1)], encode(61, 53), "transform:last"),
+            ([RandomResizedCrop(8), Normalize((1, 2), 1)], encode(61, 53), "transform:last"),
+            ([Normalize((1, 2), 1), RandomResizedCrop(8)], encode(61, 53), "transform:first"),
+        ],
+    )
+    def test_an_error_has_its_stage(self, stages, data, stage):
+        trace = Trace([0.0] * len(stages))
+        with pytest.raises((DecodeError, ValueError)):
+            make(stages)(data, None, Rng(0), None, trace)
+        assert trace.stage == stage
+
+
+class TestScaling:
+    """Decoding at a part of the size changes pixels a little, and only where it was asked for."""
+
+    @pytest.mark.parametrize("restart", [0, 4], ids=["plain", "tiled"])
+    @pytest.mark.parametrize("orientation", range(1, 9))
+    @pytest.mark.parametrize(
+        "chain",
+        [
+            [CropResize(40, 24, 352, 304, 64, "area")],
+            [CropResize(40, 24, 352, 304, 30, "area")],
+            [Resize((50, 40), interpolation="area")],
+            [Resize(128, keep_ratio=True, interpolation="area"), CenterCrop(112)],
+        ],
+        ids=["crop-4", "crop-8", "resize", "evaluate"],
+    )
+    def test_it_is_almost_the_same(self, chain, orientation, restart):
+        # Soft, because where neighbours have nothing in common a smaller picture is another one; the crops begin and
+        # end with blocks, so that they have the same edges at every scale.
+        soft = cv2.resize(picture(20, 18, blocks=False), (640, 560), interpolation=cv2.INTER_CUBIC)
+        options = [cv2.IMWRITE_JPEG_RST_INTERVAL, restart]
+        data = oriented(cv2.imencode(".jpg", soft, options)[1].tobytes(), orientation)
+        stages = [Compose(chain)]
+        expected = apart(data, stages, Rng(0), {}).astype(int)
+        found = make(stages, dct_scaling=True)(data, None, Rng(0), None, Trace([0.0]))
+        assert found.shape == expected.shape
+        assert not np.array_equal(found, expected)
+        assert np.abs(found - expected).mean() < 4
+        again = make(stages, dct_scaling=True)(data, None, Rng(0), np.zeros_like(found), Trace([0.0]))
+        assert np.array_equal(again, found)
+
+    @pytest.mark.parametrize("name", ["large", "png", "raw", "progressive", "truncated"])
+    def test_nothing_changes_where_it_does_not_apply(self, name):
+        stages = [Compose([RandomResizedCrop(150), RandomFlipLeftRight()])]
+        check(images()[name], stages, plan=make(stages, dct_scaling=True))
+
+    def test_a_crop_that_is_not_resized_is_exact(self):
+        stages = [CropResize(3, 4, 50, 40)]
+        check(images()["large"], stages, plan=make(stages, dct_scaling=True))
