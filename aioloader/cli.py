@@ -253,12 +253,13 @@ def _pack_details(report: PackReport, tile: bool) -> Iterator[str]:
 def _bench(options: argparse.Namespace) -> int:
     from aioloader.options import available_cores
     from aioloader.progress_bar import ProgressBar
-    from aioloader.tools.bench import bench, bench_table, default_settings, turns
+    from aioloader.tools.bench import bench, bench_table, default_settings, existing, turns
 
+    path = existing(options.path)
     settings = default_settings(available_cores())
     with ProgressBar("measuring", turns(options.rounds, settings), unit="turns") as bar:
         report = bench(
-            options.path,
+            path,
             size=options.size,
             batch_size=options.batch_size,
             train=not options.eval,

@@ -219,19 +219,21 @@ def _middle(spread: Spread | None, form: str, scale: float = 1.0) -> str:
 def _swept(rows: Sequence[Row]) -> str:
     lines = []
     for row in rows:
+        outcomes: dict[str, list[str]] = {}
         for setting, outcome in row.swept:
+            words = setting_words(setting) + (" (kept)" if setting == row.setting else "")
             shown = outcome if isinstance(outcome, str) else f"{outcome:,.0f}"
-            chosen = " (kept)" if setting == row.setting else ""
-            lines.append(
-                f"<tr><td>{escape(row.title)}</td><td>{escape(setting_words(setting))}{chosen}</td>"
-                f'<td class="n">{escape(shown)}</td></tr>'
-            )
+            outcomes.setdefault(words, []).append(shown)
+        lines += [
+            f"<tr><td>{escape(row.title)}</td><td>{escape(words)}</td>"
+            f'<td class="n">{escape("; ".join(found))}</td></tr>'
+            for words, found in outcomes.items()
+        ]
     if not lines:
         return ""
     return (
-        "<details><summary>Settings that were tried (one short measurement each, samples/s)</summary><table>"
-        + "".join(lines)
-        + "</table></details>"
+        "<details><summary>Settings that were tried (short measurements, samples/s; those near the best twice)"
+        "</summary><table>" + "".join(lines) + "</table></details>"
     )
 
 

@@ -34,7 +34,16 @@ if TYPE_CHECKING:
 
     from aioloader._types import Array
 
-__all__ = ("BenchReport", "BenchRow", "Setting", "bench", "bench_table", "default_settings", "turns")
+__all__ = (
+    "BenchReport",
+    "BenchRow",
+    "Setting",
+    "bench",
+    "bench_table",
+    "default_settings",
+    "existing",
+    "turns",
+)
 
 _SETTLE_S = 0.3
 _WATCH_S = 1.0
@@ -146,9 +155,7 @@ def bench(
         FileNotFoundError: there is nothing at `path`.
         ValueError: it holds not a single image that can be decoded.
     """
-    path = os.path.expanduser(os.fspath(path))
-    if not os.path.exists(path):
-        raise FileNotFoundError(f"there is no file or folder {path!r}")
+    path = existing(path)
     samples, pictures, mean_nbytes, undecodable = _pictures(path)
     if not pictures:
         raise ValueError(
@@ -196,6 +203,18 @@ def bench(
     return BenchReport(
         samples, mean_nbytes, undecodable, cores, tried, rows, bare, taken[fastest][-1].explanation
     )
+
+
+def existing(path: str | os.PathLike[str]) -> str:
+    """`path` with ``~`` expanded.
+
+    Raises:
+        FileNotFoundError: there is nothing.
+    """
+    expanded = os.path.expanduser(os.fspath(path))
+    if not os.path.exists(expanded):
+        raise FileNotFoundError(f"there is no file or folder {expanded!r}")
+    return expanded
 
 
 def default_settings(cores: int) -> list[Setting]:
