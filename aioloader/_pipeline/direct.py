@@ -10,14 +10,14 @@ import time
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import anyio.lowlevel
-import numpy as np
 
 from aioloader._pipeline.dispatch import BatchJob
-from aioloader._pipeline.engine import Delivery, Engine
+from aioloader._pipeline.gather import Gather
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine, Iterable
 
+    from aioloader._pipeline.engine import Delivery, Engine
     from aioloader._pipeline.plan import BatchPlan
     from aioloader._types import Chunk, ChunkResult
 
@@ -54,6 +54,7 @@ class Direct:
         self._plan: BatchPlan | None = None
         self._blocking = blocking
         self._yielded_at = time.monotonic()
+        self._gather = None if engine.items.arrays is None else Gather(engine)
 
     async def next(self) -> Delivery | None:
         """The next batch in order, or None at the end of the epoch."""
@@ -64,9 +65,9 @@ class Direct:
         plan = self._plan = self._plan or next(self._plans, None)
         if plan is None:
             return None
-        if self._engine.items.arrays is not None:
+        if self._gather is not None:
             self._plan = None
-            return self._gather(plan)
+            return self._gather.batch(plan)
         job = BatchJob(self._engine, plan, self._blocking)
         try:
             await job.plan_reads()
@@ -93,31 +94,3 @@ class Direct:
     def _room(self, job: BatchJob) -> None:
         if not job.allocate():
             raise job.too_large()
-
-    def _gather(self, plan: BatchPlan) -> Delivery:
-        """In-memory data: one gather per array, straight into leased memory."""
-        engine = self._engine
-        assert engine.items.arrays is not None
-        indices = engine.items.base(plan.indices)
-        n = len(indices)
-        begin = time.perf_counter()
-        sizes = [-(-n * array[:1].nbytes // 64) * 64 for array in engine.items.arrays]
-        total = sum(sizes)
-        # Beyond what the caller may keep, batches are ordinary arrays.
-        slab = engine.memory.allocate(total, lasting=True) if engine.may_lease(total) else None
-        roots = []
-        offset = 0 if slab is None else slab.offset
-        for array, size in zip(engine.items.arrays, sizes, strict=True):
-            shape = (n, *array.shape[1:])
-            if slab is None:
-                root = np.empty(shape, array.dtype)
-            else:
-                root = engine.memory.array(offset, shape, array.dtype)
-            np.take(array, indices, axis=0, out=root, mode="clip")
-            roots.append(root)
-            offset += size
-        if slab is not None:
-            engine.memory.lease(slab, roots)
-        engine.metrics.made(0.0, 0.0, time.perf_counter() - begin, {})
-        batch = roots[0] if engine.items.single else tuple(roots)
-        return Delivery(plan.consumed, batch, None, [], n, plan.padded)

@@ -54,9 +54,9 @@ class Geometry:
         return length // self.stride if self.drops else -(-length // self.stride)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)  # not frozen: made for every batch, and that is four times as slow
 class BatchPlan:
-    """One batch to be made.
+    """One batch to be made. Not to be altered.
 
     Attributes:
         number: its place among the batches of this pass, from 0.
@@ -110,6 +110,7 @@ class PositionalOrder:
         self._first, self._skip = carry if carry is not None else (epoch, 0)
         self.length = (epoch - self._first + 1) * self._n - self._skip
         self._block: tuple[int, int, int, IntArray] = (0, 0, 0, np.empty(0, np.int64))
+        self._same = np.empty(0, np.int64)
 
     def _epoch_indices(self, epoch: int, low: int, high: int) -> IntArray:
         # Calls are cheaper per position the longer they are, so a block is kept for the batches to come.
@@ -126,6 +127,10 @@ class PositionalOrder:
     def take(self, start: int, stop: int) -> tuple[IntArray, IntArray]:
         """See `Order.take`."""
         stop = min(stop, self.length)
+        if self._first == self._epoch and not self._skip and start < stop:  # nothing was carried over
+            if len(self._same) < stop - start:
+                self._same = np.full(stop - start, self._epoch, dtype=np.int64)
+            return self._epoch_indices(self._epoch, start, stop), self._same[: stop - start]
         indices, epochs = [], []
         while start < stop:
             ahead, low = divmod(start + self._skip, self._n)
@@ -216,19 +221,20 @@ class EpochPlan:
     def __iter__(self) -> Iterator[BatchPlan]:
         """The batches in order. Afterwards `rest` is the position from which on nothing was delivered."""
         cut = self._geometry
+        stride = cut.stride
         number = 0
         while True:
-            first = self._start + number * cut.stride
+            first = self._start + number * stride
             self.rest = first
             low = first + cut.rank * cut.batch_size
             high = low + cut.batch_size
             # Whether the step is complete is seen at its very end, whichever part of it is ours.
-            left = self._order.available(first, first + cut.stride)
-            if left == 0 or (left < cut.stride and cut.drops):
+            left = self._order.available(first, first + stride)
+            if left == 0 or (left < stride and cut.drops):
                 return
             indices, epochs = self._order.take(low, min(high, first + left))
             padded = 0
-            if left < cut.stride and cut.world > 1:
+            if left < stride and cut.world > 1:
                 padded = cut.batch_size - len(indices)
                 total = first + left
                 fill = [self._order.take(p % total, p % total + 1) for p in range(high - padded, high)]

@@ -13,6 +13,7 @@ Rules (docs/design.md, "Memory"):
 from __future__ import annotations
 
 import bisect
+import ctypes
 import mmap
 import os
 import sys
@@ -197,6 +198,24 @@ class SlabMemory:
                 number = self._lease_number
                 reference = weakref.ref(array, _Ended(self._ended, number))
                 self._leases[number] = (reference, slab)
+
+    def lend(self, slab: Slab, parts: Sequence[tuple[int, tuple[int, ...], np.dtype[Any]]]) -> list[Array]:
+        """Arrays that hold a slab together: it is freed when the last view of any of them has died.
+
+        Args:
+            slab: where they lie.
+            parts: place in the slab (bytes), shape and dtype of each.
+        """
+        # All have one base, which is neither an array nor a memoryview, so that numpy lets it stand: it dies after the
+        # last of them.
+        base = (ctypes.c_char * slab.nbytes).from_buffer(self.memory, slab.offset)
+        with self._lock:
+            self.leased += slab.nbytes
+            slab.leases = 1
+            self._lease_number = number = self._lease_number + 1
+            self._leases[number] = (weakref.ref(base, _Ended(self._ended, number)), slab)
+        buffer: Any = base
+        return [np.ndarray(shape, dtype, buffer, place) for place, shape, dtype in parts]
 
     def collect(self) -> None:
         """Free the slabs whose leases have ended, and the retired ones. From any thread."""

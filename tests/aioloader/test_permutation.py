@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from aioloader import permutation
 from aioloader.permutation import ORDER_VERSION, permute
 
 SORTED_BELOW = 2**16
@@ -189,3 +190,14 @@ def test_orders_never_change(seed: int, epoch: int, n: int, start: int) -> None:
 
     assert ORDER_VERSION == 1
     assert permute(seed, epoch, n, start, start + len(expected)).tolist() == expected
+
+
+@pytest.mark.parametrize("spread", [3, 1 << 16, 1 << 18])
+def test_words_that_differ_in_their_last_bits_only_are_sorted_by_them(monkeypatch, spread):
+    words = np.random.default_rng(0).integers(0, spread, 500, dtype=np.uint64) + np.uint64(1 << 60)
+    monkeypatch.setattr(permutation.Rng, "words", lambda self, n: words)
+    permutation._sorted_words.cache_clear()
+    try:
+        assert permute(1, 2, 500, 0, 500).tolist() == np.argsort(words, kind="stable").tolist()
+    finally:
+        permutation._sorted_words.cache_clear()

@@ -214,3 +214,31 @@ def test_what_is_leased_after_a_fork_is_used_again(memory):
     for _ in range(1000):
         leased(memory, 100_000)
     assert memory.forked == 0
+
+
+def test_what_is_lent_together_is_freed_after_the_last_view(memory):
+    slab = memory.allocate(2 * PAGE, lasting=True)
+    parts = [(0, (10, 10), np.dtype(np.uint8)), (128, (16,), np.dtype(np.float32))]
+    images, labels = memory.lend(slab, parts)
+    images[:], labels[:] = 3, 0.5
+    assert not isinstance(images.base, np.ndarray)
+    view, text = images[2:, 1], memoryview(labels)[3:]
+    del images, labels
+    for _ in range(600):
+        leased(memory, fill=9)
+    assert memory.leased >= 2 * PAGE
+    del view
+    gc.collect()
+    memory.collect()
+    assert memory.leased >= 2 * PAGE
+    assert text.tolist() == [0.5] * 13
+    del text
+    memory.collect()
+    assert (memory.used, memory.leased) == (0, 0)
+
+
+def test_what_is_lent_outlives_the_region(memory):
+    (kept,) = memory.lend(memory.allocate(PAGE), [(0, (100,), np.dtype(np.uint8))])
+    kept[:] = 5
+    memory.close()
+    assert (kept == 5).all()

@@ -1,0 +1,70 @@
+"""In-memory data: every batch is what plain indexing gives, whatever the sampler gives."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from aioloader import ArrayDataset, DataLoader
+
+X = np.arange(60, dtype=np.int16).reshape(20, 3)
+Y = np.arange(20) * 10
+
+
+@given(
+    st.lists(st.integers(-20, 19), max_size=50),
+    st.integers(1, 12),
+    st.sampled_from(["keep", "discard", "rollover"]),
+)
+def test_a_batch_is_what_indexing_gives(indices, batch_size, last_batch):
+    loader = DataLoader(ArrayDataset(X, Y), batch_size, sampler=indices, last_batch=last_batch)
+    rest = []
+    for _ in range(3):
+        got = [(images, labels) for images, labels in loader]
+        wanted = rest + indices if last_batch == "rollover" else indices
+        count = len(wanted) // batch_size * batch_size
+        rest = wanted[count:]
+        if last_batch == "keep":
+            count = len(wanted)
+        assert [place for _, labels in got for place in labels.tolist()] == Y[wanted[:count]].tolist()
+        assert all((images == X[labels // 10]).all() for images, labels in got)
+
+
+@pytest.mark.parametrize("bad", [20, -21, 10**12])
+def test_an_index_outside_is_refused(bad):
+    loader = DataLoader(ArrayDataset(X, Y), 4, sampler=[1, 2, 3, 4, 5, bad, 6, 7])
+    batches = iter(loader)
+    assert next(batches)[1].tolist() == [10, 20, 30, 40]
+    with pytest.raises(IndexError, match=str(bad)):
+        next(batches)
+
+
+def test_a_sampler_whose_block_holds_other_numbers_too():
+    class Strange:
+        block = np.array([99, 3, 4, 5, 99], np.int64)
+
+        def __len__(self):
+            return 3
+
+        def __iter__(self):
+            return iter(self.indices(0, 0, 0, 3))
+
+        def indices(self, seed, epoch, start, stop):
+            return self.block[1:4][start:stop]
+
+    loader = DataLoader(ArrayDataset(X, Y), 2, sampler=Strange())
+    assert [labels.tolist() for _, labels in loader] == [[30, 40], [50]]
+
+
+def test_a_part_of_the_data_is_gathered_from_the_whole():
+    loader = DataLoader(ArrayDataset(X, Y).take(7), 3, shuffle=True)
+    assert sorted(label for _, labels in loader for label in labels) == Y[:7].tolist()
+
+
+def test_kept_batches_are_the_callers():
+    loader = DataLoader(ArrayDataset(X, Y), 4, memory_limit=1 << 20)
+    kept = [batch for _ in range(200) for batch in loader]
+    for place, (images, labels) in enumerate(kept):
+        first = place % 5 * 4
+        assert labels.tolist() == Y[first : first + 4].tolist()
+        assert (images == X[first : first + 4]).all()
