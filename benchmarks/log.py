@@ -54,7 +54,9 @@ class Log:
     """
 
     def __init__(self, path: Path, resume: bool = False) -> None:
-        kept = [r for r in read_log(path) if r["kind"] != "failure"] if resume and path.exists() else []
+        before = read_log(path) if resume and path.exists() else []
+        # A sweep's record has a reason in place of a figure where it failed.
+        kept = [r for r in before if r["kind"] != "failure" and not (r["kind"] == "sweep" and "reason" in r)]
         path.parent.mkdir(parents=True, exist_ok=True)
         self._file = open(path, "w", encoding="utf-8", buffering=1)  # noqa: SIM115 (`close` closes it)
         self.records: list[Record] = []

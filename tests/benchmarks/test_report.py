@@ -219,12 +219,14 @@ def test_a_log_is_continued_without_its_failures_and_its_torn_last_line(tmp_path
     log = Log(path)
     log.add("round", name="a", round=0)
     log.add("failure", name="b")
+    log.add("sweep", name="b", reason="crashed")
+    log.add("sweep", name="a", images_per_s=1.0)
     log.close()
     path.write_text(path.read_text() + '{"kind": "rou')
     again = Log(path, resume=True)
     again.add("round", name="a", round=1)
     again.close()
-    assert [(r["kind"], r.get("round")) for r in read_log(path)] == [("round", 0), ("round", 1)]
+    assert [(r["kind"], r.get("round")) for r in read_log(path)] == [("round", 0), ("sweep", None), ("round", 1)]
     assert again.find("round", round=0) is not None
     assert again.find("round", round=2) is None
 
