@@ -67,7 +67,7 @@ class Gather:
         if items.remap is not None or indices.base is None:
             return items.base(indices)
         # Plans are stretches of longer blocks of indices: a block is looked at once.
-        block = indices.base
+        block: Any = indices.base
         if block is not self._checked:
             plain = isinstance(block, np.ndarray) and block.ndim == 1
             if not plain or not 0 <= block.min() <= block.max() < items.length:
