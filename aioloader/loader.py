@@ -11,6 +11,7 @@ import anyio.lowlevel
 
 from aioloader._core import Core, Epoch
 from aioloader._face import Face
+from aioloader._late import late
 from aioloader._pipeline.pipeline import Pipeline
 from aioloader._threads import Threads
 from aioloader.options import LoaderOptions
@@ -46,7 +47,8 @@ def _spawn(pipeline: Pipeline, entered: bool) -> None:
     """Start the supervisor of an epoch as a task of its own."""
     token: Any = anyio.lowlevel.current_token().native_token
     if isinstance(token, asyncio.AbstractEventLoop):
-        task = token.create_task(pipeline.supervise(), name="aioloader epoch")
+        # A loop that ends at once never runs it.
+        task = token.create_task(late(pipeline.supervise)(), name="aioloader epoch")
         _supervisors.add(task)
         task.add_done_callback(_supervisors.discard)
         return

@@ -18,6 +18,7 @@ import anyio.lowlevel
 
 from aioloader._core import Core, Epoch
 from aioloader._face import Face
+from aioloader._late import late
 from aioloader._pipeline.direct import Direct, drive
 from aioloader._signal import Signal
 from aioloader._threads import Notify, loop_notifier
@@ -64,7 +65,7 @@ class _Portal:
             self._ready.set()
             while True:
                 while self._waiting:
-                    tasks.start_soon(self._waiting.popleft())
+                    tasks.start_soon(late(self._waiting.popleft()))
                 await self._more.wait()
 
     def start(self, task: Callable[[], Any]) -> None:
@@ -121,7 +122,7 @@ class _HandOver:
             yield running
             return
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(running.supervise)
+            tasks.start_soon(late(running.supervise))
             yield running
             tasks.cancel_scope.cancel()
 

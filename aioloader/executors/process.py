@@ -12,6 +12,7 @@ from __future__ import annotations
 import heapq
 import itertools
 import pickle
+import threading
 import time
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
@@ -19,10 +20,11 @@ from typing import TYPE_CHECKING, Any
 import anyio
 import numpy as np
 
+from aioloader._late import late
 from aioloader._signal import Signal
 from aioloader._threads import Threads
 from aioloader._types import ChunkResult, Failure
-from aioloader.errors import WorkerError
+from aioloader.errors import LoaderClosedError, WorkerError
 from aioloader.executors.attempts import Attempt, BatchRun, Died
 from aioloader.executors.process_handle import WorkerHandle, pickled_program
 from aioloader.executors.slabs import MAX_WORKERS, SlabMemory, control_array
@@ -66,6 +68,7 @@ class ProcessExecutor:
         self._users = 0
         self._fatal: BaseException | None = None
         self._closed = False
+        self._starting = threading.RLock()
         self._admin = Threads(1, "aioloader-admin")
         self._handles: list[WorkerHandle] = []
         self._program: Program | None = None
@@ -97,7 +100,7 @@ class ProcessExecutor:
         self._users += 1
         try:
             async with anyio.create_task_group() as tasks:
-                tasks.start_soon(self._lead)
+                tasks.start_soon(late(self._lead))
                 yield
                 tasks.cancel_scope.cancel()
         finally:
@@ -106,7 +109,7 @@ class ProcessExecutor:
             with anyio.move_on_after(_DRAIN_S, shield=True):
                 async with anyio.create_task_group() as tasks:
                     if self._abandoned:
-                        tasks.start_soon(self._lead)
+                        tasks.start_soon(late(self._lead))
                     while self._abandoned:
                         await self._drained.wait()
                     tasks.cancel_scope.cancel()
@@ -116,8 +119,8 @@ class ProcessExecutor:
         assert self._leader is not None
         async with self._leader, anyio.create_task_group() as tasks:
             for handle in self._handles:
-                tasks.start_soon(self._tend, handle)
-            tasks.start_soon(self._watch)
+                tasks.start_soon(late(self._tend), handle)
+            tasks.start_soon(late(self._watch))
 
     async def _tend(self, handle: WorkerHandle) -> None:
         """Keep one worker alive and talk to it."""
@@ -131,7 +134,7 @@ class ProcessExecutor:
                 self._assign()
             if handle.state == "up":
                 async with anyio.create_task_group() as tasks:
-                    tasks.start_soon(handle.send_all)
+                    tasks.start_soon(late(handle.send_all))
                     async for message in handle.messages():
                         self._heard(handle, message)
                     tasks.cancel_scope.cancel()
@@ -141,8 +144,13 @@ class ProcessExecutor:
     def _start(self, handle: WorkerHandle) -> None:
         if self._program_bytes is None:
             self._program_bytes = pickled_program(self._program)
-        self._control[handle.slot] = 0
-        handle.start(self._program_bytes, self._memory)
+        with self._starting:
+            if self._closed:
+                raise LoaderClosedError("the loader was closed while its workers were being started")
+            self._control[handle.slot] = 0
+            handle.start(self._program_bytes, self._memory)
+            if self._closed:  # by the garbage collector, in this thread
+                handle.reap()
 
     def _heard(self, handle: WorkerHandle, message: Any) -> None:
         kind, *rest = message
@@ -329,9 +337,10 @@ class ProcessExecutor:
 
     def close(self) -> None:
         """See `aioloader.abc.Executor.close`."""
-        if self._closed:
-            return
-        self._closed = True
+        with self._starting:  # what is being started is there afterwards, and ended like the others
+            if self._closed:
+                return
+            self._closed = True
         for handle in self._handles:
             handle.hang_up()
         deadline = time.monotonic() + 0.4

@@ -8,6 +8,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from collections import deque
 from typing import TYPE_CHECKING, Any, Literal
@@ -207,16 +208,25 @@ class WorkerHandle:
         self.state = "dead"
 
     def hang_up(self) -> None:
-        """Close the socket: the process leaves."""
-        if self.sock is not None:
-            self.sock.close()
+        """Close the socket: the process leaves. From any thread."""
+        sock = self.sock
+        if sock is not None:
+            sock.close()
 
     def end(self, deadline: float) -> None:
-        """Wait for the process to leave until `deadline` (monotonic seconds), then kill and reap it."""
-        if self.process is None:
+        """Wait for the process to leave until `deadline` (monotonic seconds), then kill and reap it.
+
+        From any thread.
+        """
+        process = self.process
+        if process is None:
             return
         with contextlib.suppress(subprocess.TimeoutExpired):
-            self.process.wait(max(0.0, deadline - time.monotonic()))
+            process.wait(max(0.0, deadline - time.monotonic()))
         self.kill()
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            self.process.wait(1.0)
+        try:
+            process.wait(1.0)
+        except subprocess.TimeoutExpired:
+            # The kernel is busy with its memory. Whoever closes does not wait for that; nor is it left a zombie.
+            with contextlib.suppress(RuntimeError):  # no thread is to be had while the interpreter ends
+                threading.Thread(target=process.wait, name="aioloader-reaper", daemon=True).start()

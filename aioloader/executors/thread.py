@@ -72,7 +72,7 @@ class ThreadExecutor:
     async def serving(self) -> AsyncIterator[None]:
         """See `aioloader.abc.Executor.serving`."""
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(self._watch)
+            tasks.start_soon(late(self._watch))
             yield
             tasks.cancel_scope.cancel()
 

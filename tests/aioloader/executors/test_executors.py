@@ -3,16 +3,19 @@
 import os
 import signal
 import sys
+import threading
 import time
 
 import anyio
 import numpy as np
+import psutil
 import pytest
 
 from aioloader._types import ArraySpec, Chunk, RowLayout
 from aioloader.datasets.resolve import Stage
 from aioloader.errors import WorkerError
 from aioloader.executors import InlineExecutor, ProcessExecutor, ThreadExecutor
+from aioloader.executors.process_handle import WorkerHandle
 from aioloader.executors.program import Program
 from aioloader.executors.slabs import SlabMemory
 
@@ -40,6 +43,33 @@ def program(dataset=None, stages=(), batchify=None, seed_globals=True):
         seed_globals=seed_globals,
         foreign=True,
     )
+
+
+def test_closing_while_workers_are_started_leaves_none(leftovers, monkeypatch):
+    memory = SlabMemory(1 << 24)
+    executor = ProcessExecutor(2)
+    executor.open(program(), memory)
+    start = WorkerHandle.start
+    closers = []
+
+    def closed_meanwhile(handle, *args):
+        closers.append(threading.Thread(target=executor.close))
+        closers[-1].start()
+        closers[-1].join(0.1)  # it waits for the worker that is on its way
+        start(handle, *args)
+
+    monkeypatch.setattr(WorkerHandle, "start", closed_meanwhile)
+
+    async def serve():
+        async with executor.serving():
+            while not closers or closers[0].is_alive():
+                await anyio.sleep(0.01)
+
+    anyio.run(serve)
+    for closer in closers:
+        closer.join()
+    assert not any(map(psutil.pid_exists, executor.pids))
+    memory.close()
 
 
 LAYOUT = RowLayout(
