@@ -225,30 +225,30 @@ class _Jpeg:
             self.height, self.width = frame.height, frame.width
 
     def whole(self, out: Array | None = None) -> Array:
-        if (
-            out is not None
-            and self._orientation == 1
-            # The complaint that is harmless after an early stop is so for a whole file too (`decode_image`).
-            and self._decode(self._data, self.width, self.height, out, stops_early=True)
-        ):
-            return out
+        frame, orientation = self._frame, self._orientation
+        # The complaint that is harmless after an early stop is so for a whole file too (`decode_image`).
+        if out is not None and orientation == 1:
+            if self._decode(self._data, frame.width, frame.height, out, stops_early=True):
+                return out
+        else:
+            pixels = self._piece(self._data, frame.width, frame.height, 1, True)
+            if pixels is not None:
+                return pixels if orientation == 1 else self._turned(pixels)
         return self._reader.decode(self._data, self._path)
 
     def region(self, box: Box, shrink: int = 1) -> Array:
         frame, orientation = self._frame, self._orientation
         stored = box if orientation == 1 else stored_box(box, orientation, frame.height, frame.width)
-        piece = cut(self._data, frame, stored, scale=shrink)
         x, y, width, height = stored
+        piece = cut(self._data, frame, stored, scale=shrink)
         if piece is not None:
             x -= piece.left
             y -= piece.top
             pixels = self._piece(piece.data, piece.width, piece.height, shrink, piece.stops_early)
-        elif shrink == 1:
-            pixels = None
         else:
-            pixels = self._piece(self._data, frame.width, frame.height, shrink, False)
+            pixels = self._piece(self._data, frame.width, frame.height, shrink, True)
         if pixels is None:
-            # Nothing can be left out, or something is wrong: the verdict of a whole decode counts.
+            # Something is wrong, or unusual: the verdict of a whole decode counts.
             x, y, width, height = box
             return self._reader.decode(self._data, self._path)[y : y + height, x : x + width]
         if shrink == 1:
@@ -268,10 +268,8 @@ class _Jpeg:
         piece = cut(self._data, stored, box, scale=shrink)
         if piece is not None:
             pixels = self._framed(piece, shrink)
-        elif shrink == 1:
-            pixels = None
         else:
-            pixels = self._piece(self._data, stored.width, stored.height, shrink, False)
+            pixels = self._piece(self._data, stored.width, stored.height, shrink, True)
         if pixels is None:
             return self._reader.decode(self._data, self._path)
         return pixels if orientation == 1 else self._turned(pixels)
