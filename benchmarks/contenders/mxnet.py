@@ -1,0 +1,196 @@
+"""MXNet 1.9.1: ImageRecordIter, Gluon's DataLoader and NDArrayIter.
+
+ImageRecordIter gets an index file, so that it shuffles completely. It decodes with at most half the cores less one,
+at least one, whatever `preprocess_threads` says: on two cores that is one thread. "ImageRecordIter-x2" is a way around
+it that no guide shows: two of them, each over a half of the file (`num_parts`), taken in turn.
+
+Batches of uint8 come channels first from ImageRecordIter and are put in order by one copy per channel, several times
+faster than a transposition by MXNet or by numpy. NDArrayIter shuffles in float32 only, and its batches are turned back.
+NDArrays are seen from numpy through DLPack, without a copy.
+"""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import mxnet as mx
+import numpy as np
+from mxnet.gluon.data import ArrayDataset, DataLoader, RecordFileDataset
+from mxnet.gluon.data.vision import ImageRecordDataset, transforms
+
+from benchmarks.cases import MEAN, STD
+from benchmarks.contenders.contract import Source
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from benchmarks.cases import Case
+
+VARIANTS = ("ImageRecordIter", "ImageRecordIter-x2", "gluon", "NDArrayIter")
+PACKAGES = ("mxnet", "numpy")
+
+
+def supports(case: Case, variant: str) -> str | None:
+    """JPEGs by two ways, arrays by two ways, records by Gluon alone."""
+    if case.store == "raw":
+        return "has no raw format with crops"
+    if variant == "NDArrayIter":
+        return None if case.store == "arrays" else "for arrays"
+    if variant == "gluon":
+        return None
+    if not case.images:
+        return "for pictures"
+    return (
+        "two halves of a file are not in order"
+        if variant == "ImageRecordIter-x2" and not case.shuffle
+        else None
+    )
+
+
+def settings(case: Case, variant: str, cores: int) -> list[dict[str, Any]]:
+    """Decoding threads; worker processes, and threads where they work."""
+    if variant == "NDArrayIter":
+        return [{}]
+    if variant == "gluon":
+        numbers = dict.fromkeys((cores, 1, cores + 1, 4) if case.images else (0, cores))
+        # Threads share one file position: its record datasets give damaged records with them.
+        threads = [{"num_workers": cores, "thread_pool": True}] if case.store == "arrays" else []
+        return [*({"num_workers": number} for number in numbers), *threads]
+    threads = dict.fromkeys((cores, 4))
+    return [{"preprocess_threads": number, "prefetch_buffer": 4} for number in threads]
+
+
+def prepare(case: Case, variant: str, source: Source, folder: Path) -> Path:
+    """MXNet's own files as they are."""
+    return source.folder
+
+
+@contextmanager
+def open_batches(case: Case, variant: str, data: Path, setting: dict[str, Any]) -> Iterator[Any]:
+    """An iterator or a loader."""
+    if variant == "NDArrayIter":
+        source = Source.load(data)
+        arrays = mx.io.NDArrayIter(source.images, source.labels, case.batch_size, shuffle=True)
+        yield _DataIters([arrays], lambda images: images.astype(np.uint8))
+    elif variant == "gluon":
+        yield _Gluon(case, data, setting)
+    else:
+        parts = 2 if variant == "ImageRecordIter-x2" else 1
+        iters = [_image_record_iter(case, data, setting, part, parts) for part in range(parts)]
+        yield _DataIters(iters, None if case.normalised else _channels_last)
+
+
+def _image_record_iter(case: Case, data: Path, setting: dict[str, Any], part: int, parts: int) -> Any:
+    shape = case.shape if case.normalised else (case.shape[2], case.shape[0], case.shape[1])
+    options: dict[str, Any] = {
+        "path_imgrec": str(data / "images.rec"),
+        "path_imgidx": str(data / "images.idx"),
+        "data_shape": shape,
+        "batch_size": case.batch_size,
+        "shuffle": case.shuffle,
+        "rand_mirror": case.flip,
+        "part_index": part,
+        "num_parts": parts,
+        "verbose": False,
+        **setting,
+    }
+    if case.crop == "random":
+        options.update(random_resized_crop=True, min_random_area=0.08, max_random_area=1.0, inter_method=1)
+        options.update(min_aspect_ratio=3 / 4, max_aspect_ratio=4 / 3)
+    elif case.crop == "centre":
+        options.update(resize=256, inter_method=1)
+    if not case.normalised:
+        return mx.io.ImageRecordUInt8Iter(**options)
+    for name, mean, std in zip("rgb", MEAN, STD):  # noqa: B905 - older Pythons
+        options.update({f"mean_{name}": mean * 255, f"std_{name}": std * 255})
+    return mx.io.ImageRecordIter(**options)
+
+
+class _DataIters:
+    """Batches of one DataIter, or of several in turn; one iteration is one epoch."""
+
+    def __init__(self, iters: list[Any], change: Callable[[Any], Any] | None) -> None:
+        self._iters = iters
+        self._change = change
+        self._used = False
+
+    def __iter__(self) -> Iterator[Any]:
+        if self._used:
+            for each in self._iters:
+                each.reset()
+        self._used = True
+        left = list(self._iters)
+        while left:
+            for each in tuple(left):
+                try:
+                    batch = each.next()
+                except StopIteration:
+                    left.remove(each)
+                    continue
+                images, labels = _seen(batch.data[0]), batch.label[0].asnumpy()
+                yield (self._change(images) if self._change else images), labels
+
+
+class _Gluon:
+    """Batches of a Gluon DataLoader."""
+
+    def __init__(self, case: Case, data: Path, setting: dict[str, Any]) -> None:
+        options: dict[str, Any] = {"batch_size": case.batch_size, "shuffle": case.shuffle, **setting}
+        if case.store == "arrays":
+            source = Source.load(data)
+            dataset: Any = ArrayDataset(
+                source.images, source.labels
+            )  # numpy's: NDArrays are ten times slower
+        elif case.store == "bytes":
+            dataset = RecordFileDataset(str(data / "records.rec"))
+            options["batchify_fn"] = list
+        else:
+            dataset = ImageRecordDataset(str(data / "images.rec")).transform_first(_transforms(case))
+        self._loader = DataLoader(dataset, **options)
+        self._bytes = case.store == "bytes"
+
+    def __iter__(self) -> Iterator[Any]:
+        if self._bytes:
+            return iter(self._loader)
+        return ((_seen(images), labels.asnumpy()) for images, labels in self._loader)
+
+
+def _transforms(case: Case) -> Any:
+    steps: list[Any] = []
+    if case.crop == "random":
+        steps.append(transforms.RandomResizedCrop(224, scale=(0.08, 1.0), ratio=(3 / 4, 4 / 3)))
+    elif case.crop == "centre":
+        steps += [transforms.Resize(256, keep_ratio=True), transforms.CenterCrop(224)]
+    if case.flip:
+        steps.append(transforms.RandomFlipLeftRight())
+    if case.normalised:
+        steps += [transforms.ToTensor(), transforms.Normalize(MEAN, STD)]
+    return transforms.Compose(steps)
+
+
+class _DLPack:
+    """An NDArray as numpy asks for it."""
+
+    def __init__(self, array: Any) -> None:
+        self._array = array
+
+    def __dlpack__(self, **_: Any) -> Any:
+        return self._array.to_dlpack_for_read()
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return 1, 0  # the CPU; page-locked or not makes no difference for reading
+
+
+def _seen(array: Any) -> Any:
+    """A numpy array over the memory of an NDArray."""
+    return np.from_dlpack(_DLPack(array))
+
+
+def _channels_last(images: Any) -> Any:
+    number, channels, height, width = images.shape
+    result = np.empty((number, height, width, channels), images.dtype)
+    for channel in range(channels):
+        result[..., channel] = images[:, channel]
+    return result
