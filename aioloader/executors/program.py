@@ -92,6 +92,12 @@ def leaf_spec(value: Any) -> ArraySpec | None:
     return None
 
 
+def _scalar_type(spec: ArraySpec | None) -> type[np.generic] | None:
+    """The numpy scalars that fit a row as they are; None where it takes more than their type to tell."""
+    plain = spec is not None and spec.shape == () and spec.dtype.isnative and spec.dtype.kind in "biufc"
+    return spec.dtype.type if spec is not None and plain else None
+
+
 _ARRAYS = (np.ndarray, np.generic)
 _NODES = (tuple, list, Mapping)
 
@@ -128,6 +134,7 @@ class Runner:
         # Samples that are the payloads themselves are made many at a time.
         self._many = None if program.stages else getattr(program.decoder, "many", None)
         self._plain: Any = None
+        self._scalars: list[Any] = []
         self._changed_before = False
         self._watch_globals = 16 if program.foreign and not program.seed_globals else 0
 
@@ -158,6 +165,7 @@ class Runner:
         layout = None if chunk.whole else chunk.layout
         if layout is not None:
             self._plain = ("tuple", None, (LEAF,) * len(layout.leaves))
+            self._scalars = [_scalar_type(leaf) for leaf in layout.leaves]
         arrays = self._row_arrays(chunk, layout)
         samples: list[Any] = []
         columns = chunk.numbers.T.tolist()
@@ -304,7 +312,9 @@ class Runner:
             structure, leaves = flatten(sample)
             if structure != layout.structure:
                 return False
-        for leaf, spec in zip(leaves, layout.leaves, strict=True):
+        for leaf, spec, scalar in zip(leaves, layout.leaves, self._scalars, strict=True):
+            if type(leaf) is scalar or (leaf is out and out is not None):
+                continue  # a row fits itself
             if spec is not None and isinstance(leaf, _ARRAYS):
                 if leaf.shape != spec.shape or leaf.dtype != spec.dtype:
                     return False
