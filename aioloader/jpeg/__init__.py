@@ -19,7 +19,14 @@ from aioloader.jpeg.cut import Cut, cut
 from aioloader.jpeg.early_stop import EARLY_STOP_WARNING, harmless
 from aioloader.jpeg.frame import Frame, read_frame
 from aioloader.jpeg.scaling import scale_for, scaled_size
-from aioloader.jpeg.table import NotTileableError, is_tiled, restart_interval, tile_table, with_tile_table
+from aioloader.jpeg.table import (
+    NotTileableError,
+    is_tiled,
+    markers_are_whole,
+    restart_interval,
+    tile_table,
+    with_tile_table,
+)
 
 __all__ = (
     "EARLY_STOP_WARNING",
@@ -29,6 +36,7 @@ __all__ = (
     "cut",
     "harmless",
     "is_tiled",
+    "markers_are_whole",
     "read_frame",
     "restart_interval",
     "scale_for",

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from aioloader.errors import LoaderError
 from aioloader.jpeg.frame import read_frame
-from aioloader.jpeg.markers import COM, EOI, RST0, TABLE_MAGIC
+from aioloader.jpeg.markers import COM, DRI, EOI, RST0, TABLE_MAGIC
 from aioloader.jpeg.scan import find_intervals
 
 if TYPE_CHECKING:
@@ -26,6 +26,7 @@ __all__ = (
     "NotTileableError",
     "claimed_table",
     "is_tiled",
+    "markers_are_whole",
     "restart_interval",
     "tile_table",
     "with_tile_table",
@@ -121,6 +122,21 @@ def tile_table(data: Any, frame: Frame) -> list[int] | None:
         return None
     bounds = _fitting_table(data, frame)
     return find_intervals(data, frame) if bounds is None else bounds
+
+
+def markers_are_whole(data: Any) -> bool:
+    """Whether no restart marker of a JPEG is missing or out of turn.
+
+    Where one is, a decoder fills in what it could not read, and libjpeg says so only if it is its first complaint.
+
+    Args:
+        data: the file; bytes, or a memoryview of bytes.
+    """
+    frame = read_frame(data)
+    if frame is None:
+        # Several scans, or an unusual kind: only that it has no restart intervals at all is easily seen.
+        return bytes((0xFF, DRI, 0, 4)) not in bytes(data)
+    return not frame.restart_interval or tile_table(data, frame) is not None
 
 
 def _fitting_table(data: Any, frame: Frame) -> list[int] | None:

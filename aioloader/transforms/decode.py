@@ -9,13 +9,13 @@ which refuses truncated ones itself.
 
 from __future__ import annotations
 
-import re
 import struct
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from aioloader.errors import DecodeError
+from aioloader.jpeg import harmless, markers_are_whole
 from aioloader.transforms.exif import orientation_entry, read_orientation, swaps_axes, upright
 from aioloader.transforms.formats import ImageHeader, read_header
 from aioloader.transforms.raw import raw_image
@@ -28,8 +28,6 @@ __all__ = ("DEFAULT_MAX_PIXELS", "decode_image")
 
 DEFAULT_MAX_PIXELS = 178_956_970
 """Default of `max_pixels`: as many 3-byte pixels as fit in half a GiB, the figure at which Pillow refuses too."""
-
-_HARMLESS = re.compile(r"Corrupt JPEG data: \d+ extraneous bytes before marker 0xd9\s*")
 
 
 def decode_image(
@@ -114,7 +112,7 @@ def _decode_jpeg(data: Any, header: ImageHeader, flag: int, scratch: Scratch | N
         try:
             image = decode_jpeg(data, colorspace, buffer=buffer, strict=True)
         except ValueError as error:
-            if not _HARMLESS.fullmatch(str(error)):
+            if not harmless(str(error)) or not markers_are_whole(data):
                 raise
             image = decode_jpeg(data, colorspace, buffer=buffer, strict=False)
     except (ValueError, RuntimeError) as error:

@@ -198,6 +198,7 @@ class _Jpeg:
 
     __slots__ = (
         "_data",
+        "_forgives",
         "_frame",
         "_orientation",
         "_path",
@@ -219,6 +220,9 @@ class _Jpeg:
         self._orientation = orientation
         self.channels = reader.channels
         self.shrinks = reader.dct_scaling
+        # The complaint that is harmless after an early stop is so for a whole file too, if it has no restart markers;
+        # if it has, `decode_image` looks closer.
+        self._forgives = not frame.restart_interval
         if orientation >= 5:
             self.height, self.width = frame.width, frame.height
         else:
@@ -226,12 +230,11 @@ class _Jpeg:
 
     def whole(self, out: Array | None = None) -> Array:
         frame, orientation = self._frame, self._orientation
-        # The complaint that is harmless after an early stop is so for a whole file too (`decode_image`).
         if out is not None and orientation == 1:
-            if self._decode(self._data, frame.width, frame.height, out, stops_early=True):
+            if self._decode(self._data, frame.width, frame.height, out, 1, self._forgives):
                 return out
         else:
-            pixels = self._piece(self._data, frame.width, frame.height, 1, True)
+            pixels = self._piece(self._data, frame.width, frame.height, 1, self._forgives)
             if pixels is not None:
                 return pixels if orientation == 1 else self._turned(pixels)
         return self._reader.decode(self._data, self._path)
@@ -246,7 +249,7 @@ class _Jpeg:
             y -= piece.top
             pixels = self._piece(piece.data, piece.width, piece.height, shrink, piece.stops_early)
         else:
-            pixels = self._piece(self._data, frame.width, frame.height, shrink, True)
+            pixels = self._piece(self._data, frame.width, frame.height, shrink, self._forgives)
         if pixels is None:
             # Something is wrong, or unusual: the verdict of a whole decode counts.
             x, y, width, height = box
@@ -269,7 +272,7 @@ class _Jpeg:
         if piece is not None:
             pixels = self._framed(piece, shrink)
         else:
-            pixels = self._piece(self._data, stored.width, stored.height, shrink, True)
+            pixels = self._piece(self._data, stored.width, stored.height, shrink, self._forgives)
         if pixels is None:
             return self._reader.decode(self._data, self._path)
         return pixels if orientation == 1 else self._turned(pixels)

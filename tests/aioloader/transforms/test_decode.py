@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from aioloader.errors import DecodeError
 from aioloader.transforms import Scratch, decode_image
+from aioloader.transforms.pictures import PictureReader
 
 FILES = Path(__file__).parents[2] / "data" / "images"
 
@@ -121,6 +122,24 @@ def test_bytes_before_a_restart_marker_are_damage():
     place = data.index(b"\xff\xd1")
     error = error_of(data[:place] + b"\x12\x34" * 20 + data[place:])
     assert "extraneous" in error.reason
+
+
+@pytest.mark.parametrize("marker", [b"\xff\xd0", b"\xff\xd1"])
+def test_a_jpeg_with_restart_markers_cut_and_closed_behind_extra_bytes_is_damage(marker):
+    data = JPEGS["restart-markers"]
+    broken = data[: data.index(marker)] + b"\x12\x34" * 20 + b"\xff\xd9"
+    error_of(broken)
+    picture = PictureReader().open(broken)
+    with pytest.raises(DecodeError):
+        picture.whole()
+    with pytest.raises(DecodeError):
+        picture.region((0, 0, picture.width, picture.height))
+
+
+def test_bytes_before_the_end_marker_do_no_harm_with_restart_markers():
+    data = JPEGS["restart-markers"]
+    longer = data[:-2] + b"\x12\x34" * 20 + data[-2:]
+    assert np.array_equal(decode_image(longer), decode_image(data))
 
 
 def flat_jpeg(factors, levels=(100, 90, 160), size=(24, 32)):
