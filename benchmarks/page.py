@@ -11,9 +11,11 @@ from benchmarks.words import (
     cpu_words,
     goal_figure,
     machine_line,
+    rate_form,
     rate_unit,
-    rate_value,
+    rate_words,
     setting_words,
+    shown_rate,
     spread_words,
 )
 
@@ -110,7 +112,7 @@ def _tiles(results: Results) -> str:
     peers = [
         row for row in results.of_case(case) if row.measured and row.name not in ("aioloader", "bare_loop")
     ]
-    tiles = [(f"{rate_value(case, ours.rate.median):,.0f}", f"{rate_unit(case)} in {case}, {ours.title}")]
+    tiles = [(_middle(shown_rate(ours), rate_form(case)), f"{rate_unit(case)} in {case}, {ours.title}")]
     if ours.of_bare:
         tiles.append((f"{ours.of_bare.median:.2f}", "of the bare loop's rate"))
     if peers and peers[0].ahead:
@@ -144,27 +146,25 @@ def _case(results: Results, case: str) -> str:
 
 def _chart(rows: Sequence[Row], case: str) -> str:
     """Bars of the rates, fastest first, with the range over the rounds and the bare loop as a line."""
-    unit = rate_value(case, 1.0)
-    longest = max(row.rate.high for row in rows if row.rate) * unit or 1.0
+    rates = [rate for rate in map(shown_rate, rows) if rate is not None]
+    longest = max(rate.high for rate in rates) or 1.0
     height = len(rows) * _LINE + 8
     span = _WIDTH - _LEFT - _RIGHT
 
     def at(value: float) -> float:
-        return _LEFT + span * value * unit / longest
+        return _LEFT + span * value / longest
 
     label = f"Rates in the case {case}; the table below holds the figures."
     parts = [f'<svg viewBox="0 0 {_WIDTH} {height}" role="img" aria-label="{escape(label)}">']
-    bare = next((row.rate for row in rows if row.name == "bare_loop"), None)
+    bare = next((shown_rate(row) for row in rows if row.name == "bare_loop"), None)
     if bare:
         x = at(bare.median)
         parts.append(f'<line class="mark" x1="{x:.1f}" x2="{x:.1f}" y1="0" y2="{height}"/>')
-    for number, row in enumerate(rows):
-        rate = row.rate
-        assert rate is not None
+    for number, (row, rate) in enumerate(zip(rows, rates, strict=True)):
         y = number * _LINE + 4
         kind = {"aioloader": "ours", "bare_loop": "bare"}.get(row.name, "peer")
         strong = " strong" if kind == "ours" else ""
-        title = f"{row.title}: {spread_words(rate, ',.0f', unit)} {rate_unit(case)}"
+        title = f"{row.title}: {rate_words(row)} {rate_unit(case)}"
         parts.append(
             f"<g><title>{escape(title)}</title>"
             f'<text class="{strong.strip()}" x="{_LEFT - 10}" y="{y + 15}" text-anchor="end">'
@@ -173,7 +173,7 @@ def _chart(rows: Sequence[Row], case: str) -> str:
             f'width="{max(1.0, at(rate.median) - _LEFT):.1f}"/>'
             f'<line class="range" x1="{at(rate.low):.1f}" x2="{at(rate.high):.1f}" '
             f'y1="{y + (_LINE - 8) / 2}" y2="{y + (_LINE - 8) / 2}"/>'
-            f'<text class="{strong.strip()}" x="{at(rate.high) + 8:.1f}" y="{y + 15}">{rate.median * unit:,.0f}'
+            f'<text class="{strong.strip()}" x="{at(rate.high) + 8:.1f}" y="{y + 15}">{rate.median:{rate_form(case)}}'
             f"{_share(row)}</text></g>"
         )
     return "".join([*parts, "</svg>"])
@@ -187,7 +187,7 @@ def _share(row: Row) -> str:
 
 def _table(rows: Sequence[Row], case: str) -> str:
     columns: list[tuple[str, Callable[[Row], str]]] = [
-        (rate_unit(case), lambda row: spread_words(row.rate, ",.0f", rate_value(case, 1.0))),
+        (rate_unit(case), rate_words),
         ("of bare loop", lambda row: spread_words(row.of_bare, ".2f")),
         ("first batch, s", lambda row: _middle(row.first_batch_s, ".2f")),
         ("CPU, µs a sample", cpu_words),

@@ -6,7 +6,7 @@ import math
 from typing import TYPE_CHECKING, Any
 
 from benchmarks.cases import CASES
-from benchmarks.words import machine_line, rate_unit, rate_value
+from benchmarks.words import machine_line, rate_form, rate_unit, shown_rate
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -49,15 +49,10 @@ def _throughput(results: Results, cases: list[str], folder: Path) -> Path:
     figure, axes = _figure(lines, columns, heights)
     for place, case in zip(axes, cases, strict=False):
         rows = _measured(results, case)
-        one = rate_value(case, 1.0)
-        bars = [
-            (row, *(value * one for value in (row.rate.median, row.rate.low, row.rate.high)))
-            for row in rows
-            if row.rate is not None
-        ]
+        bars = [(row, *(shown_rate(row) or ())) for row in rows]
         start = cases.index(case) // columns * columns
         most = max(len(_measured(results, other)) for other in cases[start : start + columns])
-        _bars(place, bars, f"{case}  ({rate_unit(case)})", ",.0f", CASES[case].title, most)
+        _bars(place, bars, f"{case}  ({rate_unit(case)})", rate_form(case), CASES[case].title, most)
     return _save(figure, results, "How many per second; lines from the least to the greatest round", folder)
 
 

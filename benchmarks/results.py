@@ -42,8 +42,8 @@ class Row:
         setting: what it was measured with.
         stored_nbytes: size of the stored samples of an epoch; None where nobody counted.
         swept: (setting, samples per second or the reason of a failure) of each that was tried.
-        rounds: samples per second by number of round.
-        rate: samples per second.
+        rounds: samples per second by number of round; in a case of the start: first batches per second.
+        rate: the same, of all rounds.
         first_batch_s: seconds from opening to the first batch.
         cpu_ms: CPU milliseconds per sample, of all its processes.
         peak_pss: bytes of memory of all its processes.
@@ -149,7 +149,7 @@ def summarise(records: Sequence[dict[str, Any]]) -> Results:
             row_of(record).setting = record["setting"]
         elif kind == "round":
             row = row_of(record)
-            row.rounds[record["round"]] = record["images_per_s"]
+            row.rounds[record["round"]] = _rate(record)
             figures.setdefault((row.case, row.name, row.variant), []).append(record)
     for key, found in figures.items():
         _fill(rows[key], found)
@@ -171,12 +171,20 @@ def summarise(records: Sequence[dict[str, Any]]) -> Results:
     )
 
 
+def _rate(record: dict[str, Any]) -> float:
+    """Samples per second; first batches per second where only these count, so that more is better everywhere."""
+    if CASES[record["case"]].start:
+        return 1.0 / max(record["first_batch_s"], 1e-9)
+    rate: float = record["images_per_s"]
+    return rate
+
+
 def _fail(row: Row, record: dict[str, Any]) -> None:
     row.status, row.reason = "failed", f"{record['stage']}: {record['reason']}"
 
 
 def _fill(row: Row, found: Sequence[dict[str, Any]]) -> None:
-    row.rate = Spread.of(record["images_per_s"] for record in found)
+    row.rate = Spread.of(_rate(record) for record in found)
     if row.status == "failed":
         row.notes.append(f"failed after {len(found)} rounds")
         return

@@ -198,7 +198,8 @@ class Runner:
             (entrant, setting)
             for entrant in entrants
             for setting in entrant.settings
-            if self._plan.sweep and len(entrant.settings) > 1 and not known[id(entrant)]
+            if self._plan.sweep and not entrant.case.start
+            if len(entrant.settings) > 1 and not known[id(entrant)]
         ]
         rates: dict[tuple[int, str], list[float]] = {}
         reasons: dict[int, JobFailure] = {}
@@ -284,14 +285,20 @@ class Runner:
             return
         for attempt in (1, 2):
             try:
-                figures = self._measure(entrant, entrant.setting, self._plan.seconds, _LEAST_BATCHES)
+                seconds = min(0.2, self._plan.seconds) if entrant.case.start else self._plan.seconds
+                figures = self._measure(
+                    entrant, entrant.setting, seconds, 1 if entrant.case.start else _LEAST_BATCHES
+                )
                 break
             except JobFailure as failure:
                 if attempt == 2:
                     self._out(entrant, f"round {number + 1}", failure)
                     return
         self._log.add("round", **key, **figures)
-        self._say(f"round {number + 1} {entrant} {_short(entrant.setting)}: {figures['images_per_s']:,.0f}/s")
+        figure = f"{figures['images_per_s']:,.0f}/s"
+        if entrant.case.start:
+            figure = f"{figures['first_batch_s']:.2f} s"
+        self._say(f"round {number + 1} {entrant} {_short(entrant.setting)}: {figure}")
 
     def _measure(
         self,

@@ -5,20 +5,22 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from benchmarks.cases import CASES
+from benchmarks.results import Spread
 
 if TYPE_CHECKING:
     from benchmarks.goals import Outcome
-    from benchmarks.results import Row, Spread
+    from benchmarks.results import Row
 
 __all__ = (
     "busy_warning",
     "cpu_words",
     "goal_figure",
     "machine_line",
+    "rate_form",
     "rate_unit",
-    "rate_value",
     "rate_words",
     "setting_words",
+    "shown_rate",
     "spread_words",
 )
 
@@ -26,13 +28,25 @@ _BUSY_CORES = 0.15
 
 
 def rate_unit(case: str) -> str:
-    """What is counted per second in a case."""
+    """What is shown of a case: mostly how many per second."""
+    if CASES[case].start:
+        return "seconds, less is better"
     return {"arrays": "batches/s", "bytes": "records/s"}.get(CASES[case].store, "images/s")
 
 
-def rate_value(case: str, samples_per_s: float) -> float:
-    """A rate in the case's unit."""
-    return samples_per_s / CASES[case].batch_size if CASES[case].store == "arrays" else samples_per_s
+def rate_form(case: str) -> str:
+    """How figures of this unit are written."""
+    return ".2f" if CASES[case].start else ",.0f"
+
+
+def shown_rate(row: Row) -> Spread | None:
+    """The rate of a row in its case's unit."""
+    if row.rate is None:
+        return None
+    if CASES[row.case].start:
+        return Spread(1 / row.rate.median, 1 / row.rate.high, 1 / row.rate.low)
+    per = CASES[row.case].batch_size if CASES[row.case].store == "arrays" else 1
+    return Spread(*(value / per for value in row.rate))
 
 
 def spread_words(spread: Spread | tuple[float, float, float] | None, form: str, scale: float = 1.0) -> str:
@@ -45,7 +59,7 @@ def spread_words(spread: Spread | tuple[float, float, float] | None, form: str, 
 
 def rate_words(row: Row) -> str:
     """The rate of a row in its case's unit."""
-    return spread_words(row.rate, ",.0f", rate_value(row.case, 1.0))
+    return spread_words(shown_rate(row), rate_form(row.case))
 
 
 def cpu_words(row: Row) -> str:

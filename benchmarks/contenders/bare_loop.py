@@ -27,8 +27,8 @@ PACKAGES = ("numpy", "opencv-python-headless", "simplejpeg")
 
 
 def supports(case: Case, variant: str) -> str | None:
-    """Everything; of tiled files it decodes the plain ones whole."""
-    return None
+    """Everything that has no start; of tiled files it decodes the plain ones whole."""
+    return "has no batches" if case.start else None
 
 
 def settings(case: Case, variant: str, cores: int) -> list[dict[str, Any]]:

@@ -56,6 +56,8 @@ RECORDS: list[dict[str, Any]] = [
     *_rounds("bare_loop", "", [1600.0, 800.0, 1500.0], first_batch_s=None),
     *_rounds("tf_data", "", [1400.0, 600.0, 1300.0]),
     *_rounds("grain", "", [500.0, 250.0, 500.0]),
+    *_rounds("aioloader", "process", [900.0], "first-batch", first_batch_s=0.25),
+    *_rounds("torch", "opencv", [900.0], "first-batch", first_batch_s=0.1),
     *_rounds("bare_loop", "", [400_000.0], "bytes"),
     *_rounds("aioloader", "inline", [500_000.0], "bytes", lag=LAG),
     {
@@ -123,8 +125,8 @@ def test_goals_are_held_against_what_was_found(results: Results) -> None:
     verdicts = {(o.goal.case, o.goal.text): o.verdict for o in judge_goals(results)}
     assert verdicts["jpeg-uint8", "times tf_data"] == "aim"  # 1.5 where 1.3 is the aim
     assert verdicts["jpeg-uint8", "times dali"] == "not measured"
-    assert verdicts["jpeg-uint8", "first batch, process"] == "aim"
-    assert verdicts["jpeg-uint8", "first batch, thread"] == "missed"
+    assert verdicts["first-batch", "seconds, process"] == "aim"
+    assert verdicts["first-batch", "process, times torch's forked start"] == "missed"
     assert verdicts["jpeg-uint8", "loop lag p99, process"] == "aim"
     assert verdicts["bytes", "microseconds per record, inline"] == "aim"
     assert not any(case == "faces" for case, _ in verdicts)
@@ -145,6 +147,15 @@ def test_the_markdown_holds_figures_failures_and_the_command(tmp_path: Path) -> 
         cells = line.replace(r"\|", "").count("|")
         width = cells if not before or line.startswith("| case") or line.startswith("| contender") else width
         assert cells == width, line
+
+
+def test_of_starts_the_quickest_comes_first_and_seconds_are_shown(results: Results, tmp_path: Path) -> None:
+    assert [row.title for row in results.of_case("first-batch")][:2] == ["torch/opencv", "aioloader/process"]
+    row = results.row("first-batch", "torch")
+    assert row is not None
+    assert row.ahead == pytest.approx((0.4, 0.4, 0.4))  # ours starts at 0.4 of its speed
+    write_report(RECORDS, tmp_path)
+    assert "| torch/opencv | workers 2 | 0.10 |" in (tmp_path / "report.md").read_text()
 
 
 def test_busy_machines_are_named(tmp_path: Path) -> None:
@@ -183,14 +194,14 @@ def test_the_page_is_whole_and_fetches_nothing(tmp_path: Path) -> None:
     assert parser.sources == []
     assert "url(" not in text
     assert "A &lt;fast&gt; CPU" in text
-    assert text.count("<svg") == 2
+    assert text.count("<svg") == 3
     assert "needs libopencv-dev | pkg-config" in text
 
 
 def test_the_json_holds_everything(tmp_path: Path) -> None:
     write_report(RECORDS, tmp_path, tmp_path / "docs.md")
     found = json.loads((tmp_path / "results.json").read_text())
-    assert {row["case"] for row in found["rows"]} == {"jpeg-uint8", "bytes"}
+    assert {row["case"] for row in found["rows"]} == {"jpeg-uint8", "first-batch", "bytes"}
     assert found["goals"]
     assert found["run"]["command"] == RUN["command"]
     assert (tmp_path / "docs.md").read_text() == (tmp_path / "report.md").read_text()
@@ -226,7 +237,11 @@ def test_a_log_is_continued_without_its_failures_and_its_torn_last_line(tmp_path
     again = Log(path, resume=True)
     again.add("round", name="a", round=1)
     again.close()
-    assert [(r["kind"], r.get("round")) for r in read_log(path)] == [("round", 0), ("sweep", None), ("round", 1)]
+    assert [(r["kind"], r.get("round")) for r in read_log(path)] == [
+        ("round", 0),
+        ("sweep", None),
+        ("round", 1),
+    ]
     assert again.find("round", round=0) is not None
     assert again.find("round", round=2) is None
 
