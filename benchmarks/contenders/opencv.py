@@ -1,0 +1,95 @@
+"""A picture with OpenCV, for contenders that leave decoding to their users. No contender itself.
+
+Imported inside their environments: standard library, numpy and OpenCV only.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any, Protocol
+
+import cv2
+import numpy as np
+
+from benchmarks.cases import MEAN, STD
+
+if TYPE_CHECKING:
+    from benchmarks.cases import Case
+
+__all__ = ("normalise", "picture")
+
+_GREY_LEVELS = np.arange(256, dtype=np.float32)
+_TABLES = [
+    ((_GREY_LEVELS / 255 - mean) / std).astype(np.float32) for mean, std in zip(MEAN, STD, strict=True)
+]
+_LOG_RATIO = math.log(4 / 3)
+
+cv2.setNumThreads(0)  # contenders have workers of their own
+
+
+class Draws(Protocol):
+    """A generator of the standard library or of numpy."""
+
+    def random(self) -> float:
+        """Uniform in [0, 1)."""
+
+
+def picture(case: Case, jpeg: bytes, draws: Draws) -> Any:
+    """Decode, crop, resize, mirror and normalise as a case asks.
+
+    "Resize 256, centre crop 224" is one crop of 224/256 of the shorter side and one resize, which costs less.
+
+    Args:
+        case: what is wanted.
+        jpeg: a JPEG file.
+        draws: where the crop and the mirroring are drawn from.
+
+    Returns:
+        one row of a batch, contiguous.
+    """
+    flags = cv2.IMREAD_COLOR_RGB | cv2.IMREAD_IGNORE_ORIENTATION
+    image = cv2.imdecode(np.frombuffer(jpeg, np.uint8), flags)
+    if case.crop != "none":
+        height, width = image.shape[:2]
+        box = _random_box(width, height, draws) if case.crop == "random" else _centre_box(width, height)
+        x, y, w, h = box
+        image = cv2.resize(image[y : y + h, x : x + w], (224, 224), interpolation=cv2.INTER_LINEAR)
+    if case.flip and draws.random() < 0.5:
+        image = cv2.flip(image, 1)
+    return normalise(image) if case.normalised else image
+
+
+def _random_box(width: int, height: int, draws: Draws) -> tuple[int, int, int, int]:
+    """(x, y, width, height) as torchvision's RandomResizedCrop draws it."""
+    for _ in range(10):
+        area = width * height * (0.08 + 0.92 * draws.random())
+        ratio = math.exp(_LOG_RATIO * (2 * draws.random() - 1))
+        w, h = round(math.sqrt(area * ratio)), round(math.sqrt(area / ratio))
+        if 0 < w <= width and 0 < h <= height:
+            x, y = int(draws.random() * (width - w + 1)), int(draws.random() * (height - h + 1))
+            return x, y, w, h
+    side = min(width, height)
+    return (width - side) // 2, (height - side) // 2, side, side
+
+
+def _centre_box(width: int, height: int) -> tuple[int, int, int, int]:
+    side = round(min(width, height) * 224 / 256)
+    return (width - side) // 2, (height - side) // 2, side, side
+
+
+def normalise(image: Any, place: Any = None) -> Any:
+    """Channels first, less the mean, divided by the standard deviation.
+
+    One table look-up per channel takes half the time of arithmetic, and is done without the interpreter's lock.
+
+    Args:
+        image: uint8 (height, width, 3).
+        place: float32 (3, height, width), written to; None: a new one.
+
+    Returns:
+        float32 (3, height, width).
+    """
+    result = np.empty((image.shape[2], *image.shape[:2]), np.float32) if place is None else place
+    for plane, table, row in zip(cv2.split(image), _TABLES, result, strict=True):
+        cv2.LUT(plane, table, dst=row)
+    return result
