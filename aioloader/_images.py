@@ -17,7 +17,7 @@ __all__ = ("images",)
 def images(
     path: str | os.PathLike[str],
     size: int = 224,
-    batch_size: int = 64,
+    batch_size: int | None = 64,
     train: bool = True,
     blocking: bool = False,
     **loader_options: Any,
@@ -27,7 +27,7 @@ def images(
     Args:
         path: the .rec file (its .idx is found beside it), or the folder.
         size: side of the square images, pixels.
-        batch_size: samples of a batch.
+        batch_size: samples of a batch; None with a ``batch_sampler``.
         train: shuffled, a random resized crop and a random flip; otherwise in order, the shorter side resized to
             size * 8 / 7 and the centre cropped.
         blocking: give a `DataLoader` for plain ``for`` loops, not an `AsyncDataLoader`.
@@ -38,24 +38,32 @@ def images(
 
     Raises:
         FileNotFoundError: there is nothing at `path`.
-        ValueError: it is neither a folder nor a RecordIO file.
+        ValueError: it is neither a folder nor a RecordIO file, or a folder without images.
     """
     path = os.path.expanduser(os.fspath(path))
     if not os.path.exists(path):
         raise FileNotFoundError(f"there is no file or folder {path!r}")
     if not os.path.isdir(path):
-        _check_record_file(path)
+        check_record_file(path)
     dataset: Any = ImageFolderDataset(path) if os.path.isdir(path) else ImageRecordDataset(path)
+    if os.path.isdir(path) and not len(dataset):
+        raise ValueError(f"there are no images in {path!r}: it needs a sub-folder with images for each class")
     if train:
         chain = Compose([RandomResizedCrop(size), RandomFlipLeftRight()])
-        loader_options.setdefault("shuffle", "sampler" not in loader_options)
+        chosen = any(loader_options.get(name) is not None for name in ("sampler", "batch_sampler"))
+        loader_options.setdefault("shuffle", not chosen)
     else:
         chain = Compose([Resize(round(size * 8 / 7), keep_ratio=True), CenterCrop(size)])
     face = DataLoader if blocking else AsyncDataLoader
     return face(dataset.transform_first(chain), batch_size, **loader_options)
 
 
-def _check_record_file(path: str) -> None:
+def check_record_file(path: str) -> None:
+    """Refuse a file that is no RecordIO file, and say what it may be.
+
+    Raises:
+        ValueError: it has another ending than .rec and does not begin with a record.
+    """
     suffix = os.path.splitext(path)[1].lower()
     if suffix == ".rec":
         return  # what is wrong with it is told by its records

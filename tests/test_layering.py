@@ -28,7 +28,8 @@ def _of(package: str, names: str) -> set[str]:
 GROUPS = {
     # recordio
     "format": _of(
-        "recordio", "errors _framing _header _index_text _parser _payloads _plan _scan _serializer _steps _walk"
+        "recordio",
+        "errors _framing _header _index_text _parser _payloads _plan _scan _serializer _steps _walk",
     ),
     "format-files": {"recordio"},  # and all of recordio that is not listed above
     # aioloader, inside out

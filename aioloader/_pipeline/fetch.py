@@ -51,9 +51,11 @@ class Fetch:
         n = len(plan.indices)
         self.numbers = np.zeros((8, n), dtype=np.int64)
         self.numbers[ROW] = np.arange(n)
-        self.numbers[INDEX] = plan.indices
+        base = engine.items.base(plan.indices)
+        # One item is one item, and draws the same, whether it is counted from the start or from the end.
+        self.numbers[INDEX] = np.where(plan.indices < 0, plan.indices + engine.items.length, plan.indices)
         self.numbers[EPOCH] = plan.epochs
-        self.numbers[BASE] = engine.items.base(plan.indices)
+        self.numbers[BASE] = base
         self.extras: Array | None = None
         self.failures: list[Failure] = []
         self.slab: Any = None

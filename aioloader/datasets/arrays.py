@@ -76,7 +76,9 @@ class ArrayDataset(Dataset):
 def as_gatherable(data: Any) -> Array | None:
     """`data` as an array whose rows collate just as its elements do; None if it is not of that kind."""
     if type(data) in (np.ndarray, np.memmap):
-        return data if data.ndim and not data.dtype.hasobject else None
+        # Text is collated as a list, and a scalar of an array has this machine's byte order.
+        alien = data.dtype.kind in "SU" or (data.ndim == 1 and not data.dtype.isnative)
+        return data if data.ndim and not data.dtype.hasobject and not alien else None
     if type(data) in (list, tuple):
         kinds = set(map(type, data))
         # Of one type only: a batch of mixed numbers has a dtype that depends on what is in it.

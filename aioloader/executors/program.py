@@ -102,6 +102,15 @@ _ARRAYS = (np.ndarray, np.generic)
 _NODES = (tuple, list, Mapping)
 
 
+def _many_fits(decoder: Any) -> bool:
+    """Whether a decoder's `many` was written for its ``__call__``, and not for that of a class it comes from."""
+    order = type(decoder).__mro__
+    first = [
+        next((n for n, cls in enumerate(order) if name in vars(cls)), None) for name in ("many", "__call__")
+    ]
+    return first[0] is not None and first[1] is not None and first[0] <= first[1]
+
+
 def _own(sample: Any) -> Any:
     """The sample with arrays of its own: what made it may write to them again for the next one."""
     structure, leaves = flatten(sample)
@@ -132,7 +141,7 @@ class Runner:
         self._fused = None if fuse is None else fuse(program.stages)
         self._names = [f"transform:{stage.name}" for stage in program.stages]
         # Samples that are the payloads themselves are made many at a time.
-        self._many = None if program.stages else getattr(program.decoder, "many", None)
+        self._many = None if program.stages or not _many_fits(program.decoder) else program.decoder.many
         self._plain: Any = None
         self._scalars: list[Any] = []
         self._changed_before = False

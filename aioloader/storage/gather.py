@@ -12,6 +12,7 @@ from __future__ import annotations
 import ctypes
 import platform
 import sys
+import threading
 from collections import deque
 from typing import TYPE_CHECKING, Any
 
@@ -60,7 +61,9 @@ class Gather:
 
     def __init__(self) -> None:
         self._syscall = _load()
+        self._refused = False
         self._idle: deque[int] = deque()
+        self._lock = threading.Lock()
         self._closed = False
         if self._syscall is not None:
             self._setup, self._destroy, self._getevents, self._submit = _NUMBERS[platform.machine()]
@@ -68,7 +71,7 @@ class Gather:
     @property
     def available(self) -> bool:
         """Whether the system has it, as far as is known; a sandbox may still forbid it."""
-        return self._syscall is not None
+        return self._syscall is not None and not self._refused
 
     def read(self, fd: int, offset: IntArray, nbytes: IntArray, out: memoryview, place: IntArray) -> IntArray:
         """Read many stretches of a file. Blocks.
@@ -89,16 +92,21 @@ class Gather:
         if context is None:
             return got
         start = np.frombuffer(out, np.uint8).__array_interface__["data"][0]
+        clean = False
         try:
             for low in range(0, len(offset), _AT_ONCE):
                 part = slice(low, low + _AT_ONCE)
-                if not self._some(context, fd, offset[part], nbytes[part], start + place[part], got[part]):
+                clean = self._some(context, fd, offset[part], nbytes[part], start + place[part], got[part])
+                if not clean:
                     break
         finally:
-            if self._closed:
+            # One that may still hold answers is not used again; its end waits for what is under way.
+            with self._lock:
+                keep = clean and not self._closed
+                if keep:
+                    self._idle.append(context)
+            if not keep:
                 self._call(self._destroy, ctypes.c_ulong(context))
-            else:
-                self._idle.append(context)
         return got
 
     def _some(
@@ -138,20 +146,20 @@ class Gather:
         return result
 
     def _context(self) -> int | None:
-        if self._syscall is None:
+        if not self.available:
             return None
         try:
             return self._idle.pop()
         except IndexError:
             context = ctypes.c_ulong(0)
             if self._call(self._setup, ctypes.c_long(_AT_ONCE), ctypes.byref(context)) < 0:
-                # None left, or forbidden: it will not be asked for again.
-                self._syscall = None
+                self._refused = True  # none left, or forbidden: it will not be asked for again
                 return None
             return context.value
 
     def close(self) -> None:
         """Give the contexts back; those in use go with their call."""
-        self._closed = True
+        with self._lock:
+            self._closed = True
         while self._idle:
             self._call(self._destroy, ctypes.c_ulong(self._idle.pop()))

@@ -19,7 +19,7 @@ import anyio
 import anyio.to_thread
 
 import recordio
-from aioloader._images import images
+from aioloader._images import check_record_file, images
 from aioloader.datasets import ImageFolderDataset, ImageRecordDataset
 from aioloader.errors import DecodeError
 from aioloader.options import available_cores
@@ -326,6 +326,8 @@ class _Forever:
 
 def _pictures(path: str) -> tuple[int, list[bytes | Array], float, int]:
     """Length of the data, pictures for the bare loop spread evenly over it, their mean size, how many are damaged."""
+    if not os.path.isdir(path):
+        check_record_file(path)
     dataset: Any = ImageFolderDataset(path) if os.path.isdir(path) else ImageRecordDataset(path)
     samples = len(dataset)
     positions = range(0, samples, max(1, samples // _BARE_PICTURES))[:_BARE_PICTURES]

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import anyio
 
 from aioloader.datasets import ImageRecordDataset
+from aioloader.errors import SampleError
 from aioloader.loader import AsyncDataLoader
 from aioloader.progress_bar import ProgressBar
 from aioloader.tools.draw import draw_folder
@@ -215,9 +216,20 @@ def demo(
             source = Path(scratch, "images")
             with ProgressBar("drawing", images) as bar:
                 draw_folder(source, count=images, tick=bar.update)
-        with ProgressBar("packing", len(list_images(source)[1])) as bar:
+        files = list_images(source)[1]
+        with ProgressBar("packing", len(files)) as bar:
             packed = pack(source, Path(scratch, "images.rec"), tick=bar.update)
-        return run(packed.rec, packed.classes)
+        try:
+            return run(packed.rec, packed.classes)
+        except SampleError as error:
+            # The record is our own, and gone in a moment: what helps is the name of the image it was made from.
+            raise SampleError(
+                error.reason,
+                dataset="folder",
+                index=error.index,
+                stage=error.stage,
+                path=str(files[error.index][0]),
+            ) from error.__cause__
 
 
 def _caption(label: Array, classes: Sequence[str]) -> str:

@@ -210,5 +210,5 @@ def test_a_damaged_image_is_named_in_one_line(tmp_path: Path) -> None:
     done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT)
     assert (done.returncode, done.stdout) == (1, "")
     last = done.stderr.splitlines()[-1]
-    assert last.startswith("aioloader: error: ImageRecordDataset: sample at index 0, key 0, path ")
+    assert last.startswith(f"aioloader: error: folder: sample at index 0, path {folder / 'bad.jpg'}")
     assert "TaskGroup" not in done.stderr

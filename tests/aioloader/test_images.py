@@ -33,3 +33,16 @@ def test_other_files_are_refused_at_the_call(tmp_path, name, message):
 def test_a_missing_path_is_a_file_not_found_error(tmp_path):
     with pytest.raises(FileNotFoundError, match="nothing here"):
         aioloader.images(tmp_path / "nothing here")
+
+
+def test_a_batch_sampler_takes_the_place_of_size_and_shuffling(photo_rec):
+    with aioloader.images(
+        photo_rec, 32, batch_size=None, batch_sampler=[[3, 1], [0]], blocking=True, num_workers=0
+    ) as loader:
+        assert [len(labels) for _, labels in loader] == [2, 1]
+
+
+@pytest.mark.filterwarnings("ignore:.*no images:UserWarning")
+def test_a_folder_without_images_is_refused_at_the_call(tmp_path):
+    with pytest.raises(ValueError, match="no images in"):
+        aioloader.images(tmp_path)

@@ -102,3 +102,26 @@ def test_a_source_reads_without_it(monkeypatch, tmp_path, how):
     for at, start in zip(offset.tolist(), plan.start.tolist(), strict=True):
         assert out[start : start + 1000] == CONTENT[at : at + 1000]
     source.close()
+
+
+def test_a_source_reads_on_when_no_more_contexts_are_to_be_had(tmp_path, monkeypatch):
+    file = tmp_path / "data.rec"
+    file.write_bytes(CONTENT)
+    made = Gather()
+    file_fd = os.open(file, os.O_RDONLY)
+    try:
+        offset, nbytes, place = columns([(0, 100), (5000, 100)])
+        if (made.read(file_fd, offset, nbytes, memoryview(bytearray(200)), place) != 100).any():
+            pytest.skip("this system has no native asynchronous I/O")
+        (context,) = made._idle  # another thread has taken it
+        made._idle.clear()
+        real = made._call
+        monkeypatch.setattr(
+            made, "_call", lambda number, *rest: -1 if number == made._setup else real(number, *rest)
+        )
+        assert (made.read(file_fd, offset, nbytes, memoryview(bytearray(200)), place) < 0).all()
+        assert not made.available
+        made._idle.append(context)  # and gives it back
+        made.close()
+    finally:
+        os.close(file_fd)

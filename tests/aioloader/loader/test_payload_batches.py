@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from aioloader import DataLoader, RecordFileDataset, SampleError
+from aioloader.datasets.decoding import RecordDecoder
 from recordio import CorruptRecordError, RecordWriter
 
 EXECUTORS = ["inline", "thread", "process"]
@@ -49,3 +50,24 @@ def test_a_damaged_record_costs_itself_only(tmp_path, executor):
         next(batches)
         with pytest.raises(SampleError, match="Invalid RecordIO"):
             next(batches)
+
+
+class Shortened(RecordDecoder):
+    """Another decoder: two bytes of the payload, in hexadecimal digits."""
+
+    def __call__(self, data, extra, facts):
+        return super().__call__(data, extra, facts)[:2].hex()
+
+
+class ShortenedRecords(RecordFileDataset):
+    @property
+    def decoder(self):
+        return Shortened()
+
+
+@pytest.mark.parametrize("executor", EXECUTORS)
+def test_a_decoder_derived_from_ours_is_asked_for_every_sample(tmp_path, executor):
+    write(tmp_path / "some.rec", [bytes([number]) * 9 for number in range(100)])
+    with DataLoader(ShortenedRecords(tmp_path / "some.rec"), 30, executor=executor, num_workers=2) as loader:
+        got = [sample for batch in loader for sample in batch]
+    assert got == [f"{number:02x}" * 2 for number in range(100)]

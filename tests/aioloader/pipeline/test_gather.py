@@ -68,3 +68,40 @@ def test_kept_batches_are_the_callers():
         first = place % 5 * 4
         assert labels.tolist() == Y[first : first + 4].tolist()
         assert (images == X[first : first + 4]).all()
+
+
+@pytest.mark.parametrize(
+    "array",
+    [
+        np.arange(12, dtype=">i4"),
+        np.arange(12, dtype=">f4").reshape(6, 2),
+        np.array(["ab", "c", "", "abcd"]),
+        np.array([b"ab\0", b"c", b"", b"abcd"]),
+        np.arange(24, dtype=np.int16).reshape(6, 4)[:, ::2],
+        np.asfortranarray(np.arange(24.0).reshape(6, 4)),
+        np.zeros((4, 0)),
+        np.array([("a", 1), ("b", 2)], dtype=[("name", "U1"), ("n", "<i4")]),
+    ],
+    ids=lambda array: str(array.dtype),
+)
+def test_a_batch_is_the_same_with_and_without_a_stage_before_it(array):
+    plain = list(DataLoader(ArrayDataset(array), 4))
+    staged = list(DataLoader(ArrayDataset(array).transform(lambda x: x), 4, num_workers=0))
+    assert len(plain) == len(staged)
+    for one, other in zip(plain, staged, strict=True):
+        assert type(one) is type(other)
+        assert [getattr(each, "dtype", None) for each in (one, other)] == [getattr(other, "dtype", None)] * 2
+        assert np.array_equal(one, other)
+
+
+@pytest.mark.parametrize("executor", ["inline", "thread", "process"])
+def test_an_index_from_the_end_is_the_same_item_with_the_same_draws(executor):
+    def jittered(x, rng):
+        return x + rng.integers(0, 1000)
+
+    def batches(order):
+        dataset = ArrayDataset(X).transform(jittered)
+        with DataLoader(dataset, batch_sampler=order, executor=executor, num_workers=2) as loader:
+            return [batch.tolist() for batch in loader]
+
+    assert batches([[0, -1], [-20, -7]]) == batches([[0, 19], [0, 13]])
