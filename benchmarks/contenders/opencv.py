@@ -16,7 +16,7 @@ from benchmarks.cases import MEAN, STD
 if TYPE_CHECKING:
     from benchmarks.cases import Case
 
-__all__ = ("normalise", "picture")
+__all__ = ("centre_box", "normalise", "picture", "random_box")
 
 _GREY_LEVELS = np.arange(256, dtype=np.float32)
 _TABLES = [
@@ -51,7 +51,7 @@ def picture(case: Case, jpeg: bytes, draws: Draws) -> Any:
     image = cv2.imdecode(np.frombuffer(jpeg, np.uint8), flags)
     if case.crop != "none":
         height, width = image.shape[:2]
-        box = _random_box(width, height, draws) if case.crop == "random" else _centre_box(width, height)
+        box = random_box(width, height, draws) if case.crop == "random" else centre_box(width, height)
         x, y, w, h = box
         image = cv2.resize(image[y : y + h, x : x + w], (224, 224), interpolation=cv2.INTER_LINEAR)
     if case.flip and draws.random() < 0.5:
@@ -59,7 +59,7 @@ def picture(case: Case, jpeg: bytes, draws: Draws) -> Any:
     return normalise(image) if case.normalised else image
 
 
-def _random_box(width: int, height: int, draws: Draws) -> tuple[int, int, int, int]:
+def random_box(width: int, height: int, draws: Draws) -> tuple[int, int, int, int]:
     """(x, y, width, height) as torchvision's RandomResizedCrop draws it."""
     for _ in range(10):
         area = width * height * (0.08 + 0.92 * draws.random())
@@ -72,7 +72,8 @@ def _random_box(width: int, height: int, draws: Draws) -> tuple[int, int, int, i
     return (width - side) // 2, (height - side) // 2, side, side
 
 
-def _centre_box(width: int, height: int) -> tuple[int, int, int, int]:
+def centre_box(width: int, height: int) -> tuple[int, int, int, int]:
+    """(x, y, width, height) of the middle: 224/256 of the shorter side."""
     side = round(min(width, height) * 224 / 256)
     return (width - side) // 2, (height - side) // 2, side, side
 
