@@ -1,0 +1,108 @@
+"""WebDataset: tar shards, a shuffle buffer, pictures by OpenCV, batches made in the workers of PyTorch's DataLoader.
+
+A shard holds one batch, so that every epoch has whole batches with any number of workers, and the order of the file
+where that is asked for. The label is the sample's key: one member per sample is half the work of two.
+"""
+
+from __future__ import annotations
+
+import io
+import random
+import tarfile
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+import webdataset
+from torch.utils.data import default_collate
+
+from benchmarks.contenders.contract import RecFile, Source
+from benchmarks.contenders.opencv import picture
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from benchmarks.cases import Case
+
+VARIANTS = ("",)
+PACKAGES = ("webdataset", "torch", "opencv-python-headless", "numpy")
+
+_BUFFER = 1000  # samples that are shuffled, as its guide has it; the order of the shards is shuffled as well
+
+
+def supports(case: Case, variant: str) -> str | None:
+    """JPEGs and records in tar files."""
+    if case.store == "raw":
+        return "has no raw format with crops"
+    return "has no arrays in memory" if case.store == "arrays" else None
+
+
+def settings(case: Case, variant: str, cores: int) -> list[dict[str, Any]]:
+    """Worker processes; none where a sample costs next to nothing."""
+    numbers = dict.fromkeys((cores, 1, cores + 1, 4) if case.images else (0, cores))
+    return [{"num_workers": number} for number in numbers]
+
+
+def data_key(case: Case, variant: str) -> str:
+    """Tiled JPEGs are read as plain ones."""
+    return f"{case.data}-jpeg" if case.store == "tiled" else f"{case.data}-{case.store}"
+
+
+def prepare(case: Case, variant: str, source: Source, folder: Path) -> Path:
+    """Tar shards of one batch each."""
+    records = RecFile(source.rec, source.samples)
+    for shard, first in enumerate(range(0, source.samples, case.batch_size)):
+        with tarfile.open(folder / f"{shard:05d}.tar", "w", format=tarfile.USTAR_FORMAT) as tar:
+            for number in range(first, first + case.batch_size):
+                content = records.image(number)[0] if case.images else records.payload(number)
+                member = tarfile.TarInfo(f"{number:08d}.{'jpg' if case.images else 'bin'}")
+                member.size = len(content)
+                tar.addfile(member, io.BytesIO(content))
+    return folder
+
+
+@contextmanager
+def open_batches(case: Case, variant: str, data: Path, setting: dict[str, Any]) -> Iterator[Any]:
+    """A WebLoader whose workers stay."""
+    shards = sorted(map(str, data.glob("*.tar")))
+    dataset = webdataset.WebDataset(
+        shards, shardshuffle=len(shards) if case.shuffle else False, empty_check=False
+    )
+    if case.shuffle:
+        dataset = dataset.shuffle(_BUFFER)
+    make, together = (_record, list) if case.store == "bytes" else (Picture(case), default_collate)
+    dataset = dataset.map(make).batched(case.batch_size, collation_fn=together)
+    workers = setting["num_workers"]
+    loader = webdataset.WebLoader(
+        dataset, batch_size=None, num_workers=workers, persistent_workers=workers > 0
+    )
+    yield loader if case.store == "bytes" else _Numpy(loader)
+
+
+class _Numpy:
+    """Batches as numpy arrays over the same memory."""
+
+    def __init__(self, loader: Any) -> None:
+        self._loader = loader
+
+    def __iter__(self) -> Iterator[Any]:
+        for images, labels in self._loader:
+            yield images.numpy(), labels.numpy()
+
+
+class Picture:
+    """From a sample of a shard to (picture, number)."""
+
+    def __init__(self, case: Case) -> None:
+        self._case = case
+
+    def __call__(self, sample: dict[str, Any]) -> tuple[Any, int]:
+        image = np.ascontiguousarray(picture(self._case, sample["jpg"], random))
+        return torch.from_numpy(image), int(sample["__key__"])
+
+
+def _record(sample: dict[str, Any]) -> bytes:
+    content: bytes = sample["bin"]
+    return content
