@@ -257,8 +257,10 @@ class AsyncDataLoader(Face, Generic[B]):
                         await running.ended.wait()
             if not self._core.closed:
                 closer = Threads(1, "aioloader-close")
-                await closer.run(self._finalizer)
-                closer.close(0)
+                try:
+                    await closer.run(self._finalizer)
+                finally:  # asyncio's own cancellation passes a shield
+                    closer.close(0)
 
     def __aiter__(self) -> AsyncBatches[B]:
         """A new epoch."""

@@ -105,8 +105,8 @@ class _Maker:
             image: Array = self._jpeg.decode_jpeg(data, buffer=self._scratch)
             return image
         except ValueError:  # PNG and others, and JPEGs of rare kinds
-            decoded: Any = self._cv2.imdecode(np.frombuffer(data, np.uint8), self._cv2.IMREAD_COLOR_RGB)
-            return np.asarray(decoded, np.uint8)
+            decoded: Any = self._cv2.imdecode(np.frombuffer(data, np.uint8), self._cv2.IMREAD_COLOR)
+            return np.asarray(self._cv2.cvtColor(decoded, self._cv2.COLOR_BGR2RGB), np.uint8)
 
     def _resize(self, image: Array, width: int, height: int, out: Array | None) -> Array:
         result: Any = self._cv2.resize(image, (width, height), dst=out, interpolation=self._code)

@@ -178,8 +178,8 @@ def test_other_decoders_read_a_cut_too():
     box = (170, 100, 50, 60)
     found = jpeg.cut(data, frame_of(data), box)
     assert found is not None
-    there = cv2.imdecode(np.frombuffer(found.data, np.uint8), cv2.IMREAD_COLOR_RGB)
+    there = cv2.imdecode(np.frombuffer(found.data, np.uint8), cv2.IMREAD_COLOR)
     assert there.shape == (found.height, found.width, 3)
-    whole = cv2.imdecode(np.frombuffer(data, np.uint8), cv2.IMREAD_COLOR_RGB)
+    whole = cv2.imdecode(np.frombuffer(data, np.uint8), cv2.IMREAD_COLOR)
     moved = (170 - found.left, 100 - found.top, 50, 60)
     assert np.array_equal(crop(there, moved), crop(whole, box))

@@ -16,6 +16,7 @@ import psutil
 import pytest
 
 from aioloader import AsyncDataLoader, DataLoader
+from aioloader.executors import InlineExecutor
 from tests.aioloader.loader.samples import Numbers, labels
 
 EXECUTORS = ["inline", "thread", "process"]
@@ -100,6 +101,30 @@ async def test_a_cancel_at_any_moment_frees_everything(moment, warm_up, leftover
         await asyncio.sleep(0.005)
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
+
+
+async def test_a_cancel_while_the_loader_is_closing_leaves_nothing(warm_up, leftovers):
+    closing = asyncio.Event()
+    loop = asyncio.get_running_loop()
+
+    class Slow(InlineExecutor):
+        workers = 2
+
+        def close(self):
+            loop.call_soon_threadsafe(closing.set)
+            time.sleep(0.1)
+            super().close()
+
+    async def use():
+        async with AsyncDataLoader(Numbers(20), 5, executor=Slow()) as loader:
+            async for _ in loader:
+                pass
+
+    task = asyncio.create_task(use())
+    await closing.wait()
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
 
 
 @pytest.mark.parametrize("executor", EXECUTORS)
