@@ -1,0 +1,109 @@
+"""LitData: its optimised chunks of 64 MB, its streaming loader, pictures by OpenCV in a transform.
+
+The chunks hold JPEGs as bytes, so that a transform decodes them once, cropping as it likes. Workers take turns with
+contiguous parts of the data, so only one of them keeps the order of the file.
+"""
+
+from __future__ import annotations
+
+import random
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from litdata import StreamingDataLoader, StreamingDataset
+from litdata.streaming.cache import Cache
+
+from benchmarks.contenders.contract import RecFile, Source
+from benchmarks.contenders.opencv import picture
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from pathlib import Path
+
+    from benchmarks.cases import Case
+
+VARIANTS = ("",)
+PACKAGES = ("litdata", "torch", "opencv-python-headless", "numpy")
+
+_CHUNK = "64MB"
+
+
+def supports(case: Case, variant: str) -> str | None:
+    """JPEGs and records in its chunks."""
+    if case.store == "raw":
+        return "has no raw format with crops"
+    return "has no arrays in memory" if case.store == "arrays" else None
+
+
+def settings(case: Case, variant: str, cores: int) -> list[dict[str, Any]]:
+    """Worker processes; as many as give every one of them whole batches."""
+    if not case.shuffle:
+        return [{"num_workers": 1}, {"num_workers": 0}]
+    numbers = dict.fromkeys((cores, 1, cores + 1, 4) if case.images else (0, cores))
+    whole = [number for number in numbers if case.samples % (case.batch_size * max(number, 1)) == 0]
+    return [{"num_workers": number} for number in whole]
+
+
+def data_key(case: Case, variant: str) -> str:
+    """Tiled JPEGs are read as plain ones."""
+    return f"{case.data}-jpeg" if case.store == "tiled" else f"{case.data}-{case.store}"
+
+
+def prepare(case: Case, variant: str, source: Source, folder: Path) -> Path:
+    """Chunks, written by this process in order."""
+    records = RecFile(source.rec, source.samples)
+    cache = Cache(str(folder), chunk_bytes=_CHUNK)
+    for number in range(source.samples):
+        if case.images:
+            jpeg, label = records.image(number)
+            cache[number] = {"image": jpeg, "label": label}
+        else:
+            cache[number] = records.payload(number)
+    cache.done()
+    cache.merge()
+    return folder
+
+
+@contextmanager
+def open_batches(case: Case, variant: str, data: Path, setting: dict[str, Any]) -> Iterator[Any]:
+    """A streaming loader whose workers stay."""
+    dataset = StreamingDataset(
+        str(data), shuffle=case.shuffle, drop_last=False, transform=Picture(case) if case.images else None
+    )
+    workers = setting["num_workers"]
+    options: dict[str, Any] = {"persistent_workers": True} if workers else {}
+    if case.store == "bytes":
+        options["collate_fn"] = _copied
+    loader = StreamingDataLoader(
+        dataset, batch_size=case.batch_size, shuffle=case.shuffle, num_workers=workers, **options
+    )
+    yield loader if case.store == "bytes" else _Numpy(loader)
+
+
+def _copied(items: Sequence[memoryview]) -> list[bytes]:
+    """Items are views of a mapped chunk, which cannot leave a worker."""
+    return [bytes(item) for item in items]
+
+
+class _Numpy:
+    """Batches as numpy arrays over the same memory."""
+
+    def __init__(self, loader: Any) -> None:
+        self._loader = loader
+
+    def __iter__(self) -> Iterator[Any]:
+        for images, labels in self._loader:
+            yield images.numpy(), labels.numpy()
+
+
+class Picture:
+    """From an item of a chunk to (picture, number)."""
+
+    def __init__(self, case: Case) -> None:
+        self._case = case
+
+    def __call__(self, item: dict[str, Any]) -> tuple[Any, int]:
+        image = np.ascontiguousarray(picture(self._case, item["image"], random))
+        return torch.from_numpy(image), item["label"]
