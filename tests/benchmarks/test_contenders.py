@@ -1,0 +1,73 @@
+"""What every contender's file must be, read from its source: their packages are absent here."""
+
+from __future__ import annotations
+
+import ast
+import re
+import sys
+from pathlib import Path
+
+import pytest
+
+from benchmarks.environments import CONTENDERS, names, read_needs
+
+OWN = {"aioloader", "bare_loop"}  # they may import this project
+SHARED = {"benchmarks.cases", "benchmarks.contenders.contract", "benchmarks.contenders.opencv"}
+PEERS = sorted(set(names()) - OWN)
+
+
+def imports_of(path: Path) -> set[str]:
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            found.add(node.module or "")
+    return found
+
+
+@pytest.mark.parametrize("name", [*PEERS, "opencv", "contract"])
+def test_a_peer_never_imports_this_project_but_for_the_contract(name: str) -> None:
+    own = {
+        module
+        for module in imports_of(CONTENDERS / f"{name}.py")
+        if module.split(".")[0] in {"aioloader", "recordio"}
+    }
+    ours = {module for module in imports_of(CONTENDERS / f"{name}.py") if module.startswith("benchmarks")}
+    assert not own
+    assert ours <= SHARED
+
+
+@pytest.mark.parametrize("name", names())
+def test_a_contender_defines_what_the_contract_names(name: str) -> None:
+    defined = set()
+    for node in ast.parse((CONTENDERS / f"{name}.py").read_text()).body:
+        if isinstance(node, ast.FunctionDef):
+            defined.add(node.name)
+        elif isinstance(node, ast.Assign):
+            defined |= {target.id for target in node.targets if isinstance(target, ast.Name)}
+    assert {"VARIANTS", "PACKAGES", "supports", "settings", "prepare", "open_batches"} <= defined
+
+
+@pytest.mark.parametrize("name", PEERS)
+def test_every_requirement_of_a_peer_is_pinned(name: str) -> None:
+    needs = read_needs(CONTENDERS / f"{name}.txt")
+    lines = [line for line in needs.text.splitlines() if line and not line.startswith("#")]
+    assert lines
+    assert all(re.fullmatch(r"[A-Za-z0-9_.-]+==[0-9A-Za-z.+]+", line) for line in lines), lines
+
+
+@pytest.mark.parametrize("name", PEERS)
+def test_what_a_peer_imports_is_required_or_comes_with_python(name: str) -> None:
+    distributions = {
+        "tensorflow": "tensorflow-cpu",
+        "cv2": "opencv",
+        "nvidia": "nvidia-dali",
+        "wds2idx": "nvidia-dali",
+        "PIL": "pillow",
+    }
+    needs = read_needs(CONTENDERS / f"{name}.txt").text
+    for module in imports_of(CONTENDERS / f"{name}.py") - SHARED:
+        top = module.split(".")[0]
+        if top not in sys.stdlib_module_names:
+            assert distributions.get(top, top) in needs, top
