@@ -7,7 +7,9 @@ Rules (docs/design.md, "Memory"):
 - Freed slabs are reused from the same end, because pages touched once are many times faster than fresh ones.
 - A leased array is a root of its own over the mapping. numpy collapses the bases of views onto the root, so the
   weak reference on it dies with the last view. Its callback may run in any thread, inside the garbage collector:
-  it only appends to a deque, which the next allocation empties.
+  it only appends to a deque, which the next allocation empties. Arrays that are lent together share one base, which is
+  neither an array nor a memoryview, and the reference is on that.
+- A fork sees the region too: what was leased at that moment is never used again.
 """
 
 from __future__ import annotations

@@ -33,9 +33,9 @@ def table_length(transforms: Sequence[Callable[..., Any]]) -> int:
         kind = type(transform)
         if kind is ToTensor and not tensor:
             tensor = True
-        elif not (
-            kind is Cast and transform.dtype == _FLOAT32  # type: ignore[attr-defined]
-        ) and not (kind is Normalize and tensor):
+        elif isinstance(transform, Cast) and kind is Cast and transform.dtype == _FLOAT32:
+            pass
+        elif kind is not Normalize or not tensor:
             break
         if tensor:
             length = place + 1
