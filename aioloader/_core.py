@@ -29,6 +29,7 @@ from aioloader.metrics import Metrics, Stats
 from aioloader.permutation import ORDER_VERSION
 from aioloader.progress_bar import ProgressBar
 from aioloader.samplers import RandomSampler, SequentialSampler
+from aioloader.storage import LocalByteSource, MappedByteSource
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -267,6 +268,8 @@ class Core:
         try:
             memory = SlabMemory(options.memory_limit or default_memory_limit())
             executor = self._make_executor()
+            if getattr(executor, "maps_files", False) and isinstance(source, LocalByteSource):
+                source = MappedByteSource.over(source) or source
             whole = not _is_default(options.batchify_fn)
             engine = Engine(
                 items,
@@ -316,6 +319,7 @@ class Core:
             seed=self.seed,
             seed_globals=options.executor not in ("thread", "inline") and options.workers > 0,
             foreign=foreign,
+            maps=getattr(source, "maps", None),
         )
 
     # -- passes ----------------------------------------------------------------------------------------------------

@@ -73,6 +73,7 @@ class ReadPlan:
         reads: file, offset, nbytes and destination of every read, neighbours merged; what plans gives what reads
             whatever suits them.
         failures: (place in the batch, error) of items whose size could not be found.
+        mapped: nothing is to be read: the executor has maps of the files.
     """
 
     nbytes: int
@@ -80,6 +81,7 @@ class ReadPlan:
     length: IntArray
     reads: Any = ()
     failures: list[tuple[int, BaseException]] = field(default_factory=list)
+    mapped: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,8 +122,8 @@ class Chunk:
     Attributes:
         batch: number of the batch in its epoch.
         numbers: int64 (8, n): row in the batch, index, epoch (both seed the sample's draws), index in the base
-            dataset, start and length of its bytes in the slab memory (0 where it has none), file and offset
-            they came from.
+            dataset, start and length of its bytes in the slab memory (0 where it has none; a start of -1: in the map of
+            its file), file and offset they came from.
         extras: numbers of the dataset that travel along, (n, ...), or None.
         layout: rows to write, or None: every sample is returned by value.
         bases: place in the slab memory of each leaf's array of the whole batch.

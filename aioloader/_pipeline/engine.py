@@ -20,7 +20,7 @@ _layout_numbers = itertools.count(1)
 # A chunk should be long against its own cost (about 0.2 ms) and short against a batch.
 _CHUNK_TARGET_S = 0.045
 _CHUNK_START = 16
-_SPLIT_S = 0.002
+_SPLIT_S = 0.03
 
 
 @dataclass(frozen=True)

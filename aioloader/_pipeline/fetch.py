@@ -89,7 +89,7 @@ class Fetch:
             owned: takes further slabs that turn out to be needed.
         """
         reads, self._reads = self._reads, None
-        if reads is None or self.slab is None:
+        if reads is None or (self.slab is None and not reads.mapped):
             return
         begin = perf_counter()
         longer = await self._read(reads, self.slab, np.arange(len(reads.start)))
@@ -99,7 +99,12 @@ class Fetch:
 
     async def _read(self, reads: ReadPlan, slab: Any, items: IntArray) -> dict[int, int]:
         """Read some items of the batch; gives those that are longer than planned, and their length."""
-        source, out = self._engine.source, self._engine.memory.view(slab)
+        source = self._engine.source
+        if reads.mapped:
+            self.numbers[START, items] = -1
+            self.numbers[LENGTH, items] = reads.length
+            return {}
+        out = self._engine.memory.view(slab)
         failed = source.read_blocking(reads, out) if self._blocking else await source.read(reads, out)
         longer: dict[int, int] = {}
         for place, error in failed:
@@ -122,9 +127,10 @@ class Fetch:
         reads = source.plan_blocking(spans) if self._blocking else await source.plan(spans)
         failed = {place for place, _ in reads.failures}
         self.failures += [Failure(int(items[place]), "read", error) for place, error in reads.failures]
-        slab = self._engine.memory.allocate(reads.nbytes)
+        slab = None if reads.mapped else self._engine.memory.allocate(reads.nbytes)
         if slab is not None:
             owned.append(slab)
+        if slab is not None or reads.mapped:
             again = await self._read(reads, slab, items)
             self.failures += [Failure(item, "read", self._changed(item)) for item in again]
             return

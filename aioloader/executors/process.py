@@ -52,7 +52,12 @@ class ProcessExecutor:
     Args:
         workers: number of processes, 1 to 1024.
         timeout: seconds without progress on a sample after which its worker is ended.
+
+    Attributes:
+        maps_files: workers inherit descriptors, so that a program's `maps` work there.
     """
+
+    maps_files = True
 
     def __init__(self, workers: int, timeout: float = 120.0) -> None:
         if not 1 <= workers <= MAX_WORKERS:
@@ -148,7 +153,8 @@ class ProcessExecutor:
             if self._closed:
                 raise LoaderClosedError("the loader was closed while its workers were being started")
             self._control[handle.slot] = 0
-            handle.start(self._program_bytes, self._memory)
+            maps = None if self._program is None else self._program.maps
+            handle.start(self._program_bytes, self._memory, () if maps is None else maps.fds)
             if self._closed:  # by the garbage collector, in this thread
                 handle.reap()
 

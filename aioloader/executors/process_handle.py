@@ -22,7 +22,7 @@ from aioloader.executors.slabs import CONTROL_BYTES, SlabMemory
 from aioloader.executors.wire import Inbox, encode
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Sequence
 
     from aioloader.executors.attempts import Attempt
     from aioloader.executors.program import Program
@@ -92,8 +92,8 @@ class WorkerHandle:
         self._more = Signal()
         self._layouts: set[int] = set()
 
-    def start(self, program: bytes, memory: SlabMemory) -> None:
-        """Start the process (blocking, a few milliseconds) and queue its program."""
+    def start(self, program: bytes, memory: SlabMemory, fds: Sequence[int] = ()) -> None:
+        """Start the process (blocking, a few milliseconds) and queue its program; it inherits `fds`."""
         if not sys.executable:
             raise WorkerError("sys.executable is not set, so no worker can be started; use executor='thread'")
         ours, theirs = socket.socketpair()
@@ -111,7 +111,7 @@ class WorkerHandle:
             self.process = subprocess.Popen(
                 [sys.executable, *flags, "-P", "-X", "aioloader_worker", "-c", code],
                 stdin=subprocess.DEVNULL,
-                pass_fds=(theirs.fileno(), memory.fd),
+                pass_fds=(theirs.fileno(), memory.fd, *fds),
                 env=environment,
                 start_new_session=True,
             )

@@ -6,6 +6,7 @@ import random
 import threading
 import warnings
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, is_dataclass
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
@@ -28,6 +29,7 @@ from aioloader._types import (
     ChunkResult,
     Facts,
     Failure,
+    IntArray,
     RowLayout,
     Trace,
 )
@@ -59,6 +61,7 @@ class Program:
         decoder: bytes to sample, or None: then `dataset` is indexed.
         dataset: a foreign dataset, or None.
         paths: files of the byte source where they are few, for errors.
+        maps: files of which records are looked up in a map (``record``, ``whole``), or None.
         stages: what is done to a sample, in order (`aioloader.datasets.resolve.Stage`).
         batchify: collates a whole batch in the executor, or None: samples are written to rows.
         seed: the loader's seed.
@@ -74,6 +77,7 @@ class Program:
     seed: int
     seed_globals: bool
     foreign: bool
+    maps: Any = None
 
 
 def leaf_spec(value: Any) -> ArraySpec | None:
@@ -234,7 +238,9 @@ class Runner:
             or layout.structure
         ):
             return made
-        start, length = chunk.numbers[START], chunk.numbers[LENGTH]
+        memory, start, length = self._found(chunk)
+        if memory is None:
+            return made
         rows = chunk.numbers[ROW].tolist()
         objects = result.objects.setdefault(0, {})
         begin = perf_counter()
@@ -246,7 +252,7 @@ class Runner:
                 break
             if progress is not None:
                 progress(low)
-            payloads = self._many(self.memory, start[low:high], length[low:high])
+            payloads = self._many(memory, start[low:high], length[low:high])
             for place, payload in enumerate(payloads, low):
                 if payload is not None:
                     made[place] = True
@@ -257,6 +263,19 @@ class Runner:
             begin = perf_counter()
         result.written += objects
         return made
+
+    def _found(self, chunk: Chunk) -> tuple[Any, IntArray, IntArray]:
+        """The memory that holds all items of a chunk, and their places in it; None where there is not one."""
+        start, length = chunk.numbers[START], chunk.numbers[LENGTH]
+        mapped = start < 0
+        if not mapped.any():
+            return self.memory, start, length
+        files, offset = chunk.numbers[FILE], chunk.numbers[OFFSET]
+        memory = None
+        if mapped.all() and (files == files[0]).all():
+            with suppress(OSError):  # each sample will say so
+                memory = self.program.maps.whole(int(files[0]), offset + length)
+        return memory, offset, length
 
     def _sample(self, column: list[int], extra: Any, out: Array | None, trace: Trace) -> Any:
         program = self.program
@@ -271,7 +290,13 @@ class Runner:
             sample = program.dataset[column[BASE]]
             trace.decode_s += perf_counter() - begin
         else:
-            data = self._bytes[column[START] : column[START] + column[LENGTH]]
+            start, length = column[START], column[LENGTH]
+            if start >= 0:
+                data = self._bytes[start : start + length]
+            else:
+                trace.stage = "read"
+                data = program.maps.record(column[FILE], column[OFFSET], length)
+                trace.stage = "decode"
             path = program.paths[column[FILE]] if column[FILE] < len(program.paths) else None
             facts = Facts(None, path, column[OFFSET])
             if self._fused is None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import errno
 import os
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
@@ -38,6 +38,7 @@ _TRUSTED_SPAN_BYTES = 8 << 20
 _MAX_FILE_BYTES = 1 << 30
 
 Failures = list[tuple[int, BaseException]]
+T = TypeVar("T")
 
 
 class LocalByteSource:
@@ -53,7 +54,7 @@ class LocalByteSource:
 
     def __init__(self, paths: Sequence[str], *, whole_files: bool, threads: int = 4) -> None:
         self.paths = paths
-        self._whole_files = whole_files
+        self.whole_files = whole_files
         self._limit = threads
         self._descriptors = Descriptors(_OPEN_FILES)
         self._gather = Gather()
@@ -61,7 +62,7 @@ class LocalByteSource:
         self._closed = False
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _remake, (self.paths, self._whole_files, self._limit)
+        return _remake, (self.paths, self.whole_files, self._limit)
 
     def __del__(self) -> None:
         # The threads end by themselves: they hold no reference to this object while they are idle.
@@ -82,22 +83,35 @@ class LocalByteSource:
 
     async def plan(self, spans: Spans) -> ReadPlan:
         """See `ByteSource.plan`. Leaves the event loop's thread only if a file has to be asked for a size."""
-        if self._whole_files or bool(_doubtful(spans.length).any()):
-            return await self._hop().run(self.plan_blocking, spans)
+        if self._asks_files(spans):
+            return await self.aside(self.plan_blocking, spans)
         return self.plan_blocking(spans)
 
-    def plan_blocking(self, spans: Spans) -> ReadPlan:
-        """See `BlockingByteSource.plan_blocking`."""
+    async def extents(self, spans: Spans) -> tuple[IntArray, Failures]:
+        """Bytes of each item, and the failures of items that cannot be read. Leaves the loop's thread as `plan`."""
+        if self._asks_files(spans):
+            return await self.aside(self._extents, spans)
+        return self._extents(spans)
+
+    def _asks_files(self, spans: Spans) -> bool:
+        return self.whole_files or bool(_doubtful(spans.length).any())
+
+    def _extents(self, spans: Spans) -> tuple[IntArray, Failures]:
         length = spans.length.copy()
         failures: Failures = []
-        if self._whole_files:
+        if self.whole_files:
             self._find_sizes(spans, length, failures)
         else:
             self._check_spans(spans, length, failures)
+        failures.sort(key=lambda failure: failure[0])
+        return length, failures
+
+    def plan_blocking(self, spans: Spans) -> ReadPlan:
+        """See `BlockingByteSource.plan_blocking`."""
+        length, failures = self._extents(spans)
         if not failures:
             nbytes, start, reads = lay_out(spans.file, spans.offset, length, max_gap_bytes=_MAX_GAP_BYTES)
             return ReadPlan(nbytes, start, length, reads)
-        failures.sort(key=lambda failure: failure[0])
         fine = np.ones(len(length), bool)
         fine[[place for place, _ in failures]] = False
         start = np.full(len(length), -1, np.int64)
@@ -141,14 +155,14 @@ class LocalByteSource:
 
     async def read(self, plan: ReadPlan, out: memoryview) -> Failures:
         """See `ByteSource.read`; one thread hop."""
-        return await self._hop().run(self.read_blocking, plan, out)
+        return await self.aside(self.read_blocking, plan, out)
 
     def read_blocking(self, plan: ReadPlan, out: memoryview) -> Failures:
         """See `BlockingByteSource.read_blocking`."""
         if self._closed:
             raise RuntimeError("the byte source is closed")
         failures: Failures = []
-        if self._whole_files:
+        if self.whole_files:
             for read in _each(plan.reads):
                 self._read_one(self._read_whole, plan, read, out, failures)
         else:
@@ -211,7 +225,7 @@ class LocalByteSource:
         """After a read failed: its items one by one, because the others may be readable."""
         number, offset, _, place = read
         items = _items_of(plan, read)
-        if len(items) == 1 or self._whole_files:
+        if len(items) == 1 or self.whole_files:
             failures += [(item, error) for item in items]
             return
         for item in items:
@@ -234,7 +248,7 @@ class LocalByteSource:
             held = max(0, got - begin)
             if held >= length:
                 continue
-            if self._whole_files:
+            if self.whole_files:
                 message = f"{path} shrank from {length} to {held} bytes while it was read"
                 lost: Exception = ShortReadError(message, path=path, offset=0, expected=length, found=held)
             else:
@@ -258,14 +272,15 @@ class LocalByteSource:
                 error = own
             failures.append((item, error))
 
-    def _hop(self) -> Threads:
+    async def aside(self, fn: Callable[..., T], *args: Any) -> T:
+        """Run a function in a thread of the source; on cancellation it is waited for."""
         if self._closed:
             raise RuntimeError("the byte source is closed")
         if self._threads is None:
             from aioloader._threads import Threads  # brings anyio, which blocking use does not need
 
             self._threads = Threads(self._limit, "aioloader-read")
-        return self._threads
+        return await self._threads.run(fn, *args)
 
 
 def _remake(paths: Sequence[str], whole_files: bool, threads: int) -> LocalByteSource:

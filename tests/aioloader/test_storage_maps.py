@@ -1,0 +1,190 @@
+"""Records looked up in maps: the same bytes as records that are read, and the same errors."""
+
+from __future__ import annotations
+
+import os
+import pickle
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import recordio
+from aioloader import DataLoader, RecordFileDataset, SampleError
+from aioloader._types import Spans
+from aioloader.storage import LocalByteSource, MappedByteSource
+from aioloader.storage.maps import FileMaps
+from aioloader.storage.residency import Residency, cached_pages
+from recordio import CorruptRecordError, TruncatedRecordError
+
+pytestmark = pytest.mark.skipif(not hasattr(os, "posix_fadvise"), reason="files are mapped on Linux only")
+
+MAGIC = bytes.fromhex("0a23d7ce")
+payloads = st.lists(
+    st.one_of(st.binary(max_size=300), st.lists(st.sampled_from([MAGIC, b"abcd", b"x"])).map(b"".join)),
+    min_size=1,
+    max_size=12,
+)
+
+
+def needs_cachestat(path):
+    with open(path, "rb") as file:
+        if cached_pages(file.fileno()) is None:
+            pytest.skip("this system does not tell what is in its page cache")
+
+
+def write(path, records):
+    with recordio.RecordWriter(path, index=True) as writer:
+        return [writer.write(record, key) for key, record in enumerate(records)]
+
+
+@pytest.fixture
+def opened():
+    """Open files as maps; closed afterwards."""
+    made = []
+
+    def open_maps(*paths):
+        made.append(FileMaps.open([str(path) for path in paths]))
+        return made[-1]
+
+    yield open_maps
+    for maps in made:
+        maps.close()
+
+
+@given(records=payloads, data=st.data())
+def test_a_record_is_found_whole_however_many_bytes_the_index_gives_it(tmp_path_factory, records, data):
+    path = tmp_path_factory.mktemp("maps") / "a.rec"
+    offsets = write(path, records)
+    maps = FileMaps.open([str(path)])
+    try:
+        ends = [*offsets[1:], path.stat().st_size]
+        for record, offset, end in zip(records, offsets, ends, strict=True):
+            short = 4 * data.draw(st.integers(2, (end - offset) // 4))
+            for length in (short, end - offset):
+                assert bytes(recordio.extract(maps.record(0, offset, length))) == record
+    finally:
+        maps.close()
+
+
+def test_a_copy_in_a_process_that_inherited_the_files_finds_the_same(tmp_path, opened):
+    paths = [tmp_path / "a.rec", tmp_path / "b.rec"]
+    for path in paths:
+        write(path, [path.name.encode() * 3])
+    maps = opened(*paths)
+    copy = pickle.loads(pickle.dumps(maps))
+    for number, path in enumerate(paths):
+        found = copy.record(number, 0, path.stat().st_size)
+        assert found.readonly
+        assert bytes(recordio.extract(found)) == path.name.encode() * 3
+
+
+def test_a_file_that_was_cut_is_an_error_and_never_touched_behind_its_end(tmp_path, opened):
+    path = tmp_path / "a.rec"
+    offsets = write(path, [b"a" * 5000, b"b" * 50_000, b"c" * 100])
+    size = path.stat().st_size
+    maps = opened(path)
+    assert len(maps.record(0, offsets[1], offsets[2] - offsets[1])) == offsets[2] - offsets[1]
+    os.truncate(path, offsets[1] + 4096)
+    assert bytes(recordio.extract(maps.record(0, 0, offsets[1]))) == b"a" * 5000
+    with pytest.raises(TruncatedRecordError) as caught:
+        maps.record(0, offsets[1], offsets[2] - offsets[1])
+    assert (caught.value.path, caught.value.offset) == (str(path), offsets[1])
+    assert maps.whole(0, np.asarray([offsets[1], size])) is None
+    assert maps.whole(0, np.asarray([offsets[1]])) is not None
+
+
+def test_a_record_that_has_grown_into_the_next_is_corrupt(tmp_path, opened):
+    path = tmp_path / "a.rec"
+    offsets = write(path, [b"a" * 100, b"b" * 100])
+    with open(path, "r+b") as file:
+        file.seek(4)
+        file.write((150).to_bytes(4, "little"))
+    with pytest.raises(CorruptRecordError):
+        opened(path).record(0, 0, offsets[1])
+
+
+def test_what_cannot_be_mapped_is_left_to_be_read(tmp_path):
+    (tmp_path / "empty.rec").touch()
+    for paths in ([str(tmp_path / "empty.rec")], [str(tmp_path / "none.rec")], []):
+        source = LocalByteSource(paths, whole_files=False)
+        assert MappedByteSource.over(source) is None
+        source.close()
+    source = LocalByteSource([str(tmp_path / "a.png")], whole_files=True)
+    assert MappedByteSource.over(source) is None
+    source.close()
+
+
+def test_a_file_just_written_is_in_memory_and_one_put_out_is_not(tmp_path):
+    path = tmp_path / "a.rec"
+    path.write_bytes(os.urandom(300_000))
+    needs_cachestat(path)
+    with open(path, "rb") as file:
+        residency = Residency([file.fileno()])
+        residency.look()
+        assert residency.complete
+        os.fsync(file.fileno())
+        os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+        if cached_pages(file.fileno()):
+            pytest.skip("this file system keeps its files in memory")
+        residency.look()
+        assert not residency.complete
+        assert not residency.due
+
+
+async def test_a_plan_of_mapped_records_needs_no_memory_and_names_bad_lines(tmp_path):
+    path = tmp_path / "a.rec"
+    offsets = write(path, [b"a" * 100, b"b" * 100])
+    needs_cachestat(path)
+    source = MappedByteSource.over(LocalByteSource([str(path)], whole_files=False))
+    spans = Spans(
+        np.zeros(3, np.int64), np.asarray([offsets[1], -4, 0]), np.asarray([offsets[1], 40, offsets[1]])
+    )
+    plan = await source.plan(spans)
+    assert (plan.mapped, plan.nbytes, [place for place, _ in plan.failures]) == (True, 0, [1])
+    assert await source.read(plan, memoryview(b"")) == []
+    source.close()
+    source.close()
+
+
+def batches(path, **options):
+    with DataLoader(RecordFileDataset(path), 4, shuffle=True, seed=3, num_workers=2, **options) as loader:
+        return [list(batch) for _ in range(2) for batch in loader]
+
+
+def test_a_loader_gives_the_same_whether_files_are_mapped_or_read(tmp_path, monkeypatch):
+    path = tmp_path / "a.rec"
+    write(path, [bytes([number]) * (number * 37 % 500) for number in range(50)] + [MAGIC * 9])
+    mapped = batches(path)
+    monkeypatch.setattr("aioloader.storage.residency.cached_pages", lambda fd: None)
+    assert mapped == batches(path) == batches(path, executor="thread")
+
+
+def test_a_file_that_is_replaced_meanwhile_is_read_to_its_end(tmp_path):
+    path = tmp_path / "a.rec"
+    records = [bytes([number]) * 100 for number in range(60)]
+    write(path, records)
+    with DataLoader(RecordFileDataset(path), 4, num_workers=2) as loader:
+        iterator = iter(loader)
+        first = next(iterator)
+        write(tmp_path / "b.rec", [b"other"] * 60)
+        os.replace(tmp_path / "b.rec", path)
+        assert [*first, *(record for batch in iterator for record in batch)] == records
+
+
+def test_a_file_that_is_cut_meanwhile_fails_by_name_and_the_rest_is_delivered(tmp_path):
+    path = tmp_path / "a.rec"
+    records = [bytes([number % 256]) * 3000 for number in range(400)]
+    offsets = write(path, records)
+    with DataLoader(
+        RecordFileDataset(path), 4, num_workers=2, on_error="skip", max_errors=None, prefetch=2
+    ) as loader:
+        iterator = iter(loader)
+        got = list(next(iterator))
+        os.truncate(path, offsets[200] + 8)
+        got += [record for batch in iterator for record in batch]
+        errors = loader.errors
+    assert got[:200] == records[:200]
+    assert len(got) + len(errors) == 400
+    assert all(isinstance(error, SampleError) and error.path == str(path) for error in errors)
