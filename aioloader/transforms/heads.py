@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, cast
 from aioloader.jpeg import scale_for
 from aioloader.transforms.crop import CenterCrop, CropResize, RandomCrop, RandomResizedCrop
 from aioloader.transforms.geometry import Resize
-from aioloader.transforms.interpolation import AUTO, RANDOM, resize_image, settle
+from aioloader.transforms.interpolation import AREA, AUTO, RANDOM, resize_image, settle
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -78,7 +78,7 @@ class _Cropped(Head):
         # What `resize_image` does for colour and a settled interpolation, without its questions.
         import cv2
 
-        self._plain = self._code not in (AUTO, RANDOM)
+        self._plain = self._code not in (AREA, AUTO, RANDOM)
         self._shape = (crop.size[1], crop.size[0], 3)
         self._resize = cv2.resize
 

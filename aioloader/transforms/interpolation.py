@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from aioloader.transforms.area import averages_in_floats, shrink_by_area
 from aioloader.transforms.base import result_array
 
 if TYPE_CHECKING:
     from aioloader._types import Array
     from aioloader.rng import Rng
 
-__all__ = ("AUTO", "RANDOM", "interpolation_code", "resize_image", "settle")
+__all__ = ("AREA", "AUTO", "RANDOM", "interpolation_code", "resize_image", "settle")
 
 NEAREST, LINEAR, CUBIC, AREA, LANCZOS, AUTO, RANDOM = 0, 1, 2, 3, 4, 9, 10
 
@@ -95,6 +96,9 @@ def resize_image(x: Array, size: tuple[int, int], code: int, out: Array | None =
     import cv2
 
     result = result_array(x, (height, width, channels), x.dtype, out)
+    if code == AREA and averages_in_floats(x, size):
+        shrink_by_area(x, size, result)
+        return result
     # OpenCV drops an axis of extent 1, so grey images go through it as planes.
     if channels == 1:
         cv2.resize(x[:, :, 0], size, dst=result[:, :, 0], interpolation=code)
