@@ -1,8 +1,8 @@
 """Record files mapped into worker processes: what lies in the page cache need not be copied.
 
 Rule (docs/design.md, "The path of a sample"): only while all of a file is in the page cache, so that no worker waits
-for a disk. The core keeps the descriptors, and workers inherit them; they map a file when they first need it. A record is
-looked up by its offset. As with spans that are read, an index may give too few bytes: the record's own head says how
+for a disk. The core keeps the descriptors, and workers inherit them; they map a file when they first need it. A record
+is looked up by its offset. As with spans that are read, an index may give too few bytes: the record's own head says how
 many it has.
 
 Reading a map behind the end of its file kills the process (SIGBUS), so the file's size is asked for each time.

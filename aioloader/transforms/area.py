@@ -34,7 +34,7 @@ def averages_in_floats(x: Array, size: tuple[int, int]) -> bool:
     rows, columns, _ = x.shape
     if x.dtype != np.uint8 or rows < height or columns < width or x.size > _MOST_VALUES:
         return False
-    return rows % height != 0 or columns % width != 0
+    return bool(rows % height or columns % width)
 
 
 def shrink_by_area(x: Array, size: tuple[int, int], out: Array) -> None:
