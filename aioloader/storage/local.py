@@ -19,6 +19,7 @@ from aioloader.storage.descriptors import Descriptors, check_regular, open_regul
 from aioloader.storage.gather import Gather
 from aioloader.storage.layout import Read, lay_out
 from aioloader.storage.records import cut_short, outgrown, record_extent
+from aioloader.storage.residency import Residency
 from recordio._framing import HEAD_SIZE
 from recordio.errors import ShortReadError, TruncatedRecordError
 
@@ -58,6 +59,7 @@ class LocalByteSource:
         self._limit = threads
         self._descriptors = Descriptors(_OPEN_FILES)
         self._gather = Gather()
+        self._residencies: dict[int, Residency] = {}
         self._threads: Threads | None = None
         self._closed = False
 
@@ -196,6 +198,7 @@ class LocalByteSource:
         number = int(reads[0, 0])
         try:
             with self._descriptors.borrow(number, self.paths[number]) as fd:
+                self._announce(number, fd, reads)
                 if len(reads) > 1 and self._gather.available:
                     got = self._gather.read(fd, reads[:, 1], reads[:, 2], out, reads[:, 3])
                     # What was not read, or not to its end, is asked for in the ordinary way, which tells why.
@@ -204,6 +207,15 @@ class LocalByteSource:
                     self._read_one(self._read_span, plan, read, out, failures)
         except OSError as error:  # the file cannot be opened
             failures += [(item, error) for read in _each(reads) for item in _items_of(plan, read)]
+
+    def _announce(self, number: int, fd: int, reads: IntArray) -> None:
+        """Have the system fetch from the disk all at once what is then waited for one after the other."""
+        residency = self._residencies.setdefault(number, Residency())
+        if residency.due:
+            residency.look([fd])
+        if len(reads) > 1 and residency.known and not residency.complete:
+            for offset, nbytes in reads[:, 1:3].tolist():
+                os.posix_fadvise(fd, offset, nbytes, os.POSIX_FADV_WILLNEED)
 
     def _read_span(self, read: Read, out: memoryview) -> int:
         number, offset, nbytes, place = read

@@ -36,7 +36,7 @@ class MappedByteSource:
     def __init__(self, source: LocalByteSource, maps: FileMaps) -> None:
         self._source = source
         self.maps = maps
-        self._residency = Residency(maps.fds)
+        self._residency = Residency()
         self._closed = False
 
     @classmethod
@@ -57,7 +57,7 @@ class MappedByteSource:
     async def plan(self, spans: Spans) -> ReadPlan:
         """See `ByteSource.plan`."""
         if not self._closed and self._residency.due:
-            await self._source.aside(self._residency.look)
+            await self._source.aside(self._residency.look, self.maps.fds)
         if not self._residency.complete:
             return await self._source.plan(spans)
         length, failures = await self._source.extents(spans)

@@ -54,28 +54,30 @@ def cached_pages(fd: int) -> int | None:
 class Residency:
     """Whether all of some files is in the page cache, as of a second ago.
 
-    Args:
-        fds: the files.
+    Attributes:
+        complete: it is; False also where the system does not tell.
+        known: the system tells.
     """
 
-    def __init__(self, fds: Sequence[int]) -> None:
-        self._fds = tuple(fds)
+    def __init__(self) -> None:
         self._next_look = 0.0
         self.complete = False
+        self.known = False
 
     @property
     def due(self) -> bool:
         """Whether it is time to `look` again."""
         return time.monotonic() >= self._next_look
 
-    def look(self) -> None:
-        """Ask the system. Takes microseconds for a megabyte in memory; from any thread."""
+    def look(self, fds: Sequence[int]) -> None:
+        """Ask the system about these files. Takes microseconds for a megabyte in memory; from any thread."""
         begin = time.monotonic()
-        self.complete = all(self._is_complete(fd) for fd in self._fds)
+        cached = [cached_pages(fd) for fd in fds]
+        sizes = [os.fstat(fd).st_size for fd in fds]
+        self.known = None not in cached
+        self.complete = all(
+            pages is not None and pages >= -(-size // mmap.PAGESIZE)
+            for pages, size in zip(cached, sizes, strict=True)
+        )
         end = time.monotonic()
         self._next_look = end + max(_LOOK_S, (end - begin) / _SHARE)
-
-    @staticmethod
-    def _is_complete(fd: int) -> bool:
-        cached = cached_pages(fd)
-        return cached is not None and cached >= -(-os.fstat(fd).st_size // mmap.PAGESIZE)

@@ -121,15 +121,15 @@ def test_a_file_just_written_is_in_memory_and_one_put_out_is_not(tmp_path):
     path.write_bytes(os.urandom(300_000))
     needs_cachestat(path)
     with open(path, "rb") as file:
-        residency = Residency([file.fileno()])
-        residency.look()
+        residency = Residency()
+        residency.look([file.fileno()])
         assert residency.complete
         os.fsync(file.fileno())
         os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
         if cached_pages(file.fileno()):
             pytest.skip("this file system keeps its files in memory")
-        residency.look()
-        assert not residency.complete
+        residency.look([file.fileno()])
+        assert (residency.complete, residency.known) == (False, True)
         assert not residency.due
 
 
@@ -188,3 +188,15 @@ def test_a_file_that_is_cut_meanwhile_fails_by_name_and_the_rest_is_delivered(tm
     assert got[:200] == records[:200]
     assert len(got) + len(errors) == 400
     assert all(isinstance(error, SampleError) and error.path == str(path) for error in errors)
+
+
+@pytest.mark.parametrize("executor", ["process", "thread"])
+def test_records_that_are_not_in_memory_are_fetched_and_the_same(tmp_path, executor):
+    path = tmp_path / "a.rec"
+    records = [os.urandom(number * 131 % 9000) for number in range(300)]
+    write(path, records)
+    with open(path, "rb") as file:
+        os.fsync(file.fileno())
+        os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+    with DataLoader(RecordFileDataset(path), 32, executor=executor, num_workers=2) as loader:
+        assert [record for batch in loader for record in batch] == records
