@@ -14,7 +14,16 @@ from aioloader.mxnet.base import MXNetError, Outside
 from aioloader.mxnet.context import Context, cpu, cpu_pinned, current_context, gpu, num_gpus
 
 if TYPE_CHECKING:
-    from aioloader.mxnet import base, context, gluon, image, io, ndarray, random, recordio, test_utils
+    import aioloader.mxnet.base as base
+    import aioloader.mxnet.context as context
+    import aioloader.mxnet.contrib as contrib
+    import aioloader.mxnet.gluon as gluon
+    import aioloader.mxnet.image as image
+    import aioloader.mxnet.io as io
+    import aioloader.mxnet.ndarray as ndarray
+    import aioloader.mxnet.random as random
+    import aioloader.mxnet.recordio as recordio
+    import aioloader.mxnet.test_utils as test_utils
 
     nd = ndarray
     img = image
@@ -25,6 +34,7 @@ __all__ = (
     "MXNetError",
     "base",
     "context",
+    "contrib",
     "cpu",
     "cpu_pinned",
     "current_context",
@@ -44,7 +54,8 @@ __all__ = (
 
 # Name in mx: module of this package. Each is loaded when it is first used.
 _MODULES = {
-    **{name: name for name in ("base", "context", "gluon", "image", "io", "ndarray", "random", "recordio")},
+    **{name: name for name in ("base", "context", "contrib", "gluon", "image", "io")},
+    **{name: name for name in ("ndarray", "random", "recordio")},
     "img": "image",
     "nd": "ndarray",
     "rnd": "random",

@@ -400,8 +400,8 @@ def waitall() -> None:
 
 
 def __getattr__(name: str) -> Any:
-    if name == "random":  # mx.nd.random is mx.random; it is made of this module
-        return importlib.import_module("aioloader.mxnet.random")
+    if name in ("random", "sparse"):  # mx.nd.random is mx.random; both are made of this module
+        return importlib.import_module(f"aioloader.mxnet.{name}")
     raise AttributeError(
         f"mx.nd.{name} is not part of aioloader.mxnet; an NDArray is a numpy array: use numpy.{name}"
     )
