@@ -12,11 +12,13 @@ import numpy.typing as npt
 
 from aioloader.mxnet.context import Context, host_context
 from aioloader.mxnet.ndarray import NDArray
+from aioloader.rng import seed_default_rng
 
-__all__ = ("current_seed", "normal", "randint", "randn", "seed", "uniform")
+__all__ = ("current_seed", "next_pass", "normal", "randint", "randn", "seed", "uniform")
 
 _seed = 0
 _generator = np.random.Generator(np.random.PCG64(0))
+_passes = 0
 
 
 def seed(seed_state: int, ctx: Context | str = "all") -> None:
@@ -29,14 +31,27 @@ def seed(seed_state: int, ctx: Context | str = "all") -> None:
         seed_state: any integer.
         ctx: ignored: there is one generator.
     """
-    global _seed, _generator
+    global _seed, _generator, _passes
     _seed = int(seed_state) & 0xFFFFFFFFFFFFFFFF
     _generator = np.random.Generator(np.random.PCG64(_seed))
+    _passes = 0
+    seed_default_rng(_seed)
 
 
 def current_seed() -> int:
     """The seed last given to `seed`, below 2**64; 0 before that."""
     return _seed
+
+
+def next_pass() -> int:
+    """A number below 2**62 for the next pass of a loader, from which its transforms draw.
+
+    After the same seed the same numbers come again.
+    """
+    global _passes
+    number = int(np.random.Philox(key=_seed, counter=_passes).random_raw()) >> 2
+    _passes += 1
+    return number
 
 
 def uniform(
