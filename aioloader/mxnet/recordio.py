@@ -12,8 +12,7 @@ import numpy as np
 
 import recordio
 from aioloader.mxnet.base import MXNetError
-from recordio import IRHeader, unpack, unpack_img
-from recordio.errors import RecordIOError
+from recordio import IRHeader, RecordIOError, unpack, unpack_img
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

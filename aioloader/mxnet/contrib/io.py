@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from aioloader._checks import require
 from aioloader.mxnet.io.desc import DataDesc
 from aioloader.mxnet.io.iterator import DataIter
 from aioloader.mxnet.ndarray import NDArray, from_numpy
@@ -38,11 +37,13 @@ class DataLoaderIter(DataIter):
     ) -> None:
         self._loader = loader
         self._iterator = iter(loader)
-        self._ahead: Any = next(self._iterator, None)
-        require(self._ahead is not None, "the loader has no batch")
+        first = next(self._iterator, None)
+        if first is None:
+            raise ValueError("the loader has no batch, so that its shapes are not known")
+        self._ahead: Any = first
         self._current: Any = None
         self.dtype = dtype
-        data, label = (np.asarray(array) for array in self._ahead)
+        data, label = map(np.asarray, first)
         super().__init__(len(data))
         scalar = np.dtype(dtype).type
         self.provide_data = [DataDesc(data_name, data.shape, scalar)]

@@ -170,7 +170,13 @@ def test_waiting_and_kinds() -> None:
         _ = mx.nd.softmax
 
 
-@given(arrays.arrays(st.sampled_from([np.uint8, np.float32, np.int64]), arrays.array_shapes(max_dims=3)))
+@given(
+    arrays.arrays(
+        st.sampled_from([np.uint8, np.float32, np.int64]),
+        arrays.array_shapes(max_dims=3),
+        elements=st.integers(0, 100),
+    )
+)
 def test_it_is_a_numpy_array(plain: np.ndarray) -> None:  # type: ignore[type-arg]
     array = mx.nd.from_numpy(plain)
     results = (
