@@ -11,6 +11,7 @@ from aioloader._checks import require
 from aioloader.mxnet.io.desc import DataBatch, DataDesc
 from aioloader.mxnet.io.iterator import DataIter
 from aioloader.mxnet.io.sources import named_sources, rows_of
+from aioloader.mxnet.sparse import CSRNDArray
 
 if TYPE_CHECKING:
     from aioloader.mxnet.ndarray import NDArray
@@ -24,8 +25,8 @@ class NDArrayIter(DataIter):
     """Batches of arrays in memory; each batch is a copy of its rows.
 
     Args:
-        data: array, list of arrays, or dict of name to array; numpy, NDArray or h5py datasets. Sources are sorted by
-            name.
+        data: array, list of arrays, or dict of name to array; numpy, NDArray, h5py datasets, sparse matrices (with
+            "discard" only). Sources are sorted by name.
         label: the same; None or an empty list: batches have no labels.
         batch_size: rows of a batch.
         shuffle: another order of the rows at the start and after every `reset`, drawn from `numpy.random`.
@@ -48,6 +49,7 @@ class NDArrayIter(DataIter):
 
     Raises:
         TypeError: a source is no array.
+        NotImplementedError: a source is sparse, and `last_batch_handle` is not "discard".
         ValueError: there is no data, sources differ in their number of rows, or `last_batch_handle` is none of the
             three.
     """
@@ -76,6 +78,10 @@ class NDArrayIter(DataIter):
         self.label = named_sources(label, label_name, dtype)
         self.data_list = [array for _, array in (*self.data, *self.label)]
         self.num_source = len(self.data_list)
+        if last_batch_handle != "discard" and any(isinstance(array, CSRNDArray) for array in self.data_list):
+            raise NotImplementedError(
+                "`NDArrayIter` only supports ``CSRNDArray`` with `last_batch_handle` set to `discard`."
+            )
         self.layout = layout
         self.last_batch_handle = last_batch_handle
         self.shuffle = shuffle
@@ -136,15 +142,15 @@ class NDArrayIter(DataIter):
             return self.cursor < self.num_data
         return self.cursor + self.batch_size <= self.num_data
 
-    def getdata(self) -> list[NDArray]:
+    def getdata(self) -> list[NDArray | CSRNDArray]:
         """Arrays of the current batch, one per data source."""
         return self._batch_of(self.data)
 
-    def getlabel(self) -> list[NDArray]:
+    def getlabel(self) -> list[NDArray | CSRNDArray]:
         """Arrays of the current batch, one per label source."""
         return self._batch_of(self.label)
 
-    def _batch_of(self, sources: list[tuple[str, Any]]) -> list[NDArray]:
+    def _batch_of(self, sources: list[tuple[str, Any]]) -> list[NDArray | CSRNDArray]:
         rows = self._rows(self.cursor, self.cursor + self.batch_size)
         return [rows_of(array, rows, self._axis) for _, array in sources]
 

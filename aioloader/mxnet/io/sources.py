@@ -9,6 +9,7 @@ import numpy.typing as npt
 
 from aioloader._checks import require
 from aioloader.mxnet.ndarray import NDArray, from_numpy
+from aioloader.mxnet.sparse import CSRNDArray
 
 __all__ = ("named_sources", "rows_of")
 
@@ -21,14 +22,14 @@ def named_sources(data: Any, default_name: str, dtype: npt.DTypeLike | None) -> 
             name, one of several the names `_0_<default>`, `_1_<default>`, ...
         default_name: name of what has none.
         dtype: type that arrays other than NDArrays are converted to; None: they keep theirs. Datasets of h5py are
-            neither copied nor converted.
+            neither copied nor converted. Sparse matrices of SciPy become CSRNDArrays.
 
     Raises:
         TypeError: `data`, or one value of it, is no array.
     """
     if data is None:
         return []
-    if isinstance(data, np.ndarray) or _in_file(data):
+    if isinstance(data, np.ndarray | CSRNDArray) or _of(data, "h5py", "scipy"):
         named = {default_name: data}
     elif isinstance(data, list | tuple):
         single = len(data) == 1
@@ -44,8 +45,12 @@ def named_sources(data: Any, default_name: str, dtype: npt.DTypeLike | None) -> 
 
 
 def _source(name: str, value: Any, dtype: npt.DTypeLike | None) -> Any:
-    if isinstance(value, NDArray) or _in_file(value):
+    if isinstance(value, NDArray | CSRNDArray) or _of(value, "h5py"):
         return value
+    if _of(value, "scipy"):
+        rows = value.tocsr()
+        values = rows.data if dtype is None else rows.data.astype(dtype)
+        return CSRNDArray(values, rows.indices.astype(np.int64), rows.indptr.astype(np.int64), rows.shape)
     try:
         array = np.array(value, dtype)
     except (TypeError, ValueError):
@@ -57,12 +62,12 @@ def _source(name: str, value: Any, dtype: npt.DTypeLike | None) -> Any:
     return from_numpy(array)
 
 
-def _in_file(value: Any) -> bool:
-    # By name: h5py need not be installed.
-    return type(value).__module__.partition(".")[0] == "h5py"
+def _of(value: Any, *packages: str) -> bool:
+    # By name: neither package need be installed.
+    return type(value).__module__.partition(".")[0] in packages
 
 
-def rows_of(source: Any, rows: npt.NDArray[np.intp], axis: int) -> NDArray:
+def rows_of(source: Any, rows: npt.NDArray[np.intp], axis: int) -> NDArray | CSRNDArray:
     """Copies of rows of a source, in the order asked for.
 
     Args:
@@ -72,7 +77,9 @@ def rows_of(source: Any, rows: npt.NDArray[np.intp], axis: int) -> NDArray:
     """
     if isinstance(source, np.ndarray):
         return from_numpy(np.take(np.asarray(source), rows, axis))
+    require(axis == 0, "the batch must be the first axis of a sparse matrix and of a dataset of h5py")
+    if isinstance(source, CSRNDArray):
+        return source.take_rows(rows, len(rows))
     # h5py reads rows in increasing order only, each once.
-    require(axis == 0, "the batch must be the first axis of a dataset of h5py")
     increasing, places = np.unique(rows, return_inverse=True)
     return from_numpy(np.asarray(source[increasing])[places])

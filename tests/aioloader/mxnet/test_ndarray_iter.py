@@ -288,6 +288,37 @@ def test_refusals(arguments: tuple[Any, ...], kind: type[Exception], text: str) 
         mx.io.NDArrayIter(*arguments)
 
 
+SPARSE = np.array([[0, 1, 0], [0, 0, 0], [2, 0, 3], [0, 4, 0], [5, 0, 0]], np.float32)
+
+
+def sparse_matrix(kind: str) -> Any:
+    if kind == "scipy":
+        return pytest.importorskip("scipy.sparse").coo_matrix(SPARSE.astype(np.float64))
+    columns = [np.flatnonzero(row) for row in SPARSE]
+    ends = np.cumsum([0, *map(len, columns)])
+    return mx.nd.sparse.CSRNDArray(SPARSE[SPARSE != 0], np.concatenate(columns), ends, SPARSE.shape)
+
+
+@pytest.mark.parametrize("kind", ["csr", "scipy"])
+@pytest.mark.parametrize("shuffle", [False, True])
+def test_sparse_matrices(kind: str, shuffle: bool) -> None:
+    matrix = sparse_matrix(kind)
+    for handle in ("pad", "roll_over"):
+        with pytest.raises(NotImplementedError, match="set to `discard`"):
+            mx.io.NDArrayIter({"data": matrix}, SPARSE, 2, last_batch_handle=handle)
+    iterator = mx.io.NDArrayIter(
+        {"csr": matrix, "dense": SPARSE}, None, 2, shuffle, last_batch_handle="discard"
+    )
+    assert iterator.provide_data == [("csr", (2, 3)), ("dense", (2, 3))]
+    assert iterator.provide_data[0].dtype is np.float32
+    batches = list(iterator)
+    assert len(batches) == 2
+    for batch in batches:
+        batch.data[0].check_format()
+        assert np.array_equal(batch.data[0].asnumpy(), batch.data[1])
+        assert batch.label == []
+
+
 def test_datasets_of_h5py(tmp_path: Any) -> None:
     h5py = pytest.importorskip("h5py")
     with h5py.File(tmp_path / "a.h5", "w") as file:
