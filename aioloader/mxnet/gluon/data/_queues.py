@@ -14,6 +14,12 @@ from aioloader.mxnet.ndarray import NDArray
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    _Queue = multiprocessing.queues.Queue[Any]
+    _SimpleQueue = multiprocessing.queues.SimpleQueue[Any]
+else:
+    _Queue = multiprocessing.queues.Queue
+    _SimpleQueue = multiprocessing.queues.SimpleQueue
+
 __all__ = (
     "ConnectionWrapper",
     "Queue",
@@ -49,22 +55,27 @@ class ConnectionWrapper:
         return getattr(self.conn, name)
 
 
-class Queue(multiprocessing.queues.Queue[Any]):
+class Queue(_Queue):
     """A queue between processes that takes NDArrays.
 
     Args:
         maxsize: objects that wait, at most; 0 for no limit.
+        ctx: the context of the processes that share it; None: that of `multiprocessing`.
     """
 
-    def __init__(self, maxsize: int = 0) -> None:
-        super().__init__(maxsize, ctx=multiprocessing.get_context())
+    def __init__(self, maxsize: int = 0, *, ctx: Any = None) -> None:
+        super().__init__(maxsize, ctx=ctx or multiprocessing.get_context())
 
 
-class SimpleQueue(multiprocessing.queues.SimpleQueue[Any]):
-    """A queue between processes, without a thread of its own, that takes NDArrays."""
+class SimpleQueue(_SimpleQueue):
+    """A queue between processes, without a thread of its own, that takes NDArrays.
 
-    def __init__(self) -> None:
-        super().__init__(ctx=multiprocessing.get_context())
+    Args:
+        ctx: see `Queue`.
+    """
+
+    def __init__(self, *, ctx: Any = None) -> None:
+        super().__init__(ctx=ctx or multiprocessing.get_context())
 
 
 def reduce_ndarray(data: Any) -> tuple[Callable[..., NDArray], tuple[bytes, str, tuple[int, ...]]]:

@@ -37,7 +37,7 @@ def image_as_nd(sample: Any) -> Any:
 
 
 class AsArrays:
-    """A function of the caller's among transforms of this package: it is given NDArrays.
+    """A function of the caller's that takes an image, where plain arrays come: it is given NDArrays.
 
     Args:
         fn: takes an image.
@@ -49,7 +49,7 @@ class AsArrays:
 
     def __call__(self, x: Any) -> Any:
         """What the function makes of `x`."""
-        return plain(self.fn(as_nd(x)))
+        return self.fn(as_nd(x))
 
     def __repr__(self) -> str:
         return repr(self.fn)
@@ -61,41 +61,46 @@ class ImageStage(Stage):
     Args:
         fn: the transform.
         first: it takes the image; False: all elements of the sample.
-        given: it is given an NDArray; False: what the dataset has.
+        gives: its result is an NDArray whatever it makes.
+        takes: it is given an NDArray whatever the dataset has.
     """
 
-    __slots__ = ("given",)
+    __slots__ = ("gives", "takes")
 
-    def __init__(self, fn: Callable[..., Any], *, first: bool, given: bool) -> None:
+    def __init__(
+        self, fn: Callable[..., Any], *, first: bool, gives: bool = False, takes: bool = False
+    ) -> None:
         super().__init__(fn, first=first)
-        self.given = given
+        self.gives = gives
+        self.takes = takes
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _remake, (self.fn, self.first, self.given)
+        return _remake, (self.fn, self.first, self.gives, self.takes)
 
     def apply(self, sample: Any, rng: Rng, out: Array | None = None) -> Any:
         """See `Stage.apply`."""
-        if self.native:
-            if type(sample) is tuple:
-                sample = (plain(sample[0]), *sample[1:])
-            else:
-                sample = plain(sample)
-            made = super().apply(sample, rng, out)
-            # A row of the batch is told by its identity.
-            return made if out is not None else image_as_nd(made)
-        return super().apply(image_as_nd(sample) if self.given else sample, rng, out)
+        if self.takes:
+            sample = image_as_nd(sample)
+        made = super().apply(sample, rng, out)
+        # A row of the batch is told by its identity.
+        return image_as_nd(made) if self.gives and out is None else made
 
 
 def image_stage(fn: Callable[..., Any], *, first: bool, given: bool) -> ImageStage:
     """The stage of a function of the caller's, or of a transform of `vision.transforms`.
 
     Args:
-        fn, first, given: see `ImageStage`; a transform takes the image and passes the rest on in any case.
+        fn: the function; a transform takes the image and passes the rest on in any case.
+        first: it takes the first element; False: all elements of a tuple sample.
+        given: the first element is an image, which the function takes as NDArray.
     """
     native = native_of(fn)
-    if native is None:
-        return ImageStage(fn, first=first, given=given)
-    return ImageStage(native, first=True, given=True)
+    if native is not None:
+        return ImageStage(native, first=True, gives=True)
+    if first and given:
+        # A decoder that does this stage as well calls the function itself.
+        return ImageStage(AsArrays(fn), first=True)
+    return ImageStage(fn, first=first, takes=given)
 
 
 def native_of(fn: Any) -> Callable[..., Any] | None:
@@ -107,5 +112,5 @@ def native_of(fn: Any) -> Callable[..., Any] | None:
     return fn if is_native(fn) else None
 
 
-def _remake(fn: Callable[..., Any], first: bool, given: bool) -> ImageStage:
-    return ImageStage(fn, first=first, given=given)
+def _remake(fn: Callable[..., Any], first: bool, gives: bool, takes: bool) -> ImageStage:
+    return ImageStage(fn, first=first, gives=gives, takes=takes)

@@ -104,6 +104,7 @@ class DataLoaderIter:
     def __init__(self, loader: DataLoader, batches: Iterator[Any]) -> None:
         self._loader = loader
         self._take = batches.__next__
+        self._collated = loader._collated
 
     def __iter__(self) -> DataLoaderIter:
         return self
@@ -112,14 +113,15 @@ class DataLoaderIter:
         return len(self._loader)
 
     def __next__(self) -> Any:
-        """The next batch: an NDArray, or a list of them for samples of several fields.
+        """The next batch: an NDArray, a list of them for samples of several fields, or what `batchify_fn` made.
 
         Raises:
             StopIteration: the pass is over, or has failed before.
             Exception: the dataset, a transform or `batchify_fn` raised it for this batch.
         """
         try:
-            return as_batch(self._take())
+            batch = self._take()
+            return as_batch(batch) if self._collated else batch
         except StopIteration:
             self._loader._passed()
             raise
@@ -198,10 +200,12 @@ class DataLoader:
             batch_sampler = BatchSampler(sampler, batch_size, last_batch or "keep")
         self._batch_sampler = batch_sampler
         self._num_workers = max(0, num_workers)
+        # What a function of the caller's makes is the batch.
+        self._collated = batchify_fn is None or type(batchify_fn) is Stack
         self._engine: aioloader.DataLoader[Any] = aioloader.DataLoader(
             _items(dataset),
             batch_sampler=_Orders(batch_sampler, at_once=self._num_workers > 0),
-            batchify_fn=None if type(batchify_fn) is Stack else batchify_fn,
+            batchify_fn=None if self._collated else batchify_fn,
             num_workers=self._num_workers,
             executor="thread" if thread_pool else "process",
             prefetch=None if prefetch is None else max(0, int(prefetch)),
