@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import os
 import shutil
-import tempfile
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
 
 import numpy as np
 
@@ -42,13 +41,14 @@ def download(
         ValueError: the URL is of another kind, or ends in "/" and no `fname` is given.
         MXNetError: it could not be fetched.
     """
+    import http.client
     import urllib.error
     import urllib.request
 
     parts = urlsplit(url)
     if parts.scheme not in _SCHEMES:
         raise ValueError(f"download takes {', '.join(f'{s}:' for s in _SCHEMES)} URLs, not {url!r}")
-    path = fname or os.path.basename(parts.path)
+    path = fname or os.path.basename(unquote(parts.path))
     if not path:
         raise ValueError(f"{url} names no file: give fname")
     if dirname is not None:
@@ -57,22 +57,25 @@ def download(
     os.makedirs(folder, exist_ok=True)
     if os.path.exists(path) and not overwrite:
         return path
-    for left in reversed(range(max(retries, 1))):
-        part, name = tempfile.mkstemp(dir=folder, prefix=f".{os.path.basename(path)}.")
+    part = os.path.join(folder, f".{os.path.basename(path)}.{os.getpid()}.part")
+    left = retries
+    while True:
         try:
             with open(part, "wb") as file, urllib.request.urlopen(url, timeout=timeout) as source:
                 shutil.copyfileobj(source, file)
                 missing = getattr(source, "length", None)
             if missing:
                 raise OSError(f"the answer ended {missing} bytes too early")
-            os.replace(name, path)
+            os.replace(part, path)
             return path
-        except OSError as error:  # urllib's errors are of this kind
-            os.unlink(name)
+        except (OSError, http.client.HTTPException) as error:  # urllib's errors are OSErrors
+            left -= 1
             refused = isinstance(error, urllib.error.HTTPError) and error.code < 500
-            if not left or refused:
+            if left < 1 or refused:
                 raise MXNetError(f"{url} could not be fetched: {error}") from error
-    raise AssertionError("unreachable")
+        finally:
+            if os.path.exists(part):
+                os.unlink(part)
 
 
 def same(a: Any, b: Any) -> bool:

@@ -22,6 +22,7 @@ _PARAMETERS = {
     "image": Parameter("string", "./train-images-idx3-ubyte"),
     "label": Parameter("string", "./train-labels-idx1-ubyte"),
     "batch_size": Parameter("int", 128, low=1),
+    "data_shape": Parameter("string", None),  # the files say it; many scripts give it all the same
     "shuffle": Parameter("boolean", True),
     "flat": Parameter("boolean", False),
     "seed": Parameter("int", 0),
@@ -46,7 +47,7 @@ def MNISTIter(*args: Any, **kwargs: Any) -> MXDataIter:
         seed: of the order.
         num_parts, part_index: give only one of `num_parts` equal parts of the file, by number from 0.
         data_name, label_name: what the network calls them.
-        silent, round_batch, dtype, prefetch_buffer, ctx: accepted; without effect.
+        data_shape, silent, round_batch, dtype, prefetch_buffer, ctx: accepted; without effect.
 
     Raises:
         MXNetError: an argument is wrong; a file is missing or not in MNIST's format, or the two do not fit together.

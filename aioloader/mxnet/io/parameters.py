@@ -23,12 +23,7 @@ class UnknownParameterWarning(UserWarning):
     """An iterator was given an argument that it does not know; MXNet ignores such arguments in silence."""
 
 
-class _Required:
-    def __repr__(self) -> str:
-        return "required"
-
-
-REQUIRED: Any = _Required()
+REQUIRED: Any = object()
 
 
 @dataclass(frozen=True)
@@ -54,8 +49,6 @@ class Parameter:
     @property
     def expected(self) -> str:
         """The kind in MXNet's words."""
-        if self.choices:
-            return f"{{{', '.join(map(repr, self.choices))}}}"
         names = {"int": "int (non-negative)" if self.low == 0 else "int", "shape": "Shape(tuple)"}
         return names.get(self.kind, self.kind)
 

@@ -15,7 +15,7 @@ BODY = b"ten bytes!"
 
 
 class Server(ThreadingHTTPServer):
-    """Answers /good.bin; refuses /gone.bin; fails /flaky.bin at first; stops short in /short.bin."""
+    """Answers /good.bin; refuses /gone.bin; fails /flaky.bin at first; stops short in /short.bin; babbles /odd.bin."""
 
     daemon_threads = False
     asked: list[str]
@@ -27,6 +27,9 @@ class Answer(BaseHTTPRequestHandler):
         assert isinstance(server, Server)
         server.asked.append(self.path)
         name = self.path.partition("?")[0]
+        if name == "/odd.bin":
+            self.wfile.write(b"this is not HTTP\r\n")
+            return
         status = 200
         if name == "/gone.bin":
             status = 404
@@ -81,7 +84,7 @@ def test_a_failing_server_is_asked_again(server: Server, tmp_path: Path) -> None
     assert len(server.asked) == 3
 
 
-@pytest.mark.parametrize(("name", "tries"), [("gone.bin", 1), ("short.bin", 2)])
+@pytest.mark.parametrize(("name", "tries"), [("gone.bin", 1), ("short.bin", 2), ("odd.bin", 2)])
 def test_what_cannot_be_fetched_leaves_nothing(server: Server, tmp_path: Path, name: str, tries: int) -> None:
     with pytest.raises(mx.MXNetError, match=f"{name} could not be fetched"):
         mx.test_utils.download(url_of(server, name), dirname=str(tmp_path), retries=2)
@@ -90,10 +93,12 @@ def test_what_cannot_be_fetched_leaves_nothing(server: Server, tmp_path: Path, n
 
 
 def test_files_are_copied(tmp_path: Path) -> None:
-    source = tmp_path / "a.bin"
+    source = tmp_path / "a file.bin"
     source.write_bytes(BODY)
     path = mx.test_utils.download(source.as_uri(), dirname=str(tmp_path / "to"))
+    assert path == str(tmp_path / "to" / "a file.bin")
     assert Path(path).read_bytes() == BODY
+    assert Path(path).stat().st_mode == source.stat().st_mode
     with pytest.raises(mx.MXNetError, match="could not be fetched"):
         mx.test_utils.download((tmp_path / "none").as_uri(), dirname=str(tmp_path / "to"), retries=1)
 

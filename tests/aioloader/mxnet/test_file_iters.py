@@ -142,6 +142,10 @@ def test_arguments_are_read_through_text(ten: str) -> None:
             "Invalid Parameter format for round_batch expect boolean but value='maybe'",
         ),
         ({"data_shape": "(2"}, "Invalid Parameter format for data_shape expect Shape(tuple) but value='(2'"),
+        (
+            {"data_shape": (-2,)},
+            "Invalid Parameter format for data_shape expect Shape(tuple) but value='(-2,)'",
+        ),
         ({"ctx": "tpu"}, "Invalid Input: 'tpu', valid values are: {'cpu', 'gpu'}"),
         ({"dtype": "float64"}, "float64 is not supported for CSVIter"),
         ({"batch_size": 40}, "number of input must be bigger than batch size"),
@@ -417,7 +421,7 @@ def test_mnist_order_is_that_of_the_seed_in_every_pass(mnist: dict[str, str]) ->
 
 def test_mnist_labels_repeat_after_a_reset(mnist: dict[str, str]) -> None:
     # MXNet's own test: iter_next and getlabel, with resets in the middle.
-    iterator = mx.io.MNISTIter(**mnist, batch_size=5, shuffle=True, flat=True, silent=False, seed=10)
+    iterator = mx.io.MNISTIter(**mnist, data_shape=(784,), batch_size=5, shuffle=1, flat=1, silent=0, seed=10)
     assert sum(1 for _ in iterator) == 5
     iterator.reset()
     iterator.iter_next()

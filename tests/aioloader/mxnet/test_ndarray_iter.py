@@ -315,6 +315,7 @@ def test_sparse_matrices(kind: str, shuffle: bool) -> None:
     assert len(batches) == 2
     for batch in batches:
         batch.data[0].check_format()
+        assert kind == "csr" or np.array_equal(batch.data[0].asscipy().toarray(), batch.data[1])
         assert np.array_equal(batch.data[0].asnumpy(), batch.data[1])
         assert batch.label == []
 
