@@ -155,6 +155,8 @@ def __getattr__(name: str) -> Any:
     # Made of this module, and so loaded after it.
     if name in ("random", "sparse"):
         return importlib.import_module(f"aioloader.mxnet.{name}")
+    if name == "image":
+        return importlib.import_module("aioloader.mxnet.ndarray_image")
     if name in ("load", "load_frombuffer", "save"):
         return getattr(importlib.import_module("aioloader.mxnet.ndarray_file"), name)
     raise AttributeError(
