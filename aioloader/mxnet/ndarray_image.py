@@ -9,6 +9,7 @@ from aioloader.mxnet.gluon.data.vision import transforms
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from aioloader.mxnet.gluon.data.vision._transform import Transform
     from aioloader.mxnet.ndarray import NDArray
 
 __all__ = (
@@ -63,6 +64,6 @@ def random_flip_top_bottom(data: Any, p: float = 0.5) -> NDArray:
     return _made(transforms.RandomFlipTopBottom(p), data)
 
 
-def _made(transform: transforms.Transform, data: Any) -> NDArray:
+def _made(transform: Transform, data: Any) -> NDArray:
     made: NDArray = transform(data)
     return made
