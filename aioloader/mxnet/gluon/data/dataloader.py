@@ -14,7 +14,7 @@ import numpy as np
 
 import aioloader
 from aioloader._checks import require
-from aioloader.errors import SampleError
+from aioloader.errors import SampleError, StalledError
 from aioloader.mxnet import random as mx_random
 from aioloader.mxnet.gluon.data.batchify import Stack, as_batch, default_batchify_fn, default_mp_batchify_fn
 from aioloader.mxnet.gluon.data.sampler import BatchSampler, RandomSampler, SequentialSampler
@@ -117,6 +117,7 @@ class DataLoaderIter:
 
         Raises:
             StopIteration: the pass is over, or has failed before.
+            multiprocessing.TimeoutError: a sample made no progress for `timeout` seconds; a TimeoutError too.
             Exception: the dataset, a transform or `batchify_fn` raised it for this batch.
         """
         try:
@@ -137,6 +138,10 @@ def _original(error: SampleError) -> BaseException:
     if cause is None:
         return error
     error.__cause__ = None  # it is raised from this one
+    if isinstance(cause, StalledError):
+        from aioloader.mxnet.gluon.data._timeout import BatchTimeoutError
+
+        cause = BatchTimeoutError(str(cause))
     cause.add_note(f"{error.dataset}: sample at index {error.index}, in {error.stage}")
     return cause
 
