@@ -36,7 +36,13 @@ def as_batch(batch: Any) -> Any:
     return batch
 
 
-class Stack(batchify.Stack):
+class _Handled:
+    def __mx_handle__(self) -> Any:
+        """The function itself: MXNet 2's twins in C++ are not needed."""
+        return self
+
+
+class Stack(_Handled, batchify.Stack):
     """Stacks each field along a new first axis. Samples that are tuples or lists give a list of batches.
 
     dtypes are kept; of Python's numbers, ints become int64 and floats float64.
@@ -50,7 +56,7 @@ class Stack(batchify.Stack):
         return as_batch(super().__call__(samples, out))
 
 
-class Pad(batchify.Pad):
+class Pad(_Handled, batchify.Pad):
     """Stacks arrays of unequal shapes: every axis grows to the longest sample's; see `aioloader.batchify.Pad`.
 
     Args:
@@ -65,7 +71,7 @@ class Pad(batchify.Pad):
         return as_batch(super().__call__(samples, out))
 
 
-class Append(batchify.Append):
+class Append(_Handled, batchify.Append):
     """Keeps the samples apart: a list of arrays; see `aioloader.batchify.Append`.
 
     Args:
@@ -79,7 +85,7 @@ class Append(batchify.Append):
         return as_batch(super().__call__(samples, out))
 
 
-class Group(batchify.Group):
+class Group(_Handled, batchify.Group):
     """One function for each field of tuple samples; gives a tuple. ``Group(Stack(), Pad())`` or ``Group([...])``.
 
     Args:
@@ -88,7 +94,7 @@ class Group(batchify.Group):
     """
 
 
-class AsList(batchify.AsList):
+class AsList(_Handled, batchify.AsList):
     """The samples as a list, untouched."""
 
 

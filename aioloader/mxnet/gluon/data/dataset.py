@@ -49,6 +49,10 @@ class Dataset(datasets.Dataset):
         view._has_images = self._has_images or native_of(fn) is not None
         return view if lazy else SimpleDataset([view[index] for index in range(len(view))])
 
+    def __mx_handle__(self) -> Dataset:
+        """The dataset itself: MXNet 2's twins in C++ are not needed."""
+        return self
+
     def filter(self, fn: Callable[[Any], object]) -> Dataset:
         """The samples that satisfy a condition, which takes a whole sample; every sample is looked at once, now."""
         return self._indexed(super().filter(fn))

@@ -115,3 +115,12 @@ def test_a_loader_makes_of_it_what_calling_does(name, workers, leftovers):
     for batch, other in zip(found, expected, strict=True):
         assert str(as_lists(batch)) == str(as_lists(other))
     loader.close()
+
+
+def test_handles_do_the_same():
+    samples = [([1, 2], 0), ([3], 1)]
+    fn = batchify.Group(batchify.Pad(val=-1), batchify.Stack())
+    for made, other in zip(fn(samples), fn.__mx_handle__()(samples), strict=True):
+        assert np.array_equal(made, other)
+    dataset = gluon.data.SimpleDataset(samples).transform_first(len).take(1).__mx_handle__()
+    assert [list(dataset), len(dataset)] == [[(2, 0)], 1]
