@@ -16,6 +16,7 @@ import aioloader
 from aioloader._checks import require
 from aioloader.errors import SampleError, StalledError
 from aioloader.mxnet import random as mx_random
+from aioloader.mxnet.context import cpu_pinned
 from aioloader.mxnet.gluon.data.batchify import Stack, as_batch, default_batchify_fn, default_mp_batchify_fn
 from aioloader.mxnet.gluon.data.sampler import BatchSampler, RandomSampler, SequentialSampler
 from aioloader.mxnet.ndarray import NDArray
@@ -24,6 +25,7 @@ from aioloader.options import LoaderOptions
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from aioloader.mxnet.context import Context
     from aioloader.mxnet.gluon.data._queues import (
         ConnectionWrapper,
         Queue,
@@ -105,6 +107,7 @@ class DataLoaderIter:
         self._loader = loader
         self._take = batches.__next__
         self._collated = loader._collated
+        self._context = loader._context
 
     def __iter__(self) -> DataLoaderIter:
         return self
@@ -122,7 +125,9 @@ class DataLoaderIter:
         """
         try:
             batch = self._take()
-            return as_batch(batch) if self._collated else batch
+            if self._collated:
+                batch = as_batch(batch)
+            return batch if self._context is None else _in_context(batch, self._context)
         except StopIteration:
             self._loader._passed()
             raise
@@ -162,7 +167,7 @@ class DataLoader:
         batch_sampler: iterable of lists of indices, with ``len``; excludes the four above.
         batchify_fn: makes a batch of a list of samples, in a worker; default `batchify.Stack`.
         num_workers: 0: in this thread. Data in memory without transforms never needs workers and starts none.
-        pin_memory, pin_device_id: accepted; no memory is pinned.
+        pin_memory, pin_device_id: batches name the context ``mx.cpu_pinned(pin_device_id)``; no memory is pinned.
         prefetch: batches on their way at a time, at least one; None: twice the workers.
         thread_pool: workers are threads.
         timeout: seconds without progress on a sample after which it fails.
@@ -191,7 +196,7 @@ class DataLoader:
         try_nopython: bool | str | None = None,
         auto_reload: bool = False,
     ) -> None:
-        del pin_memory, pin_device_id
+        self._context = cpu_pinned(pin_device_id) if pin_memory else None
         require(timeout > 0, f"timeout must be positive, given {timeout}")
         if try_nopython not in (None, True, False, "Auto", "auto"):
             raise ValueError(f'try_nopython must be None, True, False or "Auto", got {try_nopython!r}')
@@ -249,6 +254,15 @@ class DataLoader:
         """End the workers and all passes; a loader that is collected does so by itself. May be called twice."""
         self._ahead = None
         self._engine.close()
+
+
+def _in_context(batch: Any, context: Context) -> Any:
+    """A batch whose NDArrays name a context."""
+    if isinstance(batch, NDArray):
+        return batch.as_in_context(context)
+    if type(batch) in (list, tuple):
+        return type(batch)(_in_context(each, context) for each in batch)
+    return batch
 
 
 def _items(dataset: Any) -> Any:

@@ -289,3 +289,19 @@ def test_kept_batches_stay_as_they_are(leftovers):
     kept = list(gluon.data.DataLoader(gluon.data.ArrayDataset(X), 10))
     assert np.array_equal(np.concatenate(kept), X)
     assert pickle.loads(pickle.dumps(kept[3])).asnumpy().tolist() == X[30:40].tolist()
+
+
+def test_pinned_memory_is_a_name():
+    X = np.random.uniform(size=(10, 20))
+    dataset = gluon.data.ArrayDataset(X, X)
+    for options, context in (
+        ({}, mx.cpu(0)),
+        ({"pin_memory": True}, mx.cpu_pinned(0)),
+        ({"pin_memory": True, "pin_device_id": 1}, mx.cpu_pinned(1)),
+        (
+            {"pin_memory": True, "batchify_fn": gluon.data.batchify.Group(*[gluon.data.batchify.Pad()] * 2)},
+            mx.cpu_pinned(),
+        ),
+    ):
+        for batch in gluon.data.DataLoader(dataset, 8, **options):
+            assert [each.context for each in batch] == [context, context]
