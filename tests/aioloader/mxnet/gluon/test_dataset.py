@@ -2,6 +2,8 @@
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from aioloader.datasets.resolve import resolve
 from aioloader.mxnet import gluon, nd, recordio
@@ -156,3 +158,45 @@ def test_records_are_items_in_the_order_of_the_index(tmp_path):
     assert list(dataset.transform(lambda record: record[-1:])) == [b"5", b"3", b"9"]
     with pytest.raises(IndexError):
         dataset[3]
+
+
+def part(items, number, index):
+    share, longer = divmod(len(items), number)
+    start = index * share + min(index, longer)
+    return items[start : start + share + (index < longer)]
+
+
+# An operation on a dataset, and the same on a list.
+OPERATIONS = st.one_of(
+    st.integers(0, 30).map(lambda n: (lambda data: data.take(n), lambda items: items[:n])),
+    st.tuples(st.integers(1, 5), st.integers(0, 4)).map(
+        lambda pair: (
+            lambda data: data.shard(pair[0], pair[1] % pair[0]),
+            lambda items: part(items, pair[0], pair[1] % pair[0]),
+        )
+    ),
+    st.integers(1, 4).map(
+        lambda n: (lambda data: data.filter(lambda x: x % n), lambda items: [x for x in items if x % n])
+    ),
+    st.integers(-3, 3).map(
+        lambda n: (lambda data: data.transform(lambda x: x + n), lambda items: [x + n for x in items])
+    ),
+    st.just(
+        (
+            lambda data: data.sample(gluon.data.SequentialSampler(len(data))),
+            lambda items: items,
+        )
+    ),
+)
+
+
+@given(st.integers(0, 40), st.lists(OPERATIONS, max_size=5), st.integers(1, 7))
+def test_any_chain_of_views_is_what_lists_would_be(length, chain, size):
+    dataset, items = gluon.data.SimpleDataset(list(range(length))), list(range(length))
+    for on_dataset, on_list in chain:
+        dataset, items = on_dataset(dataset), on_list(items)
+    assert len(dataset) == len(items)
+    assert [dataset[index] for index in range(len(dataset))] == items
+    if items:
+        batches = [batch.asnumpy().tolist() for batch in gluon.data.DataLoader(dataset, size)]
+        assert batches == [items[start : start + size] for start in range(0, len(items), size)]

@@ -6,6 +6,8 @@ import tarfile
 import numpy as np
 import pytest
 
+import aioloader
+from aioloader import transforms as native
 from aioloader.mxnet import gluon, nd, recordio
 from aioloader.mxnet.gluon.data.vision import datasets, transforms
 from tests.aioloader.mxnet.gluon.conftest import clothes, write_idx_files
@@ -40,6 +42,19 @@ def test_records_in_loaders(label_rec, workers, leftovers):
                 assert x.shape[1 if name == "float" else 3] == 3
                 assert y.dtype == np.float64
                 assert y.asscalar() == place
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_batches_are_those_of_the_engine(label_rec, workers, leftovers):
+    steps = native.Compose([native.Resize((9, 7)), native.ToTensor()])
+    plain = aioloader.ImageRecordDataset(label_rec).transform_first(steps)
+    chain = transforms.Compose([transforms.Resize((9, 7)), transforms.ToTensor()])
+    dataset = gluon.data.vision.ImageRecordDataset(label_rec).transform_first(chain)
+    with aioloader.DataLoader(plain, 6, num_workers=workers) as one:
+        with gluon.data.DataLoader(dataset, 6, num_workers=workers) as other:
+            for (images, labels), (x, y) in zip(one, other, strict=True):
+                assert np.array_equal(images, x)
+                assert np.array_equal(labels, y)
 
 
 def test_labels_of_records_have_mxnets_types(tmp_path):
