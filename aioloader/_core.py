@@ -123,6 +123,9 @@ class Core:
     Args:
         dataset: see `AsyncDataLoader`.
         options: checked options.
+
+    Attributes:
+        watch_globals: warn of code that draws from global generators where that is not reproducible.
     """
 
     def __init__(self, dataset: Any, options: LoaderOptions) -> None:
@@ -136,6 +139,7 @@ class Core:
         self.errors: list[SampleError] = []
         self.closed = False
         self._engine: Engine | None = None
+        self.watch_globals = True
         self._opening = threading.Lock()
         self._pid = os.getpid()
         self.passes: weakref.WeakSet[Any] = weakref.WeakSet()
@@ -310,6 +314,7 @@ class Core:
         batchify = None if _is_default(options.batchify_fn) else options.batchify_fn
         paths = tuple(str(path) for path in getattr(source, "paths", ()) or ())
         foreign = not in_bytes or batchify is not None or not all(stage.native for stage in resolved.stages)
+        seed_globals = options.executor not in ("thread", "inline") and options.workers > 0
         return Program(
             decoder=resolved.base.decoder if in_bytes else None,
             dataset=None if in_bytes or self._gathers else resolved.base,
@@ -317,8 +322,8 @@ class Core:
             stages=resolved.stages,
             batchify=batchify,
             seed=self.seed,
-            seed_globals=options.executor not in ("thread", "inline") and options.workers > 0,
-            foreign=foreign,
+            seed_globals=seed_globals,
+            foreign=foreign and (seed_globals or self.watch_globals),
             maps=getattr(source, "maps", None),
         )
 
@@ -338,6 +343,9 @@ class Core:
                 "belongs to the next one: exhaust or delete that iterator first"
             )
         epoch = Epoch(self, self.progress.begin())
+        if self.options.batch_sampler is not None:
+            # Its order is drawn by the caller, who may have seeded a global generator for it.
+            epoch.plans()
         self._latest = weakref.ref(epoch)
         return epoch
 

@@ -14,6 +14,7 @@ __all__ = (
     "ResumeError",
     "SampleError",
     "SpanTooShortError",
+    "StalledError",
     "TooManyErrorsError",
     "WorkerError",
     "single",
@@ -48,6 +49,18 @@ class WorkerError(LoaderError, RuntimeError):
     def __init__(self, message: str, *, exit_code: int | None = None) -> None:
         super().__init__(message)
         self.exit_code = exit_code
+
+
+class StalledError(LoaderError, TimeoutError):
+    """A sample made no progress for the loader's ``timeout``.
+
+    Attributes:
+        timeout: seconds.
+    """
+
+    def __init__(self, timeout: float, advice: str) -> None:
+        super().__init__(f"no progress for {timeout:g} s{advice}")
+        self.timeout = timeout
 
 
 class ResumeError(LoaderError, ValueError):

@@ -7,6 +7,7 @@ here, because numpy does not promise its distributions across versions. Counter 
 
 from __future__ import annotations
 
+import itertools
 import math
 import os
 import threading
@@ -18,7 +19,7 @@ import numpy.typing as npt
 if TYPE_CHECKING:
     from collections.abc import MutableSequence, Sequence
 
-__all__ = ("GLOBALS_DOMAIN", "ORDER_DOMAIN", "SAMPLE_DOMAIN", "Rng", "default_rng")
+__all__ = ("GLOBALS_DOMAIN", "ORDER_DOMAIN", "SAMPLE_DOMAIN", "Rng", "default_rng", "seed_default_rng")
 
 T = TypeVar("T")
 
@@ -133,12 +134,32 @@ class Rng:
 
 
 _local = threading.local()
+_default_seed: int | None = None
+_default_seeded = 0
+_threads_seen = itertools.count()
 
 
 def default_rng() -> Rng:
     """The draws of transforms that are called outside a loader: one stream per thread, seeded by the system."""
     rng: Rng | None = getattr(_local, "rng", None)
-    if rng is None or _local.pid != os.getpid():
-        rng = _local.rng = Rng(int.from_bytes(os.urandom(8), "little"))
-        _local.pid = os.getpid()
+    if rng is None or _local.pid != os.getpid() or _local.seeded != _default_seeded:
+        _local.pid, _local.seeded = os.getpid(), _default_seeded
+        if _default_seed is None:
+            rng = _local.rng = Rng(int.from_bytes(os.urandom(8), "little"))
+        else:
+            rng = _local.rng = Rng(_default_seed, next(_threads_seen))
     return rng
+
+
+def seed_default_rng(seed: int) -> None:
+    """Seed `default_rng`, in all threads.
+
+    The first thread that draws afterwards has the first stream, and so on.
+
+    Args:
+        seed: 0 <= seed < 2**64.
+    """
+    global _default_seed, _default_seeded, _threads_seen
+    _default_seed = seed
+    _threads_seen = itertools.count()
+    _default_seeded += 1

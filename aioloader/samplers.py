@@ -15,7 +15,7 @@ from aioloader._checks import require
 from aioloader.permutation import permute
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
     from aioloader._types import IntArray
     from aioloader.abc import MapDataset
@@ -207,8 +207,11 @@ class BatchSampler(Sampler):
 
     def __iter__(self) -> Iterator[list[Any]]:
         """The batches of one pass."""
+        return self._cut(self.sampler)
+
+    def _cut(self, indices: Iterable[Any]) -> Iterator[list[Any]]:
         batch, self._carried = self._carried, []
-        for index in self.sampler:
+        for index in indices:
             batch.append(index)
             if len(batch) == self.batch_size:
                 yield batch

@@ -298,7 +298,6 @@ print(json.dumps(wrong))
     heavy = (
         "aioloader.__main__",
         "aioloader.interop.",
-        "aioloader.mxnet",
         "aioloader.viewer",
         "recordio.__main__",
     )

@@ -16,6 +16,10 @@ if TYPE_CHECKING:
 __all__ = ("Gather",)
 
 
+# Larger pieces of memory are mapped anew each time by glibc, and filling fresh pages is what slabs avoid.
+_SMALL = 128 * 1024
+
+
 class Gather:
     """Makes the batches of one epoch.
 
@@ -48,9 +52,10 @@ class Gather:
         n = len(indices)
         if n != self._rows:
             self._lay_out(n)
-        # Beyond what the caller may keep, batches are ordinary arrays.
+        # Beyond what the caller may keep, batches are ordinary arrays, and so are small ones: the C library's allocator
+        # hands the memory of the last one out again, which costs less than a lease.
         slab = None
-        if engine.may_lease(self._nbytes):
+        if self._nbytes > _SMALL and engine.may_lease(self._nbytes):
             slab = engine.memory.allocate(self._nbytes, lasting=True)
         roots: list[Array]
         if slab is None:

@@ -250,27 +250,34 @@ class EpochPlan:
 
 
 class ListPlan:
-    """The batches that a batch sampler gives. `consumed` counts batches.
+    """The batches that a batch sampler gives. `consumed` counts batches. Iterated once.
+
+    The sampler's ``__iter__`` is called here, and the rest of it where the batches are made.
 
     Args:
-        batches: lists of indices.
+        batches: lists of indices; int64 arrays are taken as they are.
         epoch: the epoch.
         start: batches to pass over.
     """
 
     def __init__(self, batches: Iterable[Iterable[int]], epoch: int, start: int = 0) -> None:
-        self._batches = batches
+        self._batches = iter(batches)
         self._epoch = epoch
         self._start = start
+        self._same = np.empty(0, np.int64)
 
     def __iter__(self) -> Iterator[BatchPlan]:
         """The batches in order."""
         for place, batch in enumerate(self._batches):
             if place < self._start:
                 continue
-            indices = np.asarray([int(index) for index in batch], dtype=np.int64)
-            epochs = np.full(len(indices), self._epoch, dtype=np.int64)
-            yield BatchPlan(place - self._start, place, indices, epochs, place + 1)
+            if type(batch) is np.ndarray and batch.dtype == np.int64 and batch.ndim == 1:
+                indices = batch
+            else:
+                indices = np.asarray([int(index) for index in batch], dtype=np.int64)
+            if len(self._same) < len(indices):
+                self._same = np.full(len(indices), self._epoch, dtype=np.int64)
+            yield BatchPlan(place - self._start, place, indices, self._same[: len(indices)], place + 1)
 
     def carry(self) -> None:
         """A batch sampler keeps its own."""

@@ -1,8 +1,7 @@
 """The small classic image sets, from local files in their published formats. Nothing is downloaded.
 
-Formats: IDX (MNIST): two zero bytes, type 8 (uint8), number of axes, big-endian extents, values. CIFAR
-    binary: rows
-of one or two label bytes and 3,072 bytes of a 32 x 32 image, colour by colour.
+Formats: IDX (MNIST), see `aioloader.datasets.idx`. CIFAR binary: rows of one or two label bytes and 3,072 bytes of a
+32 x 32 image, colour by colour.
 """
 
 from __future__ import annotations
@@ -16,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from aioloader.datasets.arrays import ArrayDataset
+from aioloader.datasets.idx import read_idx
 from aioloader.datasets.stage import Stage, stage_of_argument
 from aioloader.rng import default_rng
 
@@ -94,31 +94,11 @@ class MNIST(_VisionDataset):
         return images[..., np.newaxis], labels.astype(np.int32)
 
     def _read_idx(self, name: str, axes: int) -> Array:
-        path = os.path.join(self._root, name)
-        if os.path.exists(f"{path}.gz"):
-            path = f"{path}.gz"
-            try:
-                with gzip.open(path) as file:
-                    data = file.read()
-            except (gzip.BadGzipFile, EOFError) as error:
-                raise ValueError(f"{path} is damaged: {error}") from error
-        elif os.path.exists(path):
-            with open(path, "rb") as file:
-                data = file.read()
-        else:
-            raise self._missing([f"{name}.gz", name])
-        head = 4 + 4 * axes
-        if len(data) < head or data[:4] != bytes((0, 0, 8, axes)):
-            raise ValueError(f"{path} is no IDX file of {axes} axes of bytes")
-        shape = tuple(np.frombuffer(data, ">u4", axes, 4).tolist())
-        count = 1
-        for extent in shape:
-            count *= extent
-        if len(data) != head + count:
-            raise ValueError(
-                f"{path} should hold {head + count} bytes for shape {shape}, but has {len(data)}"
-            )
-        return np.frombuffer(data, np.uint8, count, head).reshape(shape).copy()
+        for file in (f"{name}.gz", name):
+            path = os.path.join(self._root, file)
+            if os.path.exists(path):
+                return read_idx(path, axes)
+        raise self._missing([f"{name}.gz", name])
 
 
 class FashionMNIST(MNIST):

@@ -14,7 +14,7 @@ import anyio
 import numpy as np
 
 from aioloader._types import ROW, ChunkResult, Failure
-from aioloader.errors import WorkerError
+from aioloader.errors import StalledError, WorkerError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -43,9 +43,7 @@ class Died:
     def error(self, timeout: float) -> Exception:
         """The failure of the sample that it died of."""
         if self.timed_out:
-            return TimeoutError(
-                f"no progress for {timeout:g} s; the worker was ended. Raise timeout= if this is expected"
-            )
+            return StalledError(timeout, "; the worker was ended. Raise timeout= if this is expected")
         code = self.exit_code
         if code is not None and code < 0:
             try:

@@ -59,6 +59,19 @@ def pickled_program(program: Program | None) -> bytes:
     return blob
 
 
+def _aliases() -> list[tuple[str, str]]:
+    """Modules of these packages that the script has put under other names, as (other name, own name).
+
+    A script may set ``sys.modules["mxnet"] = aioloader.mxnet``; what it sends to a worker then imports mxnet.
+    """
+    found = []
+    for alias, module in list(sys.modules.items()):
+        name = getattr(module, "__dict__", {}).get("__name__")  # not by attribute: that may load something
+        if name != alias and isinstance(name, str) and name.partition(".")[0] in ("aioloader", "recordio"):
+            found.append((alias, name))
+    return found
+
+
 class WorkerHandle:
     """One place in the pool; the process in it may change.
 
@@ -123,7 +136,7 @@ class WorkerHandle:
         ours.setblocking(False)
         self.sock = ours
         self.progress_at = time.monotonic()
-        self._post(("setup", list(sys.path), program))
+        self._post(("setup", list(sys.path), _aliases(), program))
         self.state = "up"
 
     def give(self, attempt: Attempt) -> None:

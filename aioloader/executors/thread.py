@@ -13,6 +13,7 @@ import numpy as np
 from aioloader._late import late
 from aioloader._threads import Holders, Threads
 from aioloader._types import ROW, Chunk, ChunkResult, Failure
+from aioloader.errors import StalledError
 from aioloader.executors.program import Program, Runner
 
 if TYPE_CHECKING:
@@ -161,10 +162,9 @@ class ThreadExecutor:
                 holders.leave()
         return outcome
 
-    def _stuck(self) -> TimeoutError:
-        return TimeoutError(
-            f"no progress for {self.timeout:g} s in a thread, which cannot be ended; "
-            "executor='process' can end its workers"
+    def _stuck(self) -> StalledError:
+        return StalledError(
+            self.timeout, " in a thread, which cannot be ended; executor='process' can end its workers"
         )
 
     def close(self) -> None:

@@ -7,6 +7,7 @@ the middle of a long transform. It takes the processes that a transform may have
 from __future__ import annotations
 
 import contextlib
+import importlib
 import mmap
 import os
 import pickle
@@ -123,9 +124,11 @@ class _Worker:
         except OSError:
             _leave()
 
-    def setup(self, path: list[str], program: bytes) -> None:
+    def setup(self, path: list[str], aliases: list[tuple[str, str]], program: bytes) -> None:
         sys.path[:] = path
         try:
+            for alias, name in aliases:
+                sys.modules[alias] = importlib.import_module(name)
             self.runner = Runner(pickle.loads(program), self.memory)
         except BaseException as error:
             self.send(("failed", portable_error(error)))

@@ -1,4 +1,4 @@
-"""What is done to one image: decode, crop, resize, flip, change colours, make a tensor.
+"""What is done to one image: decode, crop, resize, flip, change colours, make a tensor, turn.
 
 The names are Gluon's. A transform is called with an image, and optionally with `rng`, the sample's draws; how many
 draws each one takes, and in what order, is part of its contract. Nothing heavy is imported before it is used.
@@ -20,6 +20,7 @@ from aioloader.transforms.jitter import (
     RandomSaturation,
 )
 from aioloader.transforms.raw import encode_raw, raw_image
+from aioloader.transforms.rotation import RandomRotation, Rotate
 from aioloader.transforms.scratch import Scratch
 from aioloader.transforms.tensor import IMAGENET_MEAN, IMAGENET_STD, Cast, Normalize, ToTensor
 
@@ -43,8 +44,10 @@ __all__ = (
     "RandomHue",
     "RandomLighting",
     "RandomResizedCrop",
+    "RandomRotation",
     "RandomSaturation",
     "Resize",
+    "Rotate",
     "Scratch",
     "ToTensor",
     "Transform",

@@ -1,4 +1,4 @@
-"""This project: the async loader with each executor, and the blocking one."""
+"""This project: the async loader with each executor, the blocking one, and Gluon's face of it for arrays."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import simplejpeg
 
 import aioloader
 from aioloader import transforms
+from aioloader.mxnet import gluon
 from benchmarks.contenders.contract import Source
 
 if TYPE_CHECKING:
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 
     from benchmarks.cases import Case
 
-VARIANTS = ("process", "thread", "inline", "blocking")
+VARIANTS = ("process", "thread", "inline", "blocking", "gluon")
 PACKAGES = ("aioloader", "numpy", "opencv-python-headless", "simplejpeg")
 
 assert cv2.__version__
@@ -31,7 +32,9 @@ assert simplejpeg.__name__
 def supports(case: Case, variant: str) -> str | None:
     """Executors where there is work for them; the inline one where a sample costs next to nothing."""
     if case.store == "arrays":
-        return None if variant in ("inline", "blocking") else "data in memory need no executor"
+        return None if variant in ("inline", "blocking", "gluon") else "data in memory need no executor"
+    if variant == "gluon":
+        return "only another face of the same loader"
     if case.images and variant == "inline":
         return "decodes on one core"
     return None
@@ -39,6 +42,8 @@ def supports(case: Case, variant: str) -> str | None:
 
 def settings(case: Case, variant: str, cores: int) -> list[dict[str, Any]]:
     """Workers from 1 to 4; the blocking face with both executors."""
+    if variant == "gluon":
+        return [{"num_workers": 0}, {"num_workers": cores}]
     if case.store == "arrays":
         return [{}]
     if variant == "inline":
@@ -72,6 +77,8 @@ def open_batches(
     case: Case, variant: str, data: Path, setting: dict[str, Any]
 ) -> AbstractContextManager[Any] | AbstractAsyncContextManager[Any]:
     """A loader, opened."""
+    if variant == "gluon":
+        return _gluon(case, data, setting)
     return _blocking(case, data, setting) if variant == "blocking" else _async(case, data, setting)
 
 
@@ -84,6 +91,14 @@ async def _async(case: Case, data: Path, setting: dict[str, Any]) -> AsyncIterat
 @contextmanager
 def _blocking(case: Case, data: Path, setting: dict[str, Any]) -> Iterator[Any]:
     with aioloader.DataLoader[Any](**_options(case, data), **setting) as loader:
+        yield loader
+
+
+@contextmanager
+def _gluon(case: Case, data: Path, setting: dict[str, Any]) -> Iterator[Any]:
+    source = Source.load(data)
+    dataset = gluon.data.ArrayDataset(source.images, source.labels)
+    with gluon.data.DataLoader(dataset, case.batch_size, shuffle=case.shuffle, **setting) as loader:
         yield loader
 
 

@@ -1,6 +1,7 @@
 """One contract, three executors: the same chunk gives the same result wherever it runs."""
 
 import os
+import pickle
 import signal
 import sys
 import threading
@@ -317,6 +318,7 @@ class TestProcesses:
         (result,) = await run(b, b.chunk([1, 2, 3]))
         assert sorted(result.written) == [0, 2]
         assert isinstance(result.failures[0].error, TimeoutError)
+        assert pickle.loads(pickle.dumps(result.failures[0].error)).timeout > 0
         b.close()
 
     async def test_what_cannot_be_pickled_is_refused_with_advice(self):

@@ -31,6 +31,25 @@ def test_blocking_and_async_loaders_give_the_same_batches(executor):
         assert np.array_equal(batch[0], other[0])
 
 
+@pytest.mark.parametrize("executor", EXECUTORS)
+def test_a_batch_sampler_is_asked_for_its_order_in_the_callers_thread(executor):
+    asked = []
+
+    class Batches:
+        def __iter__(self):
+            asked.append(threading.current_thread())
+            return iter([[len(asked)], [0]])
+
+        def __len__(self):
+            return 2
+
+    with DataLoader(Numbers(9), batch_sampler=Batches(), executor=executor, num_workers=1) as loader:
+        first, second = iter(loader), iter(loader)
+        assert asked == [threading.current_thread()] * 2
+        assert labels(second) == [[2], [0]]
+        assert labels(first) == [[1], [0]]
+
+
 def test_inline_and_in_memory_data_need_no_thread():
     before = threading.active_count()
     for loader in (

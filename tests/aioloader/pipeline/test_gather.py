@@ -9,15 +9,18 @@ from aioloader import ArrayDataset, DataLoader
 
 X = np.arange(60, dtype=np.int16).reshape(20, 3)
 Y = np.arange(20) * 10
+# Batches of three rows and more are too large for the C library to keep their memory at hand.
+WIDE = np.repeat(X, 8192, axis=1)
 
 
 @given(
     st.lists(st.integers(-20, 19), max_size=50),
     st.integers(1, 12),
     st.sampled_from(["keep", "discard", "rollover"]),
+    st.sampled_from([X, WIDE]),
 )
-def test_a_batch_is_what_indexing_gives(indices, batch_size, last_batch):
-    loader = DataLoader(ArrayDataset(X, Y), batch_size, sampler=indices, last_batch=last_batch)
+def test_a_batch_is_what_indexing_gives(indices, batch_size, last_batch, data):
+    loader = DataLoader(ArrayDataset(data, Y), batch_size, sampler=indices, last_batch=last_batch)
     rest = []
     for _ in range(3):
         got = [(images, labels) for images, labels in loader]
@@ -27,7 +30,7 @@ def test_a_batch_is_what_indexing_gives(indices, batch_size, last_batch):
         if last_batch == "keep":
             count = len(wanted)
         assert [place for _, labels in got for place in labels.tolist()] == Y[wanted[:count]].tolist()
-        assert all((images == X[labels // 10]).all() for images, labels in got)
+        assert all(np.array_equal(images, data[labels // 10]) for images, labels in got)
 
 
 @pytest.mark.parametrize("bad", [20, -21, 10**12])
@@ -61,13 +64,21 @@ def test_a_part_of_the_data_is_gathered_from_the_whole():
     assert sorted(label for _, labels in loader for label in labels) == Y[:7].tolist()
 
 
-def test_kept_batches_are_the_callers():
-    loader = DataLoader(ArrayDataset(X, Y), 4, memory_limit=1 << 20)
-    kept = [batch for _ in range(200) for batch in loader]
+@pytest.mark.parametrize(("data", "passes"), [(X, 200), (WIDE, 5)], ids=["small", "large"])
+def test_kept_batches_are_the_callers(data, passes):
+    loader = DataLoader(ArrayDataset(data, Y), 4, memory_limit=1 << 20)
+    kept = [batch for _ in range(passes) for batch in loader]
     for place, (images, labels) in enumerate(kept):
         first = place % 5 * 4
         assert labels.tolist() == Y[first : first + 4].tolist()
-        assert (images == X[first : first + 4]).all()
+        assert np.array_equal(images, data[first : first + 4])
+
+
+@pytest.mark.parametrize(("data", "leased"), [(X, False), (WIDE, True)], ids=["small", "large"])
+def test_large_batches_lie_in_the_loaders_memory(data, leased):
+    with DataLoader(ArrayDataset(data), 4) as loader:
+        kept = next(iter(loader))
+        assert (loader.stats().memory_bytes >= kept.nbytes) is leased
 
 
 @pytest.mark.parametrize(

@@ -157,6 +157,29 @@ def test_a_batch_sampler_gives_its_own_batches():
     assert [plan.indices.tolist() for plan in ListPlan([[1, 2], [3]], 4, 1)] == [[3]]
 
 
+def test_batches_may_be_arrays_of_one_block():
+    block = np.arange(10)
+    plans = list(ListPlan([block[:4], block[4:9], np.array([7], np.int32)], 2))
+    assert [plan.indices.tolist() for plan in plans] == [[0, 1, 2, 3], [4, 5, 6, 7, 8], [7]]
+    assert [plan.indices.base is block for plan in plans] == [True, True, False]
+    assert [plan.epochs.tolist() for plan in plans] == [[2] * 4, [2] * 5, [2]]
+    assert all(plan.indices.dtype == np.int64 for plan in plans)
+
+
+def test_a_batch_sampler_is_asked_for_its_order_when_the_plan_is_made():
+    asked = []
+
+    class Batches:
+        def __iter__(self):
+            asked.append(True)
+            return iter([[0]])
+
+    plan = ListPlan(Batches(), 0)
+    assert asked == [True]
+    assert len(list(plan)) == 1
+    assert asked == [True]
+
+
 def test_a_block_border_changes_nothing():
     sampler = RandomSampler(20_000)
     plan = EpochPlan(PositionalOrder(sampler, 1, 2), Geometry(300))

@@ -23,8 +23,10 @@ from aioloader.transforms import (
     RandomHue,
     RandomLighting,
     RandomResizedCrop,
+    RandomRotation,
     RandomSaturation,
     Resize,
+    Rotate,
     ToTensor,
 )
 
@@ -55,6 +57,8 @@ TRANSFORMS: dict[str, Any] = {
     "gray": RandomGray(),
     "apply": RandomApply([RandomBrightness(0.5), RandomFlipLeftRight(1.0)]),
     "to-tensor": ToTensor(),
+    "rotate": Compose([ToTensor(), Rotate(33.0, zoom_in=True)]),
+    "rotation-random": Compose([ToTensor(), RandomRotation((-40.0, 40.0), rotate_with_proba=0.7)]),
     "normalize": Normalize((1.0,), 2.0),
     "compose": Compose(
         [RandomResizedCrop(24), RandomFlipLeftRight(), ToTensor(), Normalize(IMAGENET_MEAN, IMAGENET_STD)]

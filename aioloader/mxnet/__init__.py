@@ -1,0 +1,109 @@
+"""MXNet's data layer by its own names: ``import aioloader.mxnet as mx``.
+
+Arrays are numpy arrays (`mx.nd.NDArray` is a subclass with MXNet's methods). This package only translates names,
+arguments and conventions; the loading is that of `aioloader.DataLoader`, the files are those of `recordio`. What
+differs from MXNet, and why, stands in docs/migrating-from-mxnet.md.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+from aioloader.mxnet.base import MXNetError, Outside
+from aioloader.mxnet.context import Context, cpu, cpu_pinned, current_context, gpu, num_gpus
+
+if TYPE_CHECKING:
+    import aioloader.mxnet.base as base
+    import aioloader.mxnet.context as context
+    import aioloader.mxnet.contrib as contrib
+    import aioloader.mxnet.gluon as gluon
+    import aioloader.mxnet.image as image
+    import aioloader.mxnet.io as io
+    import aioloader.mxnet.ndarray as ndarray
+    import aioloader.mxnet.random as random
+    import aioloader.mxnet.recordio as recordio
+    import aioloader.mxnet.test_utils as test_utils
+
+    nd = ndarray
+    img = image
+    rnd = random
+
+__all__ = (
+    "Context",
+    "MXNetError",
+    "base",
+    "context",
+    "contrib",
+    "cpu",
+    "cpu_pinned",
+    "current_context",
+    "gluon",
+    "gpu",
+    "image",
+    "img",
+    "io",
+    "nd",
+    "ndarray",
+    "num_gpus",
+    "random",
+    "recordio",
+    "rnd",
+    "test_utils",
+)
+
+# Name in mx: module of this package. Each is loaded when it is first used.
+_MODULES = {
+    **{name: name for name in ("base", "context", "contrib", "gluon", "image", "io")},
+    **{name: name for name in ("ndarray", "random", "recordio")},
+    "img": "image",
+    "nd": "ndarray",
+    "rnd": "random",
+    "test_utils": "test_utils",
+}
+
+# What MXNet has for training. It can be imported and raises when it is used.
+_OUTSIDE = frozenset(
+    (
+        *(
+            "autograd",
+            "callback",
+            "executor",
+            "init",
+            "initializer",
+            "kv",
+            "kvstore",
+            "lr_scheduler",
+            "metric",
+        ),
+        *(
+            "mod",
+            "model",
+            "module",
+            "mon",
+            "monitor",
+            "operator",
+            "optimizer",
+            "profiler",
+            "rnn",
+            "sym",
+            "symbol",
+        ),
+        *("visualization", "viz"),
+    )
+)
+
+
+def __getattr__(name: str) -> Any:
+    if name in _MODULES:
+        value: Any = importlib.import_module(f"aioloader.mxnet.{_MODULES[name]}")
+    elif name in _OUTSIDE:
+        value = Outside(f"mx.{name}")
+    else:
+        raise AttributeError(f"module 'aioloader.mxnet' has no attribute {name!r}")
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -1,0 +1,259 @@
+"""`NDArray`: a numpy array with MXNet's methods on top.
+
+Where scripts written for MXNet would notice, it is MXNet's: an element and a full reduction are arrays of shape (1,),
+`reshape` knows 0, -2, -3 and -4, and it prints like one. Everything else is numpy's: the dtype of arithmetic and of
+comparisons, `flatten`, broadcasting, indexing.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Sequence
+from typing import Any, NoReturn, cast
+
+import numpy as np
+import numpy.typing as npt
+
+from aioloader.mxnet.base import OutsideError
+from aioloader.mxnet.context import Context, cpu, host_context
+
+__all__ = ("NDArray", "from_numpy")
+
+
+class NDArray(np.ndarray[Any, Any]):
+    """A numpy array with the methods of MXNet's NDArray. `from_numpy` makes one without copying.
+
+    Differences from numpy: an element (``x[0]`` of a vector) and a full reduction (``x.sum()``) are arrays of
+    shape (1,), which convert to numbers with `asscalar`, `int` and `float`; a float array can be an index; and
+    the methods below.
+    """
+
+    _context: Context | None = None
+
+    def __array_finalize__(self, source: Any) -> None:
+        context = getattr(source, "_context", None)
+        if context is not None:
+            self._context = context
+
+    # --- MXNet's own methods ---
+
+    def asnumpy(self) -> npt.NDArray[Any]:
+        """A copy as a plain numpy array. ``numpy.asarray(x)`` gives the same without copying."""
+        return np.array(self)
+
+    def asscalar(self) -> Any:
+        """The one element, as a numpy scalar.
+
+        Raises:
+            ValueError: there is not exactly one element.
+        """
+        if self.size != 1:
+            raise ValueError("The current array is not a scalar")
+        return np.asarray(self).reshape(-1)[0]
+
+    @property
+    def context(self) -> Context:
+        """The context that was named when the array was made; the memory is this host's in any case."""
+        return cpu() if self._context is None else self._context
+
+    ctx = context
+
+    def as_in_context(self, context: Context) -> NDArray:
+        """The array under the name of another context; itself if the name is the same. Nothing is copied.
+
+        Raises:
+            MXNetError: `context` is a GPU.
+        """
+        context = host_context(context)
+        if context == self.context:
+            return self
+        moved = self.view()
+        moved._context = context
+        return moved
+
+    as_in_ctx = as_in_context
+
+    def copyto(self, other: Any) -> NDArray:
+        """Copy into another array of the same shape, or into a new one in a context."""
+        if isinstance(other, Context):
+            return self.copy().as_in_context(other)
+        other[...] = self
+        return from_numpy(other)
+
+    def wait_to_read(self) -> None:
+        """Nothing to do: the array is complete."""
+
+    wait_to_write = wait_to_read
+
+    @property
+    def stype(self) -> str:
+        """ "default": a dense array."""
+        return "default"
+
+    def tostype(self, stype: str) -> NDArray:
+        """The array itself for "default".
+
+        Raises:
+            OutsideError: a sparse type is asked for.
+        """
+        if stype != "default":
+            raise OutsideError(f"NDArray.tostype({stype!r})", "sparse arrays are made by LibSVMIter only")
+        return self
+
+    def as_nd_ndarray(self) -> NDArray:
+        """The array itself."""
+        return self
+
+    as_np_ndarray = detach = as_nd_ndarray
+
+    def attach_grad(self, *args: Any, **kwargs: Any) -> NoReturn:
+        """Raises OutsideError: gradients are your framework's."""
+        raise OutsideError("NDArray.attach_grad()")
+
+    def backward(self, *args: Any, **kwargs: Any) -> NoReturn:
+        """Raises OutsideError: gradients are your framework's."""
+        raise OutsideError("NDArray.backward()")
+
+    def expand_dims(self, axis: int) -> NDArray:
+        """With a new axis of length 1 at `axis`."""
+        return from_numpy(np.expand_dims(self, axis))
+
+    def reshape(self, *shape: Any, **kwargs: Any) -> NDArray:
+        """A view, or else a copy, in another shape.
+
+        Args:
+            *shape: integers or one tuple. Besides numpy's -1, as in MXNet: 0 keeps this axis, -2 keeps all axes
+                that are left, -3 joins two axes, -4 splits one axis into the two numbers that follow. An array
+                without elements takes its shape literally.
+            **kwargs: `shape`, MXNet's name for it; `order` as numpy's.
+        """
+        if not shape and "shape" in kwargs:
+            shape = (kwargs.pop("shape"),)
+        wanted = shape[0] if len(shape) == 1 else shape
+        lengths = [operator.index(wanted)] if not isinstance(wanted, Sequence | np.ndarray) else list(wanted)
+        if self.size and any(n == 0 or n < -1 for n in lengths):
+            lengths = _mxnet_shape(self.shape, lengths)
+        return cast("NDArray", super().reshape(tuple(lengths), **kwargs))
+
+    # --- what numpy gives as a scalar ---
+
+    def __getitem__(self, key: Any) -> Any:
+        return _boxed(super().__getitem__(_index(key)), self)
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        super().__setitem__(_index(key), value)
+
+    def sum(self, *args: Any, **kwargs: Any) -> Any:
+        """As numpy's `sum`; over all axes it gives shape (1,)."""
+        return _boxed(np.asarray(self).sum(*args, **kwargs), self)
+
+    def mean(self, *args: Any, **kwargs: Any) -> Any:
+        """As numpy's `mean`; over all axes it gives shape (1,)."""
+        return _boxed(np.asarray(self).mean(*args, **kwargs), self)
+
+    def max(self, *args: Any, **kwargs: Any) -> Any:
+        """As numpy's `max`; over all axes it gives shape (1,)."""
+        return _boxed(np.asarray(self).max(*args, **kwargs), self)
+
+    def min(self, *args: Any, **kwargs: Any) -> Any:
+        """As numpy's `min`; over all axes it gives shape (1,)."""
+        return _boxed(np.asarray(self).min(*args, **kwargs), self)
+
+    def prod(self, *args: Any, **kwargs: Any) -> Any:
+        """As numpy's `prod`; over all axes it gives shape (1,)."""
+        return _boxed(np.asarray(self).prod(*args, **kwargs), self)
+
+    def std(self, *args: Any, **kwargs: Any) -> Any:
+        """As numpy's `std`; over all axes it gives shape (1,)."""
+        return _boxed(np.asarray(self).std(*args, **kwargs), self)
+
+    def var(self, *args: Any, **kwargs: Any) -> Any:
+        """As numpy's `var`; over all axes it gives shape (1,)."""
+        return _boxed(np.asarray(self).var(*args, **kwargs), self)
+
+    def argmax(self, *args: Any, **kwargs: Any) -> Any:
+        """As numpy's `argmax` (int64; MXNet's is float32); over all axes it gives shape (1,)."""
+        return _boxed(np.asarray(self).argmax(*args, **kwargs), self)
+
+    def argmin(self, *args: Any, **kwargs: Any) -> Any:
+        """As numpy's `argmin` (int64; MXNet's is float32); over all axes it gives shape (1,)."""
+        return _boxed(np.asarray(self).argmin(*args, **kwargs), self)
+
+    def all(self, *args: Any, **kwargs: Any) -> Any:
+        """As numpy's `all`."""
+        return np.asarray(self).all(*args, **kwargs)
+
+    def any(self, *args: Any, **kwargs: Any) -> Any:
+        """As numpy's `any`."""
+        return np.asarray(self).any(*args, **kwargs)
+
+    def __int__(self) -> int:
+        return int(self.item())
+
+    def __float__(self) -> float:
+        return float(self.item())
+
+    def __index__(self) -> int:
+        return operator.index(self.item())
+
+    def __format__(self, spec: str) -> str:
+        return format(self.item(), spec) if spec and self.size == 1 else repr(self).__format__(spec)
+
+    def __repr__(self) -> str:
+        lengths = "x".join(map(str, self.shape))
+        return f"\n{np.asarray(self)}\n<NDArray {lengths} @{self.context}>"
+
+    __str__ = __repr__
+
+
+def _boxed(result: Any, like: NDArray) -> Any:
+    """A result of numpy as an NDArray; a scalar as one of shape (1,)."""
+    if isinstance(result, NDArray):
+        return result
+    boxed = (result if isinstance(result, np.ndarray) else np.array([result])).view(NDArray)
+    boxed._context = like._context
+    return boxed
+
+
+def _index(key: Any) -> Any:
+    # nd.array([0, 2]) is float32, and MXNet takes it as an index.
+    if isinstance(key, NDArray) and key.dtype.kind == "f":
+        return np.asarray(key).astype(np.intp)
+    return key
+
+
+def _mxnet_shape(old: tuple[int, ...], wanted: Sequence[int]) -> list[int]:
+    """`wanted` with MXNet's codes 0, -2, -3 and -4 worked out; -1 may be left."""
+    shape: list[int] = []
+    at = 0  # the axis of `old` that is next
+    codes = iter(wanted)
+    try:
+        for code in codes:
+            if code == 0:
+                shape.append(old[at])
+                at += 1
+            elif code == -2:
+                shape.extend(old[at:])
+                at = len(old)
+            elif code == -3:
+                shape.append(old[at] * old[at + 1])
+                at += 2
+            elif code == -4:
+                first, second = next(codes), next(codes)
+                first = old[at] // second if first == -1 else first
+                shape += [first, old[at] // first if second == -1 else second]
+                at += 1
+            else:
+                shape.append(code)
+                at += 1
+    except (IndexError, StopIteration):
+        raise ValueError(f"the shape {tuple(wanted)} asks for more axes than {old} has") from None
+    return shape
+
+
+def from_numpy(ndarray: npt.NDArray[Any], zero_copy: bool = True) -> NDArray:
+    """A numpy array as NDArray: the same memory, or a copy of it.
+
+    Unlike MXNet's, the given array stays writable.
+    """
+    return ndarray.view(NDArray) if zero_copy else ndarray.copy().view(NDArray)

@@ -1,0 +1,60 @@
+"""MXNet's base error, and what stands in for the parts of MXNet that are outside data loading."""
+
+from __future__ import annotations
+
+from typing import Any, NoReturn
+
+__all__ = ("MXNetError", "Outside", "OutsideError")
+
+
+class MXNetError(RuntimeError):
+    """Base of the errors of `aioloader.mxnet`, under MXNet's name."""
+
+
+class OutsideError(MXNetError, NotImplementedError, AttributeError):
+    """A part of MXNet was used that is not about loading data.
+
+    An AttributeError too, so that ``hasattr(mx.sym, "Variable")`` is False.
+
+    Args:
+        used: the name that was used, such as "mx.sym.Variable".
+        instead: what to do; by default to hand the arrays to a framework.
+
+    Attributes:
+        used: as given.
+    """
+
+    def __init__(self, used: str, instead: str | None = None) -> None:
+        super().__init__(
+            f"{used}: {instead or 'training is outside aioloader'}; hand its arrays, which are numpy arrays, "
+            "to your framework, for example torch.from_numpy(x) or jax.numpy.asarray(x)"
+        )
+        self.used = used
+        self.instead = instead
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.used, self.instead)
+
+
+class Outside:
+    """Stands where MXNet has a module or class for training: it can be imported, and raises when it is used.
+
+    So ``from aioloader.mxnet import gluon, autograd`` works for the lines of a script that load data.
+
+    Args:
+        name: the full name in a script, such as "mx.sym".
+    """
+
+    def __init__(self, name: str) -> None:
+        self.__name__ = name
+
+    def __repr__(self) -> str:
+        return f"<{self.__name__}: training is outside aioloader>"
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):  # what the interpreter and tools ask of any object
+            raise AttributeError(f"{self!r} has no attribute {name!r}")
+        raise OutsideError(f"{self.__name__}.{name}")
+
+    def __call__(self, *args: Any, **kwargs: Any) -> NoReturn:
+        raise OutsideError(f"{self.__name__}()")

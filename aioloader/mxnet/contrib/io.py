@@ -1,0 +1,79 @@
+"""`mx.contrib.io`: a Gluon loader as a data iterator."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from aioloader.mxnet.io.desc import DataDesc
+from aioloader.mxnet.io.iterator import DataIter
+from aioloader.mxnet.ndarray import NDArray, from_numpy
+
+__all__ = ("DataLoaderIter",)
+
+
+class DataLoaderIter(DataIter):
+    """Gives the batches of a loader of (data, label) pairs as a data iterator does.
+
+    A batch that is shorter than the first is filled up with zeros, which `pad` counts.
+
+    Args:
+        loader: a loader with at least one batch, such as `gluon.data.DataLoader`. Its first batch is loaded at once.
+        data_name, label_name: what the network calls the two inputs.
+        dtype: type that both are converted to.
+
+    Raises:
+        ValueError: the loader has no batch.
+    """
+
+    def __init__(
+        self,
+        loader: Any,
+        data_name: str = "data",
+        label_name: str = "softmax_label",
+        dtype: npt.DTypeLike = "float32",
+    ) -> None:
+        self._loader = loader
+        self._iterator = iter(loader)
+        first = next(self._iterator, None)
+        if first is None:
+            raise ValueError("the loader has no batch, so that its shapes are not known")
+        self._ahead: Any = first
+        self._current: Any = None
+        self.dtype = dtype
+        data, label = map(np.asarray, first)
+        super().__init__(len(data))
+        scalar = np.dtype(dtype).type
+        self.provide_data = [DataDesc(data_name, data.shape, scalar)]
+        self.provide_label = [DataDesc(label_name, label.shape, scalar)]
+
+    def reset(self) -> None:
+        """Begin the next pass of the loader."""
+        self._iterator = iter(self._loader)
+        self._ahead = self._current = None
+
+    def iter_next(self) -> bool:
+        """Move to the next batch; False at the end, until `reset`."""
+        self._current = next(self._iterator, None) if self._ahead is None else self._ahead
+        self._ahead = None
+        return self._current is not None
+
+    def getdata(self) -> list[NDArray]:
+        """The data of the current batch."""
+        return [self._filled(self._current[0])]
+
+    def getlabel(self) -> list[NDArray]:
+        """The labels of the current batch."""
+        return [self._filled(self._current[1])]
+
+    def _filled(self, rows: Any) -> NDArray:
+        rows = np.asarray(rows)
+        filled = np.zeros((self.batch_size, *rows.shape[1:]), self.dtype)
+        filled[: len(rows)] = rows
+        return from_numpy(filled)
+
+    def getpad(self) -> int:
+        """Number of rows at the end of the current batch that are zeros."""
+        return self.batch_size - len(self._current[0])

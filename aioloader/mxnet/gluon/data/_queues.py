@@ -1,0 +1,103 @@
+"""Queues between processes by MXNet's names. Arrays are pickled by value; the loader itself has no use for them."""
+
+from __future__ import annotations
+
+import multiprocessing
+import multiprocessing.queues
+from multiprocessing.reduction import ForkingPickler
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from aioloader.mxnet.ndarray import NDArray
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    _Queue = multiprocessing.queues.Queue[Any]
+    _SimpleQueue = multiprocessing.queues.SimpleQueue[Any]
+else:
+    _Queue = multiprocessing.queues.Queue
+    _SimpleQueue = multiprocessing.queues.SimpleQueue
+
+__all__ = (
+    "ConnectionWrapper",
+    "Queue",
+    "SimpleQueue",
+    "rebuild_ndarray",
+    "rebuild_np_ndarray",
+    "reduce_ndarray",
+    "reduce_np_ndarray",
+)
+
+
+class ConnectionWrapper:
+    """A connection of `multiprocessing` whose objects go through its own pickler; all else is the connection's.
+
+    Args:
+        conn: the connection.
+    """
+
+    def __init__(self, conn: Any) -> None:
+        self.conn = conn
+
+    def send(self, obj: Any) -> None:
+        """Send an object."""
+        self.conn.send_bytes(ForkingPickler.dumps(obj))
+
+    def recv(self) -> Any:
+        """Receive an object; blocks."""
+        return ForkingPickler.loads(self.conn.recv_bytes())
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "conn":  # not there yet, while it is being unpickled
+            raise AttributeError(name)
+        return getattr(self.conn, name)
+
+
+class Queue(_Queue):
+    """A queue between processes that takes NDArrays.
+
+    Args:
+        maxsize: objects that wait, at most; 0 for no limit.
+        ctx: the context of the processes that share it; None: that of `multiprocessing`.
+    """
+
+    def __init__(self, maxsize: int = 0, *, ctx: Any = None) -> None:
+        super().__init__(maxsize, ctx=ctx or multiprocessing.get_context())
+
+
+class SimpleQueue(_SimpleQueue):
+    """A queue between processes, without a thread of its own, that takes NDArrays.
+
+    Args:
+        ctx: see `Queue`.
+    """
+
+    def __init__(self, *, ctx: Any = None) -> None:
+        super().__init__(ctx=ctx or multiprocessing.get_context())
+
+
+def reduce_ndarray(data: Any) -> tuple[Callable[..., NDArray], tuple[bytes, str, tuple[int, ...]]]:
+    """How an NDArray is pickled: a function that makes it again, and its arguments (values, dtype, shape)."""
+    return rebuild_ndarray, _parts(data)
+
+
+def rebuild_ndarray(values: bytes, dtype: str, shape: tuple[int, ...]) -> NDArray:
+    """The array of which `reduce_ndarray` told the parts."""
+    return np.frombuffer(bytearray(values), np.dtype(dtype)).reshape(shape).view(NDArray)
+
+
+def reduce_np_ndarray(data: Any) -> tuple[Callable[..., NDArray], tuple[bytes, str, tuple[int, ...]]]:
+    """As `reduce_ndarray`: arrays are of one kind here."""
+    return rebuild_np_ndarray, _parts(data)
+
+
+def rebuild_np_ndarray(values: bytes, dtype: str, shape: tuple[int, ...]) -> NDArray:
+    """As `rebuild_ndarray`."""
+    return rebuild_ndarray(values, dtype, shape)
+
+
+def _parts(data: Any) -> tuple[bytes, str, tuple[int, ...]]:
+    array = np.ascontiguousarray(data)
+    return array.tobytes(), array.dtype.str, np.shape(data)

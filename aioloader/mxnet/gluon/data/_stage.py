@@ -1,0 +1,116 @@
+"""What is done to a sample, in terms of NDArrays: the caller's functions are given them, and results are."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from aioloader.datasets.stage import Stage
+from aioloader.mxnet.ndarray import NDArray
+from aioloader.transforms import is_native
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from aioloader._types import Array
+    from aioloader.rng import Rng
+
+__all__ = ("AsArrays", "ImageStage", "as_nd", "image_as_nd", "image_stage", "native_of", "plain")
+
+
+def plain(x: Any) -> Any:
+    """An NDArray as the numpy array that it is; everything else as given."""
+    return np.asarray(x) if isinstance(x, NDArray) else x
+
+
+def as_nd(x: Any) -> Any:
+    """A numpy array as NDArray; everything else as given."""
+    return x.view(NDArray) if type(x) is np.ndarray else x
+
+
+def image_as_nd(sample: Any) -> Any:
+    """A sample with its image as NDArray, which is its first element or itself; labels stay."""
+    if type(sample) is tuple:
+        return (as_nd(sample[0]), *sample[1:]) if sample else sample
+    return as_nd(sample)
+
+
+class AsArrays:
+    """A function of the caller's that takes an image, where plain arrays come: it is given NDArrays.
+
+    Args:
+        fn: takes an image.
+    """
+
+    def __init__(self, fn: Callable[..., Any]) -> None:
+        self.fn = fn
+        self.__name__ = getattr(fn, "__name__", type(fn).__name__)
+
+    def __call__(self, x: Any) -> Any:
+        """What the function makes of `x`."""
+        return self.fn(as_nd(x))
+
+    def __repr__(self) -> str:
+        return repr(self.fn)
+
+
+class ImageStage(Stage):
+    """A stage whose image is an NDArray where the caller sees it.
+
+    Args:
+        fn: the transform.
+        first: it takes the image; False: all elements of the sample.
+        gives: its result is an NDArray whatever it makes.
+        takes: it is given an NDArray whatever the dataset has.
+    """
+
+    __slots__ = ("gives", "takes")
+
+    def __init__(
+        self, fn: Callable[..., Any], *, first: bool, gives: bool = False, takes: bool = False
+    ) -> None:
+        super().__init__(fn, first=first)
+        self.gives = gives
+        self.takes = takes
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _remake, (self.fn, self.first, self.gives, self.takes)
+
+    def apply(self, sample: Any, rng: Rng, out: Array | None = None) -> Any:
+        """See `Stage.apply`."""
+        if self.takes:
+            sample = image_as_nd(sample)
+        made = super().apply(sample, rng, out)
+        # A row of the batch is told by its identity.
+        return image_as_nd(made) if self.gives and out is None else made
+
+
+def image_stage(fn: Callable[..., Any], *, first: bool, given: bool) -> ImageStage:
+    """The stage of a function of the caller's, or of a transform of `vision.transforms`.
+
+    Args:
+        fn: the function; a transform takes the image and passes the rest on in any case.
+        first: it takes the first element; False: all elements of a tuple sample.
+        given: the first element is an image, which the function takes as NDArray.
+    """
+    native = native_of(fn)
+    if native is not None:
+        return ImageStage(native, first=True, gives=True)
+    if first and given:
+        # A decoder that does this stage as well calls the function itself.
+        return ImageStage(AsArrays(fn), first=True)
+    return ImageStage(fn, first=first, takes=given)
+
+
+def native_of(fn: Any) -> Callable[..., Any] | None:
+    """The transform of `aioloader.transforms` that stands for `fn`; None for a function of the caller's."""
+    tell = getattr(type(fn), "native_transform", None)
+    if tell is not None:
+        found: Callable[..., Any] | None = tell(fn)
+        return found
+    return fn if is_native(fn) else None
+
+
+def _remake(fn: Callable[..., Any], first: bool, gives: bool, takes: bool) -> ImageStage:
+    return ImageStage(fn, first=first, gives=gives, takes=takes)

@@ -1,0 +1,115 @@
+"""`mx.gluon.data.batchify`: the functions of `aioloader.batchify`, with batches as NDArrays and fields as lists."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from aioloader import batchify
+from aioloader.mxnet.ndarray import NDArray
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+__all__ = (
+    "Append",
+    "AsList",
+    "Group",
+    "Pad",
+    "Stack",
+    "as_batch",
+    "default_batchify_fn",
+    "default_mp_batchify_fn",
+)
+
+
+def as_batch(batch: Any) -> Any:
+    """A batch of `aioloader` as MXNet gives it: arrays as NDArrays, fields of tuples in a list."""
+    kind = type(batch)
+    if kind is np.ndarray:
+        return batch.view(NDArray)
+    if kind is tuple or kind is list:
+        return [each.view(NDArray) if type(each) is np.ndarray else as_batch(each) for each in batch]
+    if kind is dict:
+        return {key: as_batch(value) for key, value in batch.items()}
+    return batch
+
+
+class _Handled:
+    def __mx_handle__(self) -> Any:
+        """The function itself: MXNet 2's twins in C++ are not needed."""
+        return self
+
+
+class Stack(_Handled, batchify.Stack):
+    """Stacks each field along a new first axis. Samples that are tuples or lists give a list of batches.
+
+    dtypes are kept; of Python's numbers, ints become int64 and floats float64.
+
+    Args:
+        use_shared_mem: accepted and ignored.
+    """
+
+    def __call__(self, samples: Sequence[Any], /, out: Any = None) -> Any:
+        """Collate; see `aioloader.batchify.Stack`."""
+        return as_batch(super().__call__(samples, out))
+
+
+class Pad(_Handled, batchify.Pad):
+    """Stacks arrays of unequal shapes: every axis grows to the longest sample's; see `aioloader.batchify.Pad`.
+
+    Args:
+        val: what is filled in; None is 0.
+        dtype: dtype of the batch; None: that of the samples.
+        round_to: extents are rounded up to a multiple of this.
+        use_shared_mem: accepted and ignored.
+    """
+
+    def __call__(self, samples: Sequence[Any], /, out: Any = None) -> Any:
+        """Collate; tuples are refused with a NotImplementedError."""
+        return as_batch(super().__call__(samples, out))
+
+
+class Append(_Handled, batchify.Append):
+    """Keeps the samples apart: a list of arrays; see `aioloader.batchify.Append`.
+
+    Args:
+        expand: give every array a batch axis of length 1.
+        batch_axis: place of that axis.
+        use_shared_mem: accepted and ignored.
+    """
+
+    def __call__(self, samples: Sequence[Any], /, out: None = None) -> Any:
+        """Collate."""
+        return as_batch(super().__call__(samples, out))
+
+
+class Group(_Handled, batchify.Group):
+    """One function for each field of tuple samples; gives a tuple. ``Group(Stack(), Pad())`` or ``Group([...])``.
+
+    Args:
+        fn: function of the first field, or a tuple or list of all functions.
+        *args: functions of the other fields.
+    """
+
+
+class AsList(_Handled, batchify.AsList):
+    """The samples as a list, untouched."""
+
+
+def default_batchify_fn(data: Sequence[Any]) -> Any:
+    """MXNet 1.x's collation, decided by the first sample: tuples field by field, everything else as one array.
+
+    So samples that are lists become one array, where `Stack` takes them apart.
+    """
+    if isinstance(data[0], tuple):
+        return [default_batchify_fn(field) for field in zip(*data, strict=True)]
+    if isinstance(data[0], NDArray):
+        return np.stack([np.asarray(each) for each in data]).view(NDArray)
+    return np.asarray(data).view(NDArray)
+
+
+def default_mp_batchify_fn(data: Sequence[Any]) -> Any:
+    """The same: the loader itself puts batches in shared memory."""
+    return default_batchify_fn(data)

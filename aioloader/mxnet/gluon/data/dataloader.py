@@ -1,0 +1,274 @@
+"""`mx.gluon.data.dataloader`: `DataLoader` with MXNet's arguments and batches, on `aioloader.DataLoader`.
+
+This module only translates. What it adds is the order: MXNet draws it from `numpy.random` in the caller's thread, so
+it is drawn here when a pass begins, and handed to the engine as a batch sampler. What transforms draw is decided by
+`mx.random.seed` and the number of passes since then.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+import aioloader
+from aioloader._checks import require
+from aioloader.errors import SampleError, StalledError
+from aioloader.mxnet import random as mx_random
+from aioloader.mxnet.context import cpu_pinned
+from aioloader.mxnet.gluon.data.batchify import Stack, as_batch, default_batchify_fn, default_mp_batchify_fn
+from aioloader.mxnet.gluon.data.sampler import BatchSampler, RandomSampler, SequentialSampler
+from aioloader.mxnet.ndarray import NDArray
+from aioloader.options import LoaderOptions
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from aioloader.mxnet.context import Context
+    from aioloader.mxnet.gluon.data._queues import (
+        ConnectionWrapper,
+        Queue,
+        SimpleQueue,
+        rebuild_ndarray,
+        rebuild_np_ndarray,
+        reduce_ndarray,
+        reduce_np_ndarray,
+    )
+    from aioloader.mxnet.gluon.data._v1 import DataLoaderV1, fetcher_loop_v1, worker_loop_v1
+
+__all__ = (
+    "ConnectionWrapper",
+    "DataLoader",
+    "DataLoaderV1",
+    "Queue",
+    "SimpleQueue",
+    "default_batchify_fn",
+    "default_mp_batchify_fn",
+    "fetcher_loop_v1",
+    "rebuild_ndarray",
+    "rebuild_np_ndarray",
+    "reduce_ndarray",
+    "reduce_np_ndarray",
+    "worker_loop_v1",
+)
+
+# These need multiprocessing, or are seldom used: loaded when they are first named.
+_MODULE_OF = {
+    **dict.fromkeys(("DataLoaderV1", "fetcher_loop_v1", "worker_loop_v1"), "_v1"),
+    **dict.fromkeys(
+        (
+            *("ConnectionWrapper", "Queue", "SimpleQueue"),
+            *("rebuild_ndarray", "rebuild_np_ndarray", "reduce_ndarray", "reduce_np_ndarray"),
+        ),
+        "_queues",
+    ),
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _MODULE_OF:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    module = importlib.import_module(f"aioloader.mxnet.gluon.data.{_MODULE_OF[name]}")
+    value = globals()[name] = getattr(module, name)
+    return value
+
+
+class _Orders:
+    """The order of every pass, as the engine's batch sampler.
+
+    Args:
+        batches: MXNet's batch sampler.
+        at_once: the order of a pass is drawn when the pass begins; False: with its first batch.
+    """
+
+    def __init__(self, batches: Any, at_once: bool) -> None:
+        self._batches = batches
+        self._at_once = at_once
+
+    def __iter__(self) -> Iterator[Any]:
+        if isinstance(self._batches, BatchSampler):
+            return self._batches.batches(self._at_once)
+        return iter(self._batches)
+
+    def __len__(self) -> int:
+        return len(self._batches)
+
+
+class DataLoaderIter:
+    """One pass over a `DataLoader`. Dropping it ends the pass and keeps the workers.
+
+    Args:
+        loader: the loader, which the iterator keeps alive.
+        batches: the engine's iterator.
+    """
+
+    def __init__(self, loader: DataLoader, batches: Iterator[Any]) -> None:
+        self._loader = loader
+        self._take = batches.__next__
+        self._collated = loader._collated
+        self._context = loader._context
+
+    def __iter__(self) -> DataLoaderIter:
+        return self
+
+    def __len__(self) -> int:
+        return len(self._loader)
+
+    def __next__(self) -> Any:
+        """The next batch: an NDArray, a list of them for samples of several fields, or what `batchify_fn` made.
+
+        Raises:
+            StopIteration: the pass is over, or has failed before.
+            multiprocessing.TimeoutError: a sample made no progress for `timeout` seconds; a TimeoutError too.
+            Exception: the dataset, a transform or `batchify_fn` raised it for this batch.
+        """
+        try:
+            batch = self._take()
+            if self._collated:
+                batch = as_batch(batch)
+            return batch if self._context is None else _in_context(batch, self._context)
+        except StopIteration:
+            self._loader._passed()
+            raise
+        except SampleError as error:
+            raise _original(error) from error
+
+    next = __next__
+
+
+def _original(error: SampleError) -> BaseException:
+    """What the caller's code raised, with a note of the sample."""
+    cause = error.__cause__
+    if cause is None:
+        return error
+    error.__cause__ = None  # it is raised from this one
+    if isinstance(cause, StalledError):
+        from aioloader.mxnet.gluon.data._timeout import BatchTimeoutError
+
+        cause = BatchTimeoutError(str(cause))
+    cause.add_note(f"{error.dataset}: sample at index {error.index}, in {error.stage}")
+    return cause
+
+
+class DataLoader:
+    """Loads batches of a dataset; MXNet's arguments, of 1.9.1 and of 2.0.
+
+    Batches are NDArrays; samples that are tuples give a list of them. They come in the sampler's order, whatever the
+    number of workers. An error in the dataset, a transform or `batchify_fn` is raised at its batch, as itself, and the
+    loader can be used again.
+
+    Args:
+        dataset: anything with ``__len__`` and ``__getitem__``, arrays among them.
+        batch_size: samples of a batch; required unless `batch_sampler` is given.
+        shuffle: a new order in each pass, drawn from `numpy.random` as MXNet draws it.
+        sampler: iterable of indices, with ``len``; excludes `shuffle`.
+        last_batch: "keep" (the default), "discard" or "rollover".
+        batch_sampler: iterable of lists of indices, with ``len``; excludes the four above.
+        batchify_fn: makes a batch of a list of samples, in a worker; default `batchify.Stack`.
+        num_workers: 0: in this thread. Data in memory without transforms never needs workers and starts none.
+        pin_memory, pin_device_id: batches name the context ``mx.cpu_pinned(pin_device_id)``; no memory is pinned.
+        prefetch: batches on their way at a time, at least one; None: twice the workers.
+        thread_pool: workers are threads.
+        timeout: seconds without progress on a sample after which it fails.
+        try_nopython: None, True, False or "Auto"; accepted: there is one engine, and it chooses by itself.
+        auto_reload: begin the next pass when the last one ends, and the first one now.
+
+    Raises:
+        ValueError: arguments are not allowed, or exclude each other.
+    """
+
+    def __init__(
+        self,
+        dataset: Any,
+        batch_size: int | None = None,
+        shuffle: bool = False,
+        sampler: Any = None,
+        last_batch: str | None = None,
+        batch_sampler: Any = None,
+        batchify_fn: Callable[[list[Any]], Any] | None = None,
+        num_workers: int = 0,
+        pin_memory: bool = False,
+        pin_device_id: int = 0,
+        prefetch: int | None = None,
+        thread_pool: bool = False,
+        timeout: float = 120,
+        try_nopython: bool | str | None = None,
+        auto_reload: bool = False,
+    ) -> None:
+        self._context = cpu_pinned(pin_device_id) if pin_memory else None
+        require(timeout > 0, f"timeout must be positive, given {timeout}")
+        if try_nopython not in (None, True, False, "Auto", "auto"):
+            raise ValueError(f'try_nopython must be None, True, False or "Auto", got {try_nopython!r}')
+        # MXNet's rules of what excludes what are those of the engine's options.
+        LoaderOptions(batch_size, shuffle, sampler, last_batch, batch_sampler)
+        self._dataset = dataset
+        if batch_sampler is None:
+            assert batch_size is not None
+            if sampler is None:
+                sampler = (RandomSampler if shuffle else SequentialSampler)(len(dataset))
+            batch_sampler = BatchSampler(sampler, batch_size, last_batch or "keep")
+        self._batch_sampler = batch_sampler
+        self._num_workers = max(0, num_workers)
+        # What a function of the caller's makes is the batch.
+        self._collated = batchify_fn is None or type(batchify_fn) is Stack
+        self._engine: aioloader.DataLoader[Any] = aioloader.DataLoader(
+            _items(dataset),
+            batch_sampler=_Orders(batch_sampler, at_once=self._num_workers > 0),
+            batchify_fn=None if self._collated else batchify_fn,
+            num_workers=self._num_workers,
+            executor="thread" if thread_pool else "process",
+            prefetch=None if prefetch is None else max(0, int(prefetch)),
+            timeout=timeout,
+        )
+        # In one thread the global generators are drawn from in the sampler's order, as in MXNet.
+        self._engine._core.watch_globals = self._num_workers > 0
+        self._auto_reload = bool(auto_reload)
+        self._ahead: Iterator[Any] | None = self._begin() if self._auto_reload else None
+
+    def _begin(self) -> Iterator[Any]:
+        # Nothing but the seed and this number decides what a pass draws.
+        self._engine.set_epoch(mx_random.next_pass())
+        return iter(self._engine)
+
+    def __iter__(self) -> DataLoaderIter:
+        """A new pass. With workers, work on it begins now."""
+        ahead, self._ahead = self._ahead, None
+        return DataLoaderIter(self, self._begin() if ahead is None else ahead)
+
+    def _passed(self) -> None:
+        if self._auto_reload and self._ahead is None:
+            self._ahead = self._begin()
+
+    def __len__(self) -> int:
+        """Number of batches of the next pass."""
+        return len(self._batch_sampler)
+
+    def __enter__(self) -> DataLoader:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End the workers and all passes; a loader that is collected does so by itself. May be called twice."""
+        self._ahead = None
+        self._engine.close()
+
+
+def _in_context(batch: Any, context: Context) -> Any:
+    """A batch whose NDArrays name a context."""
+    if isinstance(batch, NDArray):
+        return batch.as_in_context(context)
+    if type(batch) in (list, tuple):
+        return type(batch)(_in_context(each, context) for each in batch)
+    return batch
+
+
+def _items(dataset: Any) -> Any:
+    """The dataset as the engine takes it."""
+    if isinstance(dataset, NDArray):
+        # An element of a vector is an NDArray of shape (1,).
+        array = np.asarray(dataset)
+        return array[:, None] if array.ndim == 1 else array
+    return dataset

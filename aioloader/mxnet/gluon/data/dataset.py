@@ -1,0 +1,141 @@
+"""`mx.gluon.data.dataset`: the datasets of `aioloader`, with samples and functions in terms of NDArrays.
+
+A loader takes them apart as it does those, so arrays are gathered, and transforms of `vision.transforms` are run as the
+transforms of `aioloader.transforms` that they are.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from aioloader import datasets
+from aioloader.datasets.base import IndexedView, TransformedView
+from aioloader.mxnet.gluon.data._stage import image_stage, native_of
+from aioloader.mxnet.ndarray import NDArray
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from aioloader._types import Array
+
+__all__ = ("ArrayDataset", "Dataset", "RecordFileDataset", "SimpleDataset")
+
+
+class Dataset(datasets.Dataset):
+    """Base of datasets. A subclass gives ``__getitem__``, which raises IndexError past the end, and ``__len__``."""
+
+    # Whether the image of a sample is an NDArray where a function sees it, also if a loader made it.
+    _has_images = False
+
+    def transform(self, fn: Callable[..., Any], lazy: bool = True) -> Dataset:
+        """The dataset with `fn` applied to every sample.
+
+        Args:
+            fn: takes the elements of a tuple sample as its arguments, any other sample (a list too) as one
+                argument. A transform of `vision.transforms` takes the first element and passes the others on.
+            lazy: apply it whenever a sample is taken; False: to all samples now, and keep the results in memory.
+        """
+        return self._with(fn, False, lazy)
+
+    def transform_first(self, fn: Callable[..., Any], lazy: bool = True) -> Dataset:
+        """The dataset with `fn` applied to the first element of every sample, the others kept as they are."""
+        return self._with(fn, True, lazy)
+
+    def _with(self, fn: Callable[..., Any], first: bool, lazy: bool) -> Dataset:
+        stage = image_stage(fn, first=first, given=self._has_images)
+        view = _Transformed(self, stage)
+        view._has_images = self._has_images or native_of(fn) is not None
+        return view if lazy else SimpleDataset([view[index] for index in range(len(view))])
+
+    def __mx_handle__(self) -> Dataset:
+        """The dataset itself: MXNet 2's twins in C++ are not needed."""
+        return self
+
+    def filter(self, fn: Callable[[Any], object]) -> Dataset:
+        """The samples that satisfy a condition, which takes a whole sample; every sample is looked at once, now."""
+        return self._indexed(super().filter(fn))
+
+    def shard(self, num_shards: int, index: int) -> Dataset:
+        """One of `num_shards` contiguous parts; the first ``len(self) % num_shards`` parts are one longer.
+
+        Raises:
+            ValueError: not 0 <= index < num_shards (an AssertionError too).
+        """
+        return self._indexed(super().shard(num_shards, index))
+
+    def take(self, count: int | None) -> Dataset:
+        """The first `count` samples; all of them if `count` is None or larger than their number."""
+        return self._indexed(super().take(count))
+
+    def sample(self, sampler: Any) -> Dataset:
+        """The samples that a sampler gives, in its order; the sampler is iterated once, now.
+
+        Raises:
+            TypeError: not a sampler.
+        """
+        return self._indexed(super().sample(sampler))
+
+    def _indexed(self, view: datasets.Dataset) -> Dataset:
+        assert isinstance(view, IndexedView)
+        indexed = _Indexed(self, view._indices)
+        indexed._has_images = self._has_images
+        return indexed
+
+
+class _Transformed(TransformedView, Dataset):
+    """Another dataset with something done to every sample."""
+
+
+class _Indexed(IndexedView, Dataset):
+    """Some samples of another dataset, in some order."""
+
+
+class SimpleDataset(datasets.SimpleDataset, Dataset):
+    """Anything with a length and items, such as a list, as a `Dataset`.
+
+    Args:
+        data: the items.
+    """
+
+
+class ArrayDataset(datasets.ArrayDataset, Dataset):
+    """Arrays, lists or datasets of one length, side by side.
+
+    Sample i is the tuple of their elements i; with one array it is the element itself. NDArrays with one axis are
+    taken as numpy arrays, so that labels are numbers.
+
+    Args:
+        *args: at least one.
+
+    Raises:
+        ValueError: none is given, or their lengths differ (an AssertionError too).
+    """
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*[np.asarray(a) if isinstance(a, NDArray) and a.ndim == 1 else a for a in args])
+
+    @property
+    def arrays(self) -> Sequence[Array]:
+        """The arrays to gather from; see `aioloader.ArrayDataset.arrays`."""
+        if self._arrays is None and any(isinstance(data, NDArray) for data in self._data):
+            bare = datasets.ArrayDataset(*map(_bare, self._data))
+            self._arrays = tuple(bare.arrays)
+        return super().arrays
+
+    def __getitem__(self, index: Any) -> Any:
+        """The element at `index`, or the tuple of them."""
+        return super().__getitem__(index)
+
+
+def _bare(data: Any) -> Any:
+    return np.asarray(data) if isinstance(data, NDArray) else data
+
+
+class RecordFileDataset(datasets.RecordFileDataset, Dataset):
+    """The payloads of a RecordIO file, as bytes; see `aioloader.RecordFileDataset`.
+
+    Args:
+        filename: the .rec file.
+    """

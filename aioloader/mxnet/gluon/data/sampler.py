@@ -1,0 +1,106 @@
+"""`mx.gluon.data.sampler`. Those of `aioloader.samplers`; the random one draws from `numpy.random`, as MXNet's."""
+
+from __future__ import annotations
+
+from itertools import chain, islice
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from aioloader import samplers
+from aioloader.samplers import FilterSampler, IntervalSampler, Sampler, SequentialSampler
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from aioloader._types import IntArray
+
+__all__ = (
+    "BatchSampler",
+    "FilterSampler",
+    "IntervalSampler",
+    "RandomSampler",
+    "Sampler",
+    "SequentialSampler",
+)
+
+# A sampler of the caller's is read so far at once; only one that has no end has more.
+_DRAWN_AT_ONCE = 1 << 20
+
+
+class RandomSampler(Sampler):
+    """Every index of range(length) once, in a new order at each ``iter``, drawn from `numpy.random`.
+
+    ``np.random.seed(0)`` before it gives the order that MXNet gives.
+
+    Args:
+        length: number of indices.
+    """
+
+    def __init__(self, length: int) -> None:
+        self._length = length
+
+    def order(self) -> IntArray:
+        """Draw the order of a pass: int64 (length,)."""
+        indices = np.arange(self._length, dtype=np.int64)
+        np.random.shuffle(indices)
+        return indices
+
+    def __iter__(self) -> Iterator[Any]:
+        """The indices of one pass, numpy integers."""
+        return iter(self.order())
+
+    def __len__(self) -> int:
+        return self._length
+
+
+class BatchSampler(samplers.BatchSampler):
+    """Lists of `batch_size` indices from another sampler; see `aioloader.samplers.BatchSampler`.
+
+    Args:
+        sampler: gives single indices; has a length.
+        batch_size: indices of a batch, at least 1.
+        last_batch: "keep", "discard" or "rollover".
+    """
+
+    def batches(self, at_once: bool) -> Iterator[Any]:
+        """The batches of one pass, for the loader: as ``iter`` gives them, or as int64 arrays.
+
+        Args:
+            at_once: draw the order now, not when the first batch is taken.
+        """
+        if type(self).__iter__ is not BatchSampler.__iter__:
+            return iter(self)
+        return self._drawn(_order(self.sampler, True)) if at_once else self._drawn_later()
+
+    def _drawn_later(self) -> Iterator[Any]:
+        yield from self._drawn(_order(self.sampler, False))
+
+    def _drawn(self, order: Any) -> Iterator[Any]:
+        return self._slices(order) if isinstance(order, np.ndarray) else self._cut(order)
+
+    def _slices(self, order: IntArray) -> Iterator[IntArray]:
+        carried, self._carried = self._carried, []
+        if carried:
+            order = np.concatenate([np.asarray(carried, dtype=np.int64), order])
+        size = self.batch_size
+        whole = len(order) // size * size
+        for start in range(0, whole, size):
+            yield order[start : start + size]
+        if whole == len(order):
+            return
+        if self.last_batch == "keep":
+            yield order[whole:]
+        elif self.last_batch == "rollover":
+            self._carried = order[whole:].tolist()
+
+
+def _order(sampler: Any, at_once: bool) -> Any:
+    """The order of one pass: an int64 array where a sampler can tell it at once, else an iterable of indices."""
+    kind = type(sampler)
+    if kind is RandomSampler:
+        return sampler.order()
+    if kind in (SequentialSampler, FilterSampler, IntervalSampler):
+        return sampler.indices(0, 0, 0, len(sampler))
+    source = iter(sampler)
+    return chain(list(islice(source, _DRAWN_AT_ONCE)), source) if at_once else source

@@ -1,0 +1,88 @@
+"""What all of `vision.transforms` share: the call on NDArrays, and the way to the transform that a loader runs."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from aioloader.mxnet.base import MXNetError
+from aioloader.mxnet.gluon.block import Block, HybridBlock
+from aioloader.mxnet.gluon.data._stage import as_nd, plain
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+__all__ = ("HybridTransform", "Transform", "TransformTypeError", "TransformValueError")
+
+
+class TransformValueError(MXNetError, ValueError):
+    """A transform cannot be applied with its arguments, or to this image."""
+
+
+class TransformTypeError(MXNetError, TypeError):
+    """A transform cannot be applied to this kind of array."""
+
+
+class Transform(Block):
+    """A transform that stands for one of `aioloader.transforms`."""
+
+    _made: Callable[..., Any] | None = None
+    # Why there is none: MXNet refuses bad sizes of some transforms when they are first applied.
+    _refused: ValueError | None = None
+
+    def native_transform(self) -> Callable[..., Any] | None:
+        """The transform that a loader runs instead of this one; None if a derived class does something else."""
+        if type(self).forward is not Transform.forward or type(self).__call__ is not Transform.__call__:
+            return None
+        return self._ready()
+
+    def _ready(self) -> Callable[..., Any]:
+        if self._made is None:
+            raise TransformValueError(str(self._refused)) from self._refused
+        return self._made
+
+    def __call__(self, x: Any, *args: Any) -> Any:
+        """The transformed image; with further arguments (labels) a tuple of it and them, as given.
+
+        Args:
+            x: the image; not altered.
+            *args: passed on.
+
+        Raises:
+            TransformValueError: the arguments or the image's shape do not allow it.
+            TransformTypeError: the image's dtype does not.
+        """
+        out = self.forward(x)
+        return (out, *args) if args else out
+
+    def forward(self, *args: Any) -> Any:
+        """The transformed image."""
+        (x,) = args
+        made = self._ready()
+        source = plain(x)
+        try:
+            result = made(source)
+        except (ValueError, TypeError) as error:
+            # Errors of the caller's own functions are their own classes, or derive from these.
+            kind = {ValueError: TransformValueError, TypeError: TransformTypeError}.get(type(error))
+            if kind is None:
+                raise
+            raise kind(str(error)) from error
+        if isinstance(result, np.ndarray) and isinstance(source, np.ndarray):
+            # A result that is a view would let its owner alter the image.
+            result = result.copy() if np.may_share_memory(result, source) else result
+        return as_nd(result)
+
+    def __repr__(self) -> str:
+        return repr(self._made)
+
+
+class HybridTransform(Transform, HybridBlock):
+    """A transform that is a HybridBlock in MXNet."""
+
+    def make_later(self, make: Callable[[], Callable[..., Any]]) -> None:
+        try:
+            self._made = make()
+        except ValueError as error:
+            self._refused = error

@@ -1,0 +1,197 @@
+"""`mx.gluon.data.vision.datasets`: image datasets, whose images are NDArrays. They read local files only.
+
+Labels have MXNet's types: Python's numbers from folders, float64 scalars or float32 arrays from records, float32 arrays
+from lists, int32 from MNIST and CIFAR.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from aioloader import datasets
+from aioloader.datasets.stage import stage_of_argument
+from aioloader.mxnet.gluon.data._stage import ImageStage, image_as_nd, image_stage
+from aioloader.mxnet.gluon.data.dataset import Dataset, RecordFileDataset
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from aioloader._types import Array, IntArray
+    from aioloader.datasets.decoding import ImageFileDecoder, ImageRecordDecoder
+    from aioloader.datasets.stage import Stage
+
+__all__ = (
+    "CIFAR10",
+    "CIFAR100",
+    "MNIST",
+    "FashionMNIST",
+    "ImageFolderDataset",
+    "ImageListDataset",
+    "ImageRecordDataset",
+)
+
+
+def _own_stage(stage: Stage | None) -> ImageStage | None:
+    """The stage of the deprecated argument `transform`."""
+    return None if stage is None else image_stage(stage.fn, first=False, given=True)
+
+
+class ImageRecordDataset(datasets.ImageRecordDataset, RecordFileDataset):
+    """(image, label) of every record; see `aioloader.ImageRecordDataset`, which tells the arguments.
+
+    The image is uint8 (height, width, 3) RGB. A scalar label is float64, several are float32 (n,).
+    """
+
+    _has_images = True
+
+    def __init__(self, filename: Any, flag: int = 1, transform: Any = None, **options: Any) -> None:
+        super().__init__(filename, flag, None, **options)
+        self._own_stage = _own_stage(stage_of_argument(self, transform))
+        if self._label_dtype is None:
+            # The label that was packed is a float32; as a Python float it makes a batch of float64.
+            self._scalar_dtype = "float64"
+
+    @property
+    def decoder(self) -> ImageRecordDecoder:
+        """See `ByteDataset.decoder`."""
+        return super().decoder
+
+    def __getitem__(self, index: int) -> Any:
+        """(image, label) of the record on line `index` of the index."""
+        return image_as_nd(super().__getitem__(index))
+
+
+class ImageFolderDataset(datasets.ImageFolderDataset, Dataset):
+    """(image, label) of every image in ``root/<class>/``; see `aioloader.ImageFolderDataset`.
+
+    The image is uint8 (height, width, 3) RGB, the label the number of the class in the order of sorted names.
+
+    Attributes:
+        synsets: names of the classes.
+        items: (path, label) of every image.
+    """
+
+    _has_images = True
+
+    def __init__(self, root: Any, flag: int = 1, transform: Any = None, **options: Any) -> None:
+        super().__init__(root, flag, None, **options)
+        self._own_stage = _own_stage(stage_of_argument(self, transform))
+
+    @property
+    def decoder(self) -> ImageFileDecoder:
+        """See `ByteDataset.decoder`."""
+        return super().decoder
+
+    def __getitem__(self, index: int) -> Any:
+        """(image, label), the label a Python int."""
+        return _with_python_label(image_as_nd(super().__getitem__(index)))
+
+
+def _with_python_label(sample: Any) -> Any:
+    if type(sample) is tuple and len(sample) == 2 and isinstance(sample[1], np.integer):
+        return sample[0], int(sample[1])
+    return sample
+
+
+class ImageListDataset(datasets.ImageListDataset, Dataset):
+    """(image, label) of every entry of a list; see `aioloader.ImageListDataset`.
+
+    The image is uint8 (height, width, 3) RGB, the label float32 (n,), also where n is 1.
+    """
+
+    _has_images = True
+
+    def __init__(
+        self, root: Any = ".", imglist: Any = None, flag: int = 1, *, label_dtype: Any = None, **options: Any
+    ) -> None:
+        super().__init__(root, imglist, flag, label_dtype=label_dtype or np.float32, **options)
+        if self._labels.ndim == 1:
+            self._labels = self._labels[:, None]
+
+    @property
+    def decoder(self) -> ImageFileDecoder:
+        """See `ByteDataset.decoder`."""
+        return super().decoder
+
+    def extras(self, indices: IntArray) -> Array:
+        """The labels; see `ByteDataset.extras`."""
+        return super().extras(indices)
+
+    def __getitem__(self, index: int) -> Any:
+        """(image, label) of entry `index`."""
+        return image_as_nd(super().__getitem__(index))
+
+
+class _Published:
+    """What the sets with published files have in common here."""
+
+    _has_images = True
+
+    @property
+    def arrays(self) -> Sequence[Array]:
+        """Images and labels; see `GatherDataset.arrays`."""
+        found: Sequence[Array] = super().arrays  # type: ignore[misc]
+        return found
+
+    def __getitem__(self, index: Any) -> Any:
+        """(image, label): uint8 (height, width, channels), int32. A slice gives arrays of both."""
+        return image_as_nd(super().__getitem__(index))  # type: ignore[misc]
+
+
+class MNIST(_Published, datasets.MNIST, Dataset):
+    """Handwritten digits: (image uint8 (28, 28, 1), label int32); see `aioloader.MNIST`.
+
+    Args:
+        root: folder with the published IDX files; None: ``$MXNET_HOME/datasets/mnist``.
+        train: the training part; False: the test part.
+        transform: deprecated; use ``.transform(fn)``.
+
+    Raises:
+        FileNotFoundError: a file is missing; the message says which and where it belongs.
+    """
+
+    def __init__(self, root: Any = None, train: bool = True, transform: Any = None) -> None:
+        super().__init__(root, train)
+        self._own_stage = _own_stage(stage_of_argument(self, transform))
+
+
+class FashionMNIST(_Published, datasets.FashionMNIST, Dataset):
+    """Pictures of clothes in MNIST's format; see `MNIST`. Default root: ``$MXNET_HOME/datasets/fashion-mnist``."""
+
+    def __init__(self, root: Any = None, train: bool = True, transform: Any = None) -> None:
+        super().__init__(root, train)
+        self._own_stage = _own_stage(stage_of_argument(self, transform))
+
+
+class CIFAR10(_Published, datasets.CIFAR10, Dataset):
+    """Small photographs of 10 classes: (image uint8 (32, 32, 3), label int32); see `aioloader.CIFAR10`.
+
+    Args:
+        root: folder with the published .bin files or their archive; None: ``$MXNET_HOME/datasets/cifar10``.
+        train: the training part; False: the test part.
+        transform: deprecated; use ``.transform(fn)``.
+
+    Raises:
+        FileNotFoundError: a file is missing; the message says which and where it belongs.
+    """
+
+    def __init__(self, root: Any = None, train: bool = True, transform: Any = None) -> None:
+        super().__init__(root, train)
+        self._own_stage = _own_stage(stage_of_argument(self, transform))
+
+
+class CIFAR100(_Published, datasets.CIFAR100, Dataset):
+    """Small photographs of 100 classes in 20 groups; see `CIFAR10`. Default root: ``$MXNET_HOME/datasets/cifar100``.
+
+    Args:
+        root, train, transform: see `CIFAR10`.
+        fine_label: label by class; False: by group.
+    """
+
+    def __init__(
+        self, root: Any = None, fine_label: bool = False, train: bool = True, transform: Any = None
+    ) -> None:
+        super().__init__(root, fine_label, train)
+        self._own_stage = _own_stage(stage_of_argument(self, transform))

@@ -1,0 +1,360 @@
+"""`mx.gluon.data.vision.transforms`: the transforms of `aioloader.transforms`, with MXNet's arguments, on NDArrays.
+
+A dataset hands the transform itself to the loader (`native_transform`), so that decoding and transforming stay one
+step; called on an image, a transform takes and gives an NDArray. What is drawn then follows `mx.random.seed`.
+Images are uint8 or float32, (height, width, channels), RGB; float32 (channels, height, width) after `ToTensor`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from aioloader import transforms as native
+from aioloader.mxnet.gluon.block import HybridBlock
+from aioloader.mxnet.gluon.data._stage import AsArrays, native_of
+from aioloader.mxnet.gluon.data.vision._transform import (
+    HybridTransform,
+    Transform,
+    TransformTypeError,
+    TransformValueError,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    Size = int | Sequence[int]
+
+__all__ = (
+    "Cast",
+    "CenterCrop",
+    "Compose",
+    "CropResize",
+    "HybridCompose",
+    "HybridRandomApply",
+    "Normalize",
+    "RandomApply",
+    "RandomBrightness",
+    "RandomColorJitter",
+    "RandomContrast",
+    "RandomCrop",
+    "RandomFlipLeftRight",
+    "RandomFlipTopBottom",
+    "RandomGray",
+    "RandomHue",
+    "RandomLighting",
+    "RandomResizedCrop",
+    "RandomRotation",
+    "RandomSaturation",
+    "Resize",
+    "Rotate",
+    "ToTensor",
+    "TransformTypeError",
+    "TransformValueError",
+)
+
+
+def _part(fn: Any) -> Callable[..., Any]:
+    """A part of a chain."""
+    found = native_of(fn)
+    return AsArrays(fn) if found is None else found
+
+
+class Compose(Transform):
+    """Transforms one after the other; any callable of one argument will do.
+
+    Args:
+        transforms: callables; the list itself is not altered.
+    """
+
+    def __init__(self, transforms: Sequence[Callable[..., Any]]) -> None:
+        super().__init__()
+        self._parts: list[Callable[..., Any]] = []
+        self.add(*transforms)
+
+    def add(self, *transforms: Callable[..., Any]) -> None:
+        """Add transforms at the end."""
+        self._parts += transforms
+        self._made = native.Compose([_part(fn) for fn in self._parts])
+
+    def __len__(self) -> int:
+        return len(self._parts)
+
+    def __getitem__(self, place: int) -> Callable[..., Any]:
+        return self._parts[place]
+
+    def __iter__(self) -> Iterator[Callable[..., Any]]:
+        return iter(self._parts)
+
+
+class HybridCompose(Compose, HybridBlock):
+    """`Compose` of HybridBlocks only.
+
+    Args:
+        transforms: HybridBlocks.
+
+    Raises:
+        ValueError: one of them is none.
+    """
+
+    def add(self, *transforms: Callable[..., Any]) -> None:
+        """Add transforms at the end."""
+        for fn in transforms:
+            if not isinstance(fn, HybridBlock):
+                raise ValueError(f"{fn!r} is not a HybridBlock, try use `Compose` instead")
+        super().add(*transforms)
+
+
+class RandomApply(Transform):
+    """Apply a transform with probability `p`.
+
+    Args:
+        transforms: a callable, or a list of them, applied together.
+        p: probability, 0 to 1.
+    """
+
+    def __init__(self, transforms: Any, p: float = 0.5) -> None:
+        super().__init__()
+        several = isinstance(transforms, (list, tuple))
+        inner = native.Compose([_part(fn) for fn in transforms]) if several else _part(transforms)
+        self._made = native.RandomApply(inner, p)
+
+
+class HybridRandomApply(RandomApply, HybridBlock):
+    """`RandomApply` of a HybridBlock.
+
+    Args:
+        transforms, p: see `RandomApply`.
+
+    Raises:
+        ValueError: it is no HybridBlock.
+    """
+
+    def __init__(self, transforms: Any, p: float = 0.5) -> None:
+        if not isinstance(transforms, HybridBlock):
+            raise ValueError(f"{transforms!r} is not a HybridBlock, try use `RandomApply` instead")
+        super().__init__(transforms, p)
+
+
+class Cast(HybridTransform):
+    """Another dtype, by numpy's ``astype``.
+
+    Args:
+        dtype: anything that `numpy.dtype` takes.
+    """
+
+    def __init__(self, dtype: Any = "float32") -> None:
+        super().__init__()
+        self._made = native.Cast(dtype)
+
+
+class ToTensor(HybridTransform):
+    """float32 with channels first, divided by 255; also for (n, height, width, channels)."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._made = native.ToTensor()
+
+
+class Normalize(HybridTransform):
+    """``(x - mean) / std`` per channel, channels first. Integers become float32.
+
+    Args:
+        mean, std: one number, or one per channel.
+    """
+
+    def __init__(self, mean: float | Sequence[float] = 0.0, std: float | Sequence[float] = 1.0) -> None:
+        super().__init__()
+        self._made = native.Normalize(mean, std)
+
+
+class Resize(HybridTransform):
+    """The whole image at another size; also for (n, height, width, channels).
+
+    Args:
+        size: side of a square, or (width, height); with `keep_ratio` an int is the shorter side. One that is not
+            possible is refused when the transform is applied, as in MXNet.
+        keep_ratio: keep height/width.
+        interpolation: MXNet's number or a name.
+    """
+
+    def __init__(self, size: Size, keep_ratio: bool = False, interpolation: int | str = 1) -> None:
+        super().__init__()
+        self.make_later(lambda: native.Resize(size, keep_ratio, interpolation))
+
+
+class CenterCrop(HybridTransform):
+    """The middle of the image, resized to `size`.
+
+    Args:
+        size: side of a square, or (width, height); larger than the image, it is enlarged.
+        interpolation: MXNet's number or a name.
+    """
+
+    def __init__(self, size: Size, interpolation: int | str = 1) -> None:
+        super().__init__()
+        self._made = native.CenterCrop(size, interpolation)
+
+
+class RandomCrop(HybridTransform):
+    """A rectangle at a drawn place.
+
+    Args:
+        size: side of a square, or (width, height).
+        pad: pixels added around the image before: one number, or (top, bottom, left, right).
+        pad_value: value of added pixels.
+        interpolation: MXNet's number or a name.
+    """
+
+    def __init__(
+        self,
+        size: Size,
+        pad: Size | None = None,
+        pad_value: float | Sequence[float] = 0,
+        interpolation: int | str = 1,
+    ) -> None:
+        super().__init__()
+        self._made = native.RandomCrop(size, pad, pad_value, interpolation)
+
+
+class RandomResizedCrop(HybridTransform):
+    """A rectangle of drawn area, shape and place, resized to `size`.
+
+    Args:
+        size: side of a square, or (width, height).
+        scale: (least, greatest) share of the image's area.
+        ratio: (least, greatest) width/height.
+        interpolation: MXNet's number or a name.
+    """
+
+    def __init__(
+        self,
+        size: Size,
+        scale: float | Sequence[float] = (0.08, 1.0),
+        ratio: Sequence[float] = (3.0 / 4.0, 4.0 / 3.0),
+        interpolation: int | str = 1,
+    ) -> None:
+        super().__init__()
+        self._made = native.RandomResizedCrop(size, scale, ratio, interpolation)
+
+
+class CropResize(HybridTransform):
+    """A fixed rectangle, resized if `size` is given; also for (n, height, width, channels).
+
+    Args:
+        x, y: left and top edge in pixels.
+        width, height: extents. Those that are not possible are refused when the transform is applied, as in MXNet.
+        size: side of a square, or (width, height); None: no resizing.
+        interpolation: MXNet's number or a name; None for bilinear.
+    """
+
+    def __init__(
+        self,
+        x: int,
+        y: int,
+        width: int,
+        height: int,
+        size: Size | None = None,
+        interpolation: int | str | None = None,
+    ) -> None:
+        super().__init__()
+        self.make_later(lambda: native.CropResize(x, y, width, height, size, interpolation))
+
+
+class RandomFlipLeftRight(HybridTransform):
+    """Exchange left and right with probability `p`."""
+
+    def __init__(self, p: float = 0.5) -> None:
+        super().__init__()
+        self._made = native.RandomFlipLeftRight(p)
+
+
+class RandomFlipTopBottom(HybridTransform):
+    """Exchange top and bottom with probability `p`."""
+
+    def __init__(self, p: float = 0.5) -> None:
+        super().__init__()
+        self._made = native.RandomFlipTopBottom(p)
+
+
+class RandomBrightness(HybridTransform):
+    """Multiply by a factor uniform in [max(0, 1 - brightness), 1 + brightness)."""
+
+    def __init__(self, brightness: float) -> None:
+        super().__init__()
+        self._made = native.RandomBrightness(brightness)
+
+
+class RandomContrast(HybridTransform):
+    """Stretch by a factor uniform in [max(0, 1 - contrast), 1 + contrast) around the image's mean luma."""
+
+    def __init__(self, contrast: float) -> None:
+        super().__init__()
+        self._made = native.RandomContrast(contrast)
+
+
+class RandomSaturation(HybridTransform):
+    """Stretch every pixel by a factor uniform in [max(0, 1 - saturation), 1 + saturation) around its own luma."""
+
+    def __init__(self, saturation: float) -> None:
+        super().__init__()
+        self._made = native.RandomSaturation(saturation)
+
+
+class RandomHue(HybridTransform):
+    """Turn the hue by up to `hue` of the colour circle, either way."""
+
+    def __init__(self, hue: float) -> None:
+        super().__init__()
+        self._made = native.RandomHue(hue)
+
+
+class RandomColorJitter(HybridTransform):
+    """Brightness, contrast, saturation and hue by drawn amounts, in a drawn order. All 0: nothing is changed."""
+
+    def __init__(
+        self, brightness: float = 0.0, contrast: float = 0.0, saturation: float = 0.0, hue: float = 0.0
+    ) -> None:
+        super().__init__()
+        self._made = native.RandomColorJitter(brightness, contrast, saturation, hue)
+
+
+class RandomLighting(HybridTransform):
+    """Add ImageNet's principal colours with weights of standard deviation `alpha`."""
+
+    def __init__(self, alpha: float) -> None:
+        super().__init__()
+        self._made = native.RandomLighting(alpha)
+
+
+class RandomGray(HybridTransform):
+    """Replace the colours by their luma with probability `p`; 3 channels and the dtype stay."""
+
+    def __init__(self, p: float = 0.5) -> None:
+        super().__init__()
+        self._made = native.RandomGray(p)
+
+
+class Rotate(Transform):
+    """Turn by a given angle, counter-clockwise; float32, channels first. See `aioloader.transforms.Rotate`."""
+
+    def __init__(self, rotation_degrees: float, zoom_in: bool = False, zoom_out: bool = False) -> None:
+        super().__init__()
+        self._made = native.Rotate(rotation_degrees, zoom_in, zoom_out)
+
+
+class RandomRotation(Transform):
+    """Turn by a drawn angle; float32, channels first. See `aioloader.transforms.RandomRotation`.
+
+    Raises:
+        ValueError: the limits are not in order, or the probability is none.
+    """
+
+    def __init__(
+        self,
+        angle_limits: Sequence[float],
+        zoom_in: bool = False,
+        zoom_out: bool = False,
+        rotate_with_proba: float = 1.0,
+    ) -> None:
+        super().__init__()
+        self._made = native.RandomRotation(angle_limits, zoom_in, zoom_out, rotate_with_proba)

@@ -1,0 +1,77 @@
+"""`mx.gluon.utils`: cutting a batch into parts for several devices."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from aioloader.mxnet.base import Outside
+from aioloader.mxnet.ndarray import NDArray, array
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Sequence
+
+    from aioloader.mxnet.context import Context
+
+__all__ = ("check_sha1", "clip_global_norm", "download", "split_and_load", "split_data")
+
+clip_global_norm = Outside("mx.gluon.utils.clip_global_norm")
+
+
+def split_data(data: Any, num_slice: int, batch_axis: int = 0, even_split: bool = True) -> list[NDArray]:
+    """Equal parts of an array along one axis, as views.
+
+    Args:
+        data: the array.
+        num_slice: number of parts.
+        batch_axis: the axis that is cut.
+        even_split: refuse an extent that is no multiple of `num_slice`; False: the first parts are one longer.
+
+    Raises:
+        ValueError: the extent is no multiple of `num_slice`.
+    """
+    source = data if isinstance(data, NDArray) else np.asarray(data).view(NDArray)
+    if even_split and source.shape[batch_axis] % num_slice:
+        raise ValueError(
+            f"data with shape {source.shape} cannot be evenly split into {num_slice} slices along axis {batch_axis}. "
+            f"Use a batch size that's multiple of {num_slice} or set even_split=False to allow uneven partitioning "
+            "of data."
+        )
+    parts: list[Any] = np.array_split(source, num_slice, axis=batch_axis)
+    return parts
+
+
+def split_and_load(
+    data: Any, ctx_list: Sequence[Context], batch_axis: int = 0, even_split: bool = True
+) -> list[NDArray]:
+    """As `split_data`, with one part for each context.
+
+    Args:
+        data: the array; what is no NDArray becomes one, as `mx.nd.array` does.
+        ctx_list: contexts of this host.
+        batch_axis, even_split: see `split_data`.
+
+    Raises:
+        ValueError: the extent is no multiple of their number.
+        MXNetError: one of them is a GPU.
+    """
+    source = data if isinstance(data, NDArray) else array(data)
+    if len(ctx_list) == 1:
+        return [source.as_in_context(ctx_list[0])]
+    parts = split_data(source, len(ctx_list), batch_axis, even_split)
+    return [part.as_in_context(context) for part, context in zip(parts, ctx_list, strict=True)]
+
+
+def check_sha1(filename: str | os.PathLike[str], sha1_hash: str) -> bool:
+    """Whether a file's SHA-1 is `sha1_hash` (hexadecimal)."""
+    with open(filename, "rb") as file:
+        return hashlib.file_digest(file, "sha1").hexdigest() == sha1_hash
+
+
+def download(*args: Any, **kwargs: Any) -> Any:
+    """See `mx.test_utils.download`."""
+    return importlib.import_module("aioloader.mxnet.test_utils").download(*args, **kwargs)

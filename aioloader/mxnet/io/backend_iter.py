@@ -1,0 +1,198 @@
+"""`MXDataIter`: what the iterators that MXNet writes in C++ have in common."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+
+import numpy as np
+
+from aioloader.mxnet.io.desc import DataBatch, DataDesc
+from aioloader.mxnet.io.iterator import DataIter
+from aioloader.mxnet.ndarray import from_numpy
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from aioloader._types import Array, IntArray
+    from aioloader.mxnet.io.rounds import Rounds
+
+Description: TypeAlias = "tuple[tuple[int, ...], np.dtype[Any]]"
+
+__all__ = ("ArrayBatches", "Batches", "Loaded", "MXDataIter")
+
+
+class Loaded:
+    """One batch: data, label, number of rows at its end that only fill it up, and ids of its rows."""
+
+    __slots__ = ("data", "index", "label", "pad")
+
+    def __init__(self, data: Any, label: Any, pad: int, index: Any) -> None:
+        self.data = data
+        self.label = label
+        self.pad = pad
+        self.index = index
+
+
+class Batches(Protocol):
+    """Where the batches of an `MXDataIter` come from.
+
+    Attributes:
+        batch_size: rows of each.
+        data_desc, label_desc: shape (that of the batch included) and dtype of its arrays.
+    """
+
+    batch_size: int
+    data_desc: Description
+    label_desc: Description
+
+    def next(self) -> Loaded | None:
+        """The next batch of this pass; None at its end."""
+
+    def reset(self) -> None:
+        """Begin the next pass, or this one again if it has not come to its end."""
+
+
+class ArrayBatches:
+    """Batches of arrays in memory.
+
+    Args:
+        data, label: rows, of one length.
+        rounds: which rows each batch has.
+        batch_size: rows of a batch.
+        first: added to row numbers to give `index`.
+        order: the rows to give, in this order; by default all.
+        convert: given the rows of `data` and of `label`, what is delivered; by default they themselves.
+    """
+
+    def __init__(
+        self,
+        data: Array,
+        label: Array,
+        rounds: Rounds,
+        batch_size: int,
+        first: int = 0,
+        order: IntArray | None = None,
+        convert: Callable[[Array, Array], tuple[Array, Array]] | None = None,
+    ) -> None:
+        self._data = data
+        self._label = label
+        self._rounds = rounds
+        self._first = first
+        self._order = order
+        self._convert = convert
+        self.batch_size = batch_size
+        described = self._rows(np.zeros(0, np.int64))
+        self.data_desc, self.label_desc = (
+            ((batch_size, *array.shape[1:]), array.dtype) for array in described
+        )
+
+    def _rows(self, rows: IntArray) -> tuple[Array, Array]:
+        data, label = self._data[rows], self._label[rows]
+        return (data, label) if self._convert is None else self._convert(data, label)
+
+    def next(self) -> Loaded | None:
+        """The next batch of this pass; None at its end."""
+        found = self._rounds.next()
+        if found is None:
+            return None
+        rows = found.rows if self._order is None else self._order[found.rows]
+        data, label = (from_numpy(_filled(array, self.batch_size)) for array in self._rows(rows))
+        return Loaded(data, label, found.pad, (rows + self._first).astype(np.uint64))
+
+    def reset(self) -> None:
+        """Begin the next pass, or this one again if it has not come to its end."""
+        self._rounds.reset()
+
+
+def _filled(rows: Array, batch_size: int) -> Array:
+    """`rows`, filled up with zeros."""
+    if len(rows) == batch_size:
+        return rows
+    filled = np.zeros((batch_size, *rows.shape[1:]), rows.dtype)
+    filled[: len(rows)] = rows
+    return filled
+
+
+class MXDataIter(DataIter):
+    """A data iterator over batches of one data array and one label array.
+
+    `getdata` and `getlabel` give the array itself; `next` puts each into a list.
+
+    Args:
+        batches: where the batches come from. The first is loaded at once, so that errors show here.
+        data_name, label_name: what the network calls the two inputs.
+    """
+
+    def __init__(self, batches: Batches, data_name: str = "data", label_name: str = "softmax_label") -> None:
+        super().__init__(batches.batch_size)
+        self._batches = batches
+        self._current: Loaded | None = None
+        self._ahead: Loaded | None = batches.next()
+        self._over = self._ahead is None
+        self._skip_load = False
+        self.provide_data = [_described(data_name, batches.data_desc)]
+        self.provide_label = [_described(label_name, batches.label_desc)]
+
+    def iter_next(self) -> bool:
+        """Move to the next batch; False at the end, until `reset`."""
+        if self._skip_load and self._current is not None:
+            return True
+        if self._over:
+            return False
+        if self._ahead is not None:
+            self._current, self._ahead = self._ahead, None
+            return True
+        self._current = self._batches.next()
+        self._over = self._current is None
+        return not self._over
+
+    def next(self) -> DataBatch:
+        """The next batch.
+
+        Raises:
+            StopIteration: there is none.
+        """
+        if not self.iter_next():
+            raise StopIteration
+        return DataBatch(
+            data=[self.getdata()], label=[self.getlabel()], pad=self.getpad(), index=self.getindex()
+        )
+
+    def reset(self) -> None:
+        """Begin the next pass; before the end of a pass: go back to the first row."""
+        self._current = None
+        self._over = False
+        if self._ahead is None:
+            self._batches.reset()
+
+    def _loaded(self) -> Loaded:
+        if self._current is None:
+            raise RuntimeError("there is no current batch: call next() or iter_next() first")
+        return self._current
+
+    def getdata(self) -> Any:
+        """The data of the current batch: an array."""
+        return self._loaded().data
+
+    def getlabel(self) -> Any:
+        """The labels of the current batch: an array."""
+        return self._loaded().label
+
+    def getindex(self) -> Any:
+        """Numbers of the current batch's rows, uint64; zeros that fill a batch up have none."""
+        return self._loaded().index
+
+    def getpad(self) -> int:
+        """Number of rows at the end of the current batch that only fill it up."""
+        return self._loaded().pad
+
+    def debug_skip_load(self) -> None:
+        """From now on give the first batch again and again, to measure what is not loading."""
+        self.reset()
+        self.iter_next()
+        self._skip_load = True
+
+
+def _described(name: str, desc: Description) -> DataDesc:
+    shape, dtype = desc
+    return DataDesc(name, shape, np.dtype(dtype).type)

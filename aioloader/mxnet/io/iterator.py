@@ -1,0 +1,72 @@
+"""`DataIter`: the contract of a data iterator, to derive from."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from aioloader.mxnet.io.desc import DataBatch
+
+__all__ = ("DataIter",)
+
+
+class DataIter:
+    """Base of data iterators.
+
+    Derive from it and override `next`, `reset`, `provide_data` and `provide_label`; or, instead of `next`,
+    the functions that it calls: `iter_next`, `getdata`, `getlabel`, `getpad`, `getindex`.
+
+    A ``for`` loop does not go back to the start: call `reset` before every pass but the first.
+
+    Args:
+        batch_size: rows of a batch.
+
+    Attributes:
+        batch_size: as given.
+    """
+
+    # Class attributes, because a subclass need not call __init__. They may be properties there.
+    batch_size: int = 0
+    provide_data: Any
+    provide_label: Any
+
+    def __init__(self, batch_size: int = 0) -> None:
+        self.batch_size = batch_size
+
+    def __iter__(self) -> Any:
+        return self
+
+    def reset(self) -> None:
+        """Go back to the start."""
+
+    def next(self) -> Any:
+        """The next batch.
+
+        Raises:
+            StopIteration: there is none.
+        """
+        if not self.iter_next():
+            raise StopIteration
+        return DataBatch(data=self.getdata(), label=self.getlabel(), pad=self.getpad(), index=self.getindex())
+
+    def __next__(self) -> Any:
+        return self.next()
+
+    def iter_next(self) -> bool:
+        """Move to the next batch; False at the end."""
+        raise NotImplementedError(f"{type(self).__name__} defines neither next() nor iter_next()")
+
+    def getdata(self) -> Any:
+        """The data of the current batch, a list of arrays."""
+        raise NotImplementedError(f"{type(self).__name__} does not define getdata()")
+
+    def getlabel(self) -> Any:
+        """The labels of the current batch, a list of arrays."""
+        raise NotImplementedError(f"{type(self).__name__} does not define getlabel()")
+
+    def getindex(self) -> Any:
+        """The ids of the current batch's rows, or None."""
+        return None
+
+    def getpad(self) -> int | None:
+        """Number of rows at the end of the current batch that only fill it up."""
+        raise NotImplementedError(f"{type(self).__name__} does not define getpad()")

@@ -1,0 +1,160 @@
+"""`LibSVMIter`: batches of sparse rows of text files."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from aioloader.mxnet.base import MXNetError
+from aioloader.mxnet.io.backend_iter import Loaded, MXDataIter
+from aioloader.mxnet.io.parameters import COMMON, Parameter, read_parameters
+from aioloader.mxnet.io.rounds import Rounds
+from aioloader.mxnet.io.uris import files_of
+from aioloader.mxnet.ndarray import from_numpy
+from aioloader.mxnet.sparse import CSRNDArray
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from aioloader._types import Array
+    from aioloader.mxnet.io.backend_iter import Description
+
+__all__ = ("LibSVMIter",)
+
+_PARAMETERS = {
+    **COMMON,
+    "data_libsvm": Parameter("string"),
+    "data_shape": Parameter("shape", axes=1),
+    "label_libsvm": Parameter("string", "NULL"),
+    "label_shape": Parameter("shape", (1,)),
+    "num_parts": Parameter("int", 1, low=1),
+    "part_index": Parameter("int", 0, low=0),
+}
+
+
+def LibSVMIter(*args: Any, **kwargs: Any) -> MXDataIter:
+    """Batches of the rows of LibSVM files, ``label column:value column:value ...``: data as `CSRNDArray`, float32.
+
+    Takes keyword arguments only; unknown ones are warned about (``strict=True``: refused). The rows are kept in
+    memory.
+
+    Args:
+        data_libsvm: file, folder, or several files separated by ";". Columns count from 0 and increase in a row.
+        data_shape: (columns,).
+        label_libsvm: a file whose rows are the labels; they come as `CSRNDArray` too. "NULL": the first number of
+            each row of the data is its label.
+        label_shape: (columns,) of `label_libsvm`.
+        batch_size: rows of a batch.
+        round_batch: fill the last batch up with the first rows, and go on behind them in the next pass; False: fill
+            it up with empty rows, and begin every pass at the first row.
+        num_parts, part_index: give only one of `num_parts` parts, by number from 0: the rows that begin in that part
+            of the file's bytes. With `label_libsvm`, that part of the rows.
+        data_name, label_name: what the network calls them.
+        dtype, prefetch_buffer, ctx: accepted; without effect.
+
+    Raises:
+        MXNetError: an argument is missing or wrong; a file is missing or malformed; a column is beyond the shape.
+    """
+    values = read_parameters("LibSVMIter", _PARAMETERS, args, kwargs)
+    parts, part = values["num_parts"], values["part_index"]
+    if part >= parts:
+        raise MXNetError(f"part_index {part} must be below num_parts {parts}")
+    labels: Array | CSRNDArray
+    data, labels, begins = _read(values["data_libsvm"], values["data_shape"][0])
+    if values["label_libsvm"] != "NULL":
+        if values["label_shape"] == (1,):
+            raise MXNetError("label_shape must be given with label_libsvm, and be more than (1,)")
+        labels, _, _ = _read(values["label_libsvm"], values["label_shape"][0])
+        if len(labels) < len(data):
+            raise MXNetError(f"there are {len(data)} rows of data and only {len(labels)} of labels")
+    total = _bytes_of(values["data_libsvm"])
+    step = -(-total // parts)
+    first, last = np.searchsorted(begins, (min(part * step, total), min((part + 1) * step, total)))
+    return MXDataIter(
+        _SparseBatches(data, labels, int(first), int(last), values["batch_size"], values["round_batch"]),
+        values["data_name"],
+        values["label_name"],
+    )
+
+
+class _SparseBatches:
+    """Rows `first` up to but without `last`, in batches."""
+
+    def __init__(
+        self,
+        data: CSRNDArray,
+        labels: Array | CSRNDArray,
+        first: int,
+        last: int,
+        batch_size: int,
+        round_batch: bool,
+    ) -> None:
+        self._data = data
+        self._labels = labels
+        self._first = first
+        self._rounds = Rounds(last - first, batch_size, round_batch)
+        self.batch_size = batch_size
+        dtype: np.dtype[Any] = np.dtype(np.float32)
+        self.data_desc: Description = ((batch_size, *data.shape[1:]), dtype)
+        self.label_desc: Description = ((batch_size, *labels.shape[1:]), dtype)
+
+    def next(self) -> Loaded | None:
+        """The next batch of this pass; None at its end."""
+        found = self._rounds.next()
+        if found is None:
+            return None
+        rows = found.rows + self._first
+        label: Any
+        if isinstance(self._labels, CSRNDArray):
+            label = self._labels.take_rows(rows, self.batch_size)
+        else:
+            label = from_numpy(np.zeros(self.batch_size, np.float32))
+            label[: len(rows)] = self._labels[rows]
+        return Loaded(self._data.take_rows(rows, self.batch_size), label, found.pad, rows.astype(np.uint64))
+
+    def reset(self) -> None:
+        """Begin the next pass, or this one again if it has not come to its end."""
+        self._rounds.reset()
+
+
+def _bytes_of(uri: str) -> int:
+    return sum(os.path.getsize(path) for path in files_of(uri))
+
+
+def _lines(uri: str) -> Iterator[tuple[str, int, int, list[str]]]:
+    """(file, line number, byte offset in all files together, fields) of every line that has any."""
+    offset = 0
+    for path in files_of(uri):
+        with open(path, "rb") as file:
+            for number, line in enumerate(file, 1):
+                if fields := line.decode(errors="replace").partition("#")[0].split():
+                    yield path, number, offset, fields
+                offset += len(line)
+
+
+def _read(uri: str, columns: int) -> tuple[CSRNDArray, Array, Array]:
+    """The rows, the number at the head of each, and the byte at which it begins."""
+    heads: list[float] = []
+    begins: list[int] = []
+    values: list[float] = []
+    indices: list[int] = []
+    ends = [0]
+    for path, number, offset, fields in _lines(uri):
+        try:
+            heads.append(float(fields[0]))
+            for field in fields[1:]:
+                column, value = field.split(":")
+                indices.append(int(column))
+                values.append(float(value))
+            if not all(0 <= column < columns for column in indices[ends[-1] :]):
+                raise ValueError(f"a column is not below {columns}")
+        except ValueError as error:
+            raise MXNetError(f"{path}, line {number} is no row 'label column:value ...': {error}") from error
+        begins.append(offset)
+        ends.append(len(values))
+    matrix = CSRNDArray(
+        np.array(values, np.float32), np.array(indices, np.int64), np.array(ends), (len(heads), columns)
+    )
+    return matrix, np.array(heads, np.float32), np.array(begins)

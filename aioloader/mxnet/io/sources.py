@@ -1,0 +1,85 @@
+"""What `NDArrayIter` takes as data: an array, a list of arrays or a dict of them, under names."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from aioloader._checks import require
+from aioloader.mxnet.ndarray import NDArray, from_numpy
+from aioloader.mxnet.sparse import CSRNDArray
+
+__all__ = ("named_sources", "rows_of")
+
+
+def named_sources(data: Any, default_name: str, dtype: npt.DTypeLike | None) -> list[tuple[str, Any]]:
+    """(name, array) pairs, sorted by name.
+
+    Args:
+        data: an array, a list or tuple of arrays, a dict of name to array, or None. A list of one has the default
+            name, one of several the names `_0_<default>`, `_1_<default>`, ...
+        default_name: name of what has none.
+        dtype: type that arrays other than NDArrays are converted to; None: they keep theirs. Datasets of h5py are
+            neither copied nor converted. Sparse matrices of SciPy become CSRNDArrays.
+
+    Raises:
+        TypeError: `data`, or one value of it, is no array.
+    """
+    if data is None:
+        return []
+    if isinstance(data, np.ndarray | CSRNDArray) or _of(data, "h5py", "scipy"):
+        named = {default_name: data}
+    elif isinstance(data, list | tuple):
+        single = len(data) == 1
+        named = {default_name if single else f"_{n}_{default_name}": one for n, one in enumerate(data)}
+    elif isinstance(data, dict):
+        named = data
+    else:
+        raise TypeError(
+            "Input must be NDArray, numpy.ndarray, h5py.Dataset a list of them or dict with them as values, "
+            f"not {type(data).__name__}"
+        )
+    return [(name, _source(name, named[name], dtype)) for name in sorted(named)]
+
+
+def _source(name: str, value: Any, dtype: npt.DTypeLike | None) -> Any:
+    if isinstance(value, NDArray | CSRNDArray) or _of(value, "h5py"):
+        return value
+    if _of(value, "scipy"):
+        rows = value.tocsr()
+        values = rows.data if dtype is None else rows.data.astype(dtype)
+        return CSRNDArray(values, rows.indices.astype(np.int64), rows.indptr.astype(np.int64), rows.shape)
+    try:
+        array = np.array(value, dtype)
+    except (TypeError, ValueError):
+        array = np.array(None)
+    if array.dtype == object or not array.ndim:
+        raise TypeError(
+            f"Invalid type '{type(value)}' for {name}, should be NDArray, numpy.ndarray or h5py.Dataset"
+        )
+    return from_numpy(array)
+
+
+def _of(value: Any, *packages: str) -> bool:
+    # By name: neither package need be installed.
+    return type(value).__module__.partition(".")[0] in packages
+
+
+def rows_of(source: Any, rows: npt.NDArray[np.intp], axis: int) -> NDArray | CSRNDArray:
+    """Copies of rows of a source, in the order asked for.
+
+    Args:
+        source: as `named_sources` gives it.
+        rows: their numbers.
+        axis: the axis along which they are counted.
+    """
+    if isinstance(source, np.ndarray):
+        return from_numpy(np.take(np.asarray(source), rows, axis))
+    require(axis == 0, "the batch must be the first axis of a sparse matrix and of a dataset of h5py")
+    if isinstance(source, CSRNDArray):
+        return source.take_rows(rows, len(rows))
+    # h5py reads rows in increasing order only, each once.
+    increasing, places = np.unique(rows, return_inverse=True)
+    return from_numpy(np.asarray(source[increasing])[places])

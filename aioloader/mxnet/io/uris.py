@@ -1,0 +1,48 @@
+"""The files that an argument such as `data_csv` names."""
+
+from __future__ import annotations
+
+import os
+import re
+
+from aioloader.mxnet.base import MXNetError
+
+__all__ = ("files_of",)
+
+
+def files_of(uri: str) -> list[str]:
+    """Paths of local files, in order.
+
+    Args:
+        uri: a path or ``file://`` URL; several, separated by ";"; a folder, which stands for the non-empty files
+            in it, sorted by name; or, where nothing has that name, a folder and a regular expression for names in
+            it. What follows a "#" is the name of a cache file in MXNet and is ignored.
+
+    Raises:
+        MXNetError: there is no such file.
+    """
+    found: list[str] = []
+    for part in uri.split(";"):
+        path = part.partition("#")[0].removeprefix("file://")
+        if os.path.isdir(path):
+            files = [os.path.join(path, name) for name in sorted(os.listdir(path))]
+            found += [file for file in files if os.path.isfile(file) and os.path.getsize(file)]
+        elif os.path.exists(path):
+            found.append(path)
+        else:
+            found += _matching(path)
+    if not found:
+        raise MXNetError(f"Cannot find any files that matches the URI pattern {uri}")
+    return found
+
+
+def _matching(path: str) -> list[str]:
+    folder, pattern = os.path.split(path)
+    try:
+        names = sorted(os.listdir(folder or "."))
+        found = [os.path.join(folder, name) for name in names if re.fullmatch(pattern, name)]
+    except (FileNotFoundError, NotADirectoryError, re.error):
+        found = []
+    if not found:
+        raise MXNetError(f"Cannot find any files that matches the URI pattern {path}")
+    return found

@@ -1,0 +1,225 @@
+"""Iterators round other iterators."""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING, Any
+
+from aioloader._checks import require
+from aioloader.mxnet.io.desc import DataBatch, DataDesc
+from aioloader.mxnet.io.iterator import DataIter
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+__all__ = ("PrefetchingIter", "ResizeIter")
+
+
+class _Current(DataIter):
+    """What `iter_next` found, as the functions of a `DataIter`."""
+
+    current_batch: Any = None
+
+    def next(self) -> Any:
+        """The next batch.
+
+        Raises:
+            StopIteration: there is none.
+        """
+        if not self.iter_next():
+            raise StopIteration
+        return self.current_batch
+
+    def getdata(self) -> Any:
+        """The data of the current batch."""
+        return self.current_batch.data
+
+    def getlabel(self) -> Any:
+        """The labels of the current batch."""
+        return self.current_batch.label
+
+    def getindex(self) -> Any:
+        """The ids of the current batch's rows, or None."""
+        return self.current_batch.index
+
+    def getpad(self) -> Any:
+        """Number of rows at the end of the current batch that only fill it up."""
+        return self.current_batch.pad
+
+
+class ResizeIter(_Current):
+    """Gives exactly `size` batches in a pass, and begins the inner iterator anew where that ends sooner.
+
+    Args:
+        data_iter: the inner iterator.
+        size: batches of a pass.
+        reset_internal: whether `reset` resets the inner iterator too.
+
+    Attributes:
+        current_batch: the batch last given.
+        provide_data, provide_label, batch_size: those of the inner iterator; also its `default_bucket_key`, if it has
+            one.
+    """
+
+    def __init__(self, data_iter: Any, size: int, reset_internal: bool = True) -> None:
+        super().__init__(data_iter.batch_size)
+        self.data_iter = data_iter
+        self.size = size
+        self.reset_internal = reset_internal
+        self.cur = 0
+        self.provide_data = data_iter.provide_data
+        self.provide_label = data_iter.provide_label
+        if hasattr(data_iter, "default_bucket_key"):
+            self.default_bucket_key = data_iter.default_bucket_key
+
+    def reset(self) -> None:
+        """Begin the next pass."""
+        self.cur = 0
+        if self.reset_internal:
+            self.data_iter.reset()
+
+    def iter_next(self) -> bool:
+        """Move to the next batch; False after `size` of them.
+
+        Raises:
+            ValueError: the inner iterator gives no batch even after its `reset`.
+        """
+        if self.cur == self.size:
+            return False
+        try:
+            self.current_batch = self.data_iter.next()
+        except StopIteration:
+            self.data_iter.reset()
+            try:
+                self.current_batch = self.data_iter.next()
+            except StopIteration:
+                raise ValueError("the inner iterator gives no batch: it has nothing to repeat") from None
+        self.cur += 1
+        return True
+
+
+class _Ahead:
+    """The next batch of one iterator, being made in a thread of its own."""
+
+    def __init__(self, source: Any) -> None:
+        self._source = source
+        self._batch: Any = None
+        self._error: BaseException | None = None
+        self._thread = threading.Thread(target=self._run, name="aioloader-prefetching-iter", daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        try:
+            self._batch = self._source.next()
+        except BaseException as error:
+            self._error = error
+
+    def wait(self) -> None:
+        """Wait until it is made."""
+        self._thread.join()
+
+    def batch(self) -> Any:
+        """The batch, or None at the end; raises what the iterator raised."""
+        self.wait()
+        if isinstance(self._error, StopIteration):
+            return None
+        if self._error is not None:
+            raise self._error
+        return self._batch
+
+
+class PrefetchingIter(_Current):
+    """Makes the next batch of one or several iterators in threads, one each, while the current one is used.
+
+    Batches of several iterators are joined: lists of data and of labels one behind the other, `pad` and `index` of the
+    first. An error of an iterator is raised at the batch that it belongs to; after it `reset` begins anew.
+
+    Args:
+        iters: an iterator or a list of them. The loaders of this package prefetch by themselves; this is for iterators
+            of your own.
+        rename_data, rename_label: for each iterator a dict of old name to new name, for `provide_data` and
+            `provide_label`.
+
+    Attributes:
+        iters: the inner iterators; n_iter: how many.
+        current_batch: the batch last given.
+    """
+
+    def __init__(
+        self,
+        iters: Any,
+        rename_data: Sequence[Mapping[str, str]] | None = None,
+        rename_label: Sequence[Mapping[str, str]] | None = None,
+    ) -> None:
+        self.iters = list(iters) if isinstance(iters, list | tuple) else [iters]
+        require(self.iters, "give at least one iterator")
+        self.n_iter = len(self.iters)
+        self.rename_data = rename_data
+        self.rename_label = rename_label
+        super().__init__(self.provide_data[0][1][0])
+        self._over = False
+        self._ahead = [_Ahead(one) for one in self.iters]
+
+    @property
+    def provide_data(self) -> list[Any]:
+        """Descriptions of the data of all iterators, under their new names."""
+        return _renamed([one.provide_data for one in self.iters], self.rename_data)
+
+    @property
+    def provide_label(self) -> list[Any]:
+        """Descriptions of the labels of all iterators, under their new names."""
+        return _renamed([one.provide_label for one in self.iters], self.rename_label)
+
+    def reset(self) -> None:
+        """Wait for the threads, reset all iterators and begin the next pass."""
+        for one in self._ahead:
+            one.wait()
+        for inner in self.iters:
+            inner.reset()
+        self._over = False
+        self._ahead = [_Ahead(one) for one in self.iters]
+
+    def iter_next(self) -> bool:
+        """Move to the next batch; False at the end, until `reset`.
+
+        Raises:
+            AssertionError: the iterators do not end together, or their pads differ (a ValueError too).
+        """
+        if self._over:
+            return False
+        self._over = True  # unless it goes well
+        for one in self._ahead:
+            one.wait()
+        batches = [one.batch() for one in self._ahead]
+        present = [batch is not None for batch in batches]
+        require(all(present) or not any(present), "Number of entry mismatches between iterators")
+        if not present[0]:
+            return False
+        first = batches[0]
+        require(
+            all(batch.pad == first.pad for batch in batches),
+            f"Number of entry mismatches between iterators: pads are {[batch.pad for batch in batches]}",
+        )
+        self.current_batch = DataBatch(
+            [array for batch in batches for array in batch.data],
+            [array for batch in batches for array in batch.label or []],
+            first.pad,
+            getattr(first, "index", None),
+            provide_data=self.provide_data,
+            provide_label=self.provide_label,
+        )
+        self._over = False
+        self._ahead = [_Ahead(one) for one in self.iters]
+        return True
+
+
+def _renamed(provided: list[Any], names: Sequence[Mapping[str, str]] | None) -> list[Any]:
+    if names is None:
+        return [desc for descs in provided for desc in descs]
+    require(len(names) == len(provided), f"give {len(provided)} dicts of names, one for each iterator")
+    found = []
+    for new, descs in zip(names, provided, strict=True):
+        for desc in descs:
+            desc = desc if isinstance(desc, DataDesc) else DataDesc(*desc)
+            found.append(DataDesc(new.get(desc.name, desc.name), desc.shape, desc.dtype, desc.layout))
+    return found

@@ -1,0 +1,134 @@
+"""`mx.recordio`: the classes and functions of `recordio`, with MXNet's errors and text as payload.
+
+Errors that MXNet reports as MXNetError are both: that, and the class of `recordio` with its attributes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+import recordio
+from aioloader.mxnet.base import MXNetError
+from recordio import IRHeader, RecordIOError, unpack, unpack_img
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    import numpy.typing as npt
+
+__all__ = (
+    "CorruptRecordError",
+    "IRHeader",
+    "MXIndexedRecordIO",
+    "MXRecordIO",
+    "RecordFileNotFoundError",
+    "RecordTooLargeError",
+    "TruncatedRecordError",
+    "pack",
+    "pack_img",
+    "unpack",
+    "unpack_img",
+)
+
+
+class RecordFileNotFoundError(recordio.RecordFileNotFoundError, MXNetError):
+    """As in `recordio`; an MXNetError too."""
+
+
+class CorruptRecordError(recordio.CorruptRecordError, MXNetError):
+    """As in `recordio`; an MXNetError too."""
+
+
+class TruncatedRecordError(recordio.TruncatedRecordError, CorruptRecordError):
+    """As in `recordio`; an MXNetError too."""
+
+
+class RecordTooLargeError(recordio.RecordTooLargeError, MXNetError):
+    """As in `recordio`; an MXNetError too."""
+
+
+_KINDS: dict[type[RecordIOError], type[RecordIOError]] = {
+    recordio.RecordFileNotFoundError: RecordFileNotFoundError,
+    recordio.CorruptRecordError: CorruptRecordError,
+    recordio.TruncatedRecordError: TruncatedRecordError,
+    recordio.RecordTooLargeError: RecordTooLargeError,
+}
+
+
+@contextlib.contextmanager
+def _as_mxnet_error() -> Iterator[None]:
+    try:
+        yield
+    except RecordIOError as error:
+        # The same object under its MXNet class: attributes, notes and traceback stay.
+        error.__class__ = _KINDS.get(type(error), type(error))
+        raise
+
+
+class MXRecordIO(recordio.MXRecordIO):
+    """Reads or writes records one after the other; see `recordio.MXRecordIO`."""
+
+    def open(self) -> None:
+        """Open the file, again if need be; a writer truncates it.
+
+        Raises:
+            MXNetError: there is no such file to read, or no folder to write in.
+        """
+        with _as_mxnet_error():
+            super().open()
+
+    def read(self) -> bytes | None:
+        """The next payload; None at the end. An empty record is ``b""``, so test ``is None``.
+
+        Raises:
+            MXNetError: the file is damaged here.
+        """
+        with _as_mxnet_error():
+            return super().read()
+
+    def write(self, buf: Any) -> None:
+        """Append a record, bytes-like or text (stored as UTF-8).
+
+        Raises:
+            MXNetError: the record has 2**29 bytes or more.
+        """
+        with _as_mxnet_error():
+            super().write(buf)
+
+
+class MXIndexedRecordIO(MXRecordIO, recordio.MXIndexedRecordIO):
+    """Reads records by key, or writes them together with an .idx file; see `recordio.MXIndexedRecordIO`."""
+
+    def read_idx(self, idx: Any) -> bytes | None:
+        """The payload of a record by key. Keys are not converted: '3' is not 3.
+
+        Raises:
+            KeyError: no record has this key.
+            MXNetError: no sound record lies where the index says.
+        """
+        with _as_mxnet_error():
+            return super().read_idx(idx)
+
+    def seek(self, idx: Any) -> None:
+        """Make the record with this key the next to be read.
+
+        Raises:
+            KeyError: no record has this key.
+        """
+        with _as_mxnet_error():
+            super().seek(idx)
+
+
+def pack(header: IRHeader | Sequence[Any], s: bytes | bytearray | memoryview | str) -> bytes:
+    """Put a header in front of a body; see `recordio.pack`. Text is stored as UTF-8."""
+    return recordio.pack(header, s.encode() if isinstance(s, str) else s)
+
+
+def pack_img(
+    header: IRHeader | Sequence[Any], img: npt.NDArray[np.uint8], quality: int = 95, img_fmt: str = ".jpg"
+) -> bytes:
+    """Encode an image, BGR as OpenCV has it, and put a header in front of it; see `recordio.pack_img`."""
+    return recordio.pack_img(header, np.asarray(img), quality, img_fmt)

@@ -1,0 +1,99 @@
+"""`mx.test_utils`, as far as scripts that load data use it: `download`, and comparing arrays."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+import numpy as np
+
+from aioloader.mxnet.base import MXNetError
+
+__all__ = ("almost_equal", "assert_almost_equal", "download", "same")
+
+_SCHEMES = ("file", "http", "https")
+
+
+def download(
+    url: str,
+    fname: str | None = None,
+    dirname: str | None = None,
+    overwrite: bool = False,
+    retries: int = 5,
+    timeout: float = 60,
+) -> str:
+    """Fetch a file; blocks. Nothing else in this package downloads anything.
+
+    Args:
+        url: ``file:``, ``http:`` or ``https:``.
+        fname: where to put it; default: the last part of the URL.
+        dirname: folder to put it in, made if need be; default: the current one.
+        overwrite: fetch it even if the file is there.
+        retries: how often to try, at least once.
+        timeout: seconds without an answer after which a try is given up.
+
+    Returns:
+        Path of the file. It appears only when it is complete.
+
+    Raises:
+        ValueError: the URL is of another kind, or ends in "/" and no `fname` is given.
+        MXNetError: it could not be fetched.
+    """
+    import http.client
+    import urllib.error
+    import urllib.request
+
+    parts = urlsplit(url)
+    if parts.scheme not in _SCHEMES:
+        raise ValueError(f"download takes {', '.join(f'{s}:' for s in _SCHEMES)} URLs, not {url!r}")
+    path = fname or os.path.basename(unquote(parts.path))
+    if not path:
+        raise ValueError(f"{url} names no file: give fname")
+    if dirname is not None:
+        path = os.path.join(dirname, path)
+    folder = os.path.dirname(os.path.abspath(path))
+    os.makedirs(folder, exist_ok=True)
+    if os.path.exists(path) and not overwrite:
+        return path
+    part = os.path.join(folder, f".{os.path.basename(path)}.{os.getpid()}.part")
+    left = retries
+    while True:
+        try:
+            with open(part, "wb") as file, urllib.request.urlopen(url, timeout=timeout) as source:
+                shutil.copyfileobj(source, file)
+                missing = getattr(source, "length", None)
+            if missing:
+                raise OSError(f"the answer ended {missing} bytes too early")
+            os.replace(part, path)
+            return path
+        except (OSError, http.client.HTTPException) as error:  # urllib's errors are OSErrors
+            left -= 1
+            refused = isinstance(error, urllib.error.HTTPError) and error.code < 500
+            if left < 1 or refused:
+                raise MXNetError(f"{url} could not be fetched: {error}") from error
+        finally:
+            if os.path.exists(part):
+                os.unlink(part)
+
+
+def same(a: Any, b: Any) -> bool:
+    """Whether two arrays have the same shape and elements."""
+    return bool(np.array_equal(np.asarray(a), np.asarray(b)))
+
+
+def almost_equal(
+    a: Any, b: Any, rtol: float | None = None, atol: float | None = None, equal_nan: bool = False
+) -> bool:
+    """Whether two arrays are equal up to ``atol + rtol * abs(b)``, by default 1e-20 and 1e-5."""
+    return bool(np.allclose(np.asarray(a), np.asarray(b), rtol or 1e-5, atol or 1e-20, equal_nan))
+
+
+def assert_almost_equal(
+    a: Any, b: Any, rtol: float | None = None, atol: float | None = None, equal_nan: bool = False, **_: Any
+) -> None:
+    """Raise an AssertionError that shows the difference unless `almost_equal`."""
+    np.testing.assert_allclose(
+        np.asarray(a), np.asarray(b), rtol=rtol or 1e-5, atol=atol or 1e-20, equal_nan=equal_nan
+    )

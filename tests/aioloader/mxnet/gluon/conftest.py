@@ -1,0 +1,65 @@
+"""Small files in MXNet's formats."""
+
+from __future__ import annotations
+
+import gzip
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import aioloader.mxnet as mx
+
+
+@pytest.fixture(autouse=True)
+def _own_cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Copies of indexes stay out of the user's cache."""
+    monkeypatch.setenv("AIOLOADER_CACHE_DIR", str(tmp_path_factory.mktemp("cache")))
+
+
+@pytest.fixture(scope="session")
+def label_rec(tmp_path_factory):
+    """A .rec of 20 images of 5 sizes whose labels count from 0."""
+    path = tmp_path_factory.mktemp("rec") / "labels.rec"
+    record = mx.recordio.MXIndexedRecordIO(str(path.with_suffix(".idx")), str(path), "w")
+    for number in range(20):
+        image = np.full((30 + number % 5, 40, 3), number, np.uint8)
+        header = mx.recordio.IRHeader(0, number, number, 0)
+        record.write_idx(number, mx.recordio.pack_img(header, image, quality=9, img_fmt=".png"))
+    record.close()
+    return str(path)
+
+
+def clothes(count, seed):
+    """Images that a linear classifier tells apart, in Fashion-MNIST's shape: class k has a bright band at row 2k."""
+    draw = np.random.RandomState(seed)
+    labels = draw.randint(0, 10, count).astype(np.uint8)
+    images = draw.randint(0, 60, (count, 28, 28)).astype(np.uint8)
+    for image, label in zip(images, labels, strict=True):
+        image[2 * label : 2 * label + 3] += 150
+    return images, labels
+
+
+def write_idx_files(root: Path, part, images, labels):
+    """The two files of MNIST's format, gzipped."""
+    root.mkdir(parents=True, exist_ok=True)
+    for kind, array in (("images-idx3", images), ("labels-idx1", labels)):
+        head = bytes((0, 0, 8, array.ndim)) + b"".join(extent.to_bytes(4, "big") for extent in array.shape)
+        data = gzip.compress(head + array.tobytes(), 1)
+        (root / f"{part}-{kind}-ubyte.gz").write_bytes(data)
+
+
+@pytest.fixture(scope="session")
+def mxnet_home(tmp_path_factory):
+    """A folder as $MXNET_HOME with fashion-mnist and cifar10."""
+    home = tmp_path_factory.mktemp("home")
+    for part, count in (("train", 600), ("t10k", 200)):
+        write_idx_files(home / "datasets" / "fashion-mnist", part, *clothes(count, count))
+    cifar = home / "datasets" / "cifar10"
+    cifar.mkdir()
+    draw = np.random.RandomState(3)
+    for name in [*(f"data_batch_{n}" for n in range(1, 6)), "test_batch"]:
+        rows = draw.randint(0, 256, (20, 1 + 3072)).astype(np.uint8)
+        rows[:, 0] %= 10
+        (cifar / f"{name}.bin").write_bytes(rows.tobytes())
+    return home

@@ -1,0 +1,196 @@
+"""What happens when something fails: the original error, a loader that can be used again, nothing left behind."""
+
+import gc
+import multiprocessing
+import os
+import signal
+
+import numpy as np
+import pytest
+
+from aioloader import WorkerError
+from aioloader.mxnet import gluon, nd
+
+WORKERS = [{"num_workers": 0}, {"num_workers": 2}, {"num_workers": 2, "thread_pool": True}]
+IDS = ["none", "processes", "threads"]
+
+
+class NotGoodError(KeyError):
+    """An error of the caller's."""
+
+    def __init__(self, index):
+        super().__init__(index)
+        self.index = index
+
+
+class Failing(gluon.data.Dataset):
+    """Item `bad` fails."""
+
+    def __init__(self, n=12, bad=7):
+        self.n = n
+        self.bad = bad
+
+    def __len__(self):
+        return self.n
+
+    def __getitem__(self, index):
+        if index == self.bad:
+            raise NotGoodError(index)
+        return index
+
+
+def fail_at_seven(index):
+    if index == 7:
+        raise NotGoodError(index)
+    return index
+
+
+def fail_together(samples):
+    if 7 in samples:
+        raise NotGoodError(7)
+    return np.array(samples)
+
+
+CASES = {
+    "dataset": lambda: (Failing(), None),
+    "transform": lambda: (gluon.data.SimpleDataset(list(range(12))).transform(fail_at_seven), None),
+    "batchify": lambda: (gluon.data.SimpleDataset(list(range(12))), fail_together),
+}
+
+
+@pytest.mark.parametrize("options", WORKERS, ids=IDS)
+@pytest.mark.parametrize("case", CASES)
+def test_the_original_error_comes_at_its_batch_and_the_loader_goes_on(case, options, leftovers):
+    dataset, batchify_fn = CASES[case]()
+    loader = gluon.data.DataLoader(dataset, 3, batchify_fn=batchify_fn, **options)
+    for _ in range(2):
+        batches = iter(loader)
+        assert [next(batches).tolist() for _ in range(2)] == [[0, 1, 2], [3, 4, 5]]
+        with pytest.raises(NotGoodError) as caught:
+            next(batches)
+        assert type(caught.value) is NotGoodError
+        assert caught.value.index == 7
+        with pytest.raises(StopIteration):
+            next(batches)
+    loader.close()
+
+
+def test_the_error_names_the_sample(leftovers):
+    with gluon.data.DataLoader(Failing(), 3) as loader:
+        with pytest.raises(NotGoodError) as caught:
+            list(loader)
+    assert "sample at index 7" in caught.value.__notes__[-1]
+
+
+@pytest.mark.parametrize("options", WORKERS, ids=IDS)
+def test_samples_that_do_not_fit_together(options, leftovers):
+    dataset = gluon.data.SimpleDataset([np.zeros(2), np.zeros(3)])
+    with gluon.data.DataLoader(dataset, 2, **options) as loader:
+        with pytest.raises(ValueError, match="cannot be stacked"):
+            list(loader)
+
+
+def test_an_index_outside_of_the_dataset(leftovers):
+    for options in WORKERS:
+        with gluon.data.DataLoader(Failing(bad=None), 2, sampler=[0, 99], **options) as loader:
+            with pytest.raises(IndexError, match="99"):
+                list(loader)
+
+
+def test_a_dataset_that_cannot_be_sent_is_told(leftovers):
+    import threading
+
+    dataset = gluon.data.SimpleDataset([threading.Lock()])
+    with gluon.data.DataLoader(dataset, 1, num_workers=1) as loader:
+        with pytest.raises(WorkerError, match="lock"):
+            list(loader)
+
+
+class Deadly(gluon.data.Dataset):
+    """The first process that makes item 3 dies of it."""
+
+    def __init__(self, mark):
+        self.mark = mark
+
+    def __len__(self):
+        return 8
+
+    def __getitem__(self, index):
+        if index == 3 and not os.path.exists(self.mark):
+            with open(self.mark, "w"):
+                os.kill(os.getpid(), signal.SIGKILL)
+        return index
+
+
+def test_a_killed_worker_costs_nothing(tmp_path, leftovers):
+    loader = gluon.data.DataLoader(Deadly(str(tmp_path / "died")), 2, num_workers=2)
+    assert [batch.tolist() for batch in loader] == [[0, 1], [2, 3], [4, 5], [6, 7]]
+    assert os.path.exists(tmp_path / "died")
+    loader.close()
+
+
+class Slow(gluon.data.Dataset):
+    """Item 2 takes until it is told to end, which nobody does."""
+
+    def __len__(self):
+        return 4
+
+    def __getitem__(self, index):
+        if index == 2:
+            signal.pause()
+        return index
+
+
+def test_a_worker_without_progress_times_out(leftovers):
+    loader = gluon.data.DataLoader(Slow(), 2, num_workers=1, timeout=1)
+    batches = iter(loader)
+    assert next(batches).tolist() == [0, 1]
+    with pytest.raises(multiprocessing.TimeoutError, match="no progress for 1 s") as caught:
+        next(batches)
+    assert isinstance(caught.value, TimeoutError)
+    del batches
+    loader.close()
+
+
+@pytest.mark.parametrize(("loaders", "workers"), [(3, 2), pytest.param(10, 8, marks=pytest.mark.slow)])
+def test_dropped_loaders_leave_nothing(loaders, workers, leftovers):
+    """The arrays of MXNet's test of this need no workers here, so items are asked for one by one."""
+    for _ in range(loaders):
+        data = np.random.rand(99, 200)
+        loader = gluon.data.DataLoader(
+            gluon.data.SimpleDataset(list(data)), batch_size=8, num_workers=workers
+        )
+        batches = iter(loader)
+        assert np.array_equal(next(batches).asnumpy(), data[:8])
+        del batches
+        del loader
+        gc.collect()
+        assert "child processes" not in leftovers()
+
+
+def test_ten_loaders_over_arrays_leave_nothing(leftovers):
+    for _ in range(10):
+        batches = iter(gluon.data.DataLoader(np.random.rand(999, 2000), batch_size=8, num_workers=8))
+        assert next(batches).shape == (8, 2000)
+        del batches
+
+
+@pytest.mark.parametrize("options", WORKERS, ids=IDS)
+def test_leaving_early_keeps_the_loader(options, leftovers):
+    loader = gluon.data.DataLoader(gluon.data.SimpleDataset([nd.array([n]) for n in range(20)]), 2, **options)
+    for _ in range(3):
+        for batch in loader:
+            assert batch.asnumpy().tolist() == [[0], [1]]
+            break
+    assert len(list(loader)) == 10
+    loader.close()
+
+
+def test_a_loop_over_a_loader_that_nothing_else_holds(leftovers):
+    def batches():
+        return iter(gluon.data.DataLoader(gluon.data.SimpleDataset(list(range(9))), 3, num_workers=1))
+
+    running = batches()
+    gc.collect()
+    assert [batch.tolist() for batch in running] == [[0, 1, 2], [3, 4, 5], [6, 7, 8]]
+    del running
