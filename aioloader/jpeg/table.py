@@ -225,9 +225,9 @@ def restart_interval(frame: Frame) -> int:
         frame: the picture's frame, with or without restart markers of its own.
 
     Returns:
-        A number of MCUs that divides a row: from 3 to 16, and as near to 64 pixels as it goes; else a whole row.
-        Smaller tiles would make the file larger, by 3 to 7 bytes each; larger ones give away more around a crop.
+        A number of MCUs that divides a row: at most 24, and as near to 32 pixels as it goes. Smaller tiles would make
+        the file larger, by 3 to 7 bytes each; larger ones give away more around a crop.
     """
-    fitting = [count for count in range(3, 17) if frame.mcus_per_row % count == 0]
-    wanted = 64 / frame.mcu_width
-    return min(fitting, key=lambda count: max(count / wanted, wanted / count), default=frame.mcus_per_row)
+    fitting = [count for count in range(1, 25) if frame.mcus_per_row % count == 0]
+    wanted = 32 / frame.mcu_width
+    return min(fitting, key=lambda count: max(count / wanted, wanted / count))

@@ -16,6 +16,8 @@ from math import gcd
 from struct import unpack_from
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import numpy as np
+
 from aioloader.jpeg.markers import EOI, RST0
 from aioloader.jpeg.scan import find_intervals
 from aioloader.jpeg.table import claimed_table
@@ -23,11 +25,14 @@ from aioloader.jpeg.table import claimed_table
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from aioloader._types import IntArray
     from aioloader.jpeg.frame import Frame
 
 __all__ = ("Cover", "cover", "gather")
 
 _RESTARTS = bytes(range(RST0, RST0 + 8))
+# Fewer intervals are renumbered by a loop: array code has to come back into the processor's caches for every picture.
+_MANY = 96
 
 
 class Cover(NamedTuple):
@@ -99,8 +104,13 @@ def gather(data: Any, frame: Frame, cover: Cover, width: int, height: int) -> by
     table = claimed_table(data, frame) if frame.tables else None
     if table is not None:
         entries, start, end = table
-        code = f"<{across + 1}I"
-        claimed = [unpack_from(code, entries, start + 4 * run) for run in runs]
+        claimed: Any
+        if rows * across >= _MANY:
+            shape, strides = (rows, across + 1), (4 * stride, 4)
+            claimed = np.ndarray(shape, "<u4", entries, start + 4 * first, strides).astype(np.int64)
+        else:
+            code = f"<{across + 1}I"
+            claimed = [unpack_from(code, entries, start + 4 * run) for run in runs]
         copy = _gather(data, frame, runs, claimed, frame.scan_start, end, width, height)
         if copy is not None:
             return copy
@@ -115,7 +125,7 @@ def _gather(
     data: Any,
     frame: Frame,
     runs: range,
-    bounds: Sequence[Sequence[int]],
+    bounds: Sequence[Sequence[int]] | IntArray,
     origin: int,
     end: int,
     width: int,
@@ -123,20 +133,24 @@ def _gather(
 ) -> bytearray | None:
     """As `gather`, with given bounds; None if there are no restart markers where they should be.
 
-    Plain loops: for the hundred intervals of a crop, array code is slower, because after each picture it has to come
-    back into the processor's caches.
-
     Args:
         data, frame, width, height: as for `gather`.
         runs: number of the first interval of each run.
-        bounds: for each run, where its intervals begin, and the one after the last; in bytes from `origin`.
+        bounds: for each run, where its intervals begin, and the one after the last; in bytes from `origin`. An array
+            of them where there are many.
         origin: offset in the file.
         end: where the image ends in the file.
     """
     pieces = [data[start:stop] for start, stop in frame.needed]
     place = sum(map(len, pieces)) - 1
-    for run, ends in zip(runs, bounds, strict=True):
-        start, stop = ends[0] + origin, ends[-1] + origin
+    edges: Any
+    if isinstance(bounds, np.ndarray):
+        edges = zip(bounds[:, 0].tolist(), bounds[:, -1].tolist(), strict=True)
+    else:
+        edges = [(ends[0], ends[-1]) for ends in bounds]
+    for run, (start, stop) in zip(runs, edges, strict=True):
+        start += origin
+        stop += origin
         if not start < stop <= end:
             return None
         if run:
@@ -154,6 +168,21 @@ def _gather(
             return None
         copy[-1] = RST0 + (frame.intervals - 1) % 8  # it is EOI; all are numbered below
     # Each interval has brought the marker behind it: number these from 0, and end with EOI.
+    if not (_renumber_many if isinstance(bounds, np.ndarray) else _renumber)(copy, place, runs, bounds):
+        return None
+    copy[-1] = EOI
+    return copy
+
+
+def _renumber(copy: bytearray, place: int, runs: range, bounds: Any) -> bool:
+    """Number restart markers from 0, in a loop; False where there are none.
+
+    Args:
+        copy: the JPEG.
+        place: where its headers end: their last byte.
+        runs, bounds: as for `_gather`.
+    """
+    across = len(bounds[0]) - 1
     numbers = _RESTARTS * (across // 8 + 2)
     limit = len(copy)
     new = 0
@@ -162,12 +191,27 @@ def _gather(
         for bound, was, becomes in zip(ends[1:], numbers[run % 8 :], numbers[new % 8 :], strict=False):
             mark = bound + shift
             if not place + 2 < mark < limit or copy[mark] != was or copy[mark - 1] != 0xFF:
-                return None
+                return False
             copy[mark] = becomes
             place = mark
         new += across
-    copy[-1] = EOI
-    return copy
+    return True
+
+
+def _renumber_many(copy: bytearray, place: int, runs: range, bounds: IntArray) -> bool:
+    """The same for an array of bounds."""
+    begins, ends = bounds[:, :-1], bounds[:, 1:]
+    if (ends - begins < 3).any():
+        return False
+    last = ends[:, -1]
+    stops = place + np.cumsum(last - bounds[:, 0])
+    marks = (ends + (stops - last)[:, None]).ravel()
+    numbers = np.arange(runs.start, runs.stop, runs.step)[:, None] + np.arange(ends.shape[1])
+    data = np.frombuffer(copy, np.uint8)
+    if (data[marks] != RST0 + (numbers.ravel() & 7)).any() or (data[marks - 1] != 0xFF).any():
+        return False
+    data[marks] = RST0 + (np.arange(len(marks)) & 7)
+    return True
 
 
 def _size_at(frame: Frame) -> int:
