@@ -147,21 +147,26 @@ class MNIST(_Published, datasets.MNIST, Dataset):
         root: folder with the published IDX files; None: ``$MXNET_HOME/datasets/mnist``.
         train: the training part; False: the test part.
         transform: deprecated; use ``.transform(fn)``.
+        check_sha1: see that the files are the published ones; MXNet always does.
 
     Raises:
         FileNotFoundError: a file is missing; the message says which and where it belongs.
     """
 
-    def __init__(self, root: Any = None, train: bool = True, transform: Any = None) -> None:
-        super().__init__(root, train)
+    def __init__(
+        self, root: Any = None, train: bool = True, transform: Any = None, *, check_sha1: bool = False
+    ) -> None:
+        super().__init__(root, train, check_sha1=check_sha1)
         self._own_stage = _own_stage(stage_of_argument(self, transform))
 
 
 class FashionMNIST(_Published, datasets.FashionMNIST, Dataset):
     """Pictures of clothes in MNIST's format; see `MNIST`. Default root: ``$MXNET_HOME/datasets/fashion-mnist``."""
 
-    def __init__(self, root: Any = None, train: bool = True, transform: Any = None) -> None:
-        super().__init__(root, train)
+    def __init__(
+        self, root: Any = None, train: bool = True, transform: Any = None, *, check_sha1: bool = False
+    ) -> None:
+        super().__init__(root, train, check_sha1=check_sha1)
         self._own_stage = _own_stage(stage_of_argument(self, transform))
 
 
@@ -172,13 +177,16 @@ class CIFAR10(_Published, datasets.CIFAR10, Dataset):
         root: folder with the published .bin files or their archive; None: ``$MXNET_HOME/datasets/cifar10``.
         train: the training part; False: the test part.
         transform: deprecated; use ``.transform(fn)``.
+        check_sha1: see that the files are the published ones; MXNet always does.
 
     Raises:
         FileNotFoundError: a file is missing; the message says which and where it belongs.
     """
 
-    def __init__(self, root: Any = None, train: bool = True, transform: Any = None) -> None:
-        super().__init__(root, train)
+    def __init__(
+        self, root: Any = None, train: bool = True, transform: Any = None, *, check_sha1: bool = False
+    ) -> None:
+        super().__init__(root, train, check_sha1=check_sha1)
         self._own_stage = _own_stage(stage_of_argument(self, transform))
 
 
@@ -186,12 +194,18 @@ class CIFAR100(_Published, datasets.CIFAR100, Dataset):
     """Small photographs of 100 classes in 20 groups; see `CIFAR10`. Default root: ``$MXNET_HOME/datasets/cifar100``.
 
     Args:
-        root, train, transform: see `CIFAR10`.
+        root, train, transform, check_sha1: see `CIFAR10`.
         fine_label: label by class; False: by group.
     """
 
     def __init__(
-        self, root: Any = None, fine_label: bool = False, train: bool = True, transform: Any = None
+        self,
+        root: Any = None,
+        fine_label: bool = False,
+        train: bool = True,
+        transform: Any = None,
+        *,
+        check_sha1: bool = False,
     ) -> None:
-        super().__init__(root, fine_label, train)
+        super().__init__(root, fine_label, train, check_sha1=check_sha1)
         self._own_stage = _own_stage(stage_of_argument(self, transform))
