@@ -127,6 +127,12 @@ def test_arguments_are_read_through_text(ten: str) -> None:
     assert iterator.provide_data == [("data", (5, 2))]
 
 
+@pytest.mark.parametrize("shape", [(np.int64(2),), [2], 2, np.int32(2)], ids=repr)
+def test_shapes_may_be_of_numpys_numbers(ten: str, shape: Any) -> None:
+    iterator = mx.io.CSVIter(data_csv=ten, data_shape=shape, batch_size=np.int64(5))
+    assert iterator.provide_data == [("data", (5, 2))]
+
+
 @pytest.mark.parametrize(
     ("arguments", "text"),
     [
@@ -137,6 +143,7 @@ def test_arguments_are_read_through_text(ten: str) -> None:
             "Invalid Parameter format for batch_size expect int (non-negative) but value='abc'",
         ),
         ({"batch_size": -1}, "value -1 for Parameter batch_size should be greater equal to 0"),
+        ({"batch_size": 0}, "batch_size must be at least 1, not 0"),
         (
             {"round_batch": "maybe"},
             "Invalid Parameter format for round_batch expect boolean but value='maybe'",
