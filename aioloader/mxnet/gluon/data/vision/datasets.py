@@ -39,9 +39,19 @@ def _own_stage(stage: Stage | None) -> ImageStage | None:
 
 
 class ImageRecordDataset(datasets.ImageRecordDataset, RecordFileDataset):
-    """(image, label) of every record; see `aioloader.ImageRecordDataset`, which tells the arguments.
+    """(image, label) of every record; see `aioloader.ImageRecordDataset`.
 
     The image is uint8 (height, width, 3) RGB. A scalar label is float64, several are float32 (n,).
+
+    Args:
+        filename: the .rec file; the .idx beside it is used, or without one the records are found by a scan.
+        flag: 1 for colour, 0 for grey, (height, width, 1).
+        transform: deprecated; use ``.transform(fn)``.
+        **options: `exif` ("apply" turns images upright, "ignore" leaves them as stored), `max_pixels` (larger images
+            are refused), `label_dtype`, `dct_scaling`; as of `aioloader.ImageRecordDataset`.
+
+    Raises:
+        FileNotFoundError: there is no such file.
     """
 
     _has_images = True
@@ -67,6 +77,14 @@ class ImageFolderDataset(datasets.ImageFolderDataset, Dataset):
     """(image, label) of every image in ``root/<class>/``; see `aioloader.ImageFolderDataset`.
 
     The image is uint8 (height, width, 3) RGB, the label the number of the class in the order of sorted names.
+
+    Args:
+        root: the folder; ``~`` is expanded.
+        flag: 1 for colour, 0 for grey, (height, width, 1).
+        transform: deprecated; use ``.transform(fn)``.
+        **options: `exif` ("apply" turns images upright, "ignore" leaves them as stored), `synsets` (names of the
+            classes in the order of their numbers), `max_pixels`, `label_dtype`, `dct_scaling`; as of
+            `aioloader.ImageFolderDataset`.
 
     Attributes:
         synsets: names of the classes.
@@ -99,6 +117,18 @@ class ImageListDataset(datasets.ImageListDataset, Dataset):
     """(image, label) of every entry of a list; see `aioloader.ImageListDataset`.
 
     The image is uint8 (height, width, 3) RGB, the label float32 (n,), also where n is 1.
+
+    Args:
+        root: the folder that paths are relative to.
+        imglist: name of a .lst file, relative to `root` (lines of id, labels and path, separated by TABs), or a list of
+            ``[label, path]`` or ``[[label, ...], path]``.
+        flag: 1 for colour, 0 for grey, (height, width, 1).
+        label_dtype: another dtype of the labels.
+        **options: `exif` ("apply" turns images upright, "ignore" leaves them as stored), `max_pixels`, `dct_scaling`;
+            as of `aioloader.ImageListDataset`.
+
+    Raises:
+        ValueError: the list is malformed, or a path leads out of the root.
     """
 
     _has_images = True
