@@ -323,6 +323,30 @@ def test_libsvm_parts_have_every_row_once(sparse_rows: str) -> None:
     assert rows == [0, 1, 2, 3]
 
 
+def test_libsvm_parts_are_mxnets(tmp_path: Path) -> None:
+    # Ten rows of twelve bytes; measured with MXNet 1.9.1.
+    text = "".join(f"{n} {n % 3}:{n}.5 {3 + n % 2}:1\n" for n in range(10))
+    (tmp_path / "all.t").write_text(text)
+    (tmp_path / "a.t").write_text(text[:60])
+    (tmp_path / "b.t").write_text(text[60:])
+
+    def rows(uri: str, parts: int) -> list[list[int]]:
+        return [
+            [int(label) for batch in iterator for label in batch.label[0].tolist()]
+            for part in range(parts)
+            for iterator in [
+                mx.io.LibSVMIter(
+                    data_libsvm=uri, data_shape=(6,), batch_size=1, num_parts=parts, part_index=part
+                )
+            ]
+        ]
+
+    assert rows(str(tmp_path / "all.t"), 2) == [[0, 1, 2, 3, 4, 5], [6, 7, 8, 9]]
+    assert rows(str(tmp_path / "all.t"), 3) == [[0, 1, 2, 3], [4, 5, 6], [7, 8, 9]]
+    # A part that begins where a file does.
+    assert rows(f"{tmp_path}/a.t;{tmp_path}/b.t", 2) == [[0, 1, 2, 3, 4], [5, 6, 7, 8, 9]]
+
+
 @pytest.mark.parametrize(
     ("text", "said"),
     [
