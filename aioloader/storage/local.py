@@ -162,11 +162,9 @@ class LocalByteSource:
 
     async def read(self, plan: ReadPlan, out: memoryview) -> Failures:
         """See `ByteSource.read`; one thread hop, or none for little that is in memory."""
-        if not self._read_cached(plan, out):
-            return await self.aside(self.read_blocking, plan, out)
-        failures: Failures = []
-        self._report_longer(plan, out, failures)
-        return failures
+        if self._read_cached(plan, out):
+            return []
+        return await self.aside(self.read_blocking, plan, out)
 
     def _is_cached(self, files: IntArray) -> bool:
         """Whether all items lie in one file that was in memory when the system was last asked."""
@@ -176,7 +174,7 @@ class LocalByteSource:
         return residency is not None and residency.complete
 
     def _read_cached(self, plan: ReadPlan, out: memoryview) -> bool:
-        """Read what is in memory, here and without waiting; False if that is not all of the plan."""
+        """Read what is in memory, here and without waiting; False if that is not all, or something is to be asked."""
         reads = plan.reads
         gather = self._gather
         if not gather.available or not gather.reads_without_waiting or not 0 < plan.nbytes <= _READ_HERE:
@@ -188,7 +186,7 @@ class LocalByteSource:
             return False
         with self._descriptors.borrow(number, self.paths[number]) as fd:
             got = gather.read(fd, reads[:, 1], reads[:, 2], out, reads[:, 3], wait=False)
-        return bool((got == reads[:, 2]).all())
+        return bool((got == reads[:, 2]).all()) and not outgrown(out, plan.start, plan.length)
 
     def read_blocking(self, plan: ReadPlan, out: memoryview) -> Failures:
         """See `BlockingByteSource.read_blocking`."""

@@ -162,12 +162,12 @@ class _Published:
     @property
     def arrays(self) -> Sequence[Array]:
         """Images and labels; see `GatherDataset.arrays`."""
-        found: Sequence[Array] = super().arrays  # type: ignore[misc]
+        found: Sequence[Array] = super().arrays  # type: ignore[misc]  # of the dataset that this is mixed into
         return found
 
     def __getitem__(self, index: Any) -> Any:
         """(image, label): uint8 (height, width, channels), int32. A slice gives arrays of both."""
-        return image_as_nd(super().__getitem__(index))  # type: ignore[misc]
+        return image_as_nd(super().__getitem__(index))  # type: ignore[misc]  # the same
 
 
 class MNIST(_Published, datasets.MNIST, Dataset):
