@@ -34,8 +34,7 @@ Entry = tuple[object, list[float], str]
 class ImageListDataset(FileDataset):
     """(image, label) of every entry of a list: uint8 (height, width, 3) RGB, and the label.
 
-    One label per entry is a scalar: int64 if the first 1,000 are whole numbers, else float32. Several labels
-        are
+    One label per entry is a scalar: int64 if the first 1,000 are whole numbers, else float32. Several labels are
     float32 (n,), and every entry then has the same number of them.
 
     Args:
