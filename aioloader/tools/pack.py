@@ -13,7 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import recordio
 from aioloader.errors import DecodeError, LoaderError
@@ -25,7 +25,9 @@ from aioloader.tools.jpegtran import find_jpegtran
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator, Sequence
 
-__all__ = ("EXTENSIONS", "PackError", "PackReport", "list_images", "pack")
+__all__ = ("EXTENSIONS", "PackError", "PackReport", "encoded_images", "list_images", "pack", "publish")
+
+T = TypeVar("T")
 
 EXTENSIONS = frozenset({".bmp", ".jpeg", ".jpg", ".png", ".webp"})
 
@@ -167,7 +169,7 @@ def pack(
     report = PackReport(rec, rec.with_suffix(".idx"), rec.with_suffix(".lst"), classes)
     places = [report.rec, report.idx, report.lst]
     drafts = [path.with_name(f"{path.name}.{os.getpid()}.partial") for path in places]
-    encoded = _encode_all([path for path, _ in items], encode, num_workers or available_cores())
+    encoded = encoded_images([path for path, _ in items], encode, num_workers or available_cores())
     try:
         root = Path(source)
         with (
@@ -193,7 +195,7 @@ def pack(
             first, reason = report.skipped[0]
             raise PackError(first, f"{reason}; and none of the {len(items)} images could be packed")
         report.nbytes = drafts[0].stat().st_size
-        _publish(drafts, places)
+        publish(drafts, places)
     finally:
         encoded.close()
         for draft in drafts:
@@ -201,12 +203,18 @@ def pack(
     return report
 
 
-def _encode_all(
-    paths: Sequence[Path], encode: Encoding, workers: int
-) -> Generator[Encoded | PackError | OSError]:
-    """The images in order, or why there is none; at most a few per worker are held at a time."""
+def encoded_images(
+    paths: Sequence[Path], encode: Callable[[bytes], T], workers: int
+) -> Generator[T | PackError | OSError]:
+    """Images, read and encoded in threads, in order; or why there is none. A few per worker are held at a time.
 
-    def one(path: Path) -> Encoded | PackError | OSError:
+    Args:
+        paths: their files.
+        encode: what is done to the bytes of a file; raises DecodeError where they are no sound image.
+        workers: number of threads.
+    """
+
+    def one(path: Path) -> T | PackError | OSError:
         try:
             return encode(path.read_bytes())
         except OSError as error:
@@ -236,8 +244,16 @@ def _images_in(folder: Path) -> Iterator[Path]:
     return (path for path in folder.rglob("*") if _is_image(path))
 
 
-def _publish(drafts: list[Path], places: list[Path]) -> None:
-    """Put complete files in their places, so that no moment shows a .rec with another file's index."""
+def publish(drafts: Sequence[Path], places: Sequence[Path]) -> None:
+    """Put complete files in their places, so that no moment shows a .rec with another file's index.
+
+    Args:
+        drafts: what was written.
+        places: names that they get, the .rec first.
+
+    Raises:
+        OSError: they cannot be synced or renamed.
+    """
     for draft in drafts:
         with open(draft, "rb+") as file:
             os.fsync(file.fileno())
