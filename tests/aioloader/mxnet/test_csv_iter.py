@@ -55,8 +55,10 @@ def test_csv_without_rows(tmp_path: Path) -> None:
     assert iterator.provide_data == [("data", (4, 2))]
 
 
-def test_csv_labels_of_several_numbers(ten: str) -> None:
-    iterator = mx.io.CSVIter(data_csv=ten, data_shape=(1, 2), label_csv=ten, label_shape=(2,), batch_size=2)
+def test_csv_labels_of_several_numbers(ten_rows: str) -> None:
+    iterator = mx.io.CSVIter(
+        data_csv=ten_rows, data_shape=(1, 2), label_csv=ten_rows, label_shape=(2,), batch_size=2
+    )
     batch = iterator.next()
     assert batch.data[0].shape == (2, 1, 2)
     assert batch.label[0].tolist() == [[0, 1], [2, 3]]

@@ -16,21 +16,21 @@ from aioloader.mxnet.io.rounds import Rounds
 from tests.aioloader.mxnet.rounds import passes
 
 
-def test_a_pass_borrows_from_the_next(ten: str) -> None:
-    iterator = mx.io.CSVIter(data_csv=ten, data_shape=(2,), batch_size=4)
+def test_a_pass_borrows_from_the_next(ten_rows: str) -> None:
+    iterator = mx.io.CSVIter(data_csv=ten_rows, data_shape=(2,), batch_size=4)
     first = [([0, 2, 4, 6], 0), ([8, 10, 12, 14], 0), ([16, 18, 0, 2], 2)]
     second = [([4, 6, 8, 10], 0), ([12, 14, 16, 18], 0)]
     assert passes(iterator, 4) == [first, second, first, second]  # measured with MXNet 1.9.1
 
 
-def test_without_rounds_zeros_fill_up(ten: str) -> None:
-    iterator = mx.io.CSVIter(data_csv=ten, data_shape=(2,), batch_size=4, round_batch=False)
+def test_without_rounds_zeros_fill_up(ten_rows: str) -> None:
+    iterator = mx.io.CSVIter(data_csv=ten_rows, data_shape=(2,), batch_size=4, round_batch=False)
     only = [([0, 2, 4, 6], 0), ([8, 10, 12, 14], 0), ([16, 18, 0, 0], 2)]
     assert passes(iterator, 2) == [only, only]
 
 
-def test_a_reset_before_the_end_goes_back(ten: str) -> None:
-    iterator = mx.io.CSVIter(data_csv=ten, data_shape=(2,), batch_size=4)
+def test_a_reset_before_the_end_goes_back(ten_rows: str) -> None:
+    iterator = mx.io.CSVIter(data_csv=ten_rows, data_shape=(2,), batch_size=4)
     iterator.reset()  # straight after it was made
     assert passes(iterator, 1)[0][0] == ([0, 2, 4, 6], 0)
     iterator.next()  # of the second pass, which begins behind the borrowed rows
@@ -38,8 +38,8 @@ def test_a_reset_before_the_end_goes_back(ten: str) -> None:
     assert iterator.next().data[0][:, 0].tolist() == [0, 2, 4, 6]
 
 
-def test_index_numbers_the_rows(ten: str) -> None:
-    iterator = mx.io.CSVIter(data_csv=ten, data_shape=(2,), batch_size=4)
+def test_index_numbers_the_rows(ten_rows: str) -> None:
+    iterator = mx.io.CSVIter(data_csv=ten_rows, data_shape=(2,), batch_size=4)
     indexes = [batch.index for batch in iterator]
     assert [index.tolist() for index in indexes] == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9, 0, 1]]
     assert indexes[0].dtype == np.uint64
@@ -69,8 +69,8 @@ def test_rounds_give_every_row_once(length: int, size: int, round_batch: bool) -
 # --- the contract of these iterators ---
 
 
-def test_getdata_is_the_array_and_next_a_list(ten: str) -> None:
-    iterator = mx.io.CSVIter(data_csv=ten, data_shape=(2,), batch_size=5, data_name="x", label_name="y")
+def test_getdata_is_the_array_and_next_a_list(ten_rows: str) -> None:
+    iterator = mx.io.CSVIter(data_csv=ten_rows, data_shape=(2,), batch_size=5, data_name="x", label_name="y")
     assert isinstance(iterator, mx.io.MXDataIter)
     assert (iterator.provide_data, iterator.provide_label) == ([("x", (5, 2))], [("y", (5,))])
     with pytest.raises(RuntimeError, match="no current batch"):
@@ -87,15 +87,15 @@ def test_getdata_is_the_array_and_next_a_list(ten: str) -> None:
     assert list(iterator) == []
 
 
-def test_loading_can_be_skipped_to_measure(ten: str) -> None:
-    iterator = mx.io.CSVIter(data_csv=ten, data_shape=(2,), batch_size=4)
+def test_loading_can_be_skipped_to_measure(ten_rows: str) -> None:
+    iterator = mx.io.CSVIter(data_csv=ten_rows, data_shape=(2,), batch_size=4)
     iterator.debug_skip_load()
     assert {iterator.next().data[0][0, 0].asscalar() for _ in range(9)} == {0}
 
 
-def test_arguments_are_read_through_text(ten: str) -> None:
+def test_arguments_are_read_through_text(ten_rows: str) -> None:
     iterator = mx.io.CSVIter(
-        data_csv=ten,
+        data_csv=ten_rows,
         data_shape="(2,)",
         batch_size="5",
         round_batch="False",
@@ -107,8 +107,8 @@ def test_arguments_are_read_through_text(ten: str) -> None:
 
 
 @pytest.mark.parametrize("shape", [(np.int64(2),), [2], 2, np.int32(2)], ids=repr)
-def test_shapes_may_be_of_numpys_numbers(ten: str, shape: Any) -> None:
-    iterator = mx.io.CSVIter(data_csv=ten, data_shape=shape, batch_size=np.int64(5))
+def test_shapes_may_be_of_numpys_numbers(ten_rows: str, shape: Any) -> None:
+    iterator = mx.io.CSVIter(data_csv=ten_rows, data_shape=shape, batch_size=np.int64(5))
     assert iterator.provide_data == [("data", (5, 2))]
 
 
@@ -140,9 +140,9 @@ def test_shapes_may_be_of_numpys_numbers(ten: str, shape: Any) -> None:
         ({"label_csv": "LESS"}, "fewer than the 10"),
     ],
 )
-def test_wrong_arguments(ten: str, tmp_path: Path, arguments: dict[str, Any], text: str) -> None:
+def test_wrong_arguments(ten_rows: str, tmp_path: Path, arguments: dict[str, Any], text: str) -> None:
     (tmp_path / "less.csv").write_text("1\n2\n")
-    values = {"data_csv": ten, "data_shape": (2,), "batch_size": 4, **arguments}
+    values = {"data_csv": ten_rows, "data_shape": (2,), "batch_size": 4, **arguments}
     if values.get("label_csv") == "LESS":
         values["label_csv"] = str(tmp_path / "less.csv")
     given_values = {name: value for name, value in values.items() if value is not None}
@@ -151,17 +151,17 @@ def test_wrong_arguments(ten: str, tmp_path: Path, arguments: dict[str, Any], te
     assert text in str(caught.value)
 
 
-def test_only_keywords(ten: str) -> None:
+def test_only_keywords(ten_rows: str) -> None:
     with pytest.raises(mx.MXNetError, match="Required parameter"):
-        mx.io.CSVIter(ten)
+        mx.io.CSVIter(ten_rows)
     with pytest.raises(TypeError, match="CSVIter can only accept keyword arguments"):
-        mx.io.CSVIter(ten, data_csv=ten, data_shape=(2,), batch_size=4)
+        mx.io.CSVIter(ten_rows, data_csv=ten_rows, data_shape=(2,), batch_size=4)
 
 
-def test_unknown_arguments_are_told(ten: str) -> None:
+def test_unknown_arguments_are_told(ten_rows: str) -> None:
     with pytest.warns(UnknownParameterWarning, match="batch_sise; did you mean batch_size") as caught:
-        iterator = mx.io.CSVIter(data_csv=ten, data_shape=(2,), batch_size=4, batch_sise=5)
+        iterator = mx.io.CSVIter(data_csv=ten_rows, data_shape=(2,), batch_size=4, batch_sise=5)
     assert caught[0].filename == __file__
     assert iterator.batch_size == 4
     with pytest.raises(TypeError, match="does not know the argument"):
-        mx.io.CSVIter(data_csv=ten, data_shape=(2,), batch_size=4, other=5, strict=True)
+        mx.io.CSVIter(data_csv=ten_rows, data_shape=(2,), batch_size=4, other=5, strict=True)

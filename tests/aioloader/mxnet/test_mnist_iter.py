@@ -106,8 +106,8 @@ def test_mnist_files_that_are_none(mnist: dict[str, str], tmp_path: Path) -> Non
         mx.io.MNISTIter(**mnist)
 
 
-def test_nothing_is_warned_about(ten: str, mnist: dict[str, str]) -> None:
+def test_nothing_is_warned_about(ten_rows: str, mnist: dict[str, str]) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        mx.io.CSVIter(data_csv=ten, data_shape=(2,), batch_size=4)
+        mx.io.CSVIter(data_csv=ten_rows, data_shape=(2,), batch_size=4)
         mx.io.MNISTIter(**mnist, batch_size=5, silent=True)
