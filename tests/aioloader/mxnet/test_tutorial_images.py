@@ -1,6 +1,6 @@
 """The image section of MXNet's tutorial on data iterators, and the walkthrough of its page on data loading.
 
-Only import lines and the name of the im2rec program differ; images are drawn, and pictures are measured instead of shown.
+Only import lines and the name of the im2rec program differ; images are drawn, and measured instead of shown.
 """
 
 from __future__ import annotations
