@@ -23,7 +23,7 @@ from aioloader.storage.local import LocalByteSource
 if TYPE_CHECKING:
     from aioloader._types import Array, IntArray
 
-__all__ = ("Entry", "ImageListDataset", "list_entry", "read_list")
+__all__ = ("Entry", "ImageListDataset", "list_entry", "parse_line", "read_list")
 
 _LABELS_LOOKED_AT = 1000
 
@@ -118,14 +118,23 @@ def read_list(path: str) -> list[Entry]:
         for number, line in enumerate(file, 1):
             if not line.strip():
                 continue
-            fields = [field.strip() for field in line.strip("\r\n").split("\t")]
             try:
-                if len(fields) < 3:
-                    raise ValueError("it should be an id, labels and a path, separated by TABs")
-                entries.append((int(fields[0]), [float(field) for field in fields[1:-1]], fields[-1]))
+                entries.append(parse_line(line))
             except ValueError as error:
                 raise ValueError(f"{path}, line {number} ({line.strip()[:80]!r}): {error}") from None
     return entries
+
+
+def parse_line(line: str) -> tuple[int, list[float], str]:
+    """Id, labels and path of one line of a .lst file.
+
+    Raises:
+        ValueError: it is malformed.
+    """
+    fields = [field.strip() for field in line.strip("\r\n").split("\t")]
+    if len(fields) < 3:
+        raise ValueError("it should be an id, labels and a path, separated by TABs")
+    return int(fields[0]), [float(field) for field in fields[1:-1]], fields[-1]
 
 
 def list_entry(number: int, entry: Any) -> Entry:

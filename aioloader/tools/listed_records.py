@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-import os
+from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import recordio
-from aioloader.tools.pack import PackError, encoded_images, publish
+from aioloader.tools.drafts import published
+from aioloader.tools.pack import PackError, encoded_images
 
 if TYPE_CHECKING:
+    import os
     from collections.abc import Callable, Sequence
 
     from aioloader.tools.lists import Listed
@@ -61,36 +63,35 @@ def pack_list(
 
     Raises:
         PackError, OSError: with "raise", an image is damaged or cannot be read.
+        PackError: with "skip", all are.
         OSError: a file cannot be written.
 
     After an error what stood there before still does.
     """
     place = Path(rec)
-    places = [place]
-    if index or place.with_suffix(".idx").exists():
-        places.append(place.with_suffix(".idx"))
-    drafts = [path.with_name(f"{path.name}.{os.getpid()}.partial") for path in places]
+    beside = place.with_suffix(".idx")
+    indexed = index or beside.exists()
     report = ListReport(place)
-    encoded = encoded_images([Path(path) for path in paths], encode, workers)
-    try:
-        with recordio.RecordWriter(drafts[0], index=drafts[1] if len(drafts) > 1 else False) as writer:
-            for done, (listed, path, image) in enumerate(zip(images, paths, encoded, strict=True), 1):
-                if isinstance(image, bytes):
-                    labels = listed.labels
-                    label = list(labels) if all_labels and len(labels) > 1 else labels[0]
-                    payload = recordio.pack(recordio.IRHeader(0, label, listed.key, 0), image)
-                    writer.write(payload, listed.key if len(drafts) > 1 else None)
-                    report.records += 1
-                elif on_error == "raise":
-                    raise image
-                else:
-                    reason = image.reason if isinstance(image, PackError) else str(image)
-                    report.skipped.append((listed.key, path, reason))
-                if tick is not None:
-                    tick(done)
-        publish(drafts, places)
-    finally:
-        encoded.close()
-        for draft in drafts:
-            draft.unlink(missing_ok=True)
+    with (
+        closing(encoded_images([Path(path) for path in paths], encode, workers)) as encoded,
+        published(place, *([beside] if indexed else [])) as drafts,
+        recordio.RecordWriter(drafts[0], index=drafts[1] if indexed else False) as writer,
+    ):
+        for done, (listed, path, image) in enumerate(zip(images, paths, encoded, strict=True), 1):
+            if isinstance(image, bytes):
+                labels = listed.labels
+                label = list(labels) if all_labels and len(labels) > 1 else labels[0]
+                payload = recordio.pack(recordio.IRHeader(0, label, listed.key, 0), image)
+                writer.write(payload, listed.key if indexed else None)
+                report.records += 1
+            elif on_error == "raise":
+                raise image
+            else:
+                reason = image.reason if isinstance(image, PackError) else str(image)
+                report.skipped.append((listed.key, path, reason))
+            if tick is not None:
+                tick(done)
+        if images and not report.records:
+            _, first, reason = report.skipped[0]
+            raise PackError(first, f"{reason}; and none of the {len(images)} images could be packed")
     return report

@@ -9,6 +9,9 @@ import os
 import random
 from typing import TYPE_CHECKING, NamedTuple
 
+from aioloader.datasets.imagelist import parse_line
+from aioloader.tools.drafts import published
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
@@ -137,15 +140,12 @@ def write_list(path: str, images: Sequence[Listed]) -> None:
     Raises:
         OSError: the file cannot be written; what stood there before is whole.
     """
-    draft = f"{path}.{os.getpid()}.partial"
-    try:
-        with open(draft, "w", encoding="utf-8", errors="surrogateescape", newline="\n") as file:
-            for key, labels, name in images:
-                file.write(f"{key}\t{''.join(f'{label:f}' + chr(9) for label in labels)}{name}\n")
-        os.replace(draft, path)
-    finally:
-        if os.path.exists(draft):
-            os.unlink(draft)
+    with (
+        published(path) as (draft,),
+        open(draft, "w", encoding="utf-8", errors="surrogateescape", newline="\n") as file,
+    ):
+        for key, labels, name in images:
+            file.write(f"{key}\t{''.join(f'{label:f}' + chr(9) for label in labels)}{name}\n")
 
 
 def read_lines(path: str, bad_line: Callable[[int, str, str], object]) -> Iterator[Listed]:
@@ -160,17 +160,13 @@ def read_lines(path: str, bad_line: Callable[[int, str, str], object]) -> Iterat
     """
     with open(path, encoding="utf-8", errors="surrogateescape", newline="\n") as file:
         for number, line in enumerate(file, 1):
-            fields = [field.strip() for field in line.strip().split("\t")]
-            if fields == [""]:
-                continue
-            if len(fields) < 3:
-                bad_line(number, line.strip(), "it should be an id, labels and a path, separated by TABs")
+            if not line.strip():
                 continue
             try:
-                key, labels = int(fields[0]), tuple(float(field) for field in fields[1:-1])
+                key, labels, name = parse_line(line)
                 if not 0 <= key < 1 << 64:
                     raise ValueError(f"the id {key} is not between 0 and 2**64 - 1")
             except ValueError as error:
                 bad_line(number, line.strip(), str(error))
                 continue
-            yield Listed(key, labels, fields[-1])
+            yield Listed(key, tuple(labels), name)

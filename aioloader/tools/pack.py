@@ -7,10 +7,9 @@ never half-written. Images are read and encoded in threads and written in order.
 
 from __future__ import annotations
 
-import os
 from collections import deque
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
@@ -19,13 +18,15 @@ import recordio
 from aioloader.errors import DecodeError, LoaderError
 from aioloader.options import available_cores
 from aioloader.permutation import permute
+from aioloader.tools.drafts import published
 from aioloader.tools.encoding import Encoded, Encoding
 from aioloader.tools.jpegtran import find_jpegtran
 
 if TYPE_CHECKING:
+    import os
     from collections.abc import Callable, Generator, Iterator, Sequence
 
-__all__ = ("EXTENSIONS", "PackError", "PackReport", "encoded_images", "list_images", "pack", "publish")
+__all__ = ("EXTENSIONS", "PackError", "PackReport", "encoded_images", "list_images", "pack")
 
 T = TypeVar("T")
 
@@ -167,14 +168,15 @@ def pack(
         items = [items[place] for place in permute(seed, 0, len(items), 0, len(items)).tolist()]
     rec.parent.mkdir(parents=True, exist_ok=True)
     report = PackReport(rec, rec.with_suffix(".idx"), rec.with_suffix(".lst"), classes)
-    places = [report.rec, report.idx, report.lst]
-    drafts = [path.with_name(f"{path.name}.{os.getpid()}.partial") for path in places]
     encoded = encoded_images([path for path, _ in items], encode, num_workers or available_cores())
-    try:
-        root = Path(source)
+    root = Path(source)
+    with (
+        closing(encoded),
+        published(report.rec, report.idx, report.lst) as (rec_draft, idx_draft, lst_draft),
+    ):
         with (
-            recordio.RecordWriter(drafts[0], index=drafts[1]) as writer,
-            open(drafts[2], "w", encoding="utf-8", newline="\n") as lines,
+            recordio.RecordWriter(rec_draft, index=idx_draft) as writer,
+            open(lst_draft, "w", encoding="utf-8", newline="\n") as lines,
         ):
             for done, ((path, label), image) in enumerate(zip(items, encoded, strict=True), 1):
                 if isinstance(image, Encoded):
@@ -194,12 +196,7 @@ def pack(
         if not report.records:
             first, reason = report.skipped[0]
             raise PackError(first, f"{reason}; and none of the {len(items)} images could be packed")
-        report.nbytes = drafts[0].stat().st_size
-        publish(drafts, places)
-    finally:
-        encoded.close()
-        for draft in drafts:
-            draft.unlink(missing_ok=True)
+        report.nbytes = rec_draft.stat().st_size
     return report
 
 
@@ -242,29 +239,3 @@ def _is_image(path: Path) -> bool:
 
 def _images_in(folder: Path) -> Iterator[Path]:
     return (path for path in folder.rglob("*") if _is_image(path))
-
-
-def publish(drafts: Sequence[Path], places: Sequence[Path]) -> None:
-    """Put complete files in their places, so that no moment shows a .rec with another file's index.
-
-    Args:
-        drafts: what was written.
-        places: names that they get, the .rec first.
-
-    Raises:
-        OSError: they cannot be synced or renamed.
-    """
-    for draft in drafts:
-        with open(draft, "rb+") as file:
-            os.fsync(file.fileno())
-    # Without an .idx a reader scans, which is slow and right; with the old one it would be wrong.
-    for place in places[1:]:
-        place.unlink(missing_ok=True)
-    for draft, place in zip(drafts, places, strict=True):
-        draft.replace(place)
-    with suppress(OSError):  # not every system can sync a folder
-        folder = os.open(places[0].parent, os.O_RDONLY)
-        try:
-            os.fsync(folder)
-        finally:
-            os.close(folder)

@@ -8,10 +8,10 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import recordio
+from aioloader.tools.drafts import published
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -55,16 +55,8 @@ class IndexCreator:
             OSError: the .idx cannot be written.
         """
         offsets = recordio.Index.scan(self.uri, cache=False).offsets.tolist()
-        place = Path(self.idx_path)
-        draft = place.with_name(f"{place.name}.{os.getpid()}.partial")
-        try:
-            with open(draft, "w", encoding="utf-8", newline="\n") as lines:
-                lines.writelines(
-                    f"{self.key_type(number)}\t{offset}\n" for number, offset in enumerate(offsets)
-                )
-            draft.replace(place)
-        finally:
-            draft.unlink(missing_ok=True)
+        with published(self.idx_path) as (draft,), open(draft, "w", encoding="utf-8", newline="\n") as lines:
+            lines.writelines(f"{self.key_type(number)}\t{offset}\n" for number, offset in enumerate(offsets))
         self._place = os.path.getsize(self.uri)
 
     def close(self) -> None:

@@ -81,7 +81,7 @@ def test_several_labels_cropped_and_made_smaller(tmp_path: Path) -> None:
     shutil.copy(DATA / "multilabel.lst", tmp_path)
     arguments = ["--pack-label", "--encoding", ".png", "--quality", "9", "--resize", "16", "--center-crop"]
     assert main([*arguments, str(tmp_path / "multilabel"), SOURCE]) == 0
-    assert recordio.Index.open(tmp_path / "multilabel.idx").keys.tolist() == [0, 7, 3]  # type: ignore[union-attr]
+    assert list(recordio.Index.open(tmp_path / "multilabel.idx").keys) == [0, 7, 3]
     made, wanted = records(tmp_path / "multilabel.rec"), records(DATA / "multilabel.rec")
     for (header, body), (golden, golden_body) in zip(made, wanted, strict=True):
         assert header.label.tolist() == golden.label.tolist()
@@ -208,8 +208,25 @@ def test_an_image_that_announces_too_many_pixels(tmp_path: Path, capsys: pytest.
     data[16:24] = (60_000).to_bytes(4, "big") * 2
     (tmp_path / "root/a.png").write_bytes(data)
     (tmp_path / "set.lst").write_text("0\t0\ta.png\n")
-    assert main([str(tmp_path / "set"), str(tmp_path / "root")]) == 0
+    assert main([str(tmp_path / "set"), str(tmp_path / "root")]) == 1
     assert "60000 x 60000" in capsys.readouterr().err
+
+
+def test_a_list_of_which_nothing_can_be_packed_replaces_nothing(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "set.rec").write_bytes(b"what was there")
+    (tmp_path / "set.lst").write_text("0\t0\tmissing.png\n1\t0\tmissing-too.png\n")
+    assert main([str(tmp_path / "set"), str(tmp_path)]) == 1
+    assert "none of the 2 images" in capsys.readouterr().err
+    assert (tmp_path / "set.rec").read_bytes() == b"what was there"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["set.lst", "set.rec"]
+
+
+def test_an_empty_list_gives_an_empty_file(tmp_path: Path) -> None:
+    (tmp_path / "set_val.lst").write_text("")
+    assert main([str(tmp_path / "set"), str(tmp_path)]) == 0
+    assert records(tmp_path / "set_val.rec") == []
 
 
 # -- the program in C++ ------------------------------------------------------------------------------------------------
@@ -287,7 +304,7 @@ def test_rec2idx_numbers_the_records(tmp_path: Path) -> None:
     assert rec2idx([str(DATA / "folder.rec"), str(out)]) == 0
     assert out.read_bytes() == (DATA / "folder.idx").read_bytes()
     assert rec2idx([str(DATA / "headers.rec"), str(out)]) == 0
-    assert recordio.Index.open(out).keys.tolist() == list(range(11))  # type: ignore[union-attr]
+    assert list(recordio.Index.open(out).keys) == list(range(11))
 
 
 def test_rec2idx_of_no_file_and_of_a_damaged_one(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
