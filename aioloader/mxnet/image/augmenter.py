@@ -145,7 +145,16 @@ class ResizeAug(Augmenter):
         return resize_short(src, self.size, self.interp)
 
 
-class ForceResizeAug(Augmenter):
+class _OfSize(Augmenter):
+    """Base of augmenters with a size of their result."""
+
+    def __init__(self, size: tuple[int, int], interp: int = 2) -> None:
+        super().__init__(size=size, interp=interp)
+        self.size = size
+        self.interp = interp
+
+
+class ForceResizeAug(_OfSize):
     """Resize to a size, whatever the proportions.
 
     Args:
@@ -153,28 +162,18 @@ class ForceResizeAug(Augmenter):
         interp: as for `imresize`.
     """
 
-    def __init__(self, size: tuple[int, int], interp: int = 2) -> None:
-        super().__init__(size=size, interp=interp)
-        self.size = size
-        self.interp = interp
-
     def __call__(self, src: Any) -> NDArray:
         """The resized image."""
         return imresize(src, *self.size, interp=self.interp)
 
 
-class RandomCropAug(Augmenter):
+class RandomCropAug(_OfSize):
     """`random_crop`.
 
     Args:
         size: (width, height).
         interp: as for `imresize`.
     """
-
-    def __init__(self, size: tuple[int, int], interp: int = 2) -> None:
-        super().__init__(size=size, interp=interp)
-        self.size = size
-        self.interp = interp
 
     def __call__(self, src: Any) -> NDArray:
         """The crop."""
@@ -217,18 +216,13 @@ class RandomSizedCropAug(Augmenter):
         return random_size_crop(src, self.size, self.area, self.ratio, self.interp)[0]
 
 
-class CenterCropAug(Augmenter):
+class CenterCropAug(_OfSize):
     """`center_crop`.
 
     Args:
         size: (width, height).
         interp: as for `imresize`.
     """
-
-    def __init__(self, size: tuple[int, int], interp: int = 2) -> None:
-        super().__init__(size=size, interp=interp)
-        self.size = size
-        self.interp = interp
 
     def __call__(self, src: Any) -> NDArray:
         """The crop."""

@@ -42,7 +42,7 @@ class DetHooks(Hooks):
 
     label_shape: tuple[int, int]
 
-    def augmentation_transform(self, data: Any, label: Any) -> tuple[Any, Any]:  # type: ignore[override]
+    def augmentation_transform(self, data: Any, label: Any) -> tuple[Any, Any]:  # type: ignore[override]  # boxes come with the image, as in MXNet
         """Image and boxes after all augmenters."""
         for augmenter in self.auglist:
             data, label = augmenter(data, label)
