@@ -76,7 +76,7 @@ def indexed(tmp_path: Path) -> Path:
 
 
 @given(testing.record_lists())
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_what_is_written_is_read_back(tmp_path_factory: pytest.TempPathFactory, records: list[bytes]) -> None:
     path = tmp_path_factory.getbasetemp() / "identity.rec"
     with RecordWriter(path, index=False) as writer:
@@ -88,7 +88,7 @@ def test_what_is_written_is_read_back(tmp_path_factory: pytest.TempPathFactory, 
 
 
 @given(st.data())
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 def test_damage_gives_records_or_our_own_error(data: st.DataObject) -> None:
     damaged = data.draw(testing.damaged(testing.frame(data.draw(testing.record_lists()))))
     reader = RecordReader(Memory(damaged))
@@ -121,7 +121,7 @@ def outcomes(source: Unsized | Memory) -> list[object]:
 
 
 @given(st.data())
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 def test_a_source_without_a_size_gives_the_same(data: st.DataObject) -> None:
     framed = testing.frame(data.draw(testing.record_lists()))
     framed = data.draw(st.just(framed) | testing.damaged(framed))

@@ -58,7 +58,7 @@ def test_a_refused_record_leaves_no_trace(tmp_path: Path) -> None:
     with RecordWriter(path, index=True) as writer:
         writer.write(b"abc")
         with pytest.raises(errors.PayloadTypeError):
-            writer.write("text")  # type: ignore[arg-type]
+            writer.write("text")  # type: ignore[arg-type]  # on purpose
         with pytest.raises(CorruptIndexError, match="TAB"):
             writer.write(b"abc", key="a\tb")
         writer.write(b"def")

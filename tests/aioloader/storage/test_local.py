@@ -132,7 +132,7 @@ def test_a_read_error_fails_only_the_items_that_it_touches(
     )
 
     assert items == [content[:1000], None, content[2000:3000]]
-    assert failures[1].errno == errno.EIO  # type: ignore[attr-defined]
+    assert failures[1].errno == errno.EIO  # type: ignore[attr-defined]  # an OSError
 
 
 def test_short_reads_are_continued(path: str, content: bytes, monkeypatch: pytest.MonkeyPatch) -> None:

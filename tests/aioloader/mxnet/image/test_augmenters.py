@@ -164,7 +164,7 @@ def test_create_augmenter_refuses() -> None:
     with pytest.raises(AssertionError, match="1 or 3 numbers"):
         mx.image.CreateAugmenter((3, 2, 2), mean=np.zeros(2))
     with pytest.raises(TypeError):
-        mx.image.CreateAugmenter((3, 2, 2), rand_corp=True)  # type: ignore[call-arg]
+        mx.image.CreateAugmenter((3, 2, 2), rand_corp=True)  # type: ignore[call-arg]  # on purpose
 
 
 def test_an_augmenter_of_one_s_own(gradient: Any) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import aioloader.mxnet as mx
@@ -66,7 +66,6 @@ AUGMENTERS = {
 
 
 @pytest.mark.parametrize("augment", AUGMENTERS.values(), ids=AUGMENTERS)
-@settings(deadline=None)
 @given(
     seed=st.integers(0, 10_000),
     x=st.integers(0, 40),
@@ -90,7 +89,6 @@ def test_boxes_stay_on_their_objects(
     assert (boxes[:, 1:5] <= 1).all()
 
 
-@settings(deadline=None)
 @given(seed=st.integers(0, 10_000))
 def test_a_crop_keeps_its_promises(seed: int) -> None:
     label = np.array(_objects(seed)[2:], np.float32).reshape(-1, 5)
@@ -198,13 +196,13 @@ def test_ranges_may_be_one_number() -> None:
 
 def test_wrong_parts_are_refused() -> None:
     with pytest.raises(TypeError, match="Borrowing from invalid Augmenter"):
-        mx.image.DetBorrowAug(3)  # type: ignore[arg-type]
+        mx.image.DetBorrowAug(3)  # type: ignore[arg-type]  # on purpose
     with pytest.raises(TypeError, match="Borrowing from invalid Augmenter"):
-        mx.image.DetBorrowAug(mx.image.DetHorizontalFlipAug(0.5))  # type: ignore[arg-type]
+        mx.image.DetBorrowAug(mx.image.DetHorizontalFlipAug(0.5))  # type: ignore[arg-type]  # on purpose
     with pytest.raises(ValueError, match="Allow DetAugmenter in list only"):
-        mx.image.DetRandomSelectAug([mx.image.CastAug()])  # type: ignore[list-item]
+        mx.image.DetRandomSelectAug([mx.image.CastAug()])  # type: ignore[list-item]  # on purpose
     with pytest.raises(ValueError, match="Allow DetAugmenter in list only"):
-        mx.image.DetRandomSelectAug(3)  # type: ignore[arg-type]
+        mx.image.DetRandomSelectAug(3)  # type: ignore[arg-type]  # on purpose
     image, label = _marked(10, 10, (1, 1, 5, 5), COLOUR)
     assert mx.image.DetRandomSelectAug([])(image, label) == (image, label)
 
@@ -240,7 +238,7 @@ def test_create_det_augmenter_in_mxnet_s_order() -> None:
     assert json.loads(dumps[3][1][0])[1]["area_range"] == [1.0, 3.0]
     # Figures as MXNet shows them: double precision here, single precision in `CreateAugmenter`.
     assert json.loads(dumps[-1][1])[1] == {"mean": [123.68, 116.28, 103.53], "std": [58.395, 57.12, 57.375]}
-    assert (made[1].skip_prob, made[3].skip_prob) == (0.5, 0.5)  # type: ignore[attr-defined]
+    assert (made[1].skip_prob, made[3].skip_prob) == (0.5, 0.5)  # type: ignore[attr-defined]  # of a DetRandomSelectAug
     assert mx.image.det.CreateDetAugmenter is mx.image.CreateDetAugmenter
 
 
@@ -362,7 +360,7 @@ def test_shapes_can_grow(photos: Any) -> None:
     with pytest.raises(ValueError, match="3 channels"):
         one.reshape(data_shape=(1, 5, 5))
     with pytest.raises(AssertionError, match="invalid iterator"):
-        one.sync_label_shape(mx.image.ImageIter(1, SHAPE, imglist=[[1, "00.png"]]))  # type: ignore[arg-type]
+        one.sync_label_shape(mx.image.ImageIter(1, SHAPE, imglist=[[1, "00.png"]]))  # type: ignore[arg-type]  # on purpose
 
 
 class Reading(ImageDetIter):

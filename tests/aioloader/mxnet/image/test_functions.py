@@ -11,7 +11,7 @@ from typing import Any
 import cv2
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import aioloader.mxnet as mx
@@ -146,7 +146,6 @@ BORDERS = [
 ]
 
 
-@settings(deadline=None)
 @given(
     kind=st.sampled_from(BORDERS),
     sides=st.tuples(*[st.integers(0, 7)] * 4),
@@ -203,7 +202,6 @@ def test_what_has_no_bytes(tmp_path: Path) -> None:
 # --- normalisation ---
 
 
-@settings(deadline=None)
 @given(seed=st.integers(0, 1000))
 def test_color_normalize_is_arithmetic(seed: int) -> None:
     draws = np.random.RandomState(seed)

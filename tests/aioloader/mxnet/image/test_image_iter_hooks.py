@@ -207,7 +207,7 @@ def test_a_broken_record_is_named_by_its_key(tmp_path: Path) -> None:
     record.write_idx(8, mx.recordio.pack((0, 2.0, 8, 0), b"no image at all"))
     record.close()
     for given, name in (({"path_imgidx": idx}, "index: 8"), ({}, "index: 1")):
-        iterator = ImageIter(1, SHAPE, path_imgrec=rec, **given)  # type: ignore[arg-type]
+        iterator = ImageIter(1, SHAPE, path_imgrec=rec, **given)  # type: ignore[arg-type]  # of several types
         assert iterator.next().label[0].asscalar() == 1
         with pytest.raises(mx.image.BrokenImageError, match=f"Broken image {name}") as caught:
             iterator.next()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from aioloader.mxnet.image._turns import HANDLES, Turns
@@ -18,7 +18,6 @@ def _walked(order: list[int], start: int, kept: list[int], size: int, handle: st
     return batches
 
 
-@settings(deadline=None)
 @given(
     count=st.integers(1, 23),
     start=st.integers(0, 23),
