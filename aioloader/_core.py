@@ -39,6 +39,8 @@ if TYPE_CHECKING:
 __all__ = ("Core", "Epoch")
 
 _FEW_PATHS = 64
+# Samples of a pass from which on a share of failed ones is judged.
+_SHARE_AFTER = 1000
 
 
 def _is_default(batchify: Any) -> bool:
@@ -54,6 +56,8 @@ class Epoch:
         self._start = place.consumed
         self._plan: EpochPlan | ListPlan | None = None
         self._bar: ProgressBar | None = None
+        self._samples = 0  # so far, failed ones included
+        self._failed = 0
         self.over = False
 
     @property
@@ -88,15 +92,33 @@ class Epoch:
             for error in delivery.skipped:
                 lighten(error)
             core.errors += delivery.skipped
-            core.metrics.skipped += len(delivery.skipped)
-            limit = core.options.max_errors
-            if limit is not None and len(core.errors) > limit:
-                self.over = True
-                raise TooManyErrorsError(limit, len(core.errors)) from delivery.skipped[-1]
+            self._failed += len(delivery.skipped)
+            replaced = sum(error.replaced_by is not None for error in delivery.skipped)
+            core.metrics.replaced += replaced
+            core.metrics.skipped += len(delivery.skipped) - replaced
+            self._samples -= replaced  # counted once
+        self._samples += delivery.samples + len(delivery.skipped)
+        if delivery.skipped:
+            self._check_errors(delivery.skipped[-1])
         self._place.consumed = delivery.consumed
         if core.options.progress:
             self._show(delivery)
         return delivery.samples > 0
+
+    def _check_errors(self, last: SampleError | None, at_end: bool = False) -> None:
+        limit = self._core.options.max_errors
+        if limit is None:
+            return
+        count, samples = len(self._core.errors), None
+        if not hasattr(limit, "__index__"):
+            if self._samples < _SHARE_AFTER and not at_end:
+                return  # one failure among the first samples says nothing
+            count, samples, limit_count = self._failed, self._samples, limit * self._samples
+        else:
+            limit_count = limit
+        if count > limit_count:
+            self.over = True
+            raise TooManyErrorsError(limit, count, samples) from last
 
     def _show(self, delivery: Delivery) -> None:
         if self._bar is None:
@@ -108,8 +130,14 @@ class Epoch:
         self._bar.advance(delivery.samples)
 
     def finish(self) -> None:
-        """All batches were delivered."""
+        """All batches were delivered.
+
+        Raises:
+            TooManyErrorsError: a greater share of samples failed than allowed, in a short pass.
+        """
         self.over = True
+        if self._failed:
+            self._check_errors(self._core.errors[-1], at_end=True)
         assert self._plan is not None
         self._core.progress.finish(self._place, self._plan.carry())
         self._core.metrics.pause()
@@ -283,7 +311,7 @@ class Core:
                 leaf_spec,
                 Stack(),
                 whole,
-                options.on_error == "skip",
+                options.on_error,
                 self._prefetch(executor),
                 self.metrics,
             )
@@ -325,6 +353,7 @@ class Core:
             seed_globals=seed_globals,
             foreign=foreign and (seed_globals or self.watch_globals),
             maps=getattr(source, "maps", None),
+            replaces=options.on_error == "replace",
         )
 
     # -- passes ----------------------------------------------------------------------------------------------------

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 from aioloader.metrics import Stats, explain
@@ -55,3 +56,14 @@ class Face:
     def errors(self) -> list[SampleError]:
         """Every sample that failed so far, in the order of delivery."""
         return list(self._core.errors)
+
+    def error_report(self) -> dict[str, Any]:
+        """Every sample that failed so far, as a JSON object.
+
+        Returns:
+            ``count``; ``by_reason``: how many samples failed of each type of cause, most first; ``errors``: one object
+            for each, see `SampleError.facts`.
+        """
+        errors = [error.facts() for error in self._core.errors]
+        counts = Counter(str(error["type"]) for error in errors)
+        return {"count": len(errors), "by_reason": dict(counts.most_common()), "errors": errors}

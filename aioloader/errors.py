@@ -130,6 +130,7 @@ class SampleError(LoaderError):
         offset: byte offset in that file, or None.
         stage: "read", "decode", "transform" or "collate"; a transform's name follows a colon.
         reason: the cause in one line.
+        replaced_by: index of the sample that took its place, with ``on_error="replace"``; else None.
     """
 
     def __init__(
@@ -153,6 +154,24 @@ class SampleError(LoaderError):
         self.path = path
         self.offset = offset
         self.stage = stage
+        self.replaced_by: int | None = None
+
+    def facts(self) -> dict[str, Any]:
+        """All that it tells, in values that JSON has; the cause's type as `type`."""
+        cause = self.__cause__
+        key = self.key if self.key is None or isinstance(self.key, (int, str)) else repr(self.key)
+        return {
+            "dataset": self.dataset,
+            "index": self.index,
+            "position": self.position,
+            "key": key,
+            "path": self.path,
+            "offset": self.offset,
+            "stage": self.stage,
+            "type": None if cause is None else type(cause).__name__,
+            "reason": self.reason,
+            "replaced_by": self.replaced_by,
+        }
 
     def __str__(self) -> str:
         # Made when it is asked for: there may be very many of these.
@@ -171,15 +190,18 @@ class TooManyErrorsError(LoaderError):
 
     Attributes:
         max_errors: the limit that was set.
-        count: failed samples so far.
+        count: failed samples: of the loader so far, or, where the limit is a share, of this pass.
+        samples: samples of this pass so far, failed ones included, where the limit is a share; else None.
     """
 
-    def __init__(self, max_errors: int, count: int) -> None:
+    def __init__(self, max_errors: float, count: int, samples: int | None = None) -> None:
+        of = "" if samples is None else f" of {samples}"
         super().__init__(
-            f"{count} samples failed, more than max_errors={max_errors}; see loader.errors for all of them"
+            f"{count}{of} samples failed, more than max_errors={max_errors}; see loader.errors for all of them"
         )
         self.max_errors = max_errors
         self.count = count
+        self.samples = samples
 
 
 def single(error: BaseException) -> BaseException:

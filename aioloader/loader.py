@@ -168,8 +168,10 @@ class AsyncDataLoader(Face, Generic[B]):
         prefetch: batches on their way at a time, at least one; None: twice the workers.
         timeout: seconds without progress on a sample after which its worker is ended and the sample fails.
         shard: (index, count) of this process, or "auto" (RANK and WORLD_SIZE of the environment).
-        on_error: "raise": a failed sample fails its batch; "skip": it is left out and recorded in `errors`.
-        max_errors: with "skip", how many samples may fail before `TooManyErrorsError`; None: any number.
+        on_error: "raise": a failed sample fails its batch; "skip": it is left out and recorded in `errors`;
+            "replace": recorded, and the next sound sample of the batch stands twice.
+        max_errors: with "skip" and "replace", how many samples may fail before `TooManyErrorsError`; less than 1: which
+            share of a pass's samples, judged after 1,000 of them and at its end; None: any number.
         memory_limit: bytes of slab memory, for batches on their way and batches that the caller keeps; None: a
             quarter of the machine's memory.
         even: with `shard`, "pad" or "drop": how all ranks get the same number of batches.
@@ -198,7 +200,7 @@ class AsyncDataLoader(Face, Generic[B]):
         timeout: float = 120,
         shard: Any = None,
         on_error: str = "raise",
-        max_errors: int | None = None,
+        max_errors: float | None = None,
         memory_limit: int | None = None,
         even: str = "pad",
         output: Any = "numpy",

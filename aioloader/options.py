@@ -73,7 +73,7 @@ class LoaderOptions:
     timeout: float = 120
     shard: Any = None
     on_error: str = "raise"
-    max_errors: int | None = None
+    max_errors: float | None = None
     memory_limit: int | None = None
     even: str = "pad"
     output: Any = "numpy"
@@ -96,7 +96,7 @@ class LoaderOptions:
             raise ValueError(
                 "batch_size, shuffle, sampler and last_batch must not be specified if batch_sampler is specified."
             )
-        for name in ("batch_size", "num_workers", "prefetch", "max_errors", "memory_limit", "seed"):
+        for name in ("batch_size", "num_workers", "prefetch", "memory_limit", "seed"):
             value = getattr(self, name)
             if value is not None and not hasattr(value, "__index__"):
                 raise TypeError(f"{name} must be a whole number, got {value!r}")
@@ -107,7 +107,7 @@ class LoaderOptions:
             )
         _at_least("num_workers", self.num_workers, 0)
         _at_least("prefetch", self.prefetch, 0)
-        _at_least("max_errors", self.max_errors, 0)
+        self._check_max_errors()
         if self.memory_limit is not None and self.memory_limit < _PAGE:
             raise ValueError(
                 f"memory_limit is in bytes and must be at least {_PAGE}, one page; a batch needs more, "
@@ -126,13 +126,21 @@ class LoaderOptions:
         ):
             raise TypeError(f"executor must be a name or an Executor, got {self.executor!r}")
         self._check_functions()
-        _one_of("on_error", self.on_error, ("raise", "skip"))
+        _one_of("on_error", self.on_error, ("raise", "skip", "replace"))
         _one_of("even", self.even, ("pad", "drop"))
         _one_of("output", self.output, ("numpy",))
         if self.shard is not None and self.shard != "auto":
             self._check_shard(self.shard)
         if self.shard is not None and self.batch_sampler is not None:
             raise ValueError("shard does not go with batch_sampler: give each rank its own batch sampler")
+
+    def _check_max_errors(self) -> None:
+        limit = self.max_errors
+        _at_least("max_errors", limit, 0)
+        if limit is not None and not hasattr(limit, "__index__") and not limit < 1:
+            raise ValueError(
+                f"max_errors must be a number of samples, or a share of them less than 1, got {limit!r}"
+            )
 
     def _check_functions(self) -> None:
         for name, each in (("sampler", "indices"), ("batch_sampler", "lists of indices")):

@@ -261,7 +261,7 @@ class DataLoader(Face, Generic[B]):
         executor: Any = "process",
         shard: Any = None,
         on_error: str = "raise",
-        max_errors: int | None = None,
+        max_errors: float | None = None,
         memory_limit: int | None = None,
         even: str = "pad",
         output: Any = "numpy",

@@ -9,6 +9,8 @@ import numpy as np
 from aioloader._tree import flatten, map_leaves, unflatten
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from aioloader._pipeline.engine import Engine
     from aioloader._types import Array, ChunkResult, RowLayout
 
@@ -22,6 +24,7 @@ def collate(
     slab: Any,
     bases: tuple[int, ...],
     rows: int,
+    fill: Mapping[int, int],
 ) -> tuple[Any, int, bool]:
     """Make the batch.
 
@@ -32,6 +35,7 @@ def collate(
         slab: where the rows, or the spilled results, lie; or None.
         bases: place of each leaf's array in the slab memory.
         rows: rows of the arrays.
+        fill: rows of failed samples, and for each the row that takes its place.
 
     Returns:
         the batch (None if no sample is left), its number of samples, and whether it now holds the slab.
@@ -56,8 +60,9 @@ def collate(
     kept = sorted([*result.written, *result.values])
     if not kept:
         return None, 0, False
+    kept = sorted([*kept, *fill])
     if result.values or layout is None:
-        samples = [_sample(engine, result, layout, bases, rows, row) for row in kept]
+        samples = [_sample(engine, result, layout, bases, rows, fill.get(row, row)) for row in kept]
         # Views of rows go in, new arrays come out.
         return engine.collate(samples), len(kept), False
 
@@ -66,10 +71,12 @@ def collate(
     for number, (spec, base) in enumerate(zip(layout.leaves, bases, strict=True)):
         if spec is None:
             objects = result.objects.get(number, {})
-            leaves.append([objects[row] for row in kept])
+            leaves.append([objects[fill.get(row, row)] for row in kept])
             continue
         shape = tuple(extent or 0 for extent in spec.shape)
         root = engine.memory.array(base, (len(kept), *shape), spec.dtype)
+        for failed, stand_in in fill.items():
+            root[failed] = root[stand_in]
         if len(kept) < rows:
             root[:] = engine.memory.array(base, (rows, *shape), spec.dtype)[kept]
         if copy:

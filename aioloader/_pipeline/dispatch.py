@@ -15,6 +15,7 @@ import numpy as np
 from aioloader._pipeline.collate import collate
 from aioloader._pipeline.engine import Delivery, Engine
 from aioloader._pipeline.fetch import Fetch
+from aioloader._stand_ins import stand_ins
 from aioloader._threads import Holders
 from aioloader._types import BASE, INDEX, Array, Chunk, ChunkResult, Failure, RowLayout
 from aioloader.errors import LoaderError
@@ -202,13 +203,24 @@ class BatchJob:
         engine.spill_per_sample = max(engine.spill_per_sample, result.spill_nbytes * 5 // 4)
 
         records = [self._record(failure) for failure in sorted(result.failures, key=lambda each: each.row)]
-        if records and not engine.skip:
+        if records and engine.on_error == "raise":
             return Delivery(plan.consumed, error=records[0])
-        batch, samples, holds = collate(engine, result, self._layout, self._slab, self._bases, self.rows)
+        fill = self._fill() if records and engine.on_error == "replace" else {}
+        for record in records:
+            if record.position - plan.position in fill:
+                stand_in = fill[record.position - plan.position]
+                record.replaced_by = int(self._fetch.numbers[INDEX, stand_in])
+        batch, samples, holds = collate(
+            engine, result, self._layout, self._slab, self._bases, self.rows, fill
+        )
         if holds:
             self._owned.remove(self._slab)
         self._result = ChunkResult()
         return Delivery(plan.consumed, batch, None, records, samples, plan.padded)
+
+    def _fill(self) -> dict[int, int]:
+        failed = {failure.row for failure in self._result.failures}
+        return stand_ins(self.rows, [row for row in range(self.rows) if row not in failed])
 
     def _record(self, failure: Failure) -> Any:
         numbers = self._fetch.numbers
