@@ -248,7 +248,11 @@ class Batchify(Protocol):
 
 
 class Executor(Protocol):
-    """Where the CPU work runs. Lives as long as its loader; serves several epochs at once."""
+    """Where the CPU work runs. Lives as long as its loader; serves several epochs at once.
+
+    An executor with an attribute ``maps_files`` that is True may be given a program with `maps`: it sees to it that the
+    descriptors in them are open under the same numbers where chunks run. Chunks then name records by file and offset.
+    """
 
     @property
     def workers(self) -> int:

@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 if TYPE_CHECKING:
-    from collections.abc import MutableSequence, Sequence
+    from collections.abc import Iterable, MutableSequence, Sequence
 
 __all__ = ("GLOBALS_DOMAIN", "ORDER_DOMAIN", "SAMPLE_DOMAIN", "Rng", "default_rng", "seed_default_rng")
 
@@ -29,6 +29,7 @@ GLOBALS_DOMAIN = 2
 
 _MASK = 0xFFFFFFFFFFFFFFFF
 _BLOCK = 8
+_WORDS_OF_A_BLOCK = 4  # Philox 4x64
 _TO_UNIT = 2.0**-53
 
 
@@ -42,7 +43,7 @@ class Rng:
         domain: keeps uses apart that share seed, epoch and index.
     """
 
-    __slots__ = ("_bits", "_next", "_place", "_state", "_words")
+    __slots__ = ("_bits", "_block", "_next", "_place", "_state", "_words")
 
     def __init__(self, seed: int, epoch: int = 0, index: int = 0, domain: int = SAMPLE_DOMAIN) -> None:
         self._bits = np.random.Philox(key=0)
@@ -55,14 +56,39 @@ class Rng:
     def seek(self, seed: int, epoch: int, index: int, domain: int = SAMPLE_DOMAIN) -> None:
         """Move to the start of the stream of (seed, epoch, index, domain)."""
         self._place: tuple[int, int, int, int] | None = (seed, epoch, index, domain)
+        self._block = 0  # of the generator's, where it goes on once it is set
         self._words: list[int] = []
         self._next = 0
+
+    def ahead(self, seed: int, places: Iterable[tuple[int, int]]) -> list[list[int]]:
+        """The first words of many streams, for `resume`: cheaper together than each at its first draw.
+
+        Args:
+            seed: the seed of all.
+            places: (epoch, index) of each.
+        """
+        found = []
+        for epoch, index in places:
+            self.seek(seed, epoch, index)
+            found.append(self._raw(_BLOCK).tolist())
+        return found
+
+    def resume(self, words: list[int]) -> None:
+        """After `seek`: take the first words of the stream, which `ahead` gave, as drawn."""
+        self._words = words
+        self._block = len(words) // _WORDS_OF_A_BLOCK
+
+    @property
+    def drew(self) -> bool:
+        """Whether anything was drawn since `seek`."""
+        return self._next > 0 or self._place is None
 
     def _raw(self, n: int) -> npt.NDArray[np.uint64]:
         if self._place is not None:
             # The generator is set at the first draw only: many samples draw nothing.
             inner = self._state["state"]
             counter = inner["counter"]
+            counter[0] = self._block
             inner["key"][0], counter[1], counter[2], counter[3] = self._place
             self._bits.state = self._state
             self._place = None
@@ -79,6 +105,8 @@ class Rng:
 
     def words(self, n: int) -> npt.NDArray[np.uint64]:
         """The next n words of the stream, uint64 (n,). Words already buffered are passed over."""
+        if not self.drew:
+            self._block = 0  # what was drawn ahead has not been used
         self._words = []
         self._next = 0
         return self._raw(n)

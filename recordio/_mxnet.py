@@ -41,7 +41,6 @@ from recordio.errors import (
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-    from types import TracebackType
 
     from recordio._framing import BytesLike
     from recordio._openers import BlockingSource
@@ -57,10 +56,12 @@ class MXRecordIO:
     Args:
         uri: Path, `file://` URL, or (for reading) a URL of a registered scheme.
         flag: "r" to read, "w" to write a new file.
+        tolerant: Read records whose parts have wrong flags, or are cut off between two parts, as MXNet
+            does: joined to what follows, or left out without a word. By default both are errors.
 
     Attributes:
         uri: As given, as str.
-        flag: As given.
+        flag, tolerant: As given.
         pid: Process that opened the file; None while closed.
         is_open: Whether the file is open.
         writable: Whether the flag is "w".
@@ -71,9 +72,10 @@ class MXRecordIO:
         RecordFileNotFoundError: there is no such file to read, or no folder to write in.
     """
 
-    def __init__(self, uri: str | os.PathLike[str], flag: str) -> None:
+    def __init__(self, uri: str | os.PathLike[str], flag: str, *, tolerant: bool = False) -> None:
         self.uri = os.fspath(uri)
         self.flag = flag
+        self.tolerant = tolerant
         self.handle: Any = None
         self.pid: int | None = None
         self.is_open = False
@@ -157,7 +159,7 @@ class MXRecordIO:
             source: BlockingSource = self.handle
             if self._parser is None:
                 self._size = source.size()
-                self._parser = RecordParser(path=target_name(self.uri), offset=self._offset, size=self._size)
+                self._parser = self._parser_at(self._offset, self._size)
             parser = self._parser
             # After a seek small at first: the next call may well be another seek.
             steps = stream_steps(parser, self._reached, self._size, block_bytes=self._block)
@@ -170,6 +172,9 @@ class MXRecordIO:
                     wanted = steps.send(blocks)
             except StopIteration as stop:
                 return cast("bytes | None", stop.value)
+
+    def _parser_at(self, offset: int, size: int) -> RecordParser:
+        return RecordParser(path=target_name(self.uri), offset=offset, size=size, tolerant=self.tolerant)
 
     def _check_writable(self) -> None:
         if not self.writable:
@@ -196,12 +201,7 @@ class MXRecordIO:
     def __enter__(self) -> Any:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def __del__(self) -> None:
@@ -211,11 +211,10 @@ class MXRecordIO:
     def __getstate__(self) -> dict[str, Any]:
         if self.writable:
             refuse_pickling(self)
-        return {"uri": self.uri, "flag": self.flag, "is_open": self.is_open}
+        return {"uri": self.uri, "flag": self.flag, "tolerant": self.tolerant, "is_open": self.is_open}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        self.uri = state["uri"]
-        self.flag = state["flag"]
+        self.uri, self.flag, self.tolerant = state["uri"], state["flag"], state["tolerant"]
         self.handle, self.pid, self.is_open, self.writable = None, None, False, False
         if state["is_open"]:
             self.open()
@@ -229,6 +228,7 @@ class MXIndexedRecordIO(MXRecordIO):
         uri: The .rec file.
         flag: "r" or "w".
         key_type: Turns the text of a key into the key: `int`, `str`, or any function.
+        tolerant: See `MXRecordIO`.
 
     Attributes:
         idx: dict, key to byte offset; a key that stands twice has its last offset.
@@ -246,13 +246,15 @@ class MXIndexedRecordIO(MXRecordIO):
         uri: str | os.PathLike[str],
         flag: str,
         key_type: Callable[[Any], Any] = int,
+        *,
+        tolerant: bool = False,
     ) -> None:
         self.idx_path = os.fspath(idx_path)
         self.key_type = key_type
         self.idx: dict[Any, int] = {}
         self.keys: list[Any] = []
         self.fidx: Sink | None = None
-        super().__init__(uri, flag)
+        super().__init__(uri, flag, tolerant=tolerant)
 
     def open(self) -> None:
         """Open both files; a reader loads the whole index."""
@@ -336,7 +338,7 @@ class MXIndexedRecordIO(MXRecordIO):
         offset = self._offset_of(idx)
         source: BlockingSource = self.handle
         size = source.size()
-        parser = RecordParser(path=target_name(self.uri), offset=offset, size=size)
+        parser = self._parser_at(offset, size)
         record = drive(source, stream_steps(parser, offset, size, block_bytes=_FIRST_BLOCK))
         with self._lock:
             # As after seek and read: a following read() goes on behind this record.
@@ -380,8 +382,7 @@ class MXIndexedRecordIO(MXRecordIO):
         return offset
 
     def __getstate__(self) -> dict[str, Any]:
-        state = super().__getstate__()
-        return state | {"idx_path": self.idx_path, "key_type": self.key_type}
+        return super().__getstate__() | {"idx_path": self.idx_path, "key_type": self.key_type}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.idx_path = state["idx_path"]

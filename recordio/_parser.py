@@ -16,6 +16,7 @@ from recordio._framing import (
     FIRST,
     HEAD_SIZE,
     LAST,
+    MAGIC,
     MAGIC_BYTES,
     MAX_PAYLOAD,
     MIDDLE,
@@ -57,6 +58,9 @@ class RecordParser:
             head.
         size: Bytes in the whole file, if known. Lengths that run past it are refused at once.
         max_record_bytes: Largest payload to accept, at most 2**29 - 1.
+        tolerant: Take part flags as MXNet's sequential reader does: 0 and 3 end a record, whatever
+            came before, all others ask for another part; lengths of parts are not looked at, and a
+            record that lacks its last parts at the end of the input is left out.
 
     Attributes:
         record_offset: Byte offset of the record last returned; -1 before the first.
@@ -70,10 +74,12 @@ class RecordParser:
         offset: int = 0,
         size: int | None = None,
         max_record_bytes: int = MAX_PAYLOAD,
+        tolerant: bool = False,
     ) -> None:
         self.path = path
         self.size = size
         self.max_record_bytes = min(max_record_bytes, MAX_PAYLOAD)
+        self.tolerant = tolerant
         self.offset = offset
         self.record_offset = -1
         self._start = offset
@@ -122,9 +128,12 @@ class RecordParser:
             if self._chunks:
                 self._gather()
             magic, word = unpack_head(self._buffer, self._position)
-            flag, length = check_head(
-                magic, word, continuing=self._inside(), path=self.path, offset=self.offset
-            )
+            if self.tolerant and magic == MAGIC:
+                flag, length = LAST if word >> 29 in (WHOLE, LAST) else MIDDLE, word & MAX_PAYLOAD
+            else:
+                flag, length = check_head(
+                    magic, word, continuing=self._inside(), path=self.path, offset=self.offset
+                )
             framed = framed_length(length)
             if available < framed:
                 self._announce(flag, length, framed)
@@ -170,7 +179,7 @@ class RecordParser:
         self._position = 0
 
     def _check_part(self, flag: int, length: int) -> None:
-        if flag in (FIRST, MIDDLE):
+        if flag in (FIRST, MIDDLE) and not self.tolerant:
             check_non_final_length(length, path=self.path, offset=self.offset)
         check_total(
             self._total + length,
@@ -193,7 +202,7 @@ class RecordParser:
     def _starved(self, available: int) -> Signal:
         if not self._finished:
             return NEED_MORE
-        if available == 0 and not self._inside():
+        if available == 0 and (self.tolerant or not self._inside()):
             return END
         raise truncated(
             path=self.path,

@@ -7,10 +7,11 @@ Formats: IDX (MNIST), see `aioloader.datasets.idx`. CIFAR binary: rows of one or
 from __future__ import annotations
 
 import gzip
+import hashlib
 import os
 import sys
 import tarfile
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
@@ -33,10 +34,15 @@ class _VisionDataset(ArrayDataset):
     """Images uint8 (n, height, width, channels) and labels int32 (n,)."""
 
     _name = ""
+    # Name of a published file: its SHA-1.
+    _sha1: ClassVar[dict[str, str]] = {}
 
-    def __init__(self, root: str | os.PathLike[str] | None, own_stage: Stage | None) -> None:
+    def __init__(
+        self, root: str | os.PathLike[str] | None, own_stage: Stage | None, check_sha1: bool
+    ) -> None:
         self._root = os.path.expanduser(_default_root(self._name) if root is None else os.fspath(root))
         self._own_stage = own_stage
+        self._check_sha1 = check_sha1
         super().__init__(*self._load())
 
     @property
@@ -57,6 +63,27 @@ class _VisionDataset(ArrayDataset):
         sample = super().__getitem__(index)
         return sample if self._own_stage is None else self._own_stage.apply(sample, default_rng())
 
+    def _verify(self, path: str) -> None:
+        """See that a file is the published one, if that was asked for.
+
+        Raises:
+            ValueError: it is not, or nothing was published under its name.
+        """
+        if not self._check_sha1:
+            return
+        name = os.path.basename(path)
+        if name not in self._sha1:
+            raise ValueError(
+                f"{path} cannot be checked: only the SHA-1 of {name}.gz is known; put that file there, or leave "
+                "check_sha1 out"
+            )
+        with open(path, "rb") as file:
+            found = hashlib.file_digest(file, "sha1").hexdigest()
+        if found != self._sha1[name]:
+            raise ValueError(
+                f"{path} is not the published file: its SHA-1 is {found}, not {self._sha1[name]}; fetch it anew"
+            )
+
     def _missing(self, names: Sequence[str]) -> FileNotFoundError:
         return FileNotFoundError(
             f"{type(self).__name__} needs {' or '.join(names)} in {os.path.abspath(self._root)}; "
@@ -71,22 +98,31 @@ class MNIST(_VisionDataset):
         root: folder with the published IDX files, gzipped or not; None: ``$MXNET_HOME/datasets/mnist``.
         train: the training part; False: the test part.
         transform: deprecated; use ``.transform(fn)``.
+        check_sha1: see that the gzipped files are the published ones.
 
     Raises:
         FileNotFoundError: a file is missing; the message says which and where it belongs.
-        ValueError: a file is not in the published format.
+        ValueError: a file is not in the published format, or has another SHA-1.
     """
 
     _name = "mnist"
+    _sha1: ClassVar[dict[str, str]] = {
+        "train-images-idx3-ubyte.gz": "6c95f4b05d2bf285e1bfb0e7960c31bd3b3f8a7d",
+        "train-labels-idx1-ubyte.gz": "2a80914081dc54586dbdf242f9805a6b8d2a15fc",
+        "t10k-images-idx3-ubyte.gz": "c3a25af1f52dad7f726cce8cacb138654b760d48",
+        "t10k-labels-idx1-ubyte.gz": "763e7fa3757d93b0cdec073cef058b2004252c17",
+    }
 
     def __init__(
         self,
         root: str | os.PathLike[str] | None = None,
         train: bool = True,
         transform: Callable[..., Any] | None = None,
+        *,
+        check_sha1: bool = False,
     ) -> None:
         self._part = "train" if train else "t10k"
-        super().__init__(root, stage_of_argument(self, transform))
+        super().__init__(root, stage_of_argument(self, transform), check_sha1)
 
     def _load(self) -> tuple[Array, Array]:
         images = self._read_idx(f"{self._part}-images-idx3-ubyte", 3)
@@ -97,6 +133,7 @@ class MNIST(_VisionDataset):
         for file in (f"{name}.gz", name):
             path = os.path.join(self._root, file)
             if os.path.exists(path):
+                self._verify(path)
                 return read_idx(path, axes)
         raise self._missing([f"{name}.gz", name])
 
@@ -106,6 +143,12 @@ class FashionMNIST(MNIST):
     ``$MXNET_HOME/datasets/fashion-mnist``."""
 
     _name = "fashion-mnist"
+    _sha1: ClassVar[dict[str, str]] = {
+        "train-images-idx3-ubyte.gz": "0cf37b0d40ed5169c6b3aba31069a9770ac9043d",
+        "train-labels-idx1-ubyte.gz": "236021d52f1e40852b06a4c3008d8de8aef1e40b",
+        "t10k-images-idx3-ubyte.gz": "626ed6a7c06dd17c0eec72fa3be1740f146a2863",
+        "t10k-labels-idx1-ubyte.gz": "17f9ab60e7257a1620f4ad76bbbaf857c3920701",
+    }
 
 
 class CIFAR10(_VisionDataset):
@@ -116,14 +159,24 @@ class CIFAR10(_VisionDataset):
             ``$MXNET_HOME/datasets/cifar10``.
         train: the training part; False: the test part.
         transform: deprecated; use ``.transform(fn)``.
+        check_sha1: see that the files, or the archive, are the published ones.
 
     Raises:
         FileNotFoundError: a file is missing; the message says which and where it belongs.
-        ValueError: a file is not in the published format.
+        ValueError: a file is not in the published format, or has another SHA-1.
     """
 
     _name = "cifar10"
     _archive = "cifar-10-binary.tar.gz"
+    _sha1: ClassVar[dict[str, str]] = {
+        "cifar-10-binary.tar.gz": "fab780a1e191a7eda0f345501ccd62d20f7ed891",
+        "data_batch_1.bin": "aadd24acce27caa71bf4b10992e9e7b2d74c2540",
+        "data_batch_2.bin": "c0ba65cce70568cd57b4e03e9ac8d2a5367c1795",
+        "data_batch_3.bin": "1dd00a74ab1d17a6e7d73e185b69dbf31242f295",
+        "data_batch_4.bin": "aab85764eb3584312d3c7f65fd2fd016e36a258e",
+        "data_batch_5.bin": "26e2849e66a845b7f1e4614ae70f4889ae604628",
+        "test_batch.bin": "67eb016db431130d61cd03c7ad570b013799c88c",
+    }
     _label_bytes = 1
     _label_column = 0
 
@@ -132,9 +185,11 @@ class CIFAR10(_VisionDataset):
         root: str | os.PathLike[str] | None = None,
         train: bool = True,
         transform: Callable[..., Any] | None = None,
+        *,
+        check_sha1: bool = False,
     ) -> None:
         self._files = [f"data_batch_{number}.bin" for number in range(1, 6)] if train else ["test_batch.bin"]
-        super().__init__(root, stage_of_argument(self, transform))
+        super().__init__(root, stage_of_argument(self, transform), check_sha1)
 
     def _load(self) -> tuple[Array, Array]:
         width = self._label_bytes + _PIXELS
@@ -151,11 +206,14 @@ class CIFAR10(_VisionDataset):
     def _read_files(self) -> list[bytes]:
         paths = [os.path.join(self._root, name) for name in self._files]
         if all(map(os.path.exists, paths)):
+            for path in paths:
+                self._verify(path)
             return [_read(path) for path in paths]
         archive = os.path.join(self._root, self._archive)
         if not os.path.exists(archive):
             missing = next(path for path in paths if not os.path.exists(path))
             raise self._missing([os.path.basename(missing), self._archive])
+        self._verify(archive)
         found: dict[str, bytes] = {}
         try:
             with tarfile.open(archive) as tar:
@@ -181,15 +239,21 @@ class CIFAR100(CIFAR10):
         fine_label: label by class; False: by group.
         train: the training part; False: the test part.
         transform: deprecated; use ``.transform(fn)``.
+        check_sha1: see that the file, or the archive, is the published one.
 
     Raises:
         FileNotFoundError: a file is missing; the message says which and where it belongs.
-        ValueError: a file is not in the published format.
+        ValueError: a file is not in the published format, or has another SHA-1.
     """
 
     _name = "cifar100"
     _archive = "cifar-100-binary.tar.gz"
     _label_bytes = 2
+    _sha1: ClassVar[dict[str, str]] = {
+        "cifar-100-binary.tar.gz": "a0bb982c76b83111308126cc779a992fa506b90b",
+        "train.bin": "e207cd2e05b73b1393c74c7f5e7bea451d63e08e",
+        "test.bin": "8fb6623e830365ff53cf14adec797474f5478006",
+    }
 
     def __init__(
         self,
@@ -197,10 +261,12 @@ class CIFAR100(CIFAR10):
         fine_label: bool = False,
         train: bool = True,
         transform: Callable[..., Any] | None = None,
+        *,
+        check_sha1: bool = False,
     ) -> None:
         self._files = ["train.bin"] if train else ["test.bin"]
         self._label_column = int(fine_label)
-        _VisionDataset.__init__(self, root, stage_of_argument(self, transform))
+        _VisionDataset.__init__(self, root, stage_of_argument(self, transform), check_sha1)
 
 
 def _read(path: str) -> bytes:

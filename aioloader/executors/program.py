@@ -42,6 +42,8 @@ if TYPE_CHECKING:
 __all__ = ("ForeignRandomnessWarning", "Program", "Runner", "leaf_spec")
 
 
+# Streams whose first words are drawn together.
+_AHEAD = 16
 _STRETCH = 256
 _STRETCH_BYTES = 1 << 20
 
@@ -81,6 +83,11 @@ class Program:
     foreign: bool
     maps: Any = None
     replaces: bool = False
+
+    @property
+    def copies_only(self) -> bool:
+        """Whether samples are the payloads themselves, found and copied many at a time."""
+        return not self.stages and self.batchify is None and _many_fits(self.decoder)
 
 
 def leaf_spec(value: Any) -> ArraySpec | None:
@@ -157,7 +164,8 @@ class Runner:
         self._fused = None if fuse is None else fuse(program.stages)
         self._names = [f"transform:{stage.name}" for stage in program.stages]
         # Samples that are the payloads themselves are made many at a time.
-        self._many = None if program.stages or not _many_fits(program.decoder) else program.decoder.many
+        self._many = program.decoder.many if program.copies_only else None
+        self._draws = False  # the last sample did
         self._plain: Any = None
         self._scalars: list[Any] = []
         self._changed_before = False
@@ -196,11 +204,17 @@ class Runner:
         columns = chunk.numbers.T.tolist()
         trace = Trace([0.0] * len(self.program.stages))
         made = yield from self._bulk(chunk, result, trace, called_off, progress)
+        words: list[list[int]] = []
+        words_end = 0
         for place, column in enumerate(columns):
             if made[place]:
                 continue
             if called_off is not None and called_off():
                 break
+            if self._draws and place >= words_end:
+                few = columns[place : place + _AHEAD]
+                words = self._rng.ahead(self.program.seed, [(each[EPOCH], each[INDEX]) for each in few])
+                words_end = place + len(few)
             if progress is not None:
                 progress(place)
             row = column[ROW]
@@ -208,7 +222,8 @@ class Runner:
             out = arrays[0][row] if arrays and arrays[0] is not None else None
             trace.stage = "decode"
             try:
-                sample = self._sample(column, extra, out, trace)
+                drawn = words[place - words_end] if place < words_end else None
+                sample = self._sample(column, extra, out, trace, drawn)
                 trace.stage = "collate"
                 if chunk.whole:
                     samples.append(_own(sample))
@@ -291,10 +306,14 @@ class Runner:
                 memory = self.program.maps.whole(int(files[0]), offset + length)
         return memory, offset, length
 
-    def _sample(self, column: list[int], extra: Any, out: Array | None, trace: Trace) -> Any:
+    def _sample(
+        self, column: list[int], extra: Any, out: Array | None, trace: Trace, words: list[int] | None
+    ) -> Any:
         program = self.program
         rng = self._rng
         rng.seek(program.seed, column[EPOCH], column[INDEX])
+        if words is not None:
+            rng.resume(words)
         if program.seed_globals and program.foreign:
             self._seed_globals(column[EPOCH], column[INDEX])
         watched = self._globals_state() if self._watch_globals else None
@@ -327,6 +346,7 @@ class Runner:
             trace.transforms[place] += perf_counter() - begin
         if watched is not None:
             self._watch(watched)
+        self._draws = rng.drew
         return sample
 
     def _row_arrays(self, chunk: Chunk, layout: RowLayout | None) -> list[Array | None]:

@@ -114,7 +114,7 @@ class _Worker:
     def __init__(self, sock: socket.socket, memory: mmap.mmap, slot: int) -> None:
         self.sock = sock
         self.memory = memory
-        self.control = control_array(memory)[slot]
+        self.control = memoryview(control_array(memory)[slot])  # an array's items cost more to get and set
         self.layouts: dict[int, RowLayout] = {}
         self.runner: Runner | None = None
 
@@ -142,7 +142,8 @@ class _Worker:
         control[CURRENT] = number
 
         def called_off() -> bool:
-            return bool(control[CALLED_OFF + lane] == number)
+            off: bool = control[CALLED_OFF + lane] == number
+            return off
 
         def progress(place: int) -> None:
             control[PLACE] = place

@@ -168,7 +168,8 @@ def _gather(
             return None
         copy[-1] = RST0 + (frame.intervals - 1) % 8  # it is EOI; all are numbered below
     # Each interval has brought the marker behind it: number these from 0, and end with EOI.
-    if not (_renumber_many if isinstance(bounds, np.ndarray) else _renumber)(copy, place, runs, bounds):
+    many = isinstance(bounds, np.ndarray)
+    if not (_renumber_many(copy, place, runs, bounds) if many else _renumber(copy, place, runs, bounds)):
         return None
     copy[-1] = EOI
     return copy
@@ -198,7 +199,7 @@ def _renumber(copy: bytearray, place: int, runs: range, bounds: Any) -> bool:
     return True
 
 
-def _renumber_many(copy: bytearray, place: int, runs: range, bounds: IntArray) -> bool:
+def _renumber_many(copy: bytearray, place: int, runs: range, bounds: Any) -> bool:
     """The same for an array of bounds."""
     begins, ends = bounds[:, :-1], bounds[:, 1:]
     if (ends - begins < 3).any():

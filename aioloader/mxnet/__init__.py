@@ -8,8 +8,10 @@ differs from MXNet, and why, stands in docs/migrating-from-mxnet.md.
 from __future__ import annotations
 
 import importlib
+import sys
 from typing import TYPE_CHECKING, Any
 
+from aioloader.mxnet._one_copy import OneCopy
 from aioloader.mxnet.base import MXNetError, Outside
 from aioloader.mxnet.context import Context, cpu, cpu_pinned, current_context, gpu, num_gpus
 
@@ -21,11 +23,16 @@ if TYPE_CHECKING:
     import aioloader.mxnet.image as image
     import aioloader.mxnet.io as io
     import aioloader.mxnet.ndarray as ndarray
+    import aioloader.mxnet.numpy as numpy
+    import aioloader.mxnet.numpy_extension as numpy_extension
     import aioloader.mxnet.random as random
     import aioloader.mxnet.recordio as recordio
     import aioloader.mxnet.test_utils as test_utils
+    import aioloader.mxnet.util as util
 
     nd = ndarray
+    np = numpy
+    npx = numpy_extension
     img = image
     rnd = random
 
@@ -45,22 +52,43 @@ __all__ = (
     "io",
     "nd",
     "ndarray",
+    "np",
+    "npx",
     "num_gpus",
+    "numpy",
+    "numpy_extension",
     "random",
     "recordio",
     "rnd",
     "test_utils",
+    "util",
 )
+
+# Parts of this package that are imported under another name are the same modules.
+if not any(isinstance(finder, OneCopy) for finder in sys.meta_path):
+    sys.meta_path.insert(0, OneCopy())
 
 # Name in mx: module of this package. Each is loaded when it is first used.
 _MODULES = {
     **{name: name for name in ("base", "context", "contrib", "gluon", "image", "io")},
-    **{name: name for name in ("ndarray", "random", "recordio")},
+    **{
+        name: name
+        for name in ("ndarray", "numpy", "numpy_extension", "random", "recordio", "test_utils", "util")
+    },
     "img": "image",
     "nd": "ndarray",
+    "np": "numpy",
+    "npx": "numpy_extension",
     "rnd": "random",
-    "test_utils": "test_utils",
 }
+
+# Names in mx that stand in `mx.util`.
+_SWITCHES = frozenset(
+    (
+        *("is_np_array", "is_np_shape", "np_array", "np_shape"),
+        *("set_np_shape", "use_np", "use_np_array", "use_np_shape"),
+    )
+)
 
 # What MXNet has for training. It can be imported and raises when it is used.
 _OUTSIDE = frozenset(
@@ -97,6 +125,8 @@ _OUTSIDE = frozenset(
 def __getattr__(name: str) -> Any:
     if name in _MODULES:
         value: Any = importlib.import_module(f"aioloader.mxnet.{_MODULES[name]}")
+    elif name in _SWITCHES:
+        value = getattr(importlib.import_module("aioloader.mxnet.util"), name)
     elif name in _OUTSIDE:
         value = Outside(f"mx.{name}")
     else:

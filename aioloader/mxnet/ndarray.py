@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 import importlib
 from collections.abc import Sequence
 from typing import Any
@@ -25,6 +26,8 @@ __all__ = (
     "ones",
     "ones_like",
     "reshape",
+    "slice",
+    "slice_axis",
     "split",
     "stack",
     "sum",
@@ -137,6 +140,26 @@ def reshape(data: Any, shape: Any) -> NDArray:
     return np.asarray(data).view(NDArray).reshape(shape)
 
 
+def slice(
+    data: Any,
+    begin: Sequence[int | None],
+    end: Sequence[int | None],
+    step: Sequence[int | None] | None = None,
+) -> NDArray:
+    """A copy of the part from `begin` up to but without `end`, one number for each of the first axes."""
+    steps = step or [None] * len(begin)
+    places = tuple(builtins.slice(*each) for each in zip(begin, end, steps, strict=True))
+    return np.array(np.asarray(data)[places]).view(NDArray)
+
+
+def slice_axis(data: Any, axis: int, begin: int, end: int | None) -> NDArray:
+    """A copy of the part from `begin` up to but without `end` along one axis; None: up to its end."""
+    array = np.asarray(data)
+    places = [builtins.slice(None)] * array.ndim
+    places[axis] = builtins.slice(begin, end)
+    return np.array(array[tuple(places)]).view(NDArray)
+
+
 def transpose(data: Any, axes: Sequence[int] | None = None) -> NDArray:
     """`data` with its axes in another order, by default reversed."""
     return np.transpose(np.asarray(data), axes or None).view(NDArray)
@@ -157,6 +180,8 @@ def __getattr__(name: str) -> Any:
         return importlib.import_module(f"aioloader.mxnet.{name}")
     if name == "image":
         return importlib.import_module("aioloader.mxnet.ndarray_image")
+    if name in ("random_normal", "random_randint", "random_uniform"):
+        return getattr(importlib.import_module("aioloader.mxnet.random"), name.removeprefix("random_"))
     if name in ("load", "load_frombuffer", "save"):
         return getattr(importlib.import_module("aioloader.mxnet.ndarray_file"), name)
     raise AttributeError(

@@ -14,7 +14,7 @@ from aioloader.mxnet.context import Context, host_context
 from aioloader.mxnet.ndarray import NDArray
 from aioloader.rng import seed_default_rng
 
-__all__ = ("current_seed", "next_pass", "normal", "randint", "randn", "seed", "uniform")
+__all__ = ("current_seed", "next_pass", "normal", "randint", "randn", "seed", "shuffle", "uniform")
 
 _seed = 0
 _generator = np.random.Generator(np.random.PCG64(0))
@@ -93,6 +93,12 @@ def randint(
 ) -> NDArray:
     """Integers uniform in [low, high)."""
     return _made(_generator.integers(low, high, shape), dtype, ctx, out)
+
+
+def shuffle(data: Any, out: NDArray | None = None) -> NDArray:
+    """The rows of an array in a random order; a new array."""
+    rows = np.asarray(data)
+    return _made(rows[_generator.permutation(len(rows))], rows.dtype, None, out)
 
 
 def _made(

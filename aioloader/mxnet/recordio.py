@@ -69,7 +69,17 @@ def _as_mxnet_error() -> Iterator[None]:
 
 
 class MXRecordIO(recordio.MXRecordIO):
-    """Reads or writes records one after the other; see `recordio.MXRecordIO`."""
+    """Reads or writes records one after the other; see `recordio.MXRecordIO`.
+
+    Args:
+        uri: path of the file.
+        flag: "r" to read, "w" to write a new file.
+        tolerant: read damaged records as MXNet does, instead of raising.
+
+    Raises:
+        ValueError: the flag is something else.
+        MXNetError: there is no such file to read, or no folder to write in.
+    """
 
     def open(self) -> None:
         """Open the file, again if need be; a writer truncates it.
@@ -100,7 +110,17 @@ class MXRecordIO(recordio.MXRecordIO):
 
 
 class MXIndexedRecordIO(MXRecordIO, recordio.MXIndexedRecordIO):
-    """Reads records by key, or writes them together with an .idx file; see `recordio.MXIndexedRecordIO`."""
+    """Reads records by key, or writes them together with an .idx file; see `recordio.MXIndexedRecordIO`.
+
+    Args:
+        idx_path: path of the .idx file.
+        uri, flag, tolerant: see `MXRecordIO`.
+        key_type: turns the text of a key into the key.
+
+    Attributes:
+        idx: dict, key to byte offset.
+        keys: list of keys in the order of the file.
+    """
 
     def read_idx(self, idx: Any) -> bytes | None:
         """The payload of a record by key. Keys are not converted: '3' is not 3.

@@ -14,6 +14,8 @@ from aioloader.mxnet.base import MXNetError
 __all__ = ("almost_equal", "assert_almost_equal", "download", "same")
 
 _SCHEMES = ("file", "http", "https")
+# numpy's letter of a dtype: relative and absolute tolerance.
+_TOLERANCES = {"e": (1e-2, 1e-1), "f": (1e-4, 1e-3), "d": (1e-5, 1e-20)}
 
 
 def download(
@@ -87,13 +89,31 @@ def almost_equal(
     a: Any, b: Any, rtol: float | None = None, atol: float | None = None, equal_nan: bool = False
 ) -> bool:
     """Whether two arrays are equal up to ``atol + rtol * abs(b)``, by default 1e-20 and 1e-5."""
-    return bool(np.allclose(np.asarray(a), np.asarray(b), rtol or 1e-5, atol or 1e-20, equal_nan))
+    rtol, atol = 1e-5 if rtol is None else rtol, 1e-20 if atol is None else atol
+    return bool(np.allclose(np.asarray(a), np.asarray(b), rtol, atol, equal_nan))
 
 
 def assert_almost_equal(
     a: Any, b: Any, rtol: float | None = None, atol: float | None = None, equal_nan: bool = False, **_: Any
 ) -> None:
-    """Raise an AssertionError that shows the difference unless `almost_equal`."""
+    """Raise an AssertionError that shows the difference if there is one of more than ``atol + rtol * abs(b)``.
+
+    Args:
+        a, b: arrays or numbers.
+        rtol, atol: default: MXNet's for the dtypes, the larger of the two. 1e-2 and 1e-1 for float16, 1e-4 and 1e-3 for
+            float32, 1e-5 and 1e-20 for float64, 0 for integers.
+        equal_nan: whether NaNs are equal.
+    """
+    one, other = np.asarray(a), np.asarray(b)
+    relative, absolute = map(max, zip(_tolerances(one), _tolerances(other), strict=True))
     np.testing.assert_allclose(
-        np.asarray(a), np.asarray(b), rtol=rtol or 1e-5, atol=atol or 1e-20, equal_nan=equal_nan
+        one,
+        other,
+        rtol=relative if rtol is None else rtol,
+        atol=absolute if atol is None else atol,
+        equal_nan=equal_nan,
     )
+
+
+def _tolerances(array: Any) -> tuple[float, float]:
+    return _TOLERANCES.get(array.dtype.char, (0.0, 0.0))

@@ -118,6 +118,10 @@ class Descriptors:
                 held.users -= 1
                 self._shrink()
 
+    def holds(self, number: int) -> bool:
+        """Whether a file is open now."""
+        return number in self._open
+
     def close(self) -> None:
         """Close all files, those in use as soon as they are not."""
         with self._lock:

@@ -4,7 +4,7 @@ A loop over `os.preadv` gives the lock up and asks for it again at every record;
 work, that costs more than the reads. Linux takes a whole list of reads (its native asynchronous I/O; on an ordinary
 file the call returns when all are done). Where that is not to be had, `Gather.read` says so and the caller loops.
 
-Source: io_setup(2), io_submit(2), io_getevents(2), and linux/aio_abi.h.
+Source: io_setup(2), io_submit(2), io_getevents(2), preadv2(2), and linux/aio_abi.h.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 __all__ = ("Gather",)
 
 _AT_ONCE = 256
+_NOWAIT = 8  # RWF_NOWAIT
 # setup, destroy, getevents, submit: the C library has no functions for them.
 _NUMBERS = {"x86_64": (206, 207, 208, 209), "aarch64": (0, 1, 4, 2), "riscv64": (0, 1, 4, 2)}
 _REQUEST = np.dtype(
@@ -57,11 +58,16 @@ def _load() -> Any:
 
 
 class Gather:
-    """Contexts of the kernel, one for each thread that reads at the time."""
+    """Contexts of the kernel, one for each thread that reads at the time.
+
+    Attributes:
+        reads_without_waiting: whether ``wait=False`` works, as far as is known.
+    """
 
     def __init__(self) -> None:
         self._syscall = _load()
         self._refused = False
+        self.reads_without_waiting = self._syscall is not None
         self._idle: deque[int] = deque()
         self._lock = threading.Lock()
         self._closed = False
@@ -73,8 +79,17 @@ class Gather:
         """Whether the system has it, as far as is known; a sandbox may still forbid it."""
         return self._syscall is not None and not self._refused
 
-    def read(self, fd: int, offset: IntArray, nbytes: IntArray, out: memoryview, place: IntArray) -> IntArray:
-        """Read many stretches of a file. Blocks.
+    def read(
+        self,
+        fd: int,
+        offset: IntArray,
+        nbytes: IntArray,
+        out: memoryview,
+        place: IntArray,
+        *,
+        wait: bool = True,
+    ) -> IntArray:
+        """Read many stretches of a file. Blocks, unless `wait` is False.
 
         Args:
             fd: the file.
@@ -82,6 +97,7 @@ class Gather:
             nbytes: int64 (n,), its length.
             out: writable bytes.
             place: int64 (n,), where in `out` each stretch goes; the caller sees to it that it fits.
+            wait: False: what is not in memory is not read.
 
         Returns:
             int64 (n,), the bytes that were read of each; less than asked for at the end of the file, negative where
@@ -96,9 +112,14 @@ class Gather:
         try:
             for low in range(0, len(offset), _AT_ONCE):
                 part = slice(low, low + _AT_ONCE)
-                clean = self._some(context, fd, offset[part], nbytes[part], start + place[part], got[part])
+                flags = 0 if wait else _NOWAIT
+                clean = self._some(
+                    context, fd, offset[part], nbytes[part], start + place[part], got[part], flags
+                )
                 if not clean:
                     break
+            if not (clean or wait):
+                self.reads_without_waiting = False  # this file system does not
         finally:
             # One that may still hold answers is not used again; its end waits for what is under way.
             with self._lock:
@@ -110,12 +131,20 @@ class Gather:
         return got
 
     def _some(
-        self, context: int, fd: int, offset: IntArray, nbytes: IntArray, address: IntArray, got: IntArray
+        self,
+        context: int,
+        fd: int,
+        offset: IntArray,
+        nbytes: IntArray,
+        address: IntArray,
+        got: IntArray,
+        flags: int,
     ) -> bool:
         n = len(offset)
         requests = np.zeros(n, _REQUEST)
         requests["data"] = np.arange(n)
         requests["fd"] = fd
+        requests["rw_flags"] = flags
         requests["buffer"] = address
         requests["nbytes"] = nbytes
         requests["offset"] = offset

@@ -15,13 +15,21 @@ import numpy as np
 if TYPE_CHECKING:
     from aioloader._types import IntArray
 
-__all__ = ("ALIGNMENT", "Read", "lay_out")
+__all__ = ("ALIGNMENT", "Read", "lay_out", "lay_out_apart")
 
 ALIGNMENT = 64
 """Reads begin at multiples of this many bytes of memory."""
 
 Read: TypeAlias = tuple[int, int, int, int]
 """(file, offset in it, bytes, place in memory)."""
+
+
+def lay_out_apart(file: IntArray, offset: IntArray, length: IntArray) -> tuple[int, IntArray, IntArray]:
+    """The same with a read for every item, in their order: for what is in memory, where merging gains nothing."""
+    rooms = -(-np.maximum(length, 1) // ALIGNMENT) * ALIGNMENT
+    end = np.cumsum(rooms)
+    start = end - rooms
+    return int(end[-1]) if len(end) else 0, start, np.stack((file, offset, length, start), axis=1)
 
 
 def lay_out(

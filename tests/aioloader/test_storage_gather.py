@@ -8,9 +8,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+import recordio
 from aioloader._types import Spans
 from aioloader.storage import gather
 from aioloader.storage.gather import Gather
+from aioloader.storage.layout import ALIGNMENT, lay_out_apart
 from aioloader.storage.local import LocalByteSource
 
 CONTENT = np.random.default_rng(0).bytes(100_000)
@@ -125,3 +127,64 @@ def test_a_source_reads_on_when_no_more_contexts_are_to_be_had(tmp_path, monkeyp
         made.close()
     finally:
         os.close(file_fd)
+
+
+def test_without_waiting_it_reads_what_is_in_memory_and_nothing_else(fd, reads):
+    offset, nbytes, place = columns([(n * 4096, 1000) for n in range(24)])
+    out = memoryview(bytearray(24_000))
+    got = reads.read(fd, offset, nbytes, out, place, wait=False)
+    if not reads.reads_without_waiting:
+        pytest.skip("this file system cannot read without waiting")
+    assert (got == 1000).all()
+    assert bytes(out[1000:2000]) == CONTENT[4096:5096]
+    os.fsync(fd)
+    os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
+    got = reads.read(fd, offset, nbytes, out, place, wait=False)
+    if (got == 1000).all():
+        pytest.skip("this file system keeps its files in memory")
+    assert (got < 1000).any()
+    assert (reads.read(fd, offset, nbytes, out, place) == 1000).all()
+
+
+async def test_what_is_in_memory_is_read_without_a_thread(tmp_path, monkeypatch):
+    path = tmp_path / "a.rec"
+    records = [bytes([n]) * (40 + 4 * n) for n in range(60)]
+    with recordio.RecordWriter(path, index=True) as writer:
+        offsets = np.array([writer.write(record) for record in records])
+    ends = np.append(offsets[1:], path.stat().st_size)
+    order = np.random.default_rng(0).permutation(60)
+    spans = Spans(np.zeros(60, np.int64), offsets[order], (ends - offsets)[order])
+    source = LocalByteSource([str(path)], whole_files=False)
+    hops = []
+    aside = source.aside
+
+    async def counted(fn, *args):
+        hops.append(fn)
+        return await aside(fn, *args)
+
+    monkeypatch.setattr(source, "aside", counted)
+    for turn in range(3):
+        plan = await source.plan(spans)
+        out = memoryview(bytearray(plan.nbytes))
+        assert await source.read(plan, out) == []
+        for start, length, number in zip(plan.start, plan.length, order, strict=True):
+            assert bytes(recordio.extract(out[start : start + length])) == records[number]
+        if turn and not (source._gather.available and source._gather.reads_without_waiting):
+            pytest.skip("this system cannot read without waiting")
+    if not source._residencies[0].known:
+        pytest.skip("this system does not tell what is in its page cache")
+    assert len(hops) == 1  # the first one, which asked the system
+    source.close()
+
+
+@given(st.lists(st.tuples(st.integers(0, 9), st.integers(0, 10**6), st.integers(0, 3000)), max_size=40))
+def test_reads_apart_have_a_place_each(items):
+    file, offset, length = np.array(items, np.int64).reshape(-1, 3).T
+    nbytes, start, found = lay_out_apart(file, offset, length)
+    assert found.tolist() == [
+        [*item, place] for item, place in zip(map(list, items), start.tolist(), strict=True)
+    ]
+    ends = start + np.maximum(length, 1)
+    assert (start % ALIGNMENT == 0).all()
+    assert (start[1:] >= ends[:-1]).all()
+    assert nbytes >= (ends[-1] if len(ends) else 0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import signal
@@ -87,8 +88,15 @@ def test_ctrl_c_leaves_what_was_measured(tmp_path: Path) -> None:
         "bytes",
     ]
     command += ["--contenders", "bare_loop"]
+    # Where these tests run in the background of a shell, interrupts are ignored, which would be inherited.
+    restore = functools.partial(signal.signal, signal.SIGINT, signal.SIG_DFL)
     with subprocess.Popen(
-        command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        command,
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        preexec_fn=restore,
     ) as process:
         assert process.stderr is not None
         for line in process.stderr:

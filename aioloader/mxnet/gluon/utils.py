@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import hashlib
 import importlib
+import os
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from aioloader.mxnet.base import Outside
+from aioloader.mxnet.base import MXNetError, Outside
 from aioloader.mxnet.ndarray import NDArray, array
 
 if TYPE_CHECKING:
-    import os
     from collections.abc import Sequence
 
     from aioloader.mxnet.context import Context
@@ -72,6 +72,38 @@ def check_sha1(filename: str | os.PathLike[str], sha1_hash: str) -> bool:
         return hashlib.file_digest(file, "sha1").hexdigest() == sha1_hash
 
 
-def download(*args: Any, **kwargs: Any) -> Any:
-    """See `mx.test_utils.download`."""
-    return importlib.import_module("aioloader.mxnet.test_utils").download(*args, **kwargs)
+def download(
+    url: str,
+    path: str | os.PathLike[str] | None = None,
+    overwrite: bool = False,
+    sha1_hash: str | None = None,
+    retries: int = 5,
+    verify_ssl: bool = True,
+) -> str:
+    """Fetch a file; blocks. See `mx.test_utils.download`.
+
+    Args:
+        url: ``file:``, ``http:`` or ``https:``.
+        path: the file to write, or a folder that there is; default: the last part of the URL, here.
+        overwrite: fetch it even if the file is there.
+        sha1_hash: SHA-1 of the file (hexadecimal). One that is there with another SHA-1 is fetched anew.
+        retries: how often to try.
+        verify_ssl: accepted; certificates are always looked at.
+
+    Returns:
+        Path of the file.
+
+    Raises:
+        MXNetError: it could not be fetched, or has another SHA-1.
+    """
+    del verify_ssl
+    path = None if path is None else os.path.expanduser(os.fspath(path))
+    folder = path if path is not None and os.path.isdir(path) else None
+    fetch = importlib.import_module("aioloader.mxnet.test_utils").download
+    arguments = {"fname": None if folder else path, "dirname": folder, "retries": retries}
+    found: str = fetch(url, overwrite=overwrite, **arguments)
+    if sha1_hash and not check_sha1(found, sha1_hash):
+        fetch(url, overwrite=True, **arguments)
+        if not check_sha1(found, sha1_hash):
+            raise MXNetError(f"{found}, fetched from {url}, has not the SHA-1 {sha1_hash}")
+    return found

@@ -13,7 +13,8 @@ class DataIter:
     """Base of data iterators.
 
     Derive from it and override `next`, `reset`, `provide_data` and `provide_label`; or, instead of `next`,
-    the functions that it calls: `iter_next`, `getdata`, `getlabel`, `getpad`, `getindex`.
+    the functions that it calls: `iter_next` and `getdata`, and where there is something to tell `getlabel`, `getpad`
+    and `getindex`.
 
     A ``for`` loop does not go back to the start: call `reset` before every pass but the first.
 
@@ -60,13 +61,13 @@ class DataIter:
         raise NotImplementedError(f"{type(self).__name__} does not define getdata()")
 
     def getlabel(self) -> Any:
-        """The labels of the current batch, a list of arrays."""
-        raise NotImplementedError(f"{type(self).__name__} does not define getlabel()")
+        """The labels of the current batch, a list of arrays; None if there are none."""
+        return None
 
     def getindex(self) -> Any:
         """The ids of the current batch's rows, or None."""
         return None
 
     def getpad(self) -> int | None:
-        """Number of rows at the end of the current batch that only fill it up."""
-        raise NotImplementedError(f"{type(self).__name__} does not define getpad()")
+        """Number of rows at the end of the current batch that only fill it up; None: not known."""
+        return None

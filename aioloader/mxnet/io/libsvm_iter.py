@@ -50,7 +50,7 @@ def LibSVMIter(*args: Any, **kwargs: Any) -> MXDataIter:
         round_batch: fill the last batch up with the first rows, and go on behind them in the next pass; False: fill
             it up with empty rows, and begin every pass at the first row.
         num_parts, part_index: give only one of `num_parts` parts, by number from 0: the rows that begin in that part
-            of the file's bytes. With `label_libsvm`, that part of the rows.
+            of the file's bytes, or where it ends. With `label_libsvm`, that part of the rows.
         data_name, label_name: what the network calls them.
         dtype, prefetch_buffer, ctx: accepted; without effect.
 
@@ -69,11 +69,9 @@ def LibSVMIter(*args: Any, **kwargs: Any) -> MXDataIter:
         labels, _, _ = _read(values["label_libsvm"], values["label_shape"][0])
         if len(labels) < len(data):
             raise MXNetError(f"there are {len(data)} rows of data and only {len(labels)} of labels")
-    total = _bytes_of(values["data_libsvm"])
-    step = -(-total // parts)
-    first, last = np.searchsorted(begins, (min(part * step, total), min((part + 1) * step, total)))
+    first, last = _part(values["data_libsvm"], begins, parts, part)
     return MXDataIter(
-        _SparseBatches(data, labels, int(first), int(last), values["batch_size"], values["round_batch"]),
+        _SparseBatches(data, labels, first, last, values["batch_size"], values["round_batch"]),
         values["data_name"],
         values["label_name"],
     )
@@ -119,8 +117,21 @@ class _SparseBatches:
         self._rounds.reset()
 
 
-def _bytes_of(uri: str) -> int:
-    return sum(os.path.getsize(path) for path in files_of(uri))
+def _part(uri: str, begins: Array, parts: int, part: int) -> tuple[int, int]:
+    """The first row of a part, and the first behind it.
+
+    MXNet looks for the end of a line from a part's first byte on, unless a file begins there: a row that begins just
+    there belongs to the part before.
+    """
+    files = [0, *np.cumsum([os.path.getsize(path) for path in files_of(uri)]).tolist()]
+    total = files[-1]
+    step = -(-total // parts)
+    borders = [min(number * step, total) for number in (part, part + 1)]
+    first, last = (
+        int(np.searchsorted(begins, border, side="left" if border in files else "right"))
+        for border in borders
+    )
+    return first, last
 
 
 def _lines(uri: str) -> Iterator[tuple[str, int, int, list[str]]]:

@@ -69,7 +69,10 @@ class NDArrayIter(DataIter):
         pad_counts_rolled: bool = False,
     ) -> None:
         super().__init__(batch_size)
-        require(batch_size >= 1, f"batch_size must be at least 1, not {batch_size}")
+        require(
+            hasattr(batch_size, "__index__") and batch_size >= 1,
+            f"batch_size must be at least 1 and a whole number, not {batch_size!r}",
+        )
         require(
             last_batch_handle in _LAST, f"last_batch_handle must be one of {_LAST}, not {last_batch_handle!r}"
         )

@@ -58,7 +58,7 @@ class Parameter:
         Raises:
             MXNetError: it is of another kind or out of range.
         """
-        text = str(value).strip()
+        text = _text(value)
         if self.optional and text == "None":
             return None
         if self.choices:
@@ -80,6 +80,13 @@ class Parameter:
                 f"value {list(found)} for Parameter {name} has wrong dimensions, expected dimension={self.axes}"
             )
         return found
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, tuple | list):
+        # A number of numpy's prints its type inside of a tuple.
+        value = tuple([each.item() if hasattr(each, "item") else each for each in value])
+    return str(value).strip()
 
 
 def _shape(text: str) -> tuple[int, ...]:

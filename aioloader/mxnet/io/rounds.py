@@ -41,10 +41,12 @@ class Rounds:
         round_batch: whether the last batch is filled up with the first rows.
 
     Raises:
-        MXNetError: `round_batch`, and there are fewer rows than a batch has, but not none.
+        MXNetError: `batch_size` is 0; or `round_batch`, and there are fewer rows than a batch has, but not none.
     """
 
     def __init__(self, length: int, batch_size: int, round_batch: bool) -> None:
+        if batch_size < 1:
+            raise MXNetError(f"batch_size must be at least 1, not {batch_size}")
         if round_batch and 0 < length < batch_size:
             raise MXNetError(
                 f"number of input must be bigger than batch size: there are {length} rows for batches of "

@@ -1,11 +1,12 @@
 """The classic sets, from small files in the published formats."""
 
 import gzip
+import hashlib
 import io
 import pickle
 import tarfile
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -117,6 +118,41 @@ def test_cifar100_has_fine_and_coarse_labels(tmp_path: Path, archive: str | None
     assert [int(label) for _, label in CIFAR100(tmp_path, True)] == rows[:, 1].tolist()
     assert len(CIFAR100(tmp_path, fine_label=True, train=False)) == 1
     assert CIFAR100(tmp_path)[0][0][0, 0, 0] == rows[0, 2]
+
+
+def sha1(path: Path) -> str:
+    return hashlib.sha1(path.read_bytes()).hexdigest()
+
+
+def test_other_files_than_the_published_ones_are_refused_where_asked(tmp_path: Path) -> None:
+    write_mnist(tmp_path, "t10k", 2, True)
+
+    class Published(MNIST):
+        """As if these had been published."""
+
+        _sha1: ClassVar[dict[str, str]] = {path.name: sha1(path) for path in tmp_path.iterdir()}
+
+    assert len(Published(tmp_path, False, check_sha1=True)) == len(MNIST(tmp_path, False)) == 2
+    for cls in (MNIST, FashionMNIST):
+        with pytest.raises(ValueError, match=r"t10k-images.*is not the published file: its SHA-1 is"):
+            cls(tmp_path, False, check_sha1=True)
+    write_mnist(tmp_path, "train", 2, False)
+    with pytest.raises(ValueError, match=r"only the SHA-1 of train-images-idx3-ubyte\.gz is known"):
+        MNIST(tmp_path, check_sha1=True)
+
+
+@pytest.mark.parametrize("archive", [None, "cifar-100-binary.tar.gz"], ids=["flat", "archive"])
+def test_other_cifar_files_are_refused_where_asked(tmp_path: Path, archive: str | None) -> None:
+    write_cifar(tmp_path, {"train.bin": cifar_rows(4, 2, 1)}, archive)
+
+    class Published(CIFAR100):
+        """As if these had been published."""
+
+        _sha1: ClassVar[dict[str, str]] = {path.name: sha1(path) for path in tmp_path.iterdir()}
+
+    assert len(Published(tmp_path, check_sha1=True)) == len(CIFAR100(tmp_path)) == 4
+    with pytest.raises(ValueError, match=rf"{archive or 'train.bin'} is not the published file"):
+        CIFAR100(tmp_path, check_sha1=True)
 
 
 @pytest.mark.parametrize(

@@ -105,9 +105,28 @@ def test_a_data_iter_without_parts_says_what_is_missing() -> None:
     iterator = DataIter(3)
     assert iterator.batch_size == 3
     iterator.reset()
-    for call in (iterator.next, iterator.getdata, iterator.getlabel, iterator.getpad):
+    for call in (iterator.next, iterator.getdata):
         with pytest.raises(NotImplementedError, match="DataIter"):
             call()
+
+
+class Unlabelled(DataIter):
+    """Says no more than it has to."""
+
+    at = 0
+
+    def iter_next(self) -> bool:
+        self.at += 1
+        return self.at < 3
+
+    def getdata(self) -> Any:
+        return [mx.nd.full((2, 1), self.at)]
+
+
+def test_labels_and_pads_need_not_be_told() -> None:
+    batches = list(Unlabelled(2))
+    assert [batch.data[0].ravel().tolist() for batch in batches] == [[1, 1], [2, 2]]
+    assert {(batch.label, batch.pad, batch.index) for batch in batches} == {(None, None, None)}
 
 
 # --- ResizeIter ---

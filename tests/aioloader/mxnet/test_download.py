@@ -120,3 +120,6 @@ def test_arrays_are_compared() -> None:
     mx.test_utils.assert_almost_equal(one, [1, 2.05], rtol=0.1)
     with pytest.raises(AssertionError, match="Mismatched"):
         mx.test_utils.assert_almost_equal(one, [1, 2.1])
+    with pytest.raises(AssertionError):
+        mx.test_utils.assert_almost_equal(one, [1, 2 + 1e-6], rtol=0, atol=0)
+    mx.test_utils.assert_almost_equal(one, one)

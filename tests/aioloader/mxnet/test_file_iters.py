@@ -127,6 +127,12 @@ def test_arguments_are_read_through_text(ten: str) -> None:
     assert iterator.provide_data == [("data", (5, 2))]
 
 
+@pytest.mark.parametrize("shape", [(np.int64(2),), [2], 2, np.int32(2)], ids=repr)
+def test_shapes_may_be_of_numpys_numbers(ten: str, shape: Any) -> None:
+    iterator = mx.io.CSVIter(data_csv=ten, data_shape=shape, batch_size=np.int64(5))
+    assert iterator.provide_data == [("data", (5, 2))]
+
+
 @pytest.mark.parametrize(
     ("arguments", "text"),
     [
@@ -137,6 +143,7 @@ def test_arguments_are_read_through_text(ten: str) -> None:
             "Invalid Parameter format for batch_size expect int (non-negative) but value='abc'",
         ),
         ({"batch_size": -1}, "value -1 for Parameter batch_size should be greater equal to 0"),
+        ({"batch_size": 0}, "batch_size must be at least 1, not 0"),
         (
             {"round_batch": "maybe"},
             "Invalid Parameter format for round_batch expect boolean but value='maybe'",
@@ -314,6 +321,30 @@ def test_libsvm_parts_have_every_row_once(sparse_rows: str) -> None:
         )
         rows += [int(n) for batch in iterator for n in batch.index]
     assert rows == [0, 1, 2, 3]
+
+
+def test_libsvm_parts_are_mxnets(tmp_path: Path) -> None:
+    # Ten rows of twelve bytes; measured with MXNet 1.9.1.
+    text = "".join(f"{n} {n % 3}:{n}.5 {3 + n % 2}:1\n" for n in range(10))
+    (tmp_path / "all.t").write_text(text)
+    (tmp_path / "a.t").write_text(text[:60])
+    (tmp_path / "b.t").write_text(text[60:])
+
+    def rows(uri: str, parts: int) -> list[list[int]]:
+        return [
+            [int(label) for batch in iterator for label in batch.label[0].tolist()]
+            for part in range(parts)
+            for iterator in [
+                mx.io.LibSVMIter(
+                    data_libsvm=uri, data_shape=(6,), batch_size=1, num_parts=parts, part_index=part
+                )
+            ]
+        ]
+
+    assert rows(str(tmp_path / "all.t"), 2) == [[0, 1, 2, 3, 4, 5], [6, 7, 8, 9]]
+    assert rows(str(tmp_path / "all.t"), 3) == [[0, 1, 2, 3], [4, 5, 6], [7, 8, 9]]
+    # A part that begins where a file does.
+    assert rows(f"{tmp_path}/a.t;{tmp_path}/b.t", 2) == [[0, 1, 2, 3, 4], [5, 6, 7, 8, 9]]
 
 
 @pytest.mark.parametrize(

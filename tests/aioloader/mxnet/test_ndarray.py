@@ -153,6 +153,17 @@ def test_joining_and_splitting() -> None:
         assert isinstance(made, mx.nd.NDArray)
 
 
+def test_parts() -> None:
+    array = mx.nd.arange(60).reshape((5, 4, 3))
+    part = mx.nd.slice(array, (0, 1), (2, None))
+    assert np.array_equal(part, array[:2, 1:])
+    assert np.array_equal(mx.nd.slice(array, (None,), (None,), (2,)), array[::2])
+    assert np.array_equal(mx.nd.slice_axis(array, axis=-1, begin=1, end=None), array[:, :, 1:])
+    part[:] = 0
+    assert array.asnumpy().sum() == 59 * 30  # it was a copy
+    assert mx.nd.random_normal(shape=(3, 2)).shape == mx.nd.random_uniform(0, 1, (3, 2)).shape == (3, 2)
+
+
 def test_waiting_and_kinds() -> None:
     array = mx.nd.zeros(2)
     array.wait_to_read()

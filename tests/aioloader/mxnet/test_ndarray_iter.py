@@ -328,3 +328,9 @@ def test_datasets_of_h5py(tmp_path: Any) -> None:
         assert iterator.provide_data[0].dtype is np.int16
         order = [int(n) for batch in iterator for n in batch.data[0][:, 0] // 2]
         assert order == [*iterator.idx, *iterator.idx[:2]]
+
+
+@pytest.mark.parametrize("batch_size", [0, -1, 2.5, "4", None])
+def test_a_batch_size_that_is_none_is_refused_by_name(batch_size):
+    with pytest.raises(ValueError, match="batch_size must be at least 1 and a whole number"):
+        mx.io.NDArrayIter(np.zeros((6, 2)), batch_size=batch_size)

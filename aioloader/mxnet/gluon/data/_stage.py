@@ -8,7 +8,7 @@ import numpy as np
 
 from aioloader.datasets.stage import Stage
 from aioloader.mxnet.ndarray import NDArray
-from aioloader.transforms import is_native
+from aioloader.transforms import accepts_rng, is_native
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -50,6 +50,25 @@ class AsArrays:
     def __call__(self, x: Any) -> Any:
         """What the function makes of `x`."""
         return self.fn(as_nd(x))
+
+    def __repr__(self) -> str:
+        return repr(self.fn)
+
+
+class _OnlySample:
+    """A function of the caller's that is given its sample and nothing else, whatever its parameters are named.
+
+    Args:
+        fn: takes the elements of a sample.
+    """
+
+    def __init__(self, fn: Callable[..., Any]) -> None:
+        self.fn = fn
+        self.__name__ = getattr(fn, "__name__", type(fn).__name__)
+
+    def __call__(self, *sample: Any) -> Any:
+        """What the function makes of the sample."""
+        return self.fn(*sample)
 
     def __repr__(self) -> str:
         return repr(self.fn)
@@ -100,7 +119,8 @@ def image_stage(fn: Callable[..., Any], *, first: bool, given: bool) -> ImageSta
     if first and given:
         # A decoder that does this stage as well calls the function itself.
         return ImageStage(AsArrays(fn), first=True)
-    return ImageStage(fn, first=first, takes=given)
+    # The engine would give a parameter named `rng` its draws.
+    return ImageStage(_OnlySample(fn) if accepts_rng(fn) else fn, first=first, takes=given)
 
 
 def native_of(fn: Any) -> Callable[..., Any] | None:

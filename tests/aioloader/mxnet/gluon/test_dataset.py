@@ -78,6 +78,19 @@ def test_transforming_at_once_calls_the_function_at_once():
     assert len(seen) == 5
 
 
+def noisy(x, y=0, rng=None):
+    assert rng is None
+    return x
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_parameter_of_any_name_keeps_its_default(workers, leftovers):
+    for dataset in (Counted(6).transform(noisy), Counted(6, label=True).transform_first(noisy)):
+        with gluon.data.DataLoader(dataset, 3, num_workers=workers) as loader:
+            assert len(list(loader)) == 2
+    assert list(Counted(3, label=True).transform(noisy)) == [0, 1, 2]
+
+
 @pytest.mark.parametrize("workers", [0, 2])
 def test_filter(workers, leftovers):
     evens = Counted(100).filter(lambda x: x % 2 == 0)

@@ -8,9 +8,9 @@ import pytest
 
 LIBRARY = """
     import mxnet as mx
-    from mxnet import gluon
+    from mxnet.gluon.data.dataset import Dataset
 
-    class Doubled(gluon.data.Dataset):
+    class Doubled(Dataset):
         def __len__(self):
             return 4
 
@@ -31,6 +31,55 @@ SCRIPT = """
 """
 
 
+NAMES = """
+    import sys
+    import aioloader.mxnet as mx
+    sys.modules["mxnet"] = mx
+
+    import mxnet.ndarray as nd
+    import mxnet.gluon.data.vision.transforms
+    from mxnet.base import MXNetError
+    from mxnet.gluon.data.dataset import Dataset
+    from mxnet.gluon.data.vision.datasets import *
+    from mxnet.gluon.data.dataloader import *
+    from mxnet.test_utils import *
+    import mxnet.numpy.random
+
+    assert MXNetError is mx.MXNetError is mx.base.MXNetError
+    assert nd is mx.nd and nd.NDArray is mx.nd.NDArray
+    assert Dataset is mx.gluon.data.Dataset and MNIST is mx.gluon.data.vision.MNIST
+    assert DataLoader is mx.gluon.data.DataLoader and DataLoaderV1.__name__ == "DataLoaderV1"
+    assert same([1], [1])
+    assert mxnet.numpy.random is mx.np.random
+    for name, module in list(sys.modules.items()):
+        if name.startswith("mxnet."):
+            own = "aioloader." + name
+            assert module is sys.modules[own] and module.__name__ == module.__spec__.name == own, name
+    for name in ("mxnet.gluon.nn", "aioloader.mxnet.gluon.loss", "mxnet.autograd"):
+        try:
+            __import__(name)
+        except ModuleNotFoundError as error:
+            assert "training is outside aioloader" in str(error) and error.name == name, error
+        else:
+            raise AssertionError(name)
+    try:
+        import mxnet.nothing
+    except ModuleNotFoundError as error:
+        assert error.name == "mxnet.nothing"
+"""
+
+
+def run(script, path):
+    path.write_text(textwrap.dedent(script))
+    done = subprocess.run([sys.executable, "-W", "error", path], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_modules_are_the_same_under_the_other_name(tmp_path):
+    run(NAMES, tmp_path / "script.py")
+
+
 @pytest.mark.parametrize("how", ["alias", "package"])
 def test_libraries_that_import_mxnet_run_in_workers(how, tmp_path):
     (tmp_path / "library.py").write_text(textwrap.dedent(LIBRARY))
@@ -40,9 +89,5 @@ def test_libraries_that_import_mxnet_run_in_workers(how, tmp_path):
             "import sys, aioloader.mxnet; sys.modules[__name__] = aioloader.mxnet"
         )
         script = script.replace('sys.modules["mxnet"] = aioloader.mxnet', "")
-    path = tmp_path / "script.py"
-    path.write_text(script)
-    done = subprocess.run([sys.executable, "-W", "error", path], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
     expected = [[[0.0, 0.0], [1.0, 2.0]], [[2.0, 4.0], [3.0, 6.0]]]
-    assert done.stdout.splitlines() == [str(expected)] * 3
+    assert run(script, tmp_path / "script.py").splitlines() == [str(expected)] * 3

@@ -47,6 +47,24 @@ def test_check_sha1(tmp_path):
     assert not gluon.utils.check_sha1(path, "0" * 40)
 
 
+def test_download(tmp_path, monkeypatch):
+    (tmp_path / "source.bin").write_bytes(b"content")
+    url, sha1 = (tmp_path / "source.bin").as_uri(), hashlib.sha1(b"content").hexdigest()
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    assert gluon.utils.download(url) == "source.bin"
+    assert gluon.utils.download(url, "new/name.bin", sha1_hash=sha1) == "new/name.bin"
+    assert gluon.utils.download(url, path=tmp_path / "here" / "new") == str(tmp_path / "here/new/source.bin")
+    stale = tmp_path / "stale.bin"
+    stale.write_bytes(b"another")
+    assert gluon.utils.download(url, stale) == str(stale)
+    assert stale.read_bytes() == b"another"
+    gluon.utils.download(url, stale, False, sha1, verify_ssl=False)
+    assert stale.read_bytes() == b"content"
+    with pytest.raises(mx.MXNetError, match=r"stale\.bin.*has not the SHA-1 0000"):
+        gluon.utils.download(url, stale, sha1_hash="0" * 40)
+
+
 @pytest.mark.parametrize("name", ["nn", "loss", "Trainer", "model_zoo", "rnn", "Parameter"])
 def test_training_is_outside(name):
     part = getattr(gluon, name)

@@ -184,6 +184,8 @@ def test_mnist(cls, tmp_path):
     assert np.array_equal(x.asnumpy()[..., 0], images[:8])
     with pytest.raises(FileNotFoundError, match=f"{cls.__name__} needs t10k-images.*nothing is downloaded"):
         cls(tmp_path, train=False)
+    with pytest.raises(ValueError, match="is not the published file: its SHA-1 is"):
+        cls(tmp_path, check_sha1=True)
 
 
 def test_the_default_root_is_mxnets(mxnet_home, monkeypatch):
@@ -207,6 +209,8 @@ def test_cifar100_labels(tmp_path):
         image = dataset[1][0]
         assert isinstance(image, nd.NDArray)
         assert np.array_equal(image.asnumpy(), rows[1, 2:].reshape(3, 32, 32).transpose(1, 2, 0))
+    with pytest.raises(ValueError, match="is not the published file: its SHA-1 is"):
+        gluon.data.vision.CIFAR100(tmp_path, check_sha1=True)
 
 
 @pytest.mark.parametrize("kind", ["mnist", "record", "folder"])

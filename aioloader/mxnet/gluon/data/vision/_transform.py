@@ -75,7 +75,7 @@ class Transform(Block):
         return as_nd(result)
 
     def __repr__(self) -> str:
-        return repr(self._made)
+        return f"<{self._refused}>" if self._made is None else repr(self._made)
 
 
 class HybridTransform(Transform, HybridBlock):

@@ -39,9 +39,19 @@ def _own_stage(stage: Stage | None) -> ImageStage | None:
 
 
 class ImageRecordDataset(datasets.ImageRecordDataset, RecordFileDataset):
-    """(image, label) of every record; see `aioloader.ImageRecordDataset`, which tells the arguments.
+    """(image, label) of every record; see `aioloader.ImageRecordDataset`.
 
     The image is uint8 (height, width, 3) RGB. A scalar label is float64, several are float32 (n,).
+
+    Args:
+        filename: the .rec file; the .idx beside it is used, or without one the records are found by a scan.
+        flag: 1 for colour, 0 for grey, (height, width, 1).
+        transform: deprecated; use ``.transform(fn)``.
+        **options: `exif` ("apply" turns images upright, "ignore" leaves them as stored), `max_pixels` (larger images
+            are refused), `label_dtype`, `dct_scaling`; as of `aioloader.ImageRecordDataset`.
+
+    Raises:
+        FileNotFoundError: there is no such file.
     """
 
     _has_images = True
@@ -67,6 +77,14 @@ class ImageFolderDataset(datasets.ImageFolderDataset, Dataset):
     """(image, label) of every image in ``root/<class>/``; see `aioloader.ImageFolderDataset`.
 
     The image is uint8 (height, width, 3) RGB, the label the number of the class in the order of sorted names.
+
+    Args:
+        root: the folder; ``~`` is expanded.
+        flag: 1 for colour, 0 for grey, (height, width, 1).
+        transform: deprecated; use ``.transform(fn)``.
+        **options: `exif` ("apply" turns images upright, "ignore" leaves them as stored), `synsets` (names of the
+            classes in the order of their numbers), `max_pixels`, `label_dtype`, `dct_scaling`; as of
+            `aioloader.ImageFolderDataset`.
 
     Attributes:
         synsets: names of the classes.
@@ -99,6 +117,18 @@ class ImageListDataset(datasets.ImageListDataset, Dataset):
     """(image, label) of every entry of a list; see `aioloader.ImageListDataset`.
 
     The image is uint8 (height, width, 3) RGB, the label float32 (n,), also where n is 1.
+
+    Args:
+        root: the folder that paths are relative to.
+        imglist: name of a .lst file, relative to `root` (lines of id, labels and path, separated by TABs), or a list of
+            ``[label, path]`` or ``[[label, ...], path]``.
+        flag: 1 for colour, 0 for grey, (height, width, 1).
+        label_dtype: another dtype of the labels.
+        **options: `exif` ("apply" turns images upright, "ignore" leaves them as stored), `max_pixels`, `dct_scaling`;
+            as of `aioloader.ImageListDataset`.
+
+    Raises:
+        ValueError: the list is malformed, or a path leads out of the root.
     """
 
     _has_images = True
@@ -132,12 +162,12 @@ class _Published:
     @property
     def arrays(self) -> Sequence[Array]:
         """Images and labels; see `GatherDataset.arrays`."""
-        found: Sequence[Array] = super().arrays  # type: ignore[misc]
+        found: Sequence[Array] = super().arrays  # type: ignore[misc]  # of the dataset that this is mixed into
         return found
 
     def __getitem__(self, index: Any) -> Any:
         """(image, label): uint8 (height, width, channels), int32. A slice gives arrays of both."""
-        return image_as_nd(super().__getitem__(index))  # type: ignore[misc]
+        return image_as_nd(super().__getitem__(index))  # type: ignore[misc]  # the same
 
 
 class MNIST(_Published, datasets.MNIST, Dataset):
@@ -147,21 +177,26 @@ class MNIST(_Published, datasets.MNIST, Dataset):
         root: folder with the published IDX files; None: ``$MXNET_HOME/datasets/mnist``.
         train: the training part; False: the test part.
         transform: deprecated; use ``.transform(fn)``.
+        check_sha1: see that the files are the published ones; MXNet always does.
 
     Raises:
         FileNotFoundError: a file is missing; the message says which and where it belongs.
     """
 
-    def __init__(self, root: Any = None, train: bool = True, transform: Any = None) -> None:
-        super().__init__(root, train)
+    def __init__(
+        self, root: Any = None, train: bool = True, transform: Any = None, *, check_sha1: bool = False
+    ) -> None:
+        super().__init__(root, train, check_sha1=check_sha1)
         self._own_stage = _own_stage(stage_of_argument(self, transform))
 
 
 class FashionMNIST(_Published, datasets.FashionMNIST, Dataset):
     """Pictures of clothes in MNIST's format; see `MNIST`. Default root: ``$MXNET_HOME/datasets/fashion-mnist``."""
 
-    def __init__(self, root: Any = None, train: bool = True, transform: Any = None) -> None:
-        super().__init__(root, train)
+    def __init__(
+        self, root: Any = None, train: bool = True, transform: Any = None, *, check_sha1: bool = False
+    ) -> None:
+        super().__init__(root, train, check_sha1=check_sha1)
         self._own_stage = _own_stage(stage_of_argument(self, transform))
 
 
@@ -172,13 +207,16 @@ class CIFAR10(_Published, datasets.CIFAR10, Dataset):
         root: folder with the published .bin files or their archive; None: ``$MXNET_HOME/datasets/cifar10``.
         train: the training part; False: the test part.
         transform: deprecated; use ``.transform(fn)``.
+        check_sha1: see that the files are the published ones; MXNet always does.
 
     Raises:
         FileNotFoundError: a file is missing; the message says which and where it belongs.
     """
 
-    def __init__(self, root: Any = None, train: bool = True, transform: Any = None) -> None:
-        super().__init__(root, train)
+    def __init__(
+        self, root: Any = None, train: bool = True, transform: Any = None, *, check_sha1: bool = False
+    ) -> None:
+        super().__init__(root, train, check_sha1=check_sha1)
         self._own_stage = _own_stage(stage_of_argument(self, transform))
 
 
@@ -186,12 +224,18 @@ class CIFAR100(_Published, datasets.CIFAR100, Dataset):
     """Small photographs of 100 classes in 20 groups; see `CIFAR10`. Default root: ``$MXNET_HOME/datasets/cifar100``.
 
     Args:
-        root, train, transform: see `CIFAR10`.
+        root, train, transform, check_sha1: see `CIFAR10`.
         fine_label: label by class; False: by group.
     """
 
     def __init__(
-        self, root: Any = None, fine_label: bool = False, train: bool = True, transform: Any = None
+        self,
+        root: Any = None,
+        fine_label: bool = False,
+        train: bool = True,
+        transform: Any = None,
+        *,
+        check_sha1: bool = False,
     ) -> None:
-        super().__init__(root, fine_label, train)
+        super().__init__(root, fine_label, train, check_sha1=check_sha1)
         self._own_stage = _own_stage(stage_of_argument(self, transform))

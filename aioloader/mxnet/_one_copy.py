@@ -1,0 +1,62 @@
+"""One copy of each module of this package, under whatever name it is imported; and what its missing modules say.
+
+After ``sys.modules["mxnet"] = aioloader.mxnet`` Python would load ``mxnet.base`` from this package's files a second
+time, with other classes, which no ``except`` and no ``isinstance`` knows.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import sys
+from importlib.machinery import ModuleSpec
+from typing import TYPE_CHECKING, Any
+
+from aioloader.mxnet.base import OutsideError
+
+if TYPE_CHECKING:
+    from types import ModuleType
+
+__all__ = ("OneCopy",)
+
+_OWN = __name__.rpartition(".")[0]
+
+
+class OneCopy:
+    """A finder for `sys.meta_path`: a part of this package under another name is the part itself."""
+
+    def find_spec(self, fullname: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
+        """How to import `fullname`; None if that is not for this finder to say.
+
+        Raises:
+            ModuleNotFoundError: it is a part of MXNet for training.
+        """
+        del path, target
+        parent, _, name = fullname.rpartition(".")
+        package = vars(sys.modules[parent]) if isinstance(sys.modules.get(parent), type(sys)) else {}
+        own = package.get("__name__")
+        if not isinstance(own, str) or not f"{own}.".startswith(f"{_OWN}."):
+            return None
+        if name in package.get("_OUTSIDE", ()):
+            used = f"mx{own.removeprefix(_OWN)}.{name}"
+            raise ModuleNotFoundError(str(OutsideError(used)), name=fullname)
+        if own == parent or importlib.util.find_spec(f"{own}.{name}") is None:
+            return None
+        loader: Any = _Same(f"{own}.{name}")  # whose base class would cost an import
+        return ModuleSpec(fullname, loader)
+
+
+class _Same:
+    """A loader that gives a module which there is under its own name."""
+
+    def __init__(self, own: str) -> None:
+        self._own = own
+
+    def create_module(self, spec: ModuleSpec) -> ModuleType:
+        del spec
+        module = importlib.import_module(self._own)
+        self._spec = module.__spec__
+        return module
+
+    def exec_module(self, module: ModuleType) -> None:
+        module.__spec__ = self._spec  # the import system has put the other name's there

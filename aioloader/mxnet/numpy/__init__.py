@@ -1,0 +1,128 @@
+"""`mx.np`: numpy's names, with NDArrays as results. What is made anew is float32 unless a dtype is given.
+
+There is one kind of array: `mx.np.ndarray` is `mx.nd.NDArray`. Whatever is not named here is numpy's function of that
+name.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import TYPE_CHECKING, Any
+
+import numpy
+
+from aioloader.mxnet import ndarray as _nd
+from aioloader.mxnet.ndarray import NDArray
+from aioloader.mxnet.numpy import random
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    import numpy.typing as npt
+
+    from aioloader.mxnet.context import Context
+
+__all__ = ("arange", "array", "empty", "full", "ndarray", "ones", "random", "zeros")
+
+ndarray = NDArray
+
+
+def array(
+    object: Any,
+    dtype: npt.DTypeLike | None = None,
+    ctx: Context | None = None,
+    device: Context | None = None,
+) -> NDArray:
+    """A new array.
+
+    Args:
+        object: array, or what numpy makes one of.
+        dtype: default: that of an array, float32 for everything else.
+        ctx, device: a context of this host.
+    """
+    return _nd.array(object, ctx or device, dtype or getattr(object, "dtype", None))
+
+
+def empty(
+    shape: int | Sequence[int],
+    dtype: npt.DTypeLike | None = None,
+    order: str = "C",
+    ctx: Context | None = None,
+    device: Context | None = None,
+) -> NDArray:
+    """An array whose elements are not set."""
+    del order
+    return _nd.empty(shape, ctx or device, dtype or numpy.float32)
+
+
+def zeros(
+    shape: int | Sequence[int],
+    dtype: npt.DTypeLike | None = None,
+    order: str = "C",
+    ctx: Context | None = None,
+    device: Context | None = None,
+) -> NDArray:
+    """An array of zeros."""
+    del order
+    return _nd.zeros(shape, ctx or device, dtype or numpy.float32)
+
+
+def ones(
+    shape: int | Sequence[int],
+    dtype: npt.DTypeLike | None = None,
+    order: str = "C",
+    ctx: Context | None = None,
+    device: Context | None = None,
+) -> NDArray:
+    """An array of ones."""
+    del order
+    return _nd.ones(shape, ctx or device, dtype or numpy.float32)
+
+
+def full(
+    shape: int | Sequence[int],
+    fill_value: Any,
+    dtype: npt.DTypeLike | None = None,
+    order: str = "C",
+    ctx: Context | None = None,
+    device: Context | None = None,
+) -> NDArray:
+    """An array filled with `fill_value`."""
+    del order
+    return _nd.full(shape, fill_value, ctx or device, dtype or numpy.float32)
+
+
+def arange(
+    start: float,
+    stop: float | None = None,
+    step: float = 1,
+    dtype: npt.DTypeLike | None = None,
+    ctx: Context | None = None,
+    device: Context | None = None,
+) -> NDArray:
+    """Numbers from `start` up to but without `stop`."""
+    return _nd.arange(start, stop, step, 1, ctx or device, dtype or numpy.float32)
+
+
+def _giving_ndarrays(function: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(function)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        return _as_ndarrays(function(*args, **kwargs))
+
+    return call
+
+
+def _as_ndarrays(made: Any) -> Any:
+    if type(made) is numpy.ndarray:
+        return made.view(NDArray)
+    if type(made) in (list, tuple):
+        return type(made)([_as_ndarrays(each) for each in made])
+    return made
+
+
+def __getattr__(name: str) -> Any:
+    found = getattr(numpy, name)
+    if not callable(found) or isinstance(found, type):  # constants, modules and dtypes
+        return found
+    value = globals()[name] = _giving_ndarrays(found)
+    return value

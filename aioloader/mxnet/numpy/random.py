@@ -1,0 +1,83 @@
+"""`mx.np.random`: numpy's functions of these names, on the generator of `mx.random`. Floats are float32."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from aioloader.mxnet import random as mx_random
+from aioloader.mxnet.random import seed
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    from aioloader.mxnet.context import Context
+    from aioloader.mxnet.ndarray import NDArray
+
+    Size = int | tuple[int, ...] | None
+
+__all__ = ("normal", "rand", "randint", "randn", "seed", "shuffle", "uniform")
+
+
+def uniform(
+    low: float = 0.0,
+    high: float = 1.0,
+    size: Size = None,
+    dtype: npt.DTypeLike | None = None,
+    ctx: Context | None = None,
+    out: NDArray | None = None,
+    device: Context | None = None,
+) -> NDArray:
+    """Numbers uniform in [low, high)."""
+    return mx_random.uniform(low, high, _shape(size), dtype or np.float32, ctx or device, out)
+
+
+def normal(
+    loc: float = 0.0,
+    scale: float = 1.0,
+    size: Size = None,
+    dtype: npt.DTypeLike | None = None,
+    ctx: Context | None = None,
+    out: NDArray | None = None,
+    device: Context | None = None,
+) -> NDArray:
+    """Normal numbers with mean `loc` and standard deviation `scale`."""
+    return mx_random.normal(loc, scale, _shape(size), dtype or np.float32, ctx or device, out)
+
+
+def randint(
+    low: int,
+    high: int | None = None,
+    size: Size = None,
+    dtype: npt.DTypeLike | None = None,
+    ctx: Context | None = None,
+    out: NDArray | None = None,
+    device: Context | None = None,
+) -> NDArray:
+    """Integers uniform in [low, high), or in [0, low) without `high`."""
+    low, high = (0, low) if high is None else (low, high)
+    return mx_random.randint(low, high, _shape(size), dtype or np.int64, ctx or device, out)
+
+
+def rand(*size: int, **kwargs: Any) -> NDArray:
+    """As `uniform`, from 0 to 1, the shape given as integers."""
+    return uniform(size=size, **kwargs)
+
+
+def randn(*size: int, **kwargs: Any) -> NDArray:
+    """As `normal`, with mean 0 and deviation 1, the shape given as integers."""
+    return normal(size=size, **kwargs)
+
+
+def shuffle(x: Any) -> None:
+    """Put the rows of an array in a random order, in place."""
+    x[...] = mx_random.shuffle(x)
+
+
+def _shape(size: Size) -> int | tuple[int, ...]:
+    return () if size is None else size
+
+
+def __getattr__(name: str) -> Any:
+    raise AttributeError(f"mx.np.random.{name} is not part of aioloader.mxnet; use numpy.random.{name}")
