@@ -12,6 +12,7 @@ import weakref
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+from aioloader._error_budget import over_budget
 from aioloader._failures import lighten
 from aioloader._pipeline.direct import Direct
 from aioloader._pipeline.engine import Delivery, Engine, Items
@@ -21,7 +22,7 @@ from aioloader._progress import Place, Progress
 from aioloader.abc import PositionalSampler
 from aioloader.batchify import Stack
 from aioloader.datasets.resolve import fingerprint, resolve
-from aioloader.errors import LoaderClosedError, ResumeError, SampleError, TooManyErrorsError
+from aioloader.errors import LoaderClosedError, ResumeError, SampleError
 from aioloader.executors import InlineExecutor, ProcessExecutor, ThreadExecutor
 from aioloader.executors.program import Program, leaf_spec
 from aioloader.executors.slabs import SlabMemory, default_memory_limit
@@ -39,8 +40,6 @@ if TYPE_CHECKING:
 __all__ = ("Core", "Epoch")
 
 _FEW_PATHS = 64
-# Samples of a pass from which on a share of failed ones is judged.
-_SHARE_AFTER = 1000
 
 
 def _is_default(batchify: Any) -> bool:
@@ -80,6 +79,9 @@ class Epoch:
             Exception: the batch could not be collated, or the pass could not go on.
         """
         core = self._core
+        if delivery.skipped:
+            self._record(delivery.skipped)
+        self._samples += delivery.samples + len(delivery.skipped)
         if delivery.error is not None:
             self.over = True
             if isinstance(delivery.error, SampleError):
@@ -89,36 +91,30 @@ class Epoch:
             finally:
                 delivery.error = None  # breaks the cycle error -> traceback -> frame -> delivery
         if delivery.skipped:
-            for error in delivery.skipped:
-                lighten(error)
-            core.errors += delivery.skipped
-            self._failed += len(delivery.skipped)
-            replaced = sum(error.replaced_by is not None for error in delivery.skipped)
-            core.metrics.replaced += replaced
-            core.metrics.skipped += len(delivery.skipped) - replaced
-            self._samples -= replaced  # counted once
-        self._samples += delivery.samples + len(delivery.skipped)
-        if delivery.skipped:
-            self._check_errors(delivery.skipped[-1])
+            self._check_errors()
         self._place.consumed = delivery.consumed
         if core.options.progress:
             self._show(delivery)
         return delivery.samples > 0
 
-    def _check_errors(self, last: SampleError | None, at_end: bool = False) -> None:
+    def _record(self, failed: list[SampleError]) -> None:
+        core = self._core
+        for error in failed:
+            lighten(error)
+        core.errors += failed
+        self._failed += len(failed)
+        replaced = sum(error.replaced_by is not None for error in failed)
+        core.metrics.replaced += replaced
+        core.metrics.skipped += len(failed) - replaced
+        self._samples -= replaced  # what took their places is counted
+
+    def _check_errors(self, at_end: bool = False) -> None:
+        errors = self._core.errors
         limit = self._core.options.max_errors
-        if limit is None:
-            return
-        count, samples = len(self._core.errors), None
-        if not hasattr(limit, "__index__"):
-            if self._samples < _SHARE_AFTER and not at_end:
-                return  # one failure among the first samples says nothing
-            count, samples, limit_count = self._failed, self._samples, limit * self._samples
-        else:
-            limit_count = limit
-        if count > limit_count:
+        too_many = over_budget(limit, len(errors), self._failed, self._samples, at_end)
+        if too_many is not None:
             self.over = True
-            raise TooManyErrorsError(limit, count, samples) from last
+            raise too_many from errors[-1]
 
     def _show(self, delivery: Delivery) -> None:
         if self._bar is None:
@@ -137,7 +133,7 @@ class Epoch:
         """
         self.over = True
         if self._failed:
-            self._check_errors(self._core.errors[-1], at_end=True)
+            self._check_errors(at_end=True)
         assert self._plan is not None
         self._core.progress.finish(self._place, self._plan.carry())
         self._core.metrics.pause()

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from typing import TYPE_CHECKING, Any
 
+from aioloader.errors import error_report
 from aioloader.metrics import Stats, explain
 
 if TYPE_CHECKING:
@@ -62,8 +62,6 @@ class Face:
 
         Returns:
             ``count``; ``by_reason``: how many samples failed of each type of cause, most first; ``errors``: one object
-            for each, see `SampleError.facts`.
+            for each, see `aioloader.SampleError.facts`.
         """
-        errors = [error.facts() for error in self._core.errors]
-        counts = Counter(str(error["type"]) for error in errors)
-        return {"count": len(errors), "by_reason": dict(counts.most_common()), "errors": errors}
+        return error_report(self._core.errors)

@@ -6,6 +6,7 @@ Results go to standard output, messages to standard error. A command that fails 
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import sys
 from typing import TYPE_CHECKING
@@ -160,10 +161,18 @@ def _parser() -> argparse.ArgumentParser:
     )
     pack.add_argument(
         "--on-error",
-        choices=("raise", "skip"),
+        choices=("raise", "skip", "replace"),
         default="raise",
-        help="skip: leave out images that cannot be read or are damaged, and name them",
+        help="images that cannot be read or are damaged: skip leaves them out, replace puts the next sound one in their "
+        "place; both name them",
     )
+    pack.add_argument(
+        "--max-errors",
+        type=_error_limit,
+        metavar="N",
+        help="how many may fail before packing is given up; less than 1: which share of them",
+    )
+    pack.add_argument("--error-report", metavar="JSON", help="file to write what failed to")
     pack.set_defaults(command=_pack)
 
     for name, text in _FORMAT_COMMANDS.items():
@@ -186,6 +195,19 @@ def _seconds(text: str) -> float:
     if not 0 < seconds < float("inf"):
         raise argparse.ArgumentTypeError("must be more than 0")
     return seconds
+
+
+def _error_limit(text: str) -> float:
+    from aioloader.options import check_max_errors
+
+    try:
+        limit = int(text) if text.strip().isdigit() else float(text)
+        check_max_errors(limit)
+    except ValueError:
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is neither a number of images nor a share less than 1"
+        ) from None
+    return limit
 
 
 def _natural(text: str) -> int:
@@ -220,10 +242,16 @@ def _pack(options: argparse.Namespace) -> int:
             quality=options.quality,
             num_workers=options.num_workers,
             on_error=options.on_error,
+            max_errors=options.max_errors,
             tick=bar.update,
         )
-    for path, reason in report.skipped:
-        print(f"aioloader: left out {path}: {reason}", file=sys.stderr)
+    for failed in report.errors:
+        done = "left out" if failed.replaced_by is None else "replaced"
+        print(f"aioloader: {done} {failed.path}: {failed.reason}", file=sys.stderr)
+    if options.error_report is not None:
+        with open(options.error_report, "w", encoding="utf-8") as file:
+            json.dump(report.error_report(), file, indent=2)
+            file.write("\n")
     print(
         f"{report.rec}: {report.records:,} records of {len(report.classes) or 1} classes, {report.nbytes / 1e6:,.1f} MB"
     )
@@ -248,6 +276,8 @@ def _pack_details(report: PackReport, tile: bool) -> Iterator[str]:
         )
     if report.skipped:
         yield f"{len(report.skipped):,} left out"
+    if report.replaced:
+        yield f"{report.replaced:,} replaced by the next sound image"
 
 
 def _bench(options: argparse.Namespace) -> int:

@@ -5,7 +5,11 @@ Every error survives pickling with its attributes, because it may have been rais
 
 from __future__ import annotations
 
-from typing import Any
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 __all__ = (
     "DecodeError",
@@ -17,6 +21,7 @@ __all__ = (
     "StalledError",
     "TooManyErrorsError",
     "WorkerError",
+    "error_report",
     "single",
 )
 
@@ -159,14 +164,13 @@ class SampleError(LoaderError):
     def facts(self) -> dict[str, Any]:
         """All that it tells, in values that JSON has; the cause's type as `type`."""
         cause = self.__cause__
-        key = self.key if self.key is None or isinstance(self.key, (int, str)) else repr(self.key)
         return {
             "dataset": self.dataset,
             "index": self.index,
             "position": self.position,
-            "key": key,
+            "key": _plain(self.key),
             "path": self.path,
-            "offset": self.offset,
+            "offset": _plain(self.offset),
             "stage": self.stage,
             "type": None if cause is None else type(cause).__name__,
             "reason": self.reason,
@@ -185,6 +189,13 @@ class SampleError(LoaderError):
         return f"{self.dataset}: sample at {', '.join(place)} failed in {self.stage}: {self.reason}"
 
 
+def _plain(value: Any) -> int | str | None:
+    """A key or an offset as JSON has it."""
+    if value is None or isinstance(value, str):
+        return value
+    return int(value) if hasattr(value, "__index__") else repr(value)
+
+
 class TooManyErrorsError(LoaderError):
     """More samples failed than ``max_errors`` allows; the last one is chained.
 
@@ -194,14 +205,30 @@ class TooManyErrorsError(LoaderError):
         samples: samples of this pass so far, failed ones included, where the limit is a share; else None.
     """
 
-    def __init__(self, max_errors: float, count: int, samples: int | None = None) -> None:
+    def __init__(
+        self,
+        max_errors: float,
+        count: int,
+        samples: int | None = None,
+        advice: str = "see loader.errors for all of them",
+    ) -> None:
         of = "" if samples is None else f" of {samples}"
-        super().__init__(
-            f"{count}{of} samples failed, more than max_errors={max_errors}; see loader.errors for all of them"
-        )
+        super().__init__(f"{count}{of} samples failed, more than max_errors={max_errors}; {advice}")
         self.max_errors = max_errors
         self.count = count
         self.samples = samples
+
+
+def error_report(errors: Iterable[SampleError]) -> dict[str, Any]:
+    """Failed samples as a JSON object.
+
+    Returns:
+        ``count``; ``by_reason``: how many samples failed of each type of cause, most first; ``errors``: one object for
+        each, see `SampleError.facts`.
+    """
+    facts = [error.facts() for error in errors]
+    counts = Counter(str(each["type"]) for each in facts)
+    return {"count": len(facts), "by_reason": dict(counts.most_common()), "errors": facts}
 
 
 def single(error: BaseException) -> BaseException:

@@ -169,7 +169,8 @@ class AsyncDataLoader(Face, Generic[B]):
         timeout: seconds without progress on a sample after which its worker is ended and the sample fails.
         shard: (index, count) of this process, or "auto" (RANK and WORLD_SIZE of the environment).
         on_error: "raise": a failed sample fails its batch; "skip": it is left out and recorded in `errors`;
-            "replace": recorded, and the next sound sample of the batch stands twice.
+            "replace": recorded, and the next sound sample of the batch stands twice (for a batch that has none, one
+            from elsewhere in the dataset fills it), so every batch is full.
         max_errors: with "skip" and "replace", how many samples may fail before `TooManyErrorsError`; less than 1: which
             share of a pass's samples, judged after 1,000 of them and at its end; None: any number.
         memory_limit: bytes of slab memory, for batches on their way and batches that the caller keeps; None: a
@@ -178,6 +179,9 @@ class AsyncDataLoader(Face, Generic[B]):
         output: "numpy".
         pin_memory: accepted for Gluon's sake.
         progress: show a progress bar on standard error.
+        stall_timeout: seconds without any progress, while a batch is waited for, after which the logger "aioloader"
+            gets a warning: what the batch waits for, which samples are outstanding, and the workers' Python stacks; None:
+            never.
 
     Raises:
         ValueError, TypeError: an option is not allowed.
@@ -206,6 +210,7 @@ class AsyncDataLoader(Face, Generic[B]):
         output: Any = "numpy",
         pin_memory: bool = False,
         progress: bool = False,
+        stall_timeout: float | None = 30,
     ) -> None:
         options = LoaderOptions(
             batch_size,
@@ -227,6 +232,7 @@ class AsyncDataLoader(Face, Generic[B]):
             output,
             pin_memory,
             progress,
+            stall_timeout,
         )
         self._core = Core(dataset, options)
         self._entered = False

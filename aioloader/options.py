@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ("LoaderOptions", "available_cores")
+__all__ = ("LoaderOptions", "available_cores", "check_max_errors")
 
 EXECUTORS = ("process", "thread", "inline", "auto")
 _PAGE = 4096
@@ -46,6 +46,20 @@ def _at_least(name: str, value: Any, least: float, *, exclusive: bool = False) -
         raise ValueError(f"{name} must be {'more than' if exclusive else 'at least'} {least}, got {value}")
 
 
+def check_max_errors(limit: float | None) -> None:
+    """Raise if `limit` is neither a number of samples nor a share of them.
+
+    Raises:
+        ValueError: it is negative, or a share of 1 or more.
+        TypeError: it is no number.
+    """
+    _at_least("max_errors", limit, 0)
+    if limit is not None and not hasattr(limit, "__index__") and not limit < 1:
+        raise ValueError(
+            f"max_errors must be a number of samples, or a share of them less than 1, got {limit!r}"
+        )
+
+
 def _is_iterable(value: Any) -> bool:
     # Not by `iter`: samplers count how often they are iterated.
     return hasattr(value, "__iter__") or hasattr(value, "__getitem__")
@@ -79,9 +93,11 @@ class LoaderOptions:
     output: Any = "numpy"
     pin_memory: bool = False
     progress: bool = False
+    stall_timeout: float | None = 30
 
     def __post_init__(self) -> None:
         _at_least("timeout", self.timeout, 0, exclusive=True)
+        _at_least("stall_timeout", self.stall_timeout, 0, exclusive=True)
         if self.batch_sampler is None:
             if self.batch_size is None:
                 raise ValueError("batch_size must be specified unless batch_sampler is specified")
@@ -107,7 +123,7 @@ class LoaderOptions:
             )
         _at_least("num_workers", self.num_workers, 0)
         _at_least("prefetch", self.prefetch, 0)
-        self._check_max_errors()
+        check_max_errors(self.max_errors)
         if self.memory_limit is not None and self.memory_limit < _PAGE:
             raise ValueError(
                 f"memory_limit is in bytes and must be at least {_PAGE}, one page; a batch needs more, "
@@ -133,14 +149,6 @@ class LoaderOptions:
             self._check_shard(self.shard)
         if self.shard is not None and self.batch_sampler is not None:
             raise ValueError("shard does not go with batch_sampler: give each rank its own batch sampler")
-
-    def _check_max_errors(self) -> None:
-        limit = self.max_errors
-        _at_least("max_errors", limit, 0)
-        if limit is not None and not hasattr(limit, "__index__") and not limit < 1:
-            raise ValueError(
-                f"max_errors must be a number of samples, or a share of them less than 1, got {limit!r}"
-            )
 
     def _check_functions(self) -> None:
         for name, each in (("sampler", "indices"), ("batch_sampler", "lists of indices")):

@@ -266,6 +266,7 @@ class DataLoader(Face, Generic[B]):
         even: str = "pad",
         output: Any = "numpy",
         progress: bool = False,
+        stall_timeout: float | None = 30,
     ) -> None:
         options = LoaderOptions(
             batch_size,
@@ -287,6 +288,7 @@ class DataLoader(Face, Generic[B]):
             output,
             pin_memory,
             progress,
+            stall_timeout,
         )
         self._core = Core(dataset, options)
         self._portal_cell: list[_Portal] = []

@@ -35,7 +35,7 @@ GROUPS = {
     # aioloader, inside out
     "contracts": _of(
         "aioloader",
-        "_checks _failures _progress _stand_ins _tree _types _version abc errors metrics options progress_bar rng",
+        "_checks _error_budget _failures _progress _stand_ins _tree _types _version abc errors metrics options progress_bar rng",
     ),
     "waiting": {"aioloader._late", "aioloader._signal", "aioloader._threads"},
     "samplers": {"aioloader.permutation", "aioloader.samplers"},

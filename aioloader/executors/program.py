@@ -240,7 +240,7 @@ class Runner:
             result.transforms[step.name] = result.transforms.get(step.name, 0.0) + seconds
         if chunk.whole and samples:
             start = perf_counter()
-            if self.program.replaces:
+            if self.program.replaces and len(samples) + len(result.failures) == len(chunk):  # not called off
                 samples = _filled(samples, chunk, result.failures)
             result.samples = len(samples)
             assert self.program.batchify is not None
