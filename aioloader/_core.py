@@ -46,6 +46,13 @@ def _is_default(batchify: Any) -> bool:
     return batchify is None or type(batchify) is Stack
 
 
+def _runs_elsewhere(other: Pipeline, loop: Any) -> bool:
+    """Whether a pass belongs to another event loop, and has begun there or may still begin."""
+    if other.loop is loop or other.ended.is_set():
+        return False
+    return bool(other.started or getattr(other.loop, "is_running", bool)())
+
+
 class Epoch:
     """One pass: its plan, and the book of what the caller took from it."""
 
@@ -310,6 +317,7 @@ class Core:
                 options.on_error,
                 self._prefetch(executor),
                 self.metrics,
+                stall_timeout=options.stall_timeout,
             )
             executor.open(self._program(source), memory)
         except BaseException:
@@ -388,12 +396,22 @@ class Core:
         return EpochPlan(order, self.geometry, place.consumed)
 
     def start(self, epoch: Epoch, blocking: bool = False) -> Direct | Pipeline:
-        """Start the work of a pass. Outside of `blocking`, in the event loop that is to run it."""
+        """Start the work of a pass. Outside of `blocking`, in the event loop that is to run it.
+
+        Raises:
+            RuntimeError: a pass of this loader is under way in another loop. Workers talk to one loop at a time.
+        """
         engine = self.open()
         if self.direct:
             return Direct(engine, epoch.plans(), blocking)
         pipeline = Pipeline(engine, epoch.plans())
-        self.passes.add(pipeline)
+        with self._opening:
+            if any(_runs_elsewhere(other, pipeline.loop) for other in self.passes):
+                raise RuntimeError(
+                    "this loader is in use in another event loop, or in one that has ended without ending its tasks: make a "
+                    "loader for each loop, or end the other pass first"
+                )
+            self.passes.add(pipeline)
         return pipeline
 
     # -- state -----------------------------------------------------------------------------------------------------

@@ -81,6 +81,7 @@ class Engine:
         spill_per_sample: bytes that results without rows took, at most.
         sample_s: seconds that a sample takes a worker, lately.
         largest_batch: bytes of slab memory that a batch took, at most.
+        stall_timeout: seconds without progress after which an epoch says where it stands, or None.
     """
 
     items: Items
@@ -97,6 +98,7 @@ class Engine:
     spill_per_sample: int = 0
     sample_s: float = 0.0
     largest_batch: int = 0
+    stall_timeout: float | None = None
 
     def may_lease(self, nbytes: int) -> bool:
         """Whether the caller may keep `nbytes` more of slab memory: half of it, and never what batches need.

@@ -33,15 +33,25 @@ class Died:
         place: place in the chunk of the sample that it was working on, or None.
         exit_code: its exit status, negative for a signal.
         timed_out: it was ended because it made no progress.
+        stack: where it stood, innermost call first, or None.
     """
 
-    def __init__(self, place: int | None, exit_code: int | None, timed_out: bool) -> None:
+    def __init__(
+        self, place: int | None, exit_code: int | None, timed_out: bool, stack: str | None = None
+    ) -> None:
         self.place = place
         self.exit_code = exit_code
         self.timed_out = timed_out
+        self.stack = stack
 
     def error(self, timeout: float) -> Exception:
         """The failure of the sample that it died of."""
+        error = self._error(timeout)
+        if self.stack is not None:
+            error.add_note(f"the worker was at:\n{self.stack}")
+        return error
+
+    def _error(self, timeout: float) -> Exception:
         if self.timed_out:
             return StalledError(timeout, "; the worker was ended. Raise timeout= if this is expected")
         code = self.exit_code

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import bisect
 import ctypes
+import functools
 import mmap
 import os
 import sys
@@ -28,17 +29,28 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from aioloader._types import Array, IntArray
 
-__all__ = ("CONTROL_BYTES", "MAX_WORKERS", "Slab", "SlabMemory", "control_array", "default_memory_limit")
+__all__ = (
+    "CONTROL_BYTES",
+    "MAX_WORKERS",
+    "Slab",
+    "SlabMemory",
+    "control_array",
+    "default_memory_limit",
+    "keep_out",
+)
 
 _PAGE = 4096
 MAX_WORKERS = 1024
 CONTROL_WORDS = 8
 CONTROL_BYTES = MAX_WORKERS * CONTROL_WORDS * 8
 _MIN_LIMIT = 64 << 20
+# Of Linux; Python's mmap does not name all of them in every version.
+_MAP_FIXED = 0x10
+_MAP_NORESERVE = 0x4000
 
 
 def default_memory_limit() -> int:
@@ -72,6 +84,26 @@ def control_array(memory: mmap.mmap) -> IntArray:
     """The control words at the head of the region, int64 (MAX_WORKERS, 8), one line per worker."""
     shape = (MAX_WORKERS, CONTROL_WORDS)
     return np.ndarray(shape, dtype=np.int64, buffer=memory)
+
+
+def keep_out(memory: mmap.mmap, fd: int) -> Callable[[], object]:
+    """A function that, called in a fork of this process, keeps what is written there from everybody else.
+
+    Args:
+        memory: the region, which is not closed any more.
+        fd: its descriptor, open in the fork too.
+    """
+    if sys.platform != "linux":
+        return lambda: None
+    remap = ctypes.CDLL(None).mmap
+    remap.restype = ctypes.c_void_p
+    remap.argtypes = (ctypes.c_void_p, ctypes.c_size_t, *(ctypes.c_int,) * 3, ctypes.c_long)
+    address = ctypes.addressof(ctypes.c_char.from_buffer(memory))
+    flags = mmap.MAP_PRIVATE | _MAP_FIXED | _MAP_NORESERVE
+    # Everything is at hand before the fork: a lock that another thread holds then is never given back.
+    return functools.partial(
+        remap, address, len(memory), mmap.PROT_READ | mmap.PROT_WRITE, flags, fd, 0
+    )
 
 
 class _Ended:

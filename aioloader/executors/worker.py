@@ -27,7 +27,8 @@ from aioloader._failures import TRACEBACK
 from aioloader._types import Chunk, ChunkResult, RowLayout
 from aioloader.errors import WorkerError
 from aioloader.executors.program import Runner
-from aioloader.executors.slabs import control_array
+from aioloader.executors.slabs import control_array, keep_out
+from aioloader.executors.stacks import write_stacks
 from aioloader.executors.wire import Inbox, encode, pack_value
 
 __all__ = ("main",)
@@ -111,12 +112,22 @@ def portable_error(error: BaseException) -> bytes:
 
 
 class _Worker:
-    def __init__(self, sock: socket.socket, memory: mmap.mmap, slot: int) -> None:
+    def __init__(self, sock: socket.socket, memory: mmap.mmap, memory_fd: int, slot: int) -> None:
         self.sock = sock
         self.memory = memory
         self.control = memoryview(control_array(memory)[slot])  # an array's items cost more to get and set
         self.layouts: dict[int, RowLayout] = {}
         self.runner: Runner | None = None
+        self.pid = os.getpid()
+        self._keep_out = keep_out(memory, memory_fd)
+        os.register_at_fork(after_in_child=self._forked)
+
+    def _forked(self) -> None:
+        """In a process that a transform has forked: should it come back to us, it changes nothing and stops."""
+        words = np.array(self.control)
+        words[CALLED_OFF:] = words[CURRENT]
+        self._keep_out()
+        self.control = memoryview(words)
 
     def send(self, message: Any) -> None:
         try:
@@ -137,16 +148,15 @@ class _Worker:
 
     def work(self, number: int, lane: int, chunk: Chunk) -> None:
         assert self.runner is not None
-        control = self.control
-        control[PLACE] = -1
-        control[CURRENT] = number
+        self.control[PLACE] = -1
+        self.control[CURRENT] = number
 
         def called_off() -> bool:
-            off: bool = control[CALLED_OFF + lane] == number
+            off: bool = self.control[CALLED_OFF + lane] == number
             return off
 
         def progress(place: int) -> None:
-            control[PLACE] = place
+            self.control[PLACE] = place
 
         error: bytes | None = None
         try:
@@ -155,7 +165,9 @@ class _Worker:
         except BaseException as failure:
             answer = self.answer(ChunkResult(), chunk)
             error = portable_error(failure)
-        control[CURRENT] = 0
+        if os.getpid() != self.pid:
+            os._exit(0)  # a fork that came back: the worker answers
+        self.control[CURRENT] = 0
         with contextlib.suppress(OSError, ValueError):
             sys.stdout.flush()
         self.send(("done", number, *answer, error))
@@ -201,7 +213,7 @@ class _Worker:
         return good, bad
 
 
-def main(fd: int, memory_fd: int, nbytes: int, slot: int, parent: int) -> None:
+def main(fd: int, memory_fd: int, nbytes: int, slot: int, parent: int, stack_fd: int = -1) -> None:
     """Serve the core until it closes the socket.
 
     Args:
@@ -210,14 +222,17 @@ def main(fd: int, memory_fd: int, nbytes: int, slot: int, parent: int) -> None:
         nbytes: its size.
         slot: this worker's line of the control memory.
         parent: process number of the core.
+        stack_fd: descriptor to write Python stacks to, or -1.
     """
+    if stack_fd >= 0:
+        write_stacks(stack_fd)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the core's affair
     sock = socket.socket(fileno=fd)
     memory = mmap.mmap(memory_fd, nbytes)
-    os.close(memory_fd)
+    os.set_inheritable(memory_fd, False)
     messages: queue.SimpleQueue[Any] = queue.SimpleQueue()
     threading.Thread(target=_listen, args=(sock, messages, parent), daemon=True).start()
-    worker = _Worker(sock, memory, slot)
+    worker = _Worker(sock, memory, memory_fd, slot)
     while True:
         kind, *rest = messages.get()
         if kind == "setup":

@@ -1,0 +1,34 @@
+"""Where the threads of this process stand. Reads no source files, so it may be used in an event loop."""
+
+from __future__ import annotations
+
+import sys
+import threading
+import traceback
+
+__all__ = ("stack_of", "stacks_of")
+
+
+def stack_of(thread: int) -> str | None:
+    """The Python stack of a thread, innermost call first, one line each; None if it has ended.
+
+    Args:
+        thread: its identifier.
+    """
+    frame = sys._current_frames().get(thread)
+    if frame is None:
+        return None
+    # Innermost first; without the text of the lines.
+    steps = traceback.StackSummary.extract(traceback.walk_stack(frame), lookup_lines=False)
+    return "\n".join(f'  File "{step.filename}", line {step.lineno} in {step.name}' for step in steps)
+
+
+def stacks_of(prefix: str) -> dict[str, str]:
+    """The stacks of all threads whose names begin with `prefix`, by name."""
+    found = {}
+    for thread in threading.enumerate():
+        if thread.name.startswith(prefix) and thread.ident is not None:
+            stack = stack_of(thread.ident)
+            if stack is not None:
+                found[thread.name] = stack
+    return found
