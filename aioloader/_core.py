@@ -408,8 +408,8 @@ class Core:
         with self._opening:
             if any(_runs_elsewhere(other, pipeline.loop) for other in self.passes):
                 raise RuntimeError(
-                    "this loader is in use in another event loop, or in one that has ended without ending its tasks: make a "
-                    "loader for each loop, or end the other pass first"
+                    "this loader is in use in another event loop, or in one that has ended without ending its "
+                    "tasks: make a loader for each loop, or end the other pass first"
                 )
             self.passes.add(pipeline)
         return pipeline

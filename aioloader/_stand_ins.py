@@ -1,10 +1,11 @@
 """Who takes the place of samples that failed, with ``on_error="replace"``. Pure.
 
-Rule: the next sound sample of the same batch, round its end. So it depends on the batch alone, never on time or workers;
-nothing comes in that the sampler did not choose; and nothing has to be read or made again.
+Rule: the next sound sample of the same batch, round its end. So it depends on the batch alone, never on time or
+workers; nothing comes in that the sampler did not choose; and nothing has to be read or made again.
 
-A batch without a sound sample takes one from elsewhere, which fills all of it: the first sound one of a few items that lie
-evenly over the dataset, counted from the batch's first item. Damage lies close together, so its neighbours would not do.
+A batch without a sound sample takes one from elsewhere, which fills all of it: the first sound one of a few items that
+lie evenly over the dataset, counted from the first item of the batch. Damage lies close together, so neighbours would
+not do.
 """
 
 from __future__ import annotations

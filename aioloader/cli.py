@@ -163,8 +163,8 @@ def _parser() -> argparse.ArgumentParser:
         "--on-error",
         choices=("raise", "skip", "replace"),
         default="raise",
-        help="images that cannot be read or are damaged: skip leaves them out, replace puts the next sound one in their "
-        "place; both name them",
+        help="images that cannot be read or are damaged: skip leaves them out, replace puts the next sound one "
+        "in their place; both name them",
     )
     pack.add_argument(
         "--max-errors",

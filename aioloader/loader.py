@@ -180,8 +180,8 @@ class AsyncDataLoader(Face, Generic[B]):
         pin_memory: accepted for Gluon's sake.
         progress: show a progress bar on standard error.
         stall_timeout: seconds without any progress, while a batch is waited for, after which the logger "aioloader"
-            gets a warning: what the batch waits for, which samples are outstanding, and the workers' Python stacks; None:
-            never.
+            gets a warning: what the batch waits for, which samples are outstanding, and the Python stacks of the
+            workers; None: never.
 
     Raises:
         ValueError, TypeError: an option is not allowed.

@@ -285,8 +285,8 @@ class BatchJob:
 
     def _irreplaceable(self, record: SampleError) -> LoaderError:
         error = LoaderError(
-            f"no sample of this batch of {self.rows} is sound, and neither is any of the other items that were tried in "
-            "their place; see loader.errors for why"
+            f"no sample of this batch of {self.rows} is sound, and neither is any of the other items that were tried "
+            "in their place; see loader.errors for why"
         )
         error.__cause__ = record
         return error

@@ -1,7 +1,7 @@
-"""Says where an epoch stands when nothing has moved for a while: to the log, once it stalls and now and then after that.
+"""Says where an epoch stands when nothing has moved for a while: to the log, when it stalls and now and then after.
 
-It only looks: what is stuck is ended elsewhere, by ``timeout``. It is a task of its own and asks workers for their stacks
-in a thread, so the loop goes on.
+It only looks: what is stuck is ended elsewhere, by ``timeout``. It is a task of its own, and workers are asked for
+their stacks in a thread, so the loop goes on.
 """
 
 from __future__ import annotations
@@ -168,8 +168,8 @@ class _Report:
             f"no progress for {self._seconds:.1f} s: the caller waits for batch {view.batch} of this pass, which is "
             f"{_STAGES.get(view.stage, view.stage)}",
             f"outstanding: {len(self._outstanding)} samples, index {_some(self._outstanding)}",
-            f"batches on their way: {queues['batches']} of {view.permits}, {view.ready} of them ready; chunks that wait "
-            f"for a worker: {queues['chunks_queued']}; slab memory: {queues['memory_bytes'] >> 10:,} of "
+            f"batches on their way: {queues['batches']} of {view.permits}, {view.ready} of them ready; chunks "
+            f"that wait for a worker: {queues['chunks_queued']}; slab memory: {queues['memory_bytes'] >> 10:,} of "
             f"{queues['memory_limit_bytes'] >> 10:,} KiB, {queues['memory_held_bytes'] >> 10:,} KiB held by the caller",
         ]
         for worker in self._workers:

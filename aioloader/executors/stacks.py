@@ -1,7 +1,7 @@
 """Python stacks of worker processes: asked for from outside, and left behind by a crash.
 
-`faulthandler` writes them in C, from a signal handler. So they come from a worker that is inside of an extension or holds
-the interpreter's lock for ever, too, and nothing in the worker has to help.
+`faulthandler` writes them in C, from a signal handler. So they come from a worker that is inside of an extension or
+holds the interpreter's lock for ever, too, and nothing in the worker has to help.
 """
 
 from __future__ import annotations

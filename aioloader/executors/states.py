@@ -24,7 +24,7 @@ _PATIENCE_S = 2.0
 
 
 def marks(handle: WorkerHandle, control: IntArray) -> tuple[int, int]:
-    """Number of the attempt that a worker works on (0: none; -1: it is still starting) and place of the sample in it."""
+    """Number of the attempt that a worker works on (0: none; -1: it is still starting), and the place of its sample."""
     current, place = (int(word) for word in control[handle.slot, [CURRENT, PLACE]])
     return (current if handle.ready else -1), place
 

@@ -151,8 +151,8 @@ def pack(
         quality: of those JPEGs, 1 to 100.
         num_workers: threads that read and encode; None: one per core.
         on_error: "raise", or "skip": leave an image out that cannot be read or is damaged, and report it. Damage is
-            noticed only where the image is decoded or tiled. "replace": the next image that is sound stands twice, with its
-            own label, so that the number of records is that of the images; behind the last one the first.
+            noticed only where the image is decoded or tiled. "replace": the next image that is sound stands twice, with
+            its own label, so that the number of records is that of the images; behind the last one the first.
         max_errors: with "skip" and "replace", how many images may fail; less than 1: which share of them, judged after
             1,000 images and at the end; None: any number.
         tick: called with the number of images done so far, after each.
