@@ -3,14 +3,25 @@
 from __future__ import annotations
 
 import json
+import traceback
 
 import numpy as np
 import pytest
+import simplejpeg
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aioloader import DataLoader, SampleError, SimpleDataset, TooManyErrorsError
-from aioloader._stand_ins import stand_ins
+import recordio
+from aioloader import (
+    DataLoader,
+    DecodeError,
+    ImageRecordDataset,
+    LoaderError,
+    SampleError,
+    SimpleDataset,
+    TooManyErrorsError,
+)
+from aioloader._stand_ins import CANDIDATES, candidates, stand_ins
 
 EXECUTORS = ["process", "thread", "inline"]
 
@@ -97,15 +108,105 @@ def test_a_batchify_function_gets_full_batches(executor):
         assert [error.replaced_by for error in loader.errors] == [4, 4, 15]
 
 
+@given(st.integers(1, 500).flatmap(lambda n: st.tuples(st.integers(0, n - 1), st.just(n))))
+def test_candidates_are_other_items_spread_over_the_dataset(case):
+    index, length = case
+    found = candidates(index, length)
+    assert len(found) == len(set(found)) == min(length - 1, CANDIDATES)
+    assert all(0 <= other < length and other != index for other in found)
+    if length > 2 * CANDIDATES:
+        places = sorted([*found, index])
+        gaps = np.diff([*places, places[0] + length])
+        assert max(gaps) <= min(gaps) + 1
+
+
+@pytest.mark.parametrize("batchify", [None, lambda samples: list(zip(*samples, strict=True))], ids=["rows", "whole"])
+@pytest.mark.parametrize("bad", [range(4, 8), range(4)], ids=["later", "first"])
 @pytest.mark.parametrize("executor", EXECUTORS)
-def test_a_batch_of_which_nothing_is_left_is_left_out(executor):
-    with DataLoader(Damaged(12, range(4, 8)), 4, executor=executor, num_workers=2, on_error="replace") as loader:
-        assert numbers(list(loader)) == [[0, 1, 2, 3], [8, 9, 10, 11]]
-        assert [error.replaced_by for error in loader.errors] == [None] * 4
+def test_a_batch_of_which_nothing_is_left_is_filled_from_elsewhere(executor, bad, batchify):
+    dataset = Damaged(12, bad)
+    options = {"executor": executor, "num_workers": 2, "on_error": "replace", "batchify_fn": batchify}
+    with DataLoader(dataset, 4, **options) as loader:
+        batches = [[int(label) for label in batch[1]] for batch in loader]
+        other = bad.stop  # with so few items, those that follow are tried one after the other
+        assert batches == [
+            [other] * 4 if start == bad.start else list(range(start, start + 4)) for start in (0, 4, 8)
+        ]
+        assert [(error.index, error.replaced_by) for error in loader.errors] == [(n, other) for n in bad]
+        assert (loader.stats().samples, loader.stats().replaced) == (12, 4)
 
 
-def test_replacing_is_the_same_in_every_executor_and_after_a_resume():
-    dataset = Damaged(60, {5, 17, 18, 33, 59})
+@pytest.mark.parametrize("executor", EXECUTORS)
+def test_single_samples_are_replaced_too(executor):
+    with DataLoader(Damaged(6, {2}), 1, executor=executor, num_workers=2, on_error="replace") as loader:
+        assert numbers(loader) == [[0], [1], [3], [3], [4], [5]]
+
+
+@pytest.mark.parametrize("executor", EXECUTORS)
+def test_where_nothing_is_sound_replace_is_an_error_and_all_is_named(executor):
+    with DataLoader(Damaged(6, range(6)), 3, executor=executor, num_workers=2, on_error="replace") as loader:
+        with pytest.raises(LoaderError, match="no sample of this batch of 3 is sound") as caught:
+            list(loader)
+        assert isinstance(caught.value.__cause__, SampleError)
+        assert [(error.index, error.replaced_by) for error in loader.errors] == [(n, None) for n in range(3)]
+
+
+def photographs(path, bad, n=100):
+    """A record file of small images, those in `bad` cut short; label = key = number."""
+    image = simplejpeg.encode_jpeg(np.arange(20 * 30 * 3, dtype=np.uint8).reshape(20, 30, 3))
+    with recordio.RecordWriter(path, index=True) as writer:
+        for key in range(n):
+            body = image[: len(image) // 2] if key in bad else image
+            writer.write(recordio.pack(recordio.IRHeader(0, key, key, 0), body), key)
+    return ImageRecordDataset(path)
+
+
+@pytest.mark.parametrize("executor", EXECUTORS)
+@pytest.mark.parametrize("policy", ["skip", "replace"])
+def test_of_a_damaged_file_all_that_is_sound_comes_and_all_that_is_not_is_named(tmp_path, policy, executor):
+    bad = {17, 140, 141}
+    dataset = photographs(tmp_path / "a.rec", bad, 300)
+    options = {"executor": executor, "num_workers": 2, "shuffle": True, "seed": 5}
+    with DataLoader(dataset, 20, on_error=policy, max_errors=0.01, **options) as loader:
+        batches = [(images.copy(), labels.copy()) for images, labels in loader]
+        assert {error.key for error in loader.errors} == bad
+        assert all(isinstance(error.__cause__, DecodeError) for error in loader.errors)
+        replaced = {error.key: error.replaced_by for error in loader.errors}
+    seen = [label for _, labels in batches for label in labels.tolist()]
+    sound = [n for n in range(300) if n not in bad]
+    if policy == "skip":
+        assert sorted(seen) == sound
+    else:
+        assert [len(labels) for _, labels in batches] == [20] * 15
+        assert sorted(seen) == sorted([*sound, *replaced.values()])
+    assert all((images == batches[0][0][0]).all() for images, _ in batches)
+
+
+def fail_in_here(image, label):
+    if label == 3:
+        raise LookupError("three is not welcome")
+    return image, label
+
+
+@pytest.mark.parametrize("executor", EXECUTORS)
+def test_the_cause_keeps_its_type_and_tells_where_it_was_raised(tmp_path, executor):
+    dataset = photographs(tmp_path / "a.rec", (), 6).transform(fail_in_here)
+    with DataLoader(dataset, 2, executor=executor, num_workers=1) as loader:
+        with pytest.raises(SampleError) as caught:
+            list(loader)
+    error = caught.value
+    assert (error.dataset, error.index, error.position, error.key) == ("ImageRecordDataset", 3, 3, 3)
+    assert (error.path, error.stage) == (str(tmp_path / "a.rec"), "transform:fail_in_here")
+    assert isinstance(error.offset, int)
+    assert type(error.__cause__) is LookupError
+    text = "".join(traceback.format_exception(error))
+    assert "in fail_in_here" in text
+    assert "LookupError: three is not welcome" in text
+
+
+@pytest.mark.parametrize("bad", [{5, 17, 18, 33, 59}, range(30)], ids=["a few", "half"])
+def test_replacing_is_the_same_in_every_executor_and_after_a_resume(bad):
+    dataset = Damaged(60, bad)
     options = {"shuffle": True, "seed": 4, "on_error": "replace"}
     expected = numbers(DataLoader(dataset, 6, num_workers=0, **options))
     for executor in ("thread", "process"):
