@@ -12,7 +12,7 @@ ROOT = Path(__file__).parents[2]
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["bare_loop", "main_job", "first_batch", "fused_path"])
+@pytest.mark.parametrize("name", ["bare_loop", "main_job", "first_batch", "fused_path", "damaged"])
 def test_a_short_run_of_a_benchmark(name: str) -> None:
     command = [sys.executable, "-W", "error", "-m", f"benchmarks.{name}", "--smoke"]
     if name != "fused_path":

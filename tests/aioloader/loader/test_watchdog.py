@@ -7,9 +7,11 @@ import logging
 import os
 import re
 import signal
+import sys
 import time
 
 import anyio
+import cloudpickle
 import numpy as np
 import pytest
 
@@ -18,6 +20,8 @@ from aioloader._types import Facts, ReadPlan, Spans
 from aioloader.errors import StalledError
 
 EXECUTORS = ["thread", "process"]
+# Workers need not import this module, and what it imports, whenever one is started.
+cloudpickle.register_pickle_by_value(sys.modules[__name__])
 
 
 def stand_still(fifo):
