@@ -91,6 +91,7 @@ class AsyncBatches(Generic[B]):
             SampleError: a sample failed, with ``on_error="raise"``; all earlier batches came first.
             TooManyErrorsError: more samples failed than ``max_errors``.
             LoaderClosedError: the loader was closed.
+            RuntimeError: another task waits for its next batch, or another event loop uses the loader.
         """
         if self._busy:
             raise RuntimeError("another task is waiting for the next batch of this iterator; make one each")

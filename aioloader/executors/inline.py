@@ -45,30 +45,37 @@ class InlineExecutor:
     async def run(self, chunks: Sequence[Chunk]) -> ChunkResult:
         """See `aioloader.abc.Executor.run`."""
         result = ChunkResult()
-        with _settling(chunks), self._alone():
-            for chunk in chunks:
-                steps = self._runner.steps(chunk)
-                while True:
-                    try:
-                        next(steps)
-                    except StopIteration as stop:
-                        result.merge(stop.value)
-                        break
-                    if time.monotonic() - self._yielded_at > YIELD_S:
-                        await anyio.lowlevel.checkpoint()
-                        self._yielded_at = time.monotonic()
+        with _settling(chunks):
+            self._enter()
+            try:
+                for chunk in chunks:
+                    steps = self._runner.steps(chunk)
+                    while True:
+                        try:
+                            next(steps)
+                        except StopIteration as stop:
+                            result.merge(stop.value)
+                            break
+                        if time.monotonic() - self._yielded_at > YIELD_S:
+                            await anyio.lowlevel.checkpoint()
+                            self._yielded_at = time.monotonic()
+            finally:
+                self._depth -= 1
         return result
 
     def run_blocking(self, chunks: Sequence[Chunk]) -> ChunkResult:
         """The same without an event loop."""
         result = ChunkResult()
-        with _settling(chunks), self._alone():
-            for chunk in chunks:
-                result.merge(self._runner.run(chunk))
+        with _settling(chunks):
+            self._enter()
+            try:
+                for chunk in chunks:
+                    result.merge(self._runner.run(chunk))
+            finally:
+                self._depth -= 1
         return result
 
-    @contextmanager
-    def _alone(self) -> Iterator[None]:
+    def _enter(self) -> None:
         """Passes may take turns in one thread; in two they would draw from one another's random numbers."""
         with self._lock:
             thread = threading.get_ident()
@@ -79,10 +86,6 @@ class InlineExecutor:
                 )
             self._thread = thread
             self._depth += 1
-        try:
-            yield
-        finally:
-            self._depth -= 1
 
     def close(self) -> None:
         """See `aioloader.abc.Executor.close`."""

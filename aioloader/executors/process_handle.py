@@ -254,7 +254,9 @@ class WorkerHandle:
         pid = self.process.pid
         fd = _end_of(pid)
         if fd is None:
-            while not _has_ended(pid):
+            while True:
+                if _has_ended(pid):
+                    break
                 await anyio.sleep(_END_POLL_S)
         else:
             try:
