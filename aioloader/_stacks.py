@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 import threading
-import traceback
 
 __all__ = ("stack_of", "stacks_of")
 
@@ -18,9 +17,12 @@ def stack_of(thread: int) -> str | None:
     frame = sys._current_frames().get(thread)
     if frame is None:
         return None
-    # Innermost first; without the text of the lines.
-    steps = traceback.StackSummary.extract(traceback.walk_stack(frame), lookup_lines=False)
-    return "\n".join(f'  File "{step.filename}", line {step.lineno} in {step.name}' for step in steps)
+    lines = []
+    while frame is not None:
+        code = frame.f_code
+        lines.append(f'  File "{code.co_filename}", line {frame.f_lineno} in {code.co_name}')
+        frame = frame.f_back
+    return "\n".join(lines)
 
 
 def stacks_of(prefix: str) -> dict[str, str]:

@@ -119,6 +119,7 @@ class WorkerHandle:
         self.process: subprocess.Popen[bytes] | None = None
         self.sock: socket.socket | None = None
         self._stacks: StackFile | None = None
+        self._asked = 0
         self.clear()
 
     def clear(self) -> None:
@@ -266,12 +267,18 @@ class WorkerHandle:
         with contextlib.suppress(OSError):
             self.sock.shutdown(socket.SHUT_RDWR)
 
-    def ask_stack(self) -> str | None:
-        """Where the process stands now, or None. Blocking, 0.3 s at most; from any thread."""
+    def ask_stack(self) -> None:
+        """Ask where the process stands; `told_stack` has the answer. From the loop's thread."""
+        if self.state == "up":
+            self._asked += 1
+            self._post(("stack", self._asked))
+
+    def told_stack(self) -> str | None:
+        """Where the process stands, after `ask_stack`; None if it does not tell. Blocking, 0.3 s at most."""
         process, stacks = self.process, self._stacks
         if process is None or stacks is None or process.returncode is not None:
             return None
-        return stacks.ask(process.pid, self.ready)
+        return stacks.wait(process.pid, self._asked)
 
     def kill(self) -> None:
         """End the process and those it has started, at once."""

@@ -1,7 +1,8 @@
-"""Python stacks of worker processes: asked for from outside, and left behind by a crash.
+"""Python stacks of worker processes: told when they are asked for, and left behind by a crash.
 
-`faulthandler` writes them in C, from a signal handler. So they come from a worker that is inside of an extension or
-holds the interpreter's lock for ever, too, and nothing in the worker has to help.
+A worker's listening thread tells where its main thread stands. That needs the interpreter's lock, which C code may hold
+for ever; then a signal is sent, and `faulthandler` answers in C. Not before: a signal ends system calls that wait, and
+asking should change nothing.
 """
 
 from __future__ import annotations
@@ -14,7 +15,9 @@ import tempfile
 import threading
 import time
 
-__all__ = ("CRASHES", "StackFile", "write_stacks")
+from aioloader._stacks import stack_of
+
+__all__ = ("CRASHES", "StackFile", "answer_signals", "tell_stack")
 
 _SIGNAL = getattr(signal, "SIGUSR1", None)
 CRASHES = frozenset(
@@ -22,13 +25,16 @@ CRASHES = frozenset(
     for name in ("SIGSEGV", "SIGABRT", "SIGBUS", "SIGFPE", "SIGILL")
     if hasattr(signal, name)
 )
-_PATIENCE_S = 0.3
+_PATIENCE_S = 0.15
 _LOOK_S = 0.004
 _MOST_BYTES = 1 << 16
 
 
-def write_stacks(fd: int) -> None:
-    """In a worker's main thread: write its stack to `fd` when it is asked, and when it crashes.
+# -- in the worker -----------------------------------------------------------------------------------------------------
+
+
+def answer_signals(fd: int) -> None:
+    """From the main thread: write its stack to `fd` at a signal, and when the process crashes.
 
     Where the user has switched `faulthandler` on, it goes on writing crashes to standard error.
     """
@@ -39,8 +45,23 @@ def write_stacks(fd: int) -> None:
         faulthandler.enable(file=fd, all_threads=False)
 
 
-def _catches(pid: int, ready: bool) -> bool:
-    """Whether a process has a handler for the signal: without one it would die of it."""
+def tell_stack(fd: int, token: int) -> None:
+    """From any thread: write the stack of the main thread to `fd`, under a heading that names the question."""
+    main = threading.main_thread().ident
+    stack = None if main is None else stack_of(main)
+    with contextlib.suppress(OSError):
+        os.write(fd, f"{_heading(token)}{stack or ''}\n".encode("utf-8", "backslashreplace")[:_MOST_BYTES])
+
+
+def _heading(token: int) -> str:
+    return f"stack {token}:\n"
+
+
+# -- in the core -------------------------------------------------------------------------------------------------------
+
+
+def _catches(pid: int) -> bool:
+    """Whether a child has a handler for the signal: without one it would die of it. False where that is not known."""
     assert _SIGNAL is not None
     try:
         with open(f"/proc/{pid}/status") as file:
@@ -48,7 +69,7 @@ def _catches(pid: int, ready: bool) -> bool:
         ours = int(facts["PPid"]) == os.getpid()
         return ours and bool(int(facts["SigCgt"], 16) >> (_SIGNAL - 1) & 1)
     except (OSError, KeyError, ValueError):
-        return ready and not os.path.exists("/proc/self/status")
+        return False
 
 
 class StackFile:
@@ -70,38 +91,52 @@ class StackFile:
         except OSError:
             self.fd = -1
 
-    def ask(self, pid: int, ready: bool) -> str | None:
-        """The stack of a process that called `write_stacks`; None if it does not answer. Blocking, 0.3 s at most.
+    def wait(self, pid: int, token: int) -> str | None:
+        """The stack of a worker that was asked for it; None if it does not answer. Blocking, 0.3 s at most.
 
         Args:
             pid: a child of this process that was not waited for.
-            ready: it said that it is ready.
+            token: what it was asked with; see `tell_stack`.
         """
         with self._lock:
-            if self.fd < 0 or _SIGNAL is None or not _catches(pid, ready):
+            if self.fd < 0:
                 return None
-            self._empty()
-            try:
-                os.kill(pid, _SIGNAL)
-            except OSError:
-                return None
-            deadline = time.monotonic() + _PATIENCE_S
-            size = 0
-            # The end is not marked: it is over when nothing more comes.
-            while time.monotonic() < deadline and not self._closing:
-                time.sleep(_LOOK_S)
-                now = os.fstat(self.fd).st_size
-                if now and now == size:
-                    break
-                size = now
-            text = self._text()
+            stack = self._answer(token) or self._answer_to_signal(pid)
             self._empty()  # a crash is told apart
-            return text
+            return stack
+
+    def _answer(self, token: int) -> str | None:
+        deadline = time.monotonic() + _PATIENCE_S
+        while time.monotonic() < deadline and not self._closing:
+            _, found, stack = self._read().partition(_heading(token))
+            if found:
+                return _calls(stack)
+            time.sleep(_LOOK_S)
+        return None
+
+    def _answer_to_signal(self, pid: int) -> str | None:
+        if _SIGNAL is None or not _catches(pid):
+            return None
+        before = len(self._read())
+        try:
+            os.kill(pid, _SIGNAL)
+        except OSError:
+            return None
+        deadline = time.monotonic() + _PATIENCE_S
+        text = ""
+        # The end is not marked: it is over when nothing more comes.
+        while time.monotonic() < deadline and not self._closing:
+            time.sleep(_LOOK_S)
+            now = self._read()[before:]
+            if now and now == text:
+                break
+            text = now
+        return _calls(text)
 
     def left(self) -> str | None:
         """What the worker wrote when it crashed, or None. Its end was waited for."""
         with self._lock:
-            return self._text() if self.fd >= 0 else None
+            return _calls(self._read()) if self.fd >= 0 else None
 
     def clear(self) -> None:
         """Make room for another worker."""
@@ -122,7 +157,11 @@ class StackFile:
             os.ftruncate(self.fd, 0)
             os.lseek(self.fd, 0, os.SEEK_SET)  # the worker's place too: they share it
 
-    def _text(self) -> str | None:
-        text = os.pread(self.fd, _MOST_BYTES, 0).decode("utf-8", "backslashreplace")
-        lines = [line.rstrip() for line in text.splitlines()]
-        return "\n".join(line for line in lines if line.startswith("  ")) or None
+    def _read(self) -> str:
+        return os.pread(self.fd, _MOST_BYTES, 0).decode("utf-8", "backslashreplace")
+
+
+def _calls(text: str) -> str | None:
+    """The lines of a stack, without headings."""
+    lines = [line.rstrip() for line in text.splitlines() if line.startswith("  ")]
+    return "\n".join(lines) or None

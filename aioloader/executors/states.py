@@ -64,17 +64,20 @@ async def ask_stacks(handles: Sequence[WorkerHandle]) -> list[str | None]:
     if not found:
         return found
 
-    def ask() -> None:
+    def wait() -> None:
         for place, handle in enumerate(handles):
-            found[place] = handle.ask_stack()
+            found[place] = handle.told_stack()
+
+    for handle in handles:
+        handle.ask_stack()
 
     # A thread of its own: those of the loader may be what is stuck.
-    asking = Threads(1, "aioloader-stacks")
+    waiting = Threads(1, "aioloader-stacks")
     try:
         with anyio.move_on_after(_PATIENCE_S):
-            await asking.run_abandonable(ask, abandoned=_nothing)
+            await waiting.run_abandonable(wait, abandoned=_nothing)
     finally:
-        asking.close(0)
+        waiting.close(0)
     return list(found)
 
 

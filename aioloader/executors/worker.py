@@ -28,7 +28,7 @@ from aioloader._types import Chunk, ChunkResult, RowLayout
 from aioloader.errors import WorkerError
 from aioloader.executors.program import Runner
 from aioloader.executors.slabs import control_array, keep_out
-from aioloader.executors.stacks import write_stacks
+from aioloader.executors.stacks import answer_signals, tell_stack
 from aioloader.executors.wire import Inbox, encode, pack_value
 
 __all__ = ("main",)
@@ -47,7 +47,7 @@ def _leave() -> NoReturn:
     os._exit(0)
 
 
-def _listen(sock: socket.socket, messages: queue.SimpleQueue[Any], parent: int) -> None:
+def _listen(sock: socket.socket, messages: queue.SimpleQueue[Any], parent: int, stack_fd: int) -> None:
     inbox = Inbox()
     poll = select.poll()
     poll.register(sock, select.POLLIN)
@@ -64,7 +64,10 @@ def _listen(sock: socket.socket, messages: queue.SimpleQueue[Any], parent: int) 
         if not data:
             _leave()
         for message in inbox.feed(data):
-            messages.put(message)
+            if message[0] == "stack":
+                tell_stack(stack_fd, message[1])
+            else:
+                messages.put(message)
 
 
 class _AsItIs:
@@ -225,13 +228,13 @@ def main(fd: int, memory_fd: int, nbytes: int, slot: int, parent: int, stack_fd:
         stack_fd: descriptor to write Python stacks to, or -1.
     """
     if stack_fd >= 0:
-        write_stacks(stack_fd)
+        answer_signals(stack_fd)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the core's affair
     sock = socket.socket(fileno=fd)
     memory = mmap.mmap(memory_fd, nbytes)
     os.set_inheritable(memory_fd, False)
     messages: queue.SimpleQueue[Any] = queue.SimpleQueue()
-    threading.Thread(target=_listen, args=(sock, messages, parent), daemon=True).start()
+    threading.Thread(target=_listen, args=(sock, messages, parent, stack_fd), daemon=True).start()
     worker = _Worker(sock, memory, memory_fd, slot)
     while True:
         kind, *rest = messages.get()
