@@ -9,6 +9,7 @@ import subprocess
 import sys
 import textwrap
 import threading
+import time
 
 import anyio
 import cloudpickle
@@ -414,6 +415,35 @@ def test_ctrl_c_ends_a_program_that_loads(executor, face, group, leftovers):
         program.wait()
         program.stdout.close()
         program.stderr.close()
+
+
+def workers_of(pid):
+    """Worker processes that a program has started, be it gone or not: their command line names it."""
+    found = []
+    for process in psutil.process_iter(["cmdline"]):
+        words = process.info["cmdline"] or ()
+        if "aioloader_worker" in words and f", {pid}, " in words[-1]:
+            found.append(process)
+    return found
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("face", CALLS)
+@pytest.mark.parametrize("executor", EXECUTORS)
+def test_ctrl_c_at_any_time_ends_it(executor, face, leftovers):
+    code = textwrap.dedent(SCRIPT).format(executor=executor, call=f"print('begin', flush=True); {CALLS[face]}")
+    # From the first statement on, over the start of the workers, to the middle of loading.
+    for delay_s in (0, 0.02, 0.05, 0.1, 0.15, 0.25, 0.4, 0.8):
+        with subprocess.Popen(
+            [sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        ) as program:
+            assert program.stdout.readline() == "begin\n"
+            time.sleep(delay_s)
+            program.send_signal(signal.SIGINT)
+            out, err = program.communicate(timeout=20)
+            assert (program.returncode, out.removeprefix("loading\n"), err) == (0, "interrupted\n", ""), delay_s
+            _gone, there = psutil.wait_procs(workers_of(program.pid), timeout=2)
+            assert [each for each in there if each.status() != psutil.STATUS_ZOMBIE] == []
 
 
 @pytest.mark.parametrize("executor", ["thread", "process"])
