@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 import recordio
 from aioloader._error_budget import over_budget
+from aioloader._failures import lighten
 from aioloader.errors import DecodeError, LoaderError, SampleError, TooManyErrorsError, error_report
 from aioloader.options import available_cores, check_max_errors
 from aioloader.permutation import permute
@@ -243,6 +244,7 @@ class _Records:
 
     def leave_out(self, failed: SampleError, replace: bool) -> None:
         """An image that failed."""
+        lighten(failed)  # there may be many, and each holds its image
         self._report.errors.append(failed)
         if replace:
             self._waiting.append(failed)
