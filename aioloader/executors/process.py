@@ -346,7 +346,11 @@ class ProcessExecutor:
         """End a worker that makes no progress, once it was asked where it stands."""
         process = handle.process
         (stack,) = await ask_stacks([handle])
-        if handle.process is process and handle.state == "up" and marks(handle, self._control) == handle.progress:
+        if (
+            handle.process is process
+            and handle.state == "up"
+            and marks(handle, self._control) == handle.progress
+        ):
             handle.stack = stack
             handle.timed_out = True
             handle.kill()

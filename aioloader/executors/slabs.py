@@ -101,9 +101,7 @@ def keep_out(memory: mmap.mmap, fd: int) -> Callable[[], object]:
     address = ctypes.addressof(ctypes.c_char.from_buffer(memory))
     flags = mmap.MAP_PRIVATE | _MAP_FIXED | _MAP_NORESERVE
     # Everything is at hand before the fork: a lock that another thread holds then is never given back.
-    return functools.partial(
-        remap, address, len(memory), mmap.PROT_READ | mmap.PROT_WRITE, flags, fd, 0
-    )
+    return functools.partial(remap, address, len(memory), mmap.PROT_READ | mmap.PROT_WRITE, flags, fd, 0)
 
 
 class _Ended:

@@ -127,7 +127,7 @@ class _Worker:
 
     def _forked(self) -> None:
         """In a process that a transform has forked: should it come back to us, it changes nothing and stops."""
-        words = np.array(self.control)
+        words: Any = np.array(self.control)
         words[CALLED_OFF:] = words[CURRENT]
         self._keep_out()
         self.control = memoryview(words)

@@ -269,9 +269,7 @@ class _Records:
 
 def _failure(index: int, position: int, path: Path, error: PackError | OSError) -> SampleError:
     stage, reason = ("encode", error.reason) if isinstance(error, PackError) else ("read", str(error))
-    failed = SampleError(
-        reason, dataset="pack", index=index, position=position, path=str(path), stage=stage
-    )
+    failed = SampleError(reason, dataset="pack", index=index, position=position, path=str(path), stage=stage)
     failed.__cause__ = error.__cause__ if isinstance(error, PackError) else error
     return failed
 

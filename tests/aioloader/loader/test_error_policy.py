@@ -120,7 +120,9 @@ def test_candidates_are_other_items_spread_over_the_dataset(case):
         assert max(gaps) <= min(gaps) + 1
 
 
-@pytest.mark.parametrize("batchify", [None, lambda samples: list(zip(*samples, strict=True))], ids=["rows", "whole"])
+@pytest.mark.parametrize(
+    "batchify", [None, lambda samples: list(zip(*samples, strict=True))], ids=["rows", "whole"]
+)
 @pytest.mark.parametrize("bad", [range(4, 8), range(4)], ids=["later", "first"])
 @pytest.mark.parametrize("executor", EXECUTORS)
 def test_a_batch_of_which_nothing_is_left_is_filled_from_elsewhere(executor, bad, batchify):

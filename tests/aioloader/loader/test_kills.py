@@ -38,7 +38,7 @@ class Noise:
 
 
 class Killer(threading.Thread):
-    """Kills one worker after the other, any of those that there are, and measures how long the executor takes to see it.
+    """Kills one worker after the other, any of those that there are, and measures how long it takes to be seen.
 
     Args:
         executor: whose workers.
@@ -108,7 +108,9 @@ def test_two_hundred_kills_change_nothing_and_are_noticed_at_once(leftovers):
                 plain.set_epoch(epoch)
                 batches = iter(loader)
                 killer.served.set()
-                for number, ((images, indices), (same, numbers)) in enumerate(zip(batches, plain, strict=True)):
+                for number, ((images, indices), (same, numbers)) in enumerate(
+                    zip(batches, plain, strict=True)
+                ):
                     assert indices.tolist() == numbers.tolist()
                     assert images.tobytes() == same.tobytes()
                     if draw.random() < 0.04:

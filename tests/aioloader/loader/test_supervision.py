@@ -389,7 +389,9 @@ CALLS = {"blocking": "blocking()", "async": "asyncio.run(main())"}
 @pytest.mark.parametrize(
     "executor", [*[pytest.param(name, marks=pytest.mark.slow) for name in ("inline", "thread")], "process"]
 )
-@pytest.mark.parametrize("group", [True, pytest.param(False, marks=pytest.mark.slow)], ids=["terminal", "kill"])
+@pytest.mark.parametrize(
+    "group", [True, pytest.param(False, marks=pytest.mark.slow)], ids=["terminal", "kill"]
+)
 def test_ctrl_c_ends_a_program_that_loads(executor, face, group, leftovers):
     code = textwrap.dedent(SCRIPT).format(executor=executor, call=CALLS[face])
     program = subprocess.Popen(
@@ -431,7 +433,9 @@ def workers_of(pid):
 @pytest.mark.parametrize("face", CALLS)
 @pytest.mark.parametrize("executor", EXECUTORS)
 def test_ctrl_c_at_any_time_ends_it(executor, face, leftovers):
-    code = textwrap.dedent(SCRIPT).format(executor=executor, call=f"print('begin', flush=True); {CALLS[face]}")
+    code = textwrap.dedent(SCRIPT).format(
+        executor=executor, call=f"print('begin', flush=True); {CALLS[face]}"
+    )
     # From the first statement on, over the start of the workers, to the middle of loading.
     for delay_s in (0, 0.02, 0.05, 0.1, 0.15, 0.25, 0.4, 0.8):
         with subprocess.Popen(
@@ -441,7 +445,9 @@ def test_ctrl_c_at_any_time_ends_it(executor, face, leftovers):
             time.sleep(delay_s)
             program.send_signal(signal.SIGINT)
             out, err = program.communicate(timeout=20)
-            assert (program.returncode, out.removeprefix("loading\n"), err) == (0, "interrupted\n", ""), delay_s
+            assert (program.returncode, out.removeprefix("loading\n"), err) == (0, "interrupted\n", ""), (
+                delay_s
+            )
             _gone, there = psutil.wait_procs(workers_of(program.pid), timeout=2)
             assert [each for each in there if each.status() != psutil.STATUS_ZOMBIE] == []
 

@@ -201,9 +201,7 @@ async def test_a_read_that_hangs_is_told_as_such():
     released = anyio.Event()
     with Listener(released.set) as told:
         dataset = Bytes(Source(released))
-        async with AsyncDataLoader(
-            dataset, 2, executor="thread", num_workers=1, stall_timeout=0.2
-        ) as loader:
+        async with AsyncDataLoader(dataset, 2, executor="thread", num_workers=1, stall_timeout=0.2) as loader:
             assert [batch.tolist() async for batch in loader] == [[0, 1], [2, 3]]
     (record,) = told.records
     assert (record.stage, record.batch, record.outstanding) == ("read", 1, [2, 3])
@@ -226,9 +224,7 @@ class Slow:
 @pytest.mark.parametrize("executor", EXECUTORS)
 async def test_what_is_slow_but_moves_is_no_stall(executor):
     # The first pass starts the workers, which may take longer than that.
-    async with AsyncDataLoader(
-        Slow(0.2), 12, num_workers=1, executor=executor, stall_timeout=1.5
-    ) as loader:
+    async with AsyncDataLoader(Slow(0.2), 12, num_workers=1, executor=executor, stall_timeout=1.5) as loader:
         async for _ in loader:
             pass
         with Listener() as told:
