@@ -7,13 +7,12 @@ never half-written. Images are read and encoded in threads and written in order.
 
 from __future__ import annotations
 
-import os
 from collections import deque
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import TYPE_CHECKING, Any, TextIO, TypeVar
 
 import recordio
 from aioloader._error_budget import over_budget
@@ -21,13 +20,17 @@ from aioloader._failures import lighten
 from aioloader.errors import DecodeError, LoaderError, SampleError, TooManyErrorsError, error_report
 from aioloader.options import available_cores, check_max_errors
 from aioloader.permutation import permute
+from aioloader.tools.drafts import published
 from aioloader.tools.encoding import Encoded, Encoding
 from aioloader.tools.jpegtran import find_jpegtran
 
 if TYPE_CHECKING:
+    import os
     from collections.abc import Callable, Generator, Iterator, Sequence
 
-__all__ = ("EXTENSIONS", "PackError", "PackReport", "list_images", "pack")
+__all__ = ("EXTENSIONS", "PackError", "PackReport", "encoded_images", "list_images", "pack")
+
+T = TypeVar("T")
 
 EXTENSIONS = frozenset({".bmp", ".jpeg", ".jpg", ".png", ".webp"})
 
@@ -186,13 +189,14 @@ def pack(
         items = [items[place] for place in order]
     rec.parent.mkdir(parents=True, exist_ok=True)
     report = PackReport(rec, rec.with_suffix(".idx"), rec.with_suffix(".lst"), classes)
-    places = [report.rec, report.idx, report.lst]
-    drafts = [path.with_name(f"{path.name}.{os.getpid()}.partial") for path in places]
-    encoded = _encode_all([path for path, _ in items], encode, num_workers or available_cores())
-    try:
+    encoded = encoded_images([path for path, _ in items], encode, num_workers or available_cores())
+    with (
+        closing(encoded),
+        published(report.rec, report.idx, report.lst) as (rec_draft, idx_draft, lst_draft),
+    ):
         with (
-            recordio.RecordWriter(drafts[0], index=drafts[1]) as writer,
-            open(drafts[2], "w", encoding="utf-8", newline="\n") as lines,
+            recordio.RecordWriter(rec_draft, index=idx_draft) as writer,
+            open(lst_draft, "w", encoding="utf-8", newline="\n") as lines,
         ):
             records = _Records(writer, lines, Path(source), report)
             for number, ((path, label), image) in enumerate(zip(items, encoded, strict=True)):
@@ -212,12 +216,7 @@ def pack(
             raise PackError(
                 str(first.path), f"{first.reason}; and none of the {len(items)} images could be packed"
             )
-        report.nbytes = drafts[0].stat().st_size
-        _publish(drafts, places)
-    finally:
-        encoded.close()
-        for draft in drafts:
-            draft.unlink(missing_ok=True)
+        report.nbytes = rec_draft.stat().st_size
     return report
 
 
@@ -282,12 +281,18 @@ def _check_errors(limit: float | None, report: PackReport, done: int, at_end: bo
         raise TooManyErrorsError(too_many.max_errors, count, too_many.samples, f"the last: {last}") from last
 
 
-def _encode_all(
-    paths: Sequence[Path], encode: Encoding, workers: int
-) -> Generator[Encoded | PackError | OSError]:
-    """The images in order, or why there is none; at most a few per worker are held at a time."""
+def encoded_images(
+    paths: Sequence[Path], encode: Callable[[bytes], T], workers: int
+) -> Generator[T | PackError | OSError]:
+    """Images, read and encoded in threads, in order; or why there is none. A few per worker are held at a time.
 
-    def one(path: Path) -> Encoded | PackError | OSError:
+    Args:
+        paths: their files.
+        encode: what is done to the bytes of a file; raises DecodeError where they are no sound image.
+        workers: number of threads.
+    """
+
+    def one(path: Path) -> T | PackError | OSError:
         try:
             return encode(path.read_bytes())
         except OSError as error:
@@ -315,21 +320,3 @@ def _is_image(path: Path) -> bool:
 
 def _images_in(folder: Path) -> Iterator[Path]:
     return (path for path in folder.rglob("*") if _is_image(path))
-
-
-def _publish(drafts: list[Path], places: list[Path]) -> None:
-    """Put complete files in their places, so that no moment shows a .rec with another file's index."""
-    for draft in drafts:
-        with open(draft, "rb+") as file:
-            os.fsync(file.fileno())
-    # Without an .idx a reader scans, which is slow and right; with the old one it would be wrong.
-    for place in places[1:]:
-        place.unlink(missing_ok=True)
-    for draft, place in zip(drafts, places, strict=True):
-        draft.replace(place)
-    with suppress(OSError):  # not every system can sync a folder
-        folder = os.open(places[0].parent, os.O_RDONLY)
-        try:
-            os.fsync(folder)
-        finally:
-            os.close(folder)
