@@ -24,6 +24,9 @@ if TYPE_CHECKING:
 __all__ = ("STRIKES", "Attempt", "BatchRun", "Died")
 
 STRIKES = 3
+_OUT_OF_MEMORY = (
+    "; that is how the system ends what takes too much memory: use fewer workers, or make the sample smaller"
+)
 
 
 class Died:
@@ -60,7 +63,10 @@ class Died:
                 name = signal.Signals(-code).name
             except ValueError:
                 name = f"signal {-code}"
-            return WorkerError(f"its worker process died {STRIKES} times, last of {name}", exit_code=code)
+            advice = _OUT_OF_MEMORY if name == "SIGKILL" else ""
+            return WorkerError(
+                f"its worker process died {STRIKES} times, last of {name}{advice}", exit_code=code
+            )
         return WorkerError(
             f"its worker process left {STRIKES} times, last with status {code}", exit_code=code
         )

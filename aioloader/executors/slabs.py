@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import bisect
 import ctypes
+import errno
 import functools
 import mmap
 import os
@@ -67,7 +68,17 @@ def default_memory_limit() -> int:
             continue
         if text.isdigit():
             total = min(total, int(text))
-    return max(_MIN_LIMIT, total // 4)
+    return max(_MIN_LIMIT, min(total, *_limits_of_process()) // 4)
+
+
+def _limits_of_process() -> tuple[int, ...]:
+    """What this process may map and how long its files may be (`ulimit`), in bytes; a memfd is a file too."""
+    try:
+        import resource
+    except ImportError:  # Windows
+        return (sys.maxsize,)
+    limits = [resource.getrlimit(each)[0] for each in (resource.RLIMIT_AS, resource.RLIMIT_FSIZE)]
+    return tuple(limit if limit != resource.RLIM_INFINITY else sys.maxsize for limit in limits)
 
 
 def _shared_descriptor(nbytes: int) -> int:
@@ -76,8 +87,33 @@ def _shared_descriptor(nbytes: int) -> int:
     else:
         fd, path = tempfile.mkstemp(prefix="aioloader-")
         os.unlink(path)
-    os.ftruncate(fd, nbytes)
+    try:
+        os.ftruncate(fd, nbytes)
+    except OSError as error:
+        os.close(fd)
+        if error.errno != errno.EFBIG:
+            raise
+        raise _too_much(error, nbytes, "files may not be as long", "f") from error
     return fd
+
+
+def _mapped(fd: int, nbytes: int) -> mmap.mmap:
+    """The whole of a file; its descriptor is closed where that cannot be."""
+    try:
+        return mmap.mmap(fd, nbytes)
+    except OSError as error:
+        os.close(fd)
+        if error.errno != errno.ENOMEM:
+            raise
+        raise _too_much(error, nbytes, "there is not as much address space", "v") from error
+
+
+def _too_much(error: OSError, nbytes: int, why: str, option: str) -> OSError:
+    return OSError(
+        error.errno,
+        f"there can be no memory of {nbytes} bytes for batches, because {why}: set a lower memory_limit, or raise "
+        f"the limit of this process (ulimit -{option})",
+    )
 
 
 def control_array(memory: mmap.mmap) -> IntArray:
@@ -151,7 +187,7 @@ class SlabMemory:
     def __init__(self, limit: int) -> None:
         self.limit = max(_PAGE, limit // _PAGE * _PAGE)
         self.fd = _shared_descriptor(CONTROL_BYTES + self.limit)
-        self.memory = mmap.mmap(self.fd, CONTROL_BYTES + self.limit)
+        self.memory = _mapped(self.fd, CONTROL_BYTES + self.limit)
         self._free: list[tuple[int, int]] = [(CONTROL_BYTES, self.limit)]
         self._leases: dict[int, tuple[weakref.ref[Any], Slab]] = {}
         self._ended: deque[int] = deque()

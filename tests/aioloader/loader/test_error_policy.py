@@ -23,7 +23,7 @@ from aioloader import (
 )
 from aioloader._stand_ins import CANDIDATES, candidates, stand_ins
 
-EXECUTORS = ["process", "thread", "inline"]
+EXECUTORS = ["inline", "thread", pytest.param("process", marks=pytest.mark.slow)]
 
 
 class Damaged:
@@ -163,8 +163,8 @@ def photographs(path, bad, n=100):
     return ImageRecordDataset(path)
 
 
-@pytest.mark.parametrize("executor", EXECUTORS)
-@pytest.mark.parametrize("policy", ["skip", "replace"])
+@pytest.mark.parametrize("executor", ["inline", "thread", "process"])
+@pytest.mark.parametrize("policy", [pytest.param("skip", marks=pytest.mark.slow), "replace"])
 def test_of_a_damaged_file_all_that_is_sound_comes_and_all_that_is_not_is_named(tmp_path, policy, executor):
     bad = {17, 140, 141}
     dataset = photographs(tmp_path / "a.rec", bad, 300)
@@ -207,18 +207,18 @@ def test_the_cause_keeps_its_type_and_tells_where_it_was_raised(tmp_path, execut
 
 
 @pytest.mark.parametrize("bad", [{5, 17, 18, 33, 59}, range(30)], ids=["a few", "half"])
-def test_replacing_is_the_same_in_every_executor_and_after_a_resume(bad):
+@pytest.mark.parametrize("executor", EXECUTORS[1:])
+def test_replacing_is_the_same_in_every_executor_and_after_a_resume(executor, bad):
     dataset = Damaged(60, bad)
     options = {"shuffle": True, "seed": 4, "on_error": "replace"}
     expected = numbers(DataLoader(dataset, 6, num_workers=0, **options))
-    for executor in ("thread", "process"):
-        with DataLoader(dataset, 6, executor=executor, num_workers=2, **options) as loader:
-            iterator = iter(loader)
-            first = numbers([next(iterator) for _ in range(4)])
-            state = json.loads(json.dumps(loader.state_dict()))
-        with DataLoader(dataset, 6, executor=executor, num_workers=3, **options) as loader:
-            loader.load_state_dict(state)
-            assert first + numbers(loader) == expected
+    with DataLoader(dataset, 6, executor=executor, num_workers=2, **options) as loader:
+        iterator = iter(loader)
+        first = numbers([next(iterator) for _ in range(4)])
+        state = json.loads(json.dumps(loader.state_dict()))
+    with DataLoader(dataset, 6, executor=executor, num_workers=3, **options) as loader:
+        loader.load_state_dict(state)
+        assert first + numbers(loader) == expected
 
 
 def test_a_share_of_errors_is_judged_at_the_end_of_a_short_pass():

@@ -20,7 +20,7 @@ import pytest
 from aioloader import AsyncDataLoader, DataLoader, ImageFolderDataset, WorkerError
 from tests.aioloader.loader.samples import Numbers, labels
 
-EXECUTORS = ["inline", "thread", "process"]
+EXECUTORS = ["inline", "thread", pytest.param("process", marks=pytest.mark.slow)]
 # Workers need not import this module, and what it imports, whenever one is started.
 cloudpickle.register_pickle_by_value(sys.modules[__name__])
 
@@ -54,13 +54,10 @@ class Deadly:
         return index
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("how", "policy"),
-    [
-        pytest.param(how, policy, marks=() if (how, policy) == ("SIGSEGV", "skip") else pytest.mark.slow)
-        for how in DEATHS
-        for policy in ("skip", "replace")
-    ],
+    [(how, policy) for how in DEATHS for policy in ("skip", "replace")],
 )
 def test_a_sample_that_ends_its_worker_is_named_within_three_tries(how, policy, tmp_path, leftovers):
     tries = tmp_path / "tries"
@@ -129,6 +126,7 @@ def test_what_a_transform_prints_disturbs_nothing(executor, capfd):
     assert told.err.count("to standard error") == 6
 
 
+@pytest.mark.slow
 def test_a_transform_that_changes_directory_does_not_move_the_loader(photo_folder, tmp_path, monkeypatch):
     with DataLoader(ImageFolderDataset(photo_folder), 1, num_workers=0) as loader:
         expected = [(images.copy(), numbers.tolist()) for images, numbers in loader]
@@ -149,6 +147,7 @@ def test_a_transform_that_changes_directory_does_not_move_the_loader(photo_folde
         assert numbers == same
 
 
+@pytest.mark.slow
 def test_a_fork_that_comes_back_from_a_transform_does_not_answer_for_its_worker(leftovers):
     def fork(array, number):
         if number == 3 and os.fork() == 0:
@@ -185,6 +184,7 @@ class Forking:
         return index
 
 
+@pytest.mark.slow
 def test_a_death_is_noticed_although_a_child_of_the_worker_lives_on(tmp_path, leftovers):
     told = tmp_path / "numbers"
     found = []
@@ -245,7 +245,7 @@ def test_two_loops_at_once_are_refused_clearly(leftovers):
     asyncio.run(loader.aclose())
 
 
-@pytest.mark.parametrize("executor", ["thread", "process"])
+@pytest.mark.parametrize("executor", ["thread", pytest.param("process", marks=pytest.mark.slow)])
 def test_a_loop_that_was_closed_in_the_middle_of_a_pass_is_no_hang(executor):
     loader = AsyncDataLoader(Numbers(400), 5, executor=executor, num_workers=1)
     loop = asyncio.new_event_loop()
@@ -308,6 +308,7 @@ def test_uvloop():
         assert runner.run(main()) == 2 * [list(range(n, n + 5)) for n in range(0, 40, 5)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("leave", ["os._exit(0)", "del loader, batches, held; gc.collect(); sys.exit()"])
 def test_a_fork_of_the_parent_while_it_loads_and_holds_batches(leave):
     code = f"""
@@ -385,7 +386,7 @@ SCRIPT = """
 CALLS = {"blocking": "blocking()", "async": "asyncio.run(main())"}
 
 
-@pytest.mark.parametrize("face", CALLS)
+@pytest.mark.parametrize("face", ["blocking", pytest.param("async", marks=pytest.mark.slow)])
 @pytest.mark.parametrize(
     "executor", [*[pytest.param(name, marks=pytest.mark.slow) for name in ("inline", "thread")], "process"]
 )
@@ -452,6 +453,7 @@ def test_ctrl_c_at_any_time_ends_it(executor, face, leftovers):
             assert [each for each in there if each.status() != psutil.STATUS_ZOMBIE] == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("executor", ["thread", "process"])
 def test_an_interpreter_that_ends_with_a_live_async_loader_just_ends(executor):
     code = f"""

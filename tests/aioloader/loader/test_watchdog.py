@@ -19,7 +19,7 @@ from aioloader import AsyncDataLoader, DataLoader, WorkerError
 from aioloader._types import Facts, ReadPlan, Spans
 from aioloader.errors import StalledError
 
-EXECUTORS = ["thread", "process"]
+EXECUTORS = ["thread", pytest.param("process", marks=pytest.mark.slow)]
 # Workers need not import this module, and what it imports, whenever one is started.
 cloudpickle.register_pickle_by_value(sys.modules[__name__])
 
@@ -108,7 +108,7 @@ async def test_an_async_loop_is_told_what_is_stuck_and_goes_on(executor, fifo, n
     check(told.records[-1])
 
 
-@pytest.mark.parametrize("executor", EXECUTORS)
+@pytest.mark.parametrize("executor", [pytest.param("thread", marks=pytest.mark.slow), "process"])
 def test_a_blocking_loop_is_told_too(executor, fifo, leftovers):
     with Listener(lambda: release(fifo)) as told:
         with DataLoader(Stuck(fifo), 4, num_workers=2, executor=executor, stall_timeout=0.3) as loader:
@@ -129,6 +129,7 @@ class Deaf:
         return catastrophe() if index == 2 else index
 
 
+@pytest.mark.slow
 async def test_a_worker_that_runs_no_python_code_is_seen_into_all_the_same(leftovers):
     async with AsyncDataLoader(Deaf(), 4, num_workers=1, stall_timeout=0.3) as loader:
         batches = aiter(loader)
@@ -233,6 +234,7 @@ async def test_what_is_slow_but_moves_is_no_stall(executor):
     assert told.records == []
 
 
+@pytest.mark.slow
 async def test_a_caller_who_takes_time_is_no_stall():
     async with AsyncDataLoader(Slow(0), 2, num_workers=1, executor="thread", stall_timeout=0.4) as loader:
         with Listener() as told:
@@ -279,6 +281,7 @@ class Crashing:
         return crash() if index == 2 else index
 
 
+@pytest.mark.slow
 async def test_a_sample_that_crashes_its_worker_tells_where():
     async with AsyncDataLoader(Crashing(), 4, num_workers=1, on_error="skip") as loader:
         assert [batch.tolist() async for batch in loader] == [[0, 1, 3]]
