@@ -35,7 +35,7 @@ GROUPS = {
     # aioloader, inside out
     "contracts": _of(
         "aioloader",
-        "_checks _error_budget _failures _progress _stand_ins _tree _types _version abc errors metrics options "
+        "_checks _descriptors _error_budget _failures _progress _stand_ins _tree _types _version abc errors metrics options "
         "progress_bar rng",
     ),
     "waiting": _of("aioloader", "_late _signal _stacks _threads"),

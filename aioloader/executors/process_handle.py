@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import anyio
 import cloudpickle
 
+from aioloader._descriptors import above_streams
 from aioloader._signal import Signal
 from aioloader.errors import WorkerError
 from aioloader.executors.slabs import CONTROL_BYTES, SlabMemory
@@ -96,6 +97,16 @@ def _has_ended(pid: int) -> bool:
         return True
 
 
+def _socket_pair() -> tuple[socket.socket, int]:
+    """Our end, and the descriptor of the worker's."""
+    ours, theirs = socket.socketpair()
+    try:
+        return ours, above_streams(theirs.detach())
+    except OSError:
+        ours.close()
+        raise
+
+
 def _not_started(error: BaseException) -> WorkerError:
     full = isinstance(error, OSError) and error.errno in (errno.EMFILE, errno.ENFILE)
     advice = "; raise the limit of open files (ulimit -n), or use fewer workers" if full else ""
@@ -144,7 +155,7 @@ class WorkerHandle:
         if not sys.executable:
             raise WorkerError("sys.executable is not set, so no worker can be started; use executor='thread'")
         try:
-            ours, theirs = socket.socketpair()
+            ours, theirs = _socket_pair()
         except OSError as error:
             raise _not_started(error) from error
         if self._stacks is None:
@@ -154,7 +165,7 @@ class WorkerHandle:
         environment = {**dict.fromkeys(_ONE_THREAD, "1"), **os.environ}
         code = _BOOT.format(
             home=os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))),
-            fd=theirs.fileno(),
+            fd=theirs,
             memory_fd=memory.fd,
             nbytes=CONTROL_BYTES + memory.limit,
             slot=self.slot,
@@ -166,7 +177,7 @@ class WorkerHandle:
             self.process = subprocess.Popen(
                 [sys.executable, *flags, "-P", "-X", "aioloader_worker", "-c", code],
                 stdin=subprocess.DEVNULL,
-                pass_fds=(theirs.fileno(), memory.fd, *stack_fds, *fds),
+                pass_fds=(theirs, memory.fd, *stack_fds, *fds),
                 env=environment,
                 start_new_session=True,
             )
@@ -174,7 +185,7 @@ class WorkerHandle:
             ours.close()
             raise _not_started(error) from error
         finally:
-            theirs.close()
+            os.close(theirs)
         ours.setblocking(False)
         self.sock = ours
         self.progress_at = time.monotonic()

@@ -29,6 +29,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from aioloader._descriptors import above_streams
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
@@ -87,6 +89,7 @@ def _shared_descriptor(nbytes: int) -> int:
     else:
         fd, path = tempfile.mkstemp(prefix="aioloader-")
         os.unlink(path)
+    fd = above_streams(fd)
     try:
         os.ftruncate(fd, nbytes)
     except OSError as error:

@@ -15,6 +15,7 @@ import tempfile
 import threading
 import time
 
+from aioloader._descriptors import above_streams
 from aioloader._stacks import stack_of
 
 __all__ = ("CRASHES", "StackFile", "answer_signals", "tell_stack")
@@ -84,10 +85,11 @@ class StackFile:
         self._closing = False
         try:
             if hasattr(os, "memfd_create"):
-                self.fd = os.memfd_create("aioloader-stack", os.MFD_CLOEXEC)
+                fd = os.memfd_create("aioloader-stack", os.MFD_CLOEXEC)
             else:
-                self.fd, path = tempfile.mkstemp(prefix="aioloader-stack-")
+                fd, path = tempfile.mkstemp(prefix="aioloader-stack-")
                 os.unlink(path)
+            self.fd = above_streams(fd)
         except OSError:
             self.fd = -1
 

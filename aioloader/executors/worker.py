@@ -36,10 +36,12 @@ __all__ = ("main",)
 # Words of a worker's line of control memory.
 CURRENT, PLACE, CALLED_OFF = 0, 1, 2
 _PARENT_CHECK_MS = 500
+# Standard output may be full, closed, or None where the program was started without it.
+_NO_STREAM = (OSError, ValueError, AttributeError)
 
 
 def _leave() -> NoReturn:
-    with contextlib.suppress(OSError, ValueError):
+    with contextlib.suppress(*_NO_STREAM):
         sys.stdout.flush()
     with contextlib.suppress(OSError, AttributeError):
         if os.getpgrp() == os.getpid():
@@ -171,7 +173,7 @@ class _Worker:
         if os.getpid() != self.pid:
             os._exit(0)  # a fork that came back: the worker answers
         self.control[CURRENT] = 0
-        with contextlib.suppress(OSError, ValueError):
+        with contextlib.suppress(*_NO_STREAM):
             sys.stdout.flush()
         self.send(("done", number, *answer, error))
 

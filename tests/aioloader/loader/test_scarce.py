@@ -250,7 +250,7 @@ def test_a_record_file_that_is_deleted_is_read_to_its_end_by_new_workers_too(tmp
 @pytest.mark.slow
 @pytest.mark.parametrize("executor", ["thread", "process"])
 def test_a_program_without_standard_streams_loads(executor, tmp_path):
-    """As a service may be started: numbers 0, 1 and 2 are then those of the loader's own files."""
+    """As a service may be started. The first files that are opened would get the numbers 0, 1 and 2."""
     told = tmp_path / "told"
     code = f"""
         import os
@@ -261,7 +261,8 @@ def test_a_program_without_standard_streams_loads(executor, tmp_path):
             def __getitem__(self, i):
                 if i == 7: print("hello", flush=True)
                 return np.full(100, i)
-        with aioloader.DataLoader(Data(), 10, executor={executor!r}, num_workers=2, on_error="skip") as loader:
+        options = {{"executor": {executor!r}, "num_workers": 2, "on_error": "skip", "progress": True}}
+        with aioloader.DataLoader(Data(), 10, **options) as loader:
             found = [batch[:, 0].tolist() for batch in loader]
             restarts = loader.stats().restarts
         with open({str(told)!r}, "w") as file:
