@@ -1,17 +1,17 @@
-"""Numbers of descriptors that processes inherit."""
+"""Numbers of descriptors in programs that were started without standard streams, as services may be."""
 
 from __future__ import annotations
 
 import os
 
-__all__ = ("above_streams",)
+__all__ = ("above_streams", "fill_streams")
 
 
 def above_streams(fd: int) -> int:
     """The same file under a number that no standard stream has.
 
-    In a program that was started without them, as services may be, a file that is opened gets number 0, 1 or 2: then
-    what a worker prints would be written into it.
+    Without the streams a file that is opened gets number 0, 1 or 2, and a process that inherits it writes into it what
+    it prints.
 
     Args:
         fd: a descriptor, which is closed where another one takes its place.
@@ -27,3 +27,12 @@ def above_streams(fd: int) -> int:
         return fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, 3)
     finally:
         os.close(fd)
+
+
+def fill_streams() -> None:
+    """Put the null device in the place of streams that are not there, so that no other file gets their numbers."""
+    for number in range(3):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # the lowest number that is free: this one

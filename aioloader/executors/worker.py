@@ -23,6 +23,7 @@ from typing import Any, NoReturn
 import cloudpickle
 import numpy as np
 
+from aioloader._descriptors import fill_streams
 from aioloader._failures import TRACEBACK
 from aioloader._types import Chunk, ChunkResult, RowLayout
 from aioloader.errors import WorkerError
@@ -229,6 +230,7 @@ def main(fd: int, memory_fd: int, nbytes: int, slot: int, parent: int, stack_fd:
         parent: process number of the core.
         stack_fd: descriptor to write Python stacks to, or -1.
     """
+    fill_streams()
     if stack_fd >= 0:
         answer_signals(stack_fd)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the core's affair

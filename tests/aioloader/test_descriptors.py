@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from aioloader._descriptors import above_streams
+from aioloader._descriptors import above_streams, fill_streams
 
 
 def test_a_number_above_the_streams_stays() -> None:
@@ -18,17 +18,17 @@ def test_a_number_above_the_streams_stays() -> None:
 
 def test_a_number_of_a_stream_is_exchanged() -> None:
     kept = os.dup(0)
+    other = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(other, 0)
+    os.close(other)
     try:
-        os.write(write := os.open(os.devnull, os.O_WRONLY), b"x")
-        os.dup2(write, 0)
-        os.close(write)
         moved = above_streams(0)
-        try:
-            assert moved > 2
-            assert not os.get_inheritable(moved)
-            assert os.write(moved, b"x") == 1
-        finally:
-            os.close(moved)
+        assert moved > 2
+        assert not os.get_inheritable(moved)
+        assert os.write(moved, b"x") == 1
+        os.close(moved)
+        fill_streams()  # the number was free
+        os.fstat(0)
     finally:
         os.dup2(kept, 0)
         os.close(kept)

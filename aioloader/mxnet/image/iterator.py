@@ -209,7 +209,7 @@ class ImageIter(OneByOne):
         if self.shuffle and self.seq is not None:
             random.shuffle(self.seq)
         self.cur = 0
-        self._failed = 0
+        self._failed = self._in_a_row = 0
         self._over = False
         self._order: list[int] | None = None
         self._leave()
