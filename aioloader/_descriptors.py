@@ -35,4 +35,5 @@ def fill_streams() -> None:
         try:
             os.fstat(number)
         except OSError:
-            os.open(os.devnull, os.O_RDWR)  # the lowest number that is free: this one
+            # It gets the lowest number that is free: this one.
+            os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)
