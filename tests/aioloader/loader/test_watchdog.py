@@ -58,7 +58,7 @@ class Listener(logging.Handler):
         if self.then is not None:
             self.then()
 
-    def release(self, fifo):
+    def free(self, fifo):
         """Release what is stuck, once that is what was told of: workers may have been starting before."""
         record = self.records[-1]
         if record.batch == 1 and any("in stand_still" in (each["stack"] or "") for each in record.workers):
@@ -106,7 +106,7 @@ def check(record):
 @pytest.mark.parametrize("executor", EXECUTORS)
 async def test_an_async_loop_is_told_what_is_stuck_and_goes_on(executor, fifo, no_blocking):
     loop = asyncio.get_running_loop()
-    with Listener(lambda: loop.call_soon(told.release, fifo)) as told:
+    with Listener(lambda: loop.call_soon(told.free, fifo)) as told:
         async with AsyncDataLoader(
             Stuck(fifo), 4, num_workers=2, executor=executor, stall_timeout=0.3
         ) as loader:
@@ -116,7 +116,7 @@ async def test_an_async_loop_is_told_what_is_stuck_and_goes_on(executor, fifo, n
 
 @pytest.mark.parametrize("executor", [pytest.param("thread", marks=pytest.mark.slow), "process"])
 def test_a_blocking_loop_is_told_too(executor, fifo, leftovers):
-    with Listener(lambda: told.release(fifo)) as told:
+    with Listener(lambda: told.free(fifo)) as told:
         with DataLoader(Stuck(fifo), 4, num_workers=2, executor=executor, stall_timeout=0.3) as loader:
             assert [batch.tolist() for batch in loader] == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9, 10, 11]]
     check(told.told)
