@@ -16,6 +16,7 @@ from aioloader._version import __version__
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
+    from aioloader.errors import SampleError
     from aioloader.tools.demo import DemoReport
     from aioloader.tools.pack import PackReport
 
@@ -227,37 +228,48 @@ def _format_command(words: list[str]) -> int:
 
 
 def _pack(options: argparse.Namespace) -> int:
+    from aioloader.errors import TooManyErrorsError
     from aioloader.progress_bar import ProgressBar
     from aioloader.tools.pack import list_images, pack
 
     with ProgressBar("packing", len(list_images(options.source)[1])) as bar:
-        report = pack(
-            options.source,
-            options.out,
-            shuffle=options.shuffle,
-            seed=options.seed,
-            encoding=options.encoding,
-            tile=options.tile,
-            resize=options.resize,
-            quality=options.quality,
-            num_workers=options.num_workers,
-            on_error=options.on_error,
-            max_errors=options.max_errors,
-            tick=bar.update,
-        )
+        try:
+            report = pack(
+                options.source,
+                options.out,
+                shuffle=options.shuffle,
+                seed=options.seed,
+                encoding=options.encoding,
+                tile=options.tile,
+                resize=options.resize,
+                quality=options.quality,
+                num_workers=options.num_workers,
+                on_error=options.on_error,
+                max_errors=options.max_errors,
+                tick=bar.update,
+            )
+        except TooManyErrorsError as error:
+            _write_errors(options.error_report, error.errors)
+            raise
     for failed in report.errors:
         done = "left out" if failed.replaced_by is None else "replaced"
         print(f"aioloader: {done} {failed.path}: {failed.reason}", file=sys.stderr)
-    if options.error_report is not None:
-        with open(options.error_report, "w", encoding="utf-8") as file:
-            json.dump(report.error_report(), file, indent=2)
-            file.write("\n")
+    _write_errors(options.error_report, report.errors)
     print(
         f"{report.rec}: {report.records:,} records of {len(report.classes) or 1} classes, {report.nbytes / 1e6:,.1f} MB"
     )
     for line in _pack_details(report, options.tile):
         print(line)
     return 0
+
+
+def _write_errors(path: str | None, errors: Sequence[SampleError]) -> None:
+    from aioloader.errors import error_report
+
+    if path is not None:
+        with open(path, "w", encoding="utf-8") as file:
+            json.dump(error_report(errors), file, indent=2)
+            file.write("\n")
 
 
 def _pack_details(report: PackReport, tile: bool) -> Iterator[str]:

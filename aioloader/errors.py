@@ -9,7 +9,7 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
 __all__ = (
     "DecodeError",
@@ -203,6 +203,7 @@ class TooManyErrorsError(LoaderError):
         max_errors: the limit that was set.
         count: failed samples: of the loader so far, or, where the limit is a share, of this pass.
         samples: samples of this pass so far, failed ones included, where the limit is a share; else None.
+        errors: the failed samples, where there is no loader that has them.
     """
 
     def __init__(
@@ -217,6 +218,7 @@ class TooManyErrorsError(LoaderError):
         self.max_errors = max_errors
         self.count = count
         self.samples = samples
+        self.errors: Sequence[SampleError] = ()
 
 
 def error_report(errors: Iterable[SampleError]) -> dict[str, Any]:

@@ -168,7 +168,7 @@ def pack(
         NotADirectoryError, ValueError: as `list_images`; or an option is not allowed.
         ProgramNotFoundError: `tile` without jpegtran.
         PackError: an image is damaged; with "skip" and "replace", all are.
-        TooManyErrorsError: more images failed than `max_errors`.
+        TooManyErrorsError: more images failed than `max_errors`; its `errors` has them.
         OSError: a file cannot be read or written.
 
     After an error what stood at `out` before still does.
@@ -278,7 +278,9 @@ def _check_errors(limit: float | None, report: PackReport, done: int, at_end: bo
     too_many = over_budget(limit, count, count, done, at_end)
     if too_many is not None:
         last = report.errors[-1]
-        raise TooManyErrorsError(too_many.max_errors, count, too_many.samples, f"the last: {last}") from last
+        error = TooManyErrorsError(too_many.max_errors, count, too_many.samples, f"the last: {last}")
+        error.errors = tuple(report.errors)
+        raise error from last
 
 
 def encoded_images(

@@ -108,8 +108,10 @@ def test_the_command_replaces_reports_and_gives_up(
     assert "2 replaced by the next sound image" in captured.out
     assert f"replaced {source / 'cat' / '002.jpg'}: " in captured.err
     assert [error["replaced_by"] for error in json.loads(listed.read_text())["errors"]] == [3, 6]
-    assert main([*argv, "--max-errors", "1"]) == 1
+    again = tmp_path / "again.json"
+    assert main([*argv, "--max-errors", "1", "--error-report", str(again)]) == 1
     assert "2 samples failed, more than max_errors=1" in capsys.readouterr().err
+    assert [error["path"][-7:] for error in json.loads(again.read_text())["errors"]] == ["002.jpg", "005.jpg"]
     assert main([*argv, "--max-errors", "0.25"]) == 0
     for wrong in ("1.5", "-1", "few"):
         with pytest.raises(SystemExit) as caught:
