@@ -35,8 +35,8 @@ GROUPS = {
     # aioloader, inside out
     "contracts": _of(
         "aioloader",
-        "_checks _descriptors _error_budget _failures _progress _stand_ins _tree _types _version abc errors metrics options "
-        "progress_bar rng",
+        "_checks _descriptors _error_budget _failures _progress _stand_ins _tree _types _version abc errors metrics "
+        "options progress_bar rng",
     ),
     "waiting": _of("aioloader", "_late _signal _stacks _threads"),
     "samplers": {"aioloader.permutation", "aioloader.samplers"},
