@@ -12,6 +12,7 @@ import weakref
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+from aioloader._error_budget import over_budget
 from aioloader._failures import lighten
 from aioloader._pipeline.direct import Direct
 from aioloader._pipeline.engine import Delivery, Engine, Items
@@ -21,7 +22,7 @@ from aioloader._progress import Place, Progress
 from aioloader.abc import PositionalSampler
 from aioloader.batchify import Stack
 from aioloader.datasets.resolve import fingerprint, resolve
-from aioloader.errors import LoaderClosedError, ResumeError, SampleError, TooManyErrorsError
+from aioloader.errors import LoaderClosedError, ResumeError, SampleError
 from aioloader.executors import InlineExecutor, ProcessExecutor, ThreadExecutor
 from aioloader.executors.program import Program, leaf_spec
 from aioloader.executors.slabs import SlabMemory, default_memory_limit
@@ -45,6 +46,13 @@ def _is_default(batchify: Any) -> bool:
     return batchify is None or type(batchify) is Stack
 
 
+def _runs_elsewhere(other: Pipeline, loop: Any) -> bool:
+    """Whether a pass belongs to another event loop, and has begun there or may still begin."""
+    if other.loop is loop or other.ended.is_set():
+        return False
+    return bool(other.started or getattr(other.loop, "is_running", bool)())
+
+
 class Epoch:
     """One pass: its plan, and the book of what the caller took from it."""
 
@@ -54,6 +62,8 @@ class Epoch:
         self._start = place.consumed
         self._plan: EpochPlan | ListPlan | None = None
         self._bar: ProgressBar | None = None
+        self._samples = 0  # so far, failed ones included
+        self._failed = 0
         self.over = False
 
     @property
@@ -76,6 +86,9 @@ class Epoch:
             Exception: the batch could not be collated, or the pass could not go on.
         """
         core = self._core
+        if delivery.skipped:
+            self._record(delivery.skipped)
+        self._samples += delivery.samples + len(delivery.skipped)
         if delivery.error is not None:
             self.over = True
             if isinstance(delivery.error, SampleError):
@@ -85,18 +98,30 @@ class Epoch:
             finally:
                 delivery.error = None  # breaks the cycle error -> traceback -> frame -> delivery
         if delivery.skipped:
-            for error in delivery.skipped:
-                lighten(error)
-            core.errors += delivery.skipped
-            core.metrics.skipped += len(delivery.skipped)
-            limit = core.options.max_errors
-            if limit is not None and len(core.errors) > limit:
-                self.over = True
-                raise TooManyErrorsError(limit, len(core.errors)) from delivery.skipped[-1]
+            self._check_errors()
         self._place.consumed = delivery.consumed
         if core.options.progress:
             self._show(delivery)
         return delivery.samples > 0
+
+    def _record(self, failed: list[SampleError]) -> None:
+        core = self._core
+        for error in failed:
+            lighten(error)
+        core.errors += failed
+        self._failed += len(failed)
+        replaced = sum(error.replaced_by is not None for error in failed)
+        core.metrics.replaced += replaced
+        core.metrics.skipped += len(failed) - replaced
+        self._samples -= replaced  # what took their places is counted
+
+    def _check_errors(self, at_end: bool = False) -> None:
+        errors = self._core.errors
+        limit = self._core.options.max_errors
+        too_many = over_budget(limit, len(errors), self._failed, self._samples, at_end)
+        if too_many is not None:
+            self.over = True
+            raise too_many from errors[-1]
 
     def _show(self, delivery: Delivery) -> None:
         if self._bar is None:
@@ -108,8 +133,14 @@ class Epoch:
         self._bar.advance(delivery.samples)
 
     def finish(self) -> None:
-        """All batches were delivered."""
+        """All batches were delivered.
+
+        Raises:
+            TooManyErrorsError: a greater share of samples failed than allowed, in a short pass.
+        """
         self.over = True
+        if self._failed:
+            self._check_errors(at_end=True)
         assert self._plan is not None
         self._core.progress.finish(self._place, self._plan.carry())
         self._core.metrics.pause()
@@ -283,9 +314,10 @@ class Core:
                 leaf_spec,
                 Stack(),
                 whole,
-                options.on_error == "skip",
+                options.on_error,
                 self._prefetch(executor),
                 self.metrics,
+                stall_timeout=options.stall_timeout,
             )
             executor.open(self._program(source), memory)
         except BaseException:
@@ -325,6 +357,7 @@ class Core:
             seed_globals=seed_globals,
             foreign=foreign and (seed_globals or self.watch_globals),
             maps=getattr(source, "maps", None),
+            replaces=options.on_error == "replace",
         )
 
     # -- passes ----------------------------------------------------------------------------------------------------
@@ -363,12 +396,22 @@ class Core:
         return EpochPlan(order, self.geometry, place.consumed)
 
     def start(self, epoch: Epoch, blocking: bool = False) -> Direct | Pipeline:
-        """Start the work of a pass. Outside of `blocking`, in the event loop that is to run it."""
+        """Start the work of a pass. Outside of `blocking`, in the event loop that is to run it.
+
+        Raises:
+            RuntimeError: a pass of this loader is under way in another loop. Workers talk to one loop at a time.
+        """
         engine = self.open()
         if self.direct:
             return Direct(engine, epoch.plans(), blocking)
         pipeline = Pipeline(engine, epoch.plans())
-        self.passes.add(pipeline)
+        with self._opening:
+            if any(_runs_elsewhere(other, pipeline.loop) for other in self.passes):
+                raise RuntimeError(
+                    "this loader is in use in another event loop, or in one that has ended without ending its "
+                    "tasks: make a loader for each loop, or end the other pass first"
+                )
+            self.passes.add(pipeline)
         return pipeline
 
     # -- state -----------------------------------------------------------------------------------------------------

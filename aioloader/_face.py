@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from aioloader.errors import error_report
 from aioloader.metrics import Stats, explain
 
 if TYPE_CHECKING:
@@ -55,3 +56,12 @@ class Face:
     def errors(self) -> list[SampleError]:
         """Every sample that failed so far, in the order of delivery."""
         return list(self._core.errors)
+
+    def error_report(self) -> dict[str, Any]:
+        """Every sample that failed so far, as a JSON object.
+
+        Returns:
+            ``count``; ``by_reason``: how many samples failed of each type of cause, most first; ``errors``: one object
+            for each, see `aioloader.SampleError.facts`.
+        """
+        return error_report(self._core.errors)

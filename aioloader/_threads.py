@@ -113,6 +113,11 @@ class Threads:
         self._lock = threading.Lock()
         self._closed = False
 
+    @property
+    def backlog(self) -> int:
+        """Functions that wait for a thread."""
+        return self._backlog
+
     async def run(self, fn: Callable[..., T], /, *args: Any) -> T:
         """Call `fn(*args)` in a thread.
 

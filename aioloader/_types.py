@@ -175,6 +175,29 @@ class Failure(NamedTuple):
     error: BaseException
 
 
+@dataclass(frozen=True, slots=True)
+class WorkerState:
+    """What a worker does at this moment, for reports of a stall.
+
+    Attributes:
+        name: the process or thread, such as "process 1234".
+        doing: "starting", "working" or "waiting".
+        batch: number of the batch it works for, or None.
+        index: index of the sample that it makes, or None.
+        outstanding: indices of the samples that it was given and has not made, this one included.
+        seconds: since it last began a sample, as far as that was seen.
+        stack: its Python stack, innermost call first; None if it cannot be had.
+    """
+
+    name: str
+    doing: str
+    batch: int | None = None
+    index: int | None = None
+    outstanding: tuple[int, ...] = ()
+    seconds: float = 0.0
+    stack: str | None = None
+
+
 @dataclass(slots=True)
 class Trace:
     """Where a sample is now, and the seconds that all samples of a chunk spent there.

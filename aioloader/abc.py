@@ -252,6 +252,9 @@ class Executor(Protocol):
 
     An executor with an attribute ``maps_files`` that is True may be given a program with `maps`: it sees to it that the
     descriptors in them are open under the same numbers where chunks run. Chunks then name records by file and offset.
+
+    For reports of a stall it may tell more: ``activity()``, a value that is another whenever a sample was begun;
+    ``await workers_now()``, a list of `aioloader._types.WorkerState`; ``queued``, chunks that wait for a worker.
     """
 
     @property

@@ -6,6 +6,7 @@ Results go to standard output, messages to standard error. A command that fails 
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import sys
 from typing import TYPE_CHECKING
@@ -15,6 +16,7 @@ from aioloader._version import __version__
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
+    from aioloader.errors import SampleError
     from aioloader.tools.demo import DemoReport
     from aioloader.tools.pack import PackReport
 
@@ -160,10 +162,18 @@ def _parser() -> argparse.ArgumentParser:
     )
     pack.add_argument(
         "--on-error",
-        choices=("raise", "skip"),
+        choices=("raise", "skip", "replace"),
         default="raise",
-        help="skip: leave out images that cannot be read or are damaged, and name them",
+        help="images that cannot be read or are damaged: skip leaves them out, replace puts the next sound one "
+        "in their place; both name them",
     )
+    pack.add_argument(
+        "--max-errors",
+        type=_error_limit,
+        metavar="N",
+        help="how many may fail before packing is given up; less than 1: which share of them",
+    )
+    pack.add_argument("--error-report", metavar="JSON", help="file to write what failed to")
     pack.set_defaults(command=_pack)
 
     for name, text in _FORMAT_COMMANDS.items():
@@ -188,6 +198,19 @@ def _seconds(text: str) -> float:
     return seconds
 
 
+def _error_limit(text: str) -> float:
+    from aioloader.options import check_max_errors
+
+    try:
+        limit = int(text) if text.strip().isdigit() else float(text)
+        check_max_errors(limit)
+    except ValueError:
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is neither a number of images nor a share less than 1"
+        ) from None
+    return limit
+
+
 def _natural(text: str) -> int:
     try:
         number = int(text)
@@ -205,31 +228,48 @@ def _format_command(words: list[str]) -> int:
 
 
 def _pack(options: argparse.Namespace) -> int:
+    from aioloader.errors import TooManyErrorsError
     from aioloader.progress_bar import ProgressBar
     from aioloader.tools.pack import list_images, pack
 
     with ProgressBar("packing", len(list_images(options.source)[1])) as bar:
-        report = pack(
-            options.source,
-            options.out,
-            shuffle=options.shuffle,
-            seed=options.seed,
-            encoding=options.encoding,
-            tile=options.tile,
-            resize=options.resize,
-            quality=options.quality,
-            num_workers=options.num_workers,
-            on_error=options.on_error,
-            tick=bar.update,
-        )
-    for path, reason in report.skipped:
-        print(f"aioloader: left out {path}: {reason}", file=sys.stderr)
+        try:
+            report = pack(
+                options.source,
+                options.out,
+                shuffle=options.shuffle,
+                seed=options.seed,
+                encoding=options.encoding,
+                tile=options.tile,
+                resize=options.resize,
+                quality=options.quality,
+                num_workers=options.num_workers,
+                on_error=options.on_error,
+                max_errors=options.max_errors,
+                tick=bar.update,
+            )
+        except TooManyErrorsError as error:
+            _write_errors(options.error_report, error.errors)
+            raise
+    for failed in report.errors:
+        done = "left out" if failed.replaced_by is None else "replaced"
+        print(f"aioloader: {done} {failed.path}: {failed.reason}", file=sys.stderr)
+    _write_errors(options.error_report, report.errors)
     print(
         f"{report.rec}: {report.records:,} records of {len(report.classes) or 1} classes, {report.nbytes / 1e6:,.1f} MB"
     )
     for line in _pack_details(report, options.tile):
         print(line)
     return 0
+
+
+def _write_errors(path: str | None, errors: Sequence[SampleError]) -> None:
+    from aioloader.errors import error_report
+
+    if path is not None:
+        with open(path, "w", encoding="utf-8") as file:
+            json.dump(error_report(errors), file, indent=2)
+            file.write("\n")
 
 
 def _pack_details(report: PackReport, tile: bool) -> Iterator[str]:
@@ -248,6 +288,8 @@ def _pack_details(report: PackReport, tile: bool) -> Iterator[str]:
         )
     if report.skipped:
         yield f"{len(report.skipped):,} left out"
+    if report.replaced:
+        yield f"{report.replaced:,} replaced by the next sound image"
 
 
 def _bench(options: argparse.Namespace) -> int:

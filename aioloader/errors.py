@@ -5,7 +5,11 @@ Every error survives pickling with its attributes, because it may have been rais
 
 from __future__ import annotations
 
-from typing import Any
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
 
 __all__ = (
     "DecodeError",
@@ -17,6 +21,7 @@ __all__ = (
     "StalledError",
     "TooManyErrorsError",
     "WorkerError",
+    "error_report",
     "single",
 )
 
@@ -130,6 +135,7 @@ class SampleError(LoaderError):
         offset: byte offset in that file, or None.
         stage: "read", "decode", "transform" or "collate"; a transform's name follows a colon.
         reason: the cause in one line.
+        replaced_by: index of the sample that took its place, with ``on_error="replace"``; else None.
     """
 
     def __init__(
@@ -153,6 +159,23 @@ class SampleError(LoaderError):
         self.path = path
         self.offset = offset
         self.stage = stage
+        self.replaced_by: int | None = None
+
+    def facts(self) -> dict[str, Any]:
+        """All that it tells, in values that JSON has; the cause's type as `type`."""
+        cause = self.__cause__
+        return {
+            "dataset": self.dataset,
+            "index": self.index,
+            "position": self.position,
+            "key": _plain(self.key),
+            "path": self.path,
+            "offset": _plain(self.offset),
+            "stage": self.stage,
+            "type": None if cause is None else type(cause).__name__,
+            "reason": self.reason,
+            "replaced_by": self.replaced_by,
+        }
 
     def __str__(self) -> str:
         # Made when it is asked for: there may be very many of these.
@@ -166,20 +189,48 @@ class SampleError(LoaderError):
         return f"{self.dataset}: sample at {', '.join(place)} failed in {self.stage}: {self.reason}"
 
 
+def _plain(value: Any) -> int | str | None:
+    """A key or an offset as JSON has it."""
+    if value is None or isinstance(value, str):
+        return value
+    return int(value) if hasattr(value, "__index__") else repr(value)
+
+
 class TooManyErrorsError(LoaderError):
     """More samples failed than ``max_errors`` allows; the last one is chained.
 
     Attributes:
         max_errors: the limit that was set.
-        count: failed samples so far.
+        count: failed samples: of the loader so far, or, where the limit is a share, of this pass.
+        samples: samples of this pass so far, failed ones included, where the limit is a share; else None.
+        errors: the failed samples, where there is no loader that has them.
     """
 
-    def __init__(self, max_errors: int, count: int) -> None:
-        super().__init__(
-            f"{count} samples failed, more than max_errors={max_errors}; see loader.errors for all of them"
-        )
+    def __init__(
+        self,
+        max_errors: float,
+        count: int,
+        samples: int | None = None,
+        advice: str = "see loader.errors for all of them",
+    ) -> None:
+        of = "" if samples is None else f" of {samples}"
+        super().__init__(f"{count}{of} samples failed, more than max_errors={max_errors}; {advice}")
         self.max_errors = max_errors
         self.count = count
+        self.samples = samples
+        self.errors: Sequence[SampleError] = ()
+
+
+def error_report(errors: Iterable[SampleError]) -> dict[str, Any]:
+    """Failed samples as a JSON object.
+
+    Returns:
+        ``count``; ``by_reason``: how many samples failed of each type of cause, most first; ``errors``: one object for
+        each, see `SampleError.facts`.
+    """
+    facts = [error.facts() for error in errors]
+    counts = Counter(str(each["type"]) for each in facts)
+    return {"count": len(facts), "by_reason": dict(counts.most_common()), "errors": facts}
 
 
 def single(error: BaseException) -> BaseException:

@@ -91,6 +91,7 @@ class AsyncBatches(Generic[B]):
             SampleError: a sample failed, with ``on_error="raise"``; all earlier batches came first.
             TooManyErrorsError: more samples failed than ``max_errors``.
             LoaderClosedError: the loader was closed.
+            RuntimeError: another task waits for its next batch, or another event loop uses the loader.
         """
         if self._busy:
             raise RuntimeError("another task is waiting for the next batch of this iterator; make one each")
@@ -168,14 +169,20 @@ class AsyncDataLoader(Face, Generic[B]):
         prefetch: batches on their way at a time, at least one; None: twice the workers.
         timeout: seconds without progress on a sample after which its worker is ended and the sample fails.
         shard: (index, count) of this process, or "auto" (RANK and WORLD_SIZE of the environment).
-        on_error: "raise": a failed sample fails its batch; "skip": it is left out and recorded in `errors`.
-        max_errors: with "skip", how many samples may fail before `TooManyErrorsError`; None: any number.
+        on_error: "raise": a failed sample fails its batch; "skip": it is left out and recorded in `errors`;
+            "replace": recorded, and the next sound sample of the batch stands twice (for a batch that has none, one
+            from elsewhere in the dataset fills it), so every batch is full.
+        max_errors: with "skip" and "replace", how many samples may fail before `TooManyErrorsError`; less than 1: which
+            share of a pass's samples, judged after 1,000 of them and at its end; None: any number.
         memory_limit: bytes of slab memory, for batches on their way and batches that the caller keeps; None: a
             quarter of the machine's memory.
         even: with `shard`, "pad" or "drop": how all ranks get the same number of batches.
         output: "numpy".
         pin_memory: accepted for Gluon's sake.
         progress: show a progress bar on standard error.
+        stall_timeout: seconds without any progress, while a batch is waited for, after which the logger "aioloader"
+            gets a warning: what the batch waits for, which samples are outstanding, and the Python stacks of the
+            workers; None: never.
 
     Raises:
         ValueError, TypeError: an option is not allowed.
@@ -198,12 +205,13 @@ class AsyncDataLoader(Face, Generic[B]):
         timeout: float = 120,
         shard: Any = None,
         on_error: str = "raise",
-        max_errors: int | None = None,
+        max_errors: float | None = None,
         memory_limit: int | None = None,
         even: str = "pad",
         output: Any = "numpy",
         pin_memory: bool = False,
         progress: bool = False,
+        stall_timeout: float | None = 30,
     ) -> None:
         options = LoaderOptions(
             batch_size,
@@ -225,6 +233,7 @@ class AsyncDataLoader(Face, Generic[B]):
             output,
             pin_memory,
             progress,
+            stall_timeout,
         )
         self._core = Core(dataset, options)
         self._entered = False

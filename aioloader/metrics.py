@@ -20,7 +20,7 @@ class Stats:
     Attributes:
         seconds: from the first ask to the last batch, without the pauses between epochs.
         batches, samples: handed out.
-        skipped: samples left out.
+        skipped: samples left out; replaced: failed samples whose place another one took.
         bytes_read: bytes that were read.
         read_s: seconds spent reading, all batches together.
         decode_s, transform_s, collate_s: seconds spent in the executor, all workers together.
@@ -39,6 +39,7 @@ class Stats:
     batches: int
     samples: int
     skipped: int
+    replaced: int
     bytes_read: int
     read_s: float
     decode_s: float
@@ -81,6 +82,7 @@ class Metrics:
     batches: int = 0
     samples: int = 0
     skipped: int = 0
+    replaced: int = 0
     bytes_read: int = 0
     read_s: float = 0.0
     decode_s: float = 0.0
@@ -151,6 +153,7 @@ class Metrics:
             batches=self.batches,
             samples=self.samples,
             skipped=self.skipped,
+            replaced=self.replaced,
             bytes_read=self.bytes_read,
             read_s=self.read_s,
             decode_s=self.decode_s,

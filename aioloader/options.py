@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ("LoaderOptions", "available_cores")
+__all__ = ("LoaderOptions", "available_cores", "check_max_errors")
 
 EXECUTORS = ("process", "thread", "inline", "auto")
 _PAGE = 4096
@@ -46,6 +46,20 @@ def _at_least(name: str, value: Any, least: float, *, exclusive: bool = False) -
         raise ValueError(f"{name} must be {'more than' if exclusive else 'at least'} {least}, got {value}")
 
 
+def check_max_errors(limit: float | None) -> None:
+    """Raise if `limit` is neither a number of samples nor a share of them.
+
+    Raises:
+        ValueError: it is negative, or a share of 1 or more.
+        TypeError: it is no number.
+    """
+    _at_least("max_errors", limit, 0)
+    if limit is not None and not hasattr(limit, "__index__") and not limit < 1:
+        raise ValueError(
+            f"max_errors must be a number of samples, or a share of them less than 1, got {limit!r}"
+        )
+
+
 def _is_iterable(value: Any) -> bool:
     # Not by `iter`: samplers count how often they are iterated.
     return hasattr(value, "__iter__") or hasattr(value, "__getitem__")
@@ -73,15 +87,17 @@ class LoaderOptions:
     timeout: float = 120
     shard: Any = None
     on_error: str = "raise"
-    max_errors: int | None = None
+    max_errors: float | None = None
     memory_limit: int | None = None
     even: str = "pad"
     output: Any = "numpy"
     pin_memory: bool = False
     progress: bool = False
+    stall_timeout: float | None = 30
 
     def __post_init__(self) -> None:
         _at_least("timeout", self.timeout, 0, exclusive=True)
+        _at_least("stall_timeout", self.stall_timeout, 0, exclusive=True)
         if self.batch_sampler is None:
             if self.batch_size is None:
                 raise ValueError("batch_size must be specified unless batch_sampler is specified")
@@ -96,7 +112,7 @@ class LoaderOptions:
             raise ValueError(
                 "batch_size, shuffle, sampler and last_batch must not be specified if batch_sampler is specified."
             )
-        for name in ("batch_size", "num_workers", "prefetch", "max_errors", "memory_limit", "seed"):
+        for name in ("batch_size", "num_workers", "prefetch", "memory_limit", "seed"):
             value = getattr(self, name)
             if value is not None and not hasattr(value, "__index__"):
                 raise TypeError(f"{name} must be a whole number, got {value!r}")
@@ -107,7 +123,7 @@ class LoaderOptions:
             )
         _at_least("num_workers", self.num_workers, 0)
         _at_least("prefetch", self.prefetch, 0)
-        _at_least("max_errors", self.max_errors, 0)
+        check_max_errors(self.max_errors)
         if self.memory_limit is not None and self.memory_limit < _PAGE:
             raise ValueError(
                 f"memory_limit is in bytes and must be at least {_PAGE}, one page; a batch needs more, "
@@ -126,7 +142,7 @@ class LoaderOptions:
         ):
             raise TypeError(f"executor must be a name or an Executor, got {self.executor!r}")
         self._check_functions()
-        _one_of("on_error", self.on_error, ("raise", "skip"))
+        _one_of("on_error", self.on_error, ("raise", "skip", "replace"))
         _one_of("even", self.even, ("pad", "drop"))
         _one_of("output", self.output, ("numpy",))
         if self.shard is not None and self.shard != "auto":

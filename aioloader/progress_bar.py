@@ -41,8 +41,9 @@ class ProgressBar:
         self.total = total
         self.unit = unit
         self.done = 0
-        self._file = sys.stderr if file is None else file
-        self._live = self._file.isatty() and os.environ.get("TERM") != "dumb"
+        # None where the program was started without it.
+        self._file: TextIO | None = sys.stderr if file is None else file
+        self._live = self._file is not None and self._file.isatty() and os.environ.get("TERM") != "dumb"
         self._colour = self._live and not os.environ.get("NO_COLOR")
         self._blocks = "utf" in (getattr(self._file, "encoding", None) or "").lower()
         self._started = self._drawn = monotonic()
@@ -81,6 +82,8 @@ class ProgressBar:
         self._write(self._text(monotonic(), final=True), end="\n")
 
     def _write(self, text: str, end: str = "") -> None:
+        if self._file is None:
+            return
         # A closed or full terminal must not end the work that it reports on.
         try:
             self._file.write(f"\r{text}\x1b[K{end}" if self._live else f"{text}\n")

@@ -51,12 +51,25 @@ class _Portal:
         self._more = Signal()
         self._notify: Notify | None = None
         self._scope: anyio.CancelScope | None = None
+        self._error: BaseException | None = None
         self.thread = threading.Thread(target=self._run, name="aioloader-portal", daemon=True)
         self.thread.start()
         self._ready.wait()
+        if self._error is not None:  # without descriptors there is no loop
+            try:
+                raise self._error
+            finally:
+                self._error = None
 
     def _run(self) -> None:
-        anyio.run(self._main)
+        try:
+            anyio.run(self._main)
+        except BaseException as error:
+            self._error = error
+            if self._ready.is_set():
+                raise
+        finally:
+            self._ready.set()
 
     async def _main(self) -> None:
         async with anyio.create_task_group() as tasks:
@@ -261,11 +274,12 @@ class DataLoader(Face, Generic[B]):
         executor: Any = "process",
         shard: Any = None,
         on_error: str = "raise",
-        max_errors: int | None = None,
+        max_errors: float | None = None,
         memory_limit: int | None = None,
         even: str = "pad",
         output: Any = "numpy",
         progress: bool = False,
+        stall_timeout: float | None = 30,
     ) -> None:
         options = LoaderOptions(
             batch_size,
@@ -287,6 +301,7 @@ class DataLoader(Face, Generic[B]):
             output,
             pin_memory,
             progress,
+            stall_timeout,
         )
         self._core = Core(dataset, options)
         self._portal_cell: list[_Portal] = []

@@ -35,9 +35,10 @@ GROUPS = {
     # aioloader, inside out
     "contracts": _of(
         "aioloader",
-        "_checks _failures _progress _tree _types _version abc errors metrics options progress_bar rng",
+        "_checks _descriptors _error_budget _failures _progress _stand_ins _tree _types _version abc errors metrics "
+        "options progress_bar rng",
     ),
-    "waiting": {"aioloader._late", "aioloader._signal", "aioloader._threads"},
+    "waiting": _of("aioloader", "_late _signal _stacks _threads"),
     "samplers": {"aioloader.permutation", "aioloader.samplers"},
     "batchify": {"aioloader.batchify"},
     "jpeg": {"aioloader.jpeg"},

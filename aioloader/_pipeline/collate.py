@@ -9,6 +9,8 @@ import numpy as np
 from aioloader._tree import flatten, map_leaves, unflatten
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from aioloader._pipeline.engine import Engine
     from aioloader._types import Array, ChunkResult, RowLayout
 
@@ -22,6 +24,7 @@ def collate(
     slab: Any,
     bases: tuple[int, ...],
     rows: int,
+    fill: Mapping[int, int],
 ) -> tuple[Any, int, bool]:
     """Make the batch.
 
@@ -32,6 +35,7 @@ def collate(
         slab: where the rows, or the spilled results, lie; or None.
         bases: place of each leaf's array in the slab memory.
         rows: rows of the arrays.
+        fill: rows of failed samples, and for each the row that takes its place.
 
     Returns:
         the batch (None if no sample is left), its number of samples, and whether it now holds the slab.
@@ -51,13 +55,18 @@ def collate(
         engine.memory.lease(slab, result.roots)
         return result.batch, result.samples, True
 
-    if layout is not None and result.values:
+    # While somebody may still write to the rows, they are only read from: those that are sound stay as they are.
+    if layout is not None and result.values and not result.tainted:
         _place(engine, result, layout, bases, rows)
     kept = sorted([*result.written, *result.values])
     if not kept:
         return None, 0, False
+    picked = kept
+    if fill:
+        kept = sorted([*kept, *fill])
+        picked = [fill.get(row, row) for row in kept]
     if result.values or layout is None:
-        samples = [_sample(engine, result, layout, bases, rows, row) for row in kept]
+        samples = [_sample(engine, result, layout, bases, rows, row) for row in picked]
         # Views of rows go in, new arrays come out.
         return engine.collate(samples), len(kept), False
 
@@ -66,16 +75,19 @@ def collate(
     for number, (spec, base) in enumerate(zip(layout.leaves, bases, strict=True)):
         if spec is None:
             objects = result.objects.get(number, {})
-            leaves.append([objects[row] for row in kept])
+            leaves.append([objects[row] for row in picked])
             continue
         shape = tuple(extent or 0 for extent in spec.shape)
+        if copy:
+            whole = engine.memory.array(base, (rows, *shape), spec.dtype)
+            leaves.append(whole.copy() if not fill and len(kept) == rows else whole[picked])
+            continue
         root = engine.memory.array(base, (len(kept), *shape), spec.dtype)
+        for failed, stand_in in fill.items():
+            root[failed] = root[stand_in]
         if len(kept) < rows:
             root[:] = engine.memory.array(base, (rows, *shape), spec.dtype)[kept]
-        if copy:
-            root = root.copy()
-        else:
-            roots.append(root)
+        roots.append(root)
         leaves.append(root)
     if roots:
         engine.memory.lease(slab, roots)

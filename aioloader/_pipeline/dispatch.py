@@ -8,19 +8,18 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from aioloader._pipeline.collate import collate
 from aioloader._pipeline.engine import Delivery, Engine
 from aioloader._pipeline.fetch import Fetch
+from aioloader._pipeline.plan import BatchPlan
+from aioloader._stand_ins import candidates, stand_ins
 from aioloader._threads import Holders
 from aioloader._types import BASE, INDEX, Array, Chunk, ChunkResult, Failure, RowLayout
-from aioloader.errors import LoaderError
-
-if TYPE_CHECKING:
-    from aioloader._pipeline.plan import BatchPlan
+from aioloader.errors import LoaderError, SampleError
 
 __all__ = ("BatchJob",)
 
@@ -36,6 +35,9 @@ class BatchJob:
         engine: the parts.
         plan: which samples.
         blocking: nothing here may suspend (see `aioloader._pipeline.direct`).
+
+    Attributes:
+        stage: what it waits for: "plan", "memory", "read" or "work"; for reports of a stall.
     """
 
     def __init__(self, engine: Engine, plan: BatchPlan, blocking: bool = False) -> None:
@@ -50,6 +52,8 @@ class BatchJob:
         self._spill = (0, 0)
         self._done: list[int] = []
         self._is_read = False
+        self._substitute: int | None = None
+        self.stage = "plan"
         # Not a method of this job: that would be a cycle, and memory would wait for the garbage collector.
         self._owned: list[Any] = []
         self._holders = Holders(functools.partial(engine.memory.retire, self._owned))
@@ -121,6 +125,7 @@ class BatchJob:
         if self._is_read:
             return
         self._is_read = True
+        self.stage = "read"
         await self._fetch.read(self._owned)
         self._result.failures += self._fetch.failures
         self._done += [failure.row for failure in self._fetch.failures]
@@ -128,6 +133,7 @@ class BatchJob:
     async def discover(self, run: Run) -> None:
         """Make samples one by one, by value, until one tells the layout of the rows."""
         await self._read()
+        self.stage = "work"
         for row in range(self.rows):
             if self.engine.layout is not None:
                 break
@@ -174,9 +180,12 @@ class BatchJob:
         """Make what is left of the samples, and the batch. A failure of the batch is in the delivery."""
         try:
             await self._read()
+            self.stage = "work"
             chunks = self._chunks()
             if chunks:
                 self._result.merge(await run(chunks))
+            if self._result.failures and self.engine.on_error == "replace" and not self._sound():
+                await self._find_substitute(run)
             return self._deliver()
         except Exception as error:
             error.add_note(f"in batch {self.plan.number} of this pass")
@@ -187,6 +196,49 @@ class BatchJob:
             return Delivery(self.plan.consumed, error=ended)
         finally:
             self._holders.leave()
+
+    def _sound(self) -> list[int]:
+        failed = {failure.row for failure in self._result.failures}
+        return [row for row in range(self.rows) if row not in failed]
+
+    async def _find_substitute(self, run: Run) -> None:
+        """Make one sample from elsewhere for a batch that has no sound one of its own; by value, as its row 0."""
+        engine, plan, result = self.engine, self.plan, self._result
+        if self._fetch.slab is not None and not result.tainted:
+            # Nobody reads it any more: so there is room for one sample, however scarce memory is.
+            self._owned.remove(self._fetch.slab)
+            engine.memory.free(self._fetch.slab)
+            self._fetch.slab = None
+        for index in candidates(int(self._fetch.numbers[INDEX, 0]), engine.items.length):
+            one = BatchPlan(plan.number, plan.position, np.asarray([index]), plan.epochs[:1], plan.consumed)
+            fetch = Fetch(engine, one, self._blocking)
+            await fetch.plan()
+            if fetch.nbytes:
+                fetch.slab = engine.memory.allocate(fetch.nbytes)
+                if fetch.slab is None:
+                    return
+                self._owned.append(fetch.slab)
+            await fetch.read(self._owned)
+            if fetch.failures:
+                continue
+            self._holders.enter()
+            chunk = Chunk(
+                plan.number,
+                fetch.numbers,
+                fetch.extras,
+                None,
+                (),
+                self.rows,
+                engine.whole,
+                self._spill,
+                self._holders.leave,
+            )
+            made = await run([chunk])
+            result.tainted |= made.tainted
+            if not made.failures:
+                result.merge(made)
+                self._substitute = index
+                return
 
     def abandon(self) -> None:
         """Give the job up; its slabs are freed when nobody touches them any more."""
@@ -201,16 +253,45 @@ class BatchJob:
         # Chunks get equal shares of the spill, but samples need not be equal: leave room.
         engine.spill_per_sample = max(engine.spill_per_sample, result.spill_nbytes * 5 // 4)
 
-        records = [self._record(failure) for failure in sorted(result.failures, key=lambda each: each.row)]
-        if records and not engine.skip:
+        failures = sorted(result.failures, key=lambda each: each.row)
+        records = [self._record(failure) for failure in failures]
+        if records and engine.on_error == "raise":
             return Delivery(plan.consumed, error=records[0])
-        batch, samples, holds = collate(engine, result, self._layout, self._slab, self._bases, self.rows)
+        fill: dict[int, int] = {}
+        if records and engine.on_error == "replace":
+            fill = self._fill()
+            if not fill and self._substitute is None:
+                return Delivery(plan.consumed, None, self._irreplaceable(records[0]), records)
+            for failure, record in zip(failures, records, strict=True):
+                record.replaced_by = self._stand_in(fill, failure.row)
+        batch, samples, holds = collate(
+            engine, result, self._layout, self._slab, self._bases, self.rows, fill
+        )
         if holds:
             self._owned.remove(self._slab)
         self._result = ChunkResult()
         return Delivery(plan.consumed, batch, None, records, samples, plan.padded)
 
-    def _record(self, failure: Failure) -> Any:
+    def _fill(self) -> dict[int, int]:
+        """For every row that has no sample the row that fills it."""
+        if self._substitute is not None:
+            return dict.fromkeys(range(1, self.rows), 0)
+        return stand_ins(self.rows, self._sound())
+
+    def _stand_in(self, fill: dict[int, int], row: int) -> int:
+        if self._substitute is not None:
+            return self._substitute
+        return int(self._fetch.numbers[INDEX, fill[row]])
+
+    def _irreplaceable(self, record: SampleError) -> LoaderError:
+        error = LoaderError(
+            f"no sample of this batch of {self.rows} is sound, and neither is any of the other items that were tried "
+            "in their place; see loader.errors for why"
+        )
+        error.__cause__ = record
+        return error
+
+    def _record(self, failure: Failure) -> SampleError:
         numbers = self._fetch.numbers
         row = failure.row
         return self.engine.sample_error(

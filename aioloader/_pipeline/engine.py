@@ -74,12 +74,14 @@ class Engine:
         spec: `leaf_spec` of the executors.
         collate: collates samples that have no rows (the default batchify).
         whole: batches are collated by a batchify function in the executor.
-        skip: a failed sample is left out; otherwise it fails its batch.
+        on_error: what a failed sample does: "raise" fails its batch, "skip" leaves it out, "replace" puts another one
+            in its place.
         prefetch: batches on their way at a time.
         layout: of the rows; None until the first sample was made.
         spill_per_sample: bytes that results without rows took, at most.
         sample_s: seconds that a sample takes a worker, lately.
         largest_batch: bytes of slab memory that a batch took, at most.
+        stall_timeout: seconds without progress after which an epoch says where it stands, or None.
     """
 
     items: Items
@@ -89,13 +91,14 @@ class Engine:
     spec: Callable[[Any], Any]
     collate: Callable[[list[Any]], Any]
     whole: bool
-    skip: bool
+    on_error: str
     prefetch: int
     metrics: Metrics = field(default_factory=Metrics)
     layout: RowLayout | None = None
     spill_per_sample: int = 0
     sample_s: float = 0.0
     largest_batch: int = 0
+    stall_timeout: float | None = None
 
     def may_lease(self, nbytes: int) -> bool:
         """Whether the caller may keep `nbytes` more of slab memory: half of it, and never what batches need.
@@ -151,7 +154,7 @@ class Delivery:
         consumed: see `BatchPlan.consumed`.
         batch: the batch; None if no sample is left of it, or if it failed.
         error: why it failed, or None.
-        skipped: samples that were left out.
+        skipped: samples that were left out or replaced.
         samples: how many samples the batch holds.
         padded: how many of them only fill it up.
     """

@@ -8,15 +8,17 @@ talks to it: it takes deliveries and asks for the end. So no group or cancel sco
 from __future__ import annotations
 
 from time import perf_counter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import anyio
+import anyio.lowlevel
 
 from aioloader._late import late
 from aioloader._pipeline.dispatch import BatchJob
 from aioloader._pipeline.engine import Delivery, Engine
 from aioloader._pipeline.permits import Permits
 from aioloader._pipeline.reorder import Reorder
+from aioloader._pipeline.watchdog import View, Watchdog
 from aioloader._signal import Signal
 from aioloader._threads import loop_notifier
 from aioloader.errors import LoaderClosedError, single
@@ -38,6 +40,11 @@ class Pipeline:
     Args:
         engine: the parts.
         plans: the batches, in order.
+
+    Attributes:
+        loop: the event loop that runs it.
+        started: the supervisor has begun.
+        ended: it has ended.
     """
 
     def __init__(self, engine: Engine, plans: Iterable[BatchPlan]) -> None:
@@ -48,10 +55,13 @@ class Pipeline:
         self._arrived = Signal()
         self._memory_freed = Signal()
         self._jobs: set[BatchJob] = set()
+        self._making: dict[int, BatchJob] = {}
+        self._wanted = False
         self._scope: anyio.CancelScope | None = None
         self._stop_asked = False
         self._fed: int | None = None
         self._notify = loop_notifier()
+        self.loop: Any = anyio.lowlevel.current_token().native_token
         self._completed = False
         self.started = False
         self.ended = anyio.Event()
@@ -63,6 +73,7 @@ class Pipeline:
         while True:
             delivery = self._reorder.pop()
             if delivery is not None:
+                self._wanted = False
                 self._permits.give_back()
                 self._engine.metrics.in_flight = self._permits.taken
                 self._memory_freed.set()
@@ -76,6 +87,7 @@ class Pipeline:
                 raise LoaderClosedError(
                     "the loader was closed, or its loop ended, while this epoch was under way"
                 )
+            self._wanted = True
             await self._arrived.wait()
 
     def stop(self) -> None:
@@ -100,14 +112,20 @@ class Pipeline:
                 if self._stop_asked:
                     self._scope.cancel()
                 try:
-                    async with self._engine.executor.serving(), anyio.create_task_group() as tasks:
-                        await self._feed(tasks)
+                    async with anyio.create_task_group() as watching:
+                        if self._engine.stall_timeout is not None:
+                            watchdog = Watchdog(self._engine, self._look, self._engine.stall_timeout)
+                            watching.start_soon(late(watchdog.run))
+                        async with self._engine.executor.serving(), anyio.create_task_group() as tasks:
+                            await self._feed(tasks)
+                        watching.cancel_scope.cancel()
                 except Exception as error:
                     self._fail(single(error))
                 self._completed = True
         finally:
             for job in self._jobs:  # those whose task never began
                 job.abandon()
+            self._making.clear()
             if not self._completed:
                 self._reorder.clear()  # nobody will take these; their memory is free at once
             self._scope = None
@@ -124,7 +142,7 @@ class Pipeline:
                 plan = next(plans, None)
                 if plan is None:
                     break
-                job = BatchJob(self._engine, plan)
+                job = self._making[number] = BatchJob(self._engine, plan)
                 try:
                     await self._prepare(job)
                 except BaseException:
@@ -135,6 +153,7 @@ class Pipeline:
                 tasks.start_soon(late(self._complete), job, number)
                 number += 1
         except Exception as error:
+            self._making.pop(number, None)
             # It comes at the place of the batch that could not be started; all earlier ones are delivered.
             self._reorder.push(number, Delivery(-1, error=error))
             number += 1
@@ -159,6 +178,7 @@ class Pipeline:
         """Wait for slab memory. What frees it is this epoch's deliveries, the caller, or an epoch given up."""
         alone_since = None
         while not job.allocate():
+            job.stage = "memory"
             now = perf_counter()
             if self._permits.taken > 1:
                 alone_since = None
@@ -170,9 +190,23 @@ class Pipeline:
                 await self._memory_freed.wait()
             self._engine.metrics.memory_wait_s += perf_counter() - now
 
+    def _look(self) -> View:
+        number = self._reorder.next
+        job = self._making.get(number)
+        return View(
+            self._wanted,
+            number,
+            "start" if job is None else job.stage,
+            () if job is None else tuple(job.plan.indices.tolist()),
+            {each: other.stage for each, other in self._making.items()},
+            len(self._reorder),
+            self._permits.limit,
+        )
+
     async def _complete(self, job: BatchJob, number: int) -> None:
         self._jobs.discard(job)
         delivery = await job.complete(self._engine.executor.run)
+        del self._making[number]
         self._reorder.push(number, delivery)
         self._memory_freed.set()
         self._arrived.set()

@@ -24,6 +24,9 @@ if TYPE_CHECKING:
 __all__ = ("STRIKES", "Attempt", "BatchRun", "Died")
 
 STRIKES = 3
+_OUT_OF_MEMORY = (
+    "; that is how the system ends what takes too much memory: use fewer workers, or make the sample smaller"
+)
 
 
 class Died:
@@ -33,15 +36,25 @@ class Died:
         place: place in the chunk of the sample that it was working on, or None.
         exit_code: its exit status, negative for a signal.
         timed_out: it was ended because it made no progress.
+        stack: where it stood, innermost call first, or None.
     """
 
-    def __init__(self, place: int | None, exit_code: int | None, timed_out: bool) -> None:
+    def __init__(
+        self, place: int | None, exit_code: int | None, timed_out: bool, stack: str | None = None
+    ) -> None:
         self.place = place
         self.exit_code = exit_code
         self.timed_out = timed_out
+        self.stack = stack
 
     def error(self, timeout: float) -> Exception:
         """The failure of the sample that it died of."""
+        error = self._error(timeout)
+        if self.stack is not None:
+            error.add_note(f"the worker was at:\n{self.stack}")
+        return error
+
+    def _error(self, timeout: float) -> Exception:
         if self.timed_out:
             return StalledError(timeout, "; the worker was ended. Raise timeout= if this is expected")
         code = self.exit_code
@@ -50,7 +63,10 @@ class Died:
                 name = signal.Signals(-code).name
             except ValueError:
                 name = f"signal {-code}"
-            return WorkerError(f"its worker process died {STRIKES} times, last of {name}", exit_code=code)
+            advice = _OUT_OF_MEMORY if name == "SIGKILL" else ""
+            return WorkerError(
+                f"its worker process died {STRIKES} times, last of {name}{advice}", exit_code=code
+            )
         return WorkerError(
             f"its worker process left {STRIKES} times, last with status {code}", exit_code=code
         )

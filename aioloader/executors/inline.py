@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from contextlib import asynccontextmanager, contextmanager
 from typing import TYPE_CHECKING
@@ -32,6 +33,9 @@ class InlineExecutor:
         """See `aioloader.abc.Executor.open`."""
         self._runner = Runner(program, memory.memory, interruptible=True)
         self._yielded_at = time.monotonic()
+        self._lock = threading.Lock()
+        self._thread = 0
+        self._depth = 0
 
     @asynccontextmanager
     async def serving(self) -> AsyncIterator[None]:
@@ -42,26 +46,46 @@ class InlineExecutor:
         """See `aioloader.abc.Executor.run`."""
         result = ChunkResult()
         with _settling(chunks):
-            for chunk in chunks:
-                steps = self._runner.steps(chunk)
-                while True:
-                    try:
-                        next(steps)
-                    except StopIteration as stop:
-                        result.merge(stop.value)
-                        break
-                    if time.monotonic() - self._yielded_at > YIELD_S:
-                        await anyio.lowlevel.checkpoint()
-                        self._yielded_at = time.monotonic()
+            self._enter()
+            try:
+                for chunk in chunks:
+                    steps = self._runner.steps(chunk)
+                    while True:
+                        try:
+                            next(steps)
+                        except StopIteration as stop:
+                            result.merge(stop.value)
+                            break
+                        if time.monotonic() - self._yielded_at > YIELD_S:
+                            await anyio.lowlevel.checkpoint()
+                            self._yielded_at = time.monotonic()
+            finally:
+                self._depth -= 1
         return result
 
     def run_blocking(self, chunks: Sequence[Chunk]) -> ChunkResult:
         """The same without an event loop."""
         result = ChunkResult()
         with _settling(chunks):
-            for chunk in chunks:
-                result.merge(self._runner.run(chunk))
+            self._enter()
+            try:
+                for chunk in chunks:
+                    result.merge(self._runner.run(chunk))
+            finally:
+                self._depth -= 1
         return result
+
+    def _enter(self) -> None:
+        """Passes may take turns in one thread; in two they would draw from one another's random numbers."""
+        with self._lock:
+            thread = threading.get_ident()
+            if self._depth and self._thread != thread:
+                raise RuntimeError(
+                    "this loader is being used by another thread at this moment; without workers each thread needs a "
+                    "loader of its own"
+                )
+            self._thread = thread
+            self._depth += 1
 
     def close(self) -> None:
         """See `aioloader.abc.Executor.close`."""

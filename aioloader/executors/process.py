@@ -26,21 +26,23 @@ from aioloader._threads import Threads
 from aioloader._types import ChunkResult, Failure
 from aioloader.errors import LoaderClosedError, WorkerError
 from aioloader.executors.attempts import Attempt, BatchRun, Died
-from aioloader.executors.process_handle import WorkerHandle, pickled_program
+from aioloader.executors.process_handle import WorkerHandle, end_all, pickled_program
 from aioloader.executors.slabs import MAX_WORKERS, SlabMemory, control_array
+from aioloader.executors.states import ask_stacks, marks, states_of
 from aioloader.executors.wire import unpack_value
 from aioloader.executors.worker import CALLED_OFF, CURRENT, PLACE
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
 
-    from aioloader._types import Chunk
+    from aioloader._types import Chunk, WorkerState
     from aioloader.executors.program import Program
 
 __all__ = ("ProcessExecutor",)
 
 _OUTSTANDING = 2  # one being worked on, one waiting, so that a worker is never idle between chunks
 _DRAIN_S = 0.25
+_LEAVE_S = 0.4
 _START_S = 60.0  # a worker that is still importing is not stuck
 _FAILED_STARTS = 3
 _KILLED_STARTS = 50
@@ -140,6 +142,7 @@ class ProcessExecutor:
             if handle.state == "up":
                 async with anyio.create_task_group() as tasks:
                     tasks.start_soon(late(handle.send_all))
+                    tasks.start_soon(late(handle.notice_end))
                     async for message in handle.messages():
                         self._heard(handle, message)
                     tasks.cancel_scope.cancel()
@@ -292,7 +295,7 @@ class ProcessExecutor:
         running, handle.running = handle.running, {}
         for number, attempt in running.items():
             at = place if number == current and place >= 0 else None
-            self._resolve(attempt, Died(at, handle.exit_code, handle.timed_out))
+            self._resolve(attempt, Died(at, handle.exit_code, handle.timed_out, handle.stack))
         code = handle.exit_code
         if not handle.ready:
             if code is not None and code < 0:
@@ -330,16 +333,43 @@ class ProcessExecutor:
             for handle in self._handles:
                 if handle.state != "up":
                     continue
-                current, place = (int(word) for word in self._control[handle.slot, [CURRENT, PLACE]])
-                busy = current if handle.ready else -1
-                if handle.progress != (busy, place) or (handle.ready and current == 0):
-                    handle.progress = (busy, place)
+                now_at = marks(handle, self._control)
+                if handle.progress != now_at or now_at[0] == 0:
+                    handle.progress = now_at
                     handle.progress_at = now
                 elif now - handle.progress_at > (
                     self.timeout if handle.ready else max(self.timeout, _START_S)
                 ):
-                    handle.timed_out = True
-                    handle.kill()
+                    await self._end_stuck(handle)
+
+    async def _end_stuck(self, handle: WorkerHandle) -> None:
+        """End a worker that makes no progress, once it was asked where it stands."""
+        process = handle.process
+        (stack,) = await ask_stacks([handle])
+        if (
+            handle.process is process
+            and handle.state == "up"
+            and marks(handle, self._control) == handle.progress
+        ):
+            handle.stack = stack
+            handle.timed_out = True
+            handle.kill()
+
+    # -- for reports of a stall --------------------------------------------------------------------------------------
+
+    @property
+    def queued(self) -> int:
+        """Chunks that wait for a worker."""
+        return len(self._queue)
+
+    def activity(self) -> object:
+        """Something that is another whenever a sample was begun, or a worker came or went."""
+        words = self._control[: len(self._handles), [CURRENT, PLACE]].tobytes()
+        return words, self.restarts, [handle.ready for handle in self._handles]
+
+    async def workers_now(self) -> list[WorkerState]:
+        """What every worker does, with the stacks of those that have work or are still starting."""
+        return await states_of(self._handles, self._control)
 
     def close(self) -> None:
         """See `aioloader.abc.Executor.close`."""
@@ -347,11 +377,7 @@ class ProcessExecutor:
             if self._closed:
                 return
             self._closed = True
-        for handle in self._handles:
-            handle.hang_up()
-        deadline = time.monotonic() + 0.4
-        for handle in self._handles:
-            handle.end(deadline)
+        end_all(self._handles, _LEAVE_S)
         self._admin.close()
         if self._handles:
             self._control = self._control.copy()  # lets go of the memory

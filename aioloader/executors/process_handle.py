@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
+import select
 import signal
 import socket
 import subprocess
@@ -16,9 +18,11 @@ from typing import TYPE_CHECKING, Any, Literal
 import anyio
 import cloudpickle
 
+from aioloader._descriptors import above_streams
 from aioloader._signal import Signal
 from aioloader.errors import WorkerError
 from aioloader.executors.slabs import CONTROL_BYTES, SlabMemory
+from aioloader.executors.stacks import CRASHES, StackFile
 from aioloader.executors.wire import Inbox, encode
 
 if TYPE_CHECKING:
@@ -27,7 +31,7 @@ if TYPE_CHECKING:
     from aioloader.executors.attempts import Attempt
     from aioloader.executors.program import Program
 
-__all__ = ("WorkerHandle", "pickled_program")
+__all__ = ("WorkerHandle", "end_all", "pickled_program")
 
 # Numeric libraries of a worker must not start a thread per core each; what the user has set stays.
 _ONE_THREAD = (
@@ -38,9 +42,14 @@ _ONE_THREAD = (
 )
 _BOOT = (
     "import sys; sys.path.insert(0, {home!r}); "
-    "from aioloader.executors.worker import main; main({fd}, {memory_fd}, {nbytes}, {slot}, {parent})"
+    "from aioloader.executors.worker import main; "
+    "main({fd}, {memory_fd}, {nbytes}, {slot}, {parent}, {stack_fd})"
 )
 _RECEIVE_BYTES = 1 << 18
+# Where the system does not tell when a process ends: in the loop, and in a thread that waits for it.
+_END_POLL_S = 0.1
+_WAIT_POLL_S = 0.005
+_REAP_S = 0.4
 
 
 def pickled_program(program: Program | None) -> bytes:
@@ -72,6 +81,38 @@ def _aliases() -> list[tuple[str, str]]:
     return found
 
 
+def _end_of(pid: int) -> int | None:
+    """A descriptor that is readable once a process has ended; None where there is no such thing."""
+    try:
+        return os.pidfd_open(pid)
+    except (AttributeError, OSError):
+        return None
+
+
+def _has_ended(pid: int) -> bool:
+    """Whether a child has ended; it stays to be waited for."""
+    try:
+        return os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
+    except ChildProcessError:
+        return True
+
+
+def _socket_pair() -> tuple[socket.socket, int]:
+    """Our end, and the descriptor of the worker's."""
+    ours, theirs = socket.socketpair()
+    try:
+        return ours, above_streams(theirs.detach())
+    except OSError:
+        ours.close()
+        raise
+
+
+def _not_started(error: BaseException) -> WorkerError:
+    full = isinstance(error, OSError) and error.errno in (errno.EMFILE, errno.ENFILE)
+    advice = "; raise the limit of open files (ulimit -n), or use fewer workers" if full else ""
+    return WorkerError(f"a worker process cannot be started: {error}{advice}")
+
+
 class WorkerHandle:
     """One place in the pool; the process in it may change.
 
@@ -79,6 +120,7 @@ class WorkerHandle:
         slot: line of the control memory.
         state: "none" (to be started), "up", or "dead" (reaped, its chunks not yet seen to).
         running: chunks sent and not answered, by number, oldest first.
+        stack: where the process stood when it crashed, or when it was found stuck; None if that is not known.
     """
 
     def __init__(self, slot: int) -> None:
@@ -87,6 +129,8 @@ class WorkerHandle:
         self.killed_starts = 0
         self.process: subprocess.Popen[bytes] | None = None
         self.sock: socket.socket | None = None
+        self._stacks: StackFile | None = None
+        self._asked = 0
         self.clear()
 
     def clear(self) -> None:
@@ -97,6 +141,7 @@ class WorkerHandle:
         self.ready = False
         self.timed_out = False
         self.exit_code: int | None = None
+        self.stack: str | None = None
         self.running: dict[int, Attempt] = {}
         self.progress: tuple[int, int] = (0, 0)
         self.progress_at = time.monotonic()
@@ -109,30 +154,38 @@ class WorkerHandle:
         """Start the process (blocking, a few milliseconds) and queue its program; it inherits `fds`."""
         if not sys.executable:
             raise WorkerError("sys.executable is not set, so no worker can be started; use executor='thread'")
-        ours, theirs = socket.socketpair()
+        try:
+            ours, theirs = _socket_pair()
+        except OSError as error:
+            raise _not_started(error) from error
+        if self._stacks is None:
+            self._stacks = StackFile()
+        self._stacks.clear()
+        stack_fds = () if self._stacks.fd < 0 else (self._stacks.fd,)
         environment = {**dict.fromkeys(_ONE_THREAD, "1"), **os.environ}
         code = _BOOT.format(
             home=os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))),
-            fd=theirs.fileno(),
+            fd=theirs,
             memory_fd=memory.fd,
             nbytes=CONTROL_BYTES + memory.limit,
             slot=self.slot,
             parent=os.getpid(),
+            stack_fd=self._stacks.fd,
         )
         flags = subprocess._args_from_interpreter_flags()  # type: ignore[attr-defined]  # -W, -X, -O and so on
         try:
             self.process = subprocess.Popen(
                 [sys.executable, *flags, "-P", "-X", "aioloader_worker", "-c", code],
                 stdin=subprocess.DEVNULL,
-                pass_fds=(theirs.fileno(), memory.fd, *fds),
+                pass_fds=(theirs, memory.fd, *stack_fds, *fds),
                 env=environment,
                 start_new_session=True,
             )
         except BaseException as error:
             ours.close()
-            raise WorkerError(f"a worker process cannot be started: {error}") from error
+            raise _not_started(error) from error
         finally:
-            theirs.close()
+            os.close(theirs)
         ours.setblocking(False)
         self.sock = ours
         self.progress_at = time.monotonic()
@@ -203,6 +256,41 @@ class WorkerHandle:
             for message in self._inbox.feed(data):
                 yield message
 
+    async def notice_end(self) -> None:
+        """Wait for the process to end; then there are no more messages than those that have arrived.
+
+        The socket alone would not tell: a process that the worker has started may hold its end.
+        """
+        assert self.process is not None
+        assert self.sock is not None
+        pid = self.process.pid
+        fd = _end_of(pid)
+        if fd is None:
+            while True:
+                if _has_ended(pid):
+                    break
+                await anyio.sleep(_END_POLL_S)
+        else:
+            try:
+                await anyio.wait_readable(fd)
+            finally:
+                os.close(fd)
+        with contextlib.suppress(OSError):
+            self.sock.shutdown(socket.SHUT_RDWR)
+
+    def ask_stack(self) -> None:
+        """Ask where the process stands; `told_stack` has the answer. From the loop's thread."""
+        if self.state == "up":
+            self._asked += 1
+            self._post(("stack", self._asked))
+
+    def told_stack(self) -> str | None:
+        """Where the process stands, after `ask_stack`; None if it does not tell. Blocking, 0.3 s at most."""
+        process, stacks = self.process, self._stacks
+        if process is None or stacks is None or process.returncode is not None:
+            return None
+        return stacks.wait(process.pid, self._asked)
+
     def kill(self) -> None:
         """End the process and those it has started, at once."""
         process = self.process
@@ -218,6 +306,8 @@ class WorkerHandle:
         self.kill()
         if self.process is not None:
             self.exit_code = self.process.wait()
+            if self.exit_code in CRASHES and self._stacks is not None:
+                self.stack = self._stacks.left()
         self.state = "dead"
 
     def hang_up(self) -> None:
@@ -226,20 +316,61 @@ class WorkerHandle:
         if sock is not None:
             sock.close()
 
-    def end(self, deadline: float) -> None:
-        """Wait for the process to leave until `deadline` (monotonic seconds), then kill and reap it.
+    def wait(self, deadline: float) -> bool:
+        """Wait for the process to end until `deadline` (monotonic seconds); whether it has. From any thread.
 
-        From any thread.
+        It is not reaped, so that its number stays its own and what it has started can still be ended.
         """
         process = self.process
-        if process is None:
-            return
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            process.wait(max(0.0, deadline - time.monotonic()))
-        self.kill()
+        if process is None or process.returncode is not None:
+            return True
+        fd = _end_of(process.pid)
         try:
-            process.wait(1.0)
-        except subprocess.TimeoutExpired:
+            while not _has_ended(process.pid):
+                left = deadline - time.monotonic()
+                if left <= 0:
+                    return False
+                if fd is None:
+                    time.sleep(min(left, _WAIT_POLL_S))
+                else:
+                    waiting = select.poll()
+                    waiting.register(fd, select.POLLIN)
+                    waiting.poll(1000 * left)
+        finally:
+            if fd is not None:
+                os.close(fd)
+        return True
+
+    def reap_until(self, deadline: float) -> None:
+        """Reap a process that was killed, if it is gone by `deadline` (monotonic seconds). From any thread."""
+        if self.process is not None:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self.process.wait(max(0.0, deadline - time.monotonic()))
+
+    def close(self) -> None:
+        """Let go of a process that was killed. From any thread."""
+        process, stacks = self.process, self._stacks
+        if process is not None and process.poll() is None:
             # The kernel is busy with its memory. Whoever closes does not wait for that; nor is it left a zombie.
             with contextlib.suppress(RuntimeError):  # no thread is to be had while the interpreter ends
                 threading.Thread(target=process.wait, name="aioloader-reaper", daemon=True).start()
+        if stacks is not None:
+            stacks.close()
+
+
+def end_all(handles: Sequence[WorkerHandle], patience_s: float) -> None:
+    """End the processes of all: hang up, give them `patience_s` seconds to leave, and kill who is left.
+
+    From any thread; blocking, 0.4 s longer at most.
+    """
+    for handle in handles:
+        handle.hang_up()
+    deadline = time.monotonic() + patience_s
+    for handle in handles:
+        handle.wait(deadline)
+    for handle in handles:
+        handle.kill()
+    deadline = time.monotonic() + _REAP_S
+    for handle in handles:
+        handle.reap_until(deadline)
+        handle.close()

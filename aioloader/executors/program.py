@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from aioloader._stand_ins import stand_ins
 from aioloader._tree import LEAF, flatten, unflatten
 from aioloader._types import (
     BASE,
@@ -63,6 +64,7 @@ class Program:
         decoder: bytes to sample, or None: then `dataset` is indexed.
         dataset: a foreign dataset, or None.
         paths: files of the byte source where they are few, for errors.
+        replaces: in a batch that `batchify` collates, another sample takes the place of one that failed.
         maps: files of which records are looked up in a map (``record``, ``whole``), or None.
         stages: what is done to a sample, in order (`aioloader.datasets.resolve.Stage`).
         batchify: collates a whole batch in the executor, or None: samples are written to rows.
@@ -80,6 +82,7 @@ class Program:
     seed_globals: bool
     foreign: bool
     maps: Any = None
+    replaces: bool = False
 
     @property
     def copies_only(self) -> bool:
@@ -107,6 +110,15 @@ def _scalar_type(spec: ArraySpec | None) -> type[np.generic] | None:
     """The numpy scalars that fit a row as they are; None where it takes more than their type to tell."""
     plain = spec is not None and spec.shape == () and spec.dtype.isnative and spec.dtype.kind in "biufc"
     return spec.dtype.type if spec is not None and plain else None
+
+
+def _filled(samples: list[Any], chunk: Chunk, failures: list[Failure]) -> list[Any]:
+    """The samples of a whole batch, those of a chunk that did not fail, with others in the places of all that did."""
+    failed = {failure.row for failure in failures}
+    sound = [row for row in chunk.numbers[ROW].tolist() if row not in failed]
+    made = dict(zip(sound, samples, strict=True))
+    fill = stand_ins(chunk.rows, sound)
+    return [made[fill.get(row, row)] for row in range(chunk.rows)]
 
 
 _ARRAYS = (np.ndarray, np.generic)
@@ -228,6 +240,8 @@ class Runner:
             result.transforms[step.name] = result.transforms.get(step.name, 0.0) + seconds
         if chunk.whole and samples:
             start = perf_counter()
+            if self.program.replaces and len(samples) + len(result.failures) == len(chunk):  # not called off
+                samples = _filled(samples, chunk, result.failures)
             result.samples = len(samples)
             assert self.program.batchify is not None
             result.batch = self.program.batchify(samples)

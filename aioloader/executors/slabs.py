@@ -16,6 +16,8 @@ from __future__ import annotations
 
 import bisect
 import ctypes
+import errno
+import functools
 import mmap
 import os
 import sys
@@ -27,18 +29,31 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from aioloader._descriptors import above_streams
+
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from aioloader._types import Array, IntArray
 
-__all__ = ("CONTROL_BYTES", "MAX_WORKERS", "Slab", "SlabMemory", "control_array", "default_memory_limit")
+__all__ = (
+    "CONTROL_BYTES",
+    "MAX_WORKERS",
+    "Slab",
+    "SlabMemory",
+    "control_array",
+    "default_memory_limit",
+    "keep_out",
+)
 
 _PAGE = 4096
 MAX_WORKERS = 1024
 CONTROL_WORDS = 8
 CONTROL_BYTES = MAX_WORKERS * CONTROL_WORDS * 8
 _MIN_LIMIT = 64 << 20
+# Of Linux; Python's mmap does not name all of them in every version.
+_MAP_FIXED = 0x10
+_MAP_NORESERVE = 0x4000
 
 
 def default_memory_limit() -> int:
@@ -55,7 +70,17 @@ def default_memory_limit() -> int:
             continue
         if text.isdigit():
             total = min(total, int(text))
-    return max(_MIN_LIMIT, total // 4)
+    return max(_MIN_LIMIT, min(total, *_limits_of_process()) // 4)
+
+
+def _limits_of_process() -> tuple[int, ...]:
+    """What this process may map and how long its files may be (`ulimit`), in bytes; a memfd is a file too."""
+    try:
+        import resource
+    except ImportError:  # Windows
+        return (sys.maxsize,)
+    limits = [resource.getrlimit(each)[0] for each in (resource.RLIMIT_AS, resource.RLIMIT_FSIZE)]
+    return tuple(limit if limit != resource.RLIM_INFINITY else sys.maxsize for limit in limits)
 
 
 def _shared_descriptor(nbytes: int) -> int:
@@ -64,14 +89,58 @@ def _shared_descriptor(nbytes: int) -> int:
     else:
         fd, path = tempfile.mkstemp(prefix="aioloader-")
         os.unlink(path)
-    os.ftruncate(fd, nbytes)
+    fd = above_streams(fd)
+    try:
+        os.ftruncate(fd, nbytes)
+    except OSError as error:
+        os.close(fd)
+        if error.errno != errno.EFBIG:
+            raise
+        raise _too_much(error, nbytes, "files may not be as long", "f") from error
     return fd
+
+
+def _mapped(fd: int, nbytes: int) -> mmap.mmap:
+    """The whole of a file; its descriptor is closed where that cannot be."""
+    try:
+        return mmap.mmap(fd, nbytes)
+    except OSError as error:
+        os.close(fd)
+        if error.errno != errno.ENOMEM:
+            raise
+        raise _too_much(error, nbytes, "there is not as much address space", "v") from error
+
+
+def _too_much(error: OSError, nbytes: int, why: str, option: str) -> OSError:
+    return OSError(
+        error.errno,
+        f"there can be no memory of {nbytes} bytes for batches, because {why}: set a lower memory_limit, or raise "
+        f"the limit of this process (ulimit -{option})",
+    )
 
 
 def control_array(memory: mmap.mmap) -> IntArray:
     """The control words at the head of the region, int64 (MAX_WORKERS, 8), one line per worker."""
     shape = (MAX_WORKERS, CONTROL_WORDS)
     return np.ndarray(shape, dtype=np.int64, buffer=memory)
+
+
+def keep_out(memory: mmap.mmap, fd: int) -> Callable[[], object]:
+    """A function that, called in a fork of this process, keeps what is written there from everybody else.
+
+    Args:
+        memory: the region, which is not closed any more.
+        fd: its descriptor, open in the fork too.
+    """
+    if sys.platform != "linux":
+        return lambda: None
+    remap = ctypes.CDLL(None).mmap
+    remap.restype = ctypes.c_void_p
+    remap.argtypes = (ctypes.c_void_p, ctypes.c_size_t, *(ctypes.c_int,) * 3, ctypes.c_long)
+    address = ctypes.addressof(ctypes.c_char.from_buffer(memory))
+    flags = mmap.MAP_PRIVATE | _MAP_FIXED | _MAP_NORESERVE
+    # Everything is at hand before the fork: a lock that another thread holds then is never given back.
+    return functools.partial(remap, address, len(memory), mmap.PROT_READ | mmap.PROT_WRITE, flags, fd, 0)
 
 
 class _Ended:
@@ -121,7 +190,7 @@ class SlabMemory:
     def __init__(self, limit: int) -> None:
         self.limit = max(_PAGE, limit // _PAGE * _PAGE)
         self.fd = _shared_descriptor(CONTROL_BYTES + self.limit)
-        self.memory = mmap.mmap(self.fd, CONTROL_BYTES + self.limit)
+        self.memory = _mapped(self.fd, CONTROL_BYTES + self.limit)
         self._free: list[tuple[int, int]] = [(CONTROL_BYTES, self.limit)]
         self._leases: dict[int, tuple[weakref.ref[Any], Slab]] = {}
         self._ended: deque[int] = deque()

@@ -11,8 +11,9 @@ import anyio
 import numpy as np
 
 from aioloader._late import late
+from aioloader._stacks import stack_of
 from aioloader._threads import Holders, Threads
-from aioloader._types import LENGTH, ROW, Chunk, ChunkResult, Failure
+from aioloader._types import INDEX, LENGTH, ROW, Chunk, ChunkResult, Failure, WorkerState
 from aioloader.errors import StalledError
 from aioloader.executors.program import Program, Runner
 
@@ -28,11 +29,14 @@ _COPIED_HERE = 1 << 19
 
 
 class _Task:
-    """A chunk in a thread; the thread writes `place` and `place_at`, the loop reads them."""
+    """A chunk in a thread; the thread writes `place`, `place_at` and `thread`, the loop reads them."""
 
-    __slots__ = ("called_off", "place", "place_at", "scope", "timed_out")
+    __slots__ = ("called_off", "part", "place", "place_at", "scope", "stack", "thread", "timed_out")
 
-    def __init__(self) -> None:
+    def __init__(self, part: Chunk) -> None:
+        self.part = part
+        self.thread: threading.Thread | None = None
+        self.stack: str | None = None
         self.called_off = False
         self.place = -1
         self.place_at = time.monotonic()
@@ -89,6 +93,7 @@ class ThreadExecutor:
             for task in self._running:
                 if task.place >= 0 and task.place_at < late and not task.timed_out:
                     task.timed_out = True
+                    task.stack = _stack(task.thread)
                     task.called_off = True
                     task.scope.cancel()
 
@@ -96,6 +101,7 @@ class ThreadExecutor:
         runner: Runner | None = getattr(self._local, "runner", None)
         if runner is None:
             runner = self._local.runner = Runner(self._program, self._region)
+        task.thread = threading.current_thread()
         return runner.run(chunk, called_off=task.is_called_off, progress=task.progress)
 
     async def run(self, chunks: Sequence[Chunk]) -> ChunkResult:
@@ -130,7 +136,7 @@ class ThreadExecutor:
         holders = Holders(chunk.settled)
         try:
             while len(part):
-                task = _Task()
+                task = _Task(part)
                 outcome = await self._run_once(part, task, holders)
                 if outcome is not None:
                     result.merge(outcome)
@@ -138,7 +144,7 @@ class ThreadExecutor:
                 # The stuck thread may still write to its row: the batch must not be delivered from there.
                 result.tainted = True
                 result.failures.append(
-                    Failure(int(part.numbers[ROW, task.place]), "transform", self._stuck())
+                    Failure(int(part.numbers[ROW, task.place]), "transform", self._stuck(task))
                 )
                 part = part.part(np.arange(len(part)) != task.place)
         finally:
@@ -169,10 +175,27 @@ class ThreadExecutor:
                 holders.leave()
         return outcome
 
-    def _stuck(self) -> StalledError:
-        return StalledError(
+    def _stuck(self, task: _Task) -> StalledError:
+        error = StalledError(
             self.timeout, " in a thread, which cannot be ended; executor='process' can end its workers"
         )
+        if task.stack is not None:
+            error.add_note(f"the thread was at:\n{task.stack}")
+        return error
+
+    @property
+    def queued(self) -> int:
+        """Chunks that wait for a thread."""
+        return self._threads.backlog
+
+    def activity(self) -> object:
+        """Something that is another whenever a sample was begun."""
+        return [(id(task), task.place) for task in self._running]
+
+    async def workers_now(self) -> list[WorkerState]:
+        """What every thread with a chunk does."""
+        now = time.monotonic()
+        return [_state(task, now) for task in self._running if task.thread is not None]
 
     def close(self) -> None:
         """See `aioloader.abc.Executor.close`."""
@@ -181,3 +204,16 @@ class ThreadExecutor:
         self._threads.close()
         self._local = threading.local()
         self._region = None  # nothing runs any more: let go of the memory
+
+
+def _stack(thread: threading.Thread | None) -> str | None:
+    return None if thread is None or thread.ident is None else stack_of(thread.ident)
+
+
+def _state(task: _Task, now: float) -> WorkerState:
+    place = task.place
+    indices = tuple(task.part.numbers[INDEX, max(0, place) :].tolist())
+    name = "thread" if task.thread is None else f"thread {task.thread.name}"
+    index = indices[0] if place >= 0 else None
+    seconds = now - task.place_at
+    return WorkerState(name, "working", task.part.batch, index, indices, seconds, _stack(task.thread))

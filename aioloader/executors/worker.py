@@ -23,11 +23,13 @@ from typing import Any, NoReturn
 import cloudpickle
 import numpy as np
 
+from aioloader._descriptors import fill_streams
 from aioloader._failures import TRACEBACK
 from aioloader._types import Chunk, ChunkResult, RowLayout
 from aioloader.errors import WorkerError
 from aioloader.executors.program import Runner
-from aioloader.executors.slabs import control_array
+from aioloader.executors.slabs import control_array, keep_out
+from aioloader.executors.stacks import answer_signals, tell_stack
 from aioloader.executors.wire import Inbox, encode, pack_value
 
 __all__ = ("main",)
@@ -35,10 +37,12 @@ __all__ = ("main",)
 # Words of a worker's line of control memory.
 CURRENT, PLACE, CALLED_OFF = 0, 1, 2
 _PARENT_CHECK_MS = 500
+# Standard output may be full, closed, or None where the program was started without it.
+_NO_STREAM = (OSError, ValueError, AttributeError)
 
 
 def _leave() -> NoReturn:
-    with contextlib.suppress(OSError, ValueError):
+    with contextlib.suppress(*_NO_STREAM):
         sys.stdout.flush()
     with contextlib.suppress(OSError, AttributeError):
         if os.getpgrp() == os.getpid():
@@ -46,7 +50,7 @@ def _leave() -> NoReturn:
     os._exit(0)
 
 
-def _listen(sock: socket.socket, messages: queue.SimpleQueue[Any], parent: int) -> None:
+def _listen(sock: socket.socket, messages: queue.SimpleQueue[Any], parent: int, stack_fd: int) -> None:
     inbox = Inbox()
     poll = select.poll()
     poll.register(sock, select.POLLIN)
@@ -63,7 +67,10 @@ def _listen(sock: socket.socket, messages: queue.SimpleQueue[Any], parent: int) 
         if not data:
             _leave()
         for message in inbox.feed(data):
-            messages.put(message)
+            if message[0] == "stack":
+                tell_stack(stack_fd, message[1])
+            else:
+                messages.put(message)
 
 
 class _AsItIs:
@@ -111,12 +118,22 @@ def portable_error(error: BaseException) -> bytes:
 
 
 class _Worker:
-    def __init__(self, sock: socket.socket, memory: mmap.mmap, slot: int) -> None:
+    def __init__(self, sock: socket.socket, memory: mmap.mmap, memory_fd: int, slot: int) -> None:
         self.sock = sock
         self.memory = memory
         self.control = memoryview(control_array(memory)[slot])  # an array's items cost more to get and set
         self.layouts: dict[int, RowLayout] = {}
         self.runner: Runner | None = None
+        self.pid = os.getpid()
+        self._keep_out = keep_out(memory, memory_fd)
+        os.register_at_fork(after_in_child=self._forked)
+
+    def _forked(self) -> None:
+        """In a process that a transform has forked: should it come back to us, it changes nothing and stops."""
+        words: Any = np.array(self.control)
+        words[CALLED_OFF:] = words[CURRENT]
+        self._keep_out()
+        self.control = memoryview(words)
 
     def send(self, message: Any) -> None:
         try:
@@ -137,16 +154,15 @@ class _Worker:
 
     def work(self, number: int, lane: int, chunk: Chunk) -> None:
         assert self.runner is not None
-        control = self.control
-        control[PLACE] = -1
-        control[CURRENT] = number
+        self.control[PLACE] = -1
+        self.control[CURRENT] = number
 
         def called_off() -> bool:
-            off: bool = control[CALLED_OFF + lane] == number
+            off: bool = self.control[CALLED_OFF + lane] == number
             return off
 
         def progress(place: int) -> None:
-            control[PLACE] = place
+            self.control[PLACE] = place
 
         error: bytes | None = None
         try:
@@ -155,8 +171,10 @@ class _Worker:
         except BaseException as failure:
             answer = self.answer(ChunkResult(), chunk)
             error = portable_error(failure)
-        control[CURRENT] = 0
-        with contextlib.suppress(OSError, ValueError):
+        if os.getpid() != self.pid:
+            os._exit(0)  # a fork that came back: the worker answers
+        self.control[CURRENT] = 0
+        with contextlib.suppress(*_NO_STREAM):
             sys.stdout.flush()
         self.send(("done", number, *answer, error))
 
@@ -201,7 +219,7 @@ class _Worker:
         return good, bad
 
 
-def main(fd: int, memory_fd: int, nbytes: int, slot: int, parent: int) -> None:
+def main(fd: int, memory_fd: int, nbytes: int, slot: int, parent: int, stack_fd: int = -1) -> None:
     """Serve the core until it closes the socket.
 
     Args:
@@ -210,14 +228,18 @@ def main(fd: int, memory_fd: int, nbytes: int, slot: int, parent: int) -> None:
         nbytes: its size.
         slot: this worker's line of the control memory.
         parent: process number of the core.
+        stack_fd: descriptor to write Python stacks to, or -1.
     """
+    fill_streams()
+    if stack_fd >= 0:
+        answer_signals(stack_fd)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the core's affair
     sock = socket.socket(fileno=fd)
     memory = mmap.mmap(memory_fd, nbytes)
-    os.close(memory_fd)
+    os.set_inheritable(memory_fd, False)
     messages: queue.SimpleQueue[Any] = queue.SimpleQueue()
-    threading.Thread(target=_listen, args=(sock, messages, parent), daemon=True).start()
-    worker = _Worker(sock, memory, slot)
+    threading.Thread(target=_listen, args=(sock, messages, parent, stack_fd), daemon=True).start()
+    worker = _Worker(sock, memory, memory_fd, slot)
     while True:
         kind, *rest = messages.get()
         if kind == "setup":

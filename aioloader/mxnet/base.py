@@ -4,11 +4,17 @@ from __future__ import annotations
 
 from typing import Any, NoReturn
 
-__all__ = ("MXNetError", "Outside", "OutsideError")
+from aioloader.errors import TooManyErrorsError
+
+__all__ = ("MXNetError", "Outside", "OutsideError", "TooManyFailedError")
 
 
 class MXNetError(RuntimeError):
     """Base of the errors of `aioloader.mxnet`, under MXNet's name."""
+
+
+class TooManyFailedError(TooManyErrorsError, MXNetError):
+    """More images failed than `max_errors` allows; see `aioloader.errors.TooManyErrorsError`. An MXNetError too."""
 
 
 class OutsideError(MXNetError, NotImplementedError, AttributeError):

@@ -14,6 +14,7 @@ import mmap
 import os
 from typing import TYPE_CHECKING, Any
 
+from aioloader._descriptors import above_streams
 from aioloader.storage.descriptors import open_regular
 from aioloader.storage.records import cut_short, record_extent
 from recordio._framing import HEAD_SIZE, MAGIC, MAX_PAYLOAD, WHOLE, framed_length, unpack_head
@@ -56,7 +57,7 @@ class FileMaps:
         sizes: list[int] = []
         try:
             for path in paths:
-                fds.append(open_regular(path))
+                fds.append(above_streams(open_regular(path)))
                 sizes.append(os.fstat(fds[-1]).st_size)
                 try:
                     mmap.mmap(fds[-1], sizes[-1], prot=mmap.PROT_READ).close()

@@ -12,11 +12,13 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TextIO, TypeVar
 
 import recordio
-from aioloader.errors import DecodeError, LoaderError
-from aioloader.options import available_cores
+from aioloader._error_budget import over_budget
+from aioloader._failures import lighten
+from aioloader.errors import DecodeError, LoaderError, SampleError, TooManyErrorsError, error_report
+from aioloader.options import available_cores, check_max_errors
 from aioloader.permutation import permute
 from aioloader.tools.drafts import published
 from aioloader.tools.encoding import Encoded, Encoding
@@ -62,6 +64,7 @@ class PackReport:
         tiled: how many are tiled JPEGs.
         kept: how many stay as they are although something else was asked for, by reason (see `Encoded.kept`).
         skipped: (path, reason) of images that were left out.
+        errors: every image that failed, those that were replaced too; `index` is its place in `list_images`.
     """
 
     rec: Path
@@ -76,6 +79,16 @@ class PackReport:
     tiled: int = 0
     kept: dict[str, int] = field(default_factory=dict)
     skipped: list[tuple[str, str]] = field(default_factory=list)
+    errors: list[SampleError] = field(default_factory=list)
+
+    @property
+    def replaced(self) -> int:
+        """How many images failed and another one stands in their place."""
+        return len(self.errors) - len(self.skipped)
+
+    def error_report(self) -> dict[str, Any]:
+        """Every image that failed, as a JSON object; see `aioloader.DataLoader.error_report`."""
+        return error_report(self.errors)
 
     def _count(self, image: Encoded) -> None:
         self.records += 1
@@ -126,6 +139,7 @@ def pack(
     quality: int = 95,
     num_workers: int | None = None,
     on_error: str = "raise",
+    max_errors: float | None = None,
     tick: Callable[[int], object] | None = None,
 ) -> PackReport:
     """Pack a folder of images; existing files of these names are replaced.
@@ -141,7 +155,10 @@ def pack(
         quality: of those JPEGs, 1 to 100.
         num_workers: threads that read and encode; None: one per core.
         on_error: "raise", or "skip": leave an image out that cannot be read or is damaged, and report it. Damage is
-            noticed only where the image is decoded or tiled.
+            noticed only where the image is decoded or tiled. "replace": the next image that is sound stands twice, with
+            its own label, so that the number of records is that of the images; behind the last one the first.
+        max_errors: with "skip" and "replace", how many images may fail; less than 1: which share of them, judged after
+            1,000 images and at the end; None: any number.
         tick: called with the number of images done so far, after each.
 
     Returns:
@@ -150,26 +167,29 @@ def pack(
     Raises:
         NotADirectoryError, ValueError: as `list_images`; or an option is not allowed.
         ProgramNotFoundError: `tile` without jpegtran.
-        PackError: an image is damaged; with "skip", all are.
+        PackError: an image is damaged; with "skip" and "replace", all are.
+        TooManyErrorsError: more images failed than `max_errors`; its `errors` has them.
         OSError: a file cannot be read or written.
 
     After an error what stood at `out` before still does.
     """
     encode = Encoding(encoding, tile, resize, quality, find_jpegtran() if tile else None)
-    if on_error not in ("raise", "skip"):
-        raise ValueError(f"on_error must be 'raise' or 'skip', got {on_error!r}")
+    if on_error not in ("raise", "skip", "replace"):
+        raise ValueError(f"on_error must be 'raise', 'skip' or 'replace', got {on_error!r}")
+    check_max_errors(max_errors)
     if num_workers is not None and num_workers < 1:
         raise ValueError(f"num_workers must be at least 1, or None, got {num_workers!r}")
     rec = Path(out)
     if rec.suffix != ".rec":
         rec = rec.with_name(rec.name + ".rec")
     classes, items = list_images(source)
+    order = list(range(len(items)))
     if shuffle:
-        items = [items[place] for place in permute(seed, 0, len(items), 0, len(items)).tolist()]
+        order = permute(seed, 0, len(items), 0, len(items)).tolist()
+        items = [items[place] for place in order]
     rec.parent.mkdir(parents=True, exist_ok=True)
     report = PackReport(rec, rec.with_suffix(".idx"), rec.with_suffix(".lst"), classes)
     encoded = encoded_images([path for path, _ in items], encode, num_workers or available_cores())
-    root = Path(source)
     with (
         closing(encoded),
         published(report.rec, report.idx, report.lst) as (rec_draft, idx_draft, lst_draft),
@@ -178,26 +198,89 @@ def pack(
             recordio.RecordWriter(rec_draft, index=idx_draft) as writer,
             open(lst_draft, "w", encoding="utf-8", newline="\n") as lines,
         ):
-            for done, ((path, label), image) in enumerate(zip(items, encoded, strict=True), 1):
+            records = _Records(writer, lines, Path(source), report)
+            for number, ((path, label), image) in enumerate(zip(items, encoded, strict=True)):
                 if isinstance(image, Encoded):
-                    key = report.records
-                    header = recordio.IRHeader(0, float(label), key, 0)
-                    writer.write(recordio.pack(header, image.data), key)
-                    lines.write(f"{key}\t{label:.6f}\t{path.relative_to(root).as_posix()}\n")
-                    report._count(image)
+                    records.put(order[number], path, label, image)
                 elif on_error == "raise":
                     raise image
                 else:
-                    report.skipped.append(
-                        (str(path), image.reason if isinstance(image, PackError) else str(image))
-                    )
+                    records.leave_out(_failure(order[number], number, path, image), on_error == "replace")
+                    _check_errors(max_errors, report, number + 1)
                 if tick is not None:
-                    tick(done)
+                    tick(number + 1)
+            records.finish()
+            _check_errors(max_errors, report, len(items), at_end=True)
         if not report.records:
-            first, reason = report.skipped[0]
-            raise PackError(first, f"{reason}; and none of the {len(items)} images could be packed")
+            first = report.errors[0]
+            raise PackError(
+                str(first.path), f"{first.reason}; and none of the {len(items)} images could be packed"
+            )
         report.nbytes = rec_draft.stat().st_size
     return report
+
+
+class _Records:
+    """Writes records in order, and in the places of images that are to be replaced the next one that is sound."""
+
+    def __init__(self, writer: recordio.RecordWriter, lines: TextIO, root: Path, report: PackReport) -> None:
+        self._writer = writer
+        self._lines = lines
+        self._root = root
+        self._report = report
+        self._waiting: list[SampleError] = []
+        self._first: tuple[int, Path, int, Encoded] | None = None
+
+    def put(self, index: int, path: Path, label: int, image: Encoded) -> None:
+        """A sound image."""
+        if self._first is None:
+            self._first = index, path, label, image
+        waiting, self._waiting = self._waiting, []
+        for failed in waiting:
+            failed.replaced_by = index
+            self._write(path, label, image)
+        self._write(path, label, image)
+
+    def leave_out(self, failed: SampleError, replace: bool) -> None:
+        """An image that failed."""
+        lighten(failed)  # there may be many, and each holds its image
+        self._report.errors.append(failed)
+        if replace:
+            self._waiting.append(failed)
+        else:
+            self._report.skipped.append((str(failed.path), failed.reason))
+
+    def finish(self) -> None:
+        """There are no more images."""
+        if self._waiting and self._first is not None:
+            index, path, label, image = self._first
+            for failed in self._waiting:
+                failed.replaced_by = index
+                self._write(path, label, image)
+
+    def _write(self, path: Path, label: int, image: Encoded) -> None:
+        key = self._report.records
+        header = recordio.IRHeader(0, float(label), key, 0)
+        self._writer.write(recordio.pack(header, image.data), key)
+        self._lines.write(f"{key}\t{label:.6f}\t{path.relative_to(self._root).as_posix()}\n")
+        self._report._count(image)
+
+
+def _failure(index: int, position: int, path: Path, error: PackError | OSError) -> SampleError:
+    stage, reason = ("encode", error.reason) if isinstance(error, PackError) else ("read", str(error))
+    failed = SampleError(reason, dataset="pack", index=index, position=position, path=str(path), stage=stage)
+    failed.__cause__ = error.__cause__ if isinstance(error, PackError) else error
+    return failed
+
+
+def _check_errors(limit: float | None, report: PackReport, done: int, at_end: bool = False) -> None:
+    count = len(report.errors)
+    too_many = over_budget(limit, count, count, done, at_end)
+    if too_many is not None:
+        last = report.errors[-1]
+        error = TooManyErrorsError(too_many.max_errors, count, too_many.samples, f"the last: {last}")
+        error.errors = tuple(report.errors)
+        raise error from last
 
 
 def encoded_images(

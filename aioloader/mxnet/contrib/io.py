@@ -14,6 +14,13 @@ from aioloader.mxnet.ndarray import NDArray, from_numpy
 __all__ = ("DataLoaderIter",)
 
 
+def _batch_size(loader: Any, rows: int) -> int:
+    """Rows of a batch, given those of the first: that may be one of which samples were left out."""
+    if not getattr(loader, "errors", ()):
+        return rows
+    return max(rows, int(getattr(getattr(loader, "_batch_sampler", None), "batch_size", 0)))
+
+
 class DataLoaderIter(DataIter):
     """Gives the batches of a loader of (data, label) pairs as a data iterator does.
 
@@ -44,10 +51,10 @@ class DataLoaderIter(DataIter):
         self._current: Any = None
         self.dtype = dtype
         data, label = map(np.asarray, first)
-        super().__init__(len(data))
+        super().__init__(_batch_size(loader, len(data)))
         scalar = np.dtype(dtype).type
-        self.provide_data = [DataDesc(data_name, data.shape, scalar)]
-        self.provide_label = [DataDesc(label_name, label.shape, scalar)]
+        self.provide_data = [DataDesc(data_name, (self.batch_size, *data.shape[1:]), scalar)]
+        self.provide_label = [DataDesc(label_name, (self.batch_size, *label.shape[1:]), scalar)]
 
     def reset(self) -> None:
         """Begin the next pass of the loader."""

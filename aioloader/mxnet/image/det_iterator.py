@@ -111,14 +111,15 @@ class ImageDetIter(DetHooks, ImageIter):
         batch_size, data_shape, path_imgrec, path_imglist, path_root, path_imgidx, shuffle, part_index, num_parts,
             imglist, data_name, label_name, last_batch_handle: see `ImageIter`.
         aug_list: `DetAugmenter`s; None: those that `CreateDetAugmenter` makes of `kwargs`.
-        num_workers, exif, pad_counts_rolled, drop_remainder: see `ImageIter`.
+        num_workers, exif, pad_counts_rolled, drop_remainder, on_error, max_errors: see `ImageIter`.
         **kwargs: for `CreateDetAugmenter`; beside `aug_list` they have no effect, which is warned about.
 
     Attributes:
         label_shape: (objects, numbers of an object).
 
     Raises:
-        DetectionLabelError: the label of an image is laid out otherwise, or has no box (a RuntimeError and ValueError).
+        DetectionLabelError: the label of an image is laid out otherwise, or has no box (a RuntimeError and ValueError);
+            with `on_error` "skip" or "replace" it is an image that fails.
     """
 
     _hooks: ClassVar[type[Hooks]] = DetHooks
@@ -144,6 +145,8 @@ class ImageDetIter(DetHooks, ImageIter):
         exif: str = "apply",
         pad_counts_rolled: bool = True,
         drop_remainder: bool = False,
+        on_error: str = "raise",
+        max_errors: float | None = None,
         **kwargs: Any,
     ) -> None:
         self.check_data_shape(data_shape)
@@ -167,6 +170,8 @@ class ImageDetIter(DetHooks, ImageIter):
             exif=exif,
             pad_counts_rolled=pad_counts_rolled,
             drop_remainder=drop_remainder,
+            on_error=on_error,
+            max_errors=max_errors,
         )
         self._label_name = label_name
         self._set_label_shape(self._estimate_label_shape())
@@ -176,15 +181,23 @@ class ImageDetIter(DetHooks, ImageIter):
         self.provide_label = [(self._label_name, (self.batch_size, *self.label_shape))]
 
     def _all_labels(self) -> Iterator[tuple[Any, Any]]:
-        """(key, label) of every image of a pass."""
+        """(key, label) of every image of a pass; of what fails here more is said when its batch is made."""
         # Shuffled before and behind, as in MXNet: orders are then the same after the same seed.
         self.reset()
         if self._reads:
-            for label, _ in self._samples():
-                yield self._last_key(), label
+            for sample in self._samples():
+                if sample is not None:
+                    yield self._last_key(), sample[0]
+            self._noted.clear()
         else:
             for row in self._rows():
-                yield self._keys[row], self._dataset.label(row)
+                try:
+                    label = self._dataset.label(row)
+                except Exception:
+                    if self._on_error == "raise":
+                        raise
+                    continue
+                yield self._keys[row], label
         self.reset()
 
     def _estimate_label_shape(self) -> tuple[int, int]:
@@ -192,7 +205,12 @@ class ImageDetIter(DetHooks, ImageIter):
         count, width = 1, 0
         for key, label in self._all_labels():
             try:
-                objects = self._parse_label(label)
+                try:
+                    objects = self._parse_label(label)
+                except DetectionLabelError:
+                    if self._on_error == "raise":
+                        raise
+                    continue
                 if width and objects.shape[1] != width:
                     raise DetectionLabelError(
                         f"its objects have {objects.shape[1]} numbers, those of other images {width}",

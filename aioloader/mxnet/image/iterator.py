@@ -7,32 +7,31 @@ A translation: the items are a dataset, the hooks are a transform of it, and the
 from __future__ import annotations
 
 import logging
-import os
 import random
-from itertools import islice
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
 import aioloader
 from aioloader._checks import require
-from aioloader.errors import DecodeError, SampleError
+from aioloader._failures import lighten
+from aioloader.errors import SampleError, TooManyErrorsError, error_report
 from aioloader.mxnet import random as mx_random
-from aioloader.mxnet.image._failures import broken_image, original
+from aioloader.mxnet.base import TooManyFailedError
+from aioloader.mxnet.image._failures import original
 from aioloader.mxnet.image._hooks import Hooks, SkippedImage, Through
+from aioloader.mxnet.image._one_by_one import OneByOne
 from aioloader.mxnet.image._sources import open_source
 from aioloader.mxnet.image._turns import HANDLES, Turns, part_of
 from aioloader.mxnet.image.create import CreateAugmenter, augmenters
 from aioloader.mxnet.io.desc import DataBatch
-from aioloader.mxnet.io.iterator import DataIter
 from aioloader.mxnet.ndarray import from_numpy
-from aioloader.options import LoaderOptions
+from aioloader.options import LoaderOptions, check_max_errors
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterator, Sequence
 
     from aioloader._types import Array
-    from aioloader.mxnet.image._failures import BrokenImageError
 
 __all__ = ("ImageIter",)
 
@@ -53,7 +52,7 @@ class _Plan:
         return len(self.turns)
 
 
-class ImageIter(Hooks, DataIter):
+class ImageIter(OneByOne):
     """Batches of images with augmentation.
 
     Data are float32 (batch_size, 3, height, width), RGB; labels float32 (batch_size,) or (batch_size, label_width).
@@ -86,6 +85,12 @@ class ImageIter(Hooks, DataIter):
         pad_counts_rolled: with "roll_over", the first batch after kept images says in `pad` how many of its rows are
             new, as in MXNet, although none only fills up; False: it says 0.
         drop_remainder: parts of equal size; what is left over is in none of them, as in MXNet.
+        on_error: "raise" the error of an image that cannot be read, decoded or augmented; "skip": leave it out, and the
+            next one takes its place; "replace": the next sound image of its batch stands in its place, so that batches
+            and `pad` stay as they are. With workers "skip" costs the batches that were begun ahead, "replace" nothing.
+            An image that `check_valid_image` refuses is left out with "raise" too.
+        max_errors: how many images may fail or be refused before it is an error all the same; less than 1: which share
+            of a pass, judged after 1,000 images and at its end; None: any number.
         **kwargs: for `CreateAugmenter`; beside `aug_list` they have no effect, which is warned about.
 
     Attributes:
@@ -127,6 +132,8 @@ class ImageIter(Hooks, DataIter):
         exif: str = "apply",
         pad_counts_rolled: bool = True,
         drop_remainder: bool = False,
+        on_error: str = "raise",
+        max_errors: float | None = None,
         **kwargs: Any,
     ) -> None:
         self._num_workers = LoaderOptions(batch_size, num_workers=num_workers).workers
@@ -143,6 +150,14 @@ class ImageIter(Hooks, DataIter):
         require(label_width >= 1, f"label_width must be at least 1, got {label_width}")
         require(0 <= part_index < num_parts, f"part_index must lie in [0, {num_parts}), got {part_index}")
         require(exif in ("apply", "ignore"), f"exif must be 'apply' or 'ignore', got {exif!r}")
+        require(
+            on_error in ("raise", "skip", "replace"),
+            f"on_error must be 'raise', 'skip' or 'replace', got {on_error!r}",
+        )
+        check_max_errors(max_errors)
+        self._on_error = on_error
+        self._max_errors = max_errors
+        self._noted: list[SampleError] = []  # what failed before the engine was made, and without it
         self.check_data_shape(data_shape)
         self.data_shape = tuple(int(extent) for extent in data_shape)
         self.label_width = label_width
@@ -174,7 +189,7 @@ class ImageIter(Hooks, DataIter):
         self.reset()
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_engine": None, "_batches": None}
+        return {**self.__dict__, "_engine": None, "_batches": None, "_noted": self.errors}
 
     def check_data_shape(self, data_shape: Sequence[int]) -> None:
         """Refuse a shape of images.
@@ -194,6 +209,7 @@ class ImageIter(Hooks, DataIter):
         if self.shuffle and self.seq is not None:
             random.shuffle(self.seq)
         self.cur = 0
+        self._failed = self._in_a_row = 0
         self._over = False
         self._order: list[int] | None = None
         self._leave()
@@ -208,21 +224,22 @@ class ImageIter(Hooks, DataIter):
         """End the workers; an iterator that is collected does so by itself. May be called twice."""
         self._leave()
         if self._engine is not None:
+            self._noted += self._engine.errors
             self._engine.close()
             self._engine = None
+
+    @property
+    def errors(self) -> list[SampleError]:
+        """Every image that failed or was refused so far, in the order of the batches. Not in MXNet."""
+        return [*self._noted, *(() if self._engine is None else self._engine.errors)]
+
+    def error_report(self) -> dict[str, Any]:
+        """Every image that failed so far, as a JSON object; see `aioloader.DataLoader.error_report`. Not in MXNet."""
+        return error_report(self.errors)
 
     def _leave(self) -> None:
         """Drop the batches that were begun ahead."""
         self._batches: Iterator[Any] | None = None
-
-    def _rows(self) -> list[int]:
-        """The items of this pass, in its order."""
-        if self._order is None:
-            if self.seq is None:
-                self._order = list(range(self.num_image))
-            else:
-                self._order = [self._row_of[key] for key in self.seq]
-        return self._order
 
     def _begin(self) -> Iterator[Any]:
         if self._engine is None:
@@ -230,6 +247,8 @@ class ImageIter(Hooks, DataIter):
                 self._dataset.transform(Through(self, self._hooks)),
                 batch_sampler=self._plan,
                 num_workers=self._num_workers,
+                on_error="replace" if self._on_error == "replace" else "raise",
+                max_errors=self._max_errors,
             )
             # In one thread the global generators are drawn from in the order of the images, as in MXNet.
             self._engine._core.watch_globals = self._num_workers > 0
@@ -245,6 +264,7 @@ class ImageIter(Hooks, DataIter):
         Raises:
             StopIteration: there is none; `reset` begins the next pass.
             BrokenImageError: an image is none, or damaged (a RuntimeError). The pass can go on behind it.
+            TooManyFailedError: more images failed than `max_errors` (a RuntimeError). It ends the pass.
             Exception: a file cannot be read, or an augmenter raised it.
         """
         while not self._over:
@@ -259,14 +279,23 @@ class ImageIter(Hooks, DataIter):
                 self._kept = turns.left()
                 self._over = True
                 self.cur = len(self._rows())
+                self._check_errors(self.cur + self._failed, at_end=True)
             except SampleError as error:
                 self._leave()
-                if not isinstance(error.__cause__, SkippedImage):
+                if self._on_error == "raise" and not isinstance(error.__cause__, SkippedImage):
                     place = turns.items(self._number).index(error.index)
                     self.cur, self._kept = turns.behind(self._number, place)
                     raise original(error, is_file=self.imgrec is None) from error
                 _log.warning("image %r is left out: %s", error.key, error.__cause__)
+                lighten(error)  # there may be many
                 self._drop(error.index)
+                self._failed += 1
+                self._check_errors(self.cur + self._failed)
+            except TooManyErrorsError as error:
+                self._leave()
+                self._over = True
+                error.__class__ = TooManyFailedError
+                raise
             except Exception:
                 # The engine's pass has ended. The next call begins again with this batch.
                 self._leave()
@@ -296,89 +325,3 @@ class ImageIter(Hooks, DataIter):
         # A new list: workers may be at the old one still.
         self._order = order[:place] + order[place + 1 :]
         self.cur -= place < self.cur
-
-    # --- images one by one, for derived classes ---
-
-    def next_sample(self) -> tuple[Any, bytes]:
-        """Labels and bytes of the next image of the pass. A derived class may override it; it is then used by `next`.
-
-        Raises:
-            StopIteration: there is none.
-        """
-        self._leave()
-        order = self._rows()
-        if self._over or self.cur >= len(order):
-            raise StopIteration
-        row = order[self.cur]
-        self.cur += 1
-        if self.imgrec is None:
-            assert self.imglist is not None
-            label, path = self.imglist[self._keys[row]]
-            return label, self.read_image(path)
-        encoded, label = self._dataset[row]
-        return label if label.ndim else float(label), encoded
-
-    def read_image(self, fname: str) -> bytes:
-        """The bytes of an image file of the list. A derived class may override it; it is then used by `next`."""
-        with open(os.path.join(self.path_root or "", fname), "rb") as file:
-            return file.read()
-
-    def _batch_of_samples(self) -> DataBatch:
-        """A batch where a derived class reads the images."""
-        held, self._held = self._held, []
-        rows = list(self._made(held))
-        kept = len(rows)
-        rows += islice(self._made(self._samples()), self.batch_size - kept)
-        pad = self.batch_size - kept if kept and self._pad_counts_rolled else 0
-        if len(rows) < self.batch_size:
-            self._over = True
-            if self.last_batch_handle == "roll_over":
-                self._held = [sample for sample, _ in rows]
-            if not rows or self.last_batch_handle != "pad":
-                raise StopIteration
-            pad = self.batch_size - len(rows)
-            rows += self._from_the_start(pad)
-            for place in range(self.batch_size - len(rows)):
-                rows.append(rows[place])
-        data, label = (np.stack(column) for column in zip(*(row for _, row in rows), strict=True))
-        return DataBatch([from_numpy(data)], [from_numpy(label)], pad=pad)
-
-    def _from_the_start(self, count: int) -> list[tuple[Any, tuple[Array, Array]]]:
-        """Up to `count` rows that fill the last batch up."""
-        self.cur, self._over = 0, False
-        try:
-            return list(islice(self._made(self._samples()), count))
-        finally:
-            self._over = True
-
-    def _samples(self) -> Iterator[tuple[Any, Any]]:
-        while True:
-            try:
-                sample = self.next_sample()
-            except StopIteration:
-                return
-            yield sample
-
-    def _made(self, samples: Iterable[tuple[Any, Any]]) -> Iterator[tuple[Any, tuple[Array, Array]]]:
-        """Samples with the rows that become of them; those that are refused are left out."""
-        for sample in samples:
-            label, encoded = sample
-            try:
-                row = self.make(encoded, label)
-            except SkippedImage as error:
-                _log.warning("image %r is left out: %s", self._last_key(), error)
-                continue
-            except DecodeError as error:
-                raise self._broken(error) from error
-            yield sample, row
-
-    def _last_key(self) -> Any:
-        """Key of the image that was read last; None where a derived class does not count in `cur`."""
-        order = self._rows()
-        return self._keys[order[self.cur - 1]] if 0 < self.cur <= len(order) else None
-
-    def _broken(self, error: DecodeError) -> BrokenImageError:
-        if self._last_key() is None:
-            return broken_image(error, None, None, None, is_file=False)
-        facts = self._dataset.facts(self._rows()[self.cur - 1])
-        return broken_image(error, facts.key, facts.path, facts.offset, is_file=self.imgrec is None)

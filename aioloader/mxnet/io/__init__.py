@@ -13,6 +13,7 @@
 
 from __future__ import annotations
 
+from aioloader.mxnet.base import TooManyFailedError
 from aioloader.mxnet.io.backend_iter import MXDataIter
 from aioloader.mxnet.io.csv_iter import CSVIter
 from aioloader.mxnet.io.desc import DataBatch, DataDesc
@@ -54,6 +55,7 @@ __all__ = (
     "NDArrayIter",
     "PrefetchingIter",
     "ResizeIter",
+    "TooManyFailedError",
     "UnknownParameterWarning",
     "UnusedParameterWarning",
 )

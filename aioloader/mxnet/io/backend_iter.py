@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 import numpy as np
 
+from aioloader.errors import error_report
 from aioloader.mxnet.io.desc import DataBatch, DataDesc
 from aioloader.mxnet.io.iterator import DataIter
 from aioloader.mxnet.ndarray import from_numpy
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from aioloader._types import Array, IntArray
+    from aioloader.errors import SampleError
     from aioloader.mxnet.io.rounds import Rounds
 
 Description: TypeAlias = "tuple[tuple[int, ...], np.dtype[Any]]"
@@ -46,8 +48,8 @@ class Batches(Protocol):
     label_desc: Description
 
     @property
-    def errors(self) -> Sequence[Exception]:
-        """Rows that were left out because they failed, so far."""
+    def errors(self) -> Sequence[SampleError]:
+        """Rows that failed so far, and were left out or replaced."""
 
     def next(self) -> Loaded | None:
         """The next batch of this pass; None at its end."""
@@ -71,7 +73,7 @@ class ArrayBatches:
         convert: given the rows of `data` and of `label`, what is delivered; by default they themselves.
     """
 
-    errors: Sequence[Exception] = ()
+    errors: Sequence[SampleError] = ()
 
     def __init__(
         self,
@@ -186,9 +188,13 @@ class MXDataIter(DataIter):
         self._batches.close()
 
     @property
-    def errors(self) -> list[Exception]:
-        """Records that were left out so far (``on_error="skip"``), in the order of delivery."""
+    def errors(self) -> list[SampleError]:
+        """Every record that failed so far, in the order of delivery; none for arrays in memory."""
         return list(self._batches.errors)
+
+    def error_report(self) -> dict[str, Any]:
+        """Every record that failed so far, as a JSON object; see `aioloader.DataLoader.error_report`."""
+        return error_report(self._batches.errors)
 
     def _loaded(self) -> Loaded:
         if self._current is None:

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from aioloader.errors import SampleError
-from aioloader.mxnet.base import MXNetError
+from aioloader.errors import SampleError, TooManyErrorsError
+from aioloader.mxnet.base import MXNetError, TooManyFailedError
 from aioloader.mxnet.io.backend_iter import Loaded, filled
 from aioloader.mxnet.ndarray import from_numpy
 from aioloader.options import available_cores
@@ -25,6 +25,13 @@ class ImageRecordError(SampleError, MXNetError):
     """A record cannot be read, decoded or augmented; see `aioloader.SampleError`. An MXNetError too."""
 
 
+# Errors of the engine, and the classes under which they are MXNet's too.
+_NAMES: tuple[tuple[type[Exception], type[MXNetError]], ...] = (
+    (SampleError, ImageRecordError),
+    (TooManyErrorsError, TooManyFailedError),
+)
+
+
 class ImageBatches:
     """The batches of an `MXDataIter`, made by `aioloader.DataLoader`.
 
@@ -36,7 +43,8 @@ class ImageBatches:
         threads: workers, at most; no more than there are cores.
         prefetch: batches on their way at a time.
         executor: "process", "thread" or "inline".
-        on_error: "raise", or "skip" for batches without the records that failed.
+        on_error: "raise", "skip" for batches without the records that failed, or "replace".
+        max_errors: see `aioloader.AsyncDataLoader`.
     """
 
     def __init__(
@@ -51,6 +59,7 @@ class ImageBatches:
         prefetch: int = 4,
         executor: str = "process",
         on_error: str = "raise",
+        max_errors: float | None = None,
     ) -> None:
         import aioloader
 
@@ -71,18 +80,20 @@ class ImageBatches:
             prefetch=prefetch,
             seed=seed,
             on_error=on_error,
+            max_errors=max_errors,
         )
+        self._replaces = on_error == "replace"
 
     @property
-    def errors(self) -> Sequence[Exception]:
-        """With "skip", the records that were left out so far."""
+    def errors(self) -> Sequence[SampleError]:
+        """Records that failed so far."""
         return self._loader.errors
 
     def next(self) -> Loaded | None:
         """The next batch of this pass; None at its end, and after an error until `reset`.
 
         Raises:
-            MXNetError: a record failed.
+            MXNetError: a record failed, or too many.
         """
         if self._batches is None and not self._over:
             self._begin()
@@ -97,12 +108,18 @@ class ImageBatches:
         except Exception as error:
             self._end()
             self._passes.rewind()
-            if isinstance(error, SampleError):
-                # The same object under its MXNet class: attributes, notes and traceback stay.
-                error.__class__ = ImageRecordError
+            for known, named in _NAMES:
+                if isinstance(error, known):
+                    # The same object under its MXNet class: attributes, notes and traceback stay.
+                    error.__class__ = named
             raise
+        if (
+            self._replaces
+        ):  # a row and its stand-in may differ in whether they only fill up, so the plan is asked
+            pad = self._passes.pad(len(self._passes) - self._left)
+        else:
+            pad = int(np.count_nonzero(filling)) + self.batch_size - len(data)
         self._left -= 1
-        pad = int(np.count_nonzero(filling)) + self.batch_size - len(data)
         data, label = (from_numpy(filled(array, self.batch_size)) for array in (data, label))
         return Loaded(data, label, pad, index)
 

@@ -166,5 +166,6 @@ Raises:
     MXNetError: an argument is wrong, or a file is missing or damaged.
     ImageRecordError: a record cannot be read, decoded or augmented; the error names it (an MXNetError), and its cause
         may be a `DetectionLabelError`. Those of the first batch come at once, others while iterating.
+    TooManyFailedError: more records failed than `max_errors` (an MXNetError).
 """,
 )

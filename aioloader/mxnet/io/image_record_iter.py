@@ -102,15 +102,25 @@ class RecordSource:
         drawn = values.get("seed_aug")
         order = (seed + values["part_index"] * _APART) % _SEEDS if values["shuffle"] else None
         passes = Passes(self._part, values["batch_size"], values["round_batch"], order)
-        return self._load(dataset, passes, data_desc, label_desc, seed if drawn is None else drawn % _SEEDS)
+        seed = seed if drawn is None else drawn % _SEEDS
+        return self._load(dataset, passes, data_desc, label_desc, seed, values["on_error"])
 
     def once(self, dataset: Any, data_desc: Description, label_desc: Description) -> ImageBatches:
         """The batches of one pass in the order of the file, each record once."""
         part = self._part._replace(longest=self._part.length)
-        return self._load(dataset, Passes(part, self._values["batch_size"], False), data_desc, label_desc, 0)
+        # No record stands for another one here: a mean would count it twice.
+        on_error = "raise" if self._values["on_error"] == "raise" else "skip"
+        passes = Passes(part, self._values["batch_size"], False)
+        return self._load(dataset, passes, data_desc, label_desc, 0, on_error)
 
     def _load(
-        self, dataset: Any, passes: Passes, data_desc: Description, label_desc: Description, seed: int
+        self,
+        dataset: Any,
+        passes: Passes,
+        data_desc: Description,
+        label_desc: Description,
+        seed: int,
+        on_error: str,
     ) -> ImageBatches:
         values = self._values
         return ImageBatches(
@@ -122,7 +132,8 @@ class RecordSource:
             threads=values["preprocess_threads"],
             prefetch=values["prefetch_buffer"],
             executor=values["executor"],
-            on_error=values["on_error"],
+            on_error=on_error,
+            max_errors=values["max_errors"],
         )
 
 
@@ -193,6 +204,7 @@ Raises:
     MXNetError: an argument is wrong, or a file is missing or damaged.
     ImageRecordError: a record cannot be read, decoded or augmented; the error names it (an MXNetError). Those of the
         first batch come at once, others while iterating.
+    TooManyFailedError: more records failed than `max_errors` (an MXNetError).
 """
 
 ImageRecordIter.__doc__ = described(

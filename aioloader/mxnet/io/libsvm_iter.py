@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from aioloader._types import Array
+    from aioloader.errors import SampleError
     from aioloader.mxnet.io.backend_iter import Description
 
 __all__ = ("LibSVMIter",)
@@ -80,7 +81,7 @@ def LibSVMIter(*args: Any, **kwargs: Any) -> MXDataIter:
 class _SparseBatches:
     """Rows `first` up to but without `last`, in batches."""
 
-    errors: Sequence[Exception] = ()
+    errors: Sequence[SampleError] = ()
 
     def __init__(
         self,

@@ -68,7 +68,8 @@ class Parameter:
     """One argument.
 
     Attributes:
-        kind: "int", "float", "boolean", "string", "shape", "ints" or "floats" (tuples; a single number is one of one).
+        kind: "int", "float", "boolean", "string", "shape", "ints" or "floats" (tuples; a single number is one of one),
+            or "limit": a number of things, or a share of them less than 1.
         default: its value; `REQUIRED` if it must be given. None stands for "not given".
         low, high: smallest and largest value.
         choices: the only texts that are taken.
@@ -96,6 +97,7 @@ class Parameter:
             "shape": "Shape(tuple)",
             "ints": "tuple of int",
             "floats": "tuple of float",
+            "limit": "int, or float less than 1",
         }
         return names.get(self.kind, self.kind)
 
@@ -162,6 +164,16 @@ def _whole_numbers(text: str) -> tuple[int, ...]:
     return tuple(map(int, numbers))
 
 
+def _limit(text: str) -> float:
+    try:
+        return int(text)
+    except ValueError:
+        share = float(text)
+    if not share < 1:
+        raise ValueError
+    return share
+
+
 _READERS: dict[str, Callable[[str], Any]] = {
     "int": int,
     "float": float,
@@ -170,6 +182,7 @@ _READERS: dict[str, Callable[[str], Any]] = {
     "shape": _shape,
     "ints": _whole_numbers,
     "floats": _numbers,
+    "limit": _limit,
 }
 
 # What every one of these iterators takes. Nothing is prefetched on another thread or pinned by those of arrays in

@@ -98,6 +98,11 @@ class Passes:
         left = self._length - self._borrowed
         return left + (-left % self._batch_size if self._round_batch else 0)
 
+    def pad(self, number: int) -> int:
+        """How many rows at the end of batch `number` of the current pass only fill it up; counted from 0."""
+        left = self._part.length - self._borrowed - number * self._batch_size
+        return self._batch_size - min(max(left, 0), self._batch_size)
+
     def __iter__(self) -> Iterator[IntArray]:
         """The batches of the current pass, int64 (n,)."""
         return self._batches(self._order, self._borrowed, self._rows())

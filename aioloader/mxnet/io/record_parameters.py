@@ -128,9 +128,18 @@ OWN: dict[str, Parameter] = {
     "on_error": Parameter(
         "string",
         "raise",
-        choices=("raise", "skip"),
-        about="A record that cannot be read or decoded is an error that names it; or it is left out and put into the "
-        "iterator's `errors`, and zeros fill its batch up. Not in MXNet.",
+        choices=("raise", "skip", "replace"),
+        about='A record that cannot be read or decoded is an error that names it. "skip": it is left out, and zeros '
+        'fill its batch up, which `pad` counts. "replace": the next sound record of the batch stands in its place. '
+        "Both put it into the iterator's `errors`. Not in MXNet.",
+    ),
+    "max_errors": Parameter(
+        "limit",
+        None,
+        low=0,
+        optional=True,
+        about="How many records may fail before it is an error all the same; less than 1: which share of a pass, "
+        "judged after 1,000 records and at its end; None: any number. Not in MXNet.",
     ),
     "executor": Parameter(
         "string",

@@ -282,6 +282,34 @@ def test_a_loader_as_data_iter() -> None:
     assert iterator.batch_size == 2
 
 
+class Damaged:
+    """Numbers, of which some cannot be had."""
+
+    def __init__(self, *bad: int) -> None:
+        self.bad = bad
+
+    def __len__(self) -> int:
+        return 7
+
+    def __getitem__(self, index: int) -> Any:
+        if index in self.bad:
+            raise ValueError(f"{index} is damaged")
+        return np.float32([index]), index
+
+
+def test_samples_that_are_left_out_are_counted_by_the_pad() -> None:
+    # Of the first batch two are missing: it does not tell how long a batch is.
+    loader = mx.gluon.data.DataLoader(Damaged(0, 2, 5), 3, on_error="skip")
+    iterator = mx.contrib.io.DataLoaderIter(loader)
+    assert iterator.batch_size == 3
+    assert (iterator.provide_data, iterator.provide_label) == ([("data", (3, 1))], [("softmax_label", (3,))])
+    found = [(batch.label[0].asnumpy().tolist(), batch.pad) for batch in iterator]
+    assert found == [([1, 0, 0], 2), ([3, 4, 0], 1), ([6, 0, 0], 2)]
+    replaced = mx.contrib.io.DataLoaderIter(mx.gluon.data.DataLoader(Damaged(0, 2, 5), 3, on_error="replace"))
+    found = [(batch.label[0].asnumpy().tolist(), batch.pad) for batch in replaced]
+    assert found == [([1, 1, 1], 0), ([3, 4, 3], 0), ([6, 0, 0], 2)]
+
+
 def test_a_loader_without_batches_has_no_shapes() -> None:
     with pytest.raises(ValueError, match="no batch"):
         mx.contrib.io.DataLoaderIter(Loader(0, 2))

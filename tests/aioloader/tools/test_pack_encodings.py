@@ -289,8 +289,9 @@ def test_a_file_that_goes_missing_is_named(tmp_path: Path, on_error: str) -> Non
         ({"quality": 0}, "quality must lie between 1 and 100"),
         ({"quality": 101}, "quality must lie between 1 and 100"),
         ({"num_workers": 0}, "num_workers must be at least 1"),
-        ({"on_error": "ignore"}, "on_error must be 'raise' or 'skip'"),
+        ({"on_error": "ignore"}, "on_error must be 'raise', 'skip' or 'replace'"),
         ({"shuffle": True, "seed": -1}, "seed"),
+        ({"max_errors": 1.5}, "max_errors must be a number of samples, or a share"),
     ],
     ids=str,
 )

@@ -173,6 +173,8 @@ class DataLoader:
         timeout: seconds without progress on a sample after which it fails.
         try_nopython: None, True, False or "Auto"; accepted: there is one engine, and it chooses by itself.
         auto_reload: begin the next pass when the last one ends, and the first one now.
+        on_error: "raise", "skip" or "replace" a sample that fails, see `aioloader.DataLoader`. Not in MXNet.
+        max_errors: with "skip" and "replace", how many samples may fail, or which share of them. Not in MXNet.
 
     Raises:
         ValueError: arguments are not allowed, or exclude each other.
@@ -195,6 +197,9 @@ class DataLoader:
         timeout: float = 120,
         try_nopython: bool | str | None = None,
         auto_reload: bool = False,
+        *,
+        on_error: str = "raise",
+        max_errors: float | None = None,
     ) -> None:
         self._context = cpu_pinned(pin_device_id) if pin_memory else None
         require(timeout > 0, f"timeout must be positive, given {timeout}")
@@ -220,6 +225,8 @@ class DataLoader:
             executor="thread" if thread_pool else "process",
             prefetch=None if prefetch is None else max(0, int(prefetch)),
             timeout=timeout,
+            on_error=on_error,
+            max_errors=max_errors,
         )
         # In one thread the global generators are drawn from in the sampler's order, as in MXNet.
         self._engine._core.watch_globals = self._num_workers > 0
@@ -235,6 +242,15 @@ class DataLoader:
         """A new pass. With workers, work on it begins now."""
         ahead, self._ahead = self._ahead, None
         return DataLoaderIter(self, self._begin() if ahead is None else ahead)
+
+    @property
+    def errors(self) -> list[SampleError]:
+        """Every sample that failed so far, in the order of delivery. Not in MXNet."""
+        return self._engine.errors
+
+    def error_report(self) -> dict[str, Any]:
+        """Every sample that failed so far, as a JSON object; see `aioloader.DataLoader`. Not in MXNet."""
+        return self._engine.error_report()
 
     def _passed(self) -> None:
         if self._auto_reload and self._ahead is None:

@@ -8,7 +8,7 @@ import signal
 import numpy as np
 import pytest
 
-from aioloader import WorkerError
+from aioloader import TooManyErrorsError, WorkerError
 from aioloader.mxnet import gluon, nd
 
 WORKERS = [{"num_workers": 0}, {"num_workers": 2}, {"num_workers": 2, "thread_pool": True}]
@@ -194,3 +194,19 @@ def test_a_loop_over_a_loader_that_nothing_else_holds(leftovers):
     gc.collect()
     assert [batch.tolist() for batch in running] == [[0, 1, 2], [3, 4, 5], [6, 7, 8]]
     del running
+
+
+@pytest.mark.parametrize("options", WORKERS, ids=IDS)
+def test_samples_that_fail_can_be_left_out_or_replaced(options, leftovers):
+    with gluon.data.DataLoader(Failing(), 4, on_error="skip", **options) as loader:
+        assert [batch.asnumpy().tolist() for batch in loader] == [[0, 1, 2, 3], [4, 5, 6], [8, 9, 10, 11]]
+        assert [(error.index, type(error.__cause__)) for error in loader.errors] == [(7, NotGoodError)]
+    with gluon.data.DataLoader(Failing(), 4, on_error="replace", **options) as loader:
+        assert [batch.asnumpy().tolist() for batch in loader] == [[0, 1, 2, 3], [4, 5, 6, 4], [8, 9, 10, 11]]
+        assert loader.error_report()["errors"][0]["replaced_by"] == 4
+
+
+def test_too_many_failures_are_an_error():
+    loader = gluon.data.DataLoader(Failing(), 4, on_error="skip", max_errors=0)
+    with pytest.raises(TooManyErrorsError):
+        list(loader)

@@ -1,0 +1,268 @@
+"""What becomes of failed samples: raise, skip, replace; how many are too many; and what is told of them."""
+
+from __future__ import annotations
+
+import json
+import traceback
+
+import numpy as np
+import pytest
+import simplejpeg
+from hypothesis import given
+from hypothesis import strategies as st
+
+import recordio
+from aioloader import (
+    DataLoader,
+    DecodeError,
+    ImageRecordDataset,
+    LoaderError,
+    SampleError,
+    SimpleDataset,
+    TooManyErrorsError,
+)
+from aioloader._stand_ins import CANDIDATES, candidates, stand_ins
+
+EXECUTORS = ["inline", "thread", pytest.param("process", marks=pytest.mark.slow)]
+
+
+class Damaged:
+    """Numbers, some of which cannot be had."""
+
+    def __init__(self, n, bad, kind="array"):
+        self.n = n
+        self.bad = frozenset(bad)
+        self.kind = kind
+
+    def __len__(self):
+        return self.n
+
+    def __getitem__(self, index):
+        if index in self.bad:
+            raise ValueError(f"{index} is damaged")
+        if self.kind == "text":
+            return {"text": f"sample {index}", "number": index}
+        if self.kind == "ragged":
+            return np.full(1 + index % 3, index)[:1]
+        return np.full((2, 3), index, np.float32), index
+
+
+def numbers(batches, kind="array"):
+    if kind == "text":
+        return [batch["number"].tolist() for batch in batches]
+    return [batch[1].tolist() for batch in batches]
+
+
+@given(st.lists(st.booleans(), min_size=1, max_size=40))
+def test_a_stand_in_is_the_next_sound_sample_round_the_end(sound):
+    rows = [row for row, fine in enumerate(sound) if fine]
+    found = stand_ins(len(sound), rows)
+    if not rows:
+        assert found == {}
+        return
+    assert sorted([*found, *rows]) == list(range(len(sound)))
+    for failed, stand_in in found.items():
+        later = [row for row in rows if row > failed]
+        assert stand_in == (later or rows)[0]
+
+
+@pytest.mark.parametrize("executor", EXECUTORS)
+def test_replace_keeps_every_batch_full(executor):
+    bad = {3, 9, 10, 11, 39}
+    with DataLoader(Damaged(40, bad), 8, executor=executor, num_workers=2, on_error="replace") as loader:
+        batches = [(images.copy(), labels.copy()) for images, labels in loader]
+        assert [error.index for error in loader.errors] == sorted(bad)
+        assert [error.replaced_by for error in loader.errors] == [4, 12, 12, 12, 32]
+        assert all(isinstance(error.__cause__, ValueError) for error in loader.errors)
+        stats = loader.stats()
+    assert (stats.samples, stats.replaced, stats.skipped) == (40, 5, 0)
+    expected = [4 if n == 3 else 12 if n in (9, 10, 11) else 32 if n == 39 else n for n in range(40)]
+    assert [label for _, labels in batches for label in labels.tolist()] == expected
+    for images, labels in batches:
+        np.testing.assert_array_equal(images, np.broadcast_to(labels[:, None, None], (8, 2, 3)))
+
+
+@pytest.mark.parametrize("executor", EXECUTORS)
+def test_texts_are_replaced_too(executor):
+    dataset = Damaged(12, {0, 7}, "text")
+    with DataLoader(dataset, 4, executor=executor, num_workers=2, on_error="replace") as loader:
+        batches = list(loader)
+    assert numbers(batches, "text") == [[1, 1, 2, 3], [4, 5, 6, 4], [8, 9, 10, 11]]
+    assert [batch["text"] for batch in batches] == [
+        [f"sample {n}" for n in batch] for batch in numbers(batches, "text")
+    ]
+
+
+@pytest.mark.parametrize("executor", EXECUTORS)
+def test_a_batchify_function_gets_full_batches(executor):
+    dataset = Damaged(20, {2, 3, 19})
+    with DataLoader(
+        dataset,
+        5,
+        executor=executor,
+        num_workers=2,
+        on_error="replace",
+        batchify_fn=lambda samples: [number for _, number in samples],
+    ) as loader:
+        assert list(loader) == [[0, 1, 4, 4, 4], [5, 6, 7, 8, 9], [10, 11, 12, 13, 14], [15, 16, 17, 18, 15]]
+        assert [error.replaced_by for error in loader.errors] == [4, 4, 15]
+
+
+@given(st.integers(1, 500).flatmap(lambda n: st.tuples(st.integers(0, n - 1), st.just(n))))
+def test_candidates_are_other_items_spread_over_the_dataset(case):
+    index, length = case
+    found = candidates(index, length)
+    assert len(found) == len(set(found)) == min(length - 1, CANDIDATES)
+    assert all(0 <= other < length and other != index for other in found)
+    if length > 2 * CANDIDATES:
+        places = sorted([*found, index])
+        gaps = np.diff([*places, places[0] + length])
+        assert max(gaps) <= min(gaps) + 1
+
+
+@pytest.mark.parametrize(
+    "batchify", [None, lambda samples: list(zip(*samples, strict=True))], ids=["rows", "whole"]
+)
+@pytest.mark.parametrize("bad", [range(4, 8), range(4)], ids=["later", "first"])
+@pytest.mark.parametrize("executor", EXECUTORS)
+def test_a_batch_of_which_nothing_is_left_is_filled_from_elsewhere(executor, bad, batchify):
+    dataset = Damaged(12, bad)
+    options = {"executor": executor, "num_workers": 2, "on_error": "replace", "batchify_fn": batchify}
+    with DataLoader(dataset, 4, **options) as loader:
+        batches = [[int(label) for label in batch[1]] for batch in loader]
+        other = bad.stop  # with so few items, those that follow are tried one after the other
+        assert batches == [
+            [other] * 4 if start == bad.start else list(range(start, start + 4)) for start in (0, 4, 8)
+        ]
+        assert [(error.index, error.replaced_by) for error in loader.errors] == [(n, other) for n in bad]
+        assert (loader.stats().samples, loader.stats().replaced) == (12, 4)
+
+
+@pytest.mark.parametrize("executor", EXECUTORS)
+def test_single_samples_are_replaced_too(executor):
+    with DataLoader(Damaged(6, {2}), 1, executor=executor, num_workers=2, on_error="replace") as loader:
+        assert numbers(loader) == [[0], [1], [3], [3], [4], [5]]
+
+
+@pytest.mark.parametrize("executor", EXECUTORS)
+def test_where_nothing_is_sound_replace_is_an_error_and_all_is_named(executor):
+    with DataLoader(Damaged(6, range(6)), 3, executor=executor, num_workers=2, on_error="replace") as loader:
+        with pytest.raises(LoaderError, match="no sample of this batch of 3 is sound") as caught:
+            list(loader)
+        assert isinstance(caught.value.__cause__, SampleError)
+        assert [(error.index, error.replaced_by) for error in loader.errors] == [(n, None) for n in range(3)]
+
+
+def photographs(path, bad, n=100):
+    """A record file of small images, those in `bad` cut short; label = key = number."""
+    image = simplejpeg.encode_jpeg(np.arange(20 * 30 * 3, dtype=np.uint8).reshape(20, 30, 3))
+    with recordio.RecordWriter(path, index=True) as writer:
+        for key in range(n):
+            body = image[: len(image) // 2] if key in bad else image
+            writer.write(recordio.pack(recordio.IRHeader(0, key, key, 0), body), key)
+    return ImageRecordDataset(path)
+
+
+@pytest.mark.parametrize("executor", ["inline", "thread", "process"])
+@pytest.mark.parametrize("policy", [pytest.param("skip", marks=pytest.mark.slow), "replace"])
+def test_of_a_damaged_file_all_that_is_sound_comes_and_all_that_is_not_is_named(tmp_path, policy, executor):
+    bad = {17, 140, 141}
+    dataset = photographs(tmp_path / "a.rec", bad, 300)
+    options = {"executor": executor, "num_workers": 2, "shuffle": True, "seed": 5}
+    with DataLoader(dataset, 20, on_error=policy, max_errors=0.01, **options) as loader:
+        batches = [(images.copy(), labels.copy()) for images, labels in loader]
+        assert {error.key for error in loader.errors} == bad
+        assert all(isinstance(error.__cause__, DecodeError) for error in loader.errors)
+        replaced = {error.key: error.replaced_by for error in loader.errors}
+    seen = [label for _, labels in batches for label in labels.tolist()]
+    sound = [n for n in range(300) if n not in bad]
+    if policy == "skip":
+        assert sorted(seen) == sound
+    else:
+        assert [len(labels) for _, labels in batches] == [20] * 15
+        assert sorted(seen) == sorted([*sound, *replaced.values()])
+    assert all((images == batches[0][0][0]).all() for images, _ in batches)
+
+
+def fail_in_here(image, label):
+    if label == 3:
+        raise LookupError("three is not welcome")
+    return image, label
+
+
+@pytest.mark.parametrize("executor", EXECUTORS)
+def test_the_cause_keeps_its_type_and_tells_where_it_was_raised(tmp_path, executor):
+    dataset = photographs(tmp_path / "a.rec", (), 6).transform(fail_in_here)
+    with DataLoader(dataset, 2, executor=executor, num_workers=1) as loader:
+        with pytest.raises(SampleError) as caught:
+            list(loader)
+    error = caught.value
+    assert (error.dataset, error.index, error.position, error.key) == ("ImageRecordDataset", 3, 3, 3)
+    assert (error.path, error.stage) == (str(tmp_path / "a.rec"), "transform:fail_in_here")
+    assert isinstance(error.offset, int)
+    assert type(error.__cause__) is LookupError
+    text = "".join(traceback.format_exception(error))
+    assert "in fail_in_here" in text
+    assert "LookupError: three is not welcome" in text
+
+
+@pytest.mark.parametrize("bad", [{5, 17, 18, 33, 59}, range(30)], ids=["a few", "half"])
+@pytest.mark.parametrize("executor", EXECUTORS[1:])
+def test_replacing_is_the_same_in_every_executor_and_after_a_resume(executor, bad):
+    dataset = Damaged(60, bad)
+    options = {"shuffle": True, "seed": 4, "on_error": "replace"}
+    expected = numbers(DataLoader(dataset, 6, num_workers=0, **options))
+    with DataLoader(dataset, 6, executor=executor, num_workers=2, **options) as loader:
+        iterator = iter(loader)
+        first = numbers([next(iterator) for _ in range(4)])
+        state = json.loads(json.dumps(loader.state_dict()))
+    with DataLoader(dataset, 6, executor=executor, num_workers=3, **options) as loader:
+        loader.load_state_dict(state)
+        assert first + numbers(loader) == expected
+
+
+def test_a_share_of_errors_is_judged_at_the_end_of_a_short_pass():
+    dataset = Damaged(40, range(0, 40, 10))
+    assert len(list(DataLoader(dataset, 5, num_workers=0, on_error="skip", max_errors=0.1))) == 8
+    loader = DataLoader(dataset, 5, num_workers=0, on_error="skip", max_errors=0.09)
+    taken = []
+    with pytest.raises(TooManyErrorsError, match=r"4 of 40 samples .* max_errors=0\.09") as caught:
+        taken.extend(loader)
+    assert len(taken) == 8
+    assert (caught.value.count, caught.value.samples, caught.value.max_errors) == (4, 40, 0.09)
+    assert isinstance(caught.value.__cause__, SampleError)
+
+
+@pytest.mark.parametrize("policy", ["skip", "replace"])
+def test_a_share_of_errors_ends_a_long_pass_early(policy):
+    loader = DataLoader(Damaged(5000, range(0, 5000, 4)), 100, num_workers=0, on_error=policy, max_errors=0.2)
+    taken = []
+    with pytest.raises(TooManyErrorsError) as caught:
+        taken.extend(loader)
+    assert (caught.value.count, caught.value.samples) == (250, 1000)
+    assert len(taken) == 9
+
+
+@pytest.mark.parametrize("limit", [-1, 1.5, float("nan"), "3", True])
+def test_limits_that_are_none_are_refused(limit):
+    with pytest.raises((ValueError, TypeError), match="max_errors"):
+        DataLoader(SimpleDataset([1]), 1, on_error="skip", max_errors=limit)
+
+
+def test_the_report_is_json():
+    loader = DataLoader(Damaged(20, {2, 3}), 5, num_workers=0, on_error="replace")
+    list(loader)
+    report = json.loads(json.dumps(loader.error_report()))
+    assert (report["count"], report["by_reason"]) == (2, {"ValueError": 2})
+    assert report["errors"][0] == {
+        "dataset": "Damaged",
+        "index": 2,
+        "position": 2,
+        "key": None,
+        "path": None,
+        "offset": None,
+        "stage": "decode",
+        "type": "ValueError",
+        "reason": "ValueError: 2 is damaged",
+        "replaced_by": 4,
+    }

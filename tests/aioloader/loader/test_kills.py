@@ -1,0 +1,158 @@
+"""Workers killed from outside at any moment: the batches are the same, bit for bit, and nothing is left behind."""
+
+import asyncio
+import contextlib
+import os
+import random
+import signal
+import sys
+import threading
+import time
+
+import cloudpickle
+import numpy as np
+import pytest
+
+from aioloader import AsyncDataLoader, DataLoader
+
+cloudpickle.register_pickle_by_value(sys.modules[__name__])
+
+KILLS = 200
+NOTICED_S = 0.2
+BATCH = 20
+# Batches at the end of a pass that may have been made while they are waited for: then nobody looks after the workers.
+TAIL = 12
+
+
+class Noise:
+    """Item i: an array that i decides, and i itself."""
+
+    def __init__(self, pause_s=0.0005):
+        self.pause_s = pause_s
+
+    def __len__(self):
+        return 4000
+
+    def __getitem__(self, index):
+        if self.pause_s:
+            time.sleep(self.pause_s)
+        return np.full((16, 16), index * 31 % 256, np.uint8), index
+
+
+class Killer(threading.Thread):
+    """Kills one worker after the other, any of those that there are, and measures how long it takes to be seen.
+
+    Args:
+        executor: whose workers.
+        wanted: how many to kill.
+    """
+
+    def __init__(self, executor, wanted, seed):
+        super().__init__(daemon=True)
+        self.executor = executor
+        self.wanted = wanted
+        self.draw = random.Random(seed)
+        self.served = threading.Event()
+        self.gate = threading.Lock()  # held from a kill until it is noticed
+        self.killed = threading.Condition()
+        self.over = False
+        self.noticed_s = []
+        self.starting = 0
+        self.idle = 0
+
+    def run(self):
+        while len(self.noticed_s) < self.wanted and not self.over:
+            self.served.wait()
+            # From at once to later than a worker takes to start, so that some of them are hit on their way.
+            time.sleep(self.draw.random() * 0.15)
+            with self.gate:
+                if self.served.is_set():
+                    self._kill(self.draw.choice(self.executor._handles))
+
+    def _kill(self, handle):
+        process = handle.process
+        if process is None:
+            return
+        self.starting += not handle.ready
+        self.idle += handle.ready and not handle.running
+        begin = time.monotonic()
+        held_s = 0.0  # by the machine, which may be busy: this thread would have looked
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(process.pid, signal.SIGKILL)
+        while handle.process is process and not self.over:
+            looked = time.monotonic()
+            time.sleep(0.001)
+            held_s += time.monotonic() - looked - 0.001
+        with self.killed:
+            self.noticed_s.append(time.monotonic() - begin - held_s)
+            self.killed.notify_all()
+
+    def rest(self):
+        """Kill nobody before `served` is set again."""
+        with self.gate:
+            self.served.clear()
+
+    def wait_for(self, more):
+        """Until so many more workers have been killed."""
+        goal = min(self.wanted, len(self.noticed_s) + more)
+        with self.killed:
+            self.killed.wait_for(lambda: len(self.noticed_s) >= goal, timeout=30)
+
+
+@pytest.mark.slow
+def test_two_hundred_kills_change_nothing_and_are_noticed_at_once(leftovers):
+    draw = random.Random(11)
+    options = {"shuffle": True, "seed": 2}
+    with DataLoader(Noise(), BATCH, num_workers=2, on_error="skip", **options) as loader:
+        killer = Killer(loader._core.open().executor, KILLS, seed=7)
+        killer.start()
+        try:
+            epoch = 0
+            while killer.is_alive():
+                plain = DataLoader(Noise(0), BATCH, num_workers=0, **options)
+                plain.set_epoch(epoch)
+                batches = iter(loader)
+                killer.served.set()
+                for number, ((images, indices), (same, numbers)) in enumerate(
+                    zip(batches, plain, strict=True)
+                ):
+                    assert indices.tolist() == numbers.tolist()
+                    assert images.tobytes() == same.tobytes()
+                    if number == len(plain) - TAIL:
+                        killer.rest()
+                    elif number < len(plain) - TAIL and draw.random() < 0.04:
+                        killer.wait_for(2)  # the queue fills up meanwhile: these workers are idle
+                epoch += 1
+        finally:
+            killer.over = True
+            killer.served.set()
+            killer.join()
+        assert loader.errors == []  # nobody was blamed by mistake
+        assert loader.stats().restarts >= KILLS
+    assert len(killer.noticed_s) == KILLS
+    assert killer.starting > 0
+    assert killer.idle > 0
+    late = [seconds for seconds in killer.noticed_s if seconds > NOTICED_S]
+    assert late == [], f"of {KILLS}, median {sorted(killer.noticed_s)[KILLS // 2]:.4f} s"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("moment", ["starting", "loading"])
+async def test_sixteen_workers_are_gone_within_a_second_of_the_call(moment, leftovers):
+    loader = AsyncDataLoader(Noise(), 100, num_workers=16)
+    batches = aiter(loader)
+    if moment == "loading":
+        await anext(batches)
+        handles = loader._core.open().executor._handles
+        while not all(handle.ready for handle in handles):
+            await anext(batches)
+    else:
+        asking = asyncio.ensure_future(anext(batches))
+        while not loader._core.is_open or len(loader._core.open().executor.pids) < 8:
+            await asyncio.sleep(0.005)
+    begin = time.monotonic()
+    await loader.aclose()
+    assert time.monotonic() - begin < 1
+    assert "child processes" not in leftovers()
+    if moment == "starting":
+        await asyncio.gather(asking, return_exceptions=True)

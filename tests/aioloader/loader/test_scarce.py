@@ -1,0 +1,294 @@
+"""What a program needs runs out or goes away while it loads: memory, disks, files, descriptors, time."""
+
+import contextlib
+import errno
+import os
+import resource
+import signal
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+
+import cloudpickle
+import numpy as np
+import psutil
+import pytest
+
+import recordio
+from aioloader import DataLoader, RecordFileDataset, SimpleDataset, WorkerError
+from aioloader.errors import StalledError
+from aioloader.executors.slabs import SlabMemory, default_memory_limit
+from aioloader.tools.lists import Listed, write_list
+from aioloader.tools.pack import pack
+from tests.aioloader.loader.samples import Numbers, labels
+from tests.aioloader.tools.test_pack_failures import folder
+
+# Workers need not import this module, and what it imports, whenever one is started.
+cloudpickle.register_pickle_by_value(sys.modules[__name__])
+
+
+@contextlib.contextmanager
+def limited(which, value):
+    """A limit of this process."""
+    soft, hard = resource.getrlimit(which)
+    resource.setrlimit(which, (value, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(which, (soft, hard))
+
+
+def run_script(code, *before, **options):
+    """A Python program, with other programs in front of it."""
+    return subprocess.run(
+        [*before, sys.executable, "-W", "error", "-c", textwrap.dedent(code)],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        **options,
+    )
+
+
+# -- memory ------------------------------------------------------------------------------------------------------------
+
+
+class Greedy(Numbers):
+    """Item 3 takes more and more memory."""
+
+    def __getitem__(self, index):
+        if index == 3:
+            held = []
+            for _ in range(400):
+                held.append(np.ones(1 << 20))
+                time.sleep(0.005)
+        return super().__getitem__(index)
+
+
+@pytest.mark.slow
+def test_a_sample_for_which_its_worker_is_killed_when_memory_runs_out_is_named(leftovers):
+    """A guard of memory, such as systemd-oomd or the kernel, ends the process that has most of it."""
+    over = threading.Event()
+    ended = []
+
+    def guard():
+        while not over.wait(0.005):
+            for child in psutil.Process().children():
+                with contextlib.suppress(psutil.Error):
+                    if child.memory_info().rss > 500 << 20 and child.pid not in ended:
+                        ended.append(child.pid)
+                        child.kill()
+
+    thread = threading.Thread(target=guard)
+    thread.start()
+    try:
+        with DataLoader(Greedy(12), 4, num_workers=2, on_error="skip") as loader:
+            assert labels(loader) == [[0, 1, 2], [4, 5, 6, 7], [8, 9, 10, 11]]
+            (error,) = loader.errors
+    finally:
+        over.set()
+        thread.join()
+    assert len(ended) == 3
+    assert (error.index, type(error.__cause__), error.__cause__.exit_code) == (
+        3,
+        WorkerError,
+        -signal.SIGKILL,
+    )
+    assert "use fewer workers" in str(error)
+
+
+@pytest.mark.parametrize(("which", "option"), [(resource.RLIMIT_FSIZE, "-f"), (resource.RLIMIT_AS, "-v")])
+def test_limits_of_the_process_bound_the_memory_of_batches(which, option, leftovers):
+    there = psutil.Process().memory_info().vms if which == resource.RLIMIT_AS else 0
+    with limited(which, there + (1 << 30)):
+        assert default_memory_limit() <= (there + (1 << 30)) // 4
+        with DataLoader(Numbers(8), 4, executor="thread", num_workers=1, memory_limit=1 << 26) as loader:
+            assert labels(loader) == [[0, 1, 2, 3], [4, 5, 6, 7]]
+        with pytest.raises(OSError, match=rf"lower memory_limit.*ulimit {option}") as caught:
+            SlabMemory(1 << 33)
+        assert caught.value.errno in (errno.EFBIG, errno.ENOMEM)
+
+
+def can_mount():
+    try:
+        done = subprocess.run(
+            ["unshare", "--mount", "mount", "-t", "tmpfs", "none", "/mnt"], capture_output=True, check=False
+        )
+    except OSError:
+        return False
+    return done.returncode == 0
+
+
+def on_small_disk(place, size):
+    """The start of a command that has a small disk of its own at `place`."""
+    if not can_mount():
+        pytest.skip("nothing can be mounted here: that needs Linux, and root or a user namespace")
+    return (
+        "unshare",
+        "--mount",
+        "sh",
+        "-c",
+        f'mount -t tmpfs -o size={size} none "{place}" && exec "$@"',
+        "sh",
+    )
+
+
+@pytest.mark.slow
+def test_shared_memory_of_four_megabytes_is_enough(tmp_path):
+    code = """
+        import os
+        import numpy as np
+        import aioloader
+        assert os.statvfs("/dev/shm").f_blocks * os.statvfs("/dev/shm").f_frsize == 4 << 20
+        class Data:
+            def __len__(self): return 64
+            def __getitem__(self, i): return np.full(1 << 20, i, np.uint8)
+        with aioloader.DataLoader(Data(), 16, num_workers=2) as loader:
+            held = [batch for batch in loader]
+            assert os.listdir("/dev/shm") == []
+        print([batch[:, -1].tolist() == batch[:, 0].tolist() for batch in held], held[3][15, 0])
+    """
+    done = run_script(code, *on_small_disk("/dev/shm", "4m"))
+    assert (done.returncode, done.stdout, done.stderr) == (0, "[True, True, True, True] 63\n", "")
+
+
+# -- disks -------------------------------------------------------------------------------------------------------------
+
+
+def what_is_there(place):
+    return {path.name: path.read_bytes() for path in sorted(place.iterdir())}
+
+
+def test_packing_on_a_full_disk_is_an_error_and_what_was_there_stays(tmp_path):
+    out = tmp_path / "out"
+    report = pack(folder(tmp_path / "few", set(), 2), out / "images")
+    before = what_is_there(out)
+    with limited(resource.RLIMIT_FSIZE, 1000), pytest.raises(OSError, match="File too large") as caught:
+        pack(folder(tmp_path / "more", set(), 16), report.rec)
+    assert caught.value.errno == errno.EFBIG
+    assert what_is_there(out) == before
+    assert len(before) == 3
+
+
+@pytest.mark.slow
+def test_packing_and_reading_on_a_disk_without_room(tmp_path):
+    source = folder(tmp_path / "in", set(), 16)
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    code = f"""
+        import errno, os
+        import numpy as np
+        import aioloader, recordio
+        from aioloader.tools.pack import pack
+        os.environ["XDG_CACHE_HOME"] = {str(disk)!r}
+        report = pack({str(source)!r}, {str(disk / "images")!r})
+        report.idx.unlink()
+        before = sorted(os.listdir({str(disk)!r}))
+        with open({str(disk / "filling")!r}, "wb", buffering=0) as file:
+            try:
+                while True:
+                    file.write(bytes(4096))
+            except OSError as error:
+                assert error.errno == errno.ENOSPC
+        try:
+            pack({str(source)!r}, report.rec)
+        except OSError as error:
+            print(errno.errorcode[error.errno])
+        print(sorted(set(os.listdir({str(disk)!r})) - {{"filling"}}) == before)
+        # Without an index the file is scanned, and nothing can be kept of that.
+        with aioloader.DataLoader(aioloader.ImageRecordDataset(report.rec), 4, num_workers=2) as loader:
+            print([labels.tolist() for _, labels in loader])
+    """
+    done = run_script(code, *on_small_disk(disk, "64k"))
+    assert done.stderr == ""
+    assert done.stdout.splitlines() == ["ENOSPC", "True", str([[0] * 4, [0] * 4, [1] * 4, [1] * 4])]
+
+
+def test_lists_on_a_full_disk_leave_what_was_there(tmp_path):
+    images = [Listed(number, (1.0,), f"{number}.jpg") for number in range(100)]
+    write_list(tmp_path / "images.lst", images[:2])
+    before = what_is_there(tmp_path)
+    with limited(resource.RLIMIT_FSIZE, 100), pytest.raises(OSError, match="File too large"):
+        write_list(tmp_path / "images.lst", images)
+    assert what_is_there(tmp_path) == before
+
+
+@pytest.mark.parametrize("executor", ["inline", "thread", pytest.param("process", marks=pytest.mark.slow)])
+def test_a_transform_that_writes_to_a_full_disk_fails_its_sample(executor):
+    def note(array, number):
+        if number == 2:
+            with open("/dev/full", "w") as file:
+                file.write("this transform keeps notes")
+        return array, number
+
+    dataset = SimpleDataset(Numbers(6)).transform(note)
+    with DataLoader(dataset, 3, executor=executor, num_workers=1, on_error="replace") as loader:
+        assert labels(loader) == [[0, 1, 0], [3, 4, 5]]
+        (error,) = loader.errors
+    assert (error.index, error.stage, error.__cause__.errno) == (2, "transform:note", errno.ENOSPC)
+
+
+# -- files and descriptors ---------------------------------------------------------------------------------------------
+
+
+def test_a_record_file_that_is_deleted_is_read_to_its_end_by_new_workers_too(tmp_path, leftovers):
+    path = tmp_path / "numbers.rec"
+    with recordio.RecordWriter(path) as writer:
+        for number in range(400):
+            writer.write(b"%d" % number)
+    with DataLoader(RecordFileDataset(path), 20, num_workers=1, prefetch=1) as loader:
+        batches = iter(loader)
+        found = [next(batches)]
+        path.unlink()
+        os.kill(loader._core.open().executor.pids[0], signal.SIGKILL)
+        found += batches
+        assert loader.stats().restarts == 1
+    assert [int(bytes(record)) for batch in found for record in batch] == list(range(400))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("executor", ["thread", "process"])
+def test_a_program_without_standard_streams_loads(executor, tmp_path):
+    """As a service may be started. The first files that are opened would get the numbers 0, 1 and 2."""
+    told = tmp_path / "told"
+    code = f"""
+        import os
+        import numpy as np
+        import aioloader
+        class Data:
+            def __len__(self): return 40
+            def __getitem__(self, i):
+                if i == 7: print("hello", flush=True)
+                return np.full(100, i)
+        options = {{"executor": {executor!r}, "num_workers": 2, "on_error": "skip", "progress": True}}
+        with aioloader.DataLoader(Data(), 10, **options) as loader:
+            found = [batch[:, 0].tolist() for batch in loader]
+            restarts = loader.stats().restarts
+        with open({str(told)!r}, "w") as file:
+            file.write(repr((found, restarts)))
+    """
+    done = run_script(code, "sh", "-c", 'exec "$@" <&- >&- 2>&-', "sh")
+    assert done.returncode == 0
+    found = [list(range(n, n + 10)) for n in range(0, 40, 10)]
+    assert told.read_text() == repr((found, 0))
+
+
+# -- time --------------------------------------------------------------------------------------------------------------
+
+
+class Stopping(Numbers):
+    """Item 5 stops the process that makes it, as a debugger does."""
+
+    def __getitem__(self, index):
+        if index == 5:
+            os.kill(os.getpid(), signal.SIGSTOP)
+        return super().__getitem__(index)
+
+
+@pytest.mark.slow
+def test_a_worker_that_was_stopped_is_ended_after_the_timeout(leftovers):
+    with DataLoader(Stopping(12), 4, num_workers=2, timeout=0.6, on_error="skip") as loader:
+        assert labels(loader) == [[0, 1, 2, 3], [4, 6, 7], [8, 9, 10, 11]]
+        (error,) = loader.errors
+    assert (error.index, type(error.__cause__)) == (5, StalledError)

@@ -1,0 +1,119 @@
+"""Packing where images are damaged: who stands in for them, how many may be, and what is told of them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import simplejpeg
+
+import recordio
+from aioloader import DecodeError, SampleError, TooManyErrorsError
+from aioloader.cli import main
+from aioloader.tools.pack import PackError, PackReport, pack
+
+
+def folder(root: Path, bad: set[int], count: int = 8) -> Path:
+    """Images 0 to count - 1, each of a grey of its own, in two classes; those in `bad` are none."""
+    for number in range(count):
+        path = root / ("cat" if number < count // 2 else "dog") / f"{number:03}.jpg"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        image = np.full((16, 16, 3), 30 * number % 256, np.uint8)
+        path.write_bytes(b"no image" if number in bad else simplejpeg.encode_jpeg(image))
+    return root
+
+
+def packed(report: PackReport) -> list[tuple[int, float, str]]:
+    """Key, label and file of every record, read back, and held against the .lst."""
+    lines = [line.split("\t") for line in report.lst.read_text().splitlines()]
+    with recordio.RecordReader(report.rec) as reader:
+        headers = [recordio.unpack(record)[0] for record in reader]
+        assert list(reader.keys) == [int(key) for key, _, _ in lines] == [header.id for header in headers]
+    assert [float(label) for _, label, _ in lines] == [float(header.label) for header in headers]
+    return [(int(key), float(label), Path(path).stem) for key, label, path in lines]
+
+
+def test_the_next_sound_image_stands_in_with_its_own_label(tmp_path: Path) -> None:
+    source = folder(tmp_path / "in", {1, 3, 6, 7})
+    report = pack(source, tmp_path / "out", encoding="raw", on_error="replace")
+    names = ["000", "002", "002", "004", "004", "005", "000", "000"]
+    labels = [0.0, 0.0, 0.0, 1.0, 1.0, 1.0, 0.0, 0.0]
+    assert packed(report) == [(key, labels[key], names[key]) for key in range(8)]
+    assert (report.records, report.replaced, report.skipped) == (8, 4, [])
+    assert [(error.index, error.replaced_by) for error in report.errors] == [(1, 2), (3, 4), (6, 0), (7, 0)]
+    with recordio.RecordReader(report.rec) as reader:
+        bodies = [bytes(recordio.unpack(record)[1]) for record in reader]
+    assert bodies[1] == bodies[2]
+    assert bodies[6] == bodies[7] == bodies[0]
+
+
+def test_what_stands_in_depends_on_the_order_alone(tmp_path: Path) -> None:
+    source = folder(tmp_path / "in", {0, 4, 5}, 12)
+    options = {"encoding": "raw", "on_error": "replace", "shuffle": True, "seed": 3}
+    one = pack(source, tmp_path / "one", num_workers=1, **options)  # type: ignore[arg-type]
+    many = pack(source, tmp_path / "many", num_workers=4, **options)  # type: ignore[arg-type]
+    assert one.rec.read_bytes() == many.rec.read_bytes()
+    assert {error.index for error in one.errors} == {0, 4, 5}  # places in the folder, not in the mixed order
+    assert one.records == 12
+
+
+def test_every_failure_is_recorded_with_its_cause_and_the_report_is_json(tmp_path: Path) -> None:
+    source = folder(tmp_path / "in", {2})
+    report = pack(source, tmp_path / "out", encoding="raw", on_error="skip")
+    (error,) = report.errors
+    assert isinstance(error, SampleError)
+    assert isinstance(error.__cause__, DecodeError)
+    found = json.loads(json.dumps(report.error_report()))
+    assert (found["count"], found["by_reason"]) == (1, {"DecodeError": 1})
+    (facts,) = found["errors"]
+    assert facts["path"] == str(source / "cat" / "002.jpg")
+    assert (facts["index"], facts["stage"], facts["replaced_by"]) == (2, "encode", None)
+    assert "cannot decode" in facts["reason"]
+
+
+@pytest.mark.parametrize("policy", ["skip", "replace"])
+@pytest.mark.parametrize("limit", [1, 0.2])
+def test_too_many_failures_end_it_and_leave_what_was_there(tmp_path: Path, policy: str, limit: float) -> None:
+    source = folder(tmp_path / "in", {2, 5})
+    with pytest.raises(TooManyErrorsError, match=r"2.* samples failed.*00[25]\.jpg") as caught:
+        pack(source, tmp_path / "out", encoding="raw", on_error=policy, max_errors=limit)
+    assert (caught.value.count, caught.value.samples) == (2, None if limit == 1 else 8)
+    assert isinstance(caught.value.__cause__, SampleError)
+    assert not list(tmp_path.glob("out*"))
+
+
+@pytest.mark.parametrize("limit", [2, 0.25, None])
+def test_as_many_as_are_allowed_may_fail(tmp_path: Path, limit: float | None) -> None:
+    source = folder(tmp_path / "in", {2, 5})
+    assert pack(source, tmp_path / "out", encoding="raw", on_error="skip", max_errors=limit).records == 6
+
+
+def test_where_nothing_is_sound_nothing_can_stand_in(tmp_path: Path) -> None:
+    source = folder(tmp_path / "in", set(range(8)))
+    with pytest.raises(PackError, match="none of the 8 images could be packed"):
+        pack(source, tmp_path / "out", encoding="raw", on_error="replace")
+    assert not list(tmp_path.glob("out*"))
+
+
+def test_the_command_replaces_reports_and_gives_up(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    source = folder(tmp_path / "in", {2, 5})
+    listed = tmp_path / "failed.json"
+    argv = ["pack", str(source), str(tmp_path / "out"), "--encoding", "raw", "--on-error", "replace"]
+    assert main([*argv, "--error-report", str(listed)]) == 0
+    captured = capsys.readouterr()
+    assert "2 replaced by the next sound image" in captured.out
+    assert f"replaced {source / 'cat' / '002.jpg'}: " in captured.err
+    assert [error["replaced_by"] for error in json.loads(listed.read_text())["errors"]] == [3, 6]
+    again = tmp_path / "again.json"
+    assert main([*argv, "--max-errors", "1", "--error-report", str(again)]) == 1
+    assert "2 samples failed, more than max_errors=1" in capsys.readouterr().err
+    assert [error["path"][-7:] for error in json.loads(again.read_text())["errors"]] == ["002.jpg", "005.jpg"]
+    assert main([*argv, "--max-errors", "0.25"]) == 0
+    for wrong in ("1.5", "-1", "few"):
+        with pytest.raises(SystemExit) as caught:
+            main([*argv, f"--max-errors={wrong}"])
+        assert caught.value.code == 2
