@@ -43,6 +43,7 @@ _BLOCK = 1 << 14  # positions at a time: the arrays of one round stay in the sec
 _ROUNDS = 8
 _MIX = np.uint64(0xD6E8FEB86659FD93)  # an odd multiplier whose products spread well upwards
 _FOLD = np.uint64(32)
+_SORT_EACH = 32
 _GOLDEN = 0x9E3779B97F4A7C15  # 2**64 over the golden ratio: keys of successive rounds lie far apart
 _WORD = (1 << 64) - 1
 
@@ -154,7 +155,8 @@ def mix(words: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
 def permute_each(keys: npt.NDArray[np.uint64], sizes: IntArray, places: IntArray) -> IntArray:
     """What stands at a place of each of many small orders: order i is a permutation of range(sizes[i]) under keys[i].
 
-    The cipher of this module with a width of its own for each element.
+    Up to 32 items: sorted by words that are drawn for them, as above; few rounds of a cipher as narrow as that leave
+    some orders more frequent than others. Above: the cipher, with a width of its own for each element.
 
     Args:
         keys: uint64 (n,); equal keys of equal sizes have the same order.
@@ -165,7 +167,11 @@ def permute_each(keys: npt.NDArray[np.uint64], sizes: IntArray, places: IntArray
         int64 (n,), a new array.
     """
     result = np.zeros(len(places), np.int64)
-    pending = np.flatnonzero(sizes > 1)
+    for low, width in ((1, 8), (8, _SORT_EACH)):
+        few = np.flatnonzero((sizes > low) & (sizes <= width))
+        if len(few):
+            result[few] = _sort_each(keys[few], sizes[few], places[few], width)
+    pending = np.flatnonzero(sizes > _SORT_EACH)
     bits = np.maximum(np.frexp((sizes - 1).astype(np.float64))[1], 2).astype(np.uint64)
     values = places.astype(np.uint64)
     while len(pending):
@@ -174,6 +180,19 @@ def permute_each(keys: npt.NDArray[np.uint64], sizes: IntArray, places: IntArray
         done = pending[inside]
         result[done] = values[done].astype(np.int64)
         pending = pending[~inside]
+    return result
+
+
+def _sort_each(keys: npt.NDArray[np.uint64], sizes: IntArray, places: IntArray, width: int) -> IntArray:
+    """What stands at a place of each of many orders of at most `width` items."""
+    # Neighbours often ask for the same order; each is made once.
+    new = np.flatnonzero(np.r_[True, (keys[1:] != keys[:-1]) | (sizes[1:] != sizes[:-1])])
+    numbers = np.arange(1, width + 1, dtype=np.uint64) * np.uint64(_GOLDEN)
+    words = mix(mix(keys[new])[:, None] + numbers)
+    words[np.arange(width) >= sizes[new][:, None]] = np.uint64(_WORD)  # behind all others
+    orders = np.argsort(words, axis=1, kind="stable")
+    of = np.repeat(np.arange(len(new)), np.diff(np.r_[new, len(keys)]))
+    result: IntArray = orders[of, places].astype(np.int64, copy=False)
     return result
 
 

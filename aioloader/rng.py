@@ -24,6 +24,7 @@ __all__ = (
     "GLOBALS_DOMAIN",
     "ORDER_DOMAIN",
     "SAMPLE_DOMAIN",
+    "TURN_DOMAIN",
     "Rng",
     "default_rng",
     "seed_default_rng",
@@ -35,6 +36,7 @@ SAMPLE_DOMAIN = 0
 ORDER_DOMAIN = 1
 GLOBALS_DOMAIN = 2
 CHOICE_DOMAIN = 3
+TURN_DOMAIN = 4
 
 _MASK = 0xFFFFFFFFFFFFFFFF
 _BLOCK = 8

@@ -95,7 +95,8 @@ class MixingSampler(SeededSampler):
 
 def largest_remainders(shares: npt.NDArray[np.float64], total: int) -> IntArray:
     """Whole numbers that add up to `total`, in proportion to shares as near as can be; int64 (n,). Pure."""
-    exact = shares * (total / shares.sum())
+    scaled = shares / shares.max()  # tiny shares would overflow what multiplies them
+    exact = scaled * (total / scaled.sum())
     quotas: IntArray = np.floor(exact).astype(np.int64)
     missing = total - int(quotas.sum())
     quotas[np.argsort(quotas - exact, kind="stable")[:missing]] += 1

@@ -85,4 +85,7 @@ class ClassStreams:
             int64 (n,), the items.
         """
         keys = mix(mix(key ^ mix(classes.astype(np.uint64))) + rounds.astype(np.uint64))
-        return self._items[self._starts[classes] + permute_each(keys, self.counts[classes], places)]
+        found: IntArray = self._items[
+            self._starts[classes] + permute_each(keys, self.counts[classes], places)
+        ]
+        return found

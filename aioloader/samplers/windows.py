@@ -1,10 +1,12 @@
 """An order for data that are slow to read here and there: chunks of neighbours, several of them mixed at a time.
 
-Rule: the range is cut into chunks of neighbours. The chunks are put in a random order, and each stretch of
-`shuffle_window` indices of the result is mixed. A window holds 16 chunks, so its records lie in 16 or 17 stretches of
-the file, and a chunk's records are read close together in time.
+Rule: the range, as a ring, is cut into chunks of neighbours, in each epoch from another place on. The chunks are put in
+a random order, and each stretch of `shuffle_window` indices of the result is mixed. A window holds 16 chunks, so its
+records lie in 16 to 19 stretches of the file, and a chunk's records are read close together in time. The rest that
+fills no chunk comes in the last window. Chunks and windows are computed where they are asked for: memory is that of
+one window.
 
-What it costs: two samples of a batch come from the same chunk, and are neighbours in the file, with a probability of
+What it costs: two samples of a window come from the same chunk, and are neighbours in the file, with a probability of
 1/16, where a full shuffle has almost none. A set that is sorted by class should be packed in random order, or have
 chunks much shorter than its classes.
 """
@@ -18,7 +20,7 @@ import numpy as np
 
 from aioloader._checks import require
 from aioloader.permutation import permute
-from aioloader.rng import CHOICE_DOMAIN, Rng
+from aioloader.rng import CHOICE_DOMAIN, TURN_DOMAIN, Rng
 
 if TYPE_CHECKING:
     from aioloader._types import IntArray
@@ -47,41 +49,32 @@ class Windows:
         self._length = length
         self._window = window
         self._chunk = window // CHUNKS_OF_A_WINDOW
-        self._chunks = -(-length // self._chunk)
 
     def order(self, seed: int, epoch: int, start: int, stop: int) -> IntArray:
         """The indices at positions start <= p < stop of an epoch, int64 (stop - start,)."""
         if start == stop:
             return np.empty(0, np.int64)
-        chunks = _chunk_order(seed, epoch, self._chunks)
+        turn = Rng(seed, epoch, 0, TURN_DOMAIN).integers(self._length)
         parts = []
         for number in range(start // self._window, (stop - 1) // self._window + 1):
             begin = number * self._window
             size = min(self._window, self._length - begin)
             low, high = max(start, begin) - begin, min(stop, begin + size) - begin
             places = begin + _window_order(seed, epoch, number, size)[low:high]
-            parts.append(self._at(chunks, places))
+            parts.append((self._at(seed, epoch, places, begin, begin + size) + turn) % self._length)
         return np.concatenate(parts)
 
-    def _at(self, chunks: IntArray, places: IntArray) -> IntArray:
-        """The indices at places of the sequence of chunks, before windows are mixed."""
+    def _at(self, seed: int, epoch: int, places: IntArray, begin: int, end: int) -> IntArray:
+        """What stands at places of the row of chunks, all of them in [begin, end); counted from the turn."""
         chunk = self._chunk
-        missing = self._chunks * chunk - self._length
-        if missing:
-            # The last chunk of the file is short: what stands behind it has moved up.
-            short = int(np.flatnonzero(chunks == self._chunks - 1)[0])
-            places = np.where(places >= (short + 1) * chunk - missing, places + missing, places)
+        whole = self._length // chunk
+        first = begin // chunk
+        chunks = permute(seed, epoch, whole, min(first, whole), min(-(-end // chunk), whole))
+        if end > whole * chunk:  # the rest that fills no chunk stands last
+            chunks = np.append(chunks, whole)
         which, inside = np.divmod(places, chunk)
-        result: IntArray = chunks[which] * chunk + inside
+        result: IntArray = chunks[which - first] * chunk + inside
         return result
-
-
-@lru_cache(maxsize=4)
-def _chunk_order(seed: int, epoch: int, count: int) -> IntArray:
-    # One number for each chunk; kept for the blocks of the epochs in progress.
-    order = permute(seed, epoch, count, 0, count)
-    order.flags.writeable = False
-    return order
 
 
 @lru_cache(maxsize=4)

@@ -91,7 +91,7 @@ async def test_a_loader_stops_and_goes_on_in_other_shards(sampler: Any) -> None:
 # -- windows -----------------------------------------------------------------------------------------------------------
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(st.integers(0, 3000), st.integers(16, 700), st.integers(0, 5))
 def test_windows_give_every_index_once(length: int, window: int, epoch: int) -> None:
     order = RandomSampler(length, shuffle_window=window).indices(1, epoch, 0, length)
@@ -110,8 +110,8 @@ def test_a_window_reads_few_stretches_of_the_file(length: int) -> None:
 def test_neighbours_of_a_window_come_from_one_chunk_as_often_as_is_said() -> None:
     length = 64_000
     order = RandomSampler(length, shuffle_window=3200).indices(1, 0, 0, length)
-    same = np.count_nonzero(order[1:] // 200 == order[:-1] // 200) / length
-    assert abs(same - 1 / 16) < 0.01
+    near = np.count_nonzero(np.abs(np.diff(order)) < 200) / length
+    assert abs(near - 1 / 16) < 0.01
     # A chunk may come anywhere: its place and its number have nothing to do with each other.
     assert abs(np.corrcoef(order, np.arange(length))[0, 1]) < 0.2
 
@@ -166,7 +166,7 @@ def test_weights_that_are_none(arguments: tuple[Any, ...], said: str) -> None:
 # -- classes -----------------------------------------------------------------------------------------------------------
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(st.lists(st.integers(0, 5), min_size=1, max_size=60), st.integers(0, 300), st.integers(0, 3))
 def test_classes_come_in_turn_and_each_gives_all_before_it_repeats(
     labels: list[int], count: int, epoch: int
@@ -208,7 +208,7 @@ def test_labels_of_another_shape(bad: Any) -> None:
 # -- identities --------------------------------------------------------------------------------------------------------
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(st.data())
 def test_batches_have_p_identities_of_k_images(data: st.DataObject) -> None:
     counts = data.draw(st.lists(st.integers(1, 12), min_size=1, max_size=12))
