@@ -9,6 +9,7 @@ import os
 import threading
 import warnings
 import weakref
+from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -21,14 +22,15 @@ from aioloader._progress import Place, Progress
 from aioloader.abc import PositionalSampler
 from aioloader.batchify import Stack
 from aioloader.datasets.resolve import fingerprint, resolve
-from aioloader.errors import LoaderClosedError, ResumeError, SampleError, TooManyErrorsError
+from aioloader.errors import LoaderClosedError, ReceiptError, ResumeError, SampleError, TooManyErrorsError
 from aioloader.executors import InlineExecutor, ProcessExecutor, ThreadExecutor
 from aioloader.executors.program import Program, leaf_spec
 from aioloader.executors.slabs import SlabMemory, default_memory_limit
 from aioloader.metrics import Metrics, Stats
 from aioloader.permutation import ORDER_VERSION
 from aioloader.progress_bar import ProgressBar
-from aioloader.samplers import RandomSampler, SequentialSampler
+from aioloader.receipts import Ledger, Receipt, digest_of
+from aioloader.samplers import BatchSampler, RandomSampler, SequentialSampler
 from aioloader.storage import LocalByteSource, MappedByteSource
 
 if TYPE_CHECKING:
@@ -39,10 +41,25 @@ if TYPE_CHECKING:
 __all__ = ("Core", "Epoch")
 
 _FEW_PATHS = 64
+_CHECKED = 1 << 16
 
 
 def _is_default(batchify: Any) -> bool:
     return batchify is None or type(batchify) is Stack
+
+
+def _by_position(options: LoaderOptions) -> LoaderOptions:
+    """The same, where a batch sampler only cuts an order that can be computed: that order, cut by the loader."""
+    batches = options.batch_sampler
+    if type(batches) is BatchSampler and isinstance(batches.sampler, PositionalSampler):
+        return replace(
+            options,
+            batch_sampler=None,
+            sampler=batches.sampler,
+            batch_size=batches.batch_size,
+            last_batch=batches.last_batch,
+        )
+    return options
 
 
 class Epoch:
@@ -54,6 +71,7 @@ class Epoch:
         self._start = place.consumed
         self._plan: EpochPlan | ListPlan | None = None
         self._bar: ProgressBar | None = None
+        self.ledger = Ledger(place.epoch, place.consumed, place.carry)
         self.over = False
 
     @property
@@ -65,7 +83,7 @@ class Epoch:
         """The batches to be made."""
         if self._plan is None:
             self._plan = self._core.plan(self._place)
-        return self._plan
+        return self.ledger.following(self._plan)
 
     def take(self, delivery: Delivery) -> bool:
         """Enter a delivery into the book; False if there is nothing in it for the caller.
@@ -94,6 +112,7 @@ class Epoch:
                 self.over = True
                 raise TooManyErrorsError(limit, len(core.errors)) from delivery.skipped[-1]
         self._place.consumed = delivery.consumed
+        self.ledger.enter(delivery)
         if core.options.progress:
             self._show(delivery)
         return delivery.samples > 0
@@ -134,7 +153,7 @@ class Core:
                 f"a dataset needs __len__ and __getitem__, but {type(dataset).__name__} has not both; "
                 "wrap a list of items in aioloader.SimpleDataset"
             )
-        self.options = options
+        self.options = options = _by_position(options)
         self.metrics = Metrics()
         self.errors: list[SampleError] = []
         self.closed = False
@@ -149,6 +168,7 @@ class Core:
         self.seed = int.from_bytes(os.urandom(8), "little") if options.seed is None else int(options.seed)
         self.progress = Progress(self._identity, self.seed, self._extent)
         self._latest: weakref.ref[Epoch] | None = None
+        self._ledger: Ledger | None = None
         if options.batch_sampler is None:
             assert options.batch_size is not None
             rank, world = options.rank_and_world
@@ -347,6 +367,7 @@ class Core:
             # Its order is drawn by the caller, who may have seeded a global generator for it.
             epoch.plans()
         self._latest = weakref.ref(epoch)
+        self._ledger = epoch.ledger
         return epoch
 
     def plan(self, place: Place) -> EpochPlan | ListPlan:
@@ -354,13 +375,13 @@ class Core:
         options = self.options
         if options.batch_sampler is not None:
             return ListPlan(options.batch_sampler, place.epoch, place.consumed)
-        order: PositionalOrder | IteratedOrder
+        return EpochPlan(self._order(place), self.geometry, place.consumed)
+
+    def _order(self, place: Place) -> PositionalOrder | IteratedOrder:
         if isinstance(self.sampler, PositionalSampler):
             carry = None if place.carry is None else tuple(place.carry)
-            order = PositionalOrder(self.sampler, self.seed, place.epoch, carry)
-        else:
-            order = IteratedOrder(self.sampler, place.epoch, place.carry, whole=self.geometry.world > 1)
-        return EpochPlan(order, self.geometry, place.consumed)
+            return PositionalOrder(self.sampler, self.seed, place.epoch, carry)
+        return IteratedOrder(self.sampler, place.epoch, place.carry, whole=self.geometry.world > 1)
 
     def start(self, epoch: Epoch, blocking: bool = False) -> Direct | Pipeline:
         """Start the work of a pass. Outside of `blocking`, in the event loop that is to run it."""
@@ -381,6 +402,40 @@ class Core:
             if self._engine is not None:
                 raise ResumeError("seed", self.seed, seed, "load the state before the first iteration")
             self.seed = self.progress.seed = seed
+
+    def receipt(self) -> Receipt:
+        """See `AsyncDataLoader.receipt`."""
+        if self._ledger is None:
+            place = self.progress.next
+            return Ledger(place.epoch, place.consumed, place.carry).receipt()
+        return self._ledger.receipt()
+
+    def check_receipt(self, receipt: Receipt) -> None:
+        """See `AsyncDataLoader.check_receipt`."""
+        if self.options.batch_sampler is not None or not isinstance(self.sampler, PositionalSampler):
+            name = "batch_sampler" if self.options.batch_sampler is not None else "sampler"
+            raise TypeError(
+                f"what the {name} gave cannot be had again: only a receipt of an order that is computed can be "
+                "checked, that of a sampler of aioloader.samplers"
+            )
+        order = self._order(Place(receipt.epoch, 0, receipt.carry))
+        digest = count = 0
+        for low in range(receipt.start, receipt.stop, _CHECKED):
+            indices, epochs = order.take(low, min(low + _CHECKED, receipt.stop))
+            count += len(indices)
+            digest = (digest + digest_of(indices, epochs)) % 2**64
+        found = receipt.seen + receipt.skipped
+        where = f"epoch {receipt.epoch}, positions {receipt.start} to {receipt.stop}"
+        if found != count:
+            more = f"{count - found} missing" if found < count else f"{found - count} too many"
+            raise ReceiptError("samples", count, found, f"{where}: {found} of {count} samples, {more}")
+        if receipt.digest != digest:
+            raise ReceiptError(
+                "digest",
+                digest,
+                receipt.digest,
+                f"{where}: {count} samples as there should be, but not the same ones",
+            )
 
     def stats(self) -> Stats:
         """See `AsyncDataLoader.stats`."""

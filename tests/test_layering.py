@@ -46,7 +46,7 @@ GROUPS = {
     "datasets": {"aioloader.datasets"},
     "executors": {"aioloader.executors"},
     "pipeline": {"aioloader._pipeline"},
-    "loader": {"aioloader._core", "aioloader._face", "aioloader.loader"},
+    "loader": {"aioloader._core", "aioloader._face", "aioloader.loader", "aioloader.receipts"},
     "sync": {"aioloader.sync"},
     "images": {"aioloader._images"},
     "package": {"aioloader"},
