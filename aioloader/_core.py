@@ -5,6 +5,7 @@ The core never refers to the loader that owns it, so the loader can be collected
 
 from __future__ import annotations
 
+import hashlib
 import os
 import threading
 import warnings
@@ -12,6 +13,8 @@ import weakref
 from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from aioloader._failures import lighten
 from aioloader._pipeline.direct import Direct
@@ -42,6 +45,7 @@ __all__ = ("Core", "Epoch")
 
 _FEW_PATHS = 64
 _CHECKED = 1 << 16
+_TOLD = 64
 
 
 def _is_default(batchify: Any) -> bool:
@@ -202,16 +206,28 @@ class Core:
         return (RandomSampler if self.options.shuffle else SequentialSampler)(self.length)
 
     def _identity(self) -> dict[str, Any]:
-        unit = "batches"
+        unit, order = "batches", None
         if self.options.batch_sampler is None:
-            kind = "positions" if isinstance(self.sampler, PositionalSampler) else "samples"
-            unit = f"{kind} of {type(self.sampler).__name__}"
+            computed = isinstance(self.sampler, PositionalSampler)
+            order = self._order_told if computed else None
+            unit = f"{'positions' if computed else 'samples'} of {type(self.sampler).__name__}"
         return {
             "order_version": ORDER_VERSION,
             "unit": unit,
             "length": self.length,
             "fingerprint": self._fingerprint,
+            "order": order,
         }
+
+    @cached_property
+    def _order_told(self) -> str:
+        """A hash of some indices of one epoch: other weights, labels, ratios or windows give others."""
+        n = len(self.sampler)
+        ends = [
+            self.sampler.indices(0, 0, low, high)
+            for low, high in ((0, min(n, _TOLD)), (max(0, n - _TOLD), n))
+        ]
+        return hashlib.sha256(np.concatenate(ends).astype("<i8").tobytes()).hexdigest()[:16]
 
     def _extent(self) -> int | None:
         sampler = self.sampler if self.options.batch_sampler is None else self.options.batch_sampler

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import pickle
 from typing import Any
@@ -86,6 +87,45 @@ async def test_a_loader_stops_and_goes_on_in_other_shards(sampler: Any) -> None:
     async with aioloader.AsyncDataLoader[Any](dataset, 3, sampler=sampler, **options) as loader:
         loader.load_state_dict(state)
         assert begun + await rest(loader) == expected
+
+
+@pytest.mark.parametrize("sampler", SAMPLERS)
+@settings(max_examples=10)
+@given(data=st.data())
+def test_worlds_before_and_after_a_stop_deliver_the_uninterrupted_order(
+    sampler: Any, data: st.DataObject
+) -> None:
+    dataset = aioloader.ArrayDataset(np.arange(1000))
+    epoch = data.draw(st.integers(0, 5), label="epoch")
+    length = len(sampler)
+    got: list[int] = []
+    state: Any = None
+    receipts = []
+    for stops in (True, False):
+        world = data.draw(st.integers(1, 4), label="world")
+        batch = data.draw(st.integers(30, 90), label="batch_size")
+        most = (length - len(got)) // (world * batch)
+        steps = data.draw(st.integers(0, most), label="steps") if stops else None
+        ranks = []
+        for rank in range(world):
+            with aioloader.DataLoader[Any](
+                dataset, batch, sampler=sampler, seed=11, num_workers=0, shard=(rank, world)
+            ) as loader:
+                if state is None:
+                    loader.set_epoch(epoch)
+                else:
+                    loader.load_state_dict(state)
+                ranks.append([part.tolist() for part in itertools.islice(loader, steps)])
+                after = json.loads(json.dumps(loader.state_dict()))
+                assert len(json.dumps(after)) < 1000
+                receipts.append(loader.receipt())
+        got += [index for step in zip(*ranks, strict=True) for part in step for index in part]
+        state = after
+        if stops and len(got) >= length:
+            break
+    assert got[:length] == sampler.indices(11, epoch, 0, length).tolist()
+    loader = aioloader.DataLoader[Any](dataset, 1, sampler=sampler, seed=11, num_workers=0)
+    loader.check_receipt(sum(receipts))
 
 
 # -- windows -----------------------------------------------------------------------------------------------------------
@@ -273,3 +313,32 @@ def test_shares_add_up(shares: list[float], total: int) -> None:
 def test_what_cannot_be_mixed(sets: list[int], ratios: list[float]) -> None:
     with pytest.raises(ValueError, match=r"ratio|share"):
         MixingSampler(sets, ratios)
+
+
+# -- states ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        (RandomSampler(100), RandomSampler(100, shuffle_window=32)),
+        (RandomSampler(100, shuffle_window=16), RandomSampler(100, shuffle_window=32)),
+        (WeightedRandomSampler(np.arange(1, 101)), WeightedRandomSampler(np.ones(100))),
+        (WeightedRandomSampler(np.ones(100), 90), WeightedRandomSampler(np.ones(100), 90, replacement=False)),
+        (ClassBalancedSampler(LABELS), ClassBalancedSampler(LABELS[::-1].copy())),
+        (PKSampler(LABELS, 3, 4), PKSampler(LABELS, 4, 3)),
+        (MixingSampler([50, 50], [1, 1]), MixingSampler([50, 50], [2, 1])),
+        (MixingSampler([50, 50], [1, 1]), MixingSampler([50, 50], [1, 1], 200)),
+    ],
+)
+def test_a_state_of_a_sampler_with_other_numbers_is_refused(one: Any, other: Any) -> None:
+    def made(sampler: Any) -> Any:
+        return aioloader.DataLoader[Any](
+            aioloader.ArrayDataset(np.arange(1000)), 5, sampler=sampler, num_workers=0
+        )
+
+    state = made(one).state_dict()
+    made(one).load_state_dict(state)
+    with pytest.raises(aioloader.ResumeError, match="its sampler gives another order") as caught:
+        made(other).load_state_dict(state)
+    assert caught.value.field == "order"
