@@ -5,7 +5,6 @@ The core never refers to the loader that owns it, so the loader can be collected
 
 from __future__ import annotations
 
-import hashlib
 import os
 import threading
 import warnings
@@ -13,8 +12,6 @@ import weakref
 from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
-
-import numpy as np
 
 from aioloader._failures import lighten
 from aioloader._pipeline.direct import Direct
@@ -25,15 +22,16 @@ from aioloader._progress import Place, Progress
 from aioloader.abc import PositionalSampler
 from aioloader.batchify import Stack
 from aioloader.datasets.resolve import fingerprint, resolve
-from aioloader.errors import LoaderClosedError, ReceiptError, ResumeError, SampleError, TooManyErrorsError
+from aioloader.errors import LoaderClosedError, ResumeError, SampleError, TooManyErrorsError
 from aioloader.executors import InlineExecutor, ProcessExecutor, ThreadExecutor
 from aioloader.executors.program import Program, leaf_spec
 from aioloader.executors.slabs import SlabMemory, default_memory_limit
 from aioloader.metrics import Metrics, Stats
 from aioloader.permutation import ORDER_VERSION
 from aioloader.progress_bar import ProgressBar
-from aioloader.receipts import Ledger, Receipt, digest_of
+from aioloader.receipts import Ledger, Receipt, compare
 from aioloader.samplers import BatchSampler, RandomSampler, SequentialSampler
+from aioloader.samplers.base import order_fingerprint
 from aioloader.storage import LocalByteSource, MappedByteSource
 
 if TYPE_CHECKING:
@@ -44,8 +42,6 @@ if TYPE_CHECKING:
 __all__ = ("Core", "Epoch")
 
 _FEW_PATHS = 64
-_CHECKED = 1 << 16
-_TOLD = 64
 
 
 def _is_default(batchify: Any) -> bool:
@@ -221,13 +217,7 @@ class Core:
 
     @cached_property
     def _order_told(self) -> str:
-        """A hash of some indices of one epoch: other weights, labels, ratios or windows give others."""
-        n = len(self.sampler)
-        ends = [
-            self.sampler.indices(0, 0, low, high)
-            for low, high in ((0, min(n, _TOLD)), (max(0, n - _TOLD), n))
-        ]
-        return hashlib.sha256(np.concatenate(ends).astype("<i8").tobytes()).hexdigest()[:16]
+        return order_fingerprint(self.sampler)
 
     def _extent(self) -> int | None:
         sampler = self.sampler if self.options.batch_sampler is None else self.options.batch_sampler
@@ -434,24 +424,7 @@ class Core:
                 f"what the {name} gave cannot be had again: only a receipt of an order that is computed can be "
                 "checked, that of a sampler of aioloader.samplers"
             )
-        order = self._order(Place(receipt.epoch, 0, receipt.carry))
-        digest = count = 0
-        for low in range(receipt.start, receipt.stop, _CHECKED):
-            indices, epochs = order.take(low, min(low + _CHECKED, receipt.stop))
-            count += len(indices)
-            digest = (digest + digest_of(indices, epochs)) % 2**64
-        found = receipt.seen + receipt.skipped
-        where = f"epoch {receipt.epoch}, positions {receipt.start} to {receipt.stop}"
-        if found != count:
-            more = f"{count - found} missing" if found < count else f"{found - count} too many"
-            raise ReceiptError("samples", count, found, f"{where}: {found} of {count} samples, {more}")
-        if receipt.digest != digest:
-            raise ReceiptError(
-                "digest",
-                digest,
-                receipt.digest,
-                f"{where}: {count} samples as there should be, but not the same ones",
-            )
+        compare(receipt, self._order(Place(receipt.epoch, 0, receipt.carry)))
 
     def stats(self) -> Stats:
         """See `AsyncDataLoader.stats`."""

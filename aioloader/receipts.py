@@ -14,22 +14,24 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from aioloader.errors import ReceiptError
 from aioloader.permutation import mix
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from aioloader._pipeline.engine import Delivery
-    from aioloader._pipeline.plan import BatchPlan
+    from aioloader._pipeline.plan import BatchPlan, Order
     from aioloader._types import IntArray
 
-__all__ = ("Ledger", "Receipt", "digest_of")
+__all__ = ("Ledger", "Receipt", "compare", "digest_of")
 
 _WORD = (1 << 64) - 1
 # Odd numbers, because the hash of 0 is 0: the first sample of the first epoch would leave no trace.
 _OF_INDEX = np.uint64(0x9E3779B97F4A7C15)
 _OF_EPOCH = np.uint64(0xC2B2AE3D27D4EB4F)
 _FOLD_AT = 8192
+_COMPARED = 1 << 16
 
 
 def digest_of(indices: IntArray, epochs: IntArray) -> int:
@@ -97,6 +99,27 @@ class Receipt:
     def __radd__(self, other: object) -> Receipt:
         """``sum`` begins with 0."""
         return self if other == 0 else NotImplemented
+
+
+def compare(receipt: Receipt, order: Order) -> None:
+    """Compare a receipt with the order of its epoch, from which its samples must have come, each once.
+
+    Raises:
+        ReceiptError: they differ.
+    """
+    digest = count = 0
+    for low in range(receipt.start, receipt.stop, _COMPARED):
+        indices, epochs = order.take(low, min(low + _COMPARED, receipt.stop))
+        count += len(indices)
+        digest = (digest + digest_of(indices, epochs)) & _WORD
+    found = receipt.seen + receipt.skipped
+    where = f"epoch {receipt.epoch}, positions {receipt.start} to {receipt.stop}"
+    if found != count:
+        more = f"{count - found} missing" if found < count else f"{found - count} too many"
+        raise ReceiptError("samples", count, found, f"{where}: {found} of {count} samples, {more}")
+    if receipt.digest != digest:
+        reason = f"{where}: {count} samples as there should be, but not the same ones"
+        raise ReceiptError("digest", digest, receipt.digest, reason)
 
 
 class Ledger:

@@ -113,7 +113,8 @@ def main() -> None:
     if options.smoke:
         options.samples, options.ranks = 100_000, [1, 6]
     print(f"{options.samples:,} samples, batches of {BATCH} for each rank")
-    print("| ranks | batches of each | loader, ms | first batch, ms | at 90 %, ms | memory, kB | samples that fill up |")
+    columns = ("ranks", "batches of each", "loader, ms", "first batch, ms", "at 90 %, ms", "memory, kB")
+    print(f"| {' | '.join((*columns, 'samples that fill up'))} |")
     print("| --- | --- | --- | --- | --- | --- | --- |")
     made_s(options.samples, 0, 1)  # what is imported and kept at the first time
     first_batch_s(options.samples, 0, 1, 0)
