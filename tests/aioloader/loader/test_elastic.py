@@ -2,6 +2,7 @@
 
 import asyncio
 import dataclasses
+import itertools
 import json
 from dataclasses import dataclass
 
@@ -286,3 +287,36 @@ def test_a_billion_samples_are_resumed_as_fast_as_they_are_begun():
     assert batch.tolist() == RandomSampler(10**9).indices(0, 0, low, low + 64).tolist()
     assert first.receipt().start == state["consumed"]
     assert first.receipt().seen == 64
+
+
+@settings(max_examples=30)
+@given(data=st.data())
+def test_what_is_rolled_over_goes_on_in_another_world(data):
+    n = data.draw(st.integers(1, 40), label="n")
+    before, after = (data.draw(st.integers(1, 3), label="world") for _ in range(2))
+    batch, other = (data.draw(st.integers(1, 5), label="batch_size") for _ in range(2))
+    carried = n % (before * batch)
+    steps = data.draw(st.integers(0, (n + carried) // (before * batch)), label="steps")
+    options = {"shuffle": True, "last_batch": "rollover", "num_workers": 0, "seed": 7}
+    whole = [index for epoch in (0, 1) for index in RandomSampler(n).indices(7, epoch, 0, n).tolist()]
+
+    def together(ranks):
+        return [index for step in zip(*ranks, strict=True) for part in step for index in part]
+
+    earlier, first, receipts = [], [], []
+    for rank in range(before):
+        with DataLoader(in_memory(n), batch, shard=(rank, before), **options) as loader:
+            earlier.append([made[1].tolist() for made in loader])
+            first.append([made[1].tolist() for made in itertools.islice(loader, steps)])
+            state = json.loads(json.dumps(loader.state_dict()))
+            receipts.append(loader.receipt())
+    rest = []
+    for rank in range(after):
+        with DataLoader(in_memory(n), other, shard=(rank, after), **options) as loader:
+            loader.load_state_dict(state)
+            rest.append([made[1].tolist() for made in loader])
+            receipts.append(loader.receipt())
+    got = together(earlier) + together(first) + together(rest)
+    assert got == whole[: len(got)]
+    assert len(whole) - len(got) < after * other
+    DataLoader(in_memory(n), 1, **options).check_receipt(sum(receipts))
