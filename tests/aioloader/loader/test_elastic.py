@@ -4,6 +4,7 @@ import asyncio
 import dataclasses
 import itertools
 import json
+import tracemalloc
 from dataclasses import dataclass
 
 import numpy as np
@@ -268,16 +269,30 @@ def test_identities_stay_together_on_every_rank():
     assert order(ranks) == sampler.indices(0, 0, 0, 36).tolist()
 
 
-def test_a_billion_samples_are_resumed_as_fast_as_they_are_begun():
-    class Huge:
-        """Items that nobody stores."""
+class Huge:
+    """Items that nobody stores."""
 
-        def __len__(self):
-            return 10**9
+    def __len__(self):
+        return 10**9
 
-        def __getitem__(self, index):
-            return index
+    def __getitem__(self, index):
+        return index
 
+
+def test_a_loader_of_a_billion_samples_and_its_state_take_less_than_a_megabyte():
+    tracemalloc.start()
+    try:
+        loader = DataLoader(Huge(), 64, shuffle=True, num_workers=0, shard=(1, 8))
+        assert len(loader) == 10**9 // 512
+        state = {**loader.state_dict(), "consumed": 9 * 10**8}
+        loader.load_state_dict(state)
+        assert len(loader) == -(-(10**8) // 512)
+        assert tracemalloc.get_traced_memory()[1] < 1_000_000
+    finally:
+        tracemalloc.stop()
+
+
+def test_a_billion_samples_are_resumed_without_a_scan():
     options = {"batch_size": 64, "shuffle": True, "num_workers": 0, "shard": (1234, 4096)}
     first = DataLoader(Huge(), **options)
     state = {**first.state_dict(), "consumed": 64 * 4096 * 3400}
