@@ -118,9 +118,11 @@ def saved(iterator: Any) -> Any:
 
 
 @each_kind
-def test_a_resumed_iterator_goes_on_as_if_it_had_not_stopped(kind: Callable[[Files], Any], files: Files) -> None:
+def test_a_resumed_iterator_goes_on_as_if_it_had_not_stopped(
+    kind: Callable[[Files], Any], files: Files
+) -> None:
     expected = run(kind(files), 2 * MORE)
-    for stop in range(MORE + 1):
+    for stop in (0, 1, 2, 3, 5, 8):
         first = kind(files)
         assert run(first, stop) == expected[:stop]
         second = kind(files)
