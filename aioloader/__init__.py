@@ -42,6 +42,7 @@ if TYPE_CHECKING:
         DecodeError,
         LoaderClosedError,
         LoaderError,
+        ReceiptError,
         ResumeError,
         SampleError,
         TooManyErrorsError,
@@ -49,6 +50,7 @@ if TYPE_CHECKING:
     )
     from aioloader.executors import ForeignRandomnessWarning
     from aioloader.loader import AsyncDataLoader
+    from aioloader.receipts import Receipt
     from aioloader.rng import Rng
     from aioloader.sync import DataLoader
 
@@ -68,6 +70,8 @@ __all__ = (
     "ImageRecordDataset",
     "LoaderClosedError",
     "LoaderError",
+    "Receipt",
+    "ReceiptError",
     "RecordFileDataset",
     "ResumeError",
     "Rng",
@@ -91,11 +95,13 @@ _NAMES_OF = {
         "ImageRecordDataset RecordFileDataset SimpleDataset"
     ),
     "aioloader.errors": (
-        "DecodeError LoaderClosedError LoaderError ResumeError SampleError TooManyErrorsError WorkerError"
+        "DecodeError LoaderClosedError LoaderError ReceiptError ResumeError SampleError TooManyErrorsError "
+        "WorkerError"
     ),
     "aioloader.executors": "ForeignRandomnessWarning",
     "aioloader._images": "images",
     "aioloader.loader": "AsyncDataLoader",
+    "aioloader.receipts": "Receipt",
     "aioloader.rng": "Rng",
     "aioloader.sync": "DataLoader",
 }

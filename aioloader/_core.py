@@ -9,15 +9,15 @@ import os
 import threading
 import warnings
 import weakref
+from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from aioloader._error_budget import over_budget
-from aioloader._failures import lighten
+from aioloader._epoch import Epoch
 from aioloader._pipeline.direct import Direct
-from aioloader._pipeline.engine import Delivery, Engine, Items
+from aioloader._pipeline.engine import Engine, Items
 from aioloader._pipeline.pipeline import Pipeline
-from aioloader._pipeline.plan import BatchPlan, EpochPlan, Geometry, IteratedOrder, ListPlan, PositionalOrder
+from aioloader._pipeline.plan import EpochPlan, Geometry, IteratedOrder, ListPlan, PositionalOrder
 from aioloader._progress import Place, Progress
 from aioloader.abc import PositionalSampler
 from aioloader.batchify import Stack
@@ -28,16 +28,15 @@ from aioloader.executors.program import Program, leaf_spec
 from aioloader.executors.slabs import SlabMemory, default_memory_limit
 from aioloader.metrics import Metrics, Stats
 from aioloader.permutation import ORDER_VERSION
-from aioloader.progress_bar import ProgressBar
-from aioloader.samplers import RandomSampler, SequentialSampler
+from aioloader.receipts import Ledger, Receipt, compare
+from aioloader.samplers import BatchSampler, RandomSampler, SequentialSampler
+from aioloader.samplers.base import order_fingerprint
 from aioloader.storage import LocalByteSource, MappedByteSource
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from aioloader.options import LoaderOptions
 
-__all__ = ("Core", "Epoch")
+__all__ = ("Core",)
 
 _FEW_PATHS = 64
 
@@ -53,99 +52,18 @@ def _runs_elsewhere(other: Pipeline, loop: Any) -> bool:
     return bool(other.started or getattr(other.loop, "is_running", bool)())
 
 
-class Epoch:
-    """One pass: its plan, and the book of what the caller took from it."""
-
-    def __init__(self, core: Core, place: Place) -> None:
-        self._core = core
-        self._place = place
-        self._start = place.consumed
-        self._plan: EpochPlan | ListPlan | None = None
-        self._bar: ProgressBar | None = None
-        self._samples = 0  # so far, failed ones included
-        self._failed = 0
-        self.over = False
-
-    @property
-    def number(self) -> int:
-        """Epoch number."""
-        return self._place.epoch
-
-    def plans(self) -> Iterable[BatchPlan]:
-        """The batches to be made."""
-        if self._plan is None:
-            self._plan = self._core.plan(self._place)
-        return self._plan
-
-    def take(self, delivery: Delivery) -> bool:
-        """Enter a delivery into the book; False if there is nothing in it for the caller.
-
-        Raises:
-            SampleError: a sample failed, with ``on_error="raise"``.
-            TooManyErrorsError: more samples failed than allowed.
-            Exception: the batch could not be collated, or the pass could not go on.
-        """
-        core = self._core
-        if delivery.skipped:
-            self._record(delivery.skipped)
-        self._samples += delivery.samples + len(delivery.skipped)
-        if delivery.error is not None:
-            self.over = True
-            if isinstance(delivery.error, SampleError):
-                core.errors.append(delivery.error)
-            try:
-                raise delivery.error
-            finally:
-                delivery.error = None  # breaks the cycle error -> traceback -> frame -> delivery
-        if delivery.skipped:
-            self._check_errors()
-        self._place.consumed = delivery.consumed
-        if core.options.progress:
-            self._show(delivery)
-        return delivery.samples > 0
-
-    def _record(self, failed: list[SampleError]) -> None:
-        core = self._core
-        for error in failed:
-            lighten(error)
-        core.errors += failed
-        self._failed += len(failed)
-        replaced = sum(error.replaced_by is not None for error in failed)
-        core.metrics.replaced += replaced
-        core.metrics.skipped += len(failed) - replaced
-        self._samples -= replaced  # what took their places is counted
-
-    def _check_errors(self, at_end: bool = False) -> None:
-        errors = self._core.errors
-        limit = self._core.options.max_errors
-        too_many = over_budget(limit, len(errors), self._failed, self._samples, at_end)
-        if too_many is not None:
-            self.over = True
-            raise too_many from errors[-1]
-
-    def _show(self, delivery: Delivery) -> None:
-        if self._bar is None:
-            total = None
-            if self._core.options.batch_sampler is None and hasattr(self._core.sampler, "__len__"):
-                left = max(0, len(self._core.sampler) - self._start)
-                total = -(-left // self._core.geometry.world)
-            self._bar = ProgressBar(f"epoch {self.number}", total, unit="samples")
-        self._bar.advance(delivery.samples)
-
-    def finish(self) -> None:
-        """All batches were delivered.
-
-        Raises:
-            TooManyErrorsError: a greater share of samples failed than allowed, in a short pass.
-        """
-        self.over = True
-        if self._failed:
-            self._check_errors(at_end=True)
-        assert self._plan is not None
-        self._core.progress.finish(self._place, self._plan.carry())
-        self._core.metrics.pause()
-        if self._bar is not None:
-            self._bar.close()
+def _by_position(options: LoaderOptions) -> LoaderOptions:
+    """The same, where a batch sampler only cuts an order that can be computed: that order, cut by the loader."""
+    batches = options.batch_sampler
+    if type(batches) is BatchSampler and isinstance(batches.sampler, PositionalSampler):
+        return replace(
+            options,
+            batch_sampler=None,
+            sampler=batches.sampler,
+            batch_size=batches.batch_size,
+            last_batch=batches.last_batch,
+        )
+    return options
 
 
 class Core:
@@ -165,7 +83,7 @@ class Core:
                 f"a dataset needs __len__ and __getitem__, but {type(dataset).__name__} has not both; "
                 "wrap a list of items in aioloader.SimpleDataset"
             )
-        self.options = options
+        self.options = options = _by_position(options)
         self.metrics = Metrics()
         self.errors: list[SampleError] = []
         self.closed = False
@@ -180,6 +98,7 @@ class Core:
         self.seed = int.from_bytes(os.urandom(8), "little") if options.seed is None else int(options.seed)
         self.progress = Progress(self._identity, self.seed, self._extent)
         self._latest: weakref.ref[Epoch] | None = None
+        self._ledger: Ledger | None = None
         if options.batch_sampler is None:
             assert options.batch_size is not None
             rank, world = options.rank_and_world
@@ -213,16 +132,22 @@ class Core:
         return (RandomSampler if self.options.shuffle else SequentialSampler)(self.length)
 
     def _identity(self) -> dict[str, Any]:
-        unit = "batches"
+        unit, order = "batches", None
         if self.options.batch_sampler is None:
-            kind = "positions" if isinstance(self.sampler, PositionalSampler) else "samples"
-            unit = f"{kind} of {type(self.sampler).__name__}"
+            computed = isinstance(self.sampler, PositionalSampler)
+            order = self._order_told if computed else None
+            unit = f"{'positions' if computed else 'samples'} of {type(self.sampler).__name__}"
         return {
             "order_version": ORDER_VERSION,
             "unit": unit,
             "length": self.length,
             "fingerprint": self._fingerprint,
+            "order": order,
         }
+
+    @cached_property
+    def _order_told(self) -> str:
+        return order_fingerprint(self.sampler)
 
     def _extent(self) -> int | None:
         sampler = self.sampler if self.options.batch_sampler is None else self.options.batch_sampler
@@ -380,6 +305,7 @@ class Core:
             # Its order is drawn by the caller, who may have seeded a global generator for it.
             epoch.plans()
         self._latest = weakref.ref(epoch)
+        self._ledger = epoch.ledger
         return epoch
 
     def plan(self, place: Place) -> EpochPlan | ListPlan:
@@ -387,13 +313,13 @@ class Core:
         options = self.options
         if options.batch_sampler is not None:
             return ListPlan(options.batch_sampler, place.epoch, place.consumed)
-        order: PositionalOrder | IteratedOrder
+        return EpochPlan(self._order(place), self.geometry, place.consumed)
+
+    def _order(self, place: Place) -> PositionalOrder | IteratedOrder:
         if isinstance(self.sampler, PositionalSampler):
             carry = None if place.carry is None else tuple(place.carry)
-            order = PositionalOrder(self.sampler, self.seed, place.epoch, carry)
-        else:
-            order = IteratedOrder(self.sampler, place.epoch, place.carry, whole=self.geometry.world > 1)
-        return EpochPlan(order, self.geometry, place.consumed)
+            return PositionalOrder(self.sampler, self.seed, place.epoch, carry)
+        return IteratedOrder(self.sampler, place.epoch, place.carry, whole=self.geometry.world > 1)
 
     def start(self, epoch: Epoch, blocking: bool = False) -> Direct | Pipeline:
         """Start the work of a pass. Outside of `blocking`, in the event loop that is to run it.
@@ -424,6 +350,23 @@ class Core:
             if self._engine is not None:
                 raise ResumeError("seed", self.seed, seed, "load the state before the first iteration")
             self.seed = self.progress.seed = seed
+
+    def receipt(self) -> Receipt:
+        """See `AsyncDataLoader.receipt`."""
+        if self._ledger is None:
+            place = self.progress.next
+            return Ledger(place.epoch, place.consumed, place.carry).receipt()
+        return self._ledger.receipt()
+
+    def check_receipt(self, receipt: Receipt) -> None:
+        """See `AsyncDataLoader.check_receipt`."""
+        if self.options.batch_sampler is not None or not isinstance(self.sampler, PositionalSampler):
+            name = "batch_sampler" if self.options.batch_sampler is not None else "sampler"
+            raise TypeError(
+                f"what the {name} gave cannot be had again: only a receipt of an order that is computed can be "
+                "checked, that of a sampler of aioloader.samplers"
+            )
+        compare(receipt, self._order(Place(receipt.epoch, 0, receipt.carry)))
 
     def stats(self) -> Stats:
         """See `AsyncDataLoader.stats`."""

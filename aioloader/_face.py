@@ -10,6 +10,7 @@ from aioloader.metrics import Stats, explain
 if TYPE_CHECKING:
     from aioloader._core import Core
     from aioloader.errors import SampleError
+    from aioloader.receipts import Receipt
 
 __all__ = ("Face",)
 
@@ -43,6 +44,28 @@ class Face:
             ResumeError: the state is damaged, or belongs to other data or another way of sampling.
         """
         self._core.load_state(state)
+
+    def receipt(self) -> Receipt:
+        """What the pass begun last has delivered to this rank so far.
+
+        The receipts of all ranks add up to that of the epoch, whatever the numbers of ranks before and after a
+        resume; `check_receipt` proves it.
+        """
+        return self._core.receipt()
+
+    def check_receipt(self, receipt: Receipt) -> None:
+        """Prove that the samples of a receipt are exactly those of the epoch's order, none missing, none twice.
+
+        The order is computed anew for it, in this thread; any loader of the same data, sampler and seed can do so.
+
+        Args:
+            receipt: those of all ranks, added up: ``sum(receipts)``.
+
+        Raises:
+            ReceiptError: samples are missing, or came more than once.
+            TypeError: the order comes from a batch sampler, or from a sampler that cannot tell it again.
+        """
+        self._core.check_receipt(receipt)
 
     def stats(self) -> Stats:
         """A snapshot of the loader's counters."""

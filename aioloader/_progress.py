@@ -39,7 +39,7 @@ class Progress:
     """The progress of one loader.
 
     Args:
-        identity: gives the entries that a state must share with the loader: fingerprint, length, unit,
+        identity: gives the entries that a state must share with the loader: fingerprint, length, unit, order,
             order_version.
         seed: the loader's seed.
         extent: gives how many positions (batches, with a batch sampler) an epoch has without a carry; None where
@@ -151,5 +151,6 @@ _ADVICE = {
     "order_version": "the order of samples has changed between the two versions of aioloader",
     "fingerprint": "it was written for other data",
     "length": "it was written for another dataset",
+    "order": "its sampler gives another order: weights, labels, ratios, a window or a number of samples differ",
     "unit": "it was written by a loader that samples in another way (sampler or batch_sampler)",
 }

@@ -15,6 +15,7 @@ __all__ = (
     "DecodeError",
     "LoaderClosedError",
     "LoaderError",
+    "ReceiptError",
     "ResumeError",
     "SampleError",
     "SpanTooShortError",
@@ -80,6 +81,22 @@ class ResumeError(LoaderError, ValueError):
     def __init__(self, field: str, expected: object, found: object, advice: str = "") -> None:
         text = f"the state does not fit this loader: {field} is {found!r}, expected {expected!r}"
         super().__init__(f"{text}; {advice}" if advice else text)
+        self.field = field
+        self.expected = expected
+        self.found = found
+
+
+class ReceiptError(LoaderError, ValueError):
+    """What was delivered is not what the epoch has.
+
+    Attributes:
+        field: "samples": their number differs; "digest": as many, but not the same ones.
+        expected: what the epoch has.
+        found: what the receipt says.
+    """
+
+    def __init__(self, field: str, expected: int, found: int, reason: str) -> None:
+        super().__init__(reason)
         self.field = field
         self.expected = expected
         self.found = found

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar
 import anyio
 import anyio.lowlevel
 
-from aioloader._core import Core, Epoch
+from aioloader._core import Core
 from aioloader._face import Face
 from aioloader._late import late
 from aioloader._pipeline.pipeline import Pipeline
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from types import TracebackType
 
+    from aioloader._epoch import Epoch
     from aioloader._pipeline.direct import Direct
 
 __all__ = ("AsyncBatches", "AsyncDataLoader")

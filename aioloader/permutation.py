@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from aioloader._types import IntArray
 
-__all__ = ("ORDER_VERSION", "permute")
+__all__ = ("ORDER_VERSION", "mix", "permute", "permute_each")
 
 ORDER_VERSION = 1
 """Number of this rule. A saved position means something only under the rule that it was made with."""
@@ -43,6 +43,9 @@ _BLOCK = 1 << 14  # positions at a time: the arrays of one round stay in the sec
 _ROUNDS = 8
 _MIX = np.uint64(0xD6E8FEB86659FD93)  # an odd multiplier whose products spread well upwards
 _FOLD = np.uint64(32)
+_SORT_EACH = 32
+_GOLDEN = 0x9E3779B97F4A7C15  # 2**64 over the golden ratio: keys of successive rounds lie far apart
+_WORD = (1 << 64) - 1
 
 
 def permute(seed: int, epoch: int, n: int, start: int, stop: int) -> IntArray:
@@ -136,3 +139,77 @@ def _encipher(
         np.right_shift(hashed, keep, out=hashed)
         np.bitwise_xor(target, hashed, out=target)
     return (high << shift) | low
+
+
+def mix(words: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
+    """A 64-bit hash of each word, a new array: every bit of the result depends on every bit of the word.
+
+    Source: Stafford's variant 13 of MurmurHash3's last steps, as in SplitMix64 (Steele, Lea and Flood, 2014).
+    """
+    words = (words ^ (words >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    words = (words ^ (words >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    result: npt.NDArray[np.uint64] = words ^ (words >> np.uint64(31))
+    return result
+
+
+def permute_each(keys: npt.NDArray[np.uint64], sizes: IntArray, places: IntArray) -> IntArray:
+    """What stands at a place of each of many small orders: order i is a permutation of range(sizes[i]) under keys[i].
+
+    Up to 32 items: sorted by words that are drawn for them, as above; few rounds of a cipher as narrow as that leave
+    some orders more frequent than others. Above: the cipher, with a width of its own for each element.
+
+    Args:
+        keys: uint64 (n,); equal keys of equal sizes have the same order.
+        sizes: int64 (n,), 1 to 2**52.
+        places: int64 (n,), 0 <= places[i] < sizes[i].
+
+    Returns:
+        int64 (n,), a new array.
+    """
+    result = np.zeros(len(places), np.int64)
+    for low, width in ((1, 8), (8, _SORT_EACH)):
+        few = np.flatnonzero((sizes > low) & (sizes <= width))
+        if len(few):
+            result[few] = _sort_each(keys[few], sizes[few], places[few], width)
+    pending = np.flatnonzero(sizes > _SORT_EACH)
+    bits = np.maximum(np.frexp((sizes - 1).astype(np.float64))[1], 2).astype(np.uint64)
+    values = places.astype(np.uint64)
+    while len(pending):
+        values[pending] = _encipher_each(values[pending], bits[pending], keys[pending])
+        inside = values[pending] < sizes[pending].astype(np.uint64)
+        done = pending[inside]
+        result[done] = values[done].astype(np.int64)
+        pending = pending[~inside]
+    return result
+
+
+def _sort_each(keys: npt.NDArray[np.uint64], sizes: IntArray, places: IntArray, width: int) -> IntArray:
+    """What stands at a place of each of many orders of at most `width` items."""
+    # Neighbours often ask for the same order; each is made once.
+    new = np.flatnonzero(np.r_[True, (keys[1:] != keys[:-1]) | (sizes[1:] != sizes[:-1])])
+    numbers = np.arange(1, width + 1, dtype=np.uint64) * np.uint64(_GOLDEN)
+    words = mix(mix(keys[new])[:, None] + numbers)
+    words[np.arange(width) >= sizes[new][:, None]] = np.uint64(_WORD)  # behind all others
+    orders = np.argsort(words, axis=1, kind="stable")
+    of = np.repeat(np.arange(len(new)), np.diff(np.r_[new, len(keys)]))
+    result: IntArray = orders[of, places].astype(np.int64, copy=False)
+    return result
+
+
+def _encipher_each(
+    values: npt.NDArray[np.uint64], bits: npt.NDArray[np.uint64], keys: npt.NDArray[np.uint64]
+) -> npt.NDArray[np.uint64]:
+    """One turn of the cipher over [0, 2**bits[i]) for each value, bits at least 2."""
+    high_bits = bits >> np.uint64(1)
+    low_bits = bits - high_bits
+    one = np.uint64(1)
+    low = values & ((one << low_bits) - one)
+    high = values >> low_bits
+    to_low, to_high = np.uint64(64) - low_bits, np.uint64(64) - high_bits
+    for number in range(1, _ROUNDS + 1):
+        keyed = keys + np.uint64(number * _GOLDEN & _WORD)
+        if number % 2:
+            high ^= mix(mix(keyed) ^ low) >> to_high
+        else:
+            low ^= mix(mix(keyed) ^ high) >> to_low
+    return (high << low_bits) | low

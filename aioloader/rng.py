@@ -19,13 +19,24 @@ import numpy.typing as npt
 if TYPE_CHECKING:
     from collections.abc import Iterable, MutableSequence, Sequence
 
-__all__ = ("GLOBALS_DOMAIN", "ORDER_DOMAIN", "SAMPLE_DOMAIN", "Rng", "default_rng", "seed_default_rng")
+__all__ = (
+    "CHOICE_DOMAIN",
+    "GLOBALS_DOMAIN",
+    "ORDER_DOMAIN",
+    "SAMPLE_DOMAIN",
+    "TURN_DOMAIN",
+    "Rng",
+    "default_rng",
+    "seed_default_rng",
+)
 
 T = TypeVar("T")
 
 SAMPLE_DOMAIN = 0
 ORDER_DOMAIN = 1
 GLOBALS_DOMAIN = 2
+CHOICE_DOMAIN = 3
+TURN_DOMAIN = 4
 
 _MASK = 0xFFFFFFFFFFFFFFFF
 _BLOCK = 8

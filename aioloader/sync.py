@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar
 import anyio
 import anyio.lowlevel
 
-from aioloader._core import Core, Epoch
+from aioloader._core import Core
 from aioloader._face import Face
 from aioloader._late import late
 from aioloader._pipeline.direct import Direct, drive
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
     from types import TracebackType
 
+    from aioloader._epoch import Epoch
     from aioloader._pipeline.engine import Delivery
 
 __all__ = ("BlockingBatches", "DataLoader")

@@ -8,6 +8,7 @@ costs nothing and what remains can be split anew.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import islice
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
@@ -180,6 +181,11 @@ class IteratedOrder:
     def take(self, start: int, stop: int) -> tuple[IntArray, IntArray]:
         """See `Order.take`; `start` never goes back, except where the order is kept whole."""
         if not self._whole:
+            if start > self._start + len(self._kept):  # a resumed pass: what was consumed is not kept
+                passed = start - self._start - len(self._kept)
+                next(islice(self._source, passed - 1, passed), None)
+                self._kept.clear()
+                self._start = start
             while self._start + len(self._kept) < stop:
                 try:
                     index = next(self._source)

@@ -8,6 +8,7 @@ import numpy as np
 
 from aioloader._checks import require
 from aioloader.datasets.base import Dataset
+from aioloader.samplers.streams import class_labels
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -71,6 +72,12 @@ class ArrayDataset(Dataset):
     def __len__(self) -> int:
         """Number of samples."""
         return self._length
+
+    def labels(self) -> Array:
+        """The last of several arrays, (n,); see `Dataset.labels`."""
+        if len(self._data) == 1:
+            return super().labels()
+        return class_labels(self._data[-1])
 
 
 def as_gatherable(data: Any) -> Array | None:

@@ -16,11 +16,12 @@ from aioloader.abc import PositionalSampler
 from aioloader.datasets.stage import Stage
 from aioloader.rng import default_rng
 from aioloader.samplers import Sampler
+from aioloader.samplers.streams import class_labels
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from aioloader._types import IntArray
+    from aioloader._types import Array, IntArray
 
 __all__ = ("Dataset", "IndexedView", "SimpleDataset", "TransformedView")
 
@@ -38,6 +39,17 @@ class Dataset:
     def __len__(self) -> int:
         """Number of samples."""
         raise NotImplementedError
+
+    def labels(self) -> Array:
+        """The label of every sample, (n,), as it is before any transform; no sample is made for it. For samplers.
+
+        Raises:
+            TypeError: this dataset cannot tell.
+            ValueError: samples have several labels, or none.
+        """
+        raise TypeError(
+            f"{type(self).__name__} cannot tell its labels: give an array with the label of every sample instead"
+        )
 
     def transform(self, fn: Callable[..., Any], lazy: bool = True) -> Dataset:
         """The dataset with `fn` applied to every sample.
@@ -135,6 +147,10 @@ class IndexedView(Dataset):
         """Number of samples."""
         return len(self._indices)
 
+    def labels(self) -> Array:
+        """See `Dataset.labels`."""
+        return class_labels(self._parent)[self._indices]
+
 
 class TransformedView(Dataset):
     """Another dataset with something done to every sample.
@@ -155,6 +171,10 @@ class TransformedView(Dataset):
     def __len__(self) -> int:
         """Number of samples."""
         return len(self._parent)
+
+    def labels(self) -> Array:
+        """See `Dataset.labels`."""
+        return class_labels(self._parent)
 
 
 class SimpleDataset(Dataset):

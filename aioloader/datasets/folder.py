@@ -180,6 +180,10 @@ class ImageFolderDataset(FileDataset):
             self._labels = np.array([label for _, label in self._items], dtype=self._label_dtype)
         return self._labels[indices]
 
+    def labels(self) -> Array:
+        """See `Dataset.labels`."""
+        return self.extras(np.arange(len(self), dtype=np.int64))
+
     def facts(self, index: int) -> Facts:
         """See `ByteDataset.facts`."""
         return Facts(None, self._items[index][0], None)

@@ -101,6 +101,12 @@ class ImageListDataset(FileDataset):
         """The labels; see `ByteDataset.extras`."""
         return self._labels[indices]
 
+    def labels(self) -> Array:
+        """See `Dataset.labels`."""
+        if self._labels.ndim != 1:
+            raise ValueError(f"the entries of this list have {self._labels.shape[1]} labels each, not one")
+        return self._labels.copy()
+
     def facts(self, index: int) -> Facts:
         """See `ByteDataset.facts`."""
         return Facts(self._keys[index], self._paths[index], None)

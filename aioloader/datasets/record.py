@@ -23,9 +23,9 @@ from aioloader.storage.local import LocalByteSource
 from recordio import MAGIC, CorruptIndexError, CorruptRecordError, Index, RecordFileNotFoundError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable, Iterator
 
-    from aioloader._types import IntArray
+    from aioloader._types import Array, IntArray
     from aioloader.abc import Decoder
 
 __all__ = ("ImageRecordDataset", "RecordFileDataset", "RecordTable", "begins_with_a_record")
@@ -208,6 +208,28 @@ class ImageRecordDataset(RecordFileDataset):
         vector_dtype = self._label_dtype or "float32"
         return ImageRecordDecoder(*self._image_options, self._scalar_dtype, vector_dtype, self._dct_scaling)
 
+    def labels(self) -> Array:
+        """The label of every record, (n,), from the headers; each is read, in the order of the file.
+
+        Raises:
+            OSError: the file cannot be read.
+            ValueError: a record has no single label, or its header is damaged.
+        """
+        offsets = self.table.index.offsets
+        order = np.argsort(offsets, kind="stable")
+        found = np.empty(len(offsets), np.float32)
+        for place, label in zip(
+            order.tolist(), _scalar_labels(self._path, offsets[order].tolist()), strict=True
+        ):
+            if label is None:
+                key = self.table.index.key_at(place)
+                raise ValueError(f"{self._path}: the record with the key {key!r} has no single label")
+            found[place] = label
+        if self._label_dtype is not None:
+            return found.astype(self._label_dtype)
+        whole = bool(np.equal(np.floor(found), found).all())
+        return found.astype(np.int64) if whole and len(found) else found
+
 
 def begins_with_a_record(path: str) -> bool:
     """Whether a file's first bytes are those of a RecordIO file.
@@ -229,16 +251,21 @@ def scalar_label_dtype(path: str, offsets: list[int]) -> str:
     Records that are damaged, cut within their header, or have a label array have no say; without any scalar
     label it is "float32".
     """
-    labels = []
+    labels = [label for label in _scalar_labels(path, offsets) if label is not None]
+    return "int64" if labels and all(label.is_integer() for label in labels) else "float32"
+
+
+def _scalar_labels(path: str, offsets: Iterable[int]) -> Iterator[float | None]:
+    """The scalar label of the record at each offset; None where there is none."""
     heads = bytearray(_HEADS.size)
     fd = open_regular(path)
     try:
         for offset in offsets:
-            if offset < 0 or read_into(fd, memoryview(heads), offset) < _HEADS.size:
-                continue
-            magic, word, flag, label = _HEADS.unpack(heads)
-            if magic == MAGIC and word >> 29 in (0, 1) and word & 0x1FFFFFFF >= 8 and flag == 0:
-                labels.append(label)
+            label = None
+            if offset >= 0 and read_into(fd, memoryview(heads), offset) == _HEADS.size:
+                magic, word, flag, found = _HEADS.unpack(heads)
+                if magic == MAGIC and word >> 29 in (0, 1) and word & 0x1FFFFFFF >= 8 and flag == 0:
+                    label = found
+            yield label
     finally:
         os.close(fd)
-    return "int64" if labels and all(label.is_integer() for label in labels) else "float32"

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from aioloader import permutation
-from aioloader.permutation import ORDER_VERSION, permute
+from aioloader.permutation import ORDER_VERSION, mix, permute, permute_each
 
 SORTED_BELOW = 2**16
 EDGES = [1, 2, 3, 255, SORTED_BELOW - 1, SORTED_BELOW, SORTED_BELOW + 1, 2**17 - 1, 2**17, 2**17 + 1, 200_000]
@@ -201,3 +201,83 @@ def test_words_that_differ_in_their_last_bits_only_are_sorted_by_them(monkeypatc
         assert permute(1, 2, 500, 0, 500).tolist() == np.argsort(words, kind="stable").tolist()
     finally:
         permutation._sorted_words.cache_clear()
+
+
+# -- many small orders at once -----------------------------------------------------------------------------------------
+
+
+@settings(max_examples=50)
+@given(st.lists(st.tuples(st.integers(0, 2**64 - 1), st.integers(1, 70)), min_size=1, max_size=20))
+def test_each_of_many_orders_has_every_item_once(orders: list[tuple[int, int]]) -> None:
+    keys = np.concatenate([np.full(size, key, np.uint64) for key, size in orders])
+    sizes = np.concatenate([np.full(size, size, np.int64) for _, size in orders])
+    places = np.concatenate([np.arange(size) for _, size in orders])
+    found = permute_each(keys, sizes, places)
+    start = 0
+    for _, size in orders:
+        assert np.array_equal(np.sort(found[start : start + size]), np.arange(size))
+        start += size
+
+
+@pytest.mark.parametrize("size", [2, 3, 4, 5])
+def test_small_orders_are_all_equally_frequent(size: int) -> None:
+    count = 40_000
+    keys = np.repeat(mix(np.arange(count, dtype=np.uint64)), size)
+    places = np.tile(np.arange(size), count)
+    orders = permute_each(keys, np.full(len(keys), size, np.int64), places).reshape(count, size)
+    _, counts = np.unique(orders, axis=0, return_counts=True)
+    assert len(counts) == np.prod(np.arange(1, size + 1))
+    expected = count / len(counts)
+    chi_square = float(((counts - expected) ** 2 / expected).sum())
+    freedom = len(counts) - 1
+    assert chi_square < freedom + 4 * np.sqrt(2 * freedom) + 8
+
+
+@pytest.mark.parametrize("size", [7, 31, 33, 64])
+def test_two_places_of_a_small_order_have_any_two_items(size: int) -> None:
+    count = 60_000
+    keys = np.repeat(mix(np.arange(count, dtype=np.uint64)), 2)
+    pairs = permute_each(keys, np.full(2 * count, size, np.int64), np.tile([0, size - 1], count)).reshape(
+        -1, 2
+    )
+    table = np.bincount(pairs[:, 0] * size + pairs[:, 1], minlength=size * size).reshape(size, size)
+    assert not table.diagonal().any()
+    assert_even(table[~np.eye(size, dtype=bool)])
+
+
+def assert_even(counts: np.ndarray) -> None:
+    """Chi-square of counts that are expected to be equal; a right order fails once in ten thousand keys or less."""
+    expected = counts.sum() / counts.size
+    chi_square = float(((counts - expected) ** 2 / expected).sum())
+    freedom = counts.size - 1
+    assert chi_square < freedom + 4 * np.sqrt(2 * freedom) + 8
+
+
+@pytest.mark.parametrize("n", [40_000, 100_000, 131_072])
+def test_where_an_item_was_tells_nothing_of_where_it_comes_next(n: int) -> None:
+    places = []
+    for epoch in (0, 1, 2, 256):
+        place = np.empty(n, np.int64)
+        place[permute(5, epoch, n, 0, n)] = np.arange(n)
+        places.append(place)
+    for one, other in ((0, 1), (1, 2), (0, 3)):
+        for shift in (0, 1):  # the item itself, and its neighbour in the dataset
+            later = np.roll(places[other], shift)
+            assert_even(np.bincount(places[one] * 20 // n * 20 + later * 20 // n, minlength=400))
+            # A row that comes again as a row: the distance of an item to its neighbour in the order, both times.
+            distance = (later - places[one]) % n
+            assert_even(np.bincount(distance * 200 // n, minlength=200))
+
+
+def test_a_place_of_the_order_has_any_item_over_the_epochs() -> None:
+    for n, places in ((50, (0, 1, 49)), (1000, (0, 999)), (70_000, (0, 69_999))):
+        for place in places:
+            items = [int(permute(1, epoch, n, place, place + 1)[0]) for epoch in range(2000)]
+            assert_even(np.bincount(np.array(items) * 50 // n, minlength=50))
+
+
+def test_large_orders_of_one_each() -> None:
+    sizes = np.array([2**40, 2**52, 1_000_003], np.int64)
+    found = permute_each(np.array([1, 2, 3], np.uint64), sizes, sizes - 1)
+    assert (found >= 0).all()
+    assert (found < sizes).all()

@@ -9,6 +9,7 @@ import numpy.typing as npt
 
 from aioloader.mxnet.io.desc import DataDesc
 from aioloader.mxnet.io.iterator import DataIter
+from aioloader.mxnet.io.states import inner_state
 from aioloader.mxnet.ndarray import NDArray, from_numpy
 
 __all__ = ("DataLoaderIter",)
@@ -43,7 +44,9 @@ class DataLoaderIter(DataIter):
         dtype: npt.DTypeLike = "float32",
     ) -> None:
         self._loader = loader
-        self._iterator = iter(loader)
+        # The first batch is loaded before anybody takes it.
+        self._before = inner_state(loader) if hasattr(loader, "state_dict") else None
+        self._iterator: Any = iter(loader)
         first = next(self._iterator, None)
         if first is None:
             raise ValueError("the loader has no batch, so that its shapes are not known")
@@ -57,12 +60,29 @@ class DataLoaderIter(DataIter):
         self.provide_label = [DataDesc(label_name, (self.batch_size, *label.shape[1:]), scalar)]
 
     def reset(self) -> None:
-        """Begin the next pass of the loader."""
+        """Begin the next pass of the loader; straight after `load_state_dict`, go on in the one that was begun."""
         self._iterator = iter(self._loader)
         self._ahead = self._current = None
 
+    def state_dict(self) -> Any:
+        """The loader's own state, of a batch earlier while its first one is only loaded.
+
+        Raises:
+            NotImplementedError: the loader has none: that of `mx.gluon.data` draws its order from `numpy.random`. An
+                `aioloader.DataLoader` has one.
+        """
+        state = inner_state(self._loader)
+        return self._before if self._ahead is not None else state
+
+    def load_state_dict(self, state: Any) -> None:
+        """Go on where `state` was taken; see `aioloader.DataLoader.load_state_dict`."""
+        self._loader.load_state_dict(state)
+        self._iterator = self._ahead = self._current = None
+
     def iter_next(self) -> bool:
         """Move to the next batch; False at the end, until `reset`."""
+        if self._iterator is None:
+            self._iterator = iter(self._loader)
         self._current = next(self._iterator, None) if self._ahead is None else self._ahead
         self._ahead = None
         return self._current is not None

@@ -8,7 +8,7 @@
   `image_parameters` and `det_parameters` have their arguments, `augment` and `det_augment` make transforms of them,
   `det_boxes` moves boxes; `image_records` and `label_list` are the dataset, `alpha_image` decodes what has an alpha
   channel, `passes` is the order, `image_batches` the loader, `mean_image` the mean image
-- `wrappers`: iterators round others
+- `wrappers`: iterators round others; `states`: what the states of all have in common
 """
 
 from __future__ import annotations

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 import numpy as np
 
+from aioloader.datasets import ArrayDataset
+from aioloader.datasets.resolve import fingerprint
 from aioloader.errors import error_report
 from aioloader.mxnet.io.desc import DataBatch, DataDesc
 from aioloader.mxnet.io.iterator import DataIter
+from aioloader.mxnet.io.states import STATE_VERSION, check_state, whole_number
 from aioloader.mxnet.ndarray import from_numpy
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from aioloader._types import Array, IntArray
     from aioloader.errors import SampleError
@@ -24,15 +28,19 @@ __all__ = ("ArrayBatches", "Batches", "Loaded", "MXDataIter", "filled")
 
 
 class Loaded:
-    """One batch: data, label, number of rows at its end that only fill it up, and ids of its rows."""
+    """One batch: data, label, number of rows at its end that only fill it up, and ids of its rows.
 
-    __slots__ = ("data", "index", "label", "pad")
+    `taken` counts the batches of its pass up to it and with it, those among them of which nothing was left.
+    """
 
-    def __init__(self, data: Any, label: Any, pad: int, index: Any) -> None:
+    __slots__ = ("data", "index", "label", "pad", "taken")
+
+    def __init__(self, data: Any, label: Any, pad: int, index: Any, taken: int) -> None:
         self.data = data
         self.label = label
         self.pad = pad
         self.index = index
+        self.taken = taken
 
 
 class Batches(Protocol):
@@ -56,6 +64,19 @@ class Batches(Protocol):
 
     def reset(self) -> None:
         """Begin the next pass, or this one again if it has not come to its end."""
+
+    def identity(self) -> dict[str, Any]:
+        """What a state must share with these batches."""
+
+    def place(self) -> dict[str, int]:
+        """Where the pass begins of which a batch was given last; of the first one before that."""
+
+    def go_to(self, place: Mapping[str, Any], taken: int) -> None:
+        """Go to the pass that begins at `place`, behind so many of its batches.
+
+        Raises:
+            ResumeError: there is no such place.
+        """
 
     def close(self) -> None:
         """End what runs beside the caller. May be called twice."""
@@ -108,11 +129,30 @@ class ArrayBatches:
             return None
         rows = found.rows if self._order is None else self._order[found.rows]
         data, label = (from_numpy(filled(array, self.batch_size)) for array in self._rows(rows))
-        return Loaded(data, label, found.pad, (rows + self._first).astype(np.uint64))
+        index = (rows + self._first).astype(np.uint64)
+        return Loaded(data, label, found.pad, index, self._rounds.taken)
 
     def reset(self) -> None:
         """Begin the next pass, or this one again if it has not come to its end."""
         self._rounds.reset()
+
+    @cached_property
+    def _fingerprint(self) -> str:
+        arrays = [self._data, self._label[: len(self._data)]]
+        order = [] if self._order is None else [self._order]
+        return "".join(fingerprint(ArrayDataset(each)) for each in (*arrays, *order))
+
+    def identity(self) -> dict[str, Any]:
+        """See `Batches.identity`."""
+        return {**self._rounds.identity(), "first": self._first, "fingerprint": self._fingerprint}
+
+    def place(self) -> dict[str, int]:
+        """See `Batches.place`."""
+        return self._rounds.place()
+
+    def go_to(self, place: Mapping[str, Any], taken: int) -> None:
+        """See `Batches.go_to`."""
+        self._rounds.go_to(place, taken)
 
     def close(self) -> None:
         """Nothing runs beside the caller."""
@@ -148,6 +188,7 @@ class MXDataIter(DataIter):
             raise
         self._over = self._ahead is None
         self._skip_load = False
+        self._taken = 0
         self.provide_data = [_described(data_name, batches.data_desc)]
         self.provide_label = [_described(label_name, batches.label_desc)]
 
@@ -159,10 +200,13 @@ class MXDataIter(DataIter):
             return False
         if self._ahead is not None:
             self._current, self._ahead = self._ahead, None
-            return True
-        self._current = self._batches.next()
-        self._over = self._current is None
-        return not self._over
+        else:
+            self._current = self._batches.next()
+        if self._current is None:
+            self._over = True
+            return False
+        self._taken = self._current.taken
+        return True
 
     def next(self) -> DataBatch:
         """The next batch.
@@ -180,8 +224,31 @@ class MXDataIter(DataIter):
         """Begin the next pass; before the end of a pass: go back to the first row."""
         self._current = None
         self._over = False
+        self._taken = 0
         if self._ahead is None:
             self._batches.reset()
+
+    def _identity(self) -> dict[str, Any]:
+        return {"version": STATE_VERSION, "iterator": "MXDataIter", **self._batches.identity()}
+
+    def state_dict(self) -> dict[str, Any]:
+        """See `DataIter.state_dict`; takes no longer late in a pass than early in it."""
+        return {**self._identity(), **self._batches.place(), "taken": self._taken}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """See `DataIter.load_state_dict`. The number of workers and the executor may be others.
+
+        Where nothing of a pass was taken yet, a `reset` that follows changes nothing, as with a new iterator.
+        """
+        check_state(state, self._identity())
+        taken = whole_number(state, "taken", 0, 1 << 62)
+        self._batches.go_to({name: state.get(name) for name in self._batches.place()}, taken)
+        self._current = self._ahead = None
+        self._over = self._skip_load = False
+        self._taken = taken
+        if not taken:
+            self._ahead = self._batches.next()
+            self._over = self._ahead is None
 
     def close(self) -> None:
         """End the workers; an iterator that is collected does so by itself. Batches stay valid. May be called twice."""

@@ -9,11 +9,12 @@ import numpy as np
 from aioloader.errors import SampleError, TooManyErrorsError
 from aioloader.mxnet.base import MXNetError, TooManyFailedError
 from aioloader.mxnet.io.backend_iter import Loaded, filled
+from aioloader.mxnet.io.states import whole_number
 from aioloader.mxnet.ndarray import from_numpy
 from aioloader.options import available_cores
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from aioloader.mxnet.io.backend_iter import Description
     from aioloader.mxnet.io.passes import Passes
@@ -68,6 +69,8 @@ class ImageBatches:
         self.label_desc = label_desc
         self._passes = passes
         self._pass_number = 0
+        self._place = self._here()
+        self._passed_over = 0
         self._batches: Iterator[Any] | None = None
         self._over = False
         # Batches of the current pass that were not given yet; more if records that failed are left out.
@@ -121,7 +124,8 @@ class ImageBatches:
             pad = int(np.count_nonzero(filling)) + self.batch_size - len(data)
         self._left -= 1
         data, label = (from_numpy(filled(array, self.batch_size)) for array in (data, label))
-        return Loaded(data, label, pad, index)
+        taken = self._passed_over + self._loader.receipt().stop
+        return Loaded(data, label, pad, index, taken)
 
     def reset(self) -> None:
         """Begin the next pass, or go back to the first record if this one has not come to its end."""
@@ -134,6 +138,32 @@ class ImageBatches:
         self._over = False
         self._begin()
 
+    def identity(self) -> dict[str, Any]:
+        """See `Batches.identity`."""
+        state = self._loader.state_dict()
+        return {**self._passes.identity(), "seed": state["seed"], "fingerprint": state["fingerprint"]}
+
+    def place(self) -> dict[str, int]:
+        """See `Batches.place`."""
+        return self._place
+
+    def go_to(self, place: Mapping[str, Any], taken: int) -> None:
+        """See `Batches.go_to`."""
+        number = whole_number(place, "pass", 0, 1 << 62)
+        self._passes.go_to(place, taken)
+        self._end()
+        self._pass_number = number
+        self._place = self._here()
+        if taken and not len(self._passes):  # behind the last batch
+            self._passes.advance()
+            self._pass_number += 1
+            return
+        self._over = False
+        self._begin()
+
+    def _here(self) -> dict[str, int]:
+        return {**self._passes.place(), "pass": self._pass_number}
+
     def close(self) -> None:
         """End the workers; a loader that is collected does so by itself. May be called twice."""
         self._end()
@@ -143,6 +173,8 @@ class ImageBatches:
         if not len(self._passes):
             self._over = True
             return
+        self._place = self._here()
+        self._passed_over = self._passes.passed_over
         self._left = len(self._passes)
         self._loader.set_epoch(self._pass_number)
         self._pass_number += 1

@@ -39,6 +39,26 @@ class DataIter:
     def reset(self) -> None:
         """Go back to the start."""
 
+    def state_dict(self) -> dict[str, Any]:
+        """Where the caller is, a JSON object under 1 kB: all batches given so far are consumed.
+
+        Raises:
+            NotImplementedError: this iterator cannot tell.
+        """
+        raise NotImplementedError(
+            f"{type(self).__name__} cannot tell where it is: define state_dict() and load_state_dict(), or use an "
+            "iterator whose order does not come from a generator that others draw from, such as ImageRecordIter"
+        )
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on where `state` was taken, without a `reset`; the current batch is not made again.
+
+        Raises:
+            ResumeError: the state is damaged, or belongs to other data or another kind of iterator.
+            NotImplementedError: this iterator cannot go to a place.
+        """
+        raise NotImplementedError(f"{type(self).__name__} cannot go to a place: define load_state_dict()")
+
     def next(self) -> Any:
         """The next batch.
 

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import os
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from aioloader.datasets import ArrayDataset
+from aioloader.datasets.resolve import fingerprint
 from aioloader.mxnet.base import MXNetError
 from aioloader.mxnet.io.backend_iter import Loaded, MXDataIter
 from aioloader.mxnet.io.parameters import COMMON, Parameter, read_parameters
@@ -16,7 +19,7 @@ from aioloader.mxnet.ndarray import from_numpy
 from aioloader.mxnet.sparse import CSRNDArray
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from aioloader._types import Array
     from aioloader.errors import SampleError
@@ -113,11 +116,33 @@ class _SparseBatches:
         else:
             label = from_numpy(np.zeros(self.batch_size, np.float32))
             label[: len(rows)] = self._labels[rows]
-        return Loaded(self._data.take_rows(rows, self.batch_size), label, found.pad, rows.astype(np.uint64))
+        data = self._data.take_rows(rows, self.batch_size)
+        return Loaded(data, label, found.pad, rows.astype(np.uint64), self._rounds.taken)
 
     def reset(self) -> None:
         """Begin the next pass, or this one again if it has not come to its end."""
         self._rounds.reset()
+
+    @cached_property
+    def _fingerprint(self) -> str:
+        parts: list[Any] = [self._data.indptr, self._data.indices, self._data.data]
+        if isinstance(self._labels, CSRNDArray):
+            parts += [self._labels.indptr, self._labels.data]
+        else:
+            parts.append(self._labels)
+        return "".join(fingerprint(ArrayDataset(np.asarray(part))) for part in parts)
+
+    def identity(self) -> dict[str, Any]:
+        """See `Batches.identity`."""
+        return {**self._rounds.identity(), "first": self._first, "fingerprint": self._fingerprint}
+
+    def place(self) -> dict[str, int]:
+        """See `Batches.place`."""
+        return self._rounds.place()
+
+    def go_to(self, place: Mapping[str, Any], taken: int) -> None:
+        """See `Batches.go_to`."""
+        self._rounds.go_to(place, taken)
 
     def close(self) -> None:
         """Nothing runs beside the caller."""

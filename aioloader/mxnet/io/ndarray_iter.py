@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import hashlib
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
 from aioloader._checks import require
+from aioloader.errors import ResumeError
 from aioloader.mxnet.io.desc import DataBatch, DataDesc
 from aioloader.mxnet.io.iterator import DataIter
 from aioloader.mxnet.io.sources import named_sources, rows_of
+from aioloader.mxnet.io.states import STATE_VERSION, check_state, whole_number
 from aioloader.mxnet.sparse import CSRNDArray
 
 if TYPE_CHECKING:
@@ -94,6 +98,7 @@ class NDArrayIter(DataIter):
         self.num_data = self._common_length()
         self.idx = np.arange(self.num_data)
         self._drawn = self.idx.copy()
+        self._shuffles = 0
         self.hard_reset()
 
     def _common_length(self) -> int:
@@ -118,11 +123,16 @@ class NDArrayIter(DataIter):
 
     def _begin(self, rolled: npt.NDArray[np.intp]) -> None:
         if self.shuffle:
-            # MXNet's orders: it puts the data in the order drawn, and draws the next one by shuffling the last.
-            np.random.shuffle(self._drawn)
-            self.idx = self.idx[self._drawn]
+            self._shuffle()
         self._rolled = rolled
         self.cursor = -self.batch_size - len(rolled)
+
+    def _shuffle(self) -> None:
+        # MXNet's orders: it puts the data in the order drawn, and draws the next one by shuffling the last.
+        np.random.shuffle(self._drawn)
+        self.idx = self.idx[self._drawn]
+        self._shuffles += 1
+        self._order: str | None = None
 
     def _rows(self, start: int, stop: int) -> npt.NDArray[np.intp]:
         """The rows from a place on; below 0 are those that were rolled over, beyond the end are the first again."""
@@ -133,6 +143,86 @@ class NDArrayIter(DataIter):
         early = places < 0
         rows[early] = self._rolled[places[early]]
         return rows
+
+    @cached_property
+    def _fingerprint(self) -> str:
+        digest = hashlib.sha256()
+        last = max(0, self.num_data - 1)
+        rows = np.unique([0, last // 2, last])[: self.num_data]
+        for name, array in (*self.data, *self.label):
+            digest.update(repr((name, tuple(array.shape), np.dtype(array.dtype).str)).encode())
+            digest.update(np.ascontiguousarray(rows_of(array, rows, self._axis).asnumpy()).tobytes())
+        return digest.hexdigest()[:16]
+
+    def _identity(self) -> dict[str, Any]:
+        return {
+            "version": STATE_VERSION,
+            "iterator": "NDArrayIter",
+            "rows": self.num_data,
+            "batch_size": int(self.batch_size),
+            "last_batch_handle": self.last_batch_handle,
+            "shuffle": bool(self.shuffle),
+            "fingerprint": self._fingerprint,
+        }
+
+    def _order_digest(self) -> str | None:
+        if not self.shuffle:
+            return None
+        if self._order is None:
+            self._order = hashlib.sha256(self.idx.astype("<i8").tobytes()).hexdigest()[:16]
+        return self._order
+
+    def state_dict(self) -> dict[str, Any]:
+        """See `DataIter.state_dict`.
+
+        Orders are drawn from `numpy.random` and are too long for a state: it has their number and a digest. The
+        iterator that is to go on is made after the same ``np.random.seed`` as this one was, and draws them again.
+
+        Raises:
+            NotImplementedError: shuffled rows were rolled over twice, because a batch has more rows than there are.
+        """
+        rolled = len(self._rolled)
+        if self.shuffle and rolled > self.num_data:
+            raise NotImplementedError(
+                f"rows of several shuffled passes are rolled over: give a batch_size below {self.num_data}"
+            )
+        return {
+            **self._identity(),
+            "shuffles": self._shuffles,
+            "order": self._order_digest(),
+            "rolled": rolled,
+            "cursor": int(self.cursor),
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """See `DataIter.load_state_dict`; with `shuffle`, see `state_dict` too."""
+        check_state(state, self._identity())
+        shuffles = whole_number(state, "shuffles", 0, 1 << 20)
+        rolled = whole_number(state, "rolled", 0, self.batch_size)
+        cursor = whole_number(
+            state, "cursor", -self.batch_size - rolled, max(1, self.num_data + self.batch_size)
+        )
+        if shuffles < self._shuffles or (shuffles == self._shuffles and self.shuffle and rolled):
+            raise ResumeError(
+                "shuffles",
+                f"more than the {self._shuffles} that this iterator has drawn",
+                shuffles,
+                "load it into a new iterator, made after the same np.random.seed",
+            )
+        before = self.idx
+        while self._shuffles < shuffles:
+            before = self.idx
+            self._shuffle()
+        if state.get("order") != self._order_digest():
+            raise ResumeError(
+                "order",
+                self._order_digest(),
+                state.get("order"),
+                "numpy.random was not seeded before this iterator was made as it was then, or others drew from it",
+            )
+        # What was rolled over is the end of the pass before.
+        self._rolled = before[np.arange(self.num_data - rolled, self.num_data) % max(1, self.num_data)]
+        self.cursor = cursor
 
     # --- batches ---
 

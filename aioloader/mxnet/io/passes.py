@@ -7,21 +7,23 @@ a part with fewer records than the longest one is filled up with the first of it
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from aioloader.mxnet.base import MXNetError
+from aioloader.mxnet.io.states import whole_number
 from aioloader.permutation import permute
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from aioloader._types import IntArray
 
 __all__ = ("Part", "Passes", "part_of")
 
 _BLOCK = 8192
+_PASSES = 1 << 62
 
 
 class Part(NamedTuple):
@@ -77,25 +79,53 @@ class Passes:
         # Where the current pass begins: number of its order, and rows of it that an earlier pass borrowed.
         self._order = 0
         self._borrowed = 0
+        self.passed_over = 0  # batches of the current pass that an earlier run had
 
     def advance(self) -> None:
         """The current pass is over: go on to the next one."""
         if not self._length:
             return
+        self.passed_over = 0
         self._order, self._borrowed = divmod(
-            self._order * self._length + self._borrowed + self._rows(), self._length
+            self._order * self._length + self._borrowed + self._rows(self._borrowed), self._length
         )
 
     def rewind(self) -> None:
         """The current pass was left early: begin at the first record, in a new order."""
-        self._order, self._borrowed = self._order + 1, 0
+        self._order, self._borrowed, self.passed_over = self._order + 1, 0, 0
+
+    def identity(self) -> dict[str, Any]:
+        """What a state must share with these passes."""
+        return {
+            "rows": self._part.total,
+            "part": [self._part.first, self._part.length, self._part.longest],
+            "batch_size": self._batch_size,
+            "round_batch": bool(self._round_batch),
+            "order_seed": self._seed,
+        }
+
+    def place(self) -> dict[str, int]:
+        """Where the current pass begins."""
+        return {"order": self._order, "borrowed": self._borrowed}
+
+    def go_to(self, place: Mapping[str, Any], passed_over: int) -> None:
+        """Make the pass that begins at `place` the current one, without so many of its batches.
+
+        Raises:
+            ResumeError: there is no such place.
+        """
+        order = whole_number(place, "order", 0, _PASSES)
+        borrowed = whole_number(place, "borrowed", 0, max(1, self._length))
+        batches = -(-self._rows(borrowed) // self._batch_size)
+        whole_number({"taken": passed_over}, "taken", 0, batches + 1)
+        self._order, self._borrowed, self.passed_over = order, borrowed, passed_over
 
     def __len__(self) -> int:
-        return -(-self._rows() // self._batch_size)
+        return -(-self._rows(self._borrowed) // self._batch_size) - self.passed_over
 
-    def _rows(self) -> int:
-        """Rows of the current pass."""
-        left = self._length - self._borrowed
+    def _rows(self, borrowed: int) -> int:
+        """Rows of a pass of whose order an earlier one borrowed so many."""
+        left = self._length - borrowed
         return left + (-left % self._batch_size if self._round_batch else 0)
 
     def pad(self, number: int) -> int:
@@ -105,7 +135,8 @@ class Passes:
 
     def __iter__(self) -> Iterator[IntArray]:
         """The batches of the current pass, int64 (n,)."""
-        return self._batches(self._order, self._borrowed, self._rows())
+        early = self.passed_over * self._batch_size
+        return self._batches(self._order, self._borrowed + early, self._rows(self._borrowed) - early)
 
     def _batches(self, order: int, first: int, rows: int) -> Iterator[IntArray]:
         size = self._batch_size

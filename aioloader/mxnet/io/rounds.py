@@ -8,13 +8,16 @@ every pass has all rows, and what fills the last batch up are not rows.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from aioloader.mxnet.base import MXNetError
+from aioloader.mxnet.io.states import whole_number
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from aioloader._types import IntArray
 
 __all__ = ("Round", "Rounds")
@@ -55,6 +58,7 @@ class Rounds:
         self._length = length
         self._batch_size = batch_size
         self._round_batch = round_batch
+        self._began = 0
         self._at = 0
         self._borrowed = 0
 
@@ -73,5 +77,31 @@ class Rounds:
 
     def reset(self) -> None:
         """Begin the next pass, or this one again if it has not come to its end."""
-        self._at = self._borrowed if self._at >= self._length else 0
+        self._began = self._at = self._borrowed if self._at >= self._length else 0
         self._borrowed = 0
+
+    @property
+    def taken(self) -> int:
+        """Batches of this pass that were given."""
+        return (self._at - self._began) // self._batch_size
+
+    def identity(self) -> dict[str, Any]:
+        """What a state must share with these rounds."""
+        return {"rows": self._length, "batch_size": self._batch_size, "round_batch": bool(self._round_batch)}
+
+    def place(self) -> dict[str, int]:
+        """Where this pass begins."""
+        return {"began": self._began}
+
+    def go_to(self, place: Mapping[str, Any], taken: int) -> None:
+        """Go to a pass, behind so many of its batches.
+
+        Raises:
+            ResumeError: there is no such place.
+        """
+        began = whole_number(place, "began", 0, max(1, self._length))
+        most = -(-(self._length - began) // self._batch_size)
+        whole_number({"taken": taken}, "taken", 0, most + 1)
+        self._began = began
+        self._at = began + taken * self._batch_size
+        self._borrowed = max(0, self._at - self._length) if self._round_batch else 0

@@ -6,8 +6,10 @@ import threading
 from typing import TYPE_CHECKING, Any
 
 from aioloader._checks import require
+from aioloader.errors import ResumeError
 from aioloader.mxnet.io.desc import DataBatch, DataDesc
 from aioloader.mxnet.io.iterator import DataIter
+from aioloader.mxnet.io.states import STATE_VERSION, check_state, inner_state, whole_number
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -77,6 +79,20 @@ class ResizeIter(_Current):
         self.cur = 0
         if self.reset_internal:
             self.data_iter.reset()
+
+    def _identity(self) -> dict[str, Any]:
+        return {"version": STATE_VERSION, "iterator": "ResizeIter", "size": self.size}
+
+    def state_dict(self) -> dict[str, Any]:
+        """See `DataIter.state_dict`; holds the state of the inner iterator."""
+        return {**self._identity(), "taken": self.cur, "inner": inner_state(self.data_iter)}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """See `DataIter.load_state_dict`."""
+        check_state(state, self._identity())
+        taken = whole_number(state, "taken", 0, self.size + 1)
+        self.data_iter.load_state_dict(state.get("inner"))
+        self.cur = taken
 
     def iter_next(self) -> bool:
         """Move to the next batch; False after `size` of them.
@@ -157,7 +173,12 @@ class PrefetchingIter(_Current):
         self.rename_data = rename_data
         self.rename_label = rename_label
         super().__init__(self.provide_data[0][1][0])
+        self._start()
+
+    def _start(self) -> None:
         self._over = False
+        # Once the next batch is under way, the inner iterators tell of one that nobody has taken.
+        self._states = [_state_or_error(one) for one in self.iters]
         self._ahead = [_Ahead(one) for one in self.iters]
 
     @property
@@ -176,8 +197,29 @@ class PrefetchingIter(_Current):
             one.wait()
         for inner in self.iters:
             inner.reset()
-        self._over = False
-        self._ahead = [_Ahead(one) for one in self.iters]
+        self._start()
+
+    def _identity(self) -> dict[str, Any]:
+        return {"version": STATE_VERSION, "iterator": "PrefetchingIter"}
+
+    def state_dict(self) -> dict[str, Any]:
+        """See `DataIter.state_dict`; holds the states that the inner iterators had when the current batch was made."""
+        for state in self._states:
+            if isinstance(state, NotImplementedError):
+                raise state
+        return {**self._identity(), "inner": list(self._states)}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """See `DataIter.load_state_dict`."""
+        check_state(state, self._identity())
+        states = state.get("inner")
+        if not isinstance(states, list) or len(states) != self.n_iter:
+            raise ResumeError("inner", f"a list of {self.n_iter} states", states)
+        for one in self._ahead:
+            one.wait()
+        for inner, its in zip(self.iters, states, strict=True):
+            inner.load_state_dict(its)
+        self._start()
 
     def iter_next(self) -> bool:
         """Move to the next batch; False at the end, until `reset`.
@@ -208,9 +250,15 @@ class PrefetchingIter(_Current):
             provide_data=self.provide_data,
             provide_label=self.provide_label,
         )
-        self._over = False
-        self._ahead = [_Ahead(one) for one in self.iters]
+        self._start()
         return True
+
+
+def _state_or_error(iterator: Any) -> Any:
+    try:
+        return inner_state(iterator)
+    except NotImplementedError as error:  # for whoever asks
+        return error.with_traceback(None)
 
 
 def _renamed(provided: list[Any], names: Sequence[Mapping[str, str]] | None) -> list[Any]:

@@ -1,0 +1,62 @@
+"""Where an iterator is, as a JSON object: what the states of all kinds have in common. Pure."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from aioloader.errors import ResumeError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+__all__ = ("STATE_VERSION", "check_state", "inner_state", "whole_number")
+
+STATE_VERSION = 1
+
+
+def check_state(state: Any, identity: Mapping[str, Any]) -> None:
+    """Refuse a state that was not written by such an iterator over such data.
+
+    Args:
+        state: what the caller gave.
+        identity: entries that it must share with the iterator.
+
+    Raises:
+        ResumeError: an entry differs; the error names it.
+    """
+    if not isinstance(state, dict):
+        raise ResumeError("state", "a dict", type(state).__name__)
+    for name, expected in identity.items():
+        if state.get(name) != expected:
+            raise ResumeError(name, expected, state.get(name), _ADVICE.get(name, ""))
+
+
+def whole_number(state: Mapping[str, Any], name: str, low: int, end: int) -> int:
+    """The entry of a state that must be a whole number, low <= number < end.
+
+    Raises:
+        ResumeError: it is none.
+    """
+    value = state.get(name)
+    if isinstance(value, bool) or not isinstance(value, int) or not low <= value < end:
+        raise ResumeError(name, f"a whole number from {low} to {end - 1}", value, "it is damaged")
+    return value
+
+
+def inner_state(iterator: Any) -> Any:
+    """The state of an iterator that another one goes round.
+
+    Raises:
+        NotImplementedError: it has none.
+    """
+    method = getattr(iterator, "state_dict", None)
+    if method is None:
+        raise NotImplementedError(f"{type(iterator).__name__} has no state_dict(), so it cannot be resumed")
+    return method()
+
+
+_ADVICE = {
+    "version": "it was written by another version of aioloader",
+    "iterator": "it was written by an iterator of another kind",
+    "fingerprint": "it was written for other data",
+}

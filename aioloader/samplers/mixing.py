@@ -1,0 +1,103 @@
+"""Several sets in a given proportion."""
+
+from __future__ import annotations
+
+from collections.abc import Sized
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from aioloader._checks import require
+from aioloader.permutation import mix, permute_each
+from aioloader.samplers.base import SeededSampler
+from aioloader.samplers.streams import epoch_key
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import numpy.typing as npt
+
+    from aioloader._types import IntArray
+
+__all__ = ("MixingSampler",)
+
+_TURNS, _ITEMS = 0, 1
+_STRETCH = 1000
+
+
+class MixingSampler(SeededSampler):
+    """Indices into sets that stand one behind the other, so many of each as the ratios say.
+
+    Rule: each stretch of 1,000 positions has each set's share of it, rounded so that together they are 1,000 (largest
+    remainders), in random order. A set gives its items in random order, and begins again, in another order, when it has
+    given all.
+
+    Args:
+        sets: the length of each set, or the sets.
+        ratios: a number for each, none negative; they need not add up to 1.
+        num_samples: indices of an epoch; None: as many as the sets have together.
+        seed: see `SeededSampler`.
+
+    Raises:
+        ValueError: a number is not allowed, or an empty set has a share.
+    """
+
+    def __init__(
+        self,
+        sets: Sequence[Any],
+        ratios: Sequence[float],
+        num_samples: int | None = None,
+        seed: int | None = None,
+    ) -> None:
+        super().__init__(seed)
+        lengths = [len(each) if isinstance(each, Sized) else int(each) for each in sets]
+        shares: npt.NDArray[np.float64] = np.array(ratios, np.float64)
+        require(
+            len(lengths) > 0 and shares.shape == (len(lengths),),
+            f"give a ratio for each set, got {len(lengths)} sets and {len(shares)} ratios",
+        )
+        require(
+            bool(np.isfinite(shares).all() and (shares >= 0).all() and shares.any()),
+            f"ratios must not be negative, and not all 0, got {list(ratios)}",
+        )
+        self._quotas = largest_remainders(shares, _STRETCH)
+        require(
+            all(
+                length > 0 or not quota for length, quota in zip(lengths, self._quotas.tolist(), strict=True)
+            ),
+            f"a set without samples cannot have a share: lengths {lengths}, ratios {list(ratios)}",
+        )
+        self._lengths: IntArray = np.maximum(np.array(lengths, np.int64), 1)
+        self._starts: IntArray = np.cumsum(lengths, dtype=np.int64) - np.array(lengths, np.int64)
+        self._length = sum(lengths) if num_samples is None else num_samples
+        require(self._length >= 0, f"num_samples must not be negative, got {num_samples}")
+        self._ends: IntArray = np.cumsum(self._quotas)
+
+    def indices(self, seed: int, epoch: int, start: int, stop: int) -> IntArray:
+        """See `PositionalSampler.indices`."""
+        self._check_stretch(start, stop)
+        stretch, place = np.divmod(np.arange(start, stop, dtype=np.int64), _STRETCH)
+        keys = mix(epoch_key(seed, epoch, _TURNS) + stretch.astype(np.uint64))
+        slot = permute_each(keys, np.full(len(place), _STRETCH, np.int64), place)
+        which = np.searchsorted(self._ends, slot, side="right")
+        # The slots of a set within a stretch are numbered, so its turns are known without counting.
+        turn = stretch * self._quotas[which] + slot - (self._ends[which] - self._quotas[which])
+        again, item = np.divmod(turn, self._lengths[which])
+        keys = mix(
+            mix(epoch_key(seed, epoch, _ITEMS) ^ mix(which.astype(np.uint64))) + again.astype(np.uint64)
+        )
+        result: IntArray = self._starts[which] + permute_each(keys, self._lengths[which], item)
+        return result
+
+    def __len__(self) -> int:
+        return self._length
+
+
+def largest_remainders(shares: npt.NDArray[np.float64], total: int) -> IntArray:
+    """Whole numbers that add up to `total`, in proportion to shares as near as can be; int64 (n,). Pure."""
+    scaled = shares / shares.max()  # tiny shares would overflow what multiplies them
+    exact = scaled * (total / scaled.sum())
+    quotas: IntArray = np.floor(exact).astype(np.int64)
+    missing = total - int(quotas.sum())
+    quotas[np.argsort(quotas - exact, kind="stable")[:missing]] += 1
+    return quotas

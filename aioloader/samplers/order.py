@@ -1,0 +1,127 @@
+"""Every index of a range or of a set: in order, mixed, at intervals, or chosen by a condition."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from aioloader._checks import require
+from aioloader.permutation import permute
+from aioloader.samplers.base import ComputedSampler, SeededSampler
+from aioloader.samplers.windows import Windows
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from aioloader._types import IntArray
+    from aioloader.abc import MapDataset
+
+__all__ = ("FilterSampler", "IntervalSampler", "RandomSampler", "SequentialSampler")
+
+
+class SequentialSampler(ComputedSampler):
+    """start, start + 1, ..., start + length - 1.
+
+    Args:
+        length: number of indices.
+        start: the first one.
+    """
+
+    def __init__(self, length: int, start: int = 0) -> None:
+        require(length >= 0, f"length must not be negative, got {length}")
+        self._length = length
+        self._start = start
+
+    def indices(self, seed: int, epoch: int, start: int, stop: int) -> IntArray:
+        """See `PositionalSampler.indices`; the same in every epoch."""
+        self._check_stretch(start, stop)
+        return np.arange(self._start + start, self._start + stop, dtype=np.int64)
+
+    def __len__(self) -> int:
+        return self._length
+
+
+class RandomSampler(SeededSampler):
+    """Every index of range(length) once, in a new random order in each epoch.
+
+    Args:
+        length: number of indices.
+        seed: see `SeededSampler`.
+        shuffle_window: for data that are slow to read here and there: mix by chunks of neighbours instead, so many
+            indices at a time, at least 16; see `aioloader.samplers.windows`. None: one order over everything.
+    """
+
+    def __init__(self, length: int, seed: int | None = None, *, shuffle_window: int | None = None) -> None:
+        require(length >= 0, f"length must not be negative, got {length}")
+        super().__init__(seed)
+        self._length = length
+        self._windows = None if shuffle_window is None else Windows(length, shuffle_window)
+
+    def indices(self, seed: int, epoch: int, start: int, stop: int) -> IntArray:
+        """See `PositionalSampler.indices`; `aioloader.permutation.permute` gives the order."""
+        if self._windows is not None:
+            self._check_stretch(start, stop)
+            return self._windows.order(seed, epoch, start, stop)
+        return permute(seed, epoch, self._length, start, stop)
+
+    def __len__(self) -> int:
+        return self._length
+
+
+class FilterSampler(ComputedSampler):
+    """The indices of the samples that satisfy a condition, in order. Every sample is looked at once, here.
+
+    Args:
+        fn: takes a sample (a tuple as one argument) and says whether it is kept.
+        dataset: anything with a length and items.
+    """
+
+    def __init__(self, fn: Callable[[Any], object], dataset: MapDataset[Any]) -> None:
+        kept = (index for index in range(len(dataset)) if fn(dataset[index]))
+        self._indices: IntArray = np.fromiter(kept, dtype=np.int64)
+
+    def indices(self, seed: int, epoch: int, start: int, stop: int) -> IntArray:
+        """See `PositionalSampler.indices`; the same in every epoch."""
+        self._check_stretch(start, stop)
+        return self._indices[start:stop].copy()
+
+    def __len__(self) -> int:
+        return len(self._indices)
+
+
+class IntervalSampler(ComputedSampler):
+    """0, k, 2k, ..., then 1, 1 + k, ..., and so on for an interval of k.
+
+    Args:
+        length: the indices lie in range(length).
+        interval: distance of one index to the next, 1 <= interval <= length.
+        rollover: begin again at 1, 2, ... until every index was given; False: only the first sweep.
+    """
+
+    def __init__(self, length: int, interval: int, rollover: bool = True) -> None:
+        require(interval <= length, f"Interval {interval} must be smaller than or equal to length {length}")
+        require(interval >= 1, f"interval must be at least 1, got {interval}")
+        self._length = length
+        self._interval = interval
+        self._rollover = rollover
+
+    def indices(self, seed: int, epoch: int, start: int, stop: int) -> IntArray:
+        """See `PositionalSampler.indices`; the same in every epoch."""
+        self._check_stretch(start, stop)
+        positions = np.arange(start, stop, dtype=np.int64)
+        if not self._rollover:
+            return positions * self._interval
+        # The first `longer` sweeps have one index more than the others.
+        short, longer = divmod(self._length, self._interval)
+        border = longer * (short + 1)
+        early_sweep, early_step = np.divmod(positions, short + 1)
+        late_sweep, late_step = np.divmod(positions - border, short)
+        early = positions < border
+        sweep = np.where(early, early_sweep, longer + late_sweep)
+        step = np.where(early, early_step, late_step)
+        result: IntArray = sweep + step * self._interval
+        return result
+
+    def __len__(self) -> int:
+        return self._length if self._rollover else -(-self._length // self._interval)

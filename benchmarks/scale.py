@@ -1,0 +1,135 @@
+"""From 1 rank to 4,096 over 10**9 samples: what the order of an epoch costs each of them, and whether it is fair.
+
+    python -m benchmarks.scale
+    python -m benchmarks.scale --samples 1000000 --ranks 1 6 100
+
+Each rank is asked alone, as it would be on its own machine: time to make its loader; time to have the indices of its
+first batch, at the start and at 90 % of the epoch; memory that both take (tracemalloc's peak); and how many batches and
+padded samples it has. No sample is read.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import statistics
+import time
+import tracemalloc
+from dataclasses import dataclass
+
+from aioloader import AsyncDataLoader
+from aioloader._pipeline.plan import EpochPlan, Geometry, PositionalOrder
+from aioloader.samplers import RandomSampler
+
+BATCH = 64
+_ASKED = 8  # ranks that are measured; all are counted
+
+
+@dataclass
+class Cost:
+    """What one rank pays.
+
+    Attributes:
+        made_s: seconds to make the loader.
+        first_s, late_s: seconds to the first batch at the start, and at 90 %.
+        peak: bytes.
+    """
+
+    made_s: float
+    first_s: float
+    late_s: float
+    peak: int
+
+
+class Counted:
+    """A dataset of so many items, none of which is stored."""
+
+    def __init__(self, length: int) -> None:
+        self.length = length
+
+    def __len__(self) -> int:
+        return self.length
+
+    def __getitem__(self, index: int) -> int:
+        return index
+
+
+def loader_of(samples: int, rank: int, world: int) -> AsyncDataLoader[object]:
+    """The loader of one rank; it starts nothing until it is iterated."""
+    return AsyncDataLoader(Counted(samples), BATCH, shuffle=True, seed=1, shard=(rank, world))
+
+
+def made_s(samples: int, rank: int, world: int) -> float:
+    """Seconds until a rank has its loader and knows how many batches it will have."""
+    begin = time.perf_counter()
+    len(loader_of(samples, rank, world))
+    return time.perf_counter() - begin
+
+
+def plan_of(samples: int, rank: int, world: int, start: int = 0) -> EpochPlan:
+    """The plan of one rank."""
+    order = PositionalOrder(RandomSampler(samples), seed=1, epoch=3)
+    return EpochPlan(order, Geometry(BATCH, "keep", rank, world), start)
+
+
+def first_batch_s(samples: int, rank: int, world: int, start: int) -> float:
+    """Seconds until a rank has the indices of its first batch."""
+    begin = time.perf_counter()
+    batch = next(iter(plan_of(samples, rank, world, start)))
+    assert len(batch.indices) == BATCH
+    return time.perf_counter() - begin
+
+
+def cost(samples: int, rank: int, world: int) -> Cost:
+    """What one rank pays; the median of three."""
+    late = samples * 9 // 10 // (BATCH * world) * (BATCH * world)
+    made = [made_s(samples, rank, world) for _ in range(3)]
+    times = [first_batch_s(samples, rank, world, 0) for _ in range(3)]
+    late_times = [first_batch_s(samples, rank, world, late) for _ in range(3)]
+    tracemalloc.start()
+    loader = loader_of(samples, rank, world)
+    plan = plan_of(samples, rank, world)
+    kept = list(itertools.islice(plan, 4))
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert len(kept) == min(4, len(loader))
+    return Cost(statistics.median(made), statistics.median(times), statistics.median(late_times), peak)
+
+
+def padded_of(samples: int, world: int) -> int:
+    """Samples that only fill up, of all ranks, from the last step of each."""
+    stride = BATCH * world
+    start = (samples - 1) // stride * stride
+    return sum(batch.padded for rank in range(world) for batch in plan_of(samples, rank, world, start))
+
+
+def main() -> None:
+    """The command line."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", 1)[0])
+    parser.add_argument("--samples", type=int, default=10**9)
+    parser.add_argument("--ranks", type=int, nargs="+", default=[1, 8, 64, 512, 4096])
+    parser.add_argument("--smoke", action="store_true", help="few samples: shows that it works")
+    options = parser.parse_args()
+    if options.smoke:
+        options.samples, options.ranks = 100_000, [1, 6]
+    print(f"{options.samples:,} samples, batches of {BATCH} for each rank")
+    columns = ("ranks", "batches of each", "loader, ms", "first batch, ms", "at 90 %, ms", "memory, kB")
+    print(f"| {' | '.join((*columns, 'samples that fill up'))} |")
+    print("| --- | --- | --- | --- | --- | --- | --- |")
+    made_s(options.samples, 0, 1)  # what is imported and kept at the first time
+    first_batch_s(options.samples, 0, 1, 0)
+    for world in options.ranks:
+        asked = sorted({rank * (world - 1) // max(1, _ASKED - 1) for rank in range(_ASKED)})
+        costs = [cost(options.samples, rank, world) for rank in asked]
+        steps = {Geometry(BATCH, "keep", rank, world).steps(options.samples) for rank in range(world)}
+        assert len(steps) == 1, "every rank has the same number of batches"
+        print(
+            f"| {world:,} | {steps.pop():,} | {1e3 * statistics.median(each.made_s for each in costs):.2f} "
+            f"| {1e3 * statistics.median(each.first_s for each in costs):.2f} "
+            f"| {1e3 * statistics.median(each.late_s for each in costs):.2f} "
+            f"| {max(each.peak for each in costs) / 1e3:,.0f} | {padded_of(options.samples, world):,} |"
+        )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,337 @@
+"""Any number of ranks, before and after a stop: together they deliver the epoch's order, and receipts prove it."""
+
+import asyncio
+import dataclasses
+import itertools
+import json
+import tracemalloc
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from aioloader import ArrayDataset, AsyncDataLoader, DataLoader, Receipt, ReceiptError
+from aioloader.samplers import BatchSampler, PKSampler, RandomSampler
+from tests.aioloader.loader.samples import Numbers
+
+
+def in_memory(n):
+    """Item i: (i, i)."""
+    return ArrayDataset(np.arange(n), np.arange(n))
+
+
+@dataclass
+class Taken:
+    """What one rank has after some steps."""
+
+    steps: list
+    state: dict
+    receipt: Receipt
+
+
+def take(options, state=None, epoch=0, steps=None, n=30, dataset=None, face="blocking"):
+    """Run one rank from a state on, for so many steps, or to the end of the epoch."""
+    cls = DataLoader if face == "blocking" else AsyncDataLoader
+    loader = cls(in_memory(n) if dataset is None else dataset, **options)
+    if state is None:
+        loader.set_epoch(epoch)
+    else:
+        loader.load_state_dict(state)
+
+    async def awaited():
+        async with loader:
+            found = []
+            if steps != 0:
+                async for batch in loader:
+                    found.append(batch[1].tolist())
+                    if len(found) == steps:
+                        break
+            return Taken(found, json.loads(json.dumps(loader.state_dict())), loader.receipt())
+
+    if cls is AsyncDataLoader:
+        return asyncio.run(awaited())
+    with loader:
+        found = []
+        if steps != 0:
+            for batch in loader:
+                found.append(batch[1].tolist())
+                if len(found) == steps:
+                    break
+        return Taken(found, json.loads(json.dumps(loader.state_dict())), loader.receipt())
+
+
+def world(count, options, **how):
+    """All ranks of a world."""
+    return [take({**options, "shard": (rank, count)}, **how) for rank in range(count)]
+
+
+def order(ranks):
+    """What all ranks were given, in the order of the epoch: step by step, rank by rank."""
+    assert len({len(rank.steps) for rank in ranks}) == 1
+    return [
+        index for step in zip(*(rank.steps for rank in ranks), strict=True) for part in step for index in part
+    ]
+
+
+def stop_and_go_on(draw, dataset, n, **options):
+    """Draw two worlds; stop the first at a step, go on in the second, and compare with the whole order."""
+    epoch = draw(st.integers(0, 3), label="epoch")
+    whole = RandomSampler(n).indices(7, epoch, 0, n).tolist()
+    got, receipts, state = [], [], None
+    for stops in (True, False):
+        count, batch = draw(st.integers(1, 4), label="world"), draw(st.integers(1, 5), label="batch_size")
+        left = n - len(got)
+        ranks = world(
+            count,
+            {
+                **{name: draw(choice, label=name) for name, choice in options.items()},
+                "batch_size": batch,
+                "shuffle": True,
+                "seed": 7,
+            },
+            state=state,
+            epoch=epoch,
+            steps=draw(st.integers(0, left // (count * batch)), label="steps") if stops else None,
+            n=n,
+            dataset=dataset,
+            face=draw(st.sampled_from(["blocking", "blocking", "async"]), label="face"),
+        )
+        got += order(ranks)
+        receipts += [rank.receipt for rank in ranks]
+        assert all(rank.state == ranks[0].state for rank in ranks)
+        state = ranks[0].state
+        if len(got) >= n:  # stopped behind the last step: the next epoch would follow
+            break
+    assert got[:n] == whole
+    assert set(got[n:]) <= set(whole)  # what fills up the last step
+    merged = sum(receipts)
+    assert (merged.epoch, merged.start, merged.stop) == (epoch, 0, n)
+    assert (merged.seen, merged.padded, merged.skipped) == (n, len(got) - n, 0)
+    DataLoader(in_memory(n), 3, shuffle=True, seed=7).check_receipt(merged)
+
+
+@settings(max_examples=40)
+@given(data=st.data())
+def test_a_run_stopped_and_resumed_in_another_world_is_the_uninterrupted_one(data):
+    n = data.draw(st.integers(1, 60), label="n")
+    stop_and_go_on(data.draw, None, n)
+
+
+@pytest.mark.slow
+@settings(max_examples=25)
+@given(data=st.data())
+def test_nor_do_workers_change_it(data):
+    n = data.draw(st.integers(1, 60), label="n")
+    stop_and_go_on(
+        data.draw,
+        Numbers(n),
+        n,
+        num_workers=st.sampled_from([0, 1, 3]),
+        executor=st.sampled_from(["thread", "thread", "thread", "process"]),
+    )
+
+
+def test_eight_ranks_stop_and_six_go_on():
+    options = {"batch_size": 4, "shuffle": True, "num_workers": 0}
+    first = world(8, options, steps=5, n=1000)
+    rest = world(6, options, state=first[3].state, n=1000)
+    got = order(first) + order(rest)
+    assert got[:1000] == RandomSampler(1000).indices(0, 0, 0, 1000).tolist()
+    assert len({len(rank.steps) for rank in rest}) == 1
+    merged = sum(rank.receipt for rank in first + rest)
+    assert (merged.seen, merged.padded) == (1000, len(got) - 1000)
+    checker = DataLoader(in_memory(1000), 1, shuffle=True, num_workers=0)
+    checker.check_receipt(merged)
+    with pytest.raises(ReceiptError, match="missing") as caught:
+        checker.check_receipt(sum(rank.receipt for rank in first + rest[1:]))
+    assert caught.value.field == "samples"
+
+
+@pytest.mark.parametrize("even", ["pad", "drop"])
+def test_every_rank_has_as_many_batches(even):
+    ranks = world(3, {"batch_size": 4, "shuffle": True, "num_workers": 0, "even": even}, n=30)
+    merged = sum(rank.receipt for rank in ranks)
+    assert [len(rank.steps) for rank in ranks] == [3 if even == "pad" else 2] * 3
+    assert (merged.seen, merged.padded, merged.stop) == ((30, 6, 30) if even == "pad" else (24, 0, 24))
+    DataLoader(in_memory(30), 4, shuffle=True, num_workers=0).check_receipt(merged)
+
+
+@settings(max_examples=12)
+@given(
+    n=st.integers(1, 40),
+    batch=st.integers(1, 5),
+    count=st.integers(1, 3),
+    fail=st.sets(st.integers(0, 39), max_size=12),
+)
+def test_samples_that_failed_are_in_the_receipt(n, batch, count, fail):
+    ranks = world(
+        count, {"batch_size": batch, "num_workers": 0, "on_error": "skip"}, dataset=Numbers(n, fail=fail)
+    )
+    merged = sum(rank.receipt for rank in ranks)
+    bad = {index for index in fail if index < n}
+    delivered = [index for rank in ranks for step in rank.steps for index in step]
+    assert merged.skipped == len(bad)
+    assert merged.seen == n - len(bad)
+    assert merged.seen + merged.padded == len(delivered)
+    assert set(delivered) == set(range(n)) - bad
+    DataLoader(in_memory(n), 1, num_workers=0).check_receipt(merged)
+
+
+def test_a_sample_that_came_twice_instead_of_another_is_found():
+    def given_out(indices):
+        with DataLoader(in_memory(30), 5, sampler=indices, num_workers=0) as loader:
+            list(loader)
+            return loader.receipt()
+
+    right = DataLoader(in_memory(30), 5, num_workers=0)
+    right.check_receipt(given_out(list(range(30))))
+    right.check_receipt(given_out(list(range(29, -1, -1))))
+    for wrong in ([*range(29), 28], [1, *range(1, 30)]):
+        with pytest.raises(ReceiptError, match="not the same ones") as caught:
+            right.check_receipt(given_out(wrong))
+        assert caught.value.field == "digest"
+
+
+def test_receipts_with_rollover_say_where_the_stream_began():
+    options = {"batch_size": 4, "last_batch": "rollover", "shuffle": True, "num_workers": 0}
+    with DataLoader(in_memory(10), **options) as loader:
+        found = []
+        for _ in range(3):
+            list(loader)
+            found.append(loader.receipt())
+    assert [(each.seen, each.stop, each.carry) for each in found] == [
+        (8, 8, None),
+        (12, 12, [0, 8]),
+        (8, 8, None),
+    ]
+    for each in found:
+        DataLoader(in_memory(10), **options).check_receipt(
+            Receipt(**json.loads(json.dumps(dataclasses.asdict(each))))
+        )
+    with pytest.raises(ValueError, match="only receipts of one epoch"):
+        found[0] + found[1]
+
+
+def test_a_receipt_before_and_amid_a_pass():
+    loader = DataLoader(in_memory(30), 4, shuffle=True, num_workers=0)
+    assert loader.receipt() == Receipt(0, 0, 0)
+    batches = iter(loader)
+    next(batches)
+    next(batches)
+    assert (loader.receipt().seen, loader.receipt().stop) == (8, 8)
+    loader.check_receipt(loader.receipt())
+    list(batches)
+    assert loader.receipt().seen == 30
+
+
+def test_what_cannot_be_had_again_cannot_be_checked():
+    for options in ({"sampler": [1, 2], "batch_size": 1}, {"batch_sampler": [[1, 2]]}):
+        loader = DataLoader(in_memory(9), num_workers=0, **options)
+        list(loader)
+        assert loader.receipt().seen == 2
+        with pytest.raises(TypeError, match="cannot be had again"):
+            loader.check_receipt(loader.receipt())
+
+
+@pytest.mark.parametrize("last_batch", ["keep", "discard", "rollover"])
+def test_a_batch_sampler_over_a_computed_order_is_resumed_in_a_new_process(last_batch):
+    def made():
+        sampler = BatchSampler(RandomSampler(10), 4, last_batch)
+        return DataLoader(in_memory(10), batch_sampler=sampler, num_workers=0, seed=5)
+
+    def numbers(batches):
+        return [batch[1].tolist() for batch in batches]
+
+    whole = made()
+    assert len(whole) == (3 if last_batch == "keep" else 2)
+    expected = [numbers(whole), numbers(whole), numbers(whole)]
+    first = made()
+    list(first)
+    batches = iter(first)
+    begun = numbers([next(batches)])
+    second = made()
+    second.load_state_dict(json.loads(json.dumps(first.state_dict())))
+    assert begun + numbers(second) == expected[1]
+    assert numbers(second) == expected[2]
+
+
+def test_identities_stay_together_on_every_rank():
+    sampler = PKSampler([index // 5 for index in range(60)], 2, 3, num_batches=6)
+    options = {"sampler": sampler, "batch_size": 6, "num_workers": 0}
+    ranks = world(2, options, n=60)
+    for rank in ranks:
+        for step in rank.steps:
+            assert [step[place] // 5 for place in range(6)] == [
+                step[place // 3 * 3] // 5 for place in range(6)
+            ]
+    assert order(ranks) == sampler.indices(0, 0, 0, 36).tolist()
+
+
+class Huge:
+    """Items that nobody stores."""
+
+    def __len__(self):
+        return 10**9
+
+    def __getitem__(self, index):
+        return index
+
+
+def test_a_loader_of_a_billion_samples_and_its_state_take_less_than_a_megabyte():
+    tracemalloc.start()
+    try:
+        loader = DataLoader(Huge(), 64, shuffle=True, num_workers=0, shard=(1, 8))
+        assert len(loader) == 10**9 // 512
+        state = {**loader.state_dict(), "consumed": 9 * 10**8}
+        loader.load_state_dict(state)
+        assert len(loader) == -(-(10**8) // 512)
+        assert tracemalloc.get_traced_memory()[1] < 1_000_000
+    finally:
+        tracemalloc.stop()
+
+
+def test_a_billion_samples_are_resumed_without_a_scan():
+    options = {"batch_size": 64, "shuffle": True, "num_workers": 0, "shard": (1234, 4096)}
+    first = DataLoader(Huge(), **options)
+    state = {**first.state_dict(), "consumed": 64 * 4096 * 3400}
+    first.load_state_dict(state)
+    batch = next(iter(first))
+    low = 64 * 4096 * 3400 + 64 * 1234
+    assert batch.tolist() == RandomSampler(10**9).indices(0, 0, low, low + 64).tolist()
+    assert first.receipt().start == state["consumed"]
+    assert first.receipt().seen == 64
+
+
+@settings(max_examples=30)
+@given(data=st.data())
+def test_what_is_rolled_over_goes_on_in_another_world(data):
+    n = data.draw(st.integers(1, 40), label="n")
+    before, after = (data.draw(st.integers(1, 3), label="world") for _ in range(2))
+    batch, other = (data.draw(st.integers(1, 5), label="batch_size") for _ in range(2))
+    carried = n % (before * batch)
+    steps = data.draw(st.integers(0, (n + carried) // (before * batch)), label="steps")
+    options = {"shuffle": True, "last_batch": "rollover", "num_workers": 0, "seed": 7}
+    whole = [index for epoch in (0, 1) for index in RandomSampler(n).indices(7, epoch, 0, n).tolist()]
+
+    def together(ranks):
+        return [index for step in zip(*ranks, strict=True) for part in step for index in part]
+
+    earlier, first, receipts = [], [], []
+    for rank in range(before):
+        with DataLoader(in_memory(n), batch, shard=(rank, before), **options) as loader:
+            earlier.append([made[1].tolist() for made in loader])
+            first.append([made[1].tolist() for made in itertools.islice(loader, steps)])
+            state = json.loads(json.dumps(loader.state_dict()))
+            receipts.append(loader.receipt())
+    rest = []
+    for rank in range(after):
+        with DataLoader(in_memory(n), other, shard=(rank, after), **options) as loader:
+            loader.load_state_dict(state)
+            rest.append([made[1].tolist() for made in loader])
+            receipts.append(loader.receipt())
+    got = together(earlier) + together(first) + together(rest)
+    assert got == whole[: len(got)]
+    assert len(whole) - len(got) < after * other
+    DataLoader(in_memory(n), 1, **options).check_receipt(sum(receipts))
