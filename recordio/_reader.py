@@ -27,11 +27,11 @@ from recordio._parser import RecordParser
 from recordio._steps import (
     BLOCK_BYTES,
     batches,
+    index_steps,
     normalise,
     read_one_steps,
     read_steps,
     stream_steps,
-    whole_steps,
 )
 from recordio.errors import CorruptRecordError, IndexNotFoundError, RecordKeyError
 
@@ -95,12 +95,14 @@ def load_index(choice: str | Index | None, source: BlockingSource, target: objec
             return Index.open(choice)
         try:
             text_source = open_source(choice)
-            text = drive(text_source, whole_steps(text_source.size()))
+            try:
+                text = drive(text_source, index_steps(text_source.size(), path=choice))
+            finally:
+                text_source.close()
         except FileNotFoundError as error:
             if named:
                 raise IndexNotFoundError("no such index", path=choice) from error
         else:
-            text_source.close()
             return Index.parse(text, path=choice)
     if path is not None:
         return Index.scan(path)

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 
 import numpy as np
 
-from recordio._framing import begins_record, extract, overreaching
+from recordio._framing import UNKNOWN_SIZE, begins_record, extract, overreaching
+from recordio._index_text import check_index_size
 from recordio._parser import RecordParser, Signal
 from recordio._plan import plan_reads
 from recordio.errors import RecordIndexError, TruncatedRecordError
@@ -26,11 +27,11 @@ __all__ = (
     "BLOCK_BYTES",
     "ReadSteps",
     "batches",
+    "index_steps",
     "normalise",
     "read_one_steps",
     "read_steps",
     "stream_steps",
-    "whole_steps",
 )
 
 BLOCK_BYTES: Final = 1 << 20
@@ -156,15 +157,20 @@ def stream_steps(
     return record
 
 
-def whole_steps(size: int) -> Generator[Ranges, list[bytes], bytes]:
-    """Everything that a source holds, for the text of an index.
+def index_steps(size: int, *, path: str | None) -> Generator[Ranges, list[bytes], bytes]:
+    """The text of an index: everything that a source holds.
 
     Args:
         size: Bytes in the source, or `UNKNOWN_SIZE`.
+        path: File named in errors.
+
+    Raises:
+        CorruptIndexError: it holds too much.
     """
     blocks: list[bytes] = []
     reached = 0
     while reached < size:
+        check_index_size(reached if size == UNKNOWN_SIZE else size, path=path)
         length = min(BLOCK_BYTES << min(len(blocks), 6), size - reached)
         (block,) = yield [(reached, length)]
         blocks.append(bytes(block))

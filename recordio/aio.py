@@ -33,7 +33,7 @@ from recordio._openers import (
 from recordio._parser import RecordParser, Signal
 from recordio._reader import check_index_choice
 from recordio._scan import scan_steps
-from recordio._steps import BLOCK_BYTES, batches, normalise, read_steps, whole_steps
+from recordio._steps import BLOCK_BYTES, batches, index_steps, normalise, read_steps
 from recordio.errors import ClosedError, CorruptRecordError, IndexNotFoundError
 
 if TYPE_CHECKING:
@@ -182,13 +182,14 @@ class AsyncRecordReader:
     async def _fetch(self, url: str) -> bytes | None:
         try:
             source = _Source(open_async_source(url))
-            text = await source.run(whole_steps(await source.size()))
+            try:
+                return await source.run(index_steps(await source.size(), path=url))
+            finally:
+                await source.close()
         except FileNotFoundError as error:
             if self._index_named is not None:
                 raise IndexNotFoundError("no such index", path=url) from error
             return None
-        await source.close()
-        return text
 
     def _loaded(self) -> Index:
         if self._index is None:
