@@ -164,6 +164,13 @@ def _parser() -> argparse.ArgumentParser:
         default="raise",
         help="skip: leave out images that cannot be read or are damaged, and name them",
     )
+    pack.add_argument(
+        "--max-pixels",
+        type=_natural,
+        default=178_956_970,
+        metavar="N",
+        help="refuse images of more pixels than this, as the datasets do by default; 0: no limit",
+    )
     pack.set_defaults(command=_pack)
 
     for name, text in _FORMAT_COMMANDS.items():
@@ -220,6 +227,7 @@ def _pack(options: argparse.Namespace) -> int:
             quality=options.quality,
             num_workers=options.num_workers,
             on_error=options.on_error,
+            max_pixels=options.max_pixels or None,
             tick=bar.update,
         )
     for path, reason in report.skipped:

@@ -39,7 +39,7 @@ class ImageListDataset(FileDataset):
     float32 (n,), and every entry then has the same number of them.
 
     Args:
-        root: the folder that paths are relative to; they must not lead out of it.
+        root: the folder that paths are relative to; they must not lead out of it. Links in the folder are followed.
         imglist: name of a .lst file, relative to `root` (lines of id, labels and path, separated by TABs), or
             a list of ``[label, path]``, ``[[label, ...], path]`` or ``[label, ..., path]``.
         flag: 1 for colour, 0 for grey, (height, width, 1).
@@ -76,10 +76,8 @@ class ImageListDataset(FileDataset):
             entries = [_parse_entry(number, entry) for number, entry in enumerate(imglist, 1)]
         else:
             raise ValueError(f"imglist must be filename or list of valid entries, given {imglist!r}")
-        for key, _, path in entries:
-            _check_inside(path, key)
         self._keys = [key for key, _, _ in entries]
-        self._paths = [os.path.join(self._root, path) for _, _, path in entries]
+        self._paths = [os.path.join(self._root, _inside(path, key)) for key, _, path in entries]
         self._labels = _label_array([labels for _, labels, _ in entries], self._keys, dtype)
 
     def __len__(self) -> int:
@@ -134,7 +132,12 @@ def _parse_entry(number: int, entry: Any) -> Entry:
     raise ValueError(f"imglist must be filename or list of valid entries, given {entry!r} as entry {number}")
 
 
-def _check_inside(path: str, key: object) -> None:
+def _inside(path: str, key: object) -> str:
+    """A path without "..", so that a link in the folder cannot lead it out.
+
+    Raises:
+        ValueError: it leads out of the root.
+    """
     parts = path.replace("\\", "/").split("/") if os.name == "nt" else path.split("/")
     depth = 0
     for part in parts:
@@ -143,6 +146,7 @@ def _check_inside(path: str, key: object) -> None:
             break
     if depth < 0 or os.path.isabs(path) or os.path.splitdrive(path)[0] or "\0" in path:
         raise ValueError(f"the path {path!r} of entry {key!r} leads out of the root folder")
+    return os.path.normpath(path) if ".." in parts else path
 
 
 def _label_array(labels: list[list[float]], keys: list[object], dtype: np.dtype[Any] | None) -> Array:

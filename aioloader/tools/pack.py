@@ -21,11 +21,17 @@ from aioloader.options import available_cores
 from aioloader.permutation import permute
 from aioloader.tools.encoding import Encoded, Encoding
 from aioloader.tools.jpegtran import find_jpegtran
+from aioloader.transforms import DEFAULT_MAX_PIXELS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator, Sequence
 
 __all__ = ("EXTENSIONS", "PackError", "PackReport", "list_images", "pack")
+
+# The datasets read no larger ones either.
+_MOST_FILE_NBYTES = 1 << 30
+# What goes before an image in a record.
+_HEADER_NBYTES = 24
 
 EXTENSIONS = frozenset({".bmp", ".jpeg", ".jpg", ".png", ".webp"})
 
@@ -123,6 +129,7 @@ def pack(
     quality: int = 95,
     num_workers: int | None = None,
     on_error: str = "raise",
+    max_pixels: int | None = DEFAULT_MAX_PIXELS,
     tick: Callable[[int], object] | None = None,
 ) -> PackReport:
     """Pack a folder of images; existing files of these names are replaced.
@@ -139,6 +146,8 @@ def pack(
         num_workers: threads that read and encode; None: one per core.
         on_error: "raise", or "skip": leave an image out that cannot be read or is damaged, and report it. Damage is
             noticed only where the image is decoded or tiled.
+        max_pixels: images of more pixels than this, by their header, count as damaged; None for no limit. The datasets
+            have the same limit, so that what is packed can be read.
         tick: called with the number of images done so far, after each.
 
     Returns:
@@ -147,12 +156,12 @@ def pack(
     Raises:
         NotADirectoryError, ValueError: as `list_images`; or an option is not allowed.
         ProgramNotFoundError: `tile` without jpegtran.
-        PackError: an image is damaged; with "skip", all are.
+        PackError: an image is damaged, or too large for a record; with "skip", all are.
         OSError: a file cannot be read or written.
 
     After an error what stood at `out` before still does.
     """
-    encode = Encoding(encoding, tile, resize, quality, find_jpegtran() if tile else None)
+    encode = Encoding(encoding, tile, resize, quality, find_jpegtran() if tile else None, max_pixels)
     if on_error not in ("raise", "skip"):
         raise ValueError(f"on_error must be 'raise' or 'skip', got {on_error!r}")
     if num_workers is not None and num_workers < 1:
@@ -208,13 +217,18 @@ def _encode_all(
 
     def one(path: Path) -> Encoded | PackError | OSError:
         try:
-            return encode(path.read_bytes())
+            if path.stat().st_size > _MOST_FILE_NBYTES:
+                return PackError(str(path), f"more than {_MOST_FILE_NBYTES} bytes are no image")
+            encoded = encode(path.read_bytes())
         except OSError as error:
             return error
         except DecodeError as error:
             failure = PackError(str(path), str(error))
             failure.__cause__ = error
             return failure
+        if len(encoded.data) + _HEADER_NBYTES > recordio.MAX_PAYLOAD:
+            return PackError(str(path), f"{len(encoded.data)} bytes do not fit into one record; make it smaller by resize")
+        return encoded
 
     with ThreadPoolExecutor(workers, "aioloader-pack") as pool:
         ahead = deque(pool.submit(one, path) for path in paths[: 4 * workers])

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from aioloader._types import Array
     from aioloader.transforms.scratch import Scratch
 
-__all__ = ("DEFAULT_MAX_PIXELS", "decode_image")
+__all__ = ("DEFAULT_MAX_PIXELS", "decode_image", "too_large")
 
 DEFAULT_MAX_PIXELS = 178_956_970
 """Default of `max_pixels`: as many 3-byte pixels as fit in half a GiB, the figure at which Pillow refuses too."""
@@ -74,7 +74,7 @@ def decode_image(
                 data = data.cast("B")
         header = read_header(data)
         if max_pixels is not None and header.height * header.width > max_pixels:
-            raise _too_large(header, max_pixels, len(data))
+            raise too_large(header, max_pixels, len(data))
         if header.format == "jpeg":
             image = _decode_jpeg(data, header, flag, scratch)
         elif header.format == "raw":
@@ -92,7 +92,14 @@ def decode_image(
         raise
 
 
-def _too_large(header: ImageHeader, max_pixels: int, nbytes: int) -> DecodeError:
+def too_large(header: ImageHeader, max_pixels: int, nbytes: int) -> DecodeError:
+    """The error for an image of more than `max_pixels` pixels.
+
+    Args:
+        header: what it announces, or has.
+        max_pixels: the limit.
+        nbytes: bytes of the encoded image.
+    """
     pixels = header.height * header.width
     return DecodeError(
         f"{header.width} x {header.height} is {pixels} pixels, more than max_pixels={max_pixels}; "
@@ -178,7 +185,7 @@ def _decode_other(data: Any, header: ImageHeader, flag: int, max_pixels: int | N
     image = _opencv(data, header.format, flag)
     if max_pixels is not None and image.shape[0] * image.shape[1] > max_pixels:
         found = ImageHeader(header.format, image.shape[0], image.shape[1])
-        raise _too_large(found, max_pixels, len(data))
+        raise too_large(found, max_pixels, len(data))
     return image
 
 
