@@ -220,17 +220,19 @@ class CIFAR10(_VisionDataset):
         found: dict[str, bytes] = {}
         try:
             # As a stream: an archive that leads backwards, as a damaged one can, is an error then and no endless loop.
-            with (
-                gzip.open(archive) as unpacked,
-                tarfile.open(fileobj=_bounded(unpacked, archive), mode="r|") as tar,
-            ):
-                for member in tar:
-                    name = os.path.basename(member.name)
-                    # A sparse file's holes are as long as its header says.
-                    if name in self._files and member.isreg() and not member.issparse():
-                        content = tar.extractfile(member)
-                        assert content is not None
-                        found[name] = content.read()
+            with gzip.open(archive) as unpacked:
+                stream = _bounded(unpacked, archive)
+                with tarfile.open(fileobj=stream, mode="r|") as tar:
+                    for member in tar:
+                        name = os.path.basename(member.name)
+                        # A sparse file's holes are as long as its header says.
+                        if name in self._files and member.isreg() and not member.issparse():
+                            content = tar.extractfile(member)
+                            assert content is not None
+                            found[name] = content.read()
+                # At its very end the checksum is compared.
+                while stream.read(1 << 20):
+                    pass
         except (tarfile.TarError, EOFError, gzip.BadGzipFile, zlib.error, RecursionError) as error:
             raise ValueError(f"{archive} is damaged: {error}") from error
         lacking = [name for name in self._files if name not in found]
