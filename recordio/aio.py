@@ -17,7 +17,7 @@ import numpy as np
 
 from recordio._async_writer import AsyncRecordWriter
 from recordio._files import LocalFile
-from recordio._framing import UNKNOWN_SIZE
+from recordio._framing import MAX_PAYLOAD, UNKNOWN_SIZE
 from recordio._hop import checkpoint, hop
 from recordio._index import Index
 from recordio._openers import (
@@ -97,7 +97,7 @@ class AsyncRecordReader:
         path: Local path, `file://` URL, URL of a scheme given to `register_opener`, or an object
             with `read_ranges`: async (see `AsyncRangeSource`; awaited in the loop) or blocking (run
             in a thread).
-        index: As for `RecordReader`.
+        index, max_record_bytes: As for `RecordReader`.
 
     Use it in `async with`, which loads an .idx; `async for` gives all payloads. Many tasks may
     read at once. Cancelling a read is safe, the reader stays usable.
@@ -107,11 +107,18 @@ class AsyncRecordReader:
         IndexNotFoundError: the index named does not exist.
     """
 
-    def __init__(self, path: OpenTarget, index: str | os.PathLike[str] | Index | None = None) -> None:
+    def __init__(
+        self,
+        path: OpenTarget,
+        index: str | os.PathLike[str] | Index | None = None,
+        *,
+        max_record_bytes: int = MAX_PAYLOAD,
+    ) -> None:
         if isinstance(path, os.PathLike):
             path = os.fspath(path)
         self._target: str | RangeSource | AsyncRangeSource = path
         self._index_named = index
+        self.max_record_bytes = max_record_bytes
         self._start()
 
     def _start(self) -> None:
@@ -240,7 +247,10 @@ class AsyncRecordReader:
         size, offsets, bounds = await self._located()
         at = np.array(normalise(positions, len(offsets)), dtype=np.int64)
         source = await self._source()
-        return await source.run(read_steps(offsets[at], bounds[at], size=size, path=self.path))
+        steps = read_steps(
+            offsets[at], bounds[at], size=size, path=self.path, limit=self.max_record_bytes
+        )
+        return await source.run(steps)
 
     async def _located(self) -> tuple[int, NDArray[np.int64], NDArray[np.int64]]:
         if self._spans is None:
@@ -260,11 +270,12 @@ class AsyncRecordReader:
             await self._opened.close()
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"target": self._target, "index": self._index_named}
+        return {"target": self._target, "index": self._index_named, "limit": self.max_record_bytes}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self._target = state["target"]
         self._index_named = state["index"]
+        self.max_record_bytes = state["limit"]
         self._start()
 
 
@@ -313,7 +324,9 @@ class _Records:
         source = await self._reader._source()
         if self._parser is None:
             self._size = await source.size()
-            self._parser = RecordParser(path=self._reader.path, size=self._size)
+            self._parser = RecordParser(
+                path=self._reader.path, size=self._size, max_record_bytes=self._reader.max_record_bytes
+            )
         parser = self._parser
         if self._failed is not None:
             raise self._failed
