@@ -381,7 +381,7 @@ def test_an_index_that_is_too_large_is_refused_and_its_source_closed(run_on: Run
         def opener(url: str) -> Any:
             return source if url.endswith(".idx") else AsyncMemory(testing.frame([b"a"]))
 
-        recordio.register_opener("endless", opener)
+        recordio.register_opener("endless", lambda url: Memory(b""), async_opener=opener)
         with pytest.raises(errors.CorruptIndexError, match="no more than"):
             async with AsyncRecordReader("endless://x.rec") as reader:
                 await reader.read(0)
