@@ -15,7 +15,7 @@ from aioloader.jpeg import NotTileableError, is_tiled, read_frame, restart_inter
 from aioloader.tools.jpegtran import rewrite
 from aioloader.tools.profile import icc_segments, insert_segments
 from aioloader.transforms import DEFAULT_MAX_PIXELS, decode_image, encode_raw, image_size
-from aioloader.transforms.decode import too_large
+from aioloader.transforms.decode import check_scans, too_large
 from aioloader.transforms.formats import read_header
 
 if TYPE_CHECKING:
@@ -122,6 +122,7 @@ class Encoding:
             return Encoded(data, len(data), kept=NOT_JPEG)
         if is_tiled(data):
             return Encoded(data, len(data), tiled=True)
+        check_scans(data)
         assert self.jpegtran is not None
         try:
             # Of a progressive JPEG the rewritten one tells the MCUs.

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from aioloader.errors import DecodeError
-from aioloader.jpeg import harmless, markers_are_whole
+from aioloader.jpeg import harmless, markers_are_whole, read_frame
 from aioloader.transforms.exif import orientation_entry, read_orientation, swaps_axes, upright
 from aioloader.transforms.formats import ImageHeader, read_header
 from aioloader.transforms.raw import raw_image
@@ -24,10 +24,13 @@ if TYPE_CHECKING:
     from aioloader._types import Array
     from aioloader.transforms.scratch import Scratch
 
-__all__ = ("DEFAULT_MAX_PIXELS", "decode_image", "too_large")
+__all__ = ("DEFAULT_MAX_PIXELS", "check_scans", "decode_image", "too_large")
 
 DEFAULT_MAX_PIXELS = 178_956_970
 """Default of `max_pixels`: as many 3-byte pixels as fit in half a GiB, the figure at which Pillow refuses too."""
+
+# Progressive files have about ten. libjpeg-turbo's own tools draw the line here.
+_MOST_SCANS = 500
 
 
 def decode_image(
@@ -109,9 +112,22 @@ def too_large(header: ImageHeader, max_pixels: int, nbytes: int) -> DecodeError:
     )
 
 
+def check_scans(data: Any) -> None:
+    """Refuse a JPEG of very many scans: a few bytes each make the decoder go through the whole picture.
+
+    Raises:
+        DecodeError: there are more than any encoder writes.
+    """
+    # With one scan that holds all components nothing behind it is read.
+    if read_frame(data) is None and bytes(data).count(b"\xff\xda") > _MOST_SCANS:
+        reason = f"more than {_MOST_SCANS} scans; no encoder writes so many"
+        raise DecodeError(reason, format="jpeg", nbytes=len(data))
+
+
 def _decode_jpeg(data: Any, header: ImageHeader, flag: int, scratch: Scratch | None) -> Array:
     from simplejpeg import decode_jpeg
 
+    check_scans(data)
     colorspace, channels = ("RGB", 3) if flag else ("GRAY", 1)
     buffer = None if scratch is None else scratch.take(header.height * header.width * channels)
     image: Array
