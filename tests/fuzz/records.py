@@ -83,11 +83,22 @@ class Records:
         rng = Random(1)
         files = [[_payload(rng) for _ in range(rng.randint(2, 6))] for _ in range(400)]
         self._pool = [_Base(b"".join(map(serialize, payloads))) for payloads in files]
+        self._sound = len(self._pool)
         self._pool += [_Base(path.read_bytes()) for path in corpus_of("records")]
 
     def make(self, draw: Draw) -> bytes:
         """A sound file with one to three faults, mostly behind its first record."""
-        base = self._pool[int(draw() * len(self._pool))]
+        return self._spoil(self._pool[int(draw() * len(self._pool))], draw)
+
+    def sound(self, draw: Draw) -> bytes:
+        """A sound file."""
+        return self._pool[int(draw() * self._sound)].data
+
+    def spoil(self, data: bytes, draw: Draw) -> bytes:
+        """The same with faults."""
+        return self._spoil(_Base(data), draw)
+
+    def _spoil(self, base: _Base, draw: Draw) -> bytes:
         data = bytearray(base.data)
         behind = draw() < 0.8
         low = base.first if behind else 0

@@ -53,6 +53,16 @@ TARGETS = {
     "index": Entry(
         "tests.fuzz.texts:Indexes", 1_000_000, ("recordio/_index_text.py", "recordio/_index.py")
     ),
+    "files": Entry(
+        "tests.fuzz.files:Files",
+        100_000,
+        (
+            "aioloader/storage/records.py",
+            "aioloader/storage/layout.py",
+            "aioloader/storage/local.py",
+            "aioloader/datasets/record.py",
+        ),
+    ),
     "lst": Entry("tests.fuzz.texts:Lists", 300_000, ("aioloader/datasets/imagelist.py",)),
     "header": Entry(
         "tests.fuzz.binaries:Headers",

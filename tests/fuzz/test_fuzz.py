@@ -17,13 +17,14 @@ from tests.fuzz import records
 from tests.fuzz.runner import run
 from tests.fuzz.target import ROOT, Finding, Tally, Target, attempt, corpus_of, shrink
 from tests.fuzz.targets import TARGETS, load
-from tests.fuzz.worker import try_inputs
+from tests.fuzz.worker import NOWHERE, try_inputs
 
 # Tried with every run of the test suite: a second or two in all.
 QUICK = {
     "records": 4000,
     "jpeg": 500,
     "index": 500,
+    "files": 100,
     "lst": 300,
     "header": 300,
     "sets": 60,
@@ -42,6 +43,11 @@ def name(request: pytest.FixtureRequest) -> str:
 @pytest.fixture(scope="module")
 def target(name: str) -> Target:
     return load(name)
+
+
+@pytest.fixture(autouse=True)
+def no_cache(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AIOLOADER_CACHE_DIR", NOWHERE)
 
 
 def no_findings(tally: Tally) -> None:
