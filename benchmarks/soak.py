@@ -2,9 +2,9 @@
 
     python -m benchmarks.soak --minutes 10
 
-Every batch is held against the plan: the same epoch of a loader without workers or faults, less the samples that are made
-to fail. Nothing else may fail, nothing may hang. After each round, when its loader is closed, memory, descriptors, threads
-and child processes are counted; in the end their slopes are told. The exit code is 1 if anything was wrong.
+Every batch is held against the plan: the same epoch of a loader without workers or faults, less the samples that are
+made to fail. Nothing else may fail, nothing may hang. After each round, when its loader is closed, memory, descriptors,
+threads and child processes are counted; in the end their slopes are told. The exit code is 1 if anything was wrong.
 """
 
 from __future__ import annotations

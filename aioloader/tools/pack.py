@@ -227,7 +227,7 @@ def _encode_all(
             failure.__cause__ = error
             return failure
         if len(encoded.data) + _HEADER_NBYTES > recordio.MAX_PAYLOAD:
-            return PackError(str(path), f"{len(encoded.data)} bytes do not fit into one record; make it smaller by resize")
+            return PackError(str(path), f"{len(encoded.data)} bytes do not fit into one record; resize it")
         return encoded
 
     with ThreadPoolExecutor(workers, "aioloader-pack") as pool:

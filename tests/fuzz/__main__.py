@@ -4,8 +4,8 @@
     python -m tests.fuzz records jpeg --long  ten million inputs of the record parser, 200,000 of the tile cutter
     python -m tests.fuzz jpeg --coverage      which branches the inputs reach (needs the package coverage)
 
-Inputs are made from sound ones by a few faults, most of them behind the first record or header. A wrong result, an error
-outside of the documented types, a warning, a crash or a hang is a finding: it is made smaller, written to
+Inputs are made from sound ones by a few faults, most of them behind the first record or header. A wrong result, another
+error than the documented ones, a warning, a crash or a hang is a finding: it is made smaller, written to
 tests/fuzz/corpus, and tried by the test suite from then on.
 """
 
@@ -77,12 +77,13 @@ def _cover(name: str, inputs: int, seed: int) -> None:
 
     covers = [str(Path(ROOT, file)) for file in TARGETS[name].covers]
     code = (
-        "import sys, coverage\n"
+        "import os, sys, coverage\n"
         "measured = coverage.Coverage(branch=True, include=sys.argv[4:], data_file=None, config_file=False)\n"
         "measured.start()\n"
         "from tests.fuzz.targets import load\n"
         "from tests.fuzz.target import attempt, corpus_of\n"
         "from tests.fuzz.worker import try_inputs\n"
+        "os.environ['AIOLOADER_CACHE_DIR'] = os.path.join(os.devnull, 'none')\n"
         "target = load(sys.argv[1])\n"
         "tally = try_inputs(target, int(sys.argv[2]), sys.argv[3], float('inf'))\n"
         "for path in corpus_of(sys.argv[1]):\n"

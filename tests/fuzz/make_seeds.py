@@ -1,4 +1,4 @@
-"""Draws the sound JPEGs of the corpus anew: `python -m tests.fuzz.make_seeds`. Rarely needed: they lie in the repository."""
+"""Draws the sound JPEGs of the corpus anew: `python -m tests.fuzz.make_seeds`. They lie in the repository already."""
 
 from __future__ import annotations
 

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import hashlib
+import shutil
+import tempfile
 import traceback
+import weakref
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -125,3 +128,10 @@ def shrink(target: Target, data: bytes, place: str, tries: int = 2000) -> bytes:
             at += step
         step //= 2
     return data
+
+
+def scratch_folder(owner: object) -> Path:
+    """A new folder that goes with its owner."""
+    folder = tempfile.mkdtemp(prefix="fuzz-")
+    weakref.finalize(owner, shutil.rmtree, folder, True)
+    return Path(folder)

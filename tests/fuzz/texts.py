@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import os
 import re
-import tempfile
 import warnings
+import weakref
 import zlib
 from collections.abc import Sequence
-from pathlib import Path
 from random import Random
 
 import numpy as np
@@ -17,7 +16,7 @@ from aioloader.datasets import ImageListDataset
 from recordio import CorruptIndexError, Index, MXIndexedRecordIO
 from recordio.errors import DuplicateKeyWarning
 from tests.fuzz.mutation import change
-from tests.fuzz.target import Draw, Finding, corpus_of
+from tests.fuzz.target import Draw, Finding, corpus_of, scratch_folder
 
 _INTEGER = re.compile(rb"[+-]?[0-9]+")
 _INT64 = range(-(2**63), 2**63)
@@ -93,7 +92,7 @@ class Indexes:
         texts = ["".join(form(n) for n in range(rng.randint(1, 12))) for form in forms for _ in range(8)]
         self._bases = [text.encode() for text in texts]
         self._bases += [path.read_bytes() for path in corpus_of("index")]
-        self._folder = tempfile.TemporaryDirectory(prefix="fuzz-index-")
+        self._folder = scratch_folder(self)
 
     def make(self, draw: Draw) -> bytes:
         """See `Target.make`."""
@@ -120,7 +119,7 @@ class Indexes:
 
     def _check_file(self, data: bytes, index: Index | None) -> None:
         """The same from a file, by all who read one."""
-        path = Path(self._folder.name, "a.idx")
+        path = self._folder / "a.idx"
         path.write_bytes(data)
         record = path.with_suffix(".rec")
         record.touch()
@@ -214,11 +213,9 @@ class Lists:
         texts = ["".join(form(n) for n in range(rng.randint(1, 8))) for form in forms for _ in range(8)]
         self._bases = [text.encode() for text in texts]
         self._bases += [path.read_bytes() for path in corpus_of("lst")]
-        self._folder = tempfile.TemporaryDirectory(prefix="fuzz-lst-")
-        self._file = os.open(Path(self._folder.name, "a.lst"), os.O_RDWR | os.O_CREAT)
-
-    def __del__(self) -> None:
-        os.close(self._file)
+        self._folder = scratch_folder(self)
+        self._file = os.open(self._folder / "a.lst", os.O_RDWR | os.O_CREAT)
+        weakref.finalize(self, os.close, self._file)
 
     def make(self, draw: Draw) -> bytes:
         """See `Target.make`."""
@@ -228,7 +225,7 @@ class Lists:
         """See `Target.check`."""
         os.ftruncate(self._file, 0)
         os.pwrite(self._file, data, 0)
-        root = self._folder.name
+        root = str(self._folder)
         dtype = (None, None, "int64", "float32", "float16", "uint8")[zlib.crc32(data) % 6]
         try:
             dataset = ImageListDataset(root, "a.lst", label_dtype=dtype)
