@@ -23,19 +23,21 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import anyio
 import numpy as np
 
 import aioloader
 from aioloader import transforms
-from aioloader._types import ReadPlan, Spans
 from aioloader.executors import ProcessExecutor
 from aioloader.options import available_cores
 from aioloader.tools.usage import memory_nbytes, process_tree
 from benchmarks.data import add_data_option, load_jpegs
 from benchmarks.main_job import write_rec
+
+if TYPE_CHECKING:
+    from aioloader._types import ReadPlan, Spans
 
 _STUCK_S = 60.0
 _SLOW_SHARE, _SLOWEST_S = 0.2, 0.05
@@ -73,8 +75,8 @@ class FaultySource:
         reads = plan.reads[np.argsort(plan.reads[:, 3])]
         of = np.searchsorted(reads[:, 3], plan.start, side="right") - 1
         offset = reads[of, 1] + plan.start - reads[of, 3]
-        for item in np.flatnonzero(np.isin(offset, self._bad) & (plan.start >= 0)).tolist():
-            failures.append((item, OSError(errno.EIO, os.strerror(errno.EIO))))
+        bad = np.flatnonzero(np.isin(offset, self._bad) & (plan.start >= 0))
+        failures += [(item, OSError(errno.EIO, os.strerror(errno.EIO))) for item in bad.tolist()]
         return failures
 
     def close(self) -> None:
@@ -283,7 +285,8 @@ def report(soak: Soak) -> int:
         f"{soak.rounds} rounds, {soak.resumed} of them resumed; {soak.batches:,} batches of {soak.samples:,} samples, "
         f"all as planned; {soak.failed:,} samples were made to fail; {soak.kills} kills, {soak.restarts} restarts"
         if not soak.wrong
-        else f"WRONG after {soak.rounds} rounds, {soak.batches:,} batches, {soak.kills} kills: " + "; ".join(soak.wrong)
+        else f"WRONG after {soak.rounds} rounds, {soak.batches:,} batches, {soak.kills} kills: "
+        + "; ".join(soak.wrong)
     )
     code = 1 if soak.wrong else 0
     # The first rounds import what is imported lazily, and make the allocator's arenas.

@@ -314,7 +314,8 @@ def _integer(field: bytes) -> int | None:
 def integer_key(field: bytes) -> int | None:
     """A key as a number; None if it is text, or does not fit in 64 signed bits."""
     number = _integer(field)
-    return number if number in _INT64 else None
+    # None in a range would be looked for, number by number.
+    return number if number is not None and number in _INT64 else None
 
 
 def _key_column(keys: Iterable[bytes], path: str | None) -> NDArray[np.int64] | list[str]:

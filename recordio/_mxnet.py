@@ -391,6 +391,5 @@ class MXIndexedRecordIO(MXRecordIO):
         super().__setstate__(state)
 
 
-
 def _type_name(key_type: Callable[[Any], Any]) -> str:
     return getattr(key_type, "__name__", repr(key_type))

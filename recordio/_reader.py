@@ -217,9 +217,7 @@ class RecordReader:
         """
         size, offsets, bounds = self._located()
         at = np.array(normalise(positions, len(offsets)), dtype=np.int64)
-        steps = read_steps(
-            offsets[at], bounds[at], size=size, path=self.path, limit=self.max_record_bytes
-        )
+        steps = read_steps(offsets[at], bounds[at], size=size, path=self.path, limit=self.max_record_bytes)
         return drive(self._source, steps)
 
     def position(self, key: int | str) -> int:

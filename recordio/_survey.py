@@ -72,7 +72,7 @@ class _Shifts:
 
     def __init__(self, ordered: list[int]) -> None:
         self._offsets: NDArray[np.int64] = np.array(ordered, dtype=np.int64)
-        self._steps = np.diff(self._offsets)
+        self._steps: NDArray[np.int64] = np.diff(self._offsets)
         self._sums, self._places = self._offsets[:0].view(np.uint64), np.empty(0, np.intp)
         if len(self._steps) >= _COMPARED:
             sums = self._sums_of(self._steps)
@@ -95,7 +95,8 @@ class _Shifts:
             last: offset in the index that is taken; only greater ones count.
             shift: the old one.
         """
-        steps = np.diff(np.array(starts, dtype=np.int64))
+        place_of: NDArray[np.int64] = np.array(starts, dtype=np.int64)
+        steps = place_of[1:] - place_of[:-1]
         if len(steps) == _COMPARED:
             wanted = self._sums_of(steps)[0]
             low = int(np.searchsorted(self._sums, wanted))

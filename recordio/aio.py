@@ -247,9 +247,7 @@ class AsyncRecordReader:
         size, offsets, bounds = await self._located()
         at = np.array(normalise(positions, len(offsets)), dtype=np.int64)
         source = await self._source()
-        steps = read_steps(
-            offsets[at], bounds[at], size=size, path=self.path, limit=self.max_record_bytes
-        )
+        steps = read_steps(offsets[at], bounds[at], size=size, path=self.path, limit=self.max_record_bytes)
         return await source.run(steps)
 
     async def _located(self) -> tuple[int, NDArray[np.int64], NDArray[np.int64]]:

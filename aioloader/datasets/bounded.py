@@ -59,5 +59,7 @@ class Bounded:
         data = self._file.read(min(size, self._left + 1))
         self._left -= len(data)
         if self._left < 0:
-            raise ValueError(f"{self._path} has more than {self._most} bytes when unpacked; so many are not read")
+            raise ValueError(
+                f"{self._path} has more than {self._most} bytes when unpacked; so many are not read"
+            )
         return data

@@ -82,7 +82,7 @@ def label_value(value: float, dtype: np.dtype[Any]) -> Any:
     """
     if dtype.kind == "f":
         # Few labels are beyond the range of the smallest type; only then the type is asked for its own.
-        if _FLOAT16_MAX < abs(value) < math.inf and abs(value) > np.finfo(dtype).max:
+        if _FLOAT16_MAX < abs(value) < math.inf and abs(value) > float(np.finfo(dtype).max):
             raise _misfit(value, dtype)
         return dtype.type(value)
     bounds = np.iinfo(dtype)

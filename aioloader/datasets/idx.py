@@ -41,7 +41,9 @@ def read_idx(path: str, axes: int) -> Array:
             for extent in shape:
                 count *= extent
             if max(count, *shape) > MOST_NBYTES:
-                raise ValueError(f"{path} announces shape {shape}; more than {MOST_NBYTES} bytes are not read")
+                raise ValueError(
+                    f"{path} announces shape {shape}; more than {MOST_NBYTES} bytes are not read"
+                )
             # One byte more, to see whether there is one.
             data = read_up_to(file, count + 1)
     except (gzip.BadGzipFile, EOFError, zlib.error) as error:

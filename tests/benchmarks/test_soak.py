@@ -38,7 +38,9 @@ def test_a_short_run() -> None:
 
 
 @pytest.mark.slow
-def test_a_batch_that_is_not_as_planned_is_noticed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_batch_that_is_not_as_planned_is_noticed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     rec = tmp_path / "soak.rec"
     write_rec(rec, load_jpegs(None, str(tmp_path)), 1)
     options = argparse.Namespace(

@@ -29,7 +29,9 @@ def main() -> int:
     parser.add_argument("targets", nargs="*", metavar="TARGET", help=f"of {', '.join(TARGETS)}; all of them")
     parser.add_argument("--inputs", type=int, metavar="N", help="how many of each target (20,000)")
     parser.add_argument("--long", action="store_true", help="as many as a long run takes, of each target")
-    parser.add_argument("--seconds", type=float, default=float("inf"), metavar="S", help="most of each target")
+    parser.add_argument(
+        "--seconds", type=float, default=float("inf"), metavar="S", help="most of each target"
+    )
     parser.add_argument("--seed", type=int, default=0, metavar="N", help="of the inputs")
     parser.add_argument("--processes", type=int, default=available_cores(), metavar="N", help="at a time")
     parser.add_argument("--hang", type=float, default=20.0, metavar="S", help="an input may take so long")
@@ -60,7 +62,9 @@ def main() -> int:
 def _report(name: str, tally: Tally) -> int:
     rate = tally.inputs / max(tally.seconds, 1e-9)
     past = tally.share(load(name).past)
-    print(f"{name}: {tally.inputs:,} inputs in {tally.seconds:,.0f} s, {rate:,.0f}/s; {past:.0%} got past the first")
+    print(
+        f"{name}: {tally.inputs:,} inputs in {tally.seconds:,.0f} s, {rate:,.0f}/s; {past:.0%} got past the first"
+    )
     words = sorted(tally.outcomes.items(), key=lambda item: -item[1])
     print("  " + ", ".join(f"{word} {count:,}" for word, count in words))
     for place, found in tally.found.items():

@@ -93,4 +93,6 @@ class Files:
             return
         end = offset + starts[1] if len(starts) > 1 else len(records)
         if not any(offset < other < end and begins_record(records[other : other + 8]) for other in offsets):
-            raise Finding(f"record {number} at {offset} is sound, and failed by {error.__cause__!r}") from error
+            raise Finding(
+                f"record {number} at {offset} is sound, and failed by {error.__cause__!r}"
+            ) from error

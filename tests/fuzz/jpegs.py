@@ -255,7 +255,7 @@ def _extents(data: bytearray, draw: Draw, target: Jpegs) -> None:
 def _shorter(data: bytearray, draw: Draw, target: Jpegs) -> None:
     """Fewer rows than the scan has, or a row less: what is left over is harmless."""
     at = data.find(b"\xff\xc0\0") + 5
-    if 5 <= at and at + 2 <= len(data):
+    if at >= 5 and at + 2 <= len(data):
         height = data[at] << 8 | data[at + 1]
         data[at : at + 2] = struct.pack(">H", 1 + int(draw() * height))
 

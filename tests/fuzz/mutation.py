@@ -6,7 +6,9 @@ from collections.abc import Sequence
 
 from tests.fuzz.target import Draw
 
-TELLING = bytes((0, 1, 2, 3, 4, 7, 8, 9, 10, 13, 16, 32, 45, 48, 57, 64, 96, 127, 128, 160, 192, 224, 254, 255))
+TELLING = bytes(
+    (0, 1, 2, 3, 4, 7, 8, 9, 10, 13, 16, 32, 45, 48, 57, 64, 96, 127, 128, 160, 192, 224, 254, 255)
+)
 """Bytes at which something often changes: borders of ranges, flags, separators, digits."""
 
 

@@ -18,7 +18,24 @@ from tests.fuzz.mutation import change
 from tests.fuzz.target import ROOT, Draw, Finding, corpus_of
 
 _MOST_PIXELS = 1 << 14
-_NUMBERS = (0, 1, 2, 3, 127, 128, 255, 256, 1000, 30000, 65535, 65536, 1 << 20, (1 << 31) - 1, 1 << 31, 0xFFFFFFFF)
+_NUMBERS = (
+    0,
+    1,
+    2,
+    3,
+    127,
+    128,
+    255,
+    256,
+    1000,
+    30000,
+    65535,
+    65536,
+    1 << 20,
+    (1 << 31) - 1,
+    1 << 31,
+    0xFFFFFFFF,
+)
 PIECES = (
     b"\0",
     b"\xff",

@@ -73,9 +73,7 @@ def run(
     return tally
 
 
-def _tend(
-    where: str, share: _Share, until: float, hang_s: float, tally: Tally, lock: threading.Lock
-) -> None:
+def _tend(where: str, share: _Share, until: float, hang_s: float, tally: Tally, lock: threading.Lock) -> None:
     """One process after the other, until the share is done."""
     for restart in range(_MOST_RESTARTS):
         left = share.inputs - share.done
@@ -155,7 +153,10 @@ def _one_process(
         return None, outcomes
     if hung:
         return f"no end within {hang_s:g} s", outcomes
-    return f"ended with status {process.returncode}: {b''.join(said)[-500:].decode(errors='replace')}", outcomes
+    return (
+        f"ended with status {process.returncode}: {b''.join(said)[-500:].decode(errors='replace')}",
+        outcomes,
+    )
 
 
 def _watch(process: subprocess.Popen[bytes], board: IO[bytes], hang_s: float) -> bool:

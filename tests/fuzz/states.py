@@ -48,7 +48,18 @@ _ODD: tuple[Any, ...] = (
     [[0, 2**62]],
     ["0", "0"],
 )
-_FIELDS = ("version", "order_version", "unit", "length", "fingerprint", "seed", "epoch", "consumed", "carry", "x")
+_FIELDS = (
+    "version",
+    "order_version",
+    "unit",
+    "length",
+    "fingerprint",
+    "seed",
+    "epoch",
+    "consumed",
+    "carry",
+    "x",
+)
 _FREE = ("epoch", "consumed", "carry")
 
 

@@ -50,9 +50,7 @@ TARGETS = {
             "aioloader/transforms/pictures.py",
         ),
     ),
-    "index": Entry(
-        "tests.fuzz.texts:Indexes", 1_000_000, ("recordio/_index_text.py", "recordio/_index.py")
-    ),
+    "index": Entry("tests.fuzz.texts:Indexes", 1_000_000, ("recordio/_index_text.py", "recordio/_index.py")),
     "files": Entry(
         "tests.fuzz.files:Files",
         100_000,

@@ -9,7 +9,6 @@ import subprocess
 import sys
 from random import Random
 
-
 import pytest
 
 from recordio import RecordParser
@@ -122,7 +121,8 @@ def test_shrinking_keeps_the_finding() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("toy", "says"), [("Wrong", "Finding"), ("Hanging", "no end within"), ("Crashing", "ended with status -11")]
+    ("toy", "says"),
+    [("Wrong", "Finding"), ("Hanging", "no end within"), ("Crashing", "ended with status -11")],
 )
 def test_a_target_that_misbehaves_is_told_of_and_the_run_goes_on(toy: str, says: str) -> None:
     tally = run(f"tests.fuzz.toys:{toy}", inputs=60, processes=2, hang_s=1.0)

@@ -84,7 +84,7 @@ class Indexes:
         rng = Random(2)
         forms = (
             lambda n: f"{n}\t{n * 48}\n",
-            lambda n: f"{rng.randrange(10**rng.randint(1, 18))}\t{rng.randrange(10**6) * 4}\n",
+            lambda n: f"{rng.randrange(10 ** rng.randint(1, 18))}\t{rng.randrange(10**6) * 4}\n",
             lambda n: f"key-{n}\t{n * 8}\n",
             lambda n: f"{n}\t{n * 48}\tmore\r\n",
             lambda n: f" {n}\t+{n * 48} \n",
@@ -129,7 +129,11 @@ class Indexes:
             if index is not None:
                 raise
         else:
-            if index is None or list(again.keys) != list(index.keys) or (again.offsets != index.offsets).any():
+            if (
+                index is None
+                or list(again.keys) != list(index.keys)
+                or (again.offsets != index.offsets).any()
+            ):
                 raise Finding("a file and its text are read differently")
         for key_type in (int, str):
             try:

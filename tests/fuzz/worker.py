@@ -22,7 +22,9 @@ _TELL_S = 2.0
 _ROOM = BOARD_BYTES - HEAD.size
 
 
-def try_inputs(target: Target, inputs: int, seed: str, seconds: float, board: memoryview | None = None) -> Tally:
+def try_inputs(
+    target: Target, inputs: int, seed: str, seconds: float, board: memoryview | None = None
+) -> Tally:
     """Make inputs and try them.
 
     Args:

@@ -352,7 +352,9 @@ def test_a_missing_index_is_named(tmp_path: Path) -> None:
     assert isinstance(caught.value, FileNotFoundError)
 
 
-def test_an_index_that_is_too_large_is_refused_unread(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_index_that_is_too_large_is_refused_unread(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     path = tmp_path / "a.idx"
     path.touch()
     os.truncate(path, text_module.MAX_INDEX_BYTES + 1)  # a hole: no disk is filled

@@ -22,7 +22,6 @@ from recordio import (
     testing,
     verify,
 )
-
 from recordio._survey import _Shifts
 
 MAGIC = b"\x0a\x23\xd7\xce"

@@ -212,7 +212,9 @@ def test_what_follows_the_announced_values_is_not_unpacked(tmp_path: Path) -> No
     assert peak < 4_000_000
 
 
-@pytest.mark.parametrize("shape", [(0xFFFFFFFF, 28, 28), (0, 0xFFFFFFFF, 0xFFFFFFFF), (60_000, 28, 28)], ids=str)
+@pytest.mark.parametrize(
+    "shape", [(0xFFFFFFFF, 28, 28), (0, 0xFFFFFFFF, 0xFFFFFFFF), (60_000, 28, 28)], ids=str
+)
 def test_memory_is_not_taken_for_what_is_only_announced(tmp_path: Path, shape: tuple[int, ...]) -> None:
     write_mnist(tmp_path, "train", 5, False)
     head = bytes((0, 0, 8, 3)) + b"".join(extent.to_bytes(4, "big") for extent in shape)
@@ -268,7 +270,9 @@ def test_an_archive_whose_stream_is_damaged_is_refused(tmp_path: Path) -> None:
         CIFAR10(tmp_path, train=False)
 
 
-def test_an_archive_that_unpacks_to_too_much_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_archive_that_unpacks_to_too_much_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(vision, "_MOST_ARCHIVE_NBYTES", 50_000)
     write_cifar(tmp_path, {"test_batch.bin": cifar_rows(10, 1, 0)}, "cifar-10-binary.tar.gz")
     assert len(CIFAR10(tmp_path, train=False)) == 10
