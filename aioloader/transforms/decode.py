@@ -191,7 +191,21 @@ def _copy_raw(data: Any, flag: int, scratch: Scratch | None) -> Array:
     return image
 
 
+def _check_png(data: Any) -> None:
+    """Refuse a chunk that is longer than the data: OpenCV takes memory for it before it looks, up to 4 GiB."""
+    place = 8
+    while place + 8 <= len(data):
+        length, name = struct.unpack_from(">I4s", data, place)
+        place += 12 + length
+        if place > len(data):
+            raise DecodeError("a chunk is longer than the data", format="png", nbytes=len(data))
+        if name == b"IEND":
+            return
+
+
 def _decode_other(data: Any, header: ImageHeader, flag: int, max_pixels: int | None) -> Array:
+    if header.format == "png":
+        _check_png(data)
     if header.format == "tiff":
         entry = orientation_entry(data)
         if entry is not None and entry[0] != 1:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import resource
 import struct
 import zlib
 from pathlib import Path
@@ -18,6 +19,7 @@ from tests.fuzz.mutation import change
 from tests.fuzz.target import ROOT, Draw, Finding, corpus_of
 
 _MOST_PIXELS = 1 << 14
+_MOST_NBYTES = 1 << 26
 _NUMBERS = (
     0,
     1,
@@ -111,6 +113,14 @@ class Pictures:
     def check(self, data: bytes) -> str:
         """See `Target.check`."""
         flag = 0 if zlib.crc32(data) & 3 == 0 else 1
+        before = _most_memory()
+        try:
+            return self._check(data, flag)
+        finally:
+            if (taken := _most_memory() - before) > _MOST_NBYTES:
+                raise Finding(f"{taken} bytes of memory were taken for it")
+
+    def _check(self, data: bytes, flag: int) -> str:
         try:
             header = read_header(data)
         except DecodeError:
@@ -126,6 +136,11 @@ class Pictures:
         if image.shape[0] * image.shape[1] > _MOST_PIXELS:
             raise Finding(f"{image.shape} is more than {_MOST_PIXELS} pixels")
         return "whole"
+
+
+def _most_memory() -> int:
+    """The most that this process ever had, in bytes (Linux)."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss << 10
 
 
 def _sum(data: bytearray) -> None:

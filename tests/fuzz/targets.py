@@ -75,7 +75,7 @@ TARGETS = {
         "tests.fuzz.pictures:Pictures",
         300_000,
         ("aioloader/transforms/formats.py", "aioloader/transforms/decode.py"),
-        1 << 30,
+        1 << 33,
     ),
     "states": Entry("tests.fuzz.states:States", 100_000, ("aioloader/_progress.py",)),
 }

@@ -23,12 +23,12 @@ QUICK = {
     "records": 4000,
     "jpeg": 500,
     "index": 500,
-    "files": 100,
-    "lst": 300,
+    "files": 60,
+    "lst": 200,
     "header": 300,
     "sets": 60,
     "arrays": 500,
-    "pictures": 200,
+    "pictures": 120,
     "states": 200,
 }
 
@@ -88,7 +88,7 @@ def test_a_wrong_parser_is_found_and_the_input_made_small(monkeypatch: pytest.Mo
     monkeypatch.setattr(records, "RecordParser", Forgetful)
     tally = try_inputs(target, 300, "wrong", float("inf"))
     assert tally.outcomes["finding"] > 10
-    (found,) = tally.found.values()
+    found = min(tally.found.values(), key=lambda one: len(one.data))
     assert "Finding" in found.text
     # One record of 36 bytes is the least that shows it.
     assert 44 <= len(found.data) <= 120

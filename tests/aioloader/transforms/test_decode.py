@@ -459,3 +459,11 @@ def test_a_jpeg_of_very_many_scans_is_refused():
     # Behind a scan that holds everything nothing is decoded.
     plain = encode(".jpg", BGR)
     assert decode_image(plain + plain * 600).shape == BGR.shape
+
+
+def test_a_chunk_of_a_png_that_is_longer_than_the_data_is_refused_unread():
+    data = bytearray(encode(".png", BGR))
+    place = data.index(b"IDAT") - 4
+    data[place : place + 4] = b"\xff\0\0\0"
+    assert "a chunk is longer than the data" in error_of(bytes(data)).reason
+    assert decode_image(encode(".png", BGR) + b"more").shape == BGR.shape
