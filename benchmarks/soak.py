@@ -297,8 +297,8 @@ def report(soak: Soak) -> int:
     times = [usage.seconds for usage in steady]
     rows = {
         "memory (MiB)": ([usage.memory_nbytes / 2**20 for usage in steady], _FLAT_MIB_PER_MINUTE),
-        "descriptors": ([float(usage.descriptors) for usage in steady], 0.0),
-        "threads": ([float(usage.threads) for usage in steady], 0.0),
+        "descriptors": ([float(usage.descriptors) for usage in steady], 1e-6),
+        "threads": ([float(usage.threads) for usage in steady], 1e-6),
     }
     for name, (values, allowed) in rows.items():
         growth, error = slope(times, values)
