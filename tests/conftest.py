@@ -14,8 +14,13 @@ import anyio
 import numpy as np
 import psutil
 import pytest
+from hypothesis import settings
 
 T = TypeVar("T")
+
+# How long an example takes is the machine's affair.
+settings.register_profile("aioloader", deadline=None)
+settings.load_profile("aioloader")
 
 DATA = Path(__file__).parent / "data"
 

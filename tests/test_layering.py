@@ -113,7 +113,19 @@ NOT_FOR = {
     "pipeline": FILES | {"cv2", "simplejpeg", "cloudpickle"},
     "executors": {"cv2", "simplejpeg"},
 }
-LAZY = {"aiofiles", "cv2", "hypothesis", "jax", "mxnet", "obstore", "ray", "simplejpeg", "torch", "trio"}
+LAZY = {
+    "aiofiles",
+    "albumentations",
+    "cv2",
+    "hypothesis",
+    "jax",
+    "mxnet",
+    "obstore",
+    "ray",
+    "simplejpeg",
+    "torch",
+    "trio",
+}
 LAZY_EXCEPTIONS = {
     ("recordio.testing", "hypothesis"),  # strategies: nobody imports it without hypothesis
     ("aioloader.testing", "hypothesis"),

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
 __all__ = (
     "DEFAULT_MAX_PIXELS",
+    "RECORD_FIELDS",
+    "FusedImages",
     "ImageFileDecoder",
     "ImageRecordDecoder",
     "RecordDecoder",
@@ -37,8 +39,8 @@ _local = threading.local()
 
 _FLOAT16_MAX = 65504.0
 
-# Part head (magic, flag and length), then the image header (number of labels, label, two ids).
-_RECORD = struct.Struct("<IIIfQQ")
+RECORD_FIELDS = struct.Struct("<IIIfQQ")
+"""Part head (magic, flag and length), then the image header (number of labels, label, two ids)."""
 
 
 def _scratch() -> Scratch:
@@ -220,27 +222,34 @@ def _own_label(extra: Any) -> Any:
     return extra.copy() if isinstance(extra, np.ndarray) else extra
 
 
-class _Fused:
-    """A decoder of images and the stages that take the image, in one; see `FusedDecoder`.
+class FusedImages:
+    """What decoders of images and the stages that take the image have in common, in one; see `FusedDecoder`.
 
     Args:
-        decoder: with the options of images.
-        stages: all stages of the loader, of which as many as take the image alone are done here.
+        reader: opens the images.
+        stages: all stages of the loader.
+
+    Attributes:
+        stages: how many of the stages are done here: as many as take the image alone.
+        plan: makes the image of a sample.
     """
 
-    def __init__(self, decoder: ImageRecordDecoder | ImageFileDecoder, stages: Sequence[Stage]) -> None:
+    def __init__(self, reader: PictureReader, stages: Sequence[Stage]) -> None:
         self.stages = next((n for n, stage in enumerate(stages) if not stage.first), len(stages))
-        reader = PictureReader(decoder.flag, decoder.exif, decoder.max_pixels, decoder.dct_scaling)
-        self._plan = ImagePlan(
+        self.plan = ImagePlan(
             reader,
             [(stage.name, stage.fn) for stage in stages[: self.stages]],
             lend=all(stage.native for stage in stages[self.stages :]),
         )
 
 
-class _FusedRecord(_Fused):
+def _reader(decoder: ImageRecordDecoder | ImageFileDecoder) -> PictureReader:
+    return PictureReader(decoder.flag, decoder.exif, decoder.max_pixels, decoder.dct_scaling)
+
+
+class _FusedRecord(FusedImages):
     def __init__(self, decoder: ImageRecordDecoder, stages: Sequence[Stage]) -> None:
-        super().__init__(decoder, stages)
+        super().__init__(_reader(decoder), stages)
         self._parse = decoder._parse
         dtype = np.dtype(decoder.scalar_dtype)
         self._scalar = dtype.type
@@ -257,22 +266,25 @@ class _FusedRecord(_Fused):
         label: Any
         nbytes = len(data)
         if nbytes >= 32:
-            magic, word, flag, value, _, _ = _RECORD.unpack_from(data)
+            magic, word, flag, value, _, _ = RECORD_FIELDS.unpack_from(data)
             # The record in one part with one label that fits: the others take the long way.
             if magic == MAGIC and 24 <= word < 1 << 29 and (word + 11) & -4 <= nbytes and flag == 0:
                 if self._floating:
                     label = self._scalar(value)
-                    return self._plan(data[32 : 8 + word], facts.path, rng, out, trace), label
+                    return self.plan(data[32 : 8 + word], facts.path, rng, out, trace), label
                 if value.is_integer() and self._least <= value <= self._greatest:
                     label = self._scalar(int(value))
-                    return self._plan(data[32 : 8 + word], facts.path, rng, out, trace), label
+                    return self.plan(data[32 : 8 + word], facts.path, rng, out, trace), label
         body, label = self._parse(data, facts)
-        return self._plan(body, facts.path, rng, out, trace), label
+        return self.plan(body, facts.path, rng, out, trace), label
 
 
-class _FusedFile(_Fused):
+class _FusedFile(FusedImages):
+    def __init__(self, decoder: ImageFileDecoder, stages: Sequence[Stage]) -> None:
+        super().__init__(_reader(decoder), stages)
+
     def __call__(
         self, data: memoryview, extra: Any, facts: Facts, rng: Rng, out: Array | None, trace: Trace
     ) -> tuple[Any, Any]:
         """See `FusedDecoder`."""
-        return self._plan(data, facts.path, rng, out, trace), _own_label(extra)
+        return self.plan(data, facts.path, rng, out, trace), _own_label(extra)

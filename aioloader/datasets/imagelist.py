@@ -23,7 +23,7 @@ from aioloader.storage.local import LocalByteSource
 if TYPE_CHECKING:
     from aioloader._types import Array, IntArray
 
-__all__ = ("ImageListDataset",)
+__all__ = ("Entry", "ImageListDataset", "list_entry", "parse_line", "read_list")
 
 _LABELS_LOOKED_AT = 1000
 
@@ -34,8 +34,7 @@ Entry = tuple[object, list[float], str]
 class ImageListDataset(FileDataset):
     """(image, label) of every entry of a list: uint8 (height, width, 3) RGB, and the label.
 
-    One label per entry is a scalar: int64 if the first 1,000 are whole numbers, else float32. Several labels
-        are
+    One label per entry is a scalar: int64 if the first 1,000 are whole numbers, else float32. Several labels are
     float32 (n,), and every entry then has the same number of them.
 
     Args:
@@ -71,9 +70,9 @@ class ImageListDataset(FileDataset):
         self._decoder = ImageFileDecoder(flag, exif, max_pixels, bool(dct_scaling))
         self._root = os.path.expanduser(os.fspath(root))
         if isinstance(imglist, (str, os.PathLike)):
-            entries = _read_lst(os.path.join(self._root, imglist))
+            entries = read_list(os.path.join(self._root, imglist))
         elif isinstance(imglist, Sequence):
-            entries = [_parse_entry(number, entry) for number, entry in enumerate(imglist, 1)]
+            entries = [list_entry(number, entry) for number, entry in enumerate(imglist, 1)]
         else:
             raise ValueError(f"imglist must be filename or list of valid entries, given {imglist!r}")
         self._keys = [key for key, _, _ in entries]
@@ -105,24 +104,47 @@ class ImageListDataset(FileDataset):
         return Facts(self._keys[index], self._paths[index], None)
 
 
-def _read_lst(path: str) -> list[Entry]:
+def read_list(path: str) -> list[Entry]:
+    """The entries of a .lst file: id, labels and a path on each line, separated by TABs. Blank lines are passed over.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+        ValueError: a line is malformed; the message names it.
+    """
     entries: list[Entry] = []
     with open(path, encoding="utf-8", errors="surrogateescape") as file:
         for number, line in enumerate(file, 1):
             if not line.strip():
                 continue
-            fields = [field.strip() for field in line.strip("\r\n").split("\t")]
             try:
-                if len(fields) < 3:
-                    raise ValueError("it should be an id, labels and a path, separated by TABs")
-                entries.append((int(fields[0]), [float(field) for field in fields[1:-1]], fields[-1]))
+                entries.append(parse_line(line))
             except ValueError as error:
                 raise ValueError(f"{path}, line {number} ({line.strip()[:80]!r}): {error}") from None
     return entries
 
 
-def _parse_entry(number: int, entry: Any) -> Entry:
-    """Entry `number` (from 1, which is its key as text in MXNet) of a list."""
+def parse_line(line: str) -> tuple[int, list[float], str]:
+    """Id, labels and path of one line of a .lst file.
+
+    Raises:
+        ValueError: it is malformed.
+    """
+    fields = [field.strip() for field in line.strip("\r\n").split("\t")]
+    if len(fields) < 3:
+        raise ValueError("it should be an id, labels and a path, separated by TABs")
+    return int(fields[0]), [float(field) for field in fields[1:-1]], fields[-1]
+
+
+def list_entry(number: int, entry: Any) -> Entry:
+    """Entry `number` (from 1, which is its key as text in MXNet) of a list.
+
+    Args:
+        number: its number.
+        entry: ``[label, path]``, ``[[label, ...], path]`` or ``[label, ..., path]``.
+
+    Raises:
+        ValueError: it is none of these.
+    """
     if isinstance(entry, (list, tuple)) and len(entry) >= 2 and isinstance(entry[-1], (str, os.PathLike)):
         labels = list(entry[:-1])
         if len(labels) == 1 and isinstance(labels[0], (list, tuple, np.ndarray)):

@@ -41,9 +41,10 @@ class RecordTable:
 
     Args:
         path: the .rec file.
+        idx_path: its .idx file; None for the one beside it, if there is one.
 
     Attributes:
-        index: from the .idx beside the file, or from a scan where there is none.
+        index: from the .idx, or from a scan where there is none.
         file_nbytes: size of the file when the table was made.
 
     Raises:
@@ -51,9 +52,10 @@ class RecordTable:
         RecordIOError: the index is malformed, or a file without an index is damaged.
     """
 
-    def __init__(self, path: str) -> None:
-        idx_path = os.path.splitext(path)[0] + ".idx"
-        if os.path.exists(idx_path):
+    def __init__(self, path: str, idx_path: str | None = None) -> None:
+        given = idx_path is not None
+        idx_path = idx_path or os.path.splitext(path)[0] + ".idx"
+        if given or os.path.exists(idx_path):
             self.index = Index.open(idx_path)
         else:
             self.index = _scan(path)

@@ -7,26 +7,29 @@ never half-written. Images are read and encoded in threads and written in order.
 
 from __future__ import annotations
 
-import os
 from collections import deque
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import recordio
 from aioloader.errors import DecodeError, LoaderError
 from aioloader.options import available_cores
 from aioloader.permutation import permute
+from aioloader.tools.drafts import published
 from aioloader.tools.encoding import Encoded, Encoding
 from aioloader.tools.jpegtran import find_jpegtran
 from aioloader.transforms import DEFAULT_MAX_PIXELS
 
 if TYPE_CHECKING:
+    import os
     from collections.abc import Callable, Generator, Iterator, Sequence
 
-__all__ = ("EXTENSIONS", "PackError", "PackReport", "list_images", "pack")
+__all__ = ("EXTENSIONS", "PackError", "PackReport", "encoded_images", "list_images", "pack")
+
+T = TypeVar("T", bytes, Encoded)
 
 # The datasets read no larger ones either.
 _MOST_FILE_NBYTES = 1 << 30
@@ -174,14 +177,15 @@ def pack(
         items = [items[place] for place in permute(seed, 0, len(items), 0, len(items)).tolist()]
     rec.parent.mkdir(parents=True, exist_ok=True)
     report = PackReport(rec, rec.with_suffix(".idx"), rec.with_suffix(".lst"), classes)
-    places = [report.rec, report.idx, report.lst]
-    drafts = [path.with_name(f"{path.name}.{os.getpid()}.partial") for path in places]
-    encoded = _encode_all([path for path, _ in items], encode, num_workers or available_cores())
-    try:
-        root = Path(source)
+    encoded = encoded_images([path for path, _ in items], encode, num_workers or available_cores())
+    root = Path(source)
+    with (
+        closing(encoded),
+        published(report.rec, report.idx, report.lst) as (rec_draft, idx_draft, lst_draft),
+    ):
         with (
-            recordio.RecordWriter(drafts[0], index=drafts[1]) as writer,
-            open(drafts[2], "w", encoding="utf-8", newline="\n") as lines,
+            recordio.RecordWriter(rec_draft, index=idx_draft) as writer,
+            open(lst_draft, "w", encoding="utf-8", newline="\n") as lines,
         ):
             for done, ((path, label), image) in enumerate(zip(items, encoded, strict=True), 1):
                 if isinstance(image, Encoded):
@@ -201,21 +205,22 @@ def pack(
         if not report.records:
             first, reason = report.skipped[0]
             raise PackError(first, f"{reason}; and none of the {len(items)} images could be packed")
-        report.nbytes = drafts[0].stat().st_size
-        _publish(drafts, places)
-    finally:
-        encoded.close()
-        for draft in drafts:
-            draft.unlink(missing_ok=True)
+        report.nbytes = rec_draft.stat().st_size
     return report
 
 
-def _encode_all(
-    paths: Sequence[Path], encode: Encoding, workers: int
-) -> Generator[Encoded | PackError | OSError]:
-    """The images in order, or why there is none; at most a few per worker are held at a time."""
+def encoded_images(
+    paths: Sequence[Path], encode: Callable[[bytes], T], workers: int
+) -> Generator[T | PackError | OSError]:
+    """Images, read and encoded in threads, in order; or why there is none. A few per worker are held at a time.
 
-    def one(path: Path) -> Encoded | PackError | OSError:
+    Args:
+        paths: their files.
+        encode: what is done to the bytes of a file; raises DecodeError where they are no sound image.
+        workers: number of threads.
+    """
+
+    def one(path: Path) -> T | PackError | OSError:
         try:
             if path.stat().st_size > _MOST_FILE_NBYTES:
                 return PackError(str(path), f"more than {_MOST_FILE_NBYTES} bytes are no image")
@@ -226,8 +231,9 @@ def _encode_all(
             failure = PackError(str(path), str(error))
             failure.__cause__ = error
             return failure
-        if len(encoded.data) + _HEADER_NBYTES > recordio.MAX_PAYLOAD:
-            return PackError(str(path), f"{len(encoded.data)} bytes do not fit into one record; resize it")
+        nbytes = _nbytes(encoded)
+        if nbytes + _HEADER_NBYTES > recordio.MAX_PAYLOAD:
+            return PackError(str(path), f"{nbytes} bytes do not fit into one record; resize it")
         return encoded
 
     with ThreadPoolExecutor(workers, "aioloader-pack") as pool:
@@ -242,27 +248,13 @@ def _encode_all(
             pool.shutdown(wait=True, cancel_futures=True)
 
 
+def _nbytes(encoded: bytes | Encoded) -> int:
+    return len(encoded.data if isinstance(encoded, Encoded) else encoded)
+
+
 def _is_image(path: Path) -> bool:
     return path.suffix.lower() in EXTENSIONS and not path.name.startswith(".") and path.is_file()
 
 
 def _images_in(folder: Path) -> Iterator[Path]:
     return (path for path in folder.rglob("*") if _is_image(path))
-
-
-def _publish(drafts: list[Path], places: list[Path]) -> None:
-    """Put complete files in their places, so that no moment shows a .rec with another file's index."""
-    for draft in drafts:
-        with open(draft, "rb+") as file:
-            os.fsync(file.fileno())
-    # Without an .idx a reader scans, which is slow and right; with the old one it would be wrong.
-    for place in places[1:]:
-        place.unlink(missing_ok=True)
-    for draft, place in zip(drafts, places, strict=True):
-        draft.replace(place)
-    with suppress(OSError):  # not every system can sync a folder
-        folder = os.open(places[0].parent, os.O_RDONLY)
-        try:
-            os.fsync(folder)
-        finally:
-            os.close(folder)

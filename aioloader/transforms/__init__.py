@@ -1,8 +1,15 @@
 """What is done to one image: decode, crop, resize, flip, change colours, make a tensor, turn.
 
+`boxes` has transforms of an image and the boxes in it, `albumentations` an adapter for compositions of that package.
+
 The names are Gluon's. A transform is called with an image, and optionally with `rng`, the sample's draws; how many
 draws each one takes, and in what order, is part of its contract. Nothing heavy is imported before it is used.
 """
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
 
 from aioloader.transforms.base import Transform, accepts_rng, bind, is_native
 from aioloader.transforms.compose import Compose, RandomApply
@@ -24,10 +31,17 @@ from aioloader.transforms.rotation import RandomRotation, Rotate
 from aioloader.transforms.scratch import Scratch
 from aioloader.transforms.tensor import IMAGENET_MEAN, IMAGENET_STD, Cast, Normalize, ToTensor
 
+if TYPE_CHECKING:
+    from aioloader.transforms import boxes
+    from aioloader.transforms.albumentations import Albumentations
+    from aioloader.transforms.boxes import BoxTransform
+
 __all__ = (
     "DEFAULT_MAX_PIXELS",
     "IMAGENET_MEAN",
     "IMAGENET_STD",
+    "Albumentations",
+    "BoxTransform",
     "Cast",
     "CenterCrop",
     "Compose",
@@ -53,9 +67,21 @@ __all__ = (
     "Transform",
     "accepts_rng",
     "bind",
+    "boxes",
     "decode_image",
     "encode_raw",
     "image_size",
     "is_native",
     "raw_image",
 )
+
+# Few workers need these: they are loaded when they are first named.
+_MODULE_OF = {"Albumentations": "albumentations", "BoxTransform": "boxes", "boxes": ""}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _MODULE_OF:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    module = importlib.import_module(f"{__name__}.{_MODULE_OF[name] or name}")
+    value = globals()[name] = getattr(module, name) if _MODULE_OF[name] else module
+    return value

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from aioloader._types import Array
     from aioloader.rng import Rng
 
-__all__ = ("CenterCrop", "CropResize", "RandomCrop", "RandomResizedCrop")
+__all__ = ("CenterCrop", "Crop", "CropResize", "RandomCrop", "RandomResizedCrop")
 
 Box: TypeAlias = tuple[int, int, int, int]
 """(x, y, width, height) of a rectangle in pixels, from the upper left corner."""
@@ -47,8 +47,16 @@ def center_box(height: int, width: int, size: tuple[int, int]) -> Box:
     return (width - w) // 2, (height - h) // 2, w, h
 
 
-class _Crop(Transform):
-    """A rectangle of the image, resized to `size`."""
+class Crop(Transform):
+    """Base of crops: a rectangle of the image, resized to `size`.
+
+    A subclass defines `box`, and `fit` where more than a resize follows. Nothing is kept between the two but what
+    the box itself knows: it may be of a class of its own derived from tuple.
+
+    Args:
+        size: side of a square, or (width, height), in pixels.
+        interpolation: MXNet's number or a name.
+    """
 
     _fields: ClassVar[tuple[str, ...]] = ("size", "interpolation")
 
@@ -79,8 +87,18 @@ class _Crop(Transform):
             out: as for `apply`.
         """
         left, top, width, height = box
-        code = settle(self.interpolation, rng)
-        return resize_image(x[top : top + height, left : left + width], self.size, code, out)
+        return self.fit(x[top : top + height, left : left + width], box, rng, out)
+
+    def fit(self, region: Array, box: Box, rng: Rng, out: Array | None = None) -> Array:
+        """Make the result of the rectangle's pixels.
+
+        Args:
+            region: (height, width, channels), what `box` encloses; a decoder may give it in a smaller size.
+            box: what `box` gave.
+            rng: one draw if the interpolation is "random", else none.
+            out: as for `apply`.
+        """
+        return resize_image(region, self.size, settle(self.interpolation, rng), out)
 
     def apply(self, x: Any, rng: Rng, out: Array | None = None) -> Any:
         image = check_image(x, type(self).__name__)
@@ -92,7 +110,7 @@ class _Crop(Transform):
         return ArraySpec((self.size[1], self.size[0], spec.shape[2]), spec.dtype)
 
 
-class CenterCrop(_Crop):
+class CenterCrop(Crop):
     """The middle of the image; (height, width, channels) in and out, dtype kept. A view where nothing is resized.
 
     No draws, but one for interpolation "random".
@@ -110,7 +128,7 @@ class CenterCrop(_Crop):
         return center_box(height, width, self.size)
 
 
-class RandomCrop(_Crop):
+class RandomCrop(Crop):
     """A rectangle at a uniformly drawn place; (height, width, channels) in and out, dtype kept.
 
     Draws: x, then y.
@@ -181,7 +199,7 @@ class RandomCrop(_Crop):
         return resize_image(region, self.size, code, out)
 
 
-class RandomResizedCrop(_Crop):
+class RandomResizedCrop(Crop):
     """A rectangle of drawn area, shape and place, resized to `size`; (height, width, channels), dtype kept.
 
     Draws: up to 10 tries of area share, uniform in `scale`, and ratio width/height, log-uniform in `ratio`; the first

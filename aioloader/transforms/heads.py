@@ -6,10 +6,11 @@ transforms that they stand for, draw for draw and bit for bit. A head keeps what
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from aioloader.jpeg import scale_for
-from aioloader.transforms.crop import CenterCrop, CropResize, RandomCrop, RandomResizedCrop
+from aioloader.transforms.base import is_native
+from aioloader.transforms.crop import Crop, CropResize, RandomCrop
 from aioloader.transforms.geometry import Resize
 from aioloader.transforms.interpolation import AREA, AUTO, RANDOM, resize_image, settle
 
@@ -23,8 +24,6 @@ if TYPE_CHECKING:
 
 __all__ = ("Head", "head_of")
 
-_Crop: TypeAlias = CenterCrop | RandomCrop | RandomResizedCrop
-_CROPS = (CenterCrop, RandomCrop, RandomResizedCrop)
 # Source pixels around the place of a resized one that any interpolation looks at (Lanczos: 4), and two for rounding.
 _REACH = 6
 
@@ -71,19 +70,21 @@ class _Whole(Head):
 class _Cropped(Head):
     """Draw a crop, decode its rectangle only, and resize it."""
 
-    def __init__(self, crop: _Crop) -> None:
-        self._box = crop.box
+    def __init__(self, crop: Crop) -> None:
+        self._draw = crop.box
+        self._fit = crop.fit
+        self._box = (0, 0, 0, 0)
         self.size = self._size = crop.size
         self._code = crop.interpolation
         # What `resize_image` does for colour and a settled interpolation, without its questions.
         import cv2
 
-        self._plain = self._code not in (AREA, AUTO, RANDOM)
+        self._plain = type(crop).fit is Crop.fit and self._code not in (AREA, AUTO, RANDOM)
         self._shape = (crop.size[1], crop.size[0], 3)
         self._resize = cv2.resize
 
     def decode(self, picture: Picture, rng: Rng, out: Array | None) -> Array:
-        box = self._box(picture.height, picture.width, rng)
+        self._box = box = self._draw(picture.height, picture.width, rng)
         return picture.region(box, scale_for(box[2:], self._size) if picture.shrinks else 1)
 
     def finish(self, pixels: Array, rng: Rng, out: Array | None) -> Array:
@@ -96,7 +97,7 @@ class _Cropped(Head):
         ):
             self._resize(pixels, self._size, out, 0, 0, self._code)
             return out
-        return resize_image(pixels, self._size, settle(self._code, rng), out)
+        return self._fit(pixels, self._box, rng, out)
 
 
 class _CutOut(Head):
@@ -127,7 +128,7 @@ class _CutOut(Head):
 class _Resized(Head):
     """Resize the whole picture; then cut a crop, if one follows, for which not all of it need be decoded."""
 
-    def __init__(self, resize: Resize, crop: _Crop | None, scratch: Scratch) -> None:
+    def __init__(self, resize: Resize, crop: Crop | None, scratch: Scratch) -> None:
         self._resize = resize
         self._crop = crop
         self._scratch = scratch
@@ -178,18 +179,19 @@ def head_of(transforms: Sequence[Callable[..., Any]], scratch: Scratch) -> tuple
     """
     first, second = [*transforms[:2], None, None][:2]
     kind = type(first)
-    if kind in _CROPS and not _padded(first):
-        return _Cropped(cast("_Crop", first)), 1
+    if _is_crop(first):
+        return _Cropped(cast("Crop", first)), 1
     if kind is CropResize:
         return _CutOut(cast("CropResize", first)), 1
     if kind is Resize:
         resize = cast("Resize", first)
-        if type(second) in _CROPS and not _padded(second):
-            return _Resized(resize, cast("_Crop", second), scratch), 2
+        if _is_crop(second):
+            return _Resized(resize, cast("Crop", second), scratch), 2
         return _Resized(resize, None, scratch), 1
     return _Whole(), 0
 
 
-def _padded(crop: Any) -> bool:
+def _is_crop(fn: Any) -> bool:
     # What is added around an image is no part of the picture, so its rectangle cannot be asked for.
-    return type(crop) is RandomCrop and crop.pad is not None
+    padded = isinstance(fn, RandomCrop) and fn.pad is not None
+    return isinstance(fn, Crop) and is_native(fn) and not padded

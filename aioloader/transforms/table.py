@@ -1,7 +1,8 @@
 """uint8 pixels to float32 planes in one pass, by looking every value up.
 
-Rule: what `ToTensor`, `Normalize` and `Cast` do to a pixel depends on its value and channel alone, so the 256 results
-of each channel are made once, by these transforms themselves. The result is theirs bit for bit, without temporaries.
+Rule: what `ToTensor`, `Normalize`, `Cast` and a `ToPlanes` that draws nothing do to a pixel depends on its value and
+channel alone, so the 256 results of each channel are made once, by these transforms themselves. The result is theirs
+bit for bit, without temporaries.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import numpy as np
 
 from aioloader.rng import Rng
 from aioloader.transforms.compose import Compose
+from aioloader.transforms.planes import ToPlanes
 from aioloader.transforms.tensor import Cast, Normalize, ToTensor
 
 if TYPE_CHECKING:
@@ -31,7 +33,7 @@ def table_length(transforms: Sequence[Callable[..., Any]]) -> int:
     tensor = False
     for place, transform in enumerate(transforms):
         kind = type(transform)
-        if kind is ToTensor and not tensor:
+        if not tensor and (kind is ToTensor or _is_table(transform)):
             tensor = True
         elif isinstance(transform, Cast) and kind is Cast and transform.dtype == _FLOAT32:
             pass
@@ -42,8 +44,12 @@ def table_length(transforms: Sequence[Callable[..., Any]]) -> int:
     return length
 
 
+def _is_table(transform: Any) -> bool:
+    return type(transform) is ToPlanes and transform.fixed and transform.dtype == _FLOAT32
+
+
 class PixelTable:
-    """Some casts, `ToTensor`, and casts and normalisations after it, in one.
+    """Some casts, `ToTensor` or `ToPlanes`, and casts and normalisations after it, in one.
 
     Args:
         transforms: of which `table_length` is the length.

@@ -26,7 +26,7 @@ def test_no_items_have_an_empty_order() -> None:
     assert permute(0, 0, 0, 0, 0).shape == (0,)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(
     n=st.one_of(st.integers(1, 3000), st.integers(SORTED_BELOW, SORTED_BELOW + 3000)),
     seed=st.integers(0, 2**64 - 1),

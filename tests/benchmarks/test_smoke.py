@@ -12,10 +12,10 @@ ROOT = Path(__file__).parents[2]
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["bare_loop", "main_job", "first_batch", "fused_path"])
+@pytest.mark.parametrize("name", ["bare_loop", "main_job", "first_batch", "fused_path", "image_record_iter"])
 def test_a_short_run_of_a_benchmark(name: str) -> None:
     command = [sys.executable, "-W", "error", "-m", f"benchmarks.{name}", "--smoke"]
-    if name != "fused_path":
+    if name in ("bare_loop", "main_job", "first_batch"):
         command += ["--workers", "2"]
     done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT)
     assert done.returncode == 0, done.stderr

@@ -52,7 +52,7 @@ def test_published_vectors_hold_in_both_directions(payload: str, framed: str) ->
 
 
 @given(testing.payloads(), st.binary(max_size=9))
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 def test_extract_undoes_serialize_whatever_follows(payload: bytes, after: bytes) -> None:
     framed = serialize(payload)
     assert len(framed) % 4 == 0
@@ -121,7 +121,7 @@ def test_truncation_is_also_an_end_of_file() -> None:
 
 
 @given(st.binary(max_size=64) | testing.payloads().map(serialize).flatmap(testing.damaged))
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 def test_extract_never_fails_in_any_other_way(data: bytes) -> None:
     with contextlib.suppress(CorruptRecordError):
         extract(data)

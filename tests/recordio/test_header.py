@@ -27,7 +27,7 @@ def test_known_bytes(header: tuple[object, ...], expected: str) -> None:
 
 
 @given(testing.headers(), st.binary(max_size=40))
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 def test_unpack_undoes_pack(header: IRHeader, body: bytes) -> None:
     back, rest = unpack(pack(header, body))
     assert rest == body
@@ -80,7 +80,7 @@ def test_errors_keep_the_types_that_callers_expect() -> None:
 
 
 @given(st.binary(max_size=60))
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 def test_unpacking_anything_gives_a_header_or_our_own_error(data: bytes) -> None:
     try:
         unpack(data)

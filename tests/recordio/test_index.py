@@ -38,7 +38,7 @@ def text_of(pairs: list[tuple[int, int]]) -> bytes:
 
 
 @given(PAIRS)
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 def test_digits_of_any_width_are_parsed_exactly(pairs: list[tuple[int, int]]) -> None:
     index = Index.parse(text_of(pairs))
     assert list(zip(index.keys, index.offsets.tolist(), strict=True)) == pairs
@@ -57,7 +57,7 @@ def test_blocks_are_cut_between_lines(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @given(st.binary(max_size=60) | st.text("0123456789\t\n \r-x", max_size=60).map(str.encode))
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=400)
 def test_any_text_is_parsed_as_by_the_line_rules_or_refused(text: bytes) -> None:
     try:
         index = Index.parse(text)
@@ -191,7 +191,7 @@ def test_scan_finds_every_record_without_reading_large_payloads(tmp_path: Path) 
 
 
 @given(st.data())
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 def test_scan_accepts_exactly_what_the_parser_accepts(
     tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
 ) -> None:

@@ -40,7 +40,7 @@ def test_chunks_of_any_size_give_the_same_records(size: int) -> None:
 
 
 @given(st.data())
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 def test_any_chunking_of_any_file_gives_the_records_written(data: st.DataObject) -> None:
     records = data.draw(testing.record_lists())
     assert parse(data.draw(testing.chunkings(testing.frame(records)))) == records
@@ -115,7 +115,7 @@ def test_mutable_chunks_are_copied() -> None:
 
 
 @given(st.data())
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 def test_damaged_files_give_records_or_our_own_error(data: st.DataObject) -> None:
     damaged = data.draw(testing.damaged(testing.frame(data.draw(testing.record_lists()))))
     parser = RecordParser(path="x.rec", size=len(damaged))

@@ -211,7 +211,7 @@ def test_build_index_refuses_a_damaged_file_and_keeps_the_old_index(rec: Path) -
 
 
 @given(st.data())
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 def test_any_damage_is_survived_and_the_copy_is_sound(
     tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
 ) -> None:

@@ -11,14 +11,14 @@ from aioloader.mxnet.io.iterator import DataIter
 from aioloader.mxnet.ndarray import from_numpy
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from aioloader._types import Array, IntArray
     from aioloader.mxnet.io.rounds import Rounds
 
 Description: TypeAlias = "tuple[tuple[int, ...], np.dtype[Any]]"
 
-__all__ = ("ArrayBatches", "Batches", "Loaded", "MXDataIter")
+__all__ = ("ArrayBatches", "Batches", "Loaded", "MXDataIter", "filled")
 
 
 class Loaded:
@@ -45,11 +45,18 @@ class Batches(Protocol):
     data_desc: Description
     label_desc: Description
 
+    @property
+    def errors(self) -> Sequence[Exception]:
+        """Rows that were left out because they failed, so far."""
+
     def next(self) -> Loaded | None:
         """The next batch of this pass; None at its end."""
 
     def reset(self) -> None:
         """Begin the next pass, or this one again if it has not come to its end."""
+
+    def close(self) -> None:
+        """End what runs beside the caller. May be called twice."""
 
 
 class ArrayBatches:
@@ -63,6 +70,8 @@ class ArrayBatches:
         order: the rows to give, in this order; by default all.
         convert: given the rows of `data` and of `label`, what is delivered; by default they themselves.
     """
+
+    errors: Sequence[Exception] = ()
 
     def __init__(
         self,
@@ -96,21 +105,24 @@ class ArrayBatches:
         if found is None:
             return None
         rows = found.rows if self._order is None else self._order[found.rows]
-        data, label = (from_numpy(_filled(array, self.batch_size)) for array in self._rows(rows))
+        data, label = (from_numpy(filled(array, self.batch_size)) for array in self._rows(rows))
         return Loaded(data, label, found.pad, (rows + self._first).astype(np.uint64))
 
     def reset(self) -> None:
         """Begin the next pass, or this one again if it has not come to its end."""
         self._rounds.reset()
 
+    def close(self) -> None:
+        """Nothing runs beside the caller."""
 
-def _filled(rows: Array, batch_size: int) -> Array:
-    """`rows`, filled up with zeros."""
+
+def filled(rows: Array, batch_size: int) -> Array:
+    """`rows`, filled up with zeros to so many; they themselves if they are as many."""
     if len(rows) == batch_size:
         return rows
-    filled = np.zeros((batch_size, *rows.shape[1:]), rows.dtype)
-    filled[: len(rows)] = rows
-    return filled
+    result = np.zeros((batch_size, *rows.shape[1:]), rows.dtype)
+    result[: len(rows)] = rows
+    return result
 
 
 class MXDataIter(DataIter):
@@ -127,7 +139,11 @@ class MXDataIter(DataIter):
         super().__init__(batches.batch_size)
         self._batches = batches
         self._current: Loaded | None = None
-        self._ahead: Loaded | None = batches.next()
+        try:
+            self._ahead: Loaded | None = batches.next()
+        except BaseException:
+            batches.close()  # whoever keeps the error would keep the workers
+            raise
         self._over = self._ahead is None
         self._skip_load = False
         self.provide_data = [_described(data_name, batches.data_desc)]
@@ -164,6 +180,15 @@ class MXDataIter(DataIter):
         self._over = False
         if self._ahead is None:
             self._batches.reset()
+
+    def close(self) -> None:
+        """End the workers; an iterator that is collected does so by itself. Batches stay valid. May be called twice."""
+        self._batches.close()
+
+    @property
+    def errors(self) -> list[Exception]:
+        """Records that were left out so far (``on_error="skip"``), in the order of delivery."""
+        return list(self._batches.errors)
 
     def _loaded(self) -> Loaded:
         if self._current is None:

@@ -16,7 +16,7 @@ from aioloader.mxnet.ndarray import from_numpy
 from aioloader.mxnet.sparse import CSRNDArray
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from aioloader._types import Array
     from aioloader.mxnet.io.backend_iter import Description
@@ -80,6 +80,8 @@ def LibSVMIter(*args: Any, **kwargs: Any) -> MXDataIter:
 class _SparseBatches:
     """Rows `first` up to but without `last`, in batches."""
 
+    errors: Sequence[Exception] = ()
+
     def __init__(
         self,
         data: CSRNDArray,
@@ -115,6 +117,9 @@ class _SparseBatches:
     def reset(self) -> None:
         """Begin the next pass, or this one again if it has not come to its end."""
         self._rounds.reset()
+
+    def close(self) -> None:
+        """Nothing runs beside the caller."""
 
 
 def _part(uri: str, begins: Array, parts: int, part: int) -> tuple[int, int]:

@@ -1,12 +1,14 @@
 """Arguments of the iterators that MXNet writes in C++: given by keyword, read through `str`.
 
-So ``batch_size="4"`` and ``data_shape="(3, 8, 8)"`` mean what ``4`` and ``(3, 8, 8)`` mean.
+So ``batch_size="4"`` and ``data_shape="(3, 8, 8)"`` mean what ``4`` and ``(3, 8, 8)`` mean. A table of them is the one
+place that knows an iterator's arguments; its documentation is made of it.
 """
 
 from __future__ import annotations
 
 import ast
 import difflib
+import textwrap
 import warnings
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -14,16 +16,51 @@ from typing import TYPE_CHECKING, Any
 from aioloader.mxnet.base import MXNetError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Container, Mapping, Sequence
 
-__all__ = ("COMMON", "REQUIRED", "Parameter", "UnknownParameterWarning", "read_parameters")
+__all__ = (
+    "COMMON",
+    "REQUIRED",
+    "MissingParameterError",
+    "Parameter",
+    "UnknownParameterWarning",
+    "UnusedParameterWarning",
+    "described",
+    "read_parameters",
+)
 
 
 class UnknownParameterWarning(UserWarning):
     """An iterator was given an argument that it does not know; MXNet ignores such arguments in silence."""
 
 
+class UnusedParameterWarning(UserWarning):
+    """An iterator was given an argument that changes nothing here; the text says why."""
+
+
+class MissingParameterError(MXNetError, ValueError):
+    """A required argument was not given. A ValueError too.
+
+    Args:
+        name: the argument.
+        expected: its kind, in words.
+
+    Attributes:
+        name, expected: as given.
+    """
+
+    def __init__(self, name: str, expected: str) -> None:
+        super().__init__(f"Required parameter {name} of {expected} is not presented")
+        self.name = name
+        self.expected = expected
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.name, self.expected)
+
+
 REQUIRED: Any = object()
+# How alike a name and one with a letter wrong are, by difflib.
+_TYPING_ERROR = 0.9
 
 
 @dataclass(frozen=True)
@@ -31,12 +68,14 @@ class Parameter:
     """One argument.
 
     Attributes:
-        kind: "int", "float", "boolean", "string" or "shape".
+        kind: "int", "float", "boolean", "string", "shape", "ints" or "floats" (tuples; a single number is one of one).
         default: its value; `REQUIRED` if it must be given. None stands for "not given".
-        low: smallest value.
+        low, high: smallest and largest value.
         choices: the only texts that are taken.
         axes: the only number of extents of a shape.
         optional: whether None may be given.
+        about: what it does, in one or two sentences.
+        idle: why it changes nothing, as the end of "it has no effect: ..."; empty if it does something.
     """
 
     kind: str
@@ -45,11 +84,19 @@ class Parameter:
     choices: Sequence[str] = ()
     axes: int | None = None
     optional: bool = False
+    high: float | None = None
+    about: str = ""
+    idle: str = ""
 
     @property
     def expected(self) -> str:
         """The kind in MXNet's words."""
-        names = {"int": "int (non-negative)" if self.low == 0 else "int", "shape": "Shape(tuple)"}
+        names = {
+            "int": "int (non-negative)" if self.low == 0 else "int",
+            "shape": "Shape(tuple)",
+            "ints": "tuple of int",
+            "floats": "tuple of float",
+        }
         return names.get(self.kind, self.kind)
 
     def read(self, name: str, value: Any) -> Any:
@@ -73,8 +120,11 @@ class Parameter:
             raise MXNetError(
                 f"Invalid Parameter format for {name} expect {self.expected} but value={text!r}"
             ) from None
-        if self.low is not None and found < self.low:
-            raise MXNetError(f"value {text} for Parameter {name} should be greater equal to {self.low}")
+        for number in found if self.kind in ("ints", "floats") else (found,):
+            if self.low is not None and not number >= self.low:
+                raise MXNetError(f"value {text} for Parameter {name} should be greater equal to {self.low}")
+            if self.high is not None and not number <= self.high:
+                raise MXNetError(f"value {text} for Parameter {name} should be smaller equal to {self.high}")
         if self.axes is not None and len(found) != self.axes:
             raise MXNetError(
                 f"value {list(found)} for Parameter {name} has wrong dimensions, expected dimension={self.axes}"
@@ -97,12 +147,29 @@ def _shape(text: str) -> tuple[int, ...]:
     return extents
 
 
+def _numbers(text: str) -> tuple[float, ...]:
+    value = ast.literal_eval(text)
+    numbers = tuple(value) if isinstance(value, tuple | list) else (value,)
+    if not numbers or any(type(n) not in (int, float) for n in numbers):
+        raise ValueError
+    return tuple(map(float, numbers))
+
+
+def _whole_numbers(text: str) -> tuple[int, ...]:
+    numbers = _numbers(text)
+    if not all(n.is_integer() for n in numbers):
+        raise ValueError
+    return tuple(map(int, numbers))
+
+
 _READERS: dict[str, Callable[[str], Any]] = {
     "int": int,
     "float": float,
     "boolean": lambda text: {"true": True, "1": True, "false": False, "0": False}[text.lower()],
     "string": str,
     "shape": _shape,
+    "ints": _whole_numbers,
+    "floats": _numbers,
 }
 
 # What every one of these iterators takes. Nothing is prefetched on another thread or pinned by those of arrays in
@@ -120,9 +187,13 @@ COMMON: dict[str, Parameter] = {
 
 
 def read_parameters(
-    iterator: str, declared: Mapping[str, Parameter], args: Sequence[Any], given: Mapping[str, Any]
+    iterator: str,
+    declared: Mapping[str, Parameter],
+    args: Sequence[Any],
+    given: Mapping[str, Any],
+    idle_here: Callable[[Mapping[str, Any], Container[str]], Mapping[str, str]] | None = None,
 ) -> dict[str, Any]:
-    """All arguments of an iterator by name.
+    """All arguments of an iterator by name. To be called by the function that the caller called.
 
     Args:
         iterator: its name, for messages.
@@ -130,28 +201,75 @@ def read_parameters(
         args: what was given by position: must be empty.
         given: what was given by keyword. ``strict=True`` makes unknown names an error; otherwise they are
             warned about and ignored.
+        idle_here: given all values, and the names of those that the caller gave: the arguments that change nothing
+            beside the others, and why. They are told of only where they are not the default.
 
     Raises:
-        MXNetError: one is missing, of a wrong kind or out of range.
+        MissingParameterError: one is missing (an MXNetError and a ValueError).
+        MXNetError: one is of a wrong kind or out of range.
         TypeError: something was given by position; or, with `strict`, an unknown name.
+
+    Warns:
+        UnknownParameterWarning: a name is not known.
+        UnusedParameterWarning: an argument was given that changes nothing.
     """
     values = {name: parameter.default for name, parameter in declared.items()}
     for name, value in given.items():
-        if name in declared:
+        if name in declared and not (value is None and declared[name].default is REQUIRED):
             values[name] = declared[name].read(name, value)
     for name, value in values.items():
         if value is REQUIRED:
-            raise MXNetError(f"Required parameter {name} of {declared[name].expected} is not presented")
+            raise MissingParameterError(name, declared[name].expected)
     if args:
         raise TypeError(f"{iterator} can only accept keyword arguments")
     unknown = [name for name in given if name not in declared]
     if unknown:
-        near = difflib.get_close_matches(unknown[0], declared, 1)
-        hint = f"; did you mean {near[0]}?" if near else ""
-        text = f"{iterator} does not know the argument(s) {', '.join(unknown)}{hint}"
+        text = f"{iterator} does not know the argument(s) {', '.join(_with_hint(name, declared) for name in unknown)}"
         if values.get("strict"):
             raise TypeError(text)
         warnings.warn(
             f"{text} (ignored; strict=True makes it an error)", UnknownParameterWarning, stacklevel=3
         )
+    reasons = {name: parameter.idle for name, parameter in declared.items() if parameter.idle}
+    if idle_here is not None:
+        reasons |= {
+            name: why
+            for name, why in idle_here(values, given).items()
+            if values[name] != declared[name].default
+        }
+    idle = [f"{name} has no effect: {reasons[name]}" for name in given if name in reasons]
+    if idle:
+        warnings.warn(f"{iterator}: {'; '.join(idle)}", UnusedParameterWarning, stacklevel=3)
     return values
+
+
+def _with_hint(name: str, declared: Mapping[str, Parameter]) -> str:
+    near = difflib.get_close_matches(name, declared, 1, _TYPING_ERROR)
+    # Of a known name with words in front, such as "max_random_h", other names may have more letters in common.
+    near = near or sorted((known for known in declared if name.endswith(f"_{known}")), key=len)[-1:]
+    near = near or difflib.get_close_matches(name, declared, 1)
+    return f"{name}; did you mean {near[0]}?" if near else name
+
+
+def described(summary: str, declared: Mapping[str, Parameter], end: str = "") -> str:
+    """The docstring of an iterator.
+
+    Args:
+        summary: its first paragraphs.
+        declared: its arguments.
+        end: what follows the arguments.
+    """
+    lines = [summary.strip(), "", "Args:"]
+    for name, parameter in declared.items():
+        default = "required" if parameter.default is REQUIRED else f"default {parameter.default!r}"
+        allowed = f" of {', '.join(parameter.choices)}" if parameter.choices else ""
+        effect = parameter.about
+        if parameter.idle:
+            effect = f"{effect} Without effect: {parameter.idle}.".strip()
+        text = f"{name}: {parameter.expected}{allowed}, {default}. {effect}"
+        lines += textwrap.wrap(
+            text, 112, initial_indent="    ", subsequent_indent="        ", break_long_words=False
+        )
+    if end:
+        lines += ["", end.strip()]
+    return "\n".join(lines) + "\n"

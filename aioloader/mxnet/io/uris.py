@@ -7,7 +7,7 @@ import re
 
 from aioloader.mxnet.base import MXNetError
 
-__all__ = ("files_of",)
+__all__ = ("files_of", "local_paths")
 
 
 def files_of(uri: str) -> list[str]:
@@ -22,8 +22,7 @@ def files_of(uri: str) -> list[str]:
         MXNetError: there is no such file.
     """
     found: list[str] = []
-    for part in uri.split(";"):
-        path = part.partition("#")[0].removeprefix("file://")
+    for path in local_paths(uri):
         if os.path.isdir(path):
             files = [os.path.join(path, name) for name in sorted(os.listdir(path))]
             found += [file for file in files if os.path.isfile(file) and os.path.getsize(file)]
@@ -34,6 +33,12 @@ def files_of(uri: str) -> list[str]:
     if not found:
         raise MXNetError(f"Cannot find any files that matches the URI pattern {uri}")
     return found
+
+
+def local_paths(uri: str) -> list[str]:
+    """The parts of such an argument as paths of files, folders and patterns; blank ones are left out."""
+    parts = [part.partition("#")[0].removeprefix("file://") for part in uri.split(";")]
+    return [part for part in parts if part.strip()]
 
 
 def _matching(path: str) -> list[str]:

@@ -119,7 +119,7 @@ SOUND = framed(recordio.pack(recordio.IRHeader(0, 4.0, 1, 0), jpeg(0)))
     value=st.integers(0, 255),
     part=st.booleans(),
 )
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @example(cut=len(SOUND), at=8, value=1, part=False)
 @example(cut=len(SOUND), at=7, value=0x20, part=False)
 def test_damaged_records(cut: int, at: int, value: int, part: bool) -> None:

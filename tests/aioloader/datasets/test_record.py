@@ -92,7 +92,7 @@ def test_a_wrong_offset_is_the_error_of_its_item(write_rec: Any, offset: str) ->
 
 
 @given(st.data())
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 def test_a_wrong_offset_inside_another_record_fails_alone(
     tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
 ) -> None:

@@ -25,7 +25,7 @@ from tests.aioloader.jpeg.samples import (
 
 
 @given(cases(), st.booleans())
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 def test_a_crop_has_the_pixels_of_a_full_decode(case: Case, vertical_only: bool):
     found = assert_cut_is_crop(case.data, case.box, vertical_only=vertical_only)
     if found is not None:
@@ -37,7 +37,7 @@ def test_a_crop_has_the_pixels_of_a_full_decode(case: Case, vertical_only: bool)
 
 @pytest.mark.slow
 @given(cases(), st.booleans())
-@settings(max_examples=3_000, deadline=None)
+@settings(max_examples=3_000)
 def test_many_crops_have_the_pixels_of_a_full_decode(case: Case, vertical_only: bool):
     assert_cut_is_crop(case.data, case.box, vertical_only=vertical_only)
 
@@ -143,7 +143,7 @@ def test_any_bytes_will_do(kind, restart, tmp_path):
 
 
 @given(cases(), st.sampled_from([2, 4, 8]))
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 def test_a_crop_that_is_shrunk_in_the_decoder_has_the_pixels_of_a_whole_that_is(case: Case, scale: int):
     frame = frame_of(case.data)
     found = jpeg.cut(case.data, frame, case.box, scale=scale)

@@ -103,7 +103,7 @@ def test_a_scan_that_stops_short_within_the_crop_is_an_error(name):
     box=boxes(WIDTH, HEIGHT),
     how=st.integers(0, 2),
 )
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 def test_one_wrong_byte_is_no_other_picture_than_a_full_decode_shows(name, share, value, box, how):
     data = FILES[name]
     place = int(share * (len(data) - 1))
@@ -121,7 +121,7 @@ def test_one_wrong_byte_is_no_other_picture_than_a_full_decode_shows(name, share
     box=boxes(WIDTH, HEIGHT),
     how=st.integers(0, 2),
 )
-@settings(max_examples=4_000, deadline=None)
+@settings(max_examples=4_000)
 def test_many_wrong_bytes_one_at_a_time(name, share, value, box, how):
     data = FILES[name]
     place = int(share * (len(data) - 1))
@@ -141,7 +141,7 @@ def check_damage(name: str, damaged: bytes, box: tuple[int, int, int, int]) -> N
 
 
 @given(name=names, noise=st.binary(min_size=1, max_size=200), share=st.floats(0, 1), box=boxes(WIDTH, HEIGHT))
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 def test_noise_anywhere_never_crashes(name, noise, share, box):
     data = FILES[name]
     place = int(share * len(data))

@@ -105,7 +105,7 @@ def _same_bounds(data: bytes, other: bytes) -> bool:
 
 
 @given(cases(tables=False))
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 def test_a_table_says_what_a_search_finds(case: Case):
     if not frame_of(case.data).restart_interval:
         assert jpeg.tile_table(case.data, frame_of(case.data)) is None
@@ -165,7 +165,7 @@ def test_a_single_wrong_offset_is_not_used(number, change):
     box=boxes(400, 300),
     short=st.booleans(),
 )
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 def test_damage_in_a_table_changes_no_pixel(place, value, box, short):
     start, stop = frame_of(TILED).tables[0]
     body = bytearray(TILED[start:stop])

@@ -1,7 +1,7 @@
 """MXNet's tutorial on data iterators and RecordIO: what it does with data, done with this package.
 
 Only the import line differs; images come from a folder made here, and training is replaced by shapes or by a linear
-classifier that must learn. Image iterators are left out.
+classifier that must learn. Image iterators stand in test_tutorial_images.py.
 """
 
 from __future__ import annotations

@@ -267,7 +267,7 @@ def test_what_is_no_image_is_a_decode_error(data):
 SEEDS = [*JPEGS.values(), *EXACT.values(), *CMYK.values()]
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(
     st.binary(max_size=300) | st.tuples(st.sampled_from([s[:40] for s in SEEDS]), st.binary()).map(b"".join)
 )
@@ -275,7 +275,7 @@ def test_garbage_gives_a_decode_error_or_an_image(data):
     check_outcome(data)
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=400)
 @given(st.data(), st.sampled_from(SEEDS))
 def test_damage_gives_a_decode_error_or_an_image(data, seed):
     text = bytearray(seed)
@@ -422,7 +422,7 @@ def test_one_rule_of_orientation_for_all_formats(name, orientation, scratch, fla
 # --- scratch ---
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(st.lists(st.tuples(st.integers(0, 255), st.booleans(), st.sampled_from([1, 6])), max_size=12))
 def test_a_kept_image_never_changes(steps):
     scratch = Scratch(buffers=2)

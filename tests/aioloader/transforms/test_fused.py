@@ -36,7 +36,8 @@ def test_every_transform_is_among_the_chains():
     kinds = {kind for kind in known if isinstance(kind, type) and issubclass(kind, Transform)}
     among = list(TRANSFORMS.values())
     among += [part for transform in among if type(transform) is Compose for part in transform.transforms]
-    assert kinds - set(map(type, among)) == {Transform}
+    # These take boxes along, or stand for another library: they are foreign to the plan, whatever they do.
+    assert kinds - set(map(type, among)) == {Transform, transforms.BoxTransform, transforms.Albumentations}
 
 
 @pytest.mark.parametrize("first", TRANSFORMS)
@@ -140,7 +141,7 @@ def test_an_orientation_behind_the_frame_header_does_not_count():
 
 
 @given(data=st.data())
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 def test_any_crop_of_any_size(data):
     width, height = data.draw(st.integers(1, 90)), data.draw(st.integers(1, 90))
     kind = data.draw(st.sampled_from(["444", "422", "440", "420", "411", "grey"]))
@@ -154,7 +155,7 @@ def test_any_crop_of_any_size(data):
 
 
 @given(data=st.data())
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 def test_only_what_the_middle_is_resized_from(data):
     width, height = data.draw(st.integers(1, 150)), data.draw(st.integers(1, 150))
     encoded = encode(

@@ -87,7 +87,7 @@ def test_bad_limits_are_refused(arguments):
         Scratch(*arguments)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.lists(st.tuples(st.integers(1, 700_000), st.booleans(), st.integers(0, 9)), max_size=30))
 def test_a_kept_array_never_changes(steps):
     scratch = Scratch(buffers=3)

@@ -43,7 +43,7 @@ def columns(triples):
     return table[:, 0], table[:, 1], place
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(st.tuples(st.integers(0, 120_000), st.integers(0, 3000)), max_size=40))
 def test_it_reads_what_single_reads_read(fd, reads, triples):
     offset, nbytes, place = columns(triples)

@@ -1,0 +1,111 @@
+"""`mx.image`, also `mx.img`: images (height, width, channels), RGB; sizes are (width, height).
+
+- `decode`: encoded bytes to pixels
+- `resize`, `crop`, `border`, `rotate`, `color`: functions on an image
+- `augmenter`, `color`, `create`: augmenters, which are such functions with their arguments, and the usual list of them
+- `iterator`: `ImageIter`
+- `detection`: the same for images with boxes
+
+What is random draws from Python's `random`, a little of it from `numpy.random`, as in MXNet. New code has the same in
+`aioloader.transforms`, with draws of its own.
+"""
+
+from __future__ import annotations
+
+from aioloader.mxnet.image import detection
+from aioloader.mxnet.image._failures import BrokenImageError
+from aioloader.mxnet.image.augmenter import (
+    Augmenter,
+    CastAug,
+    CenterCropAug,
+    ForceResizeAug,
+    HorizontalFlipAug,
+    RandomCropAug,
+    RandomOrderAug,
+    RandomSizedCropAug,
+    ResizeAug,
+    SequentialAug,
+)
+from aioloader.mxnet.image.border import copyMakeBorder
+from aioloader.mxnet.image.color import (
+    BrightnessJitterAug,
+    ColorJitterAug,
+    ColorNormalizeAug,
+    ContrastJitterAug,
+    HueJitterAug,
+    LightingAug,
+    RandomGrayAug,
+    SaturationJitterAug,
+    color_normalize,
+)
+from aioloader.mxnet.image.create import CreateAugmenter
+from aioloader.mxnet.image.crop import center_crop, fixed_crop, random_crop, random_size_crop
+from aioloader.mxnet.image.decode import ImageDecodeError, imdecode, imread
+from aioloader.mxnet.image.detection import (
+    CreateDetAugmenter,
+    CreateMultiRandCropAugmenter,
+    DetAugmenter,
+    DetBorrowAug,
+    DetectionLabelError,
+    DetHorizontalFlipAug,
+    DetRandomCropAug,
+    DetRandomPadAug,
+    DetRandomSelectAug,
+    ImageDetIter,
+)
+from aioloader.mxnet.image.iterator import ImageIter
+from aioloader.mxnet.image.resize import _get_interp_method as _get_interp_method
+from aioloader.mxnet.image.resize import imresize, resize_short, scale_down
+from aioloader.mxnet.image.rotate import imrotate, random_rotate
+
+det = detection
+
+__all__ = (
+    "Augmenter",
+    "BrightnessJitterAug",
+    "BrokenImageError",
+    "CastAug",
+    "CenterCropAug",
+    "ColorJitterAug",
+    "ColorNormalizeAug",
+    "ContrastJitterAug",
+    "CreateAugmenter",
+    "CreateDetAugmenter",
+    "CreateMultiRandCropAugmenter",
+    "DetAugmenter",
+    "DetBorrowAug",
+    "DetHorizontalFlipAug",
+    "DetRandomCropAug",
+    "DetRandomPadAug",
+    "DetRandomSelectAug",
+    "DetectionLabelError",
+    "ForceResizeAug",
+    "HorizontalFlipAug",
+    "HueJitterAug",
+    "ImageDecodeError",
+    "ImageDetIter",
+    "ImageIter",
+    "LightingAug",
+    "RandomCropAug",
+    "RandomGrayAug",
+    "RandomOrderAug",
+    "RandomSizedCropAug",
+    "ResizeAug",
+    "SaturationJitterAug",
+    "SequentialAug",
+    "center_crop",
+    "color_normalize",
+    "copyMakeBorder",
+    "det",
+    "detection",
+    "fixed_crop",
+    "imdecode",
+    "imread",
+    "imresize",
+    "imrotate",
+    "random_crop",
+    "random_rotate",
+    "random_size_crop",
+    "resize_short",
+    "scale_down",
+)

@@ -1,0 +1,52 @@
+"""Images on their way in and out of the functions of `mx.image`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from aioloader.mxnet.ndarray import NDArray, from_numpy
+
+if TYPE_CHECKING:
+    from aioloader._types import Array
+
+__all__ = ("as_float", "as_image", "given", "own")
+
+
+def as_image(src: Any, name: str) -> Array:
+    """`src` as a plain array (height, width, channels).
+
+    Raises:
+        ValueError: it has another number of axes.
+    """
+    image = np.asarray(src)
+    if image.ndim != 3:
+        raise ValueError(f"{name} takes an image (height, width, channels), got shape {image.shape}")
+    return image
+
+
+def as_float(src: Any) -> Array:
+    """`src` as a plain array of floats: whole numbers become float32, which holds what is made of them."""
+    array = np.asarray(src)
+    return array if array.dtype.kind == "f" else array.astype(np.float32)
+
+
+def own(image: Array, src: Any) -> NDArray:
+    """A result as an NDArray that shares no memory with what it was made from."""
+    array = np.asarray(src)
+    return from_numpy(image.copy() if np.may_share_memory(image, array) else image)
+
+
+def given(image: Array, out: NDArray | None) -> NDArray:
+    """A result as a new NDArray, or written into the one that was given for it.
+
+    Raises:
+        ValueError: that one has another shape.
+    """
+    if out is None:
+        return from_numpy(image)
+    if out.shape != image.shape:
+        raise ValueError(f"out has the shape {out.shape}, but the result has {image.shape}")
+    out[...] = image
+    return out

@@ -1,0 +1,258 @@
+"""Where `ImageIter` has its encoded images and labels from: a record file, a .lst file or a list.
+
+Items are (encoded image, label): datasets of the engine, which reads their bytes many at a time.
+"""
+
+from __future__ import annotations
+
+import os
+import warnings
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from aioloader._types import Facts, Spans
+from aioloader.datasets.files import FileDataset
+from aioloader.datasets.folder import whole_files
+from aioloader.datasets.imagelist import list_entry, read_list
+from aioloader.mxnet.ndarray import from_numpy
+from aioloader.mxnet.recordio import MXIndexedRecordIO, MXRecordIO
+from aioloader.storage.local import LocalByteSource
+from recordio import Index, extract, unpack
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from aioloader._types import Array, IntArray
+    from aioloader.datasets.imagelist import Entry
+
+__all__ = ("Source", "open_source")
+
+
+@dataclass(frozen=True)
+class _Body:
+    """Bytes to (encoded image, label)."""
+
+    in_record: bool
+
+    def __call__(self, data: memoryview, extra: Any, facts: Facts) -> tuple[bytes, Array]:
+        """See `aioloader.abc.Decoder`; the label is float32, () or (n,)."""
+        if not self.in_record:
+            return bytes(data), _labels_of(extra)
+        payload: Any = extract(data, path=facts.path, offset=facts.offset or 0)
+        header, body = unpack(payload)
+        label = np.array(header.label, np.float32) if extra is None else _labels_of(extra)
+        return bytes(body), label
+
+
+def _labels_of(row: Array) -> Array:
+    # The number of labels stands first: detection lists have rows of different lengths.
+    return np.array(row[1 : 1 + int(row[0])], np.float32)
+
+
+def _label_table(labels: Sequence[Array]) -> Array:
+    """One row per item: how many labels it has, the labels, and zeros."""
+    table = np.zeros((len(labels), 1 + max(map(len, labels), default=0)), np.float32)
+    for row, values in zip(table, labels, strict=True):
+        row[0] = len(values)
+        row[1 : 1 + len(values)] = values
+    return table
+
+
+class _Encoded(FileDataset):
+    """Encoded images with labels.
+
+    Args:
+        keys: names of the items, for errors.
+        labels: their labels; None where they stand in the records.
+    """
+
+    def __init__(self, keys: Sequence[Any], labels: Sequence[Array] | None) -> None:
+        super().__init__()
+        self._keys = keys
+        self._labels = None if labels is None else _label_table(labels)
+
+    def __len__(self) -> int:
+        return len(self._keys)
+
+    def label(self, index: int) -> Array:
+        """The labels of one item; read from its record where no list has them."""
+        found: Array = self[index][1] if self._labels is None else _labels_of(self._labels[index])
+        return found
+
+    def extras(self, indices: IntArray) -> Array | None:
+        """The labels; see `ByteDataset.extras`."""
+        return None if self._labels is None else self._labels[indices]
+
+
+class EncodedRecords(_Encoded):
+    """The images of a record file.
+
+    Args:
+        path: the .rec file.
+        keys: of the records.
+        offsets: where each begins, bytes.
+        labels: in place of those in the records; None: these.
+    """
+
+    def __init__(self, path: str, keys: Sequence[Any], offsets: IntArray, labels: list[Array] | None) -> None:
+        super().__init__(keys, labels)
+        self._path = path
+        self._offsets = offsets
+        self._ends = np.unique(np.append(offsets, os.path.getsize(path)))
+
+    @property
+    def decoder(self) -> _Body:
+        """See `ByteDataset.decoder`."""
+        return _Body(in_record=True)
+
+    def open_source(self) -> LocalByteSource:
+        """See `ByteDataset.open_source`."""
+        return LocalByteSource((self._path,), whole_files=False)
+
+    def spans(self, indices: IntArray) -> Spans:
+        """Each reaches to the next record, or to the end of the file; see `ByteDataset.spans`."""
+        offset = self._offsets[indices]
+        after = np.searchsorted(self._ends, offset, side="right")
+        end = self._ends[np.minimum(after, len(self._ends) - 1)]
+        return Spans(np.zeros(len(offset), np.int64), offset, np.maximum(end - offset, 0))
+
+    def facts(self, index: int) -> Facts:
+        """See `ByteDataset.facts`."""
+        return Facts(self._keys[index], self._path, int(self._offsets[index]))
+
+
+class EncodedFiles(_Encoded):
+    """Image files.
+
+    Args:
+        paths: of the files.
+        keys, labels: of each.
+    """
+
+    def __init__(self, paths: list[str], keys: Sequence[Any], labels: list[Array]) -> None:
+        super().__init__(keys, labels)
+        self._paths = paths
+
+    @property
+    def decoder(self) -> _Body:
+        """See `ByteDataset.decoder`."""
+        return _Body(in_record=False)
+
+    def open_source(self) -> LocalByteSource:
+        """See `ByteDataset.open_source`."""
+        return LocalByteSource(self._paths, whole_files=True)
+
+    def spans(self, indices: IntArray) -> Spans:
+        """See `ByteDataset.spans`."""
+        return whole_files(indices)
+
+    def facts(self, index: int) -> Facts:
+        """See `ByteDataset.facts`."""
+        return Facts(self._keys[index], self._paths[index], None)
+
+
+@dataclass
+class Source:
+    """What `ImageIter` reads.
+
+    Attributes:
+        dataset: (encoded image, label) of every item.
+        keys: of the items, in the order of the index or list.
+        imgrec: a reader of the record file, or None.
+        imgidx: keys of the record file's index, or None.
+        imglist: key to (label, path), or None.
+    """
+
+    dataset: _Encoded
+    keys: list[Any]
+    imgrec: MXRecordIO | None
+    imgidx: list[Any] | None
+    imglist: dict[Any, tuple[Array, str]] | None
+
+
+def open_source(
+    path_imgrec: str | None,
+    path_imgidx: str | None,
+    path_imglist: str | None,
+    imglist: list[Any] | None,
+    path_root: str | None,
+    dtype: str,
+) -> Source:
+    """Open what the arguments of `ImageIter` name; see there.
+
+    Raises:
+        MXNetError: there is no such record file.
+        FileNotFoundError: there is no such list or index.
+        ValueError: a list is malformed, or a path leads out of `path_root`.
+        KeyError: the list has no entry for a record.
+    """
+    entries: dict[Any, tuple[Array, str]] | None = None
+    if path_imglist:
+        entries = _entries(read_list(path_imglist), dtype)
+    elif imglist is not None:
+        found = [list_entry(number, entry) for number, entry in enumerate(imglist, 1)]
+        entries = _entries(found, dtype)
+    if not path_imgrec:
+        assert entries is not None
+        return _files(entries, path_root or "")
+    path_imgrec = os.fspath(path_imgrec)
+    if not path_imgidx:
+        if entries is not None:
+            warnings.warn(
+                "the list of labels has no effect without path_imgidx, because a record's entry is found by its key",
+                UserWarning,
+                stacklevel=3,
+            )
+        reader = MXRecordIO(path_imgrec, "r")
+        offsets = Index.scan(path_imgrec).offsets
+        keys = list(range(len(offsets)))
+        return Source(EncodedRecords(path_imgrec, keys, offsets, None), keys, reader, None, None)
+    indexed = MXIndexedRecordIO(path_imgidx, path_imgrec, "r")
+    keys = list(indexed.keys)
+    offsets = np.array([indexed.idx[key] for key in keys], np.int64)
+    labels = None if entries is None else [_entry_of(entries, key)[0] for key in keys]
+    return Source(EncodedRecords(path_imgrec, keys, offsets, labels), keys, indexed, list(keys), entries)
+
+
+def _entries(found: list[Entry], dtype: str) -> dict[Any, tuple[Array, str]]:
+    entries: dict[Any, tuple[Array, str]] = {
+        key: (from_numpy(np.array(labels, dtype)), path) for key, labels, path in found
+    }
+    if len(entries) < len(found):
+        warnings.warn(
+            f"{len(found) - len(entries)} of {len(found)} entries of the list of labels have the key of a later one, "
+            "which takes their place: give every entry a key of its own",
+            UserWarning,
+            stacklevel=4,
+        )
+    return entries
+
+
+def _entry_of(entries: dict[Any, tuple[Array, str]], key: Any) -> tuple[Array, str]:
+    # Entries of a list in memory have the keys "1", "2", ...
+    found = entries.get(key, entries.get(str(key)))
+    if found is None:
+        raise KeyError(f"the list of labels has no entry for the record with the key {key!r}")
+    return found
+
+
+def _files(entries: dict[Any, tuple[Array, str]], root: str) -> Source:
+    keys = list(entries)
+    paths = [_inside(root, path, key) for key, (_, path) in entries.items()]
+    labels = [label for label, _ in entries.values()]
+    return Source(EncodedFiles(paths, keys, labels), keys, None, None, entries)
+
+
+def _inside(root: str, path: str, key: Any) -> str:
+    """`path` under `root`; with an empty root it may be anywhere."""
+    joined = os.path.join(root, path)
+    if root:
+        home, place = os.path.abspath(root), os.path.abspath(joined)
+        if os.path.commonpath((home, place)) != home:
+            raise ValueError(
+                f"the path {path!r} of entry {key!r} leads out of path_root {root!r}; "
+                'give path_root="" if the paths of the list are to be trusted'
+            )
+    return joined

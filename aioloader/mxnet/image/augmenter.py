@@ -1,0 +1,259 @@
+"""`Augmenter` and those that change an image's place, size or type; `CreateAugmenter` in `create` makes a list of them.
+
+Draws come from Python's `random`, in MXNet's order, so that a call after ``random.seed(0)`` makes MXNet's choices.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from aioloader.mxnet.image._arrays import as_image, own
+from aioloader.mxnet.image.crop import center_crop, random_crop, random_size_crop
+from aioloader.mxnet.image.resize import imresize, resize_short
+from aioloader.mxnet.ndarray import from_numpy
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from aioloader.mxnet.ndarray import NDArray
+
+__all__ = (
+    "Augmenter",
+    "CastAug",
+    "CenterCropAug",
+    "Described",
+    "ForceResizeAug",
+    "HorizontalFlipAug",
+    "RandomCropAug",
+    "RandomOrderAug",
+    "RandomSizedCropAug",
+    "ResizeAug",
+    "SequentialAug",
+)
+
+
+class Described:
+    """What augmenters of images and of images with labels have in common: they can tell what they are.
+
+    Args:
+        **kwargs: the arguments, for `dumps`.
+    """
+
+    def __init__(self, **kwargs: Any) -> None:
+        self._kwargs = kwargs
+
+    def dumps(self) -> Any:
+        """Name and arguments as JSON text: ``["resizeaug", {"size": 30, "interp": 2}]``.
+
+        Augmenters made of others give a list of their name and what those give.
+        """
+        return json.dumps([type(self).__name__.lower(), self._kwargs], default=_plain)
+
+    def __repr__(self) -> str:
+        return (
+            f"{type(self).__name__}({', '.join(f'{name}={value!r}' for name, value in self._kwargs.items())})"
+        )
+
+
+class Augmenter(Described):
+    """Base of augmenters: takes an image (height, width, channels), gives one, and never alters what it was given.
+
+    Args:
+        **kwargs: its arguments, for `dumps`.
+    """
+
+    def __call__(self, src: Any) -> Any:
+        """The changed image.
+
+        Args:
+            src: (height, width, channels).
+        """
+        raise NotImplementedError(f"{type(self).__name__} defines no __call__")
+
+
+def _plain(value: Any) -> Any:
+    """What JSON does not know: arrays and scalars of numpy as lists and numbers."""
+    if isinstance(value, np.ndarray | np.generic):
+        return value.tolist()
+    return str(value)
+
+
+class SequentialAug(Augmenter):
+    """Augmenters one after the other.
+
+    Args:
+        ts: callables that take an image.
+    """
+
+    def __init__(self, ts: Sequence[Callable[[Any], Any]]) -> None:
+        super().__init__()
+        self.ts = list(ts)
+
+    def dumps(self) -> Any:
+        """See `Augmenter.dumps`."""
+        return [
+            type(self).__name__.lower(),
+            [part.dumps() for part in self.ts if isinstance(part, Augmenter)],
+        ]
+
+    def __call__(self, src: Any) -> Any:
+        """The image after all of them."""
+        for part in self.ts:
+            src = part(src)
+        return src
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.ts!r})"
+
+
+class RandomOrderAug(SequentialAug):
+    """Augmenters in an order that is drawn anew for every image.
+
+    Args:
+        ts: callables that take an image.
+    """
+
+    def __call__(self, src: Any) -> Any:
+        """The image after all of them."""
+        # Of a copy: an order that built on earlier ones would depend on which images came before.
+        order = list(self.ts)
+        random.shuffle(order)
+        for part in order:
+            src = part(src)
+        return src
+
+
+class ResizeAug(Augmenter):
+    """`resize_short`.
+
+    Args:
+        size: pixels of the shorter side.
+        interp: as for `imresize`.
+    """
+
+    def __init__(self, size: int, interp: int = 2) -> None:
+        super().__init__(size=size, interp=interp)
+        self.size = size
+        self.interp = interp
+
+    def __call__(self, src: Any) -> NDArray:
+        """The resized image."""
+        return resize_short(src, self.size, self.interp)
+
+
+class _OfSize(Augmenter):
+    """Base of augmenters with a size of their result."""
+
+    def __init__(self, size: tuple[int, int], interp: int = 2) -> None:
+        super().__init__(size=size, interp=interp)
+        self.size = size
+        self.interp = interp
+
+
+class ForceResizeAug(_OfSize):
+    """Resize to a size, whatever the proportions.
+
+    Args:
+        size: (width, height).
+        interp: as for `imresize`.
+    """
+
+    def __call__(self, src: Any) -> NDArray:
+        """The resized image."""
+        return imresize(src, *self.size, interp=self.interp)
+
+
+class RandomCropAug(_OfSize):
+    """`random_crop`.
+
+    Args:
+        size: (width, height).
+        interp: as for `imresize`.
+    """
+
+    def __call__(self, src: Any) -> NDArray:
+        """The crop."""
+        return random_crop(src, self.size, self.interp)[0]
+
+
+class RandomSizedCropAug(Augmenter):
+    """`random_size_crop`.
+
+    Args:
+        size: (width, height).
+        area: (least, greatest) share of the image's area; one number a means (a, 1).
+        ratio: (least, greatest) width/height.
+        interp: as for `imresize`.
+        min_area: the old name of `area`.
+    """
+
+    def __init__(
+        self,
+        size: tuple[int, int],
+        area: float | Sequence[float] | None = None,
+        ratio: Sequence[float] = (3.0 / 4.0, 4.0 / 3.0),
+        interp: int = 2,
+        *,
+        min_area: float | None = None,
+    ) -> None:
+        area = area if min_area is None else min_area
+        if area is None:
+            raise TypeError(
+                "RandomSizedCropAug() needs area, the (least, greatest) share of the image's area"
+            )
+        super().__init__(size=size, area=area, ratio=ratio, interp=interp)
+        self.size = size
+        self.area = area
+        self.ratio = ratio
+        self.interp = interp
+
+    def __call__(self, src: Any) -> NDArray:
+        """The crop."""
+        return random_size_crop(src, self.size, self.area, self.ratio, self.interp)[0]
+
+
+class CenterCropAug(_OfSize):
+    """`center_crop`.
+
+    Args:
+        size: (width, height).
+        interp: as for `imresize`.
+    """
+
+    def __call__(self, src: Any) -> NDArray:
+        """The crop."""
+        return center_crop(src, self.size, self.interp)[0]
+
+
+class HorizontalFlipAug(Augmenter):
+    """Exchange left and right with probability `p`."""
+
+    def __init__(self, p: float) -> None:
+        super().__init__(p=p)
+        self.p = p
+
+    def __call__(self, src: Any) -> Any:
+        """The image, mirrored or as it was given."""
+        if random.random() < self.p:
+            return own(as_image(src, "HorizontalFlipAug")[:, ::-1], src)
+        return src
+
+
+class CastAug(Augmenter):
+    """Another dtype.
+
+    Args:
+        typ: anything that `numpy.dtype` takes.
+    """
+
+    def __init__(self, typ: Any = "float32") -> None:
+        super().__init__(type=typ)
+        self.typ = typ
+
+    def __call__(self, src: Any) -> NDArray:
+        """The image as `typ`."""
+        return from_numpy(np.asarray(src).astype(self.typ))

@@ -1,0 +1,92 @@
+"""Encoded bytes to pixels: `imdecode`, `imread`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from aioloader.errors import DecodeError
+from aioloader.mxnet.base import MXNetError
+from aioloader.mxnet.image._arrays import given
+from aioloader.transforms.decode import decode_image
+
+if TYPE_CHECKING:
+    import os
+
+    from aioloader.mxnet.ndarray import NDArray
+
+__all__ = ("ImageDecodeError", "imdecode", "imread")
+
+
+class ImageDecodeError(DecodeError, MXNetError):
+    """An image cannot be decoded; see `aioloader.DecodeError`. An MXNetError too."""
+
+
+def imdecode(
+    buf: Any, flag: int = 1, to_rgb: bool = True, out: NDArray | None = None, *, exif: str = "apply"
+) -> NDArray:
+    """Decode an image and turn it upright by its EXIF orientation. Alpha is dropped.
+
+    Args:
+        buf: the encoded image, bytes-like or a uint8 array.
+        flag: 1 for colour, (height, width, 3); 0 for grey, (height, width, 1).
+        to_rgb: False gives BGR.
+        out: an array of the result's shape to put it in.
+        exif: "apply" turns the image upright, "ignore" leaves it as stored.
+
+    Returns:
+        uint8.
+
+    Raises:
+        ValueError: `buf` is text, or `out` has another shape.
+        TypeError: `buf` has no bytes.
+        MXNetError: the image is empty, damaged, truncated or too large.
+    """
+    if isinstance(buf, str):
+        raise ValueError(
+            "buf must be of type bytes, bytearray or numpy.ndarray, if you would like to input type str, please "
+            "convert to bytes: open files with mode 'rb'"
+        )
+    try:
+        data = np.ascontiguousarray(buf).data if isinstance(buf, np.ndarray) else memoryview(buf)
+    except TypeError:
+        raise TypeError(
+            f"imdecode takes an encoded image, bytes-like or a uint8 array, got {type(buf).__name__}"
+        ) from None
+    if not data.nbytes:
+        raise MXNetError("Input cannot be an empty buffer")
+    try:
+        image = decode_image(buf if isinstance(buf, bytes) else data, flag=flag, exif=exif)
+    except DecodeError as error:
+        # The same object under its MXNet class: attributes, notes and traceback stay.
+        error.__class__ = ImageDecodeError
+        raise
+    if flag and not to_rgb:
+        image = np.ascontiguousarray(image[..., ::-1])
+    return given(image, out)
+
+
+def imread(
+    filename: str | os.PathLike[str],
+    flag: int = 1,
+    to_rgb: bool = True,
+    out: NDArray | None = None,
+    *,
+    exif: str = "apply",
+) -> NDArray:
+    """Read and decode an image file; see `imdecode`.
+
+    Raises:
+        MXNetError: the file cannot be read, or not be decoded.
+    """
+    try:
+        with open(filename, "rb") as file:
+            data = file.read()
+    except OSError as error:
+        raise MXNetError(f"Imread: '{filename}' couldn't open file: {error.strerror}") from error
+    try:
+        return imdecode(data, flag, to_rgb, out, exif=exif)
+    except MXNetError as error:
+        error.add_note(f"file: {filename}")
+        raise

@@ -1,0 +1,268 @@
+"""Augmenters of an image and the boxes in it. The boxes' arithmetic is that of `aioloader.transforms.boxes`.
+
+Labels are (n, 5 + k): class, xmin, ymin, xmax, ymax in shares of the image's extents (0 to 1), and columns that travel
+along. Draws come from Python's `random`.
+"""
+
+from __future__ import annotations
+
+import numbers
+import random
+import warnings
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from aioloader.mxnet.image._arrays import as_float, as_image, own
+from aioloader.mxnet.image.augmenter import Augmenter, Described
+from aioloader.transforms.boxes import RandomExpand, RandomObjectCrop
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from aioloader._types import Array
+    from aioloader.transforms.boxes import BoxTransform
+
+__all__ = (
+    "DetAugmenter",
+    "DetBorrowAug",
+    "DetHorizontalFlipAug",
+    "DetRandomCropAug",
+    "DetRandomPadAug",
+    "DetRandomSelectAug",
+)
+
+
+class _PythonDraws:
+    """Python's `random` under the names of `aioloader.Rng`."""
+
+    @staticmethod
+    def uniform(low: float = 0.0, high: float = 1.0) -> float:
+        return random.uniform(low, high)
+
+    @staticmethod
+    def integers(low: int, high: int | None = None) -> int:
+        return random.randrange(low) if high is None else random.randrange(low, high)
+
+
+_DRAWS: Any = _PythonDraws()
+
+
+def _as_label(label: Any, name: str) -> Array:
+    rows = as_float(label)
+    if rows.ndim != 2 or rows.shape[1] < 5:
+        raise ValueError(
+            f"{name} takes labels (n, 5 or more): class, xmin, ymin, xmax, ymax, got shape {rows.shape}"
+        )
+    return rows
+
+
+class DetAugmenter(Described):
+    """Base of augmenters of (image, label), which never alter what they were given.
+
+    Args:
+        **kwargs: its arguments, for `dumps`.
+    """
+
+    def __call__(self, src: Any, label: Any) -> tuple[Any, Any]:
+        """The changed image and label.
+
+        Args:
+            src: (height, width, channels).
+            label: (n, 5 + k).
+        """
+        raise NotImplementedError(f"{type(self).__name__} defines no __call__")
+
+
+class DetBorrowAug(DetAugmenter):
+    """An augmenter of images that moves no pixel to another share of the extents, such as a resize or colours.
+
+    Args:
+        augmenter: an `Augmenter`.
+
+    Raises:
+        TypeError: it is none.
+    """
+
+    def __init__(self, augmenter: Augmenter) -> None:
+        if not isinstance(augmenter, Augmenter):
+            raise TypeError(f"Borrowing from invalid Augmenter: {augmenter!r}")
+        super().__init__()
+        self.augmenter = augmenter
+
+    def dumps(self) -> Any:
+        """See `Augmenter.dumps`."""
+        return [type(self).__name__.lower(), self.augmenter.dumps()]
+
+    def __call__(self, src: Any, label: Any) -> tuple[Any, Any]:
+        """The changed image, and the label as it was given."""
+        return self.augmenter(src), label
+
+    def __repr__(self) -> str:
+        return f"DetBorrowAug({self.augmenter!r})"
+
+
+class DetRandomSelectAug(DetAugmenter):
+    """One of several augmenters, drawn for each image.
+
+    Args:
+        aug_list: `DetAugmenter`s, or one of them. Empty: the image stays as it is.
+        skip_prob: probability that none is taken.
+
+    Raises:
+        ValueError: something in the list is none.
+    """
+
+    def __init__(self, aug_list: Sequence[DetAugmenter] | DetAugmenter, skip_prob: float = 0) -> None:
+        given: Any = aug_list
+        found: list[DetAugmenter] = list(given) if isinstance(given, list | tuple) else [given]
+        if not all(isinstance(part, DetAugmenter) for part in found):
+            raise ValueError("Allow DetAugmenter in list only")
+        super().__init__(skip_prob=skip_prob)
+        self.aug_list = found
+        self.skip_prob = skip_prob if found else 1
+
+    def dumps(self) -> Any:
+        """See `Augmenter.dumps`."""
+        return [type(self).__name__.lower(), [part.dumps() for part in self.aug_list]]
+
+    def __call__(self, src: Any, label: Any) -> tuple[Any, Any]:
+        """What the augmenter that was drawn makes of image and label."""
+        if random.random() < self.skip_prob:
+            return src, label
+        return random.choice(self.aug_list)(src, label)
+
+    def __repr__(self) -> str:
+        return f"DetRandomSelectAug({self.aug_list!r}, skip_prob={self.skip_prob})"
+
+
+class DetHorizontalFlipAug(DetAugmenter):
+    """Exchange left and right with probability `p`."""
+
+    def __init__(self, p: float) -> None:
+        super().__init__(p=p)
+        self.p = p
+
+    def __call__(self, src: Any, label: Any) -> tuple[Any, Any]:
+        """Image and label, mirrored or as they were given."""
+        if random.random() >= self.p:
+            return src, label
+        rows = _as_label(label, "DetHorizontalFlipAug")
+        boxes = rows.copy()
+        boxes[:, (1, 3)] = 1.0 - rows[:, (3, 1)]
+        return own(as_image(src, "DetHorizontalFlipAug")[:, ::-1], src), boxes
+
+
+def _in_pixels(augmenter: _Proposing, transform: BoxTransform, src: Any, label: Any) -> tuple[Any, Any]:
+    """Apply a transform of image and boxes, which counts in pixels and has the class behind the box."""
+    name = type(augmenter).__name__
+    image, rows = as_image(src, name), _as_label(label, name)
+    # In double precision, so that a box that ends at the edge of the image still does so afterwards.
+    extents = np.array([image.shape[1], image.shape[0]] * 2, np.float64)
+    boxes = np.concatenate((rows[:, 1:5] * extents, rows[:, :1], rows[:, 5:]), axis=1)
+    made, found = transform.apply_boxes(image, boxes, _DRAWS)
+    if made is image:
+        return src, label
+    shares = found[:, :4] / np.array([made.shape[1], made.shape[0]] * 2, np.float64)
+    return own(made, src), np.concatenate((found[:, 4:5], shares, found[:, 5:]), axis=1).astype(rows.dtype)
+
+
+def _pair(value: Any) -> tuple[float, float]:
+    """(least, greatest); one number stands for both."""
+    pair: tuple[Any, ...] = ()
+    if isinstance(value, numbers.Real):
+        pair = value, value
+    elif isinstance(value, tuple | list | np.ndarray):
+        pair = tuple(value)
+    if len(pair) != 2:
+        raise ValueError(f"a range is (least, greatest), or one number for both, got {value!r}")
+    return pair[0], pair[1]
+
+
+class _Proposing(DetAugmenter):
+    """An augmenter that draws a rectangle; without effect, and warned about, where its ranges allow none."""
+
+    _transform: BoxTransform | None = None
+
+    @property
+    def enabled(self) -> bool:
+        """Whether its ranges allow any rectangle."""
+        return self._transform is not None
+
+    def _skip(self, error: ValueError) -> None:
+        warnings.warn(f"Skip {type(self).__name__}: {error}", UserWarning, stacklevel=3)
+
+    def __call__(self, src: Any, label: Any) -> tuple[Array, Array]:
+        """Image and label, changed, or as they were given if no attempt succeeds."""
+        return (src, label) if self._transform is None else _in_pixels(self, self._transform, src, label)
+
+
+class DetRandomCropAug(_Proposing):
+    """A random rectangle that shows enough of the objects; see `aioloader.transforms.boxes.RandomObjectCrop`.
+
+    Args:
+        min_object_covered: share of a touched box that has to be inside, exclusive.
+        aspect_ratio_range: (least, greatest) width/height; one number stands for both.
+        area_range: (least, greatest) share of the image's area; one number stands for both.
+        min_eject_coverage: a box stays if more than this share of its area is inside.
+        max_attempts: how often a rectangle is drawn.
+    """
+
+    def __init__(
+        self,
+        min_object_covered: float = 0.1,
+        aspect_ratio_range: Any = (0.75, 1.33),
+        area_range: Any = (0.05, 1.0),
+        min_eject_coverage: float = 0.3,
+        max_attempts: int = 50,
+    ) -> None:
+        ratios, areas = _pair(aspect_ratio_range), _pair(area_range)
+        super().__init__(
+            min_object_covered=min_object_covered,
+            aspect_ratio_range=ratios,
+            area_range=areas,
+            min_eject_coverage=min_eject_coverage,
+            max_attempts=max_attempts,
+        )
+        self.min_object_covered = min_object_covered
+        self.aspect_ratio_range, self.area_range = ratios, areas
+        self.min_eject_coverage = min_eject_coverage
+        self.max_attempts = max_attempts
+        try:
+            self._transform = RandomObjectCrop(
+                min_object_covered, ratios, (max(0.0, areas[0]), areas[1]), min_eject_coverage, max_attempts
+            )
+        except ValueError as error:
+            self._skip(error)
+
+
+class DetRandomPadAug(_Proposing):
+    """A larger canvas of random size around the image; see `aioloader.transforms.boxes.RandomExpand`.
+
+    Args:
+        aspect_ratio_range: (least, greatest) width/height of the canvas; one number stands for both.
+        area_range: (least, greatest) area of the canvas, in areas of the image; one number stands for both.
+        max_attempts: how often a canvas is drawn.
+        pad_val: value of added pixels: one number, or one per channel.
+    """
+
+    def __init__(
+        self,
+        aspect_ratio_range: Any = (0.75, 1.33),
+        area_range: Any = (1.0, 3.0),
+        max_attempts: int = 50,
+        pad_val: Any = (128, 128, 128),
+    ) -> None:
+        ratios, areas = _pair(aspect_ratio_range), _pair(area_range)
+        super().__init__(
+            aspect_ratio_range=ratios, area_range=areas, max_attempts=max_attempts, pad_val=pad_val
+        )
+        self.aspect_ratio_range, self.area_range = ratios, areas
+        self.max_attempts = max_attempts
+        self.pad_val = pad_val
+        try:
+            if areas[1] <= 1:
+                raise ValueError(f"area_range must allow more than the image's own area, got {areas}")
+            self._transform = RandomExpand(ratios, (max(1.0, areas[0]), areas[1]), max_attempts, pad_val)
+        except ValueError as error:
+            self._skip(error)

@@ -1,0 +1,26 @@
+"""`mx.image.detection`, also `mx.image.det`: augmenters and the iterator for images with boxes."""
+
+from aioloader.mxnet.image.det_augmenter import (
+    DetAugmenter,
+    DetBorrowAug,
+    DetHorizontalFlipAug,
+    DetRandomCropAug,
+    DetRandomPadAug,
+    DetRandomSelectAug,
+)
+from aioloader.mxnet.image.det_create import CreateDetAugmenter, CreateMultiRandCropAugmenter
+from aioloader.mxnet.image.det_iterator import ImageDetIter
+from aioloader.mxnet.io.det_boxes import DetectionLabelError
+
+__all__ = (
+    "CreateDetAugmenter",
+    "CreateMultiRandCropAugmenter",
+    "DetAugmenter",
+    "DetBorrowAug",
+    "DetHorizontalFlipAug",
+    "DetRandomCropAug",
+    "DetRandomPadAug",
+    "DetRandomSelectAug",
+    "DetectionLabelError",
+    "ImageDetIter",
+)

@@ -1,0 +1,204 @@
+"""Labels of detection records: objects with boxes, and what happens to them with their image. Pure.
+
+Layout, flat float32: header width A >= 2 (A and B count), object width B >= 5, more header values, then the objects:
+class, left, top, right, bottom, more values; edges are shares of the image's extents. Objects whose box has no area are
+left out. A rectangle here is (x, y, width, height) in the same shares.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from aioloader.mxnet.base import MXNetError
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    Floats = npt.NDArray[np.float32]
+
+__all__ = ("CropLimits", "DetectionLabelError", "LabelPadError", "ObjectLabel", "Rect")
+
+
+class DetectionLabelError(MXNetError, ValueError):
+    """A record's label is no detection label. A ValueError too.
+
+    Args:
+        reason: what is wrong, in words.
+        width: numbers that the label has.
+
+    Attributes:
+        reason, width: as given.
+    """
+
+    def __init__(self, reason: str, width: int) -> None:
+        super().__init__(
+            f"{reason} (the label has {width} numbers; a detection label is: header width, object width, more header "
+            "values, then for each object class, left, top, right, bottom and more values)"
+        )
+        self.reason = reason
+        self.width = width
+
+    def __reduce__(self) -> tuple[type[DetectionLabelError], tuple[str, int]]:
+        return type(self), (self.reason, self.width)
+
+
+class LabelPadError(MXNetError, ValueError):
+    """A label is wider than `label_pad_width`. A ValueError too.
+
+    Args:
+        width: what was given.
+        needed: numbers of the widest label.
+
+    Attributes:
+        width, needed: as given.
+    """
+
+    def __init__(self, width: int, needed: int) -> None:
+        super().__init__(
+            f"label_pad_width: {width} smaller than estimated width: {needed}; give {needed} or more, or 0 for what is "
+            "needed"
+        )
+        self.width = width
+        self.needed = needed
+
+    def __reduce__(self) -> tuple[type[LabelPadError], tuple[int, int]]:
+        return type(self), (self.width, self.needed)
+
+
+class Rect(NamedTuple):
+    """A rectangle, in shares of the image's extents."""
+
+    x: float
+    y: float
+    width: float
+    height: float
+
+
+class CropLimits(NamedTuple):
+    """What a crop must fulfil for at least one object, each (least, greatest).
+
+    Attributes:
+        overlap: intersection over union with the object's box.
+        sample_coverage: share of the crop that the box takes.
+        object_coverage: share of the box that lies in the crop.
+    """
+
+    overlap: tuple[float, float]
+    sample_coverage: tuple[float, float]
+    object_coverage: tuple[float, float]
+
+
+class ObjectLabel:
+    """The label of one image.
+
+    Args:
+        values: float32 (n,), in the layout above.
+
+    Attributes:
+        header: float32 (A,).
+        objects: float32 (count, B), those with an area.
+
+    Raises:
+        DetectionLabelError: it is not of that layout.
+    """
+
+    def __init__(self, values: Floats) -> None:
+        size = len(values)
+        if size < 2:
+            raise DetectionLabelError("Not enough label packed in img_list or rec file", size)
+        header, width = float(values[0]), float(values[1])
+        if not (header.is_integer() and 2 <= header <= size):
+            raise DetectionLabelError(
+                f"the header width must be a number from 2 to {size}, not {header:g}", size
+            )
+        if not (width.is_integer() and width >= 5):
+            raise DetectionLabelError(f"the object width must be a number from 5 on, not {width:g}", size)
+        start, step = int(header), int(width)
+        if (size - start) % step:
+            raise DetectionLabelError(
+                f"{size - start} numbers behind the header are not a multiple of the object width {step}",
+                size,
+            )
+        self.header = values[:start].copy()
+        objects = values[start:].reshape(-1, step)
+        self.objects = objects[_has_area(objects)]
+
+    def values(self) -> Floats:
+        """The label as it is now, flat."""
+        return np.concatenate((self.header, self.objects.ravel()))
+
+    def mirror(self) -> None:
+        """Left and right were exchanged."""
+        left = self.objects[:, 1].copy()
+        self.objects[:, 1] = 1 - self.objects[:, 3]
+        self.objects[:, 3] = 1 - left
+
+    def frame(self, rect: Rect) -> None:
+        """The image became the rectangle `rect` of it, which may reach beyond it; boxes end at its edges."""
+        self.objects = _framed(self.objects, rect)
+
+    def crop(
+        self, rect: Rect, limits: CropLimits, emit: str, emit_overlap: float, cut: Rect | None = None
+    ) -> bool:
+        """Cut, if the rectangle fulfils the limits and leaves an object; False, and nothing is changed, if not.
+
+        Args:
+            rect: inside the image.
+            limits: see `CropLimits`. An image without objects fulfils any.
+            emit: which objects stay: "center": those whose centre lies in the rectangle; "overlap": those of which it
+                shows more than a share.
+            emit_overlap: that share.
+            cut: what is cut of the image, `rect` in whole pixels; None for `rect` itself.
+        """
+        if not len(self.objects):
+            return True
+        objects = self.objects.astype(np.float64)  # in which no area is so small that it becomes 0
+        shared, areas = _intersection(objects, rect), _areas(objects)
+        share = shared / areas
+        area = rect.width * rect.height
+        measured = (
+            (limits.overlap, shared / (areas + area - shared)),
+            (limits.sample_coverage, shared / area),
+            (limits.object_coverage, share),
+        )
+        fits = np.ones(len(self.objects), bool)
+        for (least, greatest), found in measured:
+            if least > 0.0 or greatest < 1.0:
+                fits &= (found >= least) & (found <= greatest)
+        if not fits.any():
+            return False
+        if emit == "center":
+            x, y = (objects[:, 1] + objects[:, 3]) / 2, (objects[:, 2] + objects[:, 4]) / 2
+            stays = (rect.x <= x) & (x < rect.x + rect.width) & (rect.y <= y) & (y < rect.y + rect.height)
+        else:
+            stays = share > emit_overlap
+        left = _framed(self.objects[stays], rect if cut is None else cut)
+        left = left[_has_area(left)]
+        if not len(left):
+            return False
+        self.objects = left
+        return True
+
+
+def _framed(objects: Floats, rect: Rect) -> Floats:
+    origin, extent = np.array([rect.x, rect.y], np.float32), np.array([rect.width, rect.height], np.float32)
+    framed = objects.copy()
+    framed[:, 1:3] = np.maximum(0, (objects[:, 1:3] - origin) / extent)
+    framed[:, 3:5] = np.minimum(1, (objects[:, 3:5] - origin) / extent)
+    return framed
+
+
+def _has_area(objects: Floats) -> Any:
+    return (objects[:, 3] > objects[:, 1]) & (objects[:, 4] > objects[:, 2])
+
+
+def _areas(objects: Any) -> Any:
+    return (objects[:, 3] - objects[:, 1]) * (objects[:, 4] - objects[:, 2])
+
+
+def _intersection(objects: Any, rect: Rect) -> Any:
+    width = np.minimum(objects[:, 3], rect.x + rect.width) - np.maximum(objects[:, 1], rect.x)
+    height = np.minimum(objects[:, 4], rect.y + rect.height) - np.maximum(objects[:, 2], rect.y)
+    return np.maximum(width, 0) * np.maximum(height, 0)

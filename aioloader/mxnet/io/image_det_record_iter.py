@@ -1,0 +1,170 @@
+"""`ImageDetRecordIter`: images with objects in boxes."""
+
+from __future__ import annotations
+
+import struct
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from aioloader.mxnet.base import MXNetError
+from aioloader.mxnet.io.augment import check_interpolation
+from aioloader.mxnet.io.backend_iter import MXDataIter
+from aioloader.mxnet.io.det_augment import DetectionAugment
+from aioloader.mxnet.io.det_boxes import LabelPadError
+from aioloader.mxnet.io.det_parameters import DETECTION_PARAMETERS, RANGES, idle_in_detection
+from aioloader.mxnet.io.image_record_iter import RecordSource, joined_paths
+from aioloader.mxnet.io.mean_image import mean_image
+from aioloader.mxnet.io.parameters import described, read_parameters
+from aioloader.transforms.interpolation import RANDOM
+from recordio import MAGIC
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from aioloader.mxnet.io.image_batches import ImageBatches
+    from aioloader.mxnet.io.image_records import ImageRecords
+
+__all__ = ("ImageDetRecordIter",)
+
+_IN_FRONT = 4
+"""Numbers before a label: channels, height and width of the image, length of the label."""
+
+_PROBABILITIES = (
+    *("rand_crop_prob", "rand_pad_prob", "rand_mirror_prob", "random_hue_prob", "random_saturation_prob"),
+    *("random_illumination_prob", "random_contrast_prob"),
+)
+
+
+def ImageDetRecordIter(*args: Any, **kwargs: Any) -> MXDataIter:
+    given = joined_paths(kwargs)
+    values = read_parameters("ImageDetRecordIter", DETECTION_PARAMETERS, args, given, idle_in_detection)
+    values = _checked(values)
+    width = values["label_width"] if values["label_width"] > 0 else None
+    source = RecordSource(values, width)
+    needed = _widest(source, width)
+    padded = values["label_pad_width"]
+    if padded <= 0:
+        padded = needed
+    if padded < needed:
+        raise LabelPadError(padded, needed)
+    size, shape = values["batch_size"], values["data_shape"]
+    data_desc = (size, *shape), np.dtype(np.float32)
+    label_desc = (size, _IN_FRONT + padded), np.dtype(np.float32)
+    mean = None
+    if values["mean_img"]:
+
+        def pass_without_mean() -> ImageBatches:
+            augment = DetectionAugment(_without_randomness(values), padded)
+            return source.once(source.records.transform(augment), data_desc, label_desc)
+
+        mean = mean_image(values["mean_img"], shape, pass_without_mean)
+    dataset = source.records.transform(DetectionAugment(values, padded, mean))
+    return MXDataIter(
+        source.batches(dataset, data_desc, label_desc), values["data_name"], values["label_name"]
+    )
+
+
+def _without_randomness(values: Mapping[str, Any]) -> dict[str, Any]:
+    """The arguments with everything that is drawn left out."""
+    certain = {**values, **dict.fromkeys(_PROBABILITIES, 0.0)}
+    if certain["inter_method"] == RANDOM:
+        certain["inter_method"] = 1
+    return certain
+
+
+def _checked(values: Mapping[str, Any]) -> dict[str, Any]:
+    """The arguments, those of the crop samplers one for each sampler."""
+    channels, height, width = values["data_shape"]
+    if channels not in (1, 3) or not height or not width:
+        raise MXNetError(
+            f"Invalid output shape [{channels},{height},{width}]: data_shape is (channels, height, width) with 1 or 3 "
+            "channels"
+        )
+    check_interpolation(values["inter_method"])
+    shifts = [name for name in ("hue", "saturation", "illumination") if values[f"random_{name}_prob"] > 0]
+    if shifts and channels != 3:
+        raise MXNetError(
+            f"random_{shifts[0]}_prob: only images of 3 channels can be changed so, not of {channels}"
+        )
+    count = values["num_crop_sampler"]
+    checked = dict(values)
+    for name in ("max_crop_trials", *(f"{side}_{name}" for name in RANGES for side in ("min", "max"))):
+        given = values[name]
+        if len(given) not in (1, count):
+            raise MXNetError(
+                f"{name} has {len(given)} values for num_crop_sampler={count}: give one value, or one for each sampler"
+            )
+        checked[name] = given if len(given) == count else given[:1] * count
+    for name in RANGES:
+        for least, greatest in zip(checked[f"min_{name}"], checked[f"max_{name}"], strict=True):
+            if least > greatest:
+                raise MXNetError(f"min_{name} {least:g} is more than max_{name} {greatest:g}")
+    return checked
+
+
+def _widest(source: RecordSource, width: int | None) -> int:
+    """Numbers of the widest label of the files, so that all parts agree."""
+    if width is not None:
+        return width
+    if source.labels is not None:
+        return source.labels.widest
+    return _widest_in_records(source.records)
+
+
+_HEAD = struct.Struct("<III")
+"""Magic, flag and length of a part; then the first field of an image header, its number of labels."""
+_HEADER_BYTES = 24
+
+
+def _widest_in_records(records: ImageRecords) -> int:
+    widest = 0
+    for path, places in records.places():
+        with open(path, "rb", buffering=0) as file:
+            for offset, length in zip(places.offset.tolist(), places.length.tolist(), strict=True):
+                if offset < 0:
+                    continue
+                file.seek(offset)
+                head = file.read(_HEAD.size)
+                if len(head) == _HEAD.size:
+                    magic, word, count = _HEAD.unpack(head)
+                    widest = max(widest, _labels_in(magic, word, count, length))
+    return widest
+
+
+def _labels_in(magic: int, word: int, count: int, length: int) -> int:
+    """The number of labels of a record; 0 if it is damaged, which is the error of that record alone.
+
+    Args:
+        magic, word, count: its first numbers.
+        length: bytes of the file that are the record's.
+    """
+    fits = _HEADER_BYTES + 4 * count <= length - 8
+    return count if magic == MAGIC and word >> 29 in (0, 1) and fits else 0
+
+
+ImageDetRecordIter.__doc__ = described(
+    """Batches of the images and objects of .rec files, for detection.
+
+A record's label is flat: header width, object width, more header values, then for each object class, left, top, right,
+bottom and more values, edges as shares of the image's extents. Objects whose box has no area are left out; a record
+without objects is one too. The label of a row is channels, height and width of the image in it, the number of values
+that follow, the label as the augmentation left it, and what fills it up. An image that is smaller than data_shape lies
+in its upper left corner.
+
+Takes keyword arguments only, each also as text. Unknown ones are warned about (``strict=True``: refused), and so are
+those that change nothing here.""",
+    DETECTION_PARAMETERS,
+    """Each image goes through resize, colours, mirror, pad, crop, the final size and normalisation, in this order.
+
+Returns:
+    an iterator of `DataBatch`: data float32 (batch_size, channels, height, width), labels float32 (batch_size, 4 + n).
+
+Raises:
+    MissingParameterError: a required argument is missing (an MXNetError and a ValueError).
+    LabelPadError: a label is wider than label_pad_width (an MXNetError and a ValueError).
+    MXNetError: an argument is wrong, or a file is missing or damaged.
+    ImageRecordError: a record cannot be read, decoded or augmented; the error names it (an MXNetError), and its cause
+        may be a `DetectionLabelError`. Those of the first batch come at once, others while iterating.
+""",
+)

@@ -1,0 +1,218 @@
+"""`ImageRecordIter` and its kind: arguments to a dataset, transforms and a loader of the engine."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from aioloader.datasets.record import begins_with_a_record
+from aioloader.mxnet.base import MXNetError
+from aioloader.mxnet.io.augment import augmentation, check_augmentation, without_randomness
+from aioloader.mxnet.io.backend_iter import MXDataIter
+from aioloader.mxnet.io.image_batches import ImageBatches
+from aioloader.mxnet.io.image_parameters import (
+    IMAGE_PARAMETERS,
+    INT8_PARAMETERS,
+    UINT8_PARAMETERS,
+    idle_here,
+)
+from aioloader.mxnet.io.image_records import ImageRecordRows, ImageRecords
+from aioloader.mxnet.io.label_list import LabelList
+from aioloader.mxnet.io.mean_image import mean_image
+from aioloader.mxnet.io.parameters import MissingParameterError, described, read_parameters
+from aioloader.mxnet.io.passes import Passes, part_of
+from aioloader.mxnet.io.uris import files_of, local_paths
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from aioloader.mxnet.io.backend_iter import Description
+
+__all__ = (
+    "ImageRecordInt8Iter",
+    "ImageRecordIter",
+    "ImageRecordUInt8Iter",
+    "RecordSource",
+    "joined_paths",
+)
+
+_SEEDS = 1 << 64
+# An odd number: parts of one seed have orders of their own, so that not always the same records meet in a step.
+_APART = 0x9E3779B97F4A7C15
+_PATHS = ("path_imgrec", "path_imgidx")
+
+
+def joined_paths(given: Mapping[str, Any]) -> dict[str, Any]:
+    """The arguments, with lists of paths as MXNet writes them."""
+    return {
+        name: ";".join(map(os.fspath, value)) if name in _PATHS and isinstance(value, list | tuple) else value
+        for name, value in given.items()
+    }
+
+
+class RecordSource:
+    """What a record iterator reads: files, part, labels and order.
+
+    Args:
+        values: the iterator's arguments by name.
+        label_width: labels of every record; None: any number.
+
+    Raises:
+        MXNetError: files are missing or damaged, or an argument is wrong.
+    """
+
+    def __init__(self, values: Mapping[str, Any], label_width: int | None) -> None:
+        if values["part_index"] >= values["num_parts"]:
+            raise MXNetError(
+                "invalid input parameter for InputSplit::Create: "
+                f"part_index {values['part_index']} must be below num_parts {values['num_parts']}"
+            )
+        self._values = values
+        self.labels = LabelList(values["path_imglist"], label_width) if values["path_imglist"] else None
+        decoder = ImageRecordRows(
+            values["data_shape"][0],
+            label_width,
+            self.labels,
+            values["exif"],
+            values["max_pixels"],
+            values.get("dct_scaling", False),
+        )
+        paths = _record_files(values["path_imgrec"])
+        index = values.get("path_imgidx")
+        indexes = files_of(index) if index else []
+        if indexes and len(indexes) != len(paths):
+            raise MXNetError(
+                f"path_imgidx names {len(indexes)} files, path_imgrec {len(paths)}: give one index for each, in the "
+                "same order, or none"
+            )
+        self.records = ImageRecords(paths, indexes, decoder)
+        self._part = part_of(self.records.total, values["num_parts"], values["part_index"])
+
+    def batches(self, dataset: Any, data_desc: Description, label_desc: Description) -> ImageBatches:
+        """The batches of the iterator itself.
+
+        Args:
+            dataset: `records`, transformed.
+            data_desc, label_desc: shape and dtype of the arrays of a batch.
+        """
+        values = self._values
+        seed = values["seed"] % _SEEDS
+        drawn = values.get("seed_aug")
+        order = (seed + values["part_index"] * _APART) % _SEEDS if values["shuffle"] else None
+        passes = Passes(self._part, values["batch_size"], values["round_batch"], order)
+        return self._load(dataset, passes, data_desc, label_desc, seed if drawn is None else drawn % _SEEDS)
+
+    def once(self, dataset: Any, data_desc: Description, label_desc: Description) -> ImageBatches:
+        """The batches of one pass in the order of the file, each record once."""
+        part = self._part._replace(longest=self._part.length)
+        return self._load(dataset, Passes(part, self._values["batch_size"], False), data_desc, label_desc, 0)
+
+    def _load(
+        self, dataset: Any, passes: Passes, data_desc: Description, label_desc: Description, seed: int
+    ) -> ImageBatches:
+        values = self._values
+        return ImageBatches(
+            dataset,
+            passes,
+            data_desc,
+            label_desc,
+            seed=seed,
+            threads=values["preprocess_threads"],
+            prefetch=values["prefetch_buffer"],
+            executor=values["executor"],
+            on_error=values["on_error"],
+        )
+
+
+def _record_files(uri: str) -> list[str]:
+    """Paths of record files; of a folder only those that are such files."""
+    paths = local_paths(uri)
+    if not paths:
+        raise MissingParameterError("path_imgrec", "string")
+    found: list[str] = []
+    for path in paths:
+        files = files_of(path)
+        found += [file for file in files if begins_with_a_record(file)] if os.path.isdir(path) else files
+    if not found:
+        raise MXNetError(f"Cannot find any record files in {uri}")
+    return found
+
+
+def _make(values: Mapping[str, Any], dtype: str) -> MXDataIter:
+    check_augmentation(values)
+    width, size = values["label_width"], values["batch_size"]
+    source = RecordSource(values, width)
+    shape = values["data_shape"]
+    data_desc = (size, *shape), np.dtype(dtype)
+    label_desc = (size,) if width == 1 else (size, width), np.dtype(np.float32)
+    mean = None
+    if values["mean_img"] and dtype != "uint8":
+
+        def pass_without_mean() -> ImageBatches:
+            chain = augmentation(without_randomness(values))
+            dataset = source.records.transform_first(chain)
+            return source.once(dataset, ((size, *shape), np.dtype(np.float32)), label_desc)
+
+        mean = mean_image(values["mean_img"], shape, pass_without_mean)
+    dataset = source.records.transform_first(augmentation(values, mean, dtype))
+    batches = source.batches(dataset, data_desc, label_desc)
+    return MXDataIter(batches, values["data_name"], values["label_name"])
+
+
+def ImageRecordIter(*args: Any, **kwargs: Any) -> MXDataIter:
+    values = read_parameters("ImageRecordIter", IMAGE_PARAMETERS, args, joined_paths(kwargs), idle_here)
+    return _make(values, values["dtype"] or "float32")
+
+
+def ImageRecordUInt8Iter(*args: Any, **kwargs: Any) -> MXDataIter:
+    values = read_parameters("ImageRecordUInt8Iter", UINT8_PARAMETERS, args, joined_paths(kwargs), idle_here)
+    return _make(values, "uint8")
+
+
+def ImageRecordInt8Iter(*args: Any, **kwargs: Any) -> MXDataIter:
+    values = read_parameters("ImageRecordInt8Iter", INT8_PARAMETERS, args, joined_paths(kwargs), idle_here)
+    return _make(values, "int8")
+
+
+_KEYWORDS = """Takes keyword arguments only, each also as text. Unknown ones are warned about (``strict=True``:
+refused), and so are those that change nothing here."""
+
+_END = """Each image goes through resize, turning, scaling and shearing in one step, pad, crop, colours, mirror and
+normalisation, in this order. Without any of these arguments it is the middle of the image; an image that is smaller
+than data_shape is enlarged.
+
+Returns:
+    an iterator of `DataBatch`: data (batch_size, channels, height, width), labels float32, `pad` rows at the end that
+    only fill up, and `index`, the ids of the records. Its `close()` ends the workers; one that is collected does so by
+    itself.
+
+Raises:
+    MissingParameterError: a required argument is missing (an MXNetError and a ValueError).
+    MXNetError: an argument is wrong, or a file is missing or damaged.
+    ImageRecordError: a record cannot be read, decoded or augmented; the error names it (an MXNetError). Those of the
+        first batch come at once, others while iterating.
+"""
+
+ImageRecordIter.__doc__ = described(
+    f"""Batches of the images and labels of .rec files, decoded and augmented by `aioloader.DataLoader`.
+
+{_KEYWORDS}""",
+    IMAGE_PARAMETERS,
+    _END,
+)
+ImageRecordUInt8Iter.__doc__ = described(
+    f"""`ImageRecordIter` with images of uint8, without normalisation.
+
+{_KEYWORDS}""",
+    UINT8_PARAMETERS,
+    _END,
+)
+ImageRecordInt8Iter.__doc__ = described(
+    f"""`ImageRecordIter` with images of int8: the pixels minus the mean, saturated.
+
+{_KEYWORDS}""",
+    INT8_PARAMETERS,
+    _END,
+)

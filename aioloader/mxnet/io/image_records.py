@@ -1,0 +1,225 @@
+"""The records of some .rec files, as a dataset for the engine.
+
+Rule: the records of all files, file after file and each in the order of its offsets, have one numbering, whatever part
+of them is read, so that what is drawn for a record depends on no other. A number past the last one means the same
+records once more, as rows that only fill a batch up: what is drawn for them differs, and a batch says which rows they
+are.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import repeat
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from aioloader._types import Facts, Spans
+from aioloader.datasets.decoding import DEFAULT_MAX_PIXELS, RECORD_FIELDS, FusedImages
+from aioloader.datasets.files import FileDataset
+from aioloader.datasets.record import RecordTable
+from aioloader.mxnet.base import MXNetError
+from aioloader.mxnet.io.alpha_image import decode_alpha
+from aioloader.storage.local import LocalByteSource
+from aioloader.transforms.decode import decode_image
+from aioloader.transforms.pictures import PictureReader
+from recordio import MAGIC, RecordIOError, extract, unpack
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from aioloader._types import Array, IntArray, Trace
+    from aioloader.datasets.stage import Stage
+    from aioloader.mxnet.io.label_list import LabelList
+    from aioloader.rng import Rng
+
+__all__ = ("ImageRecordRows", "ImageRecords")
+
+Row = tuple[Any, Any, np.uint64, Any]
+"""(image, label, id, whether it only fills a batch up)."""
+
+
+class ImageRecords(FileDataset):
+    """`Row` of every record, and then once more as rows that only fill up.
+
+    Args:
+        paths: .rec files.
+        idx_paths: an .idx file for each, or nothing: those beside the files, where there are any.
+        decoder: makes the rows.
+
+    Attributes:
+        total: number of records.
+
+    Raises:
+        MXNetError: a file or an index cannot be read or is damaged.
+    """
+
+    def __init__(self, paths: Sequence[str], idx_paths: Sequence[str], decoder: ImageRecordRows) -> None:
+        super().__init__()
+        self._paths = list(paths)
+        self._decoder = decoder
+        try:
+            self._tables = [
+                RecordTable(path, idx)
+                for path, idx in zip(paths, idx_paths or repeat(None, len(paths)), strict=True)
+            ]
+        except (RecordIOError, OSError) as error:
+            raise MXNetError(str(error)) from error
+        self._lines = [_in_file_order(table) for table in self._tables]
+        self._starts = np.cumsum([0, *[len(table.index) for table in self._tables]], dtype=np.int64)
+        self.total = int(self._starts[-1])
+
+    def __len__(self) -> int:
+        return 2 * self.total
+
+    @property
+    def decoder(self) -> ImageRecordRows:
+        """See `ByteDataset.decoder`."""
+        return self._decoder
+
+    def open_source(self) -> LocalByteSource:
+        """See `ByteDataset.open_source`."""
+        return LocalByteSource(self._paths, whole_files=False)
+
+    def _places(self, indices: IntArray) -> tuple[IntArray, IntArray]:
+        """File and index line of records."""
+        records = indices % self.total
+        file: IntArray = np.searchsorted(self._starts, records, side="right").astype(np.int64) - 1
+        line = records - self._starts[file]
+        for number, order in enumerate(self._lines):
+            if order is not None:
+                mine = file == number
+                line[mine] = order[line[mine]]
+        return file, line
+
+    def spans(self, indices: IntArray) -> Spans:
+        """See `ByteDataset.spans`."""
+        file, line = self._places(indices)
+        if len(self._tables) == 1:
+            return self._tables[0].spans(line)
+        offset, length = np.empty_like(line), np.empty_like(line)
+        for number in np.unique(file).tolist():
+            mine = file == number
+            found = self._tables[number].spans(line[mine])
+            offset[mine], length[mine] = found.offset, found.length
+        return Spans(file, offset, length)
+
+    def extras(self, indices: IntArray) -> Array:
+        """Whether a row only fills up; see `ByteDataset.extras`."""
+        return indices >= self.total
+
+    def places(self) -> Iterator[tuple[str, Spans]]:
+        """Path and places of the records of every file."""
+        for path, table in zip(self._paths, self._tables, strict=True):
+            yield path, table.spans(np.arange(len(table.index), dtype=np.int64))
+
+    def facts(self, index: int) -> Facts:
+        """See `ByteDataset.facts`."""
+        file, line = self._places(np.array([index], np.int64))
+        number, place = int(file[0]), int(line[0])
+        table = self._tables[number].index
+        return Facts(table.key_at(place), self._paths[number], int(table.offsets[place]))
+
+
+def _in_file_order(table: RecordTable) -> IntArray | None:
+    offsets = table.index.offsets
+    if bool((offsets[1:] >= offsets[:-1]).all()):
+        return None
+    order: IntArray = np.argsort(offsets, kind="stable").astype(np.int64)
+    return order
+
+
+@dataclass(frozen=True)
+class ImageRecordRows:
+    """A record to a `Row`.
+
+    Attributes:
+        channels: 3, 1, or 4 for images that have an alpha channel.
+        label_width: labels of every record; None: any number, delivered as a vector.
+        labels: what labels are taken from instead of the record.
+        exif, max_pixels: see `aioloader.transforms.decode_image`.
+        dct_scaling: see `aioloader.ImageRecordDataset`.
+    """
+
+    channels: int
+    label_width: int | None
+    labels: LabelList | None = None
+    exif: str = "apply"
+    max_pixels: int | None = DEFAULT_MAX_PIXELS
+    dct_scaling: bool = False
+
+    def __call__(self, data: memoryview, extra: Any, facts: Facts) -> Row:
+        """The row; see `Decoder`."""
+        body, label, key = self.parse(data, facts)
+        if self.channels == 4:
+            image = decode_alpha(body, self.exif, self.max_pixels)
+        else:
+            image = decode_image(
+                body,
+                flag=int(self.channels == 3),
+                exif=self.exif,
+                max_pixels=self.max_pixels,
+                path=facts.path,
+            )
+        return image, label, key, extra
+
+    def fuse(self, stages: Sequence[Stage]) -> _FusedRows | None:
+        """The decoder and the stages that take the image, in one; see `FusedDecoder`."""
+        return None if self.channels == 4 else _FusedRows(self, stages)
+
+    def parse(self, data: memoryview, facts: Facts) -> tuple[Any, Any, np.uint64]:
+        """The encoded image, the label and the id.
+
+        Raises:
+            MXNetError: the record has another number of labels.
+        """
+        if self.label_width == 1 and self.labels is None and len(data) >= RECORD_FIELDS.size:
+            magic, word, flag, value, number, _ = RECORD_FIELDS.unpack_from(data)
+            # The record in one part with one label: the others take the long way.
+            if magic == MAGIC and 24 <= word < 1 << 29 and (word + 11) & -4 <= len(data) and flag == 0:
+                return data[32 : 8 + word], np.float32(value), np.uint64(number)
+        payload: Any = extract(data, path=facts.path, offset=facts.offset or 0)
+        header, body = unpack(payload)
+        key = np.uint64(header.id)
+        if self.labels is not None:
+            row: Any = self.labels.find(header.id)
+        elif header.flag == 0 and self.label_width == 1:
+            return body, np.float32(header.label), key
+        else:
+            row = header.label if header.flag else ()
+            self._check(header.flag)
+        if self.label_width == 1:
+            return body, np.float32(row[0]), key
+        # A copy: the values lie in memory that is used again.
+        return body, np.array(row, np.float32), key
+
+    def _check(self, count: int) -> None:
+        width = self.label_width
+        if width is None or count == width:
+            return
+        if not count:
+            raise MXNetError(
+                "label_width must be 1 unless an imglist is provided or the rec file is packed with multi dimensional "
+                f"label; it is {width}"
+            )
+        raise MXNetError(
+            f"rec file provide {count}-dimensional label but label_width is set to {width}; set label_width={count}"
+        )
+
+
+class _FusedRows(FusedImages):
+    """Decodes no more of an image than its transforms need; see `FusedDecoder`."""
+
+    def __init__(self, decoder: ImageRecordRows, stages: Sequence[Stage]) -> None:
+        reader = PictureReader(
+            int(decoder.channels == 3), decoder.exif, decoder.max_pixels, decoder.dct_scaling
+        )
+        super().__init__(reader, stages)
+        self._parse = decoder.parse
+
+    def __call__(
+        self, data: memoryview, extra: Any, facts: Facts, rng: Rng, out: Array | None, trace: Trace
+    ) -> Row:
+        """See `FusedDecoder`."""
+        body, label, key = self._parse(data, facts)
+        return self.plan(body, facts.path, rng, out, trace), label, key, extra

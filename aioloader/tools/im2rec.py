@@ -1,0 +1,240 @@
+"""``python -m aioloader.tools.im2rec``: lists and records of images, with the command lines of MXNet's im2rec.
+
+    python -m aioloader.tools.im2rec --list --recursive PREFIX ROOT      PREFIX.lst from a folder
+    python -m aioloader.tools.im2rec PREFIX ROOT                         PREFIX.rec and PREFIX.idx from PREFIX.lst
+    python -m aioloader.tools.im2rec IMAGES.lst ROOT OUT.rec resize=256  as the C++ program
+
+Switches are taken in the forms of all MXNet releases: ``--shuffle``, ``--no-shuffle``, ``--shuffle=1``,
+``--recursive=True``; here 0, false and no mean no.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from aioloader.errors import LoaderError
+from aioloader.options import available_cores
+from aioloader.tools.im2rec_keywords import pack_with_keywords
+from aioloader.tools.listed_records import pack_list
+from aioloader.tools.lists import in_mxnet_order, read_lines, split_list, walk_images, write_list
+from aioloader.tools.recode import Recode
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+__all__ = ("main",)
+
+_SWITCHES = ("list", "recursive", "shuffle", "no-shuffle", "pass-through", "center-crop", "pack-label")
+_YES = {"1", "true", "yes", "on"}
+_NO = {"0", "false", "no", "off"}
+_TOLD_EVERY = 1000
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command line.
+
+    Args:
+        argv: arguments after the program's name; None: those of this process.
+
+    Returns:
+        0: done; 1: nothing could be done, or a file cannot be read or written; 2: wrong usage, or there is no such
+        folder; 130: interrupted.
+    """
+    words = list(sys.argv[1:] if argv is None else argv)
+    try:
+        if len(words) >= 3 and not any(word.startswith("-") for word in words):
+            return pack_with_keywords(words[0], words[1], words[2], words[3:])
+        options = _options(words)
+        return _make_lists(options) if options.list else _make_records(options)
+    except KeyboardInterrupt:
+        print("im2rec: interrupted; no half-written file is left", file=sys.stderr)
+        return 130
+    except (OSError, ValueError, LoaderError) as error:
+        print(f"im2rec: error: {error}", file=sys.stderr)
+        return 2 if isinstance(error, (FileNotFoundError, NotADirectoryError)) else 1
+
+
+def _options(words: Sequence[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="python -m aioloader.tools.im2rec",
+        description="Make lists of images, or record files from such lists, with MXNet's options. The C++ program's "
+        "form works too: IMAGES.lst ROOT OUT.rec [key=value ...]. For new work: aioloader pack.",
+        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
+    )
+    parser.add_argument("prefix", help="of the names of lists and record files; or a folder of lists")
+    parser.add_argument("root", help="the folder that holds the images")
+    lists = parser.add_argument_group("lists")
+    _switch(lists, "list", False, "make lists instead of records")
+    lists.add_argument("--exts", nargs="+", default=[".jpeg", ".jpg", ".png"], help="endings of images")
+    lists.add_argument("--chunks", type=int, default=1, help="number of lists")
+    lists.add_argument("--train-ratio", type=float, default=1.0, help="share for the train list")
+    lists.add_argument(
+        "--test-ratio", type=float, default=0.0, help="share for the test list; only with a --train-ratio"
+    )
+    _switch(lists, "recursive", False, "go into folders: each with images is a class. Else all labels are 0")
+    _switch(lists, "shuffle", True, "mix the list, always in the same way")
+    _switch(lists, "no-shuffle", False, "keep the order of the folders")
+    records = parser.add_argument_group("records")
+    _switch(records, "pass-through", False, "keep the files' bytes as they are")
+    records.add_argument(
+        "--resize", type=int, default=0, help="length of the shorter side in pixels; 0: as it is"
+    )
+    _switch(records, "center-crop", False, "cut out the middle square first")
+    records.add_argument("--quality", type=int, default=95, help="of JPEGs 1 to 100, of PNGs 1 to 9")
+    records.add_argument("--num-thread", type=int, default=available_cores(), help="threads that encode")
+    records.add_argument(
+        "--color", type=int, choices=(-1, 0, 1), default=1, help="1: colour, 0: grey, -1: as it is"
+    )
+    records.add_argument("--encoding", choices=(".jpg", ".png"), default=".jpg", help="of the images")
+    _switch(records, "pack-label", False, "store all labels of an image; else only the first")
+    records.add_argument(
+        "--on-error", choices=("skip", "raise"), default="skip", help="raise: stop at the first bad image"
+    )
+    return parser.parse_args(_joined(words, parser))
+
+
+def _switch(group: argparse._ArgumentGroup, name: str, default: bool, text: str) -> None:
+    group.add_argument(f"--{name}", nargs="?", const=True, default=default, type=_truth, help=text)
+
+
+def _truth(text: str) -> bool:
+    if text.lower() in _YES:
+        return True
+    if text.lower() in _NO:
+        return False
+    raise argparse.ArgumentTypeError(f"{text!r} is neither yes (1, true) nor no (0, false)")
+
+
+def _joined(words: Sequence[str], parser: argparse.ArgumentParser) -> list[str]:
+    """The words with each switch and its value in one, so that a switch without a value takes nothing else for it."""
+    names = [name for action in parser._actions for name in action.option_strings]
+    result: list[str] = []
+    words = list(words)
+    while words:
+        word = words.pop(0)
+        if word == "--":
+            return [*result, word, *words]
+        matches = [name for name in names if name.startswith(word)] if word.startswith("--") else []
+        if word in names:
+            matches = [word]
+        if len(matches) == 1 and matches[0][2:] in _SWITCHES:
+            following = words[0].lower() if len(words) else ""
+            value = words.pop(0) if following in _YES | _NO else "1"
+            word = f"{matches[0]}={value}"
+        result.append(word)
+    return result
+
+
+def _make_lists(options: argparse.Namespace) -> int:
+    prefix = os.path.abspath(options.prefix)
+    images, classes = walk_images(os.path.abspath(options.root), options.exts, options.recursive)
+    if not images:
+        into = "" if options.recursive else "; --recursive goes into folders"
+        print(
+            f"im2rec: there are no images ({' '.join(options.exts)}) in {options.root}{into}", file=sys.stderr
+        )
+        return 1
+    for folder, number in classes.items():
+        print(folder, number)
+    if options.test_ratio and options.train_ratio == 1.0:
+        print(
+            f"im2rec: --test-ratio {options.test_ratio} does nothing without --train-ratio: one list holds all images",
+            file=sys.stderr,
+        )
+    mix = options.shuffle and not options.no_shuffle
+    images = in_mxnet_order(images) if mix else images
+    for name, part in split_list(images, options.chunks, options.train_ratio, options.test_ratio):
+        write_list(f"{prefix}{name}.lst", part)
+    return 0
+
+
+def _make_records(options: argparse.Namespace) -> int:
+    encode = Recode(
+        options.color,
+        options.resize,
+        options.center_crop,
+        options.quality,
+        options.encoding,
+        pass_through=options.pass_through,
+    )
+    if options.num_thread < 1:
+        raise ValueError(f"--num-thread must be at least 1, got {options.num_thread}")
+    lists = _lists_of(os.path.abspath(options.prefix))
+    if not lists:
+        print(f"Did not find and list file with prefix {os.path.abspath(options.prefix)}")
+        return 1
+    for path in lists:
+        _convert(path, encode, options)
+    return 0
+
+
+def _lists_of(prefix: str) -> list[str]:
+    """The lists that belong to a prefix, or lie in a folder of that name.
+
+    MXNet takes every list whose name begins so. Here those come first that are the prefix's own, PREFIX.lst and
+    PREFIX_*.lst; others are taken only where there are none of these.
+    """
+    folder = prefix if os.path.isdir(prefix) else os.path.dirname(prefix)
+    if not os.path.isdir(folder):
+        return []
+    found = sorted(os.path.join(folder, name) for name in os.listdir(folder) if name.endswith(".lst"))
+    found = [path for path in found if path.startswith(prefix) and os.path.isfile(path)]
+    own = [path for path in found if path == f"{prefix}.lst" or path.startswith(f"{prefix}_")]
+    if own and folder != prefix:
+        for path in found:
+            if path not in own:
+                print(f"im2rec: {path} is left alone: it is no list of {prefix}", file=sys.stderr)
+        return own
+    return found
+
+
+def _convert(path: str, encode: Recode, options: argparse.Namespace) -> None:
+    def bad_line(number: int, line: str, reason: str) -> None:
+        print(f"im2rec: {path}, line {number} is left out ({line[:80]!r}): {reason}", file=sys.stderr)
+
+    images = list(read_lines(path, bad_line))
+    if not options.pack_label and any(len(image.labels) > 1 for image in images):
+        print(
+            f"im2rec: {path} has several labels on a line, of which only the first is stored; --pack-label stores all",
+            file=sys.stderr,
+        )
+    if len({image.key for image in images}) < len(images):
+        print(
+            f"im2rec: {path} has an id more than once: by its key only one of these records is found",
+            file=sys.stderr,
+        )
+    print("Creating .rec file from", path, "in", os.path.dirname(path))
+    begin = time.monotonic()
+
+    def tick(done: int) -> None:
+        if done % _TOLD_EVERY == 0:
+            print(f"time: {time.monotonic() - begin:.2f}  count: {done}", flush=True)
+
+    root = os.path.abspath(options.root)
+    report = pack_list(
+        images,
+        [os.path.join(root, image.path) for image in images],
+        Path(path).with_suffix(".rec"),
+        encode,
+        all_labels=options.pack_label,
+        workers=options.num_thread,
+        on_error=options.on_error,
+        tick=tick,
+    )
+    _tell_skipped(report.rec, report.records, report.skipped)
+
+
+def _tell_skipped(rec: Path, records: int, skipped: Sequence[tuple[int, str, str]]) -> None:
+    for key, path, reason in skipped:
+        print(f"im2rec: id {key} is left out: {path}: {reason}", file=sys.stderr)
+    if skipped:
+        print(f"im2rec: {rec} has {records} records; {len(skipped)} were left out", file=sys.stderr)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

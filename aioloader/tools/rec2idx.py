@@ -1,0 +1,91 @@
+"""``python -m aioloader.tools.rec2idx REC IDX``: an .idx for a record file, keys 0, 1, 2, ... as MXNet's tool makes it.
+
+``aioloader index REC`` does the same.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from typing import TYPE_CHECKING, Any
+
+import recordio
+from aioloader.tools.drafts import published
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+__all__ = ("IndexCreator", "main")
+
+
+class IndexCreator:
+    """Writes an .idx of a record file.
+
+    Args:
+        uri: the record file.
+        idx_path: the .idx to write.
+        key_type: makes a key of a record's number.
+
+    Attributes:
+        uri, idx_path, key_type: as given.
+    """
+
+    def __init__(
+        self,
+        uri: str | os.PathLike[str],
+        idx_path: str | os.PathLike[str],
+        key_type: Callable[[int], Any] = int,
+    ) -> None:
+        self.uri = os.fspath(uri)
+        self.idx_path = os.fspath(idx_path)
+        self.key_type = key_type
+        self._place = 0
+
+    def tell(self) -> int:
+        """How many bytes of the record file were read: none, or all of them."""
+        return self._place
+
+    def create_index(self) -> None:
+        """Read the whole file and write a line for each record; what stood in the .idx before is replaced at the end.
+
+        Raises:
+            RecordFileNotFoundError: there is no such file.
+            CorruptRecordError: the file is damaged; nothing is written.
+            OSError: the .idx cannot be written.
+        """
+        offsets = recordio.Index.scan(self.uri, cache=False).offsets.tolist()
+        with published(self.idx_path) as (draft,), open(draft, "w", encoding="utf-8", newline="\n") as lines:
+            lines.writelines(f"{self.key_type(number)}\t{offset}\n" for number, offset in enumerate(offsets))
+        self._place = os.path.getsize(self.uri)
+
+    def close(self) -> None:
+        """Nothing stays open; here for callers of MXNet's tool."""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command line.
+
+    Args:
+        argv: arguments after the program's name; None: those of this process.
+
+    Returns:
+        0: done; 1: the file is damaged, or the .idx cannot be written; 2: wrong usage, or there is no such file.
+    """
+    parser = argparse.ArgumentParser(
+        prog="python -m aioloader.tools.rec2idx",
+        description="Write an index of a record file, with keys 0, 1, 2, ..., as aioloader index does",
+    )
+    parser.add_argument("record", help="the .rec file")
+    parser.add_argument("index", help="the .idx file to write")
+    options = parser.parse_args(argv)
+    try:
+        IndexCreator(options.record, options.index).create_index()
+    except (OSError, recordio.RecordIOError) as error:
+        print(f"rec2idx: error: {error}", file=sys.stderr)
+        return 2 if isinstance(error, FileNotFoundError) else 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,63 @@
+"""Transforms of an image and the boxes of the objects in it: crop, flip, resize, pad, and colours.
+
+Boxes are float32 or float64 (n, 4 + k): xmin, ymin, xmax, ymax in pixels from the upper left corner of the image, the
+maxima exclusive; k further columns (class numbers, ids, ...) travel along. Order and columns are kept; a crop leaves
+out boxes of which too little remains.
+
+A `BoxTransform` is called with (image, boxes) and gives (image, boxes); what else the sample has is passed on. In a
+dataset of such samples it is given to ``dataset.transform``; batches of boxes are made by ``batchify.Pad(val=-1)``::
+
+    train = dataset.transform(
+        boxes.Compose([boxes.RandomObjectCrop(), boxes.RandomFlipLeftRight(), boxes.Resize((512, 512)), ToTensor()])
+    )
+    loader = aioloader.DataLoader(train, 32, batchify_fn=batchify.Group(batchify.Stack(), batchify.Pad(val=-1)))
+
+- `base`: the protocol, and transforms made of transforms
+- `geometry`: where boxes lie after an image was cut, turned or resized (pure)
+- `place`: flips, resize, pad and crops
+- `objects`: crops and borders that look at the boxes
+"""
+
+from aioloader.transforms.boxes.base import BoxTransform, Compose, ImageOnly, RandomApply
+from aioloader.transforms.boxes.geometry import (
+    as_boxes,
+    box_areas,
+    box_coverages,
+    crop_boxes,
+    flip_boxes,
+    resize_boxes,
+    shift_boxes,
+)
+from aioloader.transforms.boxes.objects import RandomExpand, RandomObjectCrop
+from aioloader.transforms.boxes.place import (
+    CenterCrop,
+    Pad,
+    RandomCrop,
+    RandomFlipLeftRight,
+    RandomFlipTopBottom,
+    RandomResizedCrop,
+    Resize,
+)
+
+__all__ = (
+    "BoxTransform",
+    "CenterCrop",
+    "Compose",
+    "ImageOnly",
+    "Pad",
+    "RandomApply",
+    "RandomCrop",
+    "RandomExpand",
+    "RandomFlipLeftRight",
+    "RandomFlipTopBottom",
+    "RandomObjectCrop",
+    "RandomResizedCrop",
+    "Resize",
+    "as_boxes",
+    "box_areas",
+    "box_coverages",
+    "crop_boxes",
+    "flip_boxes",
+    "resize_boxes",
+    "shift_boxes",
+)

@@ -1,0 +1,211 @@
+"""Crops and borders that look at the boxes, of SSD's kind (Liu et al., 2016), with MXNet's rules of what must show.
+
+The rectangle is drawn apart from the cut (`rectangle`), by whatever has the methods `uniform` and `integers` of `Rng`.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from aioloader.transforms.border import place_on_canvas
+from aioloader.transforms.boxes.base import BoxTransform, image_extents
+from aioloader.transforms.boxes.geometry import box_coverages, crop_boxes, shift_boxes
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from aioloader._types import Array
+    from aioloader.rng import Rng
+
+__all__ = ("RandomExpand", "RandomObjectCrop")
+
+# A border narrower than this shows nothing new.
+_LEAST_GROWTH = 2
+
+
+def _check_range(pair: Sequence[float], name: str, what: str, least: float = 0.0) -> tuple[float, float]:
+    try:
+        low, high = map(float, pair)
+    except (TypeError, ValueError):
+        low, high = math.nan, math.nan
+    if not (least <= low <= high < math.inf and high > 0):
+        raise ValueError(f"{name}: {what} must be (least, greatest), both at least {least:g}, got {pair!r}")
+    return low, high
+
+
+def _check_ratio(pair: Sequence[float], name: str) -> tuple[float, float]:
+    low, high = _check_range(pair, name, "aspect_ratio_range")
+    if low <= 0:
+        raise ValueError(f"{name}: aspect_ratio_range must be positive, got {pair!r}")
+    return low, high
+
+
+def _about(width: int, height: int, least: float, greatest: float) -> bool:
+    """Whether an area lies in a range, extents being rounded to whole pixels."""
+    slack = (width + height + 1) / 2
+    return least - slack <= width * height <= greatest + slack
+
+
+class RandomObjectCrop(BoxTransform):
+    """A rectangle of drawn shape, size and place that shows enough of the objects; the image is not resized.
+
+    A rectangle is taken if it touches at least one box, if every box that it touches has more than `min_object_covered`
+    of its area inside, and if at least one box stays. In an image without boxes any rectangle is taken. If
+    `max_attempts` find none, image and boxes stay as they are.
+
+    Draws, for each attempt: width/height, the height, then x and y, as far as the attempt comes.
+
+    Args:
+        min_object_covered: share of a touched box that has to be inside, exclusive.
+        aspect_ratio_range: (least, greatest) width/height, drawn uniformly.
+        area_range: (least, greatest) share of the image's area, up to half a pixel each way; more than 1 acts as 1.
+        min_eject_coverage: a box stays if more than this share of its area is inside.
+        max_attempts: how often a rectangle is drawn.
+
+    Raises:
+        ValueError: a range is empty or negative.
+    """
+
+    _fields: ClassVar[tuple[str, ...]] = (
+        "min_object_covered",
+        "aspect_ratio_range",
+        "area_range",
+        "min_eject_coverage",
+        "max_attempts",
+    )
+
+    def __init__(
+        self,
+        min_object_covered: float = 0.1,
+        aspect_ratio_range: Sequence[float] = (0.75, 1.33),
+        area_range: Sequence[float] = (0.05, 1.0),
+        min_eject_coverage: float = 0.3,
+        max_attempts: int = 50,
+    ) -> None:
+        name = type(self).__name__
+        self.min_object_covered = min_object_covered
+        self.aspect_ratio_range = _check_ratio(aspect_ratio_range, name)
+        self.area_range = _check_range(area_range, name, "area_range")
+        self.min_eject_coverage = min_eject_coverage
+        self.max_attempts = max_attempts
+
+    def rectangle(self, height: int, width: int, boxes: Array, rng: Rng) -> tuple[int, int, int, int] | None:
+        """Choose the rectangle.
+
+        Args:
+            height, width: extents of the image in pixels.
+            boxes: (n, 4 + k).
+            rng: where draws are taken from.
+
+        Returns:
+            (x, y, width, height), inside the image, or None if none was found.
+        """
+        pixels = height * width
+        least, greatest = self.area_range[0] * pixels, min(1.0, self.area_range[1]) * pixels
+        for _ in range(self.max_attempts):
+            ratio = rng.uniform(*self.aspect_ratio_range)
+            # Heights for which area and width are allowed.
+            low = max(1, round(math.sqrt(least / ratio)))
+            high = min(height, round(math.sqrt(greatest / ratio)), math.floor((width + 0.5) / ratio))
+            if low > high:
+                continue
+            tall = rng.integers(low, high + 1)
+            wide = round(tall * ratio)
+            if not (1 <= wide <= width and _about(wide, tall, least, greatest)):
+                continue
+            x, y = rng.integers(width - wide + 1), rng.integers(height - tall + 1)
+            if self._shows_enough(boxes, (x, y, wide, tall)):
+                return x, y, wide, tall
+        return None
+
+    def _shows_enough(self, boxes: Array, rectangle: tuple[int, int, int, int]) -> bool:
+        if not len(boxes):
+            return True
+        coverages = box_coverages(boxes, rectangle)
+        touched = coverages[coverages > 0]
+        return bool(
+            len(touched)
+            and touched.min() > self.min_object_covered
+            and touched.max() > self.min_eject_coverage
+        )
+
+    def apply_boxes(self, x: Any, boxes: Array, rng: Rng) -> tuple[Any, Array]:
+        height, width = image_extents(x, self)
+        found = self.rectangle(height, width, boxes, rng)
+        if found is None:
+            return x, boxes
+        left, top, wide, tall = found
+        return x[top : top + tall, left : left + wide], crop_boxes(boxes, found, self.min_eject_coverage)
+
+
+class RandomExpand(BoxTransform):
+    """Put the image at a drawn place of a larger canvas of drawn shape and size, so that objects become smaller.
+
+    A canvas at least 2 pixels wider and higher than the image is taken; if `max_attempts` find none, the image stays as
+    it is.
+
+    Draws, for each attempt: width/height, the height, then x and y, as far as the attempt comes.
+
+    Args:
+        aspect_ratio_range: (least, greatest) width/height of the canvas, drawn uniformly.
+        area_range: (least, greatest) area of the canvas, in areas of the image, at least 1.
+        max_attempts: how often a canvas is drawn.
+        value: of added pixels: one number, or one per channel.
+
+    Raises:
+        ValueError: a range is empty, or allows a canvas smaller than the image.
+    """
+
+    _fields: ClassVar[tuple[str, ...]] = ("aspect_ratio_range", "area_range", "max_attempts", "value")
+
+    def __init__(
+        self,
+        aspect_ratio_range: Sequence[float] = (0.75, 1.33),
+        area_range: Sequence[float] = (1.0, 3.0),
+        max_attempts: int = 50,
+        value: float | Sequence[float] = 128,
+    ) -> None:
+        name = type(self).__name__
+        self.aspect_ratio_range = _check_ratio(aspect_ratio_range, name)
+        self.area_range = _check_range(area_range, name, "area_range", 1.0)
+        self.max_attempts = max_attempts
+        self.value = value
+
+    def canvas(self, height: int, width: int, rng: Rng) -> tuple[int, int, int, int] | None:
+        """Choose the canvas.
+
+        Args:
+            height, width: extents of the image in pixels.
+            rng: where draws are taken from.
+
+        Returns:
+            (x, y) of the image on it, and its (width, height); None if none was found.
+        """
+        pixels = height * width
+        least, greatest = self.area_range[0] * pixels, self.area_range[1] * pixels
+        for _ in range(self.max_attempts):
+            ratio = rng.uniform(*self.aspect_ratio_range)
+            # Heights for which area and both extents are allowed.
+            low = max(
+                height + _LEAST_GROWTH,
+                math.ceil((width + _LEAST_GROWTH - 0.5) / ratio),
+                round(math.sqrt(least / ratio)),
+            )
+            high = round(math.sqrt(greatest / ratio))
+            if low > high:
+                continue
+            tall = rng.integers(low, high + 1)
+            wide = round(tall * ratio)
+            if wide < width + _LEAST_GROWTH or not _about(wide, tall, least, greatest):
+                continue
+            return rng.integers(wide - width + 1), rng.integers(tall - height + 1), wide, tall
+        return None
+
+    def apply_boxes(self, x: Any, boxes: Array, rng: Rng) -> tuple[Any, Array]:
+        height, width = image_extents(x, self)
+        found = self.canvas(height, width, rng)
+        if found is None:
+            return x, boxes
+        left, top, wide, tall = found
+        return place_on_canvas(x, tall, wide, left, top, self.value), shift_boxes(boxes, left, top)

@@ -1,0 +1,201 @@
+"""The last step of MXNet's record iterator: uint8 pixels to normalised planes.
+
+Rule: a value x of a channel becomes ``(x - mean) * (k / std) + b / std`` in float32, with k = contrast * scale and
+b = illumination * scale, drawn for each image. uint8 stays as it is; int8 is ``x - mean``, the mean rounded, saturated.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+
+from aioloader._types import ArraySpec
+from aioloader.transforms.base import Transform, check_image, check_probability, result_array
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from aioloader._types import Array
+    from aioloader.rng import Rng
+
+__all__ = ("ToPlanes", "ToPlanesMinusImage")
+
+_UINT8 = np.dtype(np.uint8)
+_INT8 = np.dtype(np.int8)
+_FLOAT32 = np.dtype(np.float32)
+
+
+class _ToPlanes(Transform):
+    def __init__(
+        self, std: Sequence[float], scale: float, contrast: float, illumination: float, dtype: Any
+    ) -> None:
+        self.std = tuple(map(float, std))
+        self.scale = float(scale)
+        self.contrast = float(contrast)
+        self.illumination = float(illumination)
+        self.dtype = np.dtype(dtype)
+        if self.dtype not in (_FLOAT32, _UINT8, _INT8):
+            raise ValueError(f"{type(self).__name__}: dtype must be float32, uint8 or int8, got {self.dtype}")
+        if not all(self.std):
+            raise ValueError(f"{type(self).__name__}: std must not be zero, got {std!r}")
+
+    @property
+    def fixed(self) -> bool:
+        """Whether nothing is drawn, so that every pixel's result depends on its value and channel alone."""
+        return not (self.contrast or self.illumination)
+
+    def _draw(self, rng: Rng) -> tuple[Array, Array]:
+        """Factor and summand of every channel, float32."""
+        factor = 1.0 + rng.uniform(-self.contrast, self.contrast) if self.contrast else 1.0
+        light = rng.uniform(-self.illumination, self.illumination) if self.illumination else 0.0
+        std = np.array(self.std, np.float32)
+        return np.float32(factor * self.scale) / std, np.float32(light * self.scale) / std
+
+    def _check(self, x: Any) -> Array:
+        image = check_image(x, type(self).__name__)
+        if image.dtype != _UINT8 or not 1 <= image.shape[2] <= len(self.std):
+            raise ValueError(
+                f"{type(self).__name__} takes uint8 with 1 to {len(self.std)} channels, got {image.dtype} of shape "
+                f"{image.shape}"
+            )
+        return image
+
+    def out_spec(self, spec: ArraySpec | None) -> ArraySpec | None:
+        if spec is None or len(spec.shape) != 3:
+            return None
+        return ArraySpec((spec.shape[2], *spec.shape[:2]), self.dtype)
+
+
+class ToPlanes(_ToPlanes):
+    """Channels first, normalised; uint8 (height, width, channels) to (channels, height, width).
+
+    Draws: one for contrast and one for illumination, each only if it is not 0.
+
+    Args:
+        mean: value of each channel that becomes 0; as many as there are channels, or more.
+        std: divisor of each channel.
+        scale: factor of all channels.
+        contrast: the image is multiplied by a number uniform in [1 - contrast, 1 + contrast).
+        illumination: a number uniform in [-illumination, illumination) is added, times `scale`.
+        dtype: float32; uint8: as they are; int8: minus the rounded mean, and no more, saturated.
+    """
+
+    _fields: ClassVar[tuple[str, ...]] = ("mean", "std", "scale", "contrast", "illumination", "dtype")
+
+    def __init__(
+        self,
+        mean: Sequence[float] = (0.0, 0.0, 0.0, 0.0),
+        std: Sequence[float] = (1.0, 1.0, 1.0, 1.0),
+        scale: float = 1.0,
+        contrast: float = 0.0,
+        illumination: float = 0.0,
+        dtype: Any = "float32",
+    ) -> None:
+        super().__init__(std, scale, contrast, illumination, dtype)
+        self.mean = tuple(map(float, mean))
+        if len(self.mean) != len(self.std):
+            raise ValueError(f"ToPlanes: mean and std differ in length, got {mean!r} and {std!r}")
+        self._tables = self._make_tables(*self._draw_nothing()) if self.fixed else None
+
+    def _draw_nothing(self) -> tuple[Array, Array]:
+        std = np.array(self.std, np.float32)
+        return np.float32(self.scale) / std, np.zeros_like(std)
+
+    def _make_tables(self, factor: Array, summand: Array) -> Array:
+        """The results of all values, (channels, 256)."""
+        values = np.arange(256, dtype=np.float32)
+        mean = np.array(self.mean, np.float32)[:, None]
+        if self.dtype == _INT8:
+            return np.clip(values - _rounded(mean), -128, 127).astype(np.int8)
+        tables = (values - mean) * factor[:, None]
+        if summand.any():
+            tables += summand[:, None]
+        return tables
+
+    def apply(self, x: Any, rng: Rng, out: Array | None = None) -> Any:
+        image = self._check(x)
+        drawn = None if self.fixed else self._draw(rng)
+        rows, columns, channels = image.shape
+        result = result_array(image, (channels, rows, columns), self.dtype, out)
+        if not image.size:
+            return result
+        import cv2
+
+        planes = [image[:, :, 0]] if channels == 1 else cv2.split(image)
+        if self.dtype == _UINT8:
+            for plane, place in zip(planes, result, strict=True):
+                place[...] = plane
+            return result
+        tables = self._tables if drawn is None else self._make_tables(*drawn)
+        assert tables is not None
+        for plane, table, place in zip(planes, tables, result, strict=False):
+            cv2.LUT(plane, table, dst=place)
+        return result
+
+
+class ToPlanesMinusImage(_ToPlanes):
+    """As `ToPlanes`, with a mean of its own for every pixel; mirrors too, after the mean was taken off.
+
+    Draws: one for mirroring if 0 < `mirror` < 1, then those of `ToPlanes`.
+
+    Args:
+        mean: float32 (channels, height, width), of the images' extents.
+        mirror: probability that left and right are exchanged.
+        std, scale, contrast, illumination, dtype: as for `ToPlanes`.
+    """
+
+    _fields: ClassVar[tuple[str, ...]] = ("mirror", "std", "scale", "contrast", "illumination", "dtype")
+
+    def __init__(
+        self,
+        mean: Array,
+        mirror: float = 0.0,
+        std: Sequence[float] = (1.0, 1.0, 1.0, 1.0),
+        scale: float = 1.0,
+        contrast: float = 0.0,
+        illumination: float = 0.0,
+        dtype: Any = "float32",
+    ) -> None:
+        super().__init__(std, scale, contrast, illumination, dtype)
+        self.mirror = check_probability(mirror, "ToPlanesMinusImage")
+        self.mean = np.ascontiguousarray(mean, np.float32)
+        self._mirrored = np.ascontiguousarray(self.mean[:, :, ::-1]) if self.mirror else self.mean
+
+    def apply(self, x: Any, rng: Rng, out: Array | None = None) -> Any:
+        image = self._check(x)
+        mirrored = self.mirror == 1.0 or (self.mirror > 0.0 and rng.random() < self.mirror)
+        factor, summand = self._draw(rng)
+        rows, columns, channels = image.shape
+        if self.mean.shape != (channels, rows, columns):
+            raise ValueError(
+                f"the mean image is of shape {self.mean.shape}, the image of shape {(channels, rows, columns)}"
+            )
+        result = result_array(image, self.mean.shape, self.dtype, out)
+        if not image.size:
+            return result
+        import cv2
+
+        # All sources mirrored beforehand, which costs less than going through the result backwards.
+        if mirrored:
+            image = cv2.flip(image, 1).reshape(image.shape)
+        means = self._mirrored if mirrored else self.mean
+        planes = [image[:, :, 0]] if channels == 1 else cv2.split(image)
+        for channel, (plane, mean, place) in enumerate(zip(planes, means, result, strict=True)):
+            if self.dtype == _UINT8:
+                place[...] = plane
+            elif self.dtype == _INT8:
+                np.copyto(place, np.clip(plane - _rounded(mean), -128, 127), casting="unsafe")
+            else:
+                cv2.subtract(plane, mean, dst=place, dtype=cv2.CV_32F)
+                if factor[channel] != 1:
+                    np.multiply(place, factor[channel], out=place)
+                if summand[channel]:
+                    np.add(place, summand[channel], out=place)
+        return result
+
+
+def _rounded(mean: Array) -> Array:
+    # Halves away from zero, as in C.
+    rounded: Array = np.trunc(mean + np.copysign(np.float32(0.5), mean))
+    return rounded

@@ -1,0 +1,34 @@
+"""Iterators over the photographs of conftest.py, and what they must give."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+import aioloader.mxnet as mx
+from aioloader.mxnet.image import ImageIter
+
+__all__ = ("SHAPE", "centre_of", "labels_of", "make_iter")
+
+SHAPE = (3, 24, 24)
+
+
+def make_iter(photos: Any, batch_size: int = 3, source: str = "imglist", **options: Any) -> ImageIter:
+    given: dict[str, Any] = {
+        "imglist": {"imglist": photos.imglist, "path_root": str(photos.folder)},
+        "lst": {"path_imglist": photos.lst, "path_root": str(photos.folder)},
+        "rec": {"path_imgrec": photos.rec},
+        "rec+idx": {"path_imgrec": photos.rec, "path_imgidx": photos.idx},
+    }[source]
+    return ImageIter(batch_size, SHAPE, **{**given, **options})
+
+
+def labels_of(batches: Any) -> list[list[float]]:
+    return [batch.label[0].asnumpy().tolist() for batch in batches]
+
+
+def centre_of(photos: Any, number: int) -> Any:
+    """What the augmenters make of image `number` if nothing is random: the middle, float32, channels first."""
+    crop, _ = mx.image.center_crop(photos.images[number], (24, 24))
+    return np.asarray(crop, np.float32).transpose(2, 0, 1)

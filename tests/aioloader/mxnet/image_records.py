@@ -1,0 +1,74 @@
+"""Small record files for the tests of the record iterators."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import aioloader.mxnet as mx
+from aioloader.transforms import encode_raw
+from recordio import MXIndexedRecordIO, MXRecordIO, pack, unpack
+
+GOLDEN = Path(__file__).parents[2] / "data" / "mxnet"
+# Four images of different sizes, labels 0 to 3.
+AUG = str(GOLDEN / "aug.rec")
+
+
+def coordinates(height: int, width: int, step: int = 1) -> np.ndarray[Any, Any]:
+    """An image whose red tells the column and whose green tells the row."""
+    rows, columns = np.mgrid[:height, :width]
+    planes = columns * step, rows * step, np.full((height, width), 50)
+    return np.stack(planes, axis=2).astype(np.uint8)
+
+
+def write(
+    path: Path, images: Iterable[Any], labels: Any = None, first_id: int = 0, index: bool = False
+) -> str:
+    """Write a .rec file of raw images; ids count from `first_id`, labels are the ids unless given."""
+    images = list(images)
+    if index:
+        writer: Any = MXIndexedRecordIO(str(path.with_suffix(".idx")), str(path), "w")
+    else:
+        writer = MXRecordIO(str(path), "w")
+    for number, image in enumerate(images):
+        label = float(first_id + number) if labels is None else labels[number]
+        body = image if isinstance(image, bytes) else encode_raw(image)
+        record = pack((0, label, first_id + number, 0), body)
+        if index:
+            writer.write_idx(first_id + number, record)
+        else:
+            writer.write(record)
+    writer.close()
+    return str(path)
+
+
+def numbered(count: int, height: int = 4, width: int = 4) -> list[np.ndarray[Any, Any]]:
+    """Images of one colour each, which tells their number."""
+    return [np.full((height, width, 3), number, np.uint8) for number in range(count)]
+
+
+def make(path: str, **arguments: Any) -> Any:
+    """An `ImageRecordIter` without workers, for 4 x 4 images in batches of 4 unless told otherwise."""
+    values = {"data_shape": (3, 4, 4), "batch_size": 4, "executor": "inline", **arguments}
+    return mx.io.ImageRecordIter(path_imgrec=path, **values)
+
+
+def make_det(path: str, **arguments: Any) -> Any:
+    """An `ImageDetRecordIter` without workers, for 24 x 24 images in batches of 4 unless told otherwise."""
+    values = {"data_shape": (3, 24, 24), "batch_size": 4, "executor": "inline", **arguments}
+    return mx.io.ImageDetRecordIter(path_imgrec=path, **values)
+
+
+def golden_images() -> list[bytes]:
+    """The encoded images of `AUG`."""
+    reader = MXIndexedRecordIO(str(GOLDEN / "aug.idx"), AUG, "r")
+    return [unpack(reader.read_idx(key))[1] for key in reader.keys]
+
+
+def one_pass(iterator: Any) -> tuple[list[list[int]], list[int]]:
+    """Ids of the rows of every batch, and the pads."""
+    batches = list(iterator)
+    return [batch.index.tolist() for batch in batches], [batch.pad for batch in batches]

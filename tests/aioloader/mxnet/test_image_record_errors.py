@@ -1,0 +1,146 @@
+"""`ImageRecordIter`: records that fail, files that are damaged, and the engine beneath: its loader, its end."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import aioloader
+import aioloader.mxnet as mx
+from aioloader.errors import DecodeError, LoaderClosedError, SampleError
+from aioloader.mxnet.io.backend_iter import Loaded
+from tests.aioloader.mxnet.image_records import make, numbered, write
+
+# --- errors of records ---
+
+
+def test_a_damaged_image_is_named(tmp_path: Path) -> None:
+    images: list[Any] = numbered(6)
+    images[4] = b"\xff\xd8\xff never an image"
+    path = write(tmp_path / "bad.rec", images, index=True)
+    iterator = make(path, batch_size=2)
+    found = [iterator.next().index.tolist(), iterator.next().index.tolist()]
+    assert found == [[0, 1], [2, 3]]
+    with pytest.raises(mx.MXNetError, match="decode") as caught:
+        iterator.next()
+    error = caught.value
+    assert isinstance(error, SampleError)
+    assert isinstance(error.__cause__, DecodeError)
+    assert (error.key, error.path) == (4, path)
+    assert error.offset is not None
+    with pytest.raises(StopIteration):
+        iterator.next()
+    iterator.reset()
+    assert iterator.next().index.tolist() == [0, 1]
+
+
+def test_damaged_images_can_be_left_out(tmp_path: Path) -> None:
+    images: list[Any] = numbered(6)
+    images[4] = b"never an image"
+    path = write(tmp_path / "bad.rec", images)
+    iterator = make(path, batch_size=4, on_error="skip")
+    # The second pass begins behind what the first one has borrowed.
+    for turn, expected in enumerate([([[0, 1, 2, 3], [5, 0, 1]], [0, 3]), ([[2, 3, 5]], [1])], 1):
+        batches = list(iterator)
+        assert ([batch.index.tolist() for batch in batches], [batch.pad for batch in batches]) == expected
+        last = batches[-1].data[0][:, 0, 0, 0].tolist()
+        assert last == [*expected[0][-1], 0]
+        assert [error.key for error in iterator.errors] == [4] * turn
+        iterator.reset()
+
+
+def test_a_damaged_file_is_an_error_with_its_place(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.rec", numbered(3))
+    data = bytearray(Path(path).read_bytes())
+    Path(path).write_bytes(data[:-3])
+    with pytest.raises(mx.MXNetError, match=r"a\.rec"):
+        make(path, batch_size=1)
+    (tmp_path / "none.rec").write_bytes(b"this is not a record file at all")
+    with pytest.raises(mx.MXNetError, match=r"none\.rec"):
+        make(str(tmp_path / "none.rec"), batch_size=1)
+
+
+def test_an_image_smaller_than_the_crop_is_named(ten: str) -> None:
+    with pytest.raises(mx.MXNetError, match="input image size smaller than max_crop_size"):
+        make(ten, max_crop_size=5, min_crop_size=5)
+
+
+def test_an_empty_file_has_no_batches(tmp_path: Path) -> None:
+    (tmp_path / "empty.rec").write_bytes(b"")
+    assert list(make(str(tmp_path / "empty.rec"))) == []
+
+
+# --- the engine ---
+
+
+def test_it_is_the_engine_s_loader(ten: str) -> None:
+    iterator = make(ten)
+    assert isinstance(iterator._batches._loader, aioloader.DataLoader)
+
+
+def test_nothing_is_left_behind(ten: str, leftovers: Any) -> None:
+    iterator = make(ten, executor="process", preprocess_threads=1)
+    batch = iterator.next()
+    iterator.close()
+    iterator.close()
+    assert batch.index.tolist() == [100, 101, 102, 103]
+    assert list(iterator) == []
+    with pytest.raises(LoaderClosedError):
+        iterator.reset()
+    gc.collect()
+
+
+def test_an_iterator_that_is_dropped_leaves_nothing(ten: str, leftovers: Any) -> None:
+    iterator = make(ten, executor="thread", preprocess_threads=2)
+    assert iterator.next().pad == 0
+    del iterator
+    gc.collect()
+
+
+class Failing:
+    """Batches whose first one fails."""
+
+    batch_size = 1
+    errors: Sequence[Exception] = ()
+    data_desc = label_desc = ((1,), np.dtype(np.float32))
+    closed = False
+
+    def next(self) -> Loaded | None:
+        raise mx.MXNetError("the first batch failed")
+
+    def reset(self) -> None:
+        pass
+
+    def close(self) -> None:
+        self.closed = True
+
+
+def test_a_first_batch_that_fails_keeps_no_workers() -> None:
+    batches = Failing()
+    with pytest.raises(mx.MXNetError, match="the first batch failed"):
+        mx.io.MXDataIter(batches)
+    assert batches.closed
+
+
+def test_iterators_of_arrays_can_be_closed_too(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("1,2\n3,4\n")
+    (tmp_path / "a.svm").write_text("1 0:2\n0 1:3\n")
+    for iterator in (
+        mx.io.CSVIter(data_csv=str(tmp_path / "a.csv"), data_shape=(2,), batch_size=1),
+        mx.io.LibSVMIter(data_libsvm=str(tmp_path / "a.svm"), data_shape=(2,), batch_size=1),
+    ):
+        iterator.close()
+        assert len(list(iterator)) == 2
+        assert iterator.errors == []
+
+
+def test_other_iterators_wrap_it(ten: str) -> None:
+    iterator = mx.io.ResizeIter(make(ten), 5)
+    assert len(list(iterator)) == 5
+    with_threads = mx.io.PrefetchingIter(make(ten))
+    assert [batch.pad for batch in with_threads] == [0, 0, 2]

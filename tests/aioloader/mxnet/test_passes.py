@@ -1,0 +1,125 @@
+"""Rows of the record iterators' batches: every record once a pass, and equal steps for all parts."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import aioloader.mxnet as mx
+from aioloader.mxnet.io.passes import Part, Passes, part_of
+
+
+@given(
+    st.integers(1, 40),
+    st.booleans(),
+    st.integers(1, 12),
+    st.booleans(),
+    st.none() | st.integers(0, 2**64 - 1),
+)
+def test_every_record_comes_once_and_pads_are_told(
+    count: int, longer: bool, size: int, round_batch: bool, seed: int | None
+) -> None:
+    longest = count + longer
+    if round_batch and size > 2 * longest:
+        return
+    # Three records of another part come before.
+    part = Part(count + 10, 3, count, longest)
+    passes = Passes(part, size, round_batch, seed)
+    owed = 0
+    seen: list[int] = []
+    for _ in range(4):
+        batches = list(passes)
+        assert len(batches) == len(passes) == -(-(longest - owed) // size)
+        assert all(len(batch) == size for batch in batches[: len(batches) if round_batch else -1])
+        rows = np.concatenate(batches)
+        real = rows < part.total
+        # Rows that fill up come last.
+        assert not real[np.argmin(real) :].any() or real.all()
+        seen += rows[real].tolist()
+        if round_batch:
+            owed = (owed + len(rows)) % longest
+        filling = rows[~real] - part.total
+        assert ((filling >= 3) & (filling < 3 + count)).all()
+        passes.advance()
+    if not round_batch:
+        assert sorted(seen) == sorted([*range(3, 3 + count)] * 4)
+
+
+@given(st.integers(1, 30), st.integers(1, 7), st.none() | st.integers(0, 99))
+def test_what_was_borrowed_is_not_given_again(count: int, size: int, seed: int | None) -> None:
+    if size > count:
+        return
+    passes = Passes(part_of(count, 1, 0), size, True, seed)
+    rows = []
+    for _ in range(5):
+        rows += [int(row) % count for batch in passes for row in batch]
+        passes.advance()
+    # One endless stream of whole orders.
+    for start in range(0, len(rows) - count + 1, count):
+        assert sorted(rows[start : start + count]) == list(range(count))
+
+
+@given(st.integers(0, 50), st.integers(1, 9), st.integers(1, 8), st.booleans(), st.integers(1, 4))
+def test_all_parts_take_the_same_steps(
+    total: int, parts: int, size: int, round_batch: bool, turns: int
+) -> None:
+    shares = [part_of(total, parts, number) for number in range(parts)]
+    longest = shares[0].longest
+    if round_batch and size > 2 * longest:
+        return
+    steps = []
+    seen = []
+    for part in shares:
+        assert longest - 1 <= part.length <= part.longest == longest
+        seen += range(part.first, part.first + part.length)
+        passes = Passes(part, size, round_batch)
+        taken = []
+        for _ in range(turns):
+            taken.append(sum(1 for _ in passes))
+            passes.advance()
+        if part.length:
+            steps.append(taken)
+        else:
+            assert taken == [0] * turns
+    assert all(taken == steps[0] for taken in steps)
+    assert seen == list(range(total))
+
+
+def test_the_example_of_mxnet() -> None:
+    passes = Passes(part_of(10, 1, 0), 4, True)
+    found = []
+    for _ in range(3):
+        found.append([batch.tolist() for batch in passes])
+        passes.advance()
+    assert found[0] == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9, 10, 11]]
+    assert found[1] == [[2, 3, 4, 5], [6, 7, 8, 9]]
+    assert found[2] == found[0]
+
+
+def test_a_pass_that_is_left_goes_back_to_the_start() -> None:
+    passes = Passes(part_of(10, 1, 0), 4, True)
+    passes.advance()
+    passes.rewind()
+    assert next(iter(passes)).tolist() == [0, 1, 2, 3]
+    shuffled = Passes(part_of(100, 1, 0), 100, True, 7)
+    first = next(iter(shuffled)).tolist()
+    shuffled.rewind()
+    second = next(iter(shuffled)).tolist()
+    assert first != second
+    assert sorted(first) == sorted(second) == list(range(100))
+
+
+def test_long_passes_are_made_in_blocks() -> None:
+    passes = Passes(part_of(70_000, 1, 0), 64, True, 3)
+    rows = np.concatenate(list(passes))
+    assert len(rows) == 70_016
+    assert np.array_equal(np.sort(rows[:70_000]), np.arange(70_000))
+
+
+def test_a_batch_much_larger_than_the_data_is_refused() -> None:
+    with pytest.raises(mx.MXNetError, match="number of input images must be bigger than the batch size"):
+        Passes(part_of(4, 1, 0), 9, True)
+    assert [batch.tolist() for batch in Passes(part_of(4, 1, 0), 8, True)] == [[0, 1, 2, 3, 4, 5, 6, 7]]
+    assert [len(batch) for batch in Passes(part_of(4, 1, 0), 9, False)] == [4]

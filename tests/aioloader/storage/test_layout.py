@@ -1,0 +1,74 @@
+"""Layout of a read: every item where its bytes are read to, in few reads."""
+
+import itertools
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from aioloader.storage.layout import ALIGNMENT, lay_out
+from tests.aioloader.storage.reading import spans
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 3), st.integers(0, 400), st.integers(0, 90)), max_size=30),
+    st.sampled_from([0, 1, 16, 1000]),
+)
+def test_every_item_lies_where_its_bytes_are_read_to(triples: list[tuple[int, int, int]], gap: int) -> None:
+    wanted = spans(*triples)
+    nbytes, start, table = lay_out(wanted.file, wanted.offset, wanted.length, max_gap_bytes=gap)
+    reads = table.tolist()
+
+    taken = sorted((place, place + max(size, 1)) for _, _, size, place in reads)
+    assert all(end <= begin for (_, end), (begin, _) in itertools.pairwise(taken))
+    assert all(end <= nbytes for _, end in taken)
+    assert all(place % ALIGNMENT == 0 for *_, place in reads)
+    for (file, offset, length), place in zip(triples, start.tolist(), strict=True):
+        covering = [
+            read
+            for read in reads
+            if read[0] == file
+            and read[3] <= place
+            and place + length <= read[3] + read[2]
+            and read[1] + (place - read[3]) == offset
+        ]
+        assert covering
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 2), st.integers(0, 300), st.integers(1, 50)), min_size=1, max_size=30)
+)
+def test_reads_are_merged_exactly_where_the_gap_is_small(triples: list[tuple[int, int, int]]) -> None:
+    wanted = spans(*triples)
+    reads = lay_out(wanted.file, wanted.offset, wanted.length, max_gap_bytes=10)[2].tolist()
+
+    wanted_bytes = {
+        (file, byte) for file, offset, length in triples for byte in range(offset, offset + length)
+    }
+    for file, offset, size, _ in reads:
+        assert (file, offset) in wanted_bytes
+        assert (file, offset + size - 1) in wanted_bytes
+    for one, other in zip(sorted(reads), sorted(reads)[1:], strict=False):
+        if one[0] == other[0]:
+            assert other[1] - (one[1] + one[2]) > 10
+
+
+@pytest.mark.parametrize(
+    ("triples", "count"),
+    [
+        ([(0, 0, 10), (0, 10, 10), (0, 20, 10)], 1),
+        ([(0, 20, 10), (0, 0, 10), (0, 10, 10)], 1),
+        ([(0, 0, 10), (0, 0, 10)], 1),
+        ([(0, 0, 30), (0, 5, 5), (0, 20, 20)], 1),
+        ([(0, 0, 10), (0, 26, 10)], 1),
+        ([(0, 0, 10), (0, 27, 10)], 2),
+        ([(0, 0, 10), (1, 10, 10)], 2),
+        ([(0, 2**61, 10), (1, 0, 10), (2, 2**61, 10)], 3),
+        ([], 0),
+    ],
+    ids=["touch", "any-order", "repeat", "overlap", "gap", "wide-gap", "files", "far-offsets", "nothing"],
+)
+def test_neighbours_become_one_read(triples: list[tuple[int, int, int]], count: int) -> None:
+    wanted = spans(*triples)
+
+    assert len(lay_out(wanted.file, wanted.offset, wanted.length, max_gap_bytes=16)[2]) == count

@@ -1,0 +1,112 @@
+"""RecordWriter: when an index is written, what is refused, fork, and closing."""
+
+from __future__ import annotations
+
+import os
+import pickle
+from pathlib import Path
+
+import pytest
+
+from recordio import (
+    CorruptIndexError,
+    RecordReader,
+    RecordWriter,
+    errors,
+)
+
+
+@pytest.mark.parametrize(
+    ("index", "keys", "expected"),
+    [
+        (None, [None, None], None),
+        (None, [None, 7], "7\t12\n"),
+        (True, [None, None], "0\t0\n1\t12\n"),
+        (True, ["a b", 5], "a b\t0\n5\t12\n"),
+        (False, [None, None], None),
+    ],
+)
+def test_when_an_index_is_written(
+    tmp_path: Path, index: bool | None, keys: list[int | str | None], expected: str | None
+) -> None:
+    path = tmp_path / "a.rec"
+    with RecordWriter(path, index) as writer:
+        assert [writer.write(b"abc", key) for key in keys] == [0, 12]
+        assert len(writer) == 2
+    beside = path.with_suffix(".idx")
+    assert (beside.read_text() if beside.exists() else None) == expected
+
+
+def test_an_old_index_beside_the_file_is_never_left_stale(tmp_path: Path) -> None:
+    path = tmp_path / "a.rec"
+    with RecordWriter(path, index=True) as writer:
+        writer.write(b"old", key=10)
+    with RecordWriter(path) as writer:
+        writer.write(b"new")
+    assert path.with_suffix(".idx").read_text() == "0\t0\n"
+
+
+def test_a_key_for_a_writer_without_index_is_refused(tmp_path: Path) -> None:
+    with RecordWriter(tmp_path / "a.rec", index=False) as writer:
+        with pytest.raises(errors.RecordKeyError):
+            writer.write(b"abc", key=1)
+        assert writer.tell() == 0
+
+
+def test_a_refused_record_leaves_no_trace(tmp_path: Path) -> None:
+    path = tmp_path / "a.rec"
+    with RecordWriter(path, index=True) as writer:
+        writer.write(b"abc")
+        with pytest.raises(errors.PayloadTypeError):
+            writer.write("text")  # type: ignore[arg-type]  # on purpose
+        with pytest.raises(CorruptIndexError, match="TAB"):
+            writer.write(b"abc", key="a\tb")
+        writer.write(b"def")
+    assert list(RecordReader(path)) == [b"abc", b"def"]
+
+
+def test_writers_are_not_pickled_and_not_used_after_closing(tmp_path: Path) -> None:
+    writer = RecordWriter(tmp_path / "a.rec")
+    with pytest.raises(TypeError, match="cannot be pickled"):
+        pickle.dumps(writer)
+    writer.close()
+    writer.close()
+    with pytest.raises(errors.ClosedError):
+        writer.write(b"late")
+
+
+def test_a_forked_child_neither_writes_nor_flushes(tmp_path: Path) -> None:
+    path = tmp_path / "a.rec"
+    writer = RecordWriter(path)
+    writer.write(b"abc")
+    child = os.fork()
+    if child == 0:
+        try:
+            writer.write(b"child")
+        except errors.WrongProcessError:
+            writer.close()
+            os._exit(0)
+        os._exit(1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    writer.write(b"def")
+    writer.close()
+    assert list(RecordReader(path)) == [b"abc", b"def"]
+
+
+def test_a_writer_that_was_never_closed_still_writes_and_warns(tmp_path: Path) -> None:
+    path = tmp_path / "a.rec"
+    writer = RecordWriter(path)
+    writer.write(b"abc")
+    with pytest.warns(ResourceWarning, match="never closed"):
+        del writer
+    assert list(RecordReader(path)) == [b"abc"]
+
+
+def test_large_records_pass_through_the_buffer(tmp_path: Path) -> None:
+    path = tmp_path / "a.rec"
+    records = [bytes([n]) * 700_000 for n in range(5)]
+    with RecordWriter(path) as writer:
+        for record in records:
+            writer.write(record)
+        writer.flush()
+        assert list(RecordReader(path)) == records
