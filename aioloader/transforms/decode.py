@@ -32,6 +32,11 @@ DEFAULT_MAX_PIXELS = 178_956_970
 # Progressive files have about ten. libjpeg-turbo's own tools draw the line here.
 _MOST_SCANS = 500
 
+# Headers of the last JPEG that was found to have one scan, if they are no longer than this: images of one size made by
+# one program have the same ones.
+_MOST_KNOWN = 4096
+_known_headers = b""
+
 
 def decode_image(
     data: Any,
@@ -119,9 +124,22 @@ def check_scans(data: Any) -> None:
         DecodeError: there are more than any encoder writes.
     """
     # With one scan that holds all components nothing behind it is read.
-    if read_frame(data) is None and bytes(data).count(b"\xff\xda") > _MOST_SCANS:
+    if not _has_one_scan(data) and bytes(data).count(b"\xff\xda") > _MOST_SCANS:
         reason = f"more than {_MOST_SCANS} scans; no encoder writes so many"
         raise DecodeError(reason, format="jpeg", nbytes=len(data))
+
+
+def _has_one_scan(data: Any) -> bool:
+    global _known_headers
+    known = _known_headers
+    if known and bytes(data[: len(known)]) == known:
+        return True
+    frame = read_frame(data)
+    if frame is None:
+        return False
+    if frame.scan_start <= _MOST_KNOWN:
+        _known_headers = bytes(data[: frame.scan_start])
+    return True
 
 
 def _decode_jpeg(data: Any, header: ImageHeader, flag: int, scratch: Scratch | None) -> Array:
