@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import ctypes
 import errno
 import gc
 import hashlib
@@ -32,7 +33,7 @@ import aioloader
 from aioloader import transforms
 from aioloader.executors import ProcessExecutor
 from aioloader.options import available_cores
-from aioloader.tools.usage import memory_nbytes, process_tree
+from aioloader.tools.usage import process_tree
 from benchmarks.data import add_data_option, load_jpegs
 from benchmarks.main_job import write_rec
 
@@ -236,19 +237,35 @@ class Soak:
 
     def _look(self) -> None:
         gc.collect()
+        with suppress(AttributeError):  # glibc's: free memory that the allocator keeps is no leak
+            ctypes.CDLL(None).malloc_trim(0)
         pid = os.getpid()
         children = len(process_tree(pid)) - 1
         self.usage.append(
             Usage(
                 time.monotonic() - self._begin,
-                memory_nbytes(pid) or 0,
+                private_nbytes(),
                 len(os.listdir("/proc/self/fd")),
                 threading.active_count(),
                 children,
             )
         )
+        if self._options.rows:
+            print(self.usage[-1], flush=True)
         if children:
             self.wrong.append(f"{children} processes live on after their loader was closed")
+
+
+def private_nbytes() -> int:
+    """Memory that this process alone has written to, swapped or not (Linux).
+
+    Pages of libraries do not count: they are shared, and their share changes with what else runs on the machine.
+    """
+    total = 0
+    for line in Path("/proc/self/smaps_rollup").read_text().splitlines():
+        if line.startswith(("Private_Dirty:", "SwapPss:")):
+            total += int(line.split()[1]) * 1024
+    return total
 
 
 def _digest(images: Any, labels: Any) -> bytes:
@@ -322,6 +339,7 @@ def main() -> int:
     parser.add_argument("--kill-s", type=float, default=1.0, help="seconds between two kills, on average")
     parser.add_argument("--round-s", type=float, default=8.0, help="seconds of a loader's life, on average")
     parser.add_argument("--seed", type=int, default=0, help="of order, draws and faults")
+    parser.add_argument("--rows", action="store_true", help="tell what was counted after each round")
     parser.add_argument("--smoke", action="store_true", help="a few seconds: shows that it works")
     options = parser.parse_args()
     if options.smoke:

@@ -132,6 +132,8 @@ def parse_line(line: str) -> tuple[int, list[float], str]:
     fields = [field.strip() for field in line.strip("\r\n").split("\t")]
     if len(fields) < 3:
         raise ValueError("it should be an id, labels and a path, separated by TABs")
+    if "\0" in fields[-1]:
+        raise ValueError("a path cannot have a null character")
     return int(fields[0]), [float(field) for field in fields[1:-1]], fields[-1]
 
 

@@ -24,7 +24,14 @@ if TYPE_CHECKING:
     from aioloader._types import Array
     from aioloader.transforms.scratch import Scratch
 
-__all__ = ("DEFAULT_MAX_PIXELS", "check_scans", "decode_image", "too_large")
+__all__ = (
+    "DEFAULT_MAX_PIXELS",
+    "check_extents",
+    "check_scans",
+    "checked_header",
+    "decode_image",
+    "too_large",
+)
 
 DEFAULT_MAX_PIXELS = 178_956_970
 """Default of `max_pixels`: as many 3-byte pixels as fit in half a GiB, the figure at which Pillow refuses too."""
@@ -80,9 +87,7 @@ def decode_image(
             data = memoryview(data)
             if data.format != "B" or data.ndim != 1:
                 data = data.cast("B")
-        header = read_header(data)
-        if max_pixels is not None and header.height * header.width > max_pixels:
-            raise too_large(header, max_pixels, len(data))
+        header = checked_header(data, max_pixels)
         if header.format == "jpeg":
             image = _decode_jpeg(data, header, flag, scratch)
         elif header.format == "raw":
@@ -98,6 +103,37 @@ def decode_image(
         if path is not None:
             error.add_note(f"file: {path}")
         raise
+
+
+def checked_header(data: Any, max_pixels: int | None) -> ImageHeader:
+    """The header of an image that may be decoded: it is not too large, and not made to take time or memory.
+
+    Args:
+        data: the encoded image, bytes or a flat memoryview of bytes.
+        max_pixels: the limit; None for none.
+
+    Raises:
+        DecodeError: it may not; or the data is no image.
+    """
+    header = read_header(data)
+    if max_pixels is not None and header.height * header.width > max_pixels:
+        raise too_large(header, max_pixels, len(data))
+    if header.format == "jpeg":
+        check_scans(data)
+    elif header.format == "png":
+        _check_png(data)
+    return header
+
+
+def check_extents(image: Array, header: ImageHeader, max_pixels: int | None, nbytes: int) -> None:
+    """Refuse pixels that are more than the header announced and allowed: in a few formats two headers can differ.
+
+    Raises:
+        DecodeError: they are.
+    """
+    height, width = image.shape[:2]
+    if max_pixels is not None and height * width > max_pixels:
+        raise too_large(ImageHeader(header.format, height, width), max_pixels, nbytes)
 
 
 def too_large(header: ImageHeader, max_pixels: int, nbytes: int) -> DecodeError:
@@ -145,7 +181,6 @@ def _has_one_scan(data: Any) -> bool:
 def _decode_jpeg(data: Any, header: ImageHeader, flag: int, scratch: Scratch | None) -> Array:
     from simplejpeg import decode_jpeg
 
-    check_scans(data)
     colorspace, channels = ("RGB", 3) if flag else ("GRAY", 1)
     buffer = None if scratch is None else scratch.take(header.height * header.width * channels)
     image: Array
@@ -222,8 +257,6 @@ def _check_png(data: Any) -> None:
 
 
 def _decode_other(data: Any, header: ImageHeader, flag: int, max_pixels: int | None) -> Array:
-    if header.format == "png":
-        _check_png(data)
     if header.format == "tiff":
         entry = orientation_entry(data)
         if entry is not None and entry[0] != 1:
@@ -231,9 +264,7 @@ def _decode_other(data: Any, header: ImageHeader, flag: int, max_pixels: int | N
             data = bytearray(data)
             struct.pack_into(entry[2], data, entry[1], 1)
     image = _opencv(data, header.format, flag)
-    if max_pixels is not None and image.shape[0] * image.shape[1] > max_pixels:
-        found = ImageHeader(header.format, image.shape[0], image.shape[1])
-        raise too_large(found, max_pixels, len(data))
+    check_extents(image, header, max_pixels, len(data))
     return image
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import mmap
 import subprocess
 import sys
 from pathlib import Path
@@ -13,7 +14,7 @@ import pytest
 
 from benchmarks.data import load_jpegs
 from benchmarks.main_job import write_rec
-from benchmarks.soak import Soak, report, slope
+from benchmarks.soak import Soak, private_nbytes, report, slope
 
 ROOT = Path(__file__).parents[2]
 
@@ -27,6 +28,14 @@ def test_a_slope_is_growth_per_minute() -> None:
     assert abs(growth) < 3 * error
     growth, error = slope(seconds, 100 + noise + seconds / 60)
     assert growth > 3 * error
+
+
+def test_memory_is_what_the_process_has_written_to() -> None:
+    with mmap.mmap(-1, 32 << 20, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS) as held:
+        before = private_nbytes()
+        for page in range(0, len(held), mmap.PAGESIZE):
+            held[page] = 1
+        assert 30 << 20 < private_nbytes() - before < 40 << 20
 
 
 @pytest.mark.slow
@@ -44,7 +53,7 @@ def test_a_batch_that_is_not_as_planned_is_noticed(
     rec = tmp_path / "soak.rec"
     write_rec(rec, load_jpegs(None, str(tmp_path)), 1)
     options = argparse.Namespace(
-        minutes=1.0, workers=1, batch_size=32, kill_s=100.0, round_s=30.0, seed=0, smoke=False
+        minutes=1.0, workers=1, batch_size=32, kill_s=100.0, round_s=30.0, seed=0, smoke=False, rows=False
     )
     soak = Soak(rec, options)
     soak._bad = soak._bad[1:]  # one failure is not expected

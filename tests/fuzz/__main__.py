@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 
 from aioloader.options import available_cores
@@ -41,6 +42,8 @@ def main() -> int:
     for name in names:
         if name not in TARGETS:
             parser.error(f"there is no target {name!r}; there are {', '.join(TARGETS)}")
+    if options.coverage and find_spec("coverage") is None:
+        parser.error("--coverage needs the package coverage: pip install -e '.[dev]'")
     code = 0
     for name in names:
         inputs = options.inputs or (TARGETS[name].long if options.long else 20_000)

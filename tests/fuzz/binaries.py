@@ -224,12 +224,14 @@ class Arrays:
 
     def __init__(self) -> None:
         values = [np.arange(6, dtype=np.float32).reshape(2, 3), np.zeros((1, 2, 1), np.uint8)]
+        types = [np.ones(2, name) for name in ("f4", "f8", "f2", "u1", "i4", "i1", "i8")]
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder, "a.params")
             self._bases = []
-            for data in (values, dict(zip(("a", "bc"), values, strict=True)), values[:1]):
+            for data in (values, dict(zip(("a", "bc"), values, strict=True)), values[:1], types):
                 save(path, data)
                 self._bases.append(path.read_bytes())
+        self._bases += [_older_files(form) for form in range(3)]
         self._bases += [path.read_bytes() for path in corpus_of("arrays")]
 
     def make(self, draw: Draw) -> bytes:
@@ -254,3 +256,14 @@ class Arrays:
         if sum(array.asnumpy().nbytes for array in arrays) > len(data):
             raise Finding("more values than bytes")
         return "whole"
+
+
+def _older_files(form: int) -> bytes:
+    """One array in the layouts that `save` does not write: the oldest two, and that of arrays without axes."""
+    shape = (
+        struct.pack("<3I", 2, 2, 3),
+        struct.pack("<Ii2q", 0xF993FAC8, 2, 2, 3),
+        struct.pack("<Iii", 0xF993FACA, 0, 0),
+    )[form]
+    values = np.arange(6 if form < 2 else 1, dtype="<f4").tobytes()
+    return struct.pack("<3Q", 0x112, 0, 1) + shape + struct.pack("<3i", 1, 0, 0) + values + bytes(8)

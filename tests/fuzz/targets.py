@@ -61,7 +61,16 @@ TARGETS = {
             "aioloader/datasets/record.py",
         ),
     ),
-    "lst": Entry("tests.fuzz.texts:Lists", 300_000, ("aioloader/datasets/imagelist.py",)),
+    "lst": Entry(
+        "tests.fuzz.texts:Lists",
+        300_000,
+        (
+            "aioloader/datasets/imagelist.py",
+            "aioloader/mxnet/image/_sources.py",
+            "aioloader/mxnet/io/label_list.py",
+            "aioloader/tools/lists.py",
+        ),
+    ),
     "header": Entry(
         "tests.fuzz.binaries:Headers",
         500_000,
@@ -77,6 +86,16 @@ TARGETS = {
         ("aioloader/transforms/formats.py", "aioloader/transforms/decode.py"),
         1 << 33,
     ),
+    "tables": Entry(
+        "tests.fuzz.iterators:Tables",
+        100_000,
+        (
+            "aioloader/mxnet/io/csv_iter.py",
+            "aioloader/mxnet/io/libsvm_iter.py",
+            "aioloader/mxnet/io/mnist_iter.py",
+        ),
+    ),
+    "boxes": Entry("tests.fuzz.iterators:Boxes", 300_000, ("aioloader/mxnet/io/det_boxes.py",)),
     "states": Entry("tests.fuzz.states:States", 100_000, ("aioloader/_progress.py",)),
 }
 

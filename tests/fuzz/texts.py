@@ -13,6 +13,10 @@ from random import Random
 import numpy as np
 
 from aioloader.datasets import ImageListDataset
+from aioloader.mxnet.base import MXNetError
+from aioloader.mxnet.image._sources import open_source
+from aioloader.mxnet.io.label_list import LabelList
+from aioloader.tools.lists import read_lines
 from recordio import CorruptIndexError, Index, MXIndexedRecordIO
 from recordio.errors import DuplicateKeyWarning
 from tests.fuzz.mutation import change
@@ -231,10 +235,13 @@ class Lists:
         os.pwrite(self._file, data, 0)
         root = str(self._folder)
         dtype = (None, None, "int64", "float32", "float16", "uint8")[zlib.crc32(data) % 6]
+        lines = self._check_lines(data)
         try:
             dataset = ImageListDataset(root, "a.lst", label_dtype=dtype)
         except ValueError as error:
             return "first" if ", line 1 (" in str(error) else "later"
+        if lines is not None and lines != len(dataset):
+            raise Finding(f"{len(dataset)} entries of {lines} lines")
         for place in range(len(dataset)):
             path = dataset.facts(place).path
             assert path is not None
@@ -244,3 +251,43 @@ class Lists:
         if len(labels) != len(dataset):
             raise Finding(f"{len(labels)} labels of {len(dataset)} images")
         return "whole"
+
+    def _check_lines(self, data: bytes) -> int | None:
+        """The list as im2rec, `ImageIter` and `ImageRecordIter` read it; gives how many lines it has.
+
+        None where that depends on what ends a line: lone carriage returns do for some of them.
+        """
+        path = str(self._folder / "a.lst")
+        bad: list[str] = []
+        found = list(read_lines(path, lambda number, line, reason: bad.append(reason)))
+        for image in found:
+            if not image.labels or "\0" in image.path or not 0 <= image.key < 1 << 64:
+                raise Finding(f"{image} is no line of a list")
+        lone = data.replace(b"\r\n", b"\n").count(b"\r")
+        lines = None if lone else len(found) + len(bad)
+        if not lone and lines != sum(1 for line in data.decode(errors="replace").split("\n") if line.strip()):
+            raise Finding(f"{len(found)} lines are taken, {len(bad)} are told of")
+        self._check_labels(path, {} if lone else {image.key: image.labels for image in found}, not bad)
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", UserWarning)  # keys that stand twice
+                source = open_source(None, None, path, None, str(self._folder), "float32")
+        except ValueError:
+            return lines
+        for number, row in enumerate(source.dataset.extras(np.arange(len(source.keys)))):
+            if row[1 : 1 + int(row[0])].tobytes() != source.dataset.label(number).tobytes():
+                raise Finding(f"labels {row} and {source.dataset.label(number)}")
+        return lines
+
+    @staticmethod
+    def _check_labels(path: str, wanted: dict[int, tuple[float, ...]], sound: bool) -> None:
+        try:
+            labels = LabelList(path, None)
+        except MXNetError:
+            if sound and wanted:
+                raise
+            return
+        with np.errstate(over="ignore"):
+            for key, values in wanted.items():
+                if labels.find(key).tobytes() != np.array(values, np.float64).astype(np.float32).tobytes():
+                    raise Finding(f"the labels of {key} are {labels.find(key)}, not {values}")
