@@ -99,6 +99,8 @@ class Jpegs:
         reader = self._readers.get((flag, exif, scale > 1))
         if reader is None:
             reader = PictureReader(flag, exif, _MOST_PIXELS, dct_scaling=scale > 1)
+            if reader.rectangles is not None:
+                reader.rectangles.worth = 0.0  # even where it saves nothing
             self._readers[flag, exif, scale > 1] = reader
         found = box = None
         try:

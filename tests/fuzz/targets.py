@@ -48,6 +48,7 @@ TARGETS = {
             "aioloader/jpeg/tiles.py",
             "aioloader/jpeg/early_stop.py",
             "aioloader/transforms/pictures.py",
+            "aioloader/_turbojpeg.py",
         ),
     ),
     "index": Entry("tests.fuzz.texts:Indexes", 1_000_000, ("recordio/_index_text.py", "recordio/_index.py")),
