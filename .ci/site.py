@@ -13,4 +13,4 @@ def on_page_markdown(markdown: str, *, page: Any, **_: Any) -> str:
         return markdown
     text = (ROOT / "README.md").read_text(encoding="utf-8").replace("](docs/", "](")
     # What is not on the site is named without a link.
-    return re.sub(r"\[([^\]]+)\]\((?:CONTRIBUTING\.md|LICENSE)\)", r"\1", text)
+    return re.sub(r"\[([^\]]+)\]\((?:CONTRIBUTING\.md|SECURITY\.md|LICENSE)\)", r"\1", text)

@@ -9,7 +9,14 @@ from aioloader.datasets import ImageFolderDataset, ImageRecordDataset
 from aioloader.datasets.record import begins_with_a_record
 from aioloader.loader import AsyncDataLoader
 from aioloader.sync import DataLoader
-from aioloader.transforms import CenterCrop, Compose, RandomFlipLeftRight, RandomResizedCrop, Resize
+from aioloader.transforms import (
+    DEFAULT_MAX_PIXELS,
+    CenterCrop,
+    Compose,
+    RandomFlipLeftRight,
+    RandomResizedCrop,
+    Resize,
+)
 
 __all__ = ("images",)
 
@@ -20,6 +27,8 @@ def images(
     batch_size: int | None = 64,
     train: bool = True,
     blocking: bool = False,
+    *,
+    max_pixels: int | None = DEFAULT_MAX_PIXELS,
     **loader_options: Any,
 ) -> AsyncDataLoader[Any] | DataLoader[Any]:
     """A loader of images and labels from a .rec file or a folder with one sub-folder per class.
@@ -31,6 +40,7 @@ def images(
         train: shuffled, a random resized crop and a random flip; otherwise in order, the shorter side resized to
             size * 8 / 7 and the centre cropped.
         blocking: give a `DataLoader` for plain ``for`` loops, not an `AsyncDataLoader`.
+        max_pixels: larger images are refused before they are decoded; None for no limit.
         loader_options: options of the loader.
 
     Returns:
@@ -45,7 +55,8 @@ def images(
         raise FileNotFoundError(f"there is no file or folder {path!r}")
     if not os.path.isdir(path):
         check_record_file(path)
-    dataset: Any = ImageFolderDataset(path) if os.path.isdir(path) else ImageRecordDataset(path)
+    kind: Any = ImageFolderDataset if os.path.isdir(path) else ImageRecordDataset
+    dataset: Any = kind(path, max_pixels=max_pixels)
     if os.path.isdir(path) and not len(dataset):
         raise ValueError(f"there are no images in {path!r}: it needs a sub-folder with images for each class")
     if train:

@@ -16,6 +16,8 @@ __all__ = ("STATE_VERSION", "Place", "Progress")
 
 STATE_VERSION = 1
 _EPOCHS = 2**62
+# More than anybody's batches leave over, and few enough to be counted in 64 bits.
+_MOST_CARRIED = 2**48
 
 
 class Place:
@@ -136,7 +138,9 @@ def _carry(carry: Any, unit: str, epoch: int, length: int, extent: int | None) -
         if unit.startswith("positions") and extent is not None and len(carry) == 2:
             first, place = carry
             if _is_number(first, 0, epoch) and _is_number(place, 0, extent):
-                return [first, place], (epoch - first) * extent - place
+                carried = (epoch - first) * extent - place
+                if carried < _MOST_CARRIED:
+                    return [first, place], carried
         if unit.startswith("samples") and carry:
             pairs = [list(pair) for pair in carry if isinstance(pair, (list, tuple)) and len(pair) == 2]
             if len(pairs) == len(carry) and all(

@@ -174,6 +174,13 @@ def _parser() -> argparse.ArgumentParser:
         help="how many may fail before packing is given up; less than 1: which share of them",
     )
     pack.add_argument("--error-report", metavar="JSON", help="file to write what failed to")
+    pack.add_argument(
+        "--max-pixels",
+        type=_natural,
+        default=178_956_970,
+        metavar="N",
+        help="refuse images of more pixels than this, as the datasets do by default; 0: no limit",
+    )
     pack.set_defaults(command=_pack)
 
     for name, text in _FORMAT_COMMANDS.items():
@@ -246,6 +253,7 @@ def _pack(options: argparse.Namespace) -> int:
                 num_workers=options.num_workers,
                 on_error=options.on_error,
                 max_errors=options.max_errors,
+                max_pixels=options.max_pixels or None,
                 tick=bar.update,
             )
         except TooManyErrorsError as error:

@@ -16,7 +16,14 @@ import numpy as np
 
 from recordio import _index_cache
 from recordio._files import LocalFile
-from recordio._index_text import NO_OFFSET, IndexLines, format_line, parse_index_digits, parse_index_text
+from recordio._index_text import (
+    NO_OFFSET,
+    IndexLines,
+    check_index_size,
+    format_line,
+    parse_index_digits,
+    parse_index_text,
+)
 from recordio._scan import scan_steps
 from recordio.errors import (
     CorruptIndexError,
@@ -74,13 +81,15 @@ class Index:
 
         Raises:
             IndexNotFoundError: there is no such file.
-            CorruptIndexError: a line is malformed.
+            CorruptIndexError: a line is malformed, or the file has more than 4 GiB.
         """
         path = os.fspath(idx_path)
 
         def read() -> IndexLines:
             with open(path, "rb", buffering=0) as file:
-                lines = parse_index_digits(file.readinto, os.fstat(file.fileno()).st_size)
+                size = os.fstat(file.fileno()).st_size
+                check_index_size(size, path=path)
+                lines = parse_index_digits(file.readinto, size)
             return lines or parse_index_text(Path(path).read_bytes(), path=path)
 
         try:

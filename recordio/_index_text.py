@@ -25,10 +25,23 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-__all__ = ("NO_OFFSET", "IndexLines", "format_line", "parse_index_digits", "parse_index_text")
+__all__ = (
+    "MAX_INDEX_BYTES",
+    "NO_OFFSET",
+    "IndexLines",
+    "check_index_size",
+    "format_line",
+    "integer_key",
+    "key_fields",
+    "parse_index_digits",
+    "parse_index_text",
+)
 
 NO_OFFSET: Final = -1
 """How the offset 2**64 - 1 is held: old builds wrote it when they failed to tell the position."""
+
+MAX_INDEX_BYTES: Final = 1 << 32
+"""Largest .idx that is read, in bytes: some 200 million lines. What is larger is no index, or not meant well."""
 
 _MARKER: Final = str(2**64 - 1).encode()
 _INTEGER: Final = re.compile(rb"[+-]?[0-9]+")
@@ -80,6 +93,24 @@ def format_line(key: int | str, offset: int) -> str:
 _BREAKS: Final = re.compile("[\t\n\r\v\f\x1c-\x1e\x85\u2028\u2029]")
 
 
+def check_index_size(nbytes: int, *, path: str | None = None) -> None:
+    """Refuse an index that is too large, before it is read.
+
+    Args:
+        nbytes: bytes of its text that there are, or were read so far.
+        path: File named in the error.
+
+    Raises:
+        CorruptIndexError: it has more than `MAX_INDEX_BYTES`.
+    """
+    if nbytes > MAX_INDEX_BYTES:
+        raise CorruptIndexError(
+            f"the index has {nbytes} bytes or more, and no more than {MAX_INDEX_BYTES} are read; rebuild it with "
+            "`python -m recordio index`, or store the records in several files",
+            path=path,
+        )
+
+
 def parse_index_text(text: bytes, *, path: str | None = None) -> IndexLines:
     """Parse the text of an .idx file.
 
@@ -89,8 +120,9 @@ def parse_index_text(text: bytes, *, path: str | None = None) -> IndexLines:
         path: File named in errors.
 
     Raises:
-        CorruptIndexError: a line is blank, has no TAB, or its offset is not an integer.
+        CorruptIndexError: a line is blank, has no TAB, or its offset is not an integer; or the text is too long.
     """
+    check_index_size(len(text), path=path)
     if b"\r" in text:
         text = text.replace(b"\r\n", b"\n")
     whole = memoryview(text)
@@ -218,7 +250,7 @@ def _eight_digits(
 def _parse_lines(text: bytes, path: str | None) -> IndexLines:
     keys: list[bytes] = []
     offsets: list[int] = []
-    for number, line in enumerate(text.removesuffix(b"\n").split(b"\n") if text else (), start=1):
+    for number, line in enumerate(_lines(text), start=1):
         fields = line.strip().split(b"\t")
         if len(fields) < 2:
             raise _malformed(line, path, number)
@@ -228,8 +260,8 @@ def _parse_lines(text: bytes, path: str | None) -> IndexLines:
                 "the offset is not an integer; rebuild the index with `python -m recordio index`",
                 path=path,
                 line=number,
-                key=fields[0].decode("utf-8", "replace"),
-                found=fields[1],
+                key=fields[0][:80].decode("utf-8", "replace"),
+                found=fields[1][:80],
             )
         keys.append(fields[0].strip())
         offsets.append(NO_OFFSET if fields[1].strip() == _MARKER else offset)
@@ -238,10 +270,24 @@ def _parse_lines(text: bytes, path: str | None) -> IndexLines:
                 "the offset is larger than any file; rebuild the index with `python -m recordio index`",
                 path=path,
                 line=number,
-                key=fields[0].decode("utf-8", "replace"),
+                key=fields[0][:80].decode("utf-8", "replace"),
                 offset=offset,
             )
     return IndexLines(_key_column(keys, path), np.array(offsets, dtype=np.int64))
+
+
+def _lines(text: bytes) -> list[bytes]:
+    return text.removesuffix(b"\n").split(b"\n") if text else []
+
+
+def key_fields(text: bytes) -> list[str]:
+    """The keys of a sound index as they are written, in line order.
+
+    Args:
+        text: what `parse_index_text` has taken.
+    """
+    lines = _lines(text.replace(b"\r\n", b"\n") if b"\r" in text else text)
+    return [line.strip().split(b"\t", 1)[0].strip().decode() for line in lines]
 
 
 def _malformed(line: bytes, path: str | None, number: int) -> CorruptIndexError:
@@ -265,11 +311,18 @@ def _integer(field: bytes) -> int | None:
     return int(field) if len(field) <= 40 and _INTEGER.fullmatch(field) else None
 
 
+def integer_key(field: bytes) -> int | None:
+    """A key as a number; None if it is text, or does not fit in 64 signed bits."""
+    number = _integer(field)
+    # None in a range would be looked for, number by number.
+    return number if number is not None and number in _INT64 else None
+
+
 def _key_column(keys: Iterable[bytes], path: str | None) -> NDArray[np.int64] | list[str]:
     numbers: list[int] = []
     for key in keys:
-        number = _integer(key)
-        if number is None or number not in _INT64:
+        number = integer_key(key)
+        if number is None:
             break
         numbers.append(number)
     else:

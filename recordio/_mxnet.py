@@ -19,7 +19,7 @@ import numpy as np
 
 from recordio._files import LocalFile
 from recordio._index import Index
-from recordio._index_text import NO_OFFSET, format_line
+from recordio._index_text import NO_OFFSET, check_index_size, format_line, integer_key, key_fields
 from recordio._openers import local_path, open_source, target_name
 from recordio._parser import RecordParser
 from recordio._reader import drive
@@ -274,9 +274,9 @@ class MXIndexedRecordIO(MXRecordIO):
         if self.key_type is int:
             index = Index.open(path)
             if isinstance(index.keys, list):
-                line = next(n for n, key in enumerate(index.keys) if not _is_int(key))
+                line = next(n for n, key in enumerate(index.keys) if integer_key(key.encode()) is None)
                 raise CorruptIndexError(
-                    "the key is not an integer; pass key_type=str to read text keys",
+                    "the key is not an integer of 64 bits; pass key_type=str to read text keys",
                     path=path,
                     line=line + 1,
                     key=index.keys[line],
@@ -295,12 +295,12 @@ class MXIndexedRecordIO(MXRecordIO):
     def _convert(self, path: str) -> tuple[list[Any], list[int]]:
         try:
             with open(path, "rb") as file:
+                check_index_size(os.fstat(file.fileno()).st_size, path=path)
                 text = file.read()
         except FileNotFoundError as error:
             raise IndexNotFoundError("no such index file", path=path) from error
         index = Index.parse(text, path=path)
-        fields = (line.strip().split("\t")[0] for line in text.decode().splitlines())
-        return [self.key_type(key) for key in fields], index.offsets.tolist()
+        return [self.key_type(key) for key in key_fields(text)], index.offsets.tolist()
 
     def close(self) -> None:
         """Close both files. Idempotent."""
@@ -389,10 +389,6 @@ class MXIndexedRecordIO(MXRecordIO):
         self.key_type = state["key_type"]
         self.idx, self.keys, self.fidx = {}, [], None
         super().__setstate__(state)
-
-
-def _is_int(key: str) -> bool:
-    return key.lstrip("+-").isdigit()
 
 
 def _type_name(key_type: Callable[[Any], Any]) -> str:

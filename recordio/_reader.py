@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 import numpy as np
 
+from recordio._framing import MAX_PAYLOAD
 from recordio._index import Index, beside, scan_source
 from recordio._openers import (
     AsyncRangeSource,
@@ -27,11 +28,11 @@ from recordio._parser import RecordParser
 from recordio._steps import (
     BLOCK_BYTES,
     batches,
+    index_steps,
     normalise,
     read_one_steps,
     read_steps,
     stream_steps,
-    whole_steps,
 )
 from recordio.errors import CorruptRecordError, IndexNotFoundError, RecordKeyError
 
@@ -95,12 +96,14 @@ def load_index(choice: str | Index | None, source: BlockingSource, target: objec
             return Index.open(choice)
         try:
             text_source = open_source(choice)
-            text = drive(text_source, whole_steps(text_source.size()))
+            try:
+                text = drive(text_source, index_steps(text_source.size(), path=choice))
+            finally:
+                text_source.close()
         except FileNotFoundError as error:
             if named:
                 raise IndexNotFoundError("no such index", path=choice) from error
         else:
-            text_source.close()
             return Index.parse(text, path=choice)
     if path is not None:
         return Index.scan(path)
@@ -117,6 +120,7 @@ class RecordReader:
         index: Path or URL of an .idx file, or an `Index`. None: the .idx beside the file if there
             is one, else the file is scanned when an index is first needed. Iterating does not need
             one.
+        max_record_bytes: Largest payload to accept, in bytes; a longer record is a `CorruptRecordError`.
 
     Positions count the lines of the index. Iteration gives `reader[0]`, `reader[1]`, ...; a record
     without an index line is only seen by a reader that has no index.
@@ -133,11 +137,14 @@ class RecordReader:
         self,
         path: OpenTarget,
         index: str | os.PathLike[str] | Index | None = None,
+        *,
+        max_record_bytes: int = MAX_PAYLOAD,
     ) -> None:
         if isinstance(path, os.PathLike):
             path = os.fspath(path)
         self._target: str | RangeSource | AsyncRangeSource = path
         self._index_named = index
+        self.max_record_bytes = max_record_bytes
         self._start()
 
     def _start(self) -> None:
@@ -198,7 +205,9 @@ class RecordReader:
         """The payload at a position; the same as `reader[position]`."""
         size, offsets, bounds = self._located()
         (at,) = normalise((position,), len(offsets))
-        steps = read_one_steps(int(offsets[at]), int(bounds[at]), size=size, path=self.path)
+        steps = read_one_steps(
+            int(offsets[at]), int(bounds[at]), size=size, path=self.path, limit=self.max_record_bytes
+        )
         return drive(self._source, steps)
 
     def read_many(self, positions: Sequence[int]) -> list[bytes]:
@@ -208,7 +217,8 @@ class RecordReader:
         """
         size, offsets, bounds = self._located()
         at = np.array(normalise(positions, len(offsets)), dtype=np.int64)
-        return drive(self._source, read_steps(offsets[at], bounds[at], size=size, path=self.path))
+        steps = read_steps(offsets[at], bounds[at], size=size, path=self.path, limit=self.max_record_bytes)
+        return drive(self._source, steps)
 
     def position(self, key: int | str) -> int:
         """Position of the record with this key.
@@ -256,7 +266,7 @@ class RecordReader:
 
     def _stream(self) -> Iterator[bytes]:
         size = self._source.size()
-        parser = RecordParser(path=self.path, size=size)
+        parser = RecordParser(path=self.path, size=size, max_record_bytes=self.max_record_bytes)
         reached = 0
         while True:
             yield from parser
@@ -295,9 +305,10 @@ class RecordReader:
         return f"RecordReader({self.path!r})"
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"target": self._target, "index": self._index_named}
+        return {"target": self._target, "index": self._index_named, "limit": self.max_record_bytes}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self._target = state["target"]
         self._index_named = state["index"]
+        self.max_record_bytes = state["limit"]
         self._start()

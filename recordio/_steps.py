@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 
 import numpy as np
 
-from recordio._framing import begins_record, extract, overreaching
+from recordio._framing import MAX_PAYLOAD, UNKNOWN_SIZE, begins_record, check_total, extract, overreaching
+from recordio._index_text import check_index_size
 from recordio._parser import RecordParser, Signal
 from recordio._plan import plan_reads
 from recordio.errors import RecordIndexError, TruncatedRecordError
@@ -26,11 +27,11 @@ __all__ = (
     "BLOCK_BYTES",
     "ReadSteps",
     "batches",
+    "index_steps",
     "normalise",
     "read_one_steps",
     "read_steps",
     "stream_steps",
-    "whole_steps",
 )
 
 BLOCK_BYTES: Final = 1 << 20
@@ -64,7 +65,12 @@ def normalise(positions: Sequence[int], length: int) -> list[int]:
 
 
 def read_steps(
-    offsets: NDArray[np.int64], bounds: NDArray[np.int64], *, size: int, path: str | None
+    offsets: NDArray[np.int64],
+    bounds: NDArray[np.int64],
+    *,
+    size: int,
+    path: str | None,
+    limit: int = MAX_PAYLOAD,
 ) -> ReadSteps:
     """Read the records that begin at `offsets`.
 
@@ -75,6 +81,7 @@ def read_steps(
             longer than its bound is still read whole.
         size: Bytes in the file, or `UNKNOWN_SIZE`.
         path: File named in errors.
+        limit: Largest payload to accept, in bytes.
 
     Returns:
         Payloads in the order of `offsets`.
@@ -89,32 +96,39 @@ def read_steps(
     ):
         held = views[span][start : start + length]
         try:
-            records.append(bytes(extract(held, path=path, offset=offset)))
+            payload = extract(held, path=path, offset=offset)
         except TruncatedRecordError:
             if offset + length >= size or len(held) < length:
                 raise
-            records.append((yield from _read_on(held, offset, size=size, path=path)))
+            records.append((yield from _read_on(held, offset, size=size, path=path, limit=limit)))
+        else:
+            if len(payload) > limit:
+                check_total(len(payload), path=path, offset=offset, limit=limit)
+            records.append(bytes(payload))
     return records
 
 
 def read_one_steps(
-    offset: int, bound: int, *, size: int, path: str | None
+    offset: int, bound: int, *, size: int, path: str | None, limit: int = MAX_PAYLOAD
 ) -> Generator[Ranges, list[bytes], bytes]:
     """The same for one record, without the cost of a plan."""
     length = bound if bound <= _TRUSTED_BOUND else _FIRST_LOOK
     (block,) = yield [(offset, length)]
     try:
-        return bytes(extract(block, path=path, offset=offset))
+        payload = extract(block, path=path, offset=offset)
     except TruncatedRecordError:
         if offset + length >= size or len(block) < length:
             raise
-    return (yield from _read_on(memoryview(block), offset, size=size, path=path))
+        return (yield from _read_on(memoryview(block), offset, size=size, path=path, limit=limit))
+    if len(payload) > limit:
+        check_total(len(payload), path=path, offset=offset, limit=limit)
+    return bytes(payload)
 
 
 def _read_on(
-    held: memoryview, offset: int, *, size: int, path: str | None
+    held: memoryview, offset: int, *, size: int, path: str | None, limit: int
 ) -> Generator[Ranges, list[bytes], bytes]:
-    parser = RecordParser(path=path, offset=offset, size=size)
+    parser = RecordParser(path=path, offset=offset, size=size, max_record_bytes=limit)
     parser.push(held)
     reached = offset + len(held)
     while isinstance(record := parser.next_record(), Signal):
@@ -156,15 +170,20 @@ def stream_steps(
     return record
 
 
-def whole_steps(size: int) -> Generator[Ranges, list[bytes], bytes]:
-    """Everything that a source holds, for the text of an index.
+def index_steps(size: int, *, path: str | None) -> Generator[Ranges, list[bytes], bytes]:
+    """The text of an index: everything that a source holds.
 
     Args:
         size: Bytes in the source, or `UNKNOWN_SIZE`.
+        path: File named in errors.
+
+    Raises:
+        CorruptIndexError: it holds too much.
     """
     blocks: list[bytes] = []
     reached = 0
     while reached < size:
+        check_index_size(reached if size == UNKNOWN_SIZE else size, path=path)
         length = min(BLOCK_BYTES << min(len(blocks), 6), size - reached)
         (block,) = yield [(reached, length)]
         blocks.append(bytes(block))

@@ -13,6 +13,8 @@ import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
+import numpy as np
+
 from recordio._index import Index, beside
 from recordio._index_text import format_line
 from recordio._walk import Found, Gap, walk
@@ -21,6 +23,8 @@ from recordio.errors import CorruptIndexError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from numpy.typing import NDArray
+
     from recordio._files import LocalFile
 
 __all__ = ("Key", "Problem", "Survey", "read_piece")
@@ -28,6 +32,7 @@ __all__ = ("Key", "Problem", "Survey", "read_piece")
 Key: TypeAlias = "int | str"
 
 _COMPARED = 8
+_FACTOR = np.uint64(0x9E3779B97F4A7C15)
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +59,64 @@ class Problem:
             shown = ", ".join(map(repr, self.keys[:8])) + (", ..." if len(self.keys) > 8 else "")
             lost = f" (lost: {len(self.keys)}, keys {shown})"
         return f"byte {self.offset}, {self.length} bytes: {self.message}{lost}"
+
+
+class _Shifts:
+    """Finds by the distances between records where an index has them.
+
+    Runs of distances are looked up by a checksum, so that many gaps in a file of many records take no longer each.
+
+    Args:
+        ordered: offsets of the index, ascending, each once.
+    """
+
+    def __init__(self, ordered: list[int]) -> None:
+        self._offsets: NDArray[np.int64] = np.array(ordered, dtype=np.int64)
+        self._steps: NDArray[np.int64] = np.diff(self._offsets)
+        self._sums, self._places = self._offsets[:0].view(np.uint64), np.empty(0, np.intp)
+        if len(self._steps) >= _COMPARED:
+            sums = self._sums_of(self._steps)
+            self._places = np.argsort(sums, kind="stable")
+            self._sums = sums[self._places]
+
+    @staticmethod
+    def _sums_of(steps: NDArray[np.int64]) -> NDArray[np.uint64]:
+        count = len(steps) - _COMPARED + 1
+        total = np.zeros(count, np.uint64)
+        for number in range(_COMPARED):
+            total = total * _FACTOR + steps[number : number + count].view(np.uint64)
+        return total
+
+    def nearest(self, starts: list[int], last: int, shift: int) -> int:
+        """The shift, nearest to the old one, under which the index has the coming records; the old one if none has.
+
+        Args:
+            starts: offsets of the coming records in the file, up to `_COMPARED` + 1 of them.
+            last: offset in the index that is taken; only greater ones count.
+            shift: the old one.
+        """
+        place_of: NDArray[np.int64] = np.array(starts, dtype=np.int64)
+        steps = place_of[1:] - place_of[:-1]
+        if len(steps) == _COMPARED:
+            wanted = self._sums_of(steps)[0]
+            low = int(np.searchsorted(self._sums, wanted))
+            high = int(np.searchsorted(self._sums, wanted, "right"))
+            places = self._places[low:high]
+        else:  # the end of the file is near
+            count = max(0, len(self._offsets) - len(steps))
+            fits = np.ones(count, bool)
+            for number, step in enumerate(steps):
+                fits &= self._steps[number : number + count] == step
+            places = np.flatnonzero(fits)
+        places = places[int(np.searchsorted(places, np.searchsorted(self._offsets, last, "right"))) :]
+        expected = starts[0] - shift
+        near = int(np.searchsorted(places, np.searchsorted(self._offsets, expected)))
+        found = [
+            starts[0] - int(self._offsets[place])
+            for place in places[max(0, near - 1) : near + 1]
+            if np.array_equal(self._steps[place : place + len(steps)], steps)
+        ]
+        return min(found, key=lambda fit: abs(fit - shift), default=shift)
 
 
 class Survey:
@@ -96,7 +159,8 @@ class Survey:
     def _match(self, items: Sequence[Found | Gap], ordered: list[int]) -> None:
         """Find for each record the offset by which the index knows it, and for each gap the last
         known offset before it."""
-        places = {offset: place for place, offset in enumerate(ordered)}
+        places = set(ordered)
+        shifts = _Shifts(ordered)
         starts = [item.offset for item in self.found]
         number, shift, last, after_gap = 0, 0, -1, False
         for item in items:
@@ -106,23 +170,12 @@ class Survey:
                 continue
             if after_gap and item.offset - shift not in places:
                 coming = starts[number : number + _COMPARED + 1]
-                shift = self._new_shift(coming, ordered[bisect.bisect_right(ordered, last) :], shift)
+                shift = shifts.nearest(coming, last, shift)
             known = item.offset - shift
             if known in places and known > last:
                 self._known[item.offset] = last = known
             after_gap = False
             number += 1
-
-    @staticmethod
-    def _new_shift(starts: list[int], ordered: list[int], shift: int) -> int:
-        """The shift, nearest to the old one, under which the index has the coming records."""
-        shape = [start - starts[0] for start in starts]
-        fitting = [
-            starts[0] - first
-            for place, first in enumerate(ordered)
-            if [offset - first for offset in ordered[place : place + len(shape)]] == shape
-        ]
-        return min(fitting, key=lambda fit: abs(fit - shift), default=shift)
 
     def problems(self) -> list[Problem]:
         """All faults in file order; one of the index as a whole comes first."""

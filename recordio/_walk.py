@@ -81,15 +81,17 @@ class _Window:
 
     def find_magic(self, begin: int, end: int) -> int:
         """Offset of the first magic word in [begin, end), at any alignment; -1 if there is none."""
-        overlap = len(MAGIC_BYTES) - 1
+        end = min(end, self.size)
         while end - begin >= len(MAGIC_BYTES):
-            piece = self.get(begin, min(_BLOCK // 2, end - begin))
-            hit = piece.find(MAGIC_BYTES)
+            at = begin - self._begin
+            if at < 0 or at + len(MAGIC_BYTES) > len(self._block):
+                self.get(begin, len(MAGIC_BYTES))
+                at = begin - self._begin
+            # In the block itself: where such words are many, a copy for each would cost more than everything else.
+            hit = self._block.find(MAGIC_BYTES, at, end - self._begin)
             if hit >= 0:
-                return begin + hit
-            begin += len(piece) - overlap
-            if len(piece) <= overlap:
-                break
+                return self._begin + hit
+            begin = min(end, self._begin + len(self._block)) - len(MAGIC_BYTES) + 1
         return -1
 
 
@@ -211,14 +213,20 @@ def _next_record(window: _Window, begin: int, phase: int, *, beyond: int = -1) -
     """
     at = begin
     stop = window.size if beyond < 0 else min(window.size, beyond + len(MAGIC_BYTES) - 1)
+    # Heads that were reached from an earlier one, in vain: from them the way is the same.
+    tried: set[int] = set()
     while (hit := window.find_magic(at, stop)) >= 0:
         at = hit + 1
+        if hit in tried:
+            tried.discard(hit)
+            continue
         head = window.get(hit, HEAD_SIZE)
         if len(head) < HEAD_SIZE or (head[7] >> 5) not in (0, FIRST):
             continue
         try:
             end = _record_end(window, hit)
-            while end < beyond and _is_head(window, end):
+            while end < beyond and end not in tried and _is_head(window, end):
+                tried.add(end)
                 end = _record_end(window, end)
         except CorruptRecordError:
             # The head of a record that is itself damaged: it belongs to the same gap.

@@ -17,7 +17,7 @@ import numpy as np
 
 from recordio._async_writer import AsyncRecordWriter
 from recordio._files import LocalFile
-from recordio._framing import UNKNOWN_SIZE
+from recordio._framing import MAX_PAYLOAD, UNKNOWN_SIZE
 from recordio._hop import checkpoint, hop
 from recordio._index import Index
 from recordio._openers import (
@@ -33,7 +33,7 @@ from recordio._openers import (
 from recordio._parser import RecordParser, Signal
 from recordio._reader import check_index_choice
 from recordio._scan import scan_steps
-from recordio._steps import BLOCK_BYTES, batches, normalise, read_steps, whole_steps
+from recordio._steps import BLOCK_BYTES, batches, index_steps, normalise, read_steps
 from recordio.errors import ClosedError, CorruptRecordError, IndexNotFoundError
 
 if TYPE_CHECKING:
@@ -97,7 +97,7 @@ class AsyncRecordReader:
         path: Local path, `file://` URL, URL of a scheme given to `register_opener`, or an object
             with `read_ranges`: async (see `AsyncRangeSource`; awaited in the loop) or blocking (run
             in a thread).
-        index: As for `RecordReader`.
+        index, max_record_bytes: As for `RecordReader`.
 
     Use it in `async with`, which loads an .idx; `async for` gives all payloads. Many tasks may
     read at once. Cancelling a read is safe, the reader stays usable.
@@ -107,11 +107,18 @@ class AsyncRecordReader:
         IndexNotFoundError: the index named does not exist.
     """
 
-    def __init__(self, path: OpenTarget, index: str | os.PathLike[str] | Index | None = None) -> None:
+    def __init__(
+        self,
+        path: OpenTarget,
+        index: str | os.PathLike[str] | Index | None = None,
+        *,
+        max_record_bytes: int = MAX_PAYLOAD,
+    ) -> None:
         if isinstance(path, os.PathLike):
             path = os.fspath(path)
         self._target: str | RangeSource | AsyncRangeSource = path
         self._index_named = index
+        self.max_record_bytes = max_record_bytes
         self._start()
 
     def _start(self) -> None:
@@ -182,13 +189,14 @@ class AsyncRecordReader:
     async def _fetch(self, url: str) -> bytes | None:
         try:
             source = _Source(open_async_source(url))
-            text = await source.run(whole_steps(await source.size()))
+            try:
+                return await source.run(index_steps(await source.size(), path=url))
+            finally:
+                await source.close()
         except FileNotFoundError as error:
             if self._index_named is not None:
                 raise IndexNotFoundError("no such index", path=url) from error
             return None
-        await source.close()
-        return text
 
     def _loaded(self) -> Index:
         if self._index is None:
@@ -239,7 +247,8 @@ class AsyncRecordReader:
         size, offsets, bounds = await self._located()
         at = np.array(normalise(positions, len(offsets)), dtype=np.int64)
         source = await self._source()
-        return await source.run(read_steps(offsets[at], bounds[at], size=size, path=self.path))
+        steps = read_steps(offsets[at], bounds[at], size=size, path=self.path, limit=self.max_record_bytes)
+        return await source.run(steps)
 
     async def _located(self) -> tuple[int, NDArray[np.int64], NDArray[np.int64]]:
         if self._spans is None:
@@ -259,11 +268,12 @@ class AsyncRecordReader:
             await self._opened.close()
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"target": self._target, "index": self._index_named}
+        return {"target": self._target, "index": self._index_named, "limit": self.max_record_bytes}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self._target = state["target"]
         self._index_named = state["index"]
+        self.max_record_bytes = state["limit"]
         self._start()
 
 
@@ -312,7 +322,9 @@ class _Records:
         source = await self._reader._source()
         if self._parser is None:
             self._size = await source.size()
-            self._parser = RecordParser(path=self._reader.path, size=self._size)
+            self._parser = RecordParser(
+                path=self._reader.path, size=self._size, max_record_bytes=self._reader.max_record_bytes
+            )
         parser = self._parser
         if self._failed is not None:
             raise self._failed

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import mmap
 import struct
 import threading
@@ -35,6 +36,8 @@ __all__ = (
 )
 
 _local = threading.local()
+
+_FLOAT16_MAX = 65504.0
 
 RECORD_FIELDS = struct.Struct("<IIIfQQ")
 """Part head (magic, flag and length), then the image header (number of labels, label, two ids)."""
@@ -77,9 +80,12 @@ def label_value(value: float, dtype: np.dtype[Any]) -> Any:
     """A scalar label as a numpy scalar of `dtype`.
 
     Raises:
-        ValueError: an integer dtype cannot hold it.
+        ValueError: `dtype` cannot hold it.
     """
     if dtype.kind == "f":
+        # Few labels are beyond the range of the smallest type; only then the type is asked for its own.
+        if _FLOAT16_MAX < abs(value) < math.inf and abs(value) > float(np.finfo(dtype).max):
+            raise _misfit(value, dtype)
         return dtype.type(value)
     bounds = np.iinfo(dtype)
     if float(value).is_integer() and bounds.min <= int(value) <= bounds.max:
@@ -88,21 +94,29 @@ def label_value(value: float, dtype: np.dtype[Any]) -> Any:
 
 
 def _misfit(value: object, dtype: np.dtype[Any]) -> ValueError:
+    larger = "float64" if dtype.kind == "f" and dtype.itemsize >= 4 else "float32"
     return ValueError(
         f"the label {value} does not fit label_dtype {dtype}, which was given or follows from the first labels; "
-        "make the dataset with label_dtype='float32'"
+        f"make the dataset with label_dtype={larger!r}"
     )
 
 
 def _label_vector(values: Array, dtype: np.dtype[Any]) -> Array:
-    if dtype.kind != "f":
-        bounds = np.iinfo(dtype)
-        exact = values.astype(np.float64)
-        fits = (exact == np.trunc(exact)) & (exact >= bounds.min) & (exact < float(bounds.max) + 1.0)
-        if not fits.all():
-            raise _misfit(values[~fits][0], dtype)
-    # A copy in any case: the values lie in memory that is used again.
-    return np.array(values, dtype=dtype)
+    if dtype == values.dtype:
+        # A copy: the values lie in memory that is used again.
+        return np.array(values)
+    with np.errstate(over="ignore", invalid="ignore"):
+        if dtype.kind == "f":
+            result: Array = values.astype(dtype)
+            fits = np.isfinite(result) | ~np.isfinite(values)
+        else:
+            bounds = np.iinfo(dtype)
+            exact = values.astype(np.float64)
+            fits = (exact == np.trunc(exact)) & (exact >= bounds.min) & (exact < float(bounds.max) + 1.0)
+            result = np.where(fits, values, 0).astype(dtype)
+    if not fits.all():
+        raise _misfit(values[~fits][0], dtype)
+    return result
 
 
 @dataclass(frozen=True)
@@ -241,7 +255,8 @@ class _FusedRecord(FusedImages):
         self._scalar = dtype.type
         bounds = np.iinfo(dtype) if dtype.kind != "f" else None
         self._least, self._greatest = (1, 0) if bounds is None else (int(bounds.min), int(bounds.max))
-        self._floating = bounds is None
+        # Of float16 not every label is one.
+        self._floating = bounds is None and dtype.itemsize >= 4
 
     def __call__(
         self, data: memoryview, extra: Any, facts: Facts, rng: Rng, out: Array | None, trace: Trace

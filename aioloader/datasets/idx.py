@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from aioloader.datasets.bounded import MOST_NBYTES, read_up_to
+
 if TYPE_CHECKING:
     from aioloader._types import Array
 
@@ -26,20 +28,27 @@ def read_idx(path: str, axes: int) -> Array:
 
     Raises:
         FileNotFoundError: there is no such file.
-        ValueError: it is not in this format, or damaged.
+        ValueError: it is not in this format, damaged, or of more than 2 GiB.
     """
+    size = 4 + 4 * axes
     try:
         with gzip.open(path) if path.endswith(".gz") else open(path, "rb") as file:
-            data = file.read()
+            head = file.read(size)
+            if len(head) < size or head[:4] != bytes((0, 0, 8, axes)):
+                raise ValueError(f"{path} is no IDX file of {axes} axes of bytes")
+            shape = tuple(np.frombuffer(head, ">u4", axes, 4).tolist())
+            count = 1
+            for extent in shape:
+                count *= extent
+            if max(count, *shape) > MOST_NBYTES:
+                raise ValueError(
+                    f"{path} announces shape {shape}; more than {MOST_NBYTES} bytes are not read"
+                )
+            # One byte more, to see whether there is one.
+            data = read_up_to(file, count + 1)
     except (gzip.BadGzipFile, EOFError, zlib.error) as error:
         raise ValueError(f"{path} is damaged: {error}") from error
-    head = 4 + 4 * axes
-    if len(data) < head or data[:4] != bytes((0, 0, 8, axes)):
-        raise ValueError(f"{path} is no IDX file of {axes} axes of bytes")
-    shape = tuple(np.frombuffer(data, ">u4", axes, 4).tolist())
-    count = 1
-    for extent in shape:
-        count *= extent
-    if len(data) != head + count:
-        raise ValueError(f"{path} should hold {head + count} bytes for shape {shape}, but has {len(data)}")
-    return np.frombuffer(data, np.uint8, count, head).reshape(shape).copy()
+    if len(data) != count:
+        held = "more" if len(data) > count else str(size + len(data))
+        raise ValueError(f"{path} should hold {size + count} bytes for shape {shape}, but has {held}")
+    return np.frombuffer(data, np.uint8).reshape(shape).copy()

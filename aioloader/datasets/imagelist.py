@@ -38,7 +38,7 @@ class ImageListDataset(FileDataset):
     float32 (n,), and every entry then has the same number of them.
 
     Args:
-        root: the folder that paths are relative to; they must not lead out of it.
+        root: the folder that paths are relative to; they must not lead out of it. Links in the folder are followed.
         imglist: name of a .lst file, relative to `root` (lines of id, labels and path, separated by TABs), or
             a list of ``[label, path]``, ``[[label, ...], path]`` or ``[label, ..., path]``.
         flag: 1 for colour, 0 for grey, (height, width, 1).
@@ -75,10 +75,8 @@ class ImageListDataset(FileDataset):
             entries = [list_entry(number, entry) for number, entry in enumerate(imglist, 1)]
         else:
             raise ValueError(f"imglist must be filename or list of valid entries, given {imglist!r}")
-        for key, _, path in entries:
-            _check_inside(path, key)
         self._keys = [key for key, _, _ in entries]
-        self._paths = [os.path.join(self._root, path) for _, _, path in entries]
+        self._paths = [os.path.join(self._root, _inside(path, key)) for key, _, path in entries]
         self._labels = _label_array([labels for _, labels, _ in entries], self._keys, dtype)
 
     def __len__(self) -> int:
@@ -140,6 +138,8 @@ def parse_line(line: str) -> tuple[int, list[float], str]:
     fields = [field.strip() for field in line.strip("\r\n").split("\t")]
     if len(fields) < 3:
         raise ValueError("it should be an id, labels and a path, separated by TABs")
+    if "\0" in fields[-1]:
+        raise ValueError("a path cannot have a null character")
     return int(fields[0]), [float(field) for field in fields[1:-1]], fields[-1]
 
 
@@ -162,7 +162,12 @@ def list_entry(number: int, entry: Any) -> Entry:
     raise ValueError(f"imglist must be filename or list of valid entries, given {entry!r} as entry {number}")
 
 
-def _check_inside(path: str, key: object) -> None:
+def _inside(path: str, key: object) -> str:
+    """A path without "..", so that a link in the folder cannot lead it out.
+
+    Raises:
+        ValueError: it leads out of the root.
+    """
     parts = path.replace("\\", "/").split("/") if os.name == "nt" else path.split("/")
     depth = 0
     for part in parts:
@@ -171,6 +176,7 @@ def _check_inside(path: str, key: object) -> None:
             break
     if depth < 0 or os.path.isabs(path) or os.path.splitdrive(path)[0] or "\0" in path:
         raise ValueError(f"the path {path!r} of entry {key!r} leads out of the root folder")
+    return os.path.normpath(path) if ".." in parts else path
 
 
 def _label_array(labels: list[list[float]], keys: list[object], dtype: np.dtype[Any] | None) -> Array:

@@ -11,11 +11,13 @@ import hashlib
 import os
 import sys
 import tarfile
+import zlib
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
 from aioloader.datasets.arrays import ArrayDataset
+from aioloader.datasets.bounded import MOST_NBYTES, Bounded, read_up_to
 from aioloader.datasets.idx import read_idx
 from aioloader.datasets.stage import Stage, stage_of_argument
 from aioloader.rng import default_rng
@@ -28,6 +30,7 @@ if TYPE_CHECKING:
 __all__ = ("CIFAR10", "CIFAR100", "MNIST", "FashionMNIST")
 
 _PIXELS = 32 * 32 * 3
+_MOST_ARCHIVE_NBYTES = 1 << 29  # unpacked: three times the published ones
 
 
 class _VisionDataset(ArrayDataset):
@@ -216,14 +219,21 @@ class CIFAR10(_VisionDataset):
         self._verify(archive)
         found: dict[str, bytes] = {}
         try:
-            with tarfile.open(archive) as tar:
-                for member in tar:
-                    name = os.path.basename(member.name)
-                    if name in self._files and member.isfile():
-                        content = tar.extractfile(member)
-                        assert content is not None
-                        found[name] = content.read()
-        except (tarfile.TarError, EOFError, gzip.BadGzipFile) as error:
+            # As a stream: an archive that leads backwards, as a damaged one can, is an error then and no endless loop.
+            with gzip.open(archive) as unpacked:
+                stream = _bounded(unpacked, archive)
+                with tarfile.open(fileobj=stream, mode="r|") as tar:
+                    for member in tar:
+                        name = os.path.basename(member.name)
+                        # A sparse file's holes are as long as its header says.
+                        if name in self._files and member.isreg() and not member.issparse():
+                            content = tar.extractfile(member)
+                            assert content is not None
+                            found[name] = content.read()
+                # At its very end the checksum is compared.
+                while stream.read(1 << 20):
+                    pass
+        except (tarfile.TarError, EOFError, gzip.BadGzipFile, zlib.error, RecursionError) as error:
             raise ValueError(f"{archive} is damaged: {error}") from error
         lacking = [name for name in self._files if name not in found]
         if lacking:
@@ -269,9 +279,17 @@ class CIFAR100(CIFAR10):
         _VisionDataset.__init__(self, root, stage_of_argument(self, transform), check_sha1)
 
 
+def _bounded(file: Any, path: str) -> Any:
+    """A stream for tarfile, which knows it by its method `read` alone."""
+    return Bounded(file, _MOST_ARCHIVE_NBYTES, path)
+
+
 def _read(path: str) -> bytes:
     with open(path, "rb") as file:
-        return file.read()
+        data = read_up_to(file, MOST_NBYTES + 1)
+    if len(data) > MOST_NBYTES:
+        raise ValueError(f"{path} has more than {MOST_NBYTES} bytes; so many are not read")
+    return data
 
 
 def _default_root(name: str) -> str:

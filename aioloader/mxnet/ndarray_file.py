@@ -72,7 +72,11 @@ class _Reader:
                 raise self.fail(f"{extent} is no extent of an axis")
             count *= extent
         values = np.frombuffer(self.bytes(count * _DTYPES[code].itemsize), _DTYPES[code])
-        return from_numpy(values.reshape(shape).astype(_DTYPES[code].newbyteorder("="), copy=True))
+        try:
+            values = values.reshape(shape)
+        except ValueError as error:  # no values, and extents beyond all bounds
+            raise self.fail(f"an array cannot have the shape {tuple(shape)}") from error
+        return from_numpy(values.astype(_DTYPES[code].newbyteorder("="), copy=True))
 
     def count(self, smallest: int) -> int:
         """A number of things of which each has at least so many bytes."""

@@ -15,6 +15,8 @@ from aioloader.jpeg import NotTileableError, is_tiled, read_frame, restart_inter
 from aioloader.tools.jpegtran import rewrite
 from aioloader.tools.profile import icc_segments, insert_segments
 from aioloader.transforms import DEFAULT_MAX_PIXELS, decode_image, encode_raw, image_size
+from aioloader.transforms.decode import check_scans, too_large
+from aioloader.transforms.formats import read_header
 
 if TYPE_CHECKING:
     from aioloader._types import Array
@@ -56,6 +58,7 @@ class Encoding:
             longer one is rounded down. None: no image is.
         quality: of JPEGs that a resize encodes anew, 1 to 100.
         jpegtran: path of that program; needed for `tile`.
+        max_pixels: images whose header announces more are refused, before anything else is done; None: none is.
 
     Raises:
         ValueError: an option is not allowed, or does not go with the others.
@@ -66,6 +69,7 @@ class Encoding:
     resize: int | None = None
     quality: int = 95
     jpegtran: str | None = None
+    max_pixels: int | None = DEFAULT_MAX_PIXELS
 
     def __post_init__(self) -> None:
         if self.name not in ENCODINGS:
@@ -76,6 +80,8 @@ class Encoding:
             raise ValueError("tile needs the path of jpegtran (see `find_jpegtran`)")
         if self.resize is not None and self.resize < 1:
             raise ValueError(f"resize must be at least 1 pixel, or None, got {self.resize!r}")
+        if self.max_pixels is not None and self.max_pixels < 1:
+            raise ValueError(f"max_pixels must be at least 1, or None, got {self.max_pixels!r}")
         if not 1 <= self.quality <= 100:
             raise ValueError(f"quality must lie between 1 and 100, got {self.quality!r}")
 
@@ -83,15 +89,15 @@ class Encoding:
         """Encode one image.
 
         Raises:
-            DecodeError: it had to be looked at and is damaged, or has more pixels than `DEFAULT_MAX_PIXELS` of
-                `aioloader.transforms`.
+            DecodeError: it had to be looked at and is damaged, or has more pixels than `max_pixels`.
         """
+        self._refuse_large(data)
         if self.name == "raw":
-            image = decode_image(data)
+            image = decode_image(data, max_pixels=self.max_pixels)
             small = _shrunk(image, self.resize)
             return Encoded(encode_raw(small), len(data), resized=small is not image)
         if self.resize is not None and min(image_size(data)[1:]) > self.resize:
-            small = _shrunk(decode_image(data), self.resize)
+            small = _shrunk(decode_image(data, max_pixels=self.max_pixels), self.resize)
             again = insert_segments(self._jpeg(small), icc_segments(data))
             if not self.tile:
                 return Encoded(again, len(data), resized=True)
@@ -100,14 +106,23 @@ class Encoding:
             return self._tiled(data)
         return Encoded(data, len(data))
 
+    def _refuse_large(self, data: bytes) -> None:
+        if self.max_pixels is None:
+            return
+        try:
+            header = read_header(data)
+        except DecodeError:
+            return  # who has to look at it says what is wrong with it
+        if header.height * header.width > self.max_pixels:
+            raise too_large(header, self.max_pixels, len(data))
+
     def _tiled(self, data: bytes) -> Encoded:
-        name, height, width = image_size(data)
+        name = image_size(data)[0]
         if name != "jpeg":
             return Encoded(data, len(data), kept=NOT_JPEG)
         if is_tiled(data):
             return Encoded(data, len(data), tiled=True)
-        if height * width > DEFAULT_MAX_PIXELS:
-            decode_image(data)  # refuses it
+        check_scans(data)
         assert self.jpegtran is not None
         try:
             # Of a progressive JPEG the rewritten one tells the MCUs.
@@ -119,7 +134,7 @@ class Encoding:
             pass
         except DecodeError:
             # Damaged, or only of a kind that the program does not know: the decoder's verdict counts.
-            decode_image(data)
+            decode_image(data, max_pixels=self.max_pixels)
         return Encoded(data, len(data), kept=NO_TILES)
 
     def _jpeg(self, image: Array) -> bytes:

@@ -23,6 +23,7 @@ from aioloader.permutation import permute
 from aioloader.tools.drafts import published
 from aioloader.tools.encoding import Encoded, Encoding
 from aioloader.tools.jpegtran import find_jpegtran
+from aioloader.transforms import DEFAULT_MAX_PIXELS
 
 if TYPE_CHECKING:
     import os
@@ -30,7 +31,12 @@ if TYPE_CHECKING:
 
 __all__ = ("EXTENSIONS", "PackError", "PackReport", "encoded_images", "list_images", "pack")
 
-T = TypeVar("T")
+T = TypeVar("T", bytes, Encoded)
+
+# The datasets read no larger ones either.
+_MOST_FILE_NBYTES = 1 << 30
+# What goes before an image in a record.
+_HEADER_NBYTES = 24
 
 EXTENSIONS = frozenset({".bmp", ".jpeg", ".jpg", ".png", ".webp"})
 
@@ -140,6 +146,7 @@ def pack(
     num_workers: int | None = None,
     on_error: str = "raise",
     max_errors: float | None = None,
+    max_pixels: int | None = DEFAULT_MAX_PIXELS,
     tick: Callable[[int], object] | None = None,
 ) -> PackReport:
     """Pack a folder of images; existing files of these names are replaced.
@@ -159,6 +166,8 @@ def pack(
             its own label, so that the number of records is that of the images; behind the last one the first.
         max_errors: with "skip" and "replace", how many images may fail; less than 1: which share of them, judged after
             1,000 images and at the end; None: any number.
+        max_pixels: images of more pixels than this, by their header, count as damaged; None for no limit. The datasets
+            have the same limit, so that what is packed can be read.
         tick: called with the number of images done so far, after each.
 
     Returns:
@@ -167,13 +176,13 @@ def pack(
     Raises:
         NotADirectoryError, ValueError: as `list_images`; or an option is not allowed.
         ProgramNotFoundError: `tile` without jpegtran.
-        PackError: an image is damaged; with "skip" and "replace", all are.
+        PackError: an image is damaged, or too large for a record; with "skip" and "replace", all are.
         TooManyErrorsError: more images failed than `max_errors`; its `errors` has them.
         OSError: a file cannot be read or written.
 
     After an error what stood at `out` before still does.
     """
-    encode = Encoding(encoding, tile, resize, quality, find_jpegtran() if tile else None)
+    encode = Encoding(encoding, tile, resize, quality, find_jpegtran() if tile else None, max_pixels)
     if on_error not in ("raise", "skip", "replace"):
         raise ValueError(f"on_error must be 'raise', 'skip' or 'replace', got {on_error!r}")
     check_max_errors(max_errors)
@@ -296,13 +305,19 @@ def encoded_images(
 
     def one(path: Path) -> T | PackError | OSError:
         try:
-            return encode(path.read_bytes())
+            if path.stat().st_size > _MOST_FILE_NBYTES:
+                return PackError(str(path), f"more than {_MOST_FILE_NBYTES} bytes are no image")
+            encoded = encode(path.read_bytes())
         except OSError as error:
             return error
         except DecodeError as error:
             failure = PackError(str(path), str(error))
             failure.__cause__ = error
             return failure
+        nbytes = _nbytes(encoded)
+        if nbytes + _HEADER_NBYTES > recordio.MAX_PAYLOAD:
+            return PackError(str(path), f"{nbytes} bytes do not fit into one record; resize it")
+        return encoded
 
     with ThreadPoolExecutor(workers, "aioloader-pack") as pool:
         ahead = deque(pool.submit(one, path) for path in paths[: 4 * workers])
@@ -314,6 +329,10 @@ def encoded_images(
                 yield ahead.popleft().result()
         finally:
             pool.shutdown(wait=True, cancel_futures=True)
+
+
+def _nbytes(encoded: bytes | Encoded) -> int:
+    return len(encoded.data if isinstance(encoded, Encoded) else encoded)
 
 
 def _is_image(path: Path) -> bool:

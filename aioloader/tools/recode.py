@@ -12,7 +12,7 @@ import numpy as np
 
 import recordio
 from aioloader.errors import DecodeError
-from aioloader.transforms import DEFAULT_MAX_PIXELS, image_size
+from aioloader.transforms.decode import DEFAULT_MAX_PIXELS, check_extents, checked_header
 from aioloader.transforms.interpolation import resize_image
 
 if TYPE_CHECKING:
@@ -84,17 +84,14 @@ class Recode:
     def _decoded(self, data: bytes) -> Array:
         import cv2
 
-        name, height, width = image_size(data)
-        if height * width > DEFAULT_MAX_PIXELS:
-            raise DecodeError(
-                f"{width} x {height} is more than {DEFAULT_MAX_PIXELS} pixels", format=name, nbytes=len(data)
-            )
+        header = checked_header(data, DEFAULT_MAX_PIXELS)
         try:
             image: Any = cv2.imdecode(np.frombuffer(data, np.uint8), self.color)
         except cv2.error as error:
-            raise DecodeError(str(error), format=name, nbytes=len(data)) from error
+            raise DecodeError(str(error), format=header.format, nbytes=len(data)) from error
         if image is None:
-            raise DecodeError("OpenCV cannot decode it", format=name, nbytes=len(data))
+            raise DecodeError("OpenCV cannot decode it", format=header.format, nbytes=len(data))
+        check_extents(image, header, DEFAULT_MAX_PIXELS, len(data))
         result: Array = image
         return result
 

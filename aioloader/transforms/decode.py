@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from aioloader.errors import DecodeError
-from aioloader.jpeg import harmless, markers_are_whole
+from aioloader.jpeg import harmless, markers_are_whole, read_frame
 from aioloader.transforms.exif import orientation_entry, read_orientation, swaps_axes, upright
 from aioloader.transforms.formats import ImageHeader, read_header
 from aioloader.transforms.raw import raw_image
@@ -24,10 +24,25 @@ if TYPE_CHECKING:
     from aioloader._types import Array
     from aioloader.transforms.scratch import Scratch
 
-__all__ = ("DEFAULT_MAX_PIXELS", "decode_image")
+__all__ = (
+    "DEFAULT_MAX_PIXELS",
+    "check_extents",
+    "check_scans",
+    "checked_header",
+    "decode_image",
+    "too_large",
+)
 
 DEFAULT_MAX_PIXELS = 178_956_970
 """Default of `max_pixels`: as many 3-byte pixels as fit in half a GiB, the figure at which Pillow refuses too."""
+
+# Progressive files have about ten. libjpeg-turbo's own tools draw the line here.
+_MOST_SCANS = 500
+
+# Headers of the last JPEG that was found to have one scan, if they are no longer than this: images of one size made by
+# one program have the same ones.
+_MOST_KNOWN = 4096
+_known_headers = b""
 
 
 def decode_image(
@@ -72,9 +87,7 @@ def decode_image(
             data = memoryview(data)
             if data.format != "B" or data.ndim != 1:
                 data = data.cast("B")
-        header = read_header(data)
-        if max_pixels is not None and header.height * header.width > max_pixels:
-            raise _too_large(header, max_pixels, len(data))
+        header = checked_header(data, max_pixels)
         if header.format == "jpeg":
             image = _decode_jpeg(data, header, flag, scratch)
         elif header.format == "raw":
@@ -92,7 +105,45 @@ def decode_image(
         raise
 
 
-def _too_large(header: ImageHeader, max_pixels: int, nbytes: int) -> DecodeError:
+def checked_header(data: Any, max_pixels: int | None) -> ImageHeader:
+    """The header of an image that may be decoded: it is not too large, and not made to take time or memory.
+
+    Args:
+        data: the encoded image, bytes or a flat memoryview of bytes.
+        max_pixels: the limit; None for none.
+
+    Raises:
+        DecodeError: it may not; or the data is no image.
+    """
+    header = read_header(data)
+    if max_pixels is not None and header.height * header.width > max_pixels:
+        raise too_large(header, max_pixels, len(data))
+    if header.format == "jpeg":
+        check_scans(data)
+    elif header.format == "png":
+        _check_png(data)
+    return header
+
+
+def check_extents(image: Array, header: ImageHeader, max_pixels: int | None, nbytes: int) -> None:
+    """Refuse pixels that are more than the header announced and allowed: in a few formats two headers can differ.
+
+    Raises:
+        DecodeError: they are.
+    """
+    height, width = image.shape[:2]
+    if max_pixels is not None and height * width > max_pixels:
+        raise too_large(ImageHeader(header.format, height, width), max_pixels, nbytes)
+
+
+def too_large(header: ImageHeader, max_pixels: int, nbytes: int) -> DecodeError:
+    """The error for an image of more than `max_pixels` pixels.
+
+    Args:
+        header: what it announces, or has.
+        max_pixels: the limit.
+        nbytes: bytes of the encoded image.
+    """
     pixels = header.height * header.width
     return DecodeError(
         f"{header.width} x {header.height} is {pixels} pixels, more than max_pixels={max_pixels}; "
@@ -100,6 +151,31 @@ def _too_large(header: ImageHeader, max_pixels: int, nbytes: int) -> DecodeError
         format=header.format,
         nbytes=nbytes,
     )
+
+
+def check_scans(data: Any) -> None:
+    """Refuse a JPEG of very many scans: a few bytes each make the decoder go through the whole picture.
+
+    Raises:
+        DecodeError: there are more than any encoder writes.
+    """
+    # With one scan that holds all components nothing behind it is read.
+    if not _has_one_scan(data) and bytes(data).count(b"\xff\xda") > _MOST_SCANS:
+        reason = f"more than {_MOST_SCANS} scans; no encoder writes so many"
+        raise DecodeError(reason, format="jpeg", nbytes=len(data))
+
+
+def _has_one_scan(data: Any) -> bool:
+    global _known_headers
+    known = _known_headers
+    if known and bytes(data[: len(known)]) == known:
+        return True
+    frame = read_frame(data)
+    if frame is None:
+        return False
+    if frame.scan_start <= _MOST_KNOWN:
+        _known_headers = bytes(data[: frame.scan_start])
+    return True
 
 
 def _decode_jpeg(data: Any, header: ImageHeader, flag: int, scratch: Scratch | None) -> Array:
@@ -168,6 +244,18 @@ def _copy_raw(data: Any, flag: int, scratch: Scratch | None) -> Array:
     return image
 
 
+def _check_png(data: Any) -> None:
+    """Refuse a chunk that is longer than the data: OpenCV takes memory for it before it looks, up to 4 GiB."""
+    place = 8
+    while place + 8 <= len(data):
+        length, name = struct.unpack_from(">I4s", data, place)
+        place += 12 + length
+        if place > len(data):
+            raise DecodeError("a chunk is longer than the data", format="png", nbytes=len(data))
+        if name == b"IEND":
+            return
+
+
 def _decode_other(data: Any, header: ImageHeader, flag: int, max_pixels: int | None) -> Array:
     if header.format == "tiff":
         entry = orientation_entry(data)
@@ -176,9 +264,7 @@ def _decode_other(data: Any, header: ImageHeader, flag: int, max_pixels: int | N
             data = bytearray(data)
             struct.pack_into(entry[2], data, entry[1], 1)
     image = _opencv(data, header.format, flag)
-    if max_pixels is not None and image.shape[0] * image.shape[1] > max_pixels:
-        found = ImageHeader(header.format, image.shape[0], image.shape[1])
-        raise _too_large(found, max_pixels, len(data))
+    check_extents(image, header, max_pixels, len(data))
     return image
 
 

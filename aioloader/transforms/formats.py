@@ -7,6 +7,7 @@ places of their headers. Pure.
 
 from __future__ import annotations
 
+import re
 import struct
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -32,6 +33,9 @@ class ImageHeader(NamedTuple):
     height: int
     width: int
     exif: tuple[int, int] | None = None
+
+
+_PNM = re.compile(rb"P[1-6](?:\s|#[^\r\n]*[\r\n])*([0-9]+)[^0-9](?:\s|#[^\r\n]*[\r\n])*([0-9]+)")
 
 
 class _Unreadable(Exception):
@@ -161,27 +165,30 @@ def _tiff(data: Any) -> ImageHeader:
 
 
 def _pnm(data: Any) -> ImageHeader:
-    words: list[bytes] = []
-    for line in bytes(data[2:1024]).split(b"\n"):
-        words += line.partition(b"#")[0].split()
-        if len(words) >= 2:
-            break
-    if len(words) < 2 or not (words[0].isdigit() and words[1].isdigit()):
+    # As OpenCV reads it, to the byte: else a comment could hide the numbers that it will find.
+    head = bytes(data[:1024])
+    found = _PNM.match(head)
+    if found is None or found.end() == len(head) < len(data):
         raise _Unreadable("no width and height in the header")
-    return ImageHeader("pnm", int(words[1]), int(words[0]))
+    return ImageHeader("pnm", int(found[2]), int(found[1]))
 
 
 def _jp2(data: Any) -> ImageHeader:
-    head = bytes(data[:4096])
-    start = head.find(b"ihdr")
+    # The box around the codestream and the codestream itself both tell extents: the larger ones count.
+    text = bytes(data)
+    found = []
+    start = text.find(b"ihdr", 0, 4096)
     if start >= 0:
-        height, width = struct.unpack_from(">II", head, start + 4)
-        return ImageHeader("jp2", height, width)
-    start = head.find(b"\xff\x4f\xff\x51")
-    if start < 0:
+        height, width = struct.unpack_from(">II", text, start + 4)
+        found.append((height, width))
+    start = text.find(b"\xff\x4f\xff\x51")
+    if start >= 0:
+        width, height, left, top = struct.unpack_from(">IIII", text, start + 8)
+        found.append((height - top, width - left))
+    if not found:
         raise _Unreadable("no image header box and no codestream")
-    width, height, left, top = struct.unpack_from(">IIII", head, start + 8)
-    return ImageHeader("jp2", height - top, width - left)
+    height, width = max(found, key=lambda extents: extents[0] * extents[1])
+    return ImageHeader("jp2", height, width)
 
 
 def _avif(data: Any) -> ImageHeader:

@@ -46,3 +46,13 @@ def test_a_batch_sampler_takes_the_place_of_size_and_shuffling(photo_rec):
 def test_a_folder_without_images_is_refused_at_the_call(tmp_path):
     with pytest.raises(ValueError, match="no images in"):
         aioloader.images(tmp_path)
+
+
+def test_images_of_too_many_pixels_are_refused(photo_rec, photo_folder):
+    for path in (photo_rec, photo_folder):
+        options = {"size": 32, "batch_size": 8, "blocking": True, "num_workers": 0}
+        with aioloader.images(path, max_pixels=100, **options) as loader:
+            with pytest.raises(aioloader.SampleError, match="more than max_pixels=100"):
+                next(iter(loader))
+        with aioloader.images(path, max_pixels=None, **options) as loader:
+            assert len(next(iter(loader))[0]) == 8

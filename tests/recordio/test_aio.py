@@ -350,3 +350,41 @@ def test_the_async_module_is_there_after_a_plain_import() -> None:
     code = "import recordio; print(recordio.aio.AsyncRecordReader.__name__)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "AsyncRecordReader\n"
+
+
+@pytest.mark.parametrize("with_index", [True, False], ids=["index", "stream"])
+def test_a_record_longer_than_asked_for_is_refused(run_on: Run, tmp_path: Path, with_index: bool) -> None:
+    path = tmp_path / "a.rec"
+    with RecordWriter(path, index=with_index) as writer:
+        for record in (b"short", b"x" * 21):
+            writer.write(record)
+
+    async def main() -> None:
+        async with AsyncRecordReader(path, max_record_bytes=20) as reader:
+            assert await reader.read(0) == b"short"
+            with pytest.raises(CorruptRecordError, match="at most 20 bytes"):
+                await reader.read(1)
+            with pytest.raises(CorruptRecordError, match="at most 20 bytes"):
+                _ = [record async for record in reader]
+
+    run_on(main)
+
+
+def test_an_index_that_is_too_large_is_refused_and_its_source_closed(run_on: Run) -> None:
+    class Endless(AsyncMemory):
+        async def size(self) -> int:
+            return 1 << 40
+
+    source = Endless(b"")
+
+    async def main() -> None:
+        def opener(url: str) -> Any:
+            return source if url.endswith(".idx") else AsyncMemory(testing.frame([b"a"]))
+
+        recordio.register_opener("endless", lambda url: Memory(b""), async_opener=opener)
+        with pytest.raises(errors.CorruptIndexError, match="no more than"):
+            async with AsyncRecordReader("endless://x.rec") as reader:
+                await reader.read(0)
+        assert source.closed
+
+    run_on(main)

@@ -20,11 +20,14 @@ from recordio import (
     CorruptRecordError,
     Index,
     IndexNotFoundError,
+    MXIndexedRecordIO,
     RecordKeyError,
     RecordParser,
     testing,
 )
 from recordio import _index_text as text_module
+from recordio._framing import UNKNOWN_SIZE
+from recordio._steps import index_steps
 from recordio.errors import DuplicateKeyWarning
 
 PAIRS = st.lists(st.tuples(st.integers(0, 10**18 - 1), st.integers(0, 10**18 - 1)), max_size=30)
@@ -347,3 +350,32 @@ def test_a_missing_index_is_named(tmp_path: Path) -> None:
         Index.open(tmp_path / "no.idx")
     assert caught.value.path == str(tmp_path / "no.idx")
     assert isinstance(caught.value, FileNotFoundError)
+
+
+def test_an_index_that_is_too_large_is_refused_unread(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "a.idx"
+    path.touch()
+    os.truncate(path, text_module.MAX_INDEX_BYTES + 1)  # a hole: no disk is filled
+    for read in (
+        lambda: Index.open(path, cache=False),
+        lambda: MXIndexedRecordIO(path, path, "r"),
+        lambda: MXIndexedRecordIO(path, path, "r", str),
+        lambda: next(index_steps(text_module.MAX_INDEX_BYTES + 1, path=str(path))),
+    ):
+        with pytest.raises(CorruptIndexError, match="no more than 4294967296 are read") as caught:
+            read()
+        assert caught.value.path == str(path)
+    monkeypatch.setattr(text_module, "MAX_INDEX_BYTES", 1 << 20)
+    steps = index_steps(UNKNOWN_SIZE, path="a://b")
+    with pytest.raises(CorruptIndexError, match="a://b"):
+        wanted = next(steps)
+        while True:
+            wanted = steps.send([bytes(length) for _, length in wanted])
+
+
+def test_errors_show_the_beginning_of_a_long_field() -> None:
+    with pytest.raises(CorruptIndexError) as caught:
+        Index.parse(b"k" * 10_000 + b"\t" + b"9" * 10_000)
+    assert len(str(caught.value)) < 500

@@ -10,7 +10,14 @@ from pathlib import Path
 
 import pytest
 
-from recordio import CorruptRecordError, MXIndexedRecordIO, MXRecordIO, RecordIOError, serialize
+from recordio import (
+    CorruptIndexError,
+    CorruptRecordError,
+    MXIndexedRecordIO,
+    MXRecordIO,
+    RecordIOError,
+    serialize,
+)
 from recordio.errors import DuplicateKeyWarning
 
 RECORDS = [b"record0", b"", b"\x0a\x23\xd7\xce", b"x" * 300_000, b"last"]
@@ -365,3 +372,22 @@ def test_threads_may_share_an_indexed_reader(indexed: tuple[str, str]) -> None:
     wanted = [5, 3, 9, 4, 0] * 60
     with ThreadPoolExecutor(8) as pool:
         assert list(pool.map(reader.read_idx, wanted)) == [expected[key] for key in wanted]
+
+
+@pytest.mark.parametrize("key", ["99999999999999999999", "+-5", "1" * 41, "\u0661", "a"])
+def test_a_key_that_is_no_64_bit_integer_is_named(tmp_path: Path, key: str) -> None:
+    (tmp_path / "a.rec").touch()
+    (tmp_path / "a.idx").write_bytes(f"0\t0\n{key}\t0\n".encode())
+    with pytest.raises(CorruptIndexError, match="not an integer of 64 bits") as caught:
+        MXIndexedRecordIO(tmp_path / "a.idx", tmp_path / "a.rec", "r")
+    assert (caught.value.line, caught.value.key) == (2, key)
+
+
+def test_keys_as_text_are_the_fields_of_the_lines_whatever_they_hold(tmp_path: Path) -> None:
+    (tmp_path / "a.rec").touch()
+    (tmp_path / "a.idx").write_bytes("a\vb\t0\nc\x85d\u2028e\t8\tmore\r\n 007\t+16\n".encode())
+    with MXIndexedRecordIO(tmp_path / "a.idx", tmp_path / "a.rec", "r", str) as reader:
+        assert reader.idx == {"a\vb": 0, "c\x85d\u2028e": 8, "007": 16}
+    (tmp_path / "a.idx").write_bytes(b"7\t0\t\xff\n")
+    with MXIndexedRecordIO(tmp_path / "a.idx", tmp_path / "a.rec", "r", str) as reader:
+        assert reader.keys == ["7"]

@@ -387,3 +387,24 @@ def test_a_file_cut_while_open_is_a_named_error(indexed: Path) -> None:
         os.truncate(indexed, 40)
         with pytest.raises(errors.ShortReadError, match="cut or replaced"):
             reader[4]
+
+
+@pytest.mark.parametrize("with_index", [True, False], ids=["index", "stream"])
+def test_a_record_longer_than_asked_for_is_refused(tmp_path: Path, with_index: bool) -> None:
+    path = tmp_path / "a.rec"
+    records = [b"short", b"\x0a\x23\xd7\xce" * 3, b"x" * 20, b"x" * 21, b"last"]
+    with RecordWriter(path, index=with_index) as writer:
+        for record in records:
+            writer.write(record)
+    with RecordReader(path, max_record_bytes=20) as reader:
+        passes = iter(reader)
+        assert [next(passes) for _ in range(3)] == records[:3]
+        with pytest.raises(CorruptRecordError, match="at most 20 bytes"):
+            next(passes)
+        copy = pickle.loads(pickle.dumps(reader))
+        for refuse in (lambda: reader[3], lambda: copy[3], lambda: reader.read_many([0, 3])):
+            with pytest.raises(CorruptRecordError, match="at most 20 bytes") as caught:
+                refuse()
+            assert caught.value.offset == reader.offsets[3]
+        assert reader.read_many([4, 2]) == [records[4], records[2]]
+        copy.close()

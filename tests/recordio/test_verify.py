@@ -14,6 +14,7 @@ from recordio import (
     RecordFileNotFoundError,
     RecordReader,
     RecordWriter,
+    _walk,
     build_index,
     errors,
     repair,
@@ -21,7 +22,9 @@ from recordio import (
     testing,
     verify,
 )
+from recordio._survey import _Shifts
 
+MAGIC = b"\x0a\x23\xd7\xce"
 RECORDS = [bytes([65 + n]) * (50 + 7 * n) for n in range(10)]
 KEYS = [n * 10 for n in range(10)]
 OFFSETS = [len(testing.frame(RECORDS[:n])) for n in range(11)]
@@ -223,3 +226,65 @@ def test_any_damage_is_survived_and_the_copy_is_sound(
     covered = sum(problem.length for problem in report.problems)
     assert covered + copy.stat().st_size == len(damaged)
     assert verify(path).ok == (not report.problems)
+
+
+def test_records_inside_a_payload_are_each_looked_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # A payload of records at odd places, and nothing sensible behind it: once each of them led through all the others.
+    inner = b"x" + serialize(b"") * 2000
+    path = tmp_path / "a.rec"
+    path.write_bytes(serialize(inner) + b"garbage!" * 3)
+    looked = 0
+    record_end = _walk._record_end
+
+    def counting(window: object, offset: int) -> int:
+        nonlocal looked
+        looked += 1
+        return record_end(window, offset)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(_walk, "_record_end", counting)
+    assert verify(path).records == 1
+    assert looked < 2 * 2000 + 100
+
+
+def test_magic_words_close_together_are_found_without_copies(monkeypatch: pytest.MonkeyPatch) -> None:
+    data = b"x" + MAGIC * 5000
+    copied = 0
+
+    class Counted(_walk._Window):
+        def get(self, offset: int, length: int) -> bytes:
+            nonlocal copied
+            found = super().get(offset, length)
+            copied += len(found)
+            return found
+
+    window = Counted(lambda offset, length: data[offset : offset + length], len(data))
+    at, hits = 0, []
+    while (hit := window.find_magic(at, len(data))) >= 0:
+        hits.append(hit)
+        at = hit + 1
+    assert hits == list(range(1, len(data), 4))
+    assert copied < len(data)
+    assert window.find_magic(1, 4) == -1
+    assert window.find_magic(1, 5) == 1
+
+
+@given(st.data())
+@settings(max_examples=200, deadline=None)
+def test_a_shift_is_the_nearest_one_that_fits(data: st.DataObject) -> None:
+    steps = data.draw(st.lists(st.sampled_from((8, 12)), max_size=30))
+    ordered = [4 * data.draw(st.integers(0, 3)) + sum(steps[:n]) for n in range(len(steps) + 1)]
+    ordered = sorted(set(ordered)) if data.draw(st.booleans()) else []
+    begin = data.draw(st.integers(0, max(0, len(ordered) - 1)))
+    starts = [offset + 40 for offset in ordered[begin : begin + data.draw(st.integers(1, 9))]] or [40]
+    last, shift = data.draw(st.integers(-1, 60)), data.draw(st.integers(-80, 80))
+    shape = [start - starts[0] for start in starts]
+    later = [offset for offset in ordered if offset > last]
+    fitting = [
+        starts[0] - first
+        for place, first in enumerate(later)
+        if [offset - first for offset in later[place : place + len(shape)]] == shape
+    ]
+    wanted = min(fitting, key=lambda fit: abs(fit - shift), default=shift)
+    assert _Shifts(ordered).nearest(starts, last, shift) == wanted

@@ -51,13 +51,33 @@ def _labels_of(row: Array) -> Array:
     return np.array(row[1 : 1 + int(row[0])], np.float32)
 
 
-def _label_table(labels: Sequence[Array]) -> Array:
-    """One row per item: how many labels it has, the labels, and zeros."""
-    table = np.zeros((len(labels), 1 + max(map(len, labels), default=0)), np.float32)
-    for row, values in zip(table, labels, strict=True):
-        row[0] = len(values)
-        row[1 : 1 + len(values)] = values
-    return table
+class _Labels:
+    """The labels of all items, one behind the other: rows as wide as the widest of all could be beyond all memory.
+
+    Args:
+        labels: of each item, float32 (n,).
+    """
+
+    def __init__(self, labels: Sequence[Array]) -> None:
+        counts = np.array([len(values) for values in labels], np.int64)
+        self._end: IntArray = np.cumsum(counts, dtype=np.int64)
+        self._start: IntArray = self._end - counts
+        self._values: Array = np.concatenate(
+            [np.zeros(0, np.float32), *map(np.asarray, labels)], dtype=np.float32
+        )
+
+    def of(self, index: int) -> Array:
+        """The labels of one item."""
+        return self._values[self._start[index] : self._end[index]].copy()
+
+    def rows(self, indices: IntArray) -> Array:
+        """One row per item, float32: how many labels it has, the labels, and zeros."""
+        counts = self._end[indices] - self._start[indices]
+        table = np.zeros((len(counts), 1 + int(counts.max(initial=0))), np.float32)
+        table[:, 0] = counts
+        for row, start, count in zip(table, self._start[indices].tolist(), counts.tolist(), strict=True):
+            row[1 : 1 + count] = self._values[start : start + count]
+        return table
 
 
 class _Encoded(FileDataset):
@@ -71,19 +91,19 @@ class _Encoded(FileDataset):
     def __init__(self, keys: Sequence[Any], labels: Sequence[Array] | None) -> None:
         super().__init__()
         self._keys = keys
-        self._labels = None if labels is None else _label_table(labels)
+        self._labels = None if labels is None else _Labels(labels)
 
     def __len__(self) -> int:
         return len(self._keys)
 
     def label(self, index: int) -> Array:
         """The labels of one item; read from its record where no list has them."""
-        found: Array = self[index][1] if self._labels is None else _labels_of(self._labels[index])
+        found: Array = self[index][1] if self._labels is None else self._labels.of(index)
         return found
 
     def extras(self, indices: IntArray) -> Array | None:
         """The labels; see `ByteDataset.extras`."""
-        return None if self._labels is None else self._labels[indices]
+        return None if self._labels is None else self._labels.rows(indices)
 
 
 class EncodedRecords(_Encoded):
@@ -218,7 +238,7 @@ def open_source(
 
 def _entries(found: list[Entry], dtype: str) -> dict[Any, tuple[Array, str]]:
     entries: dict[Any, tuple[Array, str]] = {
-        key: (from_numpy(np.array(labels, dtype)), path) for key, labels, path in found
+        key: (_label_array(key, labels, dtype), path) for key, labels, path in found
     }
     if len(entries) < len(found):
         warnings.warn(
@@ -228,6 +248,14 @@ def _entries(found: list[Entry], dtype: str) -> dict[Any, tuple[Array, str]]:
             stacklevel=4,
         )
     return entries
+
+
+def _label_array(key: Any, labels: list[float], dtype: str) -> Array:
+    try:
+        with np.errstate(over="ignore"):  # what is too large is infinite, as in MXNet
+            return from_numpy(np.array(labels, dtype))
+    except (ValueError, OverflowError) as error:
+        raise ValueError(f"the labels of entry {key!r} cannot be {dtype}: {error}") from error
 
 
 def _entry_of(entries: dict[Any, tuple[Array, str]], key: Any) -> tuple[Array, str]:
@@ -255,4 +283,6 @@ def _inside(root: str, path: str, key: Any) -> str:
                 f"the path {path!r} of entry {key!r} leads out of path_root {root!r}; "
                 'give path_root="" if the paths of the list are to be trusted'
             )
+        if ".." in path.split("/"):  # a link in the folder must not lead it out
+            joined = os.path.join(root, os.path.normpath(path))
     return joined

@@ -8,9 +8,8 @@ import numpy as np
 
 from aioloader.errors import DecodeError
 from aioloader.mxnet.base import MXNetError
-from aioloader.transforms.decode import DEFAULT_MAX_PIXELS
+from aioloader.transforms.decode import DEFAULT_MAX_PIXELS, check_extents, checked_header
 from aioloader.transforms.exif import read_orientation, upright
-from aioloader.transforms.formats import read_header
 from aioloader.transforms.raw import raw_image
 
 if TYPE_CHECKING:
@@ -34,15 +33,9 @@ def decode_alpha(data: Any, exif: str = "apply", max_pixels: int | None = DEFAUL
         DecodeError: not an image, damaged, or too large.
         MXNetError: it has no alpha channel, or more than 8 bits a channel.
     """
-    header = read_header(data)
-    pixels = header.height * header.width
-    if max_pixels is not None and pixels > max_pixels:
-        raise _refused(
-            f"{header.width} x {header.height} is {pixels} pixels, more than max_pixels={max_pixels}",
-            header.format,
-            data,
-        )
+    header = checked_header(data, max_pixels)
     image: Any = raw_image(data) if header.format == "raw" else _stored(data, header.format)
+    check_extents(image, header, max_pixels, len(data))
     channels = image.shape[2] if image.ndim == 3 else 1
     if channels != 4:
         raise MXNetError(f"Expected 4 channels, got {channels}; data_shape asks for images with alpha")

@@ -1,8 +1,8 @@
 """Labels of detection records: objects with boxes, and what happens to them with their image. Pure.
 
 Layout, flat float32: header width A >= 2 (A and B count), object width B >= 5, more header values, then the objects:
-class, left, top, right, bottom, more values; edges are shares of the image's extents. Objects whose box has no area are
-left out. A rectangle here is (x, y, width, height) in the same shares.
+class, left, top, right, bottom, more values; edges are shares of the image's extents. Objects whose box has no area, or
+no end, are left out. A rectangle here is (x, y, width, height) in the same shares.
 """
 
 from __future__ import annotations
@@ -19,6 +19,10 @@ if TYPE_CHECKING:
     Floats = npt.NDArray[np.float32]
 
 __all__ = ("CropLimits", "DetectionLabelError", "LabelPadError", "ObjectLabel", "Rect")
+
+
+# Wider objects are none; a label without any can claim whatever it likes.
+_WIDTHS = 1 << 31
 
 
 class DetectionLabelError(MXNetError, ValueError):
@@ -113,7 +117,7 @@ class ObjectLabel:
             raise DetectionLabelError(
                 f"the header width must be a number from 2 to {size}, not {header:g}", size
             )
-        if not (width.is_integer() and width >= 5):
+        if not (width.is_integer() and 5 <= width < _WIDTHS):
             raise DetectionLabelError(f"the object width must be a number from 5 on, not {width:g}", size)
         start, step = int(header), int(width)
         if (size - start) % step:
@@ -154,10 +158,12 @@ class ObjectLabel:
         """
         if not len(self.objects):
             return True
-        objects = self.objects.astype(np.float64)  # in which no area is so small that it becomes 0
-        shared, areas = _intersection(objects, rect), _areas(objects)
-        share = shared / areas
         area = rect.width * rect.height
+        # Values may be none, and mirroring can round an area to nothing: no share of it fulfils a limit.
+        with np.errstate(invalid="ignore"):
+            objects = self.objects.astype(np.float64)  # in which no area is so small that it becomes 0
+            shared, areas = _intersection(objects, rect), _areas(objects)
+            share = shared / areas
         measured = (
             (limits.overlap, shared / (areas + area - shared)),
             (limits.sample_coverage, shared / area),
@@ -185,13 +191,16 @@ class ObjectLabel:
 def _framed(objects: Floats, rect: Rect) -> Floats:
     origin, extent = np.array([rect.x, rect.y], np.float32), np.array([rect.width, rect.height], np.float32)
     framed = objects.copy()
-    framed[:, 1:3] = np.maximum(0, (objects[:, 1:3] - origin) / extent)
-    framed[:, 3:5] = np.minimum(1, (objects[:, 3:5] - origin) / extent)
+    with np.errstate(over="ignore"):  # an edge far outside may become infinite
+        framed[:, 1:3] = np.maximum(0, (objects[:, 1:3] - origin) / extent)
+        framed[:, 3:5] = np.minimum(1, (objects[:, 3:5] - origin) / extent)
     return framed
 
 
 def _has_area(objects: Floats) -> Any:
-    return (objects[:, 3] > objects[:, 1]) & (objects[:, 4] > objects[:, 2])
+    """Which boxes have one; a box without end counts as none."""
+    finite = np.isfinite(objects[:, 1:5]).all(axis=1)
+    return finite & (objects[:, 3] > objects[:, 1]) & (objects[:, 4] > objects[:, 2])
 
 
 def _areas(objects: Any) -> Any:

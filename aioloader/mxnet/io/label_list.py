@@ -71,7 +71,8 @@ class LabelList:
         ends = np.cumsum(np.array(counts, np.int64))
         self._start = (ends - counts)[order]
         self._end = ends[order]
-        self._labels: npt.NDArray[np.float32] = np.array(labels, np.float32)
+        with np.errstate(over="ignore"):  # what is too large is infinite, as in MXNet
+            self._labels: npt.NDArray[np.float32] = np.array(labels, np.float32)
         self.widest = max(counts, default=0)
 
     def find(self, key: int) -> npt.NDArray[np.float32]:
@@ -87,7 +88,7 @@ class LabelList:
 
 
 def _parse(line: str, width: int | None, where: str) -> tuple[int, list[float]]:
-    fields = line.strip("\r\n").split("\t") if "\t" in line else line.split()
+    fields = [field.strip() for field in line.strip("\r\n").split("\t")] if "\t" in line else line.split()
     try:
         key = _id(fields[0])
         row = [float(field) for field in fields[1:-1]]

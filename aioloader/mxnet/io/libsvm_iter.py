@@ -196,7 +196,7 @@ def _read(uri: str, columns: int) -> tuple[CSRNDArray, Array, Array]:
             raise MXNetError(f"{path}, line {number} is no row 'label column:value ...': {error}") from error
         begins.append(offset)
         ends.append(len(values))
-    matrix = CSRNDArray(
-        np.array(values, np.float32), np.array(indices, np.int64), np.array(ends), (len(heads), columns)
-    )
-    return matrix, np.array(heads, np.float32), np.array(begins)
+    with np.errstate(over="ignore"):  # what is too large is infinite, as in MXNet
+        numbers, labels = np.array(values, np.float32), np.array(heads, np.float32)
+    matrix = CSRNDArray(numbers, np.array(indices, np.int64), np.array(ends), (len(heads), columns))
+    return matrix, labels, np.array(begins)

@@ -231,3 +231,26 @@ def test_label_dtype_decides(root: Path) -> None:
 def test_an_empty_list_has_no_items(root: Path) -> None:
     assert len(ImageListDataset(root, [])) == 0
     assert os.path.isdir(root)
+
+
+def test_a_link_in_the_folder_does_not_let_a_list_climb_out(root: Path, tmp_path_factory: Any) -> None:
+    outside = tmp_path_factory.mktemp("outside")
+    (outside / "inner").mkdir()
+    (outside / "secret.png").write_bytes(b"secret")
+    (root / "link").symlink_to(outside / "inner")
+    dataset = ImageListDataset(root, [[1, "link/../secret.png"]])
+    assert dataset.facts(0).path == str(root / "secret.png")
+    with pytest.raises(FileNotFoundError):
+        dataset[0]
+
+
+@pytest.mark.parametrize(
+    ("label", "dtype", "larger"),
+    [(1e39, None, "float64"), (-1e39, "float32", "float64"), (70_000, "float16", "float32")],
+)
+def test_a_label_beyond_its_type_is_refused(root: Path, label: float, dtype: Any, larger: str) -> None:
+    with pytest.raises(ValueError, match=rf"does not fit.*label_dtype='{larger}'"):
+        ImageListDataset(root, [[0.5, "cat/a.png"], [label, "cat/a.png"]], label_dtype=dtype)
+    labels = ImageListDataset(root, [[float("inf"), "cat/a.png"], [label, "cat/a.png"]], label_dtype=larger)
+    assert labels[0][1] == np.inf
+    assert np.isclose(labels[1][1], label)

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 import recordio
 import recordio.testing
-from aioloader import abc
+from aioloader import DataLoader, SampleError, abc
 from aioloader.datasets import ImageRecordDataset, RecordFileDataset
 from aioloader.datasets.record import scalar_label_dtype
 
@@ -295,3 +295,21 @@ def test_the_index_is_found_and_labels_looked_at_only_at_the_first_use(write_ima
     os.unlink(path[:-3] + "idx")
 
     assert len(dataset) == 1  # by a scan
+
+
+@pytest.mark.parametrize("label", [70_000, [1, 70_000]], ids=["scalar", "array"])
+def test_a_label_beyond_a_small_float_is_an_error_too(write_images: Any, label: Any) -> None:
+    dataset = ImageRecordDataset(write_images([label, label]), label_dtype="float16")
+    with pytest.raises(ValueError, match=r"label 70000(\.0)? does not fit.*label_dtype='float32'"):
+        dataset[0]
+    with DataLoader(dataset, 1, num_workers=0) as loader, pytest.raises(SampleError, match="does not fit"):
+        list(loader)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
+def test_labels_that_are_no_number_stay_so(write_rec: Any, png: Any, dtype: str) -> None:
+    odd = struct.pack("<3I", 0x7FA00000, 0x7F800000, 0xFF800000)  # a signalling nan, both infinities
+    payload = struct.pack("<IfQQ", 3, 0, 0, 0) + odd + png(0)
+    labels = ImageRecordDataset(write_rec([payload]), label_dtype=dtype)[0][1]
+    assert np.array_equal(labels, [np.nan, np.inf, -np.inf], equal_nan=True)
+    assert labels.dtype == np.dtype(dtype)

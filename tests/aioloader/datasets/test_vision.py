@@ -5,6 +5,7 @@ import hashlib
 import io
 import pickle
 import tarfile
+import tracemalloc
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -12,7 +13,7 @@ import numpy as np
 import pytest
 
 from aioloader import abc
-from aioloader.datasets import CIFAR10, CIFAR100, MNIST, FashionMNIST
+from aioloader.datasets import CIFAR10, CIFAR100, MNIST, FashionMNIST, vision
 from aioloader.datasets.resolve import resolve
 
 
@@ -197,3 +198,96 @@ def test_the_argument_transform_is_deprecated_and_still_works(tmp_path: Path) ->
 
     assert dataset[0] >= 100
     assert caught[0].filename == __file__
+
+
+def test_what_follows_the_announced_values_is_not_unpacked(tmp_path: Path) -> None:
+    write_mnist(tmp_path, "train", 5, True)
+    path = tmp_path / "train-images-idx3-ubyte.gz"
+    path.write_bytes(gzip.compress(idx(np.zeros((5, 28, 28), np.uint8)) + bytes(100_000_000), 9))
+    tracemalloc.start()
+    with pytest.raises(ValueError, match="but has more"):
+        MNIST(tmp_path)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 4_000_000
+
+
+@pytest.mark.parametrize(
+    "shape", [(0xFFFFFFFF, 28, 28), (0, 0xFFFFFFFF, 0xFFFFFFFF), (60_000, 28, 28)], ids=str
+)
+def test_memory_is_not_taken_for_what_is_only_announced(tmp_path: Path, shape: tuple[int, ...]) -> None:
+    write_mnist(tmp_path, "train", 5, False)
+    head = bytes((0, 0, 8, 3)) + b"".join(extent.to_bytes(4, "big") for extent in shape)
+    (tmp_path / "train-images-idx3-ubyte").write_bytes(head + bytes(100))
+    tracemalloc.start()
+    with pytest.raises(ValueError, match=r"train-images-idx3-ubyte (announces|should hold)"):
+        MNIST(tmp_path)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 4_000_000
+
+
+def tar_header(name: bytes, size: bytes, kind: bytes = b"0") -> bytes:
+    """The block that a member of an archive begins with."""
+    head = bytearray(512)
+    head[: len(name)] = name
+    head[100:136] = b"0000644\0" + b"0000000\0" * 2 + size
+    head[136:148] = b"00000000000\0"
+    head[148:156] = b" " * 8
+    head[156:157] = kind
+    head[257:265] = b"ustar\x0000"
+    head[148:156] = b"%06o\0 " % sum(head)
+    return bytes(head)
+
+
+SIZE = b"%011o\0"
+BACKWARDS = b"\xff" * 10 + b"\xf4\x00"  # a negative number
+
+
+@pytest.mark.parametrize(
+    "archive",
+    [
+        tar_header(b"x", BACKWARDS) + bytes(1024),
+        tar_header(b"x", SIZE % 512) + bytes(512) + tar_header(b"y", BACKWARDS) + bytes(1024),
+        b"".join(tar_header(b"././@LongLink", SIZE % 0, b"L") for _ in range(5000)),
+        tar_header(b"test_batch.bin", SIZE % 3073) + bytes(1000),
+    ],
+    ids=["backwards", "backwards later", "names of names", "cut"],
+)
+def test_archives_that_lead_astray_are_refused(tmp_path: Path, archive: bytes) -> None:
+    (tmp_path / "cifar-10-binary.tar.gz").write_bytes(gzip.compress(archive))
+    with pytest.raises(ValueError, match=r"cifar-10-binary\.tar\.gz (is damaged|holds no test_batch)"):
+        CIFAR10(tmp_path, train=False)
+
+
+def test_an_archive_whose_stream_is_damaged_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "cifar-10-binary.tar.gz"
+    write_cifar(tmp_path, {"test_batch.bin": cifar_rows(20, 1, 0)}, path.name)
+    data = bytearray(path.read_bytes())
+    data[2000:2100] = b"\xff" * 100
+    path.write_bytes(data)
+    with pytest.raises(ValueError, match="is damaged"):
+        CIFAR10(tmp_path, train=False)
+
+
+def test_an_archive_that_unpacks_to_too_much_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(vision, "_MOST_ARCHIVE_NBYTES", 50_000)
+    write_cifar(tmp_path, {"test_batch.bin": cifar_rows(10, 1, 0)}, "cifar-10-binary.tar.gz")
+    assert len(CIFAR10(tmp_path, train=False)) == 10
+    files = {"data_batch_1.bin": cifar_rows(20, 1, 0), "test_batch.bin": cifar_rows(1, 1, 0)}
+    write_cifar(tmp_path, files, "cifar-10-binary.tar.gz")
+    with pytest.raises(ValueError, match="has more than 50000 bytes when unpacked"):
+        CIFAR10(tmp_path, train=False)
+
+
+def test_a_sparse_member_is_no_member(tmp_path: Path) -> None:
+    # Its header may announce any size without a byte to back it.
+    sparse = bytearray(tar_header(b"test_batch.bin", SIZE % 0, b"S"))
+    sparse[483:495] = b"%011o\0" % (3073 * 10)
+    sparse[148:156] = b" " * 8
+    sparse[148:156] = b"%06o\0 " % sum(sparse)
+    (tmp_path / "cifar-10-binary.tar.gz").write_bytes(gzip.compress(bytes(sparse) + bytes(1024)))
+    with pytest.raises(ValueError, match=r"holds no test_batch|is damaged"):
+        CIFAR10(tmp_path, train=False)

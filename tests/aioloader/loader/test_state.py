@@ -237,3 +237,13 @@ def test_two_passes_at_once_are_two_epochs():
     first, second = iter(one), iter(one)
     got = list(zip(first, second, strict=True))
     assert [flat(batches) for batches in zip(*got, strict=True)] == expected
+
+
+def test_a_carry_of_more_positions_than_anybody_has_is_refused():
+    state = {**loader().state_dict(), "epoch": 2**61, "carry": [0, 0]}
+    with pytest.raises(ResumeError) as caught:
+        loader().load_state_dict(state)
+    assert caught.value.field == "carry"
+    near = loader()
+    near.load_state_dict({**state, "carry": [2**61 - 2, 0]})
+    assert len(near) == 23  # three epochs of 30 by fours

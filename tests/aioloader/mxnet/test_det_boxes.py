@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import pickle
 
 import numpy as np
@@ -29,6 +30,8 @@ def label(*boxes: tuple[float, float, float, float]) -> ObjectLabel:
         ([8, 5, 0, 0, 0, 1, 1], "header width must be a number from 2 to 7, not 8"),
         ([2.5, 5, 0, 0, 0, 1, 1], "header width must be"),
         ([2, 4, 0, 0, 0, 1], "object width must be a number from 5 on, not 4"),
+        ([2, 1e30], r"object width must be a number from 5 on, not 1e\+30"),
+        ([2, math.inf, 0, 0, 0, 1, 1], "object width must be a number from 5 on, not inf"),
         ([2, 5, 0, 0, 0, 1, 1, 7], "6 numbers behind the header are not a multiple of the object width 5"),
     ],
 )
@@ -46,6 +49,20 @@ def test_boxes_without_area_are_left_out() -> None:
     found = ObjectLabel(np.array(values, np.float32)).values()
     assert found.tolist() == pytest.approx([4, 6, 9, 8, 2, 0.1, 0.1, 0.9, 0.9, 6])
     assert ObjectLabel(np.array([2, 5], np.float32)).values().tolist() == [2, 5]
+
+
+def test_boxes_without_end_are_left_out() -> None:
+    made = label((0, 0, math.inf, 1), (-math.inf, 0, 1, 1), (0, 0, math.nan, 1), (0, 0, 1, 1))
+    assert made.objects[:, 0].tolist() == [3]
+
+
+def test_boxes_far_outside_or_rounded_to_nothing_do_no_harm() -> None:
+    made = label((-3e38, -3e38, 3e38, 3e38), (-1e-12, 0, 1e-12, 1), (0.1, 0.1, 0.2, 0.2))
+    made.mirror()
+    assert made.objects[1, 1] == made.objects[1, 3] == 1
+    assert made.crop(Rect(0.5, 0.0, 0.5, 1.0), ANY, "overlap", 0.0)
+    assert made.objects[:, 0].tolist() == [0, 2]
+    assert made.objects[0, 1:].tolist() == [0, 0, 1, 1]
 
 
 BOX = st.tuples(*[st.floats(0, 1, width=32)] * 4).map(

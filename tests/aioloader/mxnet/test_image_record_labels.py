@@ -10,6 +10,7 @@ import pytest
 import aioloader.mxnet as mx
 from aioloader.errors import SampleError
 from aioloader.mxnet.io import MissingLabelError
+from aioloader.mxnet.io.label_list import LabelList
 from tests.aioloader.mxnet.image_records import make, numbered, write
 
 
@@ -59,6 +60,12 @@ def test_ids_are_whole_numbers_of_any_size(tmp_path: Path) -> None:
     low = write(tmp_path / "b.rec", numbered(2))
     lst.write_text("0.0 5 a.jpg\n1.000000 6 b.jpg\n")
     assert make(low, batch_size=2, path_imglist=str(lst)).next().label[0].tolist() == [5, 6]
+
+
+def test_blanks_around_a_field_do_not_count(tmp_path: Path) -> None:
+    lst = tmp_path / "blanks.lst"
+    lst.write_text(" 7\t\x1f5 \tx.jpg\n")
+    assert LabelList(str(lst), 1).find(7).tolist() == [5]
 
 
 @pytest.mark.parametrize(

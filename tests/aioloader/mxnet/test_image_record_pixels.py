@@ -101,11 +101,12 @@ def test_images_with_alpha(tmp_path: Path) -> None:
         (png(np.zeros((4, 4, 3), np.uint8)), "Expected 4 channels, got 3"),
         (png(np.zeros((4, 4), np.uint8)), "Expected 4 channels, got 1"),
         (png(np.zeros((4, 4, 4), np.uint16)), "Expected 8 bits a channel, got uint16"),
-        (png(np.zeros((400, 400, 4), np.uint8))[:60], "cannot read it"),
+        (png(np.zeros((400, 400, 4), np.uint8))[:60], "a chunk is longer than the data"),
+        (b"\xff\xd8\xff\xc0\0\x0b\x08\0\4\0\4\1\1\x11\0", "cannot read it"),  # a JPEG of headers alone
         (b"no image at all", "no image format"),
         (b"", "there is no data"),
     ],
-    ids=["raw", "colour", "grey", "16-bit", "cut", "text", "nothing"],
+    ids=["raw", "colour", "grey", "16-bit", "cut", "headers", "text", "nothing"],
 )
 def test_images_without_alpha(tmp_path: Path, image: object, reason: str) -> None:
     with pytest.raises(mx.MXNetError, match=reason):

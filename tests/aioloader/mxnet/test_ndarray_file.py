@@ -113,3 +113,10 @@ def test_what_cannot_be_loaded_or_saved(tmp_path: Path) -> None:
     for array in (np.zeros(2, complex), np.float32(3)):
         with pytest.raises(mx.MXNetError, match="cannot be saved"):
             mx.nd.save(tmp_path / "a", [array])
+
+
+def test_extents_beyond_all_bounds_are_told_even_without_values() -> None:
+    head = struct.pack("<3Q", 0x112, 0, 1) + struct.pack("<Iii", 0xF993FAC9, 0, 3)
+    shape = struct.pack("<3q", 0, 2**62, 2**62)
+    with pytest.raises(mx.MXNetError, match="cannot have the shape"):
+        mx.nd.load_frombuffer(head + shape + struct.pack("<3i", 1, 0, 0) + bytes(8))

@@ -212,6 +212,27 @@ def test_an_image_that_announces_too_many_pixels(tmp_path: Path, capsys: pytest.
     assert "60000 x 60000" in capsys.readouterr().err
 
 
+def test_a_png_that_would_take_memory_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    image_file(tmp_path / "root/a.png", 4, 4)
+    data = bytearray((tmp_path / "root/a.png").read_bytes())
+    place = data.index(b"IDAT") - 4
+    data[place : place + 4] = b"\xff\0\0\0"
+    (tmp_path / "root/a.png").write_bytes(data)
+    (tmp_path / "set.lst").write_text("0\t0\ta.png\n")
+    assert main([str(tmp_path / "set"), str(tmp_path / "root")]) == 1
+    assert "a chunk is longer than the data" in capsys.readouterr().err
+
+
+def test_what_does_not_fit_into_a_record_is_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    image_file(tmp_path / "root/a.png", 4, 4)
+    (tmp_path / "set.lst").write_text("0\t0\ta.png\n")
+    monkeypatch.setattr(recordio, "MAX_PAYLOAD", 24)
+    assert main(["--pass-through", str(tmp_path / "set"), str(tmp_path / "root")]) == 1
+    assert "do not fit into one record" in capsys.readouterr().err
+
+
 def test_a_list_of_which_nothing_can_be_packed_replaces_nothing(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

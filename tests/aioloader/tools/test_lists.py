@@ -120,8 +120,10 @@ def test_what_is_written_is_read(
 
 def test_lines_that_cannot_be_read_are_told_of(tmp_path: Path) -> None:
     path = tmp_path / "some.lst"
-    path.write_text("0\t1\ta b.png\n\n1\tx.png\nx\t1\ty.png\n2\tcat\tz.png\n-1\t0\tn.png\n3\t1\t2\tz.png\n")
+    path.write_text(
+        "0\t1\ta b.png\n\n1\tx.png\nx\t1\ty.png\n2\tcat\tz.png\n-1\t0\tn.png\n3\t1\t2\tz.png\n4\t1\ta\0b\n"
+    )
     told: list[int] = []
     found = list(read_lines(str(path), lambda number, line, reason: told.append(number)))
     assert found == [Listed(0, (1.0,), "a b.png"), Listed(3, (1.0, 2.0), "z.png")]
-    assert told == [3, 4, 5, 6]
+    assert told == [3, 4, 5, 6, 8]

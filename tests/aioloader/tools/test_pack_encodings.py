@@ -10,9 +10,16 @@ import pytest
 
 import aioloader
 import recordio
-from aioloader.cli import main
+from aioloader.cli import _parser, main
 from aioloader.tools.pack import PackError, list_images, pack
-from aioloader.transforms import RandomResizedCrop, decode_image, encode_raw, image_size, raw_image
+from aioloader.transforms import (
+    DEFAULT_MAX_PIXELS,
+    RandomResizedCrop,
+    decode_image,
+    encode_raw,
+    image_size,
+    raw_image,
+)
 
 
 def bodies(rec: Path) -> list[bytes]:
@@ -336,3 +343,53 @@ def test_the_command_names_what_it_left_out(
     assert "2-cut.jpg" in captured.err
     assert "3-text.png" in captured.err
     assert "2 left out" in captured.out
+
+
+# --- limits ---
+
+
+@pytest.mark.parametrize("options", [{}, {"encoding": "raw"}, {"resize": 8}, {"tile": True}], ids=str)
+def test_images_of_too_many_pixels_are_refused_by_their_header(
+    photo_folder: Path, tmp_path: Path, options: dict[str, object], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if "tile" in options:
+        monkeypatch.setattr("aioloader.tools.pack.find_jpegtran", lambda: "/no/such/program")
+    sizes = [image_size(data)[1:] for data in sources(photo_folder)]
+    largest = max(height * width for height, width in sizes)
+    limit = 1 if "tile" in options else largest - 1
+    with pytest.raises(PackError, match=f"more than max_pixels={limit}; raise max_pixels") as caught:
+        pack(photo_folder, tmp_path / "out", max_pixels=limit, **options)  # type: ignore[arg-type]
+    assert caught.value.path
+    assert not list(tmp_path.glob("out*"))
+    if options:
+        return
+    report = pack(photo_folder, tmp_path / "out", max_pixels=largest - 1, on_error="skip")
+    assert len(report.skipped) == sum(height * width == largest for height, width in sizes)
+    assert pack(photo_folder, tmp_path / "all", max_pixels=largest).skipped == []
+    assert pack(photo_folder, tmp_path / "all", max_pixels=None).skipped == []
+    with pytest.raises(ValueError, match="max_pixels must be at least 1"):
+        pack(photo_folder, tmp_path / "all", max_pixels=0)
+
+
+def test_max_pixels_from_the_command_line(
+    photo_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["pack", str(photo_folder), str(tmp_path / "out")]
+    assert main([*words, "--max-pixels", "100"]) == 1
+    assert "more than max_pixels=100" in capsys.readouterr().err
+    assert main([*words, "--max-pixels", "0"]) == 0
+    assert _parser().parse_args(words).max_pixels == DEFAULT_MAX_PIXELS
+
+
+def test_what_does_not_fit_into_a_record_is_named(
+    photo_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    longest = max(map(len, sources(photo_folder)))
+    monkeypatch.setattr(recordio, "MAX_PAYLOAD", longest + 23)
+    with pytest.raises(PackError, match=f"{longest} bytes do not fit into one record"):
+        pack(photo_folder, tmp_path / "out")
+    monkeypatch.setattr(recordio, "MAX_PAYLOAD", longest + 24)
+    pack(photo_folder, tmp_path / "out")
+    monkeypatch.setattr("aioloader.tools.pack._MOST_FILE_NBYTES", longest - 1)
+    with pytest.raises(PackError, match="are no image"):
+        pack(photo_folder, tmp_path / "out")

@@ -446,3 +446,24 @@ def test_memory_is_used_again():
         places.append(image.__array_interface__["data"][0])
         del image
     assert all(a == b for a, b in pairwise(places))
+
+
+def test_a_jpeg_of_very_many_scans_is_refused():
+    data = encode(".jpg", BGR, cv2.IMWRITE_JPEG_PROGRESSIVE, 1)
+    assert data.count(b"\xff\xda") > 1
+    # The last scan, over and over: each makes the decoder go through all coefficients again.
+    last = data.rindex(b"\xff\xda")
+    many = data[:last] + data[last:-2] * 600 + data[-2:]
+    assert "more than 500 scans" in error_of(many).reason
+    assert decode_image(data).shape == BGR.shape
+    # Behind a scan that holds everything nothing is decoded.
+    plain = encode(".jpg", BGR)
+    assert decode_image(plain + plain * 600).shape == BGR.shape
+
+
+def test_a_chunk_of_a_png_that_is_longer_than_the_data_is_refused_unread():
+    data = bytearray(encode(".png", BGR))
+    place = data.index(b"IDAT") - 4
+    data[place : place + 4] = b"\xff\0\0\0"
+    assert "a chunk is longer than the data" in error_of(bytes(data)).reason
+    assert decode_image(encode(".png", BGR) + b"more").shape == BGR.shape

@@ -114,3 +114,32 @@ def test_any_damaged_header_gives_a_header_or_a_decode_error(name, data):
     text = bytearray(CASES[name][1])
     text[data.draw(st.integers(0, min(len(text), 120) - 1))] = data.draw(st.integers(0, 255))
     assert outcome(text)
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"P5#\r7 5\n1 1\n255\n",
+        b"P5 # a\r7#5 1\n255\n",
+        b"P5 7x5 255\n",
+        b"P5 7\f#\n\n5\r255\n",
+    ],
+)
+def test_numbers_of_pnm_are_those_that_the_decoder_finds(data):
+    header = data + bytes(35)
+    found = read_header(header)
+    assert (found.format, found.width, found.height) in {("pnm", 7, 5)}
+    image = cv2.imdecode(np.frombuffer(header, np.uint8), cv2.IMREAD_GRAYSCALE)
+    assert image is None or image.shape == (5, 7)
+
+
+def test_digits_that_go_on_behind_what_is_looked_at_are_not_believed():
+    with pytest.raises(DecodeError, match="no width and height"):
+        read_header(b"P5 7 #" + b"x" * (1024 - 8) + b"\n5000 255\n" + bytes(35))
+
+
+def test_of_two_extents_of_jpeg_2000_the_larger_ones_count():
+    box = b"\0\0\0\x0cjP  \r\n\x87\n" + bytes(20) + b"ihdr" + struct.pack(">II", 5, 7) + bytes(5000)
+    stream = b"\xff\x4f\xff\x51" + struct.pack(">HHIIII", 47, 0, 30_000, 20_000, 0, 0)
+    assert read_header(box + stream)[:3] == ("jp2", 20_000, 30_000)
+    assert read_header(box)[:3] == ("jp2", 5, 7)

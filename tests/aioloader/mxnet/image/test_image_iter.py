@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import tracemalloc
 import warnings
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ import pytest
 
 import aioloader.mxnet as mx
 from aioloader.mxnet.image import ImageIter
+from aioloader.mxnet.image._sources import open_source
 from tests.aioloader.mxnet.image.made import SHAPE, centre_of, labels_of, make_iter
 
 SOURCES = ["imglist", "lst", "rec", "rec+idx"]
@@ -299,6 +301,31 @@ def test_it_can_be_wrapped(photos: Any) -> None:
         warnings.simplefilter("error")
         fetched = mx.io.PrefetchingIter(make_iter(photos, 4))
         assert sum(labels_of(fetched), []) == photos.labels
+
+
+def test_one_line_of_many_labels_does_not_make_all_as_wide(photos: Any, tmp_path: Path) -> None:
+    lst = tmp_path / "wide.lst"
+    name = photos.names[0]
+    lines = [f"{number}\t{number}\t{name}\n" for number in range(1000)]
+    lst.write_text("".join(lines) + "1000\t" + "1\t" * 50_000 + f"{name}\n")
+    tracemalloc.start()
+    dataset = open_source(None, None, str(lst), None, str(photos.folder), "float32").dataset
+    rows = dataset.extras(np.array([7, 5]))
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 20_000_000  # a table would have 200 million bytes
+    assert rows is not None
+    assert rows.tolist() == [[1, 7], [1, 5]]
+    assert len(dataset.label(1000)) == 50_000
+
+
+def test_a_link_in_the_folder_does_not_let_a_list_climb_out(photos: Any, tmp_path: Path) -> None:
+    (tmp_path / "outside" / "inner").mkdir(parents=True)
+    (tmp_path / "outside" / "secret.png").write_bytes((photos.folder / photos.names[0]).read_bytes())
+    (tmp_path / "root").mkdir()
+    (tmp_path / "root" / "link").symlink_to(tmp_path / "outside" / "inner")
+    source = open_source(None, None, None, [[1, "link/../secret.png"]], str(tmp_path / "root"), "float32")
+    assert source.dataset.facts(0).path == str(tmp_path / "root" / "secret.png")
 
 
 def test_the_tutorial_s_lines(photo_rec: Path) -> None:

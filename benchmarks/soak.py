@@ -1,0 +1,357 @@
+"""A long run with faults: workers are killed, reads are slow or fail, samples raise, epochs are left and resumed.
+
+    python -m benchmarks.soak --minutes 10
+
+Every batch is held against the plan: the same epoch of a loader without workers or faults, less the samples that are
+made to fail. Nothing else may fail, nothing may hang. After each round, when its loader is closed, memory, descriptors,
+threads and child processes are counted; in the end their slopes are told. The exit code is 1 if anything was wrong.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import ctypes
+import errno
+import gc
+import hashlib
+import os
+import random
+import signal
+import tempfile
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import anyio
+import numpy as np
+
+import aioloader
+from aioloader import transforms
+from aioloader.executors import ProcessExecutor
+from aioloader.options import available_cores
+from aioloader.tools.usage import process_tree
+from benchmarks.data import add_data_option, load_jpegs
+from benchmarks.main_job import write_rec
+
+if TYPE_CHECKING:
+    from aioloader._types import ReadPlan, Spans
+
+_STUCK_S = 60.0
+_SLOW_SHARE, _SLOWEST_S = 0.2, 0.05
+# One sample of so many cannot be read, one raises.
+_UNREADABLE, _RAISING = 97, 101
+# A growth below this is that of an allocator which has not seen everything yet.
+_FLAT_MIB_PER_MINUTE = 0.1
+
+
+class FaultySource:
+    """A byte source of which some reads are slow, and some records cannot be read at all.
+
+    Args:
+        source: where the bytes come from.
+        bad: offsets of the records that cannot be read, int64.
+    """
+
+    def __init__(self, source: Any, bad: Any) -> None:
+        self._source = source
+        self._bad = bad
+        self._draw = random.Random(0)
+
+    async def plan(self, spans: Spans) -> ReadPlan:
+        """See `ByteSource.plan`."""
+        plan: ReadPlan = await self._source.plan(spans)
+        return plan
+
+    async def read(self, plan: ReadPlan, out: memoryview) -> list[tuple[int, BaseException]]:
+        """See `ByteSource.read`."""
+        if self._draw.random() < _SLOW_SHARE:
+            await anyio.sleep(self._draw.random() * _SLOWEST_S)
+        failures: list[tuple[int, BaseException]] = await self._source.read(plan, out)
+        if not len(plan.reads):
+            return failures
+        reads = plan.reads[np.argsort(plan.reads[:, 3])]
+        of = np.searchsorted(reads[:, 3], plan.start, side="right") - 1
+        offset = reads[of, 1] + plan.start - reads[of, 3]
+        bad = np.flatnonzero(np.isin(offset, self._bad) & (plan.start >= 0))
+        failures += [(item, OSError(errno.EIO, os.strerror(errno.EIO))) for item in bad.tolist()]
+        return failures
+
+    def close(self) -> None:
+        """See `ByteSource.close`."""
+        self._source.close()
+
+
+class FaultyRecords(aioloader.ImageRecordDataset):
+    """An `ImageRecordDataset` that reads through a `FaultySource`, if `bad` is set.
+
+    Attributes:
+        bad: offsets of the records that cannot be read, or None.
+    """
+
+    bad: Any = None
+
+    def open_source(self) -> Any:
+        """See `ByteDataset.open_source`."""
+        source = super().open_source()
+        return source if self.bad is None else FaultySource(source, self.bad)
+
+
+def refuse_some(image: Any, label: Any) -> Any:
+    """A transform that cannot stand some samples."""
+    if int(label) % _RAISING == 5:
+        raise ValueError(f"sample {int(label)} is not to my liking")
+    return image, label
+
+
+class Usage(NamedTuple):
+    """What the process used when no loader was open."""
+
+    seconds: float
+    memory_nbytes: int
+    descriptors: int
+    threads: int
+    children: int
+
+
+class Soak:
+    """The run.
+
+    Args:
+        rec: the records; the label of each is its number.
+        options: of the command line.
+    """
+
+    def __init__(self, rec: Path, options: argparse.Namespace) -> None:
+        self._rec = rec
+        self._options = options
+        self._draw = random.Random(options.seed)
+        self._begin = self._last = time.monotonic()
+        self._state: Any = None
+        self._reference_thread = ThreadPoolExecutor(1, "reference")
+        offsets = aioloader.RecordFileDataset(rec).table.index.offsets
+        numbers = np.arange(len(offsets))
+        self._unreadable = offsets[numbers % _UNREADABLE == 3]
+        self._bad = numbers[(numbers % _UNREADABLE == 3) | (numbers % _RAISING == 5)]
+        self.batches = self.samples = self.failed = self.kills = self.rounds = self.resumed = 0
+        self.restarts = 0
+        self.wrong: list[str] = []
+        self.usage: list[Usage] = []
+
+    def _dataset(self, faulty: bool) -> Any:
+        dataset = FaultyRecords(self._rec)
+        if faulty:
+            dataset.bad = self._unreadable
+        chain = transforms.Compose([transforms.RandomResizedCrop(64), transforms.RandomFlipLeftRight()])
+        images = dataset.transform_first(chain)
+        return images.transform(refuse_some) if faulty else images
+
+    async def run(self) -> None:
+        """Rounds until the time is up, or something is wrong."""
+        until = self._begin + 60.0 * self._options.minutes
+        while time.monotonic() < until and not self.wrong:
+            round_s = min(self._options.round_s, until - time.monotonic())
+            await self._round(time.monotonic() + round_s * (0.5 + self._draw.random()))
+            self.rounds += 1
+            self._look()
+        self._reference_thread.shutdown()
+
+    async def _round(self, until: float) -> None:
+        """The life of one loader: some epochs, the last of which is left in the middle."""
+        options = self._options
+        executor = ProcessExecutor(options.workers, timeout=30.0)
+        common: dict[str, Any] = {"shuffle": True, "seed": options.seed}
+        loader = aioloader.AsyncDataLoader[Any](
+            self._dataset(True), options.batch_size, executor=executor, on_error="skip", **common
+        )
+        reference = aioloader.DataLoader[Any](
+            self._dataset(False), options.batch_size, num_workers=0, **common
+        )
+        if self._state is not None:
+            loader.load_state_dict(self._state)
+            reference.load_state_dict(self._state)
+            self.resumed += 1
+        self._last = time.monotonic()
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(self._kill_now_and_then, executor)
+            tasks.start_soon(self._watch, tasks.cancel_scope)
+            async with loader:
+                while time.monotonic() < until and not self.wrong:
+                    await self._epoch(loader, reference, until)
+                    self._state = loader.state_dict()
+                self.restarts += loader.stats().restarts
+                self._check_errors(loader.errors)
+            tasks.cancel_scope.cancel()
+        await self._beside(reference.close)
+
+    async def _epoch(self, loader: Any, reference: Any, until: float) -> None:
+        expected = iter(reference)
+        async for images, labels in loader:
+            self._last = time.monotonic()
+            wanted = await self._beside(self._next_of, expected)
+            if wanted is None or _digest(images, labels) != _digest(*wanted):
+                self.wrong.append(f"batch {self.batches}: {_difference(labels, wanted)}")
+                return
+            self.batches += 1
+            self.samples += len(labels)
+            if time.monotonic() > until or self._draw.random() < 0.01:
+                return
+        if (rest := await self._beside(self._next_of, expected)) is not None:
+            self.wrong.append(f"an epoch ended early; the next batch would be {rest[1].tolist()}")
+
+    def _next_of(self, expected: Any) -> tuple[Any, Any] | None:
+        """The next batch that has any sample left, without those that fail."""
+        for images, labels in expected:
+            sound = ~np.isin(labels, self._bad)
+            self.failed += int((~sound).sum())
+            if sound.any():
+                return images[sound], labels[sound]
+        return None
+
+    async def _beside(self, fn: Any, *args: Any) -> Any:
+        # Always the same thread: the reference belongs to it.
+        return await asyncio.get_running_loop().run_in_executor(self._reference_thread, fn, *args)
+
+    def _check_errors(self, errors: list[aioloader.SampleError]) -> None:
+        blamed = sorted({error.index for error in errors} - set(self._bad.tolist()))
+        if blamed:
+            self.wrong.append(f"sound samples failed: {blamed}; the first: {errors[0]}")
+
+    async def _kill_now_and_then(self, executor: ProcessExecutor) -> None:
+        while True:
+            await anyio.sleep(self._options.kill_s * (0.5 + self._draw.random()))
+            if pids := executor.pids:
+                with suppress(ProcessLookupError):
+                    os.kill(self._draw.choice(pids), signal.SIGKILL)
+                    self.kills += 1
+
+    async def _watch(self, scope: anyio.CancelScope) -> None:
+        while True:
+            await anyio.sleep(1.0)
+            if time.monotonic() - self._last > _STUCK_S:
+                self.wrong.append(f"no batch for {_STUCK_S:g} s")
+                scope.cancel()
+
+    def _look(self) -> None:
+        gc.collect()
+        with suppress(AttributeError):  # glibc's: free memory that the allocator keeps is no leak
+            ctypes.CDLL(None).malloc_trim(0)
+        pid = os.getpid()
+        children = len(process_tree(pid)) - 1
+        self.usage.append(
+            Usage(
+                time.monotonic() - self._begin,
+                private_nbytes(),
+                len(os.listdir("/proc/self/fd")),
+                threading.active_count(),
+                children,
+            )
+        )
+        if self._options.rows:
+            print(self.usage[-1], flush=True)
+        if children:
+            self.wrong.append(f"{children} processes live on after their loader was closed")
+
+
+def private_nbytes() -> int:
+    """Memory that this process alone has written to, swapped or not (Linux).
+
+    Pages of libraries do not count: they are shared, and their share changes with what else runs on the machine.
+    """
+    total = 0
+    for line in Path("/proc/self/smaps_rollup").read_text().splitlines():
+        if line.startswith(("Private_Dirty:", "SwapPss:")):
+            total += int(line.split()[1]) * 1024
+    return total
+
+
+def _digest(images: Any, labels: Any) -> bytes:
+    return hashlib.blake2b(images.tobytes() + labels.tobytes()).digest()
+
+
+def _difference(labels: Any, wanted: Any) -> str:
+    if wanted is None:
+        return f"labels {labels.tolist()}, and none were due"
+    if labels.tolist() != wanted[1].tolist():
+        return f"labels {labels.tolist()}, not {wanted[1].tolist()}"
+    return f"the labels are right, {labels.tolist()}, and the pixels are not"
+
+
+def slope(seconds: Any, values: Any) -> tuple[float, float]:
+    """Least squares: growth of the values per minute, and its standard error.
+
+    Args:
+        seconds: when, float64 (n,); n at least 3.
+        values: what, float64 (n,).
+    """
+    minutes = np.asarray(seconds, np.float64) / 60.0
+    values = np.asarray(values, np.float64)
+    centred = minutes - minutes.mean()
+    spread = float((centred**2).sum())
+    steepness = float((centred * values).sum()) / spread
+    left = values - values.mean() - steepness * centred
+    return steepness, float(np.sqrt((left**2).sum() / (len(values) - 2) / spread))
+
+
+def report(soak: Soak) -> int:
+    """Print what came of it; gives the exit code."""
+    print(
+        f"{soak.rounds} rounds, {soak.resumed} of them resumed; {soak.batches:,} batches of {soak.samples:,} samples, "
+        f"all as planned; {soak.failed:,} samples were made to fail; {soak.kills} kills, {soak.restarts} restarts"
+        if not soak.wrong
+        else f"WRONG after {soak.rounds} rounds, {soak.batches:,} batches, {soak.kills} kills: "
+        + "; ".join(soak.wrong)
+    )
+    code = 1 if soak.wrong else 0
+    # The first rounds import what is imported lazily, and make the allocator's arenas.
+    steady = soak.usage[max(3, len(soak.usage) // 5) :]
+    if len(steady) < 5:
+        print("too few rounds to tell slopes")
+        return code
+    times = [usage.seconds for usage in steady]
+    rows = {
+        "memory (MiB)": ([usage.memory_nbytes / 2**20 for usage in steady], _FLAT_MIB_PER_MINUTE),
+        "descriptors": ([float(usage.descriptors) for usage in steady], 1e-6),
+        "threads": ([float(usage.threads) for usage in steady], 1e-6),
+    }
+    for name, (values, allowed) in rows.items():
+        growth, error = slope(times, values)
+        flat = growth <= allowed + 3 * error
+        print(
+            f"{name:13} from {values[0]:.1f} to {values[-1]:.1f}, at most {max(values):.1f}; slope {growth:+.3f} "
+            f"a minute, standard error {error:.3f}: {'flat' if flat else 'IT GROWS'}"
+        )
+        code |= 0 if flat else 1
+    return code
+
+
+def main() -> int:
+    """Run from the command line."""
+    parser = argparse.ArgumentParser(description="a long run with faults; every batch is checked")
+    add_data_option(parser)
+    parser.add_argument("--minutes", type=float, default=10.0)
+    parser.add_argument("--workers", type=int, default=available_cores(), help="default: one per core")
+    parser.add_argument("--batch-size", type=int, default=32)
+    parser.add_argument("--repeat", type=int, default=5, help="how often the files stand in one epoch")
+    parser.add_argument("--kill-s", type=float, default=1.0, help="seconds between two kills, on average")
+    parser.add_argument("--round-s", type=float, default=8.0, help="seconds of a loader's life, on average")
+    parser.add_argument("--seed", type=int, default=0, help="of order, draws and faults")
+    parser.add_argument("--rows", action="store_true", help="tell what was counted after each round")
+    parser.add_argument("--smoke", action="store_true", help="a few seconds: shows that it works")
+    options = parser.parse_args()
+    if options.smoke:
+        options.minutes, options.round_s, options.kill_s, options.repeat = 0.1, 1.5, 0.4, 2
+    with tempfile.TemporaryDirectory() as scratch:
+        jpegs = load_jpegs(options.data, scratch)
+        rec = Path(scratch, "soak.rec")
+        write_rec(rec, jpegs * options.repeat, 1)
+        soak = Soak(rec, options)
+        asyncio.run(soak.run())
+    return report(soak)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

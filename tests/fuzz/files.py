@@ -1,0 +1,98 @@
+"""Target: a record file and its index, read by a loader that leaves damaged records out.
+
+An input is the length of the index's text (uint32, little endian), that text, and the record file.
+"""
+
+from __future__ import annotations
+
+import struct
+import warnings
+import zlib
+
+from aioloader import DataLoader, RecordFileDataset, SampleError
+from recordio import CorruptIndexError, CorruptRecordError, verify
+from recordio._framing import begins_record
+from recordio.errors import DuplicateKeyWarning
+from tests.fuzz.mutation import change
+from tests.fuzz.records import Records, plain
+from tests.fuzz.target import Draw, Finding, corpus_of, scratch_folder
+from tests.fuzz.texts import INDEX_PIECES
+
+_LENGTH = struct.Struct("<I")
+
+
+class Files:
+    """What is delivered is right, what is left out is named, and only what is damaged is left out."""
+
+    past = frozenset(("all", "some"))
+
+    def __init__(self) -> None:
+        self._records = Records()
+        self._kept = [path.read_bytes() for path in corpus_of("files")]
+        self._path = scratch_folder(self) / "a.rec"
+
+    def make(self, draw: Draw) -> bytes:
+        """See `Target.make`."""
+        if self._kept and draw() < 0.1:
+            data = bytearray(self._kept[int(draw() * len(self._kept))])
+            change(data, 4, draw, INDEX_PIECES)
+            return bytes(data)
+        sound = self._records.sound(draw)
+        starts = plain(sound)[1]
+        if draw() < 0.3:
+            starts = starts[::-1]
+        text = bytearray(b"".join(b"%d\t%d\n" % line for line in enumerate(starts)))
+        records = sound if draw() < 0.3 else self._records.spoil(sound, draw)
+        if draw() < 0.5:
+            change(text, text.find(b"\n") + 1, draw, INDEX_PIECES)
+        return _LENGTH.pack(len(text)) + bytes(text) + records
+
+    def check(self, data: bytes) -> str:
+        """See `Target.check`."""
+        length = _LENGTH.unpack_from(data)[0] if len(data) >= 4 else 0
+        text, records = data[4 : 4 + length], data[4 + length :]
+        self._path.write_bytes(records)
+        index = self._path.with_suffix(".idx")
+        if text:
+            index.write_bytes(text)
+        else:
+            index.unlink(missing_ok=True)
+        dataset = RecordFileDataset(self._path)
+        try:
+            offsets = dataset.table.index.offsets.tolist()
+        except (CorruptIndexError, CorruptRecordError):
+            return "index"
+        with (
+            warnings.catch_warnings(),
+            DataLoader(dataset, 2, num_workers=0, on_error="skip") as loader,
+        ):
+            warnings.simplefilter("ignore", DuplicateKeyWarning)
+            found = [payload for batch in loader for payload in batch]
+            errors = {error.index: error for error in loader.errors}
+        if zlib.crc32(data) & 7 == 0:
+            verify(self._path)
+        expected = [number for number in range(len(offsets)) if number not in errors]
+        if len(found) != len(expected):
+            raise Finding(f"{len(found)} records and {len(errors)} errors of {len(offsets)}")
+        for number, payload in zip(expected, found, strict=True):
+            right = plain(records[offsets[number] :])[0] if offsets[number] >= 0 else []
+            if not right or right[0] != payload:
+                raise Finding(f"record {number} at {offsets[number]} is {payload!r}, not {right[:1]}")
+        for number, error in errors.items():
+            self._check_error(records, offsets, number, error)
+        return "all" if not errors else "some" if found else "none"
+
+    @staticmethod
+    def _check_error(records: bytes, offsets: list[int], number: int, error: SampleError) -> None:
+        """A record that is left out is damaged, or another line of the index says that a record begins within it."""
+        offset = offsets[number]
+        if not isinstance(error.__cause__, CorruptRecordError) or error.offset != offset:
+            raise Finding(f"record {number} failed by {error.__cause__!r}") from error
+        starts = plain(records[offset:])[1] if offset >= 0 else []
+        if offset & 3 or not starts:
+            return
+        end = offset + starts[1] if len(starts) > 1 else len(records)
+        if not any(offset < other < end and begins_record(records[other : other + 8]) for other in offsets):
+            raise Finding(
+                f"record {number} at {offset} is sound, and failed by {error.__cause__!r}"
+            ) from error

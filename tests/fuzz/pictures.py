@@ -1,0 +1,154 @@
+"""Target: image headers and the whole decode of every format."""
+
+from __future__ import annotations
+
+import resource
+import struct
+import zlib
+from pathlib import Path
+
+import cv2
+import numpy as np
+
+from aioloader.errors import DecodeError
+from aioloader.transforms.decode import decode_image
+from aioloader.transforms.formats import read_header
+from aioloader.transforms.raw import encode_raw
+from tests.fuzz.jpegs import seeds
+from tests.fuzz.mutation import change
+from tests.fuzz.target import ROOT, Draw, Finding, corpus_of
+
+_MOST_PIXELS = 1 << 14
+_MOST_NBYTES = 1 << 26
+_NUMBERS = (
+    0,
+    1,
+    2,
+    3,
+    127,
+    128,
+    255,
+    256,
+    1000,
+    30000,
+    65535,
+    65536,
+    1 << 20,
+    (1 << 31) - 1,
+    1 << 31,
+    0xFFFFFFFF,
+)
+PIECES = (
+    b"\0",
+    b"\xff",
+    b"\n",
+    b"#",
+    b"# x\r",
+    b" 30000 ",
+    b"1",
+    b"IHDR",
+    b"IDAT",
+    b"eXIf",
+    b"acTL",
+    b"fcTL",
+    b"EXIF",
+    b"ihdr",
+    b"ispe",
+    bytes(4),
+)
+
+
+class Pictures:
+    """Pictures of a few hundred pixels in every format that OpenCV can write here."""
+
+    past = frozenset(("refused", "whole"))
+
+    def __init__(self) -> None:
+        image = cv2.resize(np.random.default_rng(6).integers(0, 256, (4, 5, 3), np.uint8), (15, 11))
+        grey = image[..., 1]
+        kinds = (
+            (".png", image, ()),
+            (".png", grey, ()),
+            (".png", np.dstack((image, grey)), ()),
+            (".bmp", image, ()),
+            (".webp", image, (cv2.IMWRITE_WEBP_QUALITY, 50)),
+            (".webp", image, (cv2.IMWRITE_WEBP_QUALITY, 101)),
+            (".tiff", image, (cv2.IMWRITE_TIFF_COMPRESSION, 1)),
+            (".tiff", grey, (cv2.IMWRITE_TIFF_COMPRESSION, 5)),
+            (".ppm", image, (cv2.IMWRITE_PXM_BINARY, 1)),
+            (".pgm", grey, (cv2.IMWRITE_PXM_BINARY, 0)),
+            (".jp2", image, ()),
+            (".avif", image, ()),
+        )
+        self._bases = []
+        for suffix, pixels, options in kinds:
+            try:
+                done, data = cv2.imencode(suffix, pixels, list(options))
+            except cv2.error:
+                continue  # OpenCV was built without it
+            if done:
+                self._bases.append(data.tobytes())
+        folder = Path(ROOT, "tests", "data", "images")
+        self._bases += [(folder / name).read_bytes() for name in ("palette.gif", "palette.png")]
+        self._bases += [encode_raw(image), encode_raw(grey), *seeds()[:3]]
+        self._bases += [path.read_bytes() for path in corpus_of("pictures")]
+
+    def make(self, draw: Draw) -> bytes:
+        """See `Target.make`."""
+        data = bytearray(self._bases[int(draw() * len(self._bases))])
+        low = 12 if draw() < 0.8 else 0
+        for _ in range(int(draw() * 3) + 1):
+            kind = draw()
+            if kind < 0.4 and len(data) > 24:
+                at = low + int(draw() * (min(len(data), 80) - low))
+                form = ("<H", ">H", "<I", ">I")[int(draw() * 4)]
+                number = _NUMBERS[int(draw() * len(_NUMBERS))] & (0xFFFF if form[1] == "H" else 0xFFFFFFFF)
+                data[at : at + struct.calcsize(form)] = struct.pack(form, number)
+            else:
+                change(data, low, draw, PIECES)
+        if data[:4] == b"\x89PNG" and draw() < 0.8:
+            _sum(data)
+        return bytes(data)
+
+    def check(self, data: bytes) -> str:
+        """See `Target.check`."""
+        flag = 0 if zlib.crc32(data) & 3 == 0 else 1
+        before = _most_memory()
+        try:
+            return self._check(data, flag)
+        finally:
+            if (taken := _most_memory() - before) > _MOST_NBYTES:
+                raise Finding(f"{taken} bytes of memory were taken for it")
+
+    def _check(self, data: bytes, flag: int) -> str:
+        try:
+            header = read_header(data)
+        except DecodeError:
+            header = None
+        try:
+            image = decode_image(data, flag=flag, exif="ignore", max_pixels=_MOST_PIXELS)
+        except DecodeError as error:
+            if "nsufficient memory" in error.reason or "Failed to allocate" in error.reason:
+                raise Finding(f"{header} is small, its decoder wanted more than there is: {error}") from error
+            return "header" if header is None else "refused"
+        if header is None or image.shape[2] != (3 if flag else 1) or image.dtype != np.uint8:
+            raise Finding(f"{header} announced, {image.dtype} {image.shape} decoded")
+        if image.shape[0] * image.shape[1] > _MOST_PIXELS:
+            raise Finding(f"{image.shape} is more than {_MOST_PIXELS} pixels")
+        return "whole"
+
+
+def _most_memory() -> int:
+    """The most that this process ever had, in bytes (Linux)."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss << 10
+
+
+def _sum(data: bytearray) -> None:
+    """Make the checksums of a PNG's chunks right, so that they are looked at."""
+    at = 8
+    while at + 12 <= len(data):
+        end = at + 8 + int.from_bytes(data[at : at + 4], "big")
+        if end + 4 > len(data):
+            return
+        data[end : end + 4] = struct.pack(">I", zlib.crc32(data[at + 4 : end]))
+        at = end + 4

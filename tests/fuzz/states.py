@@ -1,0 +1,147 @@
+"""Target: states that a loader is to resume from, as JSON. The first byte of an input tells the kind of loader."""
+
+from __future__ import annotations
+
+import json
+import warnings
+from typing import Any
+
+import numpy as np
+
+from aioloader import ArrayDataset, DataLoader, ResumeError
+from tests.fuzz.mutation import change
+from tests.fuzz.target import Draw, Finding, corpus_of
+
+_ITEMS = 10
+_ODD: tuple[Any, ...] = (
+    None,
+    True,
+    0,
+    1,
+    -1,
+    2.0,
+    7,
+    10,
+    11,
+    2**31,
+    2**62 - 1,
+    2**62,
+    2**63 - 1,
+    2**64 - 1,
+    2**64,
+    10**40,
+    float("nan"),
+    float("inf"),
+    "",
+    "1",
+    [],
+    {},
+    [0, 0],
+    [0, 9],
+    [0, 10],
+    [1, 3],
+    [0, 0, 0],
+    [[0, 0]],
+    [[9, 0], [-10, 0]],
+    [[10, 0]],
+    [[1.5, 0]],
+    [[0, 2**62]],
+    ["0", "0"],
+)
+_FIELDS = (
+    "version",
+    "order_version",
+    "unit",
+    "length",
+    "fingerprint",
+    "seed",
+    "epoch",
+    "consumed",
+    "carry",
+    "x",
+)
+_FREE = ("epoch", "consumed", "carry")
+
+
+class _Iterated:
+    """A sampler that cannot tell positions."""
+
+    def __iter__(self) -> Any:
+        return iter(range(_ITEMS))
+
+    def __len__(self) -> int:
+        return _ITEMS
+
+
+def _loader(kind: int) -> DataLoader[Any]:
+    dataset = ArrayDataset(np.arange(_ITEMS))
+    options: dict[str, Any] = (
+        {"batch_size": 3, "shuffle": True},
+        {"batch_size": 4, "shuffle": True, "last_batch": "rollover"},
+        {"batch_size": 4, "sampler": _Iterated(), "last_batch": "rollover"},
+        {"batch_size": 2, "shard": (1, 3)},
+        {"batch_sampler": [[0, 1], [2], [3, 4, 5]]},
+        {"batch_size": 3, "sampler": _Iterated(), "last_batch": "rollover", "shard": (0, 2)},
+    )[kind]
+    return DataLoader(dataset, num_workers=0, **options)
+
+
+class States:
+    """States of loaders of ten numbers."""
+
+    past = frozenset(("resumed", "refused later"))
+    _KINDS = 6
+
+    def __init__(self) -> None:
+        self._states = []
+        for kind in range(self._KINDS):
+            for taken in (0, 1, 2, 3):
+                loader = _loader(kind)
+                for _ in range(2 if taken == 3 else 1):
+                    for _ in zip(range(taken), loader, strict=False):
+                        pass
+                self._states.append((kind, loader.state_dict()))
+            list(loader)
+            self._states.append((kind, loader.state_dict()))
+        self._kept = [data for path in corpus_of("states") if (data := path.read_bytes())]
+
+    def make(self, draw: Draw) -> bytes:
+        """See `Target.make`."""
+        if self._kept and draw() < 0.05:
+            data = bytearray(self._kept[int(draw() * len(self._kept))])
+            change(data, 1, draw, (b"0", b"9", b"-", b"[", b"]", b"null"))
+            return bytes(data)
+        kind, state = self._states[int(draw() * len(self._states))]
+        state = dict(state)
+        for _ in range(int(draw() * 3) + 1):
+            fields = _FREE if draw() < 0.85 else _FIELDS
+            state[fields[int(draw() * len(fields))]] = _ODD[int(draw() * len(_ODD))]
+        if draw() < 0.05:
+            del state[_FIELDS[int(draw() * 9)]]
+        return bytes((kind,)) + json.dumps(state).encode()
+
+    def check(self, data: bytes) -> str:
+        """See `Target.check`."""
+        try:
+            state = json.loads(data[1:])
+        except (ValueError, RecursionError):
+            return "no JSON"
+        loader = _loader(data[0] % self._KINDS)
+        try:
+            loader.load_state_dict(state)
+        except ResumeError as error:
+            return "refused later" if error.field in (*_FREE, "seed") else "refused"
+        before = loader.state_dict()
+        if any(before[name] != state[name] for name in ("epoch", "consumed")):
+            raise Finding(f"the state {state} became {before}")
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            count = len(loader)
+            batches = [batch for _, batch in zip(range(4), loader, strict=False)]
+        if count < 4 and len(batches) != count:
+            raise Finding(f"{len(batches)} batches, {count} told")
+        for batch in batches:
+            if not ((batch >= 0) & (batch < _ITEMS)).all():
+                raise Finding(f"there are no such samples: {batch}")
+        json.dumps(loader.state_dict())
+        return "resumed"

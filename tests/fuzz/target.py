@@ -1,0 +1,137 @@
+"""What a fuzz target is, and how inputs are tried, made smaller and kept."""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+import tempfile
+import traceback
+import weakref
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Protocol, TypeAlias
+
+ROOT = Path(__file__).parents[2]
+CORPUS = Path(__file__).parent / "corpus"
+
+Draw: TypeAlias = Callable[[], float]
+"""The next random number, 0 <= x < 1: the only source of chance, so that a seed gives the same inputs again."""
+
+
+class Finding(AssertionError):
+    """The code under test did something that it must not do; the text says what."""
+
+
+class Target(Protocol):
+    """One thing that reads bytes from outside.
+
+    Attributes:
+        past: the outcomes of inputs that got past the first record or header.
+    """
+
+    past: frozenset[str]
+
+    def make(self, draw: Draw) -> bytes:
+        """A new input: a sound one with some faults."""
+        ...
+
+    def check(self, data: bytes) -> str:
+        """Try one input; gives a word for what came of it.
+
+        Raises:
+            Finding: a wrong result.
+            Exception: what the code under test raised and should not have.
+        """
+        ...
+
+
+@dataclass
+class Found:
+    """An input that shows a fault, and the traceback."""
+
+    data: bytes
+    text: str
+
+
+@dataclass
+class Tally:
+    """What came of a number of inputs.
+
+    Attributes:
+        outcomes: how many inputs had which outcome.
+        found: one input for each different finding, as small as it could be made.
+        seconds: how long it took, of all processes together.
+    """
+
+    outcomes: Counter[str] = field(default_factory=Counter)
+    found: dict[str, Found] = field(default_factory=dict)
+    seconds: float = 0.0
+
+    @property
+    def inputs(self) -> int:
+        """How many inputs were tried."""
+        return sum(self.outcomes.values())
+
+    def share(self, past: frozenset[str]) -> float:
+        """The share of inputs that had one of these outcomes."""
+        return sum(self.outcomes[word] for word in past) / max(1, self.inputs)
+
+
+def corpus_of(name: str) -> list[Path]:
+    """The kept inputs of a target, by name of the file."""
+    return sorted(path for path in (CORPUS / name).glob("*") if path.suffix == ".bin")
+
+
+def keep(name: str, data: bytes) -> Path:
+    """Put an input into the corpus."""
+    path = CORPUS / name / f"found-{hashlib.sha256(data).hexdigest()[:12]}.bin"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(data)
+    return path
+
+
+def attempt(target: Target, data: bytes, tally: Tally) -> None:
+    """Try one input and write down what came of it."""
+    try:
+        tally.outcomes[target.check(data)] += 1
+    except Exception as error:
+        tally.outcomes["finding"] += 1
+        place = place_of(error)
+        if place not in tally.found:
+            small = shrink(target, data, place)
+            tally.found[place] = Found(small, "".join(traceback.format_exception(error)))
+
+
+def place_of(error: BaseException) -> str:
+    """Kind and place of an error: two with the same are taken for the same finding."""
+    frames = [f for f in traceback.extract_tb(error.__traceback__) if f.filename.startswith(str(ROOT))]
+    where = "" if not frames else f" at {Path(frames[-1].filename).relative_to(ROOT)}:{frames[-1].lineno}"
+    return f"{type(error).__name__}{where}"
+
+
+def shrink(target: Target, data: bytes, place: str, tries: int = 2000) -> bytes:
+    """Leave out whatever can be left out with the same finding; a few seconds at most."""
+    step = len(data) // 2
+    while step and tries > 0:
+        at = 0
+        while at < len(data) and tries > 0:
+            tries -= 1
+            smaller = data[:at] + data[at + step :]
+            try:
+                target.check(smaller)
+            except Exception as error:
+                if place_of(error) == place:
+                    data = smaller
+                    continue
+            at += step
+        step //= 2
+    return data
+
+
+def scratch_folder(owner: object) -> Path:
+    """A new folder that goes with its owner."""
+    folder = tempfile.mkdtemp(prefix="fuzz-")
+    weakref.finalize(owner, shutil.rmtree, folder, True)
+    return Path(folder)

@@ -1,0 +1,109 @@
+"""The targets by name: where they are, what they cover, and how many inputs a long run tries."""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any, NamedTuple
+
+from tests.fuzz.target import Target
+
+
+class Entry(NamedTuple):
+    """One line of the table.
+
+    Attributes:
+        where: module and class, "module:class".
+        long: inputs of a long run.
+        covers: files whose branches are counted with ``--coverage``.
+        more_memory: most bytes of address space that a process may take besides what it has when it begins; 0: any.
+    """
+
+    where: str
+    long: int
+    covers: tuple[str, ...]
+    more_memory: int = 0
+
+
+TARGETS = {
+    "records": Entry(
+        "tests.fuzz.records:Records",
+        10_000_000,
+        (
+            "recordio/_parser.py",
+            "recordio/_framing.py",
+            "recordio/_scan.py",
+            "recordio/_steps.py",
+            "recordio/_payloads.py",
+            "recordio/_walk.py",
+        ),
+    ),
+    "jpeg": Entry(
+        "tests.fuzz.jpegs:Jpegs",
+        200_000,
+        (
+            "aioloader/jpeg/frame.py",
+            "aioloader/jpeg/scan.py",
+            "aioloader/jpeg/table.py",
+            "aioloader/jpeg/cut.py",
+            "aioloader/jpeg/tiles.py",
+            "aioloader/jpeg/early_stop.py",
+            "aioloader/transforms/pictures.py",
+            "aioloader/_turbojpeg.py",
+        ),
+    ),
+    "index": Entry("tests.fuzz.texts:Indexes", 1_000_000, ("recordio/_index_text.py", "recordio/_index.py")),
+    "files": Entry(
+        "tests.fuzz.files:Files",
+        100_000,
+        (
+            "aioloader/storage/records.py",
+            "aioloader/storage/layout.py",
+            "aioloader/storage/local.py",
+            "aioloader/datasets/record.py",
+        ),
+    ),
+    "lst": Entry(
+        "tests.fuzz.texts:Lists",
+        300_000,
+        (
+            "aioloader/datasets/imagelist.py",
+            "aioloader/mxnet/image/_sources.py",
+            "aioloader/mxnet/io/label_list.py",
+            "aioloader/tools/lists.py",
+        ),
+    ),
+    "header": Entry(
+        "tests.fuzz.binaries:Headers",
+        500_000,
+        ("recordio/_header.py", "aioloader/datasets/decoding.py", "aioloader/transforms/raw.py"),
+    ),
+    "sets": Entry(
+        "tests.fuzz.binaries:Sets", 100_000, ("aioloader/datasets/idx.py", "aioloader/datasets/vision.py")
+    ),
+    "arrays": Entry("tests.fuzz.binaries:Arrays", 300_000, ("aioloader/mxnet/ndarray_file.py",)),
+    "pictures": Entry(
+        "tests.fuzz.pictures:Pictures",
+        300_000,
+        ("aioloader/transforms/formats.py", "aioloader/transforms/decode.py"),
+        1 << 33,
+    ),
+    "tables": Entry(
+        "tests.fuzz.iterators:Tables",
+        100_000,
+        (
+            "aioloader/mxnet/io/csv_iter.py",
+            "aioloader/mxnet/io/libsvm_iter.py",
+            "aioloader/mxnet/io/mnist_iter.py",
+        ),
+    ),
+    "boxes": Entry("tests.fuzz.iterators:Boxes", 300_000, ("aioloader/mxnet/io/det_boxes.py",)),
+    "states": Entry("tests.fuzz.states:States", 100_000, ("aioloader/_progress.py",)),
+}
+
+
+def load(where: str) -> Target:
+    """Make a target, given as "module:class" or by its name in the table."""
+    module, _, name = (TARGETS[where].where if where in TARGETS else where).partition(":")
+    target: Any = getattr(importlib.import_module(module), name)()
+    found: Target = target
+    return found

@@ -1,0 +1,102 @@
+"""What `SECURITY.md` promises and no other test shows: no data file is unpickled, and bombs take no memory."""
+
+from __future__ import annotations
+
+import ast
+import struct
+import subprocess
+import sys
+import zlib
+from functools import lru_cache
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+
+# Whoever turns bytes into objects that may run code: between a process and those that it has started only.
+ALLOWED = {"executors/process.py", "executors/wire.py", "executors/worker.py", "mxnet/gluon/data/_queues.py"}
+UNSAFE = {
+    *(
+        f"{module}.{name}"
+        for module in ("pickle", "cloudpickle", "marshal", "dill")
+        for name in ("load", "loads")
+    ),
+    "pickle.Unpickler",
+    "ForkingPickler.loads",
+    "shelve.open",
+    "np.load",
+    "numpy.load",
+    "eval",
+    "exec",
+    "yaml.load",
+}
+
+
+def test_no_data_is_ever_unpickled() -> None:
+    found = set()
+    for path in [*(ROOT / "aioloader").rglob("*.py"), *(ROOT / "recordio").rglob("*.py")]:
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Call) and ast.unparse(node.func) in UNSAFE:
+                found.add(path.relative_to(ROOT / path.relative_to(ROOT).parts[0]).as_posix())
+            if isinstance(node, ast.keyword) and node.arg == "allow_pickle":
+                found.add(f"{path}: allow_pickle")
+    assert found == ALLOWED
+
+
+def chunk(name: bytes, body: bytes) -> bytes:
+    return struct.pack(">I", len(body)) + name + body + struct.pack(">I", zlib.crc32(name + body))
+
+
+ROWS = chunk(b"IDAT", zlib.compress(bytes(1 + 3 * 16) * 16, 9))
+
+
+def png(width: int, height: int, before: bytes = b"", pixels: bytes = ROWS) -> bytes:
+    """A PNG of black pixels; its header may say anything."""
+    head = chunk(b"IHDR", struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0))
+    return b"\x89PNG\r\n\x1a\n" + head + before + pixels + chunk(b"IEND", b"")
+
+
+@lru_cache
+def bomb() -> bytes:
+    """A quarter of a gigabyte of zeros, packed."""
+    packer = zlib.compressobj(9)
+    piece = bytes(1 << 20)
+    return b"".join(packer.compress(piece) for _ in range(256)) + packer.flush()
+
+
+BOMBS = {
+    "extents": lambda: png(60_000, 60_000),
+    "text": lambda: png(16, 16, chunk(b"zTXt", b"Comment\0\0" + bomb())),
+    "international text": lambda: png(16, 16, chunk(b"iTXt", b"Comment\0\1\0\0\0" + bomb())),
+    "profile": lambda: png(16, 16, chunk(b"iCCP", b"profile\0\0" + bomb())),
+    "pixels": lambda: png(16, 16, b"", chunk(b"IDAT", bomb())),
+}
+
+DECODE = """
+import resource, sys
+import cv2, numpy
+from aioloader import DecodeError
+from aioloader.transforms import decode_image
+data = sys.stdin.buffer.read()
+cv2.imdecode(numpy.frombuffer(data[:50], numpy.uint8), 1)
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+try:
+    shape = decode_image(data).shape
+except DecodeError:
+    shape = None
+print(shape, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", BOMBS)
+def test_a_png_that_unpacks_to_a_quarter_of_a_gigabyte_takes_no_memory(name: str) -> None:
+    data = BOMBS[name]()
+    assert len(data) < 1 << 20
+    done = subprocess.run(
+        [sys.executable, "-c", DECODE], input=data, capture_output=True, check=True, cwd=ROOT
+    )
+    shape, _, kilobytes = done.stdout.decode().strip().rpartition(" ")
+    assert shape in ("None", "(16, 16, 3)")
+    assert int(kilobytes) < 64 << 10
