@@ -32,6 +32,7 @@ exit codes:
 environment:
   NO_COLOR            no colours
   AIOLOADER_TRACEBACK show Python's traceback when a command fails
+  AIOLOADER_TURBOJPEG path of the libjpeg-turbo 3 that crops are decoded with; empty: none
 """
 
 # Commands of the file format itself: its own command line does them.
@@ -298,6 +299,10 @@ def _pack_details(report: PackReport, tile: bool) -> Iterator[str]:
         yield f"{len(report.skipped):,} left out"
     if report.replaced:
         yield f"{report.replaced:,} replaced by the next sound image"
+    if report.outside:
+        yield f"{report.outside:,} outside of the classes' folders, and therefore not packed"
+    if report.empty:
+        yield f"{len(report.empty):,} folders without images are no classes: {', '.join(report.empty[:5])}"
 
 
 def _bench(options: argparse.Namespace) -> int:

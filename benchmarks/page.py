@@ -7,9 +7,12 @@ from typing import TYPE_CHECKING
 
 from benchmarks.cases import CASES
 from benchmarks.words import (
+    axis_end,
     busy_warning,
     cpu_words,
     goal_figure,
+    goal_found,
+    goal_verdict,
     machine_line,
     rate_form,
     rate_unit,
@@ -51,11 +54,12 @@ tr:last-child td { border:0; }
 td.n, th.n { text-align:right; font-variant-numeric:tabular-nums; white-space:nowrap; }
 tr.ours td { font-weight:600; } tr.failed td { color:var(--soft); } td small { display:block; color:var(--soft);
   font-size:12px; font-weight:400; }
-.aim, .met { color:var(--good); font-weight:600; } .missed { color:var(--bad); font-weight:600; }
+.aim, .met { color:var(--good); font-weight:600; } .missed, .doubtful { color:var(--bad); font-weight:600; }
 svg { display:block; width:100%; height:auto; } svg text { fill:var(--ink); font:13px system-ui, sans-serif; }
 svg .ours { fill:var(--ours); } svg .peer { fill:var(--peer); } svg .bare { fill:var(--bare); }
 svg .strong { font-weight:600; } svg .faint { fill:var(--soft); font-size:12px; }
-svg .range { stroke:var(--ink); stroke-width:1.2; } svg .mark { stroke:var(--bare); stroke-dasharray:4 3; }
+svg .range { stroke:var(--ink); stroke-width:1.2; } svg .cut { stroke:var(--card); stroke-width:5; }
+svg .mark { stroke:var(--bare); stroke-dasharray:4 3; }
 details { margin-top:10px; } summary { cursor:pointer; color:var(--soft); font-size:13px; }
 ol.notes { font-size:13px; color:var(--soft); padding-left:20px; margin:10px 0 0; }
 """
@@ -145,19 +149,19 @@ def _case(results: Results, case: str) -> str:
 
 
 def _chart(rows: Sequence[Row], case: str) -> str:
-    """Bars of the rates, fastest first, with the range over the rounds and the bare loop as a line."""
+    """Bars of the rates, fastest first, with the range over the rounds, the bare loop as a line, and outliers cut."""
     rates = [rate for rate in map(shown_rate, rows) if rate is not None]
-    longest = max(rate.high for rate in rates) or 1.0
+    longest = axis_end(rate.high for rate in rates)
     height = len(rows) * _LINE + 8
     span = _WIDTH - _LEFT - _RIGHT
 
     def at(value: float) -> float:
-        return _LEFT + span * value / longest
+        return _LEFT + span * min(1.0, value / longest)
 
     label = f"Rates in the case {case}; the table below holds the figures."
     parts = [f'<svg viewBox="0 0 {_WIDTH} {height}" role="img" aria-label="{escape(label)}">']
     bare = next((shown_rate(row) for row in rows if row.name == "bare_loop"), None)
-    if bare:
+    if bare and bare.median <= longest:
         x = at(bare.median)
         parts.append(f'<line class="mark" x1="{x:.1f}" x2="{x:.1f}" y1="0" y2="{height}"/>')
     for number, (row, rate) in enumerate(zip(rows, rates, strict=True)):
@@ -171,12 +175,21 @@ def _chart(rows: Sequence[Row], case: str) -> str:
             f"{escape(row.title.replace('bare_loop', 'bare loop'))}</text>"
             f'<rect class="{kind}" x="{_LEFT}" y="{y}" height="{_LINE - 8}" rx="2" '
             f'width="{max(1.0, at(rate.median) - _LEFT):.1f}"/>'
-            f'<line class="range" x1="{at(rate.low):.1f}" x2="{at(rate.high):.1f}" '
-            f'y1="{y + (_LINE - 8) / 2}" y2="{y + (_LINE - 8) / 2}"/>'
+            f"{_cut(at(longest), y) if rate.median > longest else _range(at(rate.low), at(rate.high), y)}"
             f'<text class="{strong.strip()}" x="{at(rate.high) + 8:.1f}" y="{y + 15}">{rate.median:{rate_form(case)}}'
             f"{_share(row)}</text></g>"
         )
     return "".join([*parts, "</svg>"])
+
+
+def _range(low: float, high: float, y: int) -> str:
+    middle = y + (_LINE - 8) / 2
+    return f'<line class="range" x1="{low:.1f}" x2="{high:.1f}" y1="{middle}" y2="{middle}"/>'
+
+
+def _cut(end: float, y: int) -> str:
+    """A gap that tells that a bar is longer than drawn."""
+    return f'<line class="cut" x1="{end - 44:.1f}" x2="{end - 32:.1f}" y1="{y + _LINE - 6}" y2="{y - 2}"/>'
 
 
 def _share(row: Row) -> str:
@@ -239,11 +252,9 @@ def _swept(rows: Sequence[Row]) -> str:
 
 def _goal(outcome: Outcome) -> str:
     goal = outcome.goal
-    words = {"aim": "aim reached", "met": "reached"}.get(outcome.verdict, outcome.verdict)
-    found = goal_figure(outcome, outcome.found[0] if outcome.found else None)
     least = ("" if goal.upwards else "at most ") + goal_figure(outcome, goal.least)
     return (
         f"<tr><td>{goal.case}</td><td>{escape(goal.text)}</td><td class='n'>{least}</td>"
-        f"<td class='n'>{goal_figure(outcome, goal.aim)}</td><td class='n'>{found}</td>"
-        f"<td class='{outcome.verdict.split()[0]}'>{words}</td></tr>"
+        f"<td class='n'>{goal_figure(outcome, goal.aim)}</td><td class='n'>{goal_found(outcome)}</td>"
+        f"<td class='{outcome.verdict.split()[0]}'>{goal_verdict(outcome)}</td></tr>"
     )

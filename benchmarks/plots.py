@@ -6,7 +6,7 @@ import math
 from typing import TYPE_CHECKING, Any
 
 from benchmarks.cases import CASES
-from benchmarks.words import machine_line, rate_form, rate_unit, shown_rate
+from benchmarks.words import axis_end, machine_line, rate_form, rate_unit, shown_rate
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -53,7 +53,8 @@ def _throughput(results: Results, cases: list[str], folder: Path) -> Path:
         start = cases.index(case) // columns * columns
         most = max(len(_measured(results, other)) for other in cases[start : start + columns])
         _bars(place, bars, f"{case}  ({rate_unit(case)})", rate_form(case), CASES[case].title, most)
-    return _save(figure, results, "How many per second; lines from the least to the greatest round", folder)
+    title = "How many per second; lines from the least to the greatest round; bars with a gap are longer than drawn"
+    return _save(figure, results, title, folder)
 
 
 def _resources(results: Results, case: str, folder: Path) -> Path:
@@ -104,20 +105,26 @@ def _bars(place: Any, bars: list[Any], title: str, form: str, subtitle: str, mos
     names = [row.title.replace("bare_loop", "bare loop") for row, *_ in bars]
     colours = [{"aioloader": _OURS, "bare_loop": _BARE}.get(row.name, _PEER) for row, *_ in bars]
     places = range(len(bars))
-    longest = max((high for *_, high in bars), default=1.0) or 1.0
-    place.barh(places, [middle for _, middle, *_ in bars], color=colours, height=0.7)
+    longest = axis_end(high for *_, high in bars)
+    place.barh(places, [min(middle, longest) for _, middle, *_ in bars], color=colours, height=0.7)
     for number, (row, middle, low, high) in enumerate(bars):
-        place.plot([low, high], [number, number], color=_INK, linewidth=1.1, solid_capstyle="butt")
+        end = min(high, longest)
+        if middle > longest:  # cut
+            x = 0.93 * longest
+            place.plot([x, x + 0.02 * longest], [number + 0.4, number - 0.4], color="white", linewidth=4)
+        else:
+            place.plot([low, end], [number, number], color=_INK, linewidth=1.1, solid_capstyle="butt")
         place.text(
-            high + 0.012 * longest,
+            end + 0.012 * longest,
             number,
             format(middle, form),
             va="center",
+            bbox={"facecolor": "white", "edgecolor": "none", "pad": 0.8},
             fontsize=8.5,
             fontweight="bold" if row.name == "aioloader" else "normal",
         )
     bare = next((middle for row, middle, *_ in bars if row.name == "bare_loop"), None)
-    if bare is not None:
+    if bare is not None and bare <= longest:
         place.axvline(bare, color=_BARE, linewidth=0.8, linestyle=(0, (4, 3)), zorder=0)
     place.set_yticks(list(places), names)
     for label, (row, *_) in zip(place.get_yticklabels(), bars, strict=True):

@@ -15,6 +15,8 @@ from benchmarks.words import (
     busy_warning,
     cpu_words,
     goal_figure,
+    goal_found,
+    goal_verdict,
     machine_line,
     rate_unit,
     rate_words,
@@ -123,12 +125,10 @@ def _lines(results: Results, outcomes: Sequence[Outcome]) -> Iterator[str]:
 def _goal_line(outcome: Outcome) -> str:
     goal = outcome.goal
     sign = "" if goal.upwards else "at most "
-    found = "" if outcome.found is None else f"{goal_figure(outcome, outcome.found[0])}"
+    found = goal_found(outcome)
     if outcome.found is not None and outcome.found[1] != outcome.found[2]:
         found += f" ({outcome.found[1]:.2f} to {outcome.found[2]:.2f})"
-    verdict = {"aim": "aim reached", "met": "reached", "missed": "**missed**"}.get(
-        outcome.verdict, outcome.verdict
-    )
+    verdict = "**missed**" if outcome.verdict == "missed" else goal_verdict(outcome)
     least, aim = goal_figure(outcome, goal.least), goal_figure(outcome, goal.aim)
     return f"| {goal.case} | {goal.text} | {sign}{least} | {aim} | {found} | {verdict} |"
 

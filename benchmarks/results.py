@@ -51,6 +51,7 @@ class Row:
         of_bare: its rate as a share of the bare loop's in the same round.
         ahead: how many times this project's best rate in the same round is its rate.
         others_cpu_s: cores that the rest of the machine kept busy meanwhile.
+        doubtful: it is much slower than it should be: a badly set adapter.
         explain: this loader's own words in the last round.
         notes: what a reader should know.
     """
@@ -73,6 +74,7 @@ class Row:
     of_bare: Spread | None = None
     ahead: Spread | None = None
     others_cpu_s: Spread | None = None
+    doubtful: bool = False
     explain: str = ""
     notes: list[str] = field(default_factory=list)
 

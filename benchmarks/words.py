@@ -8,13 +8,18 @@ from benchmarks.cases import CASES
 from benchmarks.results import Spread
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from benchmarks.goals import Outcome
     from benchmarks.results import Row
 
 __all__ = (
+    "axis_end",
     "busy_warning",
     "cpu_words",
     "goal_figure",
+    "goal_found",
+    "goal_verdict",
     "machine_line",
     "rate_form",
     "rate_unit",
@@ -49,6 +54,18 @@ def shown_rate(row: Row) -> Spread | None:
     return Spread(*(value / per for value in row.rate))
 
 
+def axis_end(values: Iterable[float]) -> float:
+    """Where the axis of some bars ends.
+
+    At the greatest value; or, where that is several times the next one, somewhat beyond the next: one outlier must not
+    shrink all others to nothing, and its bar is cut.
+    """
+    most, *rest = sorted(values, reverse=True) or [1.0]
+    if rest and rest[0] and most > 3 * rest[0]:
+        return 1.25 * rest[0]
+    return most or 1.0
+
+
 def spread_words(spread: Spread | tuple[float, float, float] | None, form: str, scale: float = 1.0) -> str:
     """ "median (least to greatest)", or "" where there is none."""
     if spread is None:
@@ -76,12 +93,33 @@ def setting_words(setting: dict[str, Any]) -> str:
     )
 
 
-def goal_figure(outcome: Outcome, value: float | None) -> str:
+def goal_found(outcome: Outcome) -> str:
+    """What was found for a goal, with its unit; so finely that it does not look like a goal that it missed."""
+    if outcome.found is None:
+        return ""
+    value, digits = outcome.found[0], 2
+    while (
+        outcome.verdict == "missed"
+        and digits < 6
+        and f"{value:.{digits}f}" == f"{outcome.goal.least:.{digits}f}"
+    ):
+        digits += 1
+    return goal_figure(outcome, value, digits)
+
+
+def goal_verdict(outcome: Outcome) -> str:
+    """The verdict on a goal, for people."""
+    return {"aim": "aim reached", "met": "reached", "doubtful": "the peer is slower than it should be"}.get(
+        outcome.verdict, outcome.verdict
+    )
+
+
+def goal_figure(outcome: Outcome, value: float | None, digits: int = 2) -> str:
     """A goal's figure with its unit."""
     if value is None:
         return ""
     unit = outcome.goal.unit
-    return f"{value:.2f}{unit if unit == 'x' else ' ' + unit.replace('us', 'µs')}"
+    return f"{value:.{digits}f}{unit if unit == 'x' else ' ' + unit.replace('us', 'µs')}"
 
 
 def machine_line(run: dict[str, Any]) -> str:

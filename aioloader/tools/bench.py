@@ -330,6 +330,10 @@ def _pictures(path: str) -> tuple[int, list[bytes | Array], float, int]:
         check_record_file(path)
     dataset: Any = ImageFolderDataset(path) if os.path.isdir(path) else ImageRecordDataset(path)
     samples = len(dataset)
+    if not samples:
+        raise ValueError(
+            f"there are no images in {path!r}; a folder needs a sub-folder with images for each class"
+        )
     positions = range(0, samples, max(1, samples // _BARE_PICTURES))[:_BARE_PICTURES]
     if isinstance(dataset, ImageFolderDataset):
         encoded: Iterator[bytes] = (Path(dataset.items[k][0]).read_bytes() for k in positions)
@@ -353,7 +357,10 @@ def _pictures(path: str) -> tuple[int, list[bytes | Array], float, int]:
 def _payloads(path: str, positions: Sequence[int]) -> Iterator[bytes]:
     with recordio.RecordReader(path) as reader:
         for position in positions:
-            yield recordio.unpack(reader[position])[1]
+            try:
+                yield recordio.unpack(reader[position])[1]
+            except recordio.RecordIOError:
+                yield b""  # a damaged record is one that cannot be decoded
 
 
 def bench_table(report: BenchReport) -> str:

@@ -71,6 +71,8 @@ class PackReport:
         kept: how many stay as they are although something else was asked for, by reason (see `Encoded.kept`).
         skipped: (path, reason) of images that were left out.
         errors: every image that failed, those that were replaced too; `index` is its place in `list_images`.
+        outside: how many images lie outside of the classes' folders, where there are classes; they are not packed.
+        empty: names of sub-folders that hold no images. They are no classes, so later ones have smaller numbers.
     """
 
     rec: Path
@@ -86,6 +88,8 @@ class PackReport:
     kept: dict[str, int] = field(default_factory=dict)
     skipped: list[tuple[str, str]] = field(default_factory=list)
     errors: list[SampleError] = field(default_factory=list)
+    outside: int = 0
+    empty: tuple[str, ...] = ()
 
     @property
     def replaced(self) -> int:
@@ -110,7 +114,7 @@ def list_images(source: str | os.PathLike[str]) -> tuple[tuple[str, ...], list[t
     """Find the images of a folder, in a fixed order: classes by name, then files by path.
 
     Each sub-folder that holds images, at any depth, is a class. Images outside of sub-folders are taken only where
-    there are no classes, with label 0.
+    there are no classes, with label 0. Files and folders whose names begin with a dot are passed over.
 
     Returns:
         the names of the classes, and (path, label) of every image.
@@ -122,7 +126,7 @@ def list_images(source: str | os.PathLike[str]) -> tuple[tuple[str, ...], list[t
     root = Path(source)
     if not root.is_dir():
         raise NotADirectoryError(f"there is no folder {str(root)!r}")
-    folders = sorted(path for path in root.iterdir() if path.is_dir() and not path.name.startswith("."))
+    folders = _folders_in(root)
     found = {folder.name: sorted(_images_in(folder)) for folder in folders}
     classes = tuple(name for name, images in found.items() if images)
     items = [(path, label) for label, name in enumerate(classes) for path in found[name]]
@@ -174,7 +178,7 @@ def pack(
         what was packed.
 
     Raises:
-        NotADirectoryError, ValueError: as `list_images`; or an option is not allowed.
+        NotADirectoryError, ValueError: as `list_images`; an option is not allowed; or a name has a TAB or a line break.
         ProgramNotFoundError: `tile` without jpegtran.
         PackError: an image is damaged, or too large for a record; with "skip" and "replace", all are.
         TooManyErrorsError: more images failed than `max_errors`; its `errors` has them.
@@ -193,11 +197,17 @@ def pack(
         rec = rec.with_name(rec.name + ".rec")
     classes, items = list_images(source)
     order = list(range(len(items)))
+    root = Path(source)
+    for path, _ in items:
+        _listed_name(path, root)  # now, not after hours
     if shuffle:
         order = permute(seed, 0, len(items), 0, len(items)).tolist()
         items = [items[place] for place in order]
     rec.parent.mkdir(parents=True, exist_ok=True)
     report = PackReport(rec, rec.with_suffix(".idx"), rec.with_suffix(".lst"), classes)
+    if classes:
+        report.outside = sum(map(_is_image, root.iterdir()))
+        report.empty = tuple(folder.name for folder in _folders_in(root) if folder.name not in classes)
     encoded = encoded_images([path for path, _ in items], encode, num_workers or available_cores())
     with (
         closing(encoded),
@@ -205,9 +215,9 @@ def pack(
     ):
         with (
             recordio.RecordWriter(rec_draft, index=idx_draft) as writer,
-            open(lst_draft, "w", encoding="utf-8", newline="\n") as lines,
+            open(lst_draft, "w", encoding="utf-8", errors="surrogateescape", newline="\n") as lines,
         ):
-            records = _Records(writer, lines, Path(source), report)
+            records = _Records(writer, lines, root, report)
             for number, ((path, label), image) in enumerate(zip(items, encoded, strict=True)):
                 if isinstance(image, Encoded):
                     records.put(order[number], path, label, image)
@@ -271,7 +281,7 @@ class _Records:
         key = self._report.records
         header = recordio.IRHeader(0, float(label), key, 0)
         self._writer.write(recordio.pack(header, image.data), key)
-        self._lines.write(f"{key}\t{label:.6f}\t{path.relative_to(self._root).as_posix()}\n")
+        self._lines.write(f"{key}\t{label:.6f}\t{_listed_name(path, self._root)}\n")
         self._report._count(image)
 
 
@@ -339,5 +349,22 @@ def _is_image(path: Path) -> bool:
     return path.suffix.lower() in EXTENSIONS and not path.name.startswith(".") and path.is_file()
 
 
+def _folders_in(root: Path) -> list[Path]:
+    return sorted(path for path in root.iterdir() if path.is_dir() and not path.name.startswith("."))
+
+
 def _images_in(folder: Path) -> Iterator[Path]:
-    return (path for path in folder.rglob("*") if _is_image(path))
+    return (
+        path for path in folder.rglob("*") if _is_image(path) and not _is_hidden(path.relative_to(folder))
+    )
+
+
+def _is_hidden(path: Path) -> bool:
+    return any(part.startswith(".") for part in path.parts)
+
+
+def _listed_name(path: Path, root: Path) -> str:
+    name = path.relative_to(root).as_posix()
+    if set(name) & set("\t\n\r"):
+        raise ValueError(f"a list cannot hold the name {name!r}: rename the file")
+    return name

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import gc
 import os
 import pickle
 import subprocess
 import sys
 import threading
-import weakref
+from functools import cache
 
+import cv2
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -20,7 +20,18 @@ from aioloader._turbojpeg import LIBRARY_VARIABLE, RectangleDecoder, library_pat
 from aioloader.errors import DecodeError
 from aioloader.transforms.decode import decode_image
 from aioloader.transforms.pictures import PictureReader
-from tests.aioloader.jpeg.samples import KINDS, Case, boxes, cases, crop, encode, frame_of, full, segment
+from tests.aioloader.jpeg.samples import (
+    KINDS,
+    Case,
+    boxes,
+    cases,
+    crop,
+    encode,
+    frame_of,
+    full,
+    picture,
+    segment,
+)
 
 installed = pytest.mark.skipif(
     library_path() is None, reason="no libjpeg-turbo of version 3; pip install 'aioloader[turbojpeg]'"
@@ -122,9 +133,15 @@ def outcome(opened: PictureReader, data: bytes, box: tuple[int, int, int, int]):
         return str(error)
 
 
+@cache
+def lasting() -> PictureReader:
+    """One that has seen much damage."""
+    return reader()
+
+
 def check_damage(data: bytes, box: tuple[int, int, int, int]) -> None:
-    """Whatever was done to a file, the result is that of the way without rectangles."""
-    found, expected = outcome(reader(), data, box), outcome(plain(), data, box)
+    """Whatever was done to a file, and to those before it, the result is that of the way without rectangles."""
+    found, expected = outcome(lasting(), data, box), outcome(plain(), data, box)
     assert type(found) is type(expected)
     if isinstance(expected, np.ndarray):
         assert np.array_equal(found, expected)
@@ -202,6 +219,77 @@ def test_a_decoder_says_what_is_wrong_and_goes_on():
     assert np.array_equal(out[:, 8:24], full(data)[290:, 24:40])
 
 
+def with_byte(data: bytes, place: int, value: int) -> bytes:
+    return data[:place] + bytes((value,)) + data[place + 1 :]
+
+
+def without(data: bytes, marker: int) -> bytes:
+    """A JPEG without its segments of one kind."""
+    kept, place, start = [data[:2]], 2, frame_of(data).scan_start
+    while place < start:
+        end = place + 2 + int.from_bytes(data[place + 2 : place + 4], "big")
+        if data[place + 1] != marker:
+            kept.append(data[place:end])
+        place = end
+    return b"".join(kept) + data[start:]
+
+
+GOOD = FILES["420"]
+BROKEN_HEADERS = {
+    "more codes than there can be": with_byte(GOOD, GOOD.index(b"\xff\xc4") + 6, 255),
+    "a component that there is not": with_byte(GOOD, GOOD.index(b"\xff\xda") + 5, 9),
+    "another precision": with_byte(GOOD, frame_of(GOOD).size_at - 1, 77),
+    "a table that there is not": with_byte(GOOD, GOOD.index(b"\xff\xdb") + 4, 9),
+    "a scan before the frame": without(GOOD, 0xC0),
+    "two frames": GOOD.replace(b"\xff\xc4", b"\xff\xc0", 1),
+    "cut off": GOOD[:300],
+}
+
+
+@installed
+@pytest.mark.parametrize("kind", BROKEN_HEADERS)
+def test_damaged_headers_do_not_matter_to_the_next_picture(kind):
+    decoder = RectangleDecoder()
+    out = np.empty((40, 48, 3), np.uint8)
+    said = decoder.decode(BROKEN_HEADERS[kind], 32, 20, out)
+    assert said is not None
+    assert said.startswith("header: ")
+    assert decoder.decode(GOOD, 32, 20, out) is None
+    assert np.array_equal(out[:, 8:-8], full(GOOD)[20:60, 40:72])
+
+
+@installed
+@pytest.mark.parametrize("marker", [0xDB, 0xC4], ids=["quantisation", "Huffman"])
+def test_tables_of_the_picture_before_are_not_used(marker):
+    before = cv2.imencode(
+        ".jpg", picture(200, 150), [cv2.IMWRITE_JPEG_OPTIMIZE, 1, cv2.IMWRITE_JPEG_QUALITY, 40]
+    )[1].tobytes()
+    lacking, box = without(GOOD, marker), (57, 41, 40, 30)
+    opened = reader()
+    assert isinstance(outcome(opened, before, box), np.ndarray)
+    found, expected = outcome(opened, lacking, box), outcome(plain(), lacking, box)
+    assert type(found) is type(expected)
+    assert np.array_equal(found, expected)
+
+
+@installed
+@pytest.mark.parametrize(
+    "out",
+    [
+        np.empty((0, 32, 3), np.uint8),
+        np.empty((10, 0, 3), np.uint8),
+        np.empty((10, 32, 4), np.uint8),
+        np.empty((10, 64, 3), np.uint8)[:, ::2],
+        np.empty((10, 32, 3), np.float32),
+        np.frombuffer(bytes(960), np.uint8).reshape(10, 32, 3),
+    ],
+    ids=["no rows", "no columns", "channels", "not contiguous", "dtype", "read-only"],
+)
+def test_memory_that_is_not_as_it_must_be_is_refused(out):
+    with pytest.raises(ValueError, match="writable and contiguous"):
+        RectangleDecoder().decode(GOOD, 0, 0, out)
+
+
 @installed
 def test_little_is_not_left_out():
     data = encode(400, 300, "420")
@@ -216,15 +304,6 @@ def test_little_is_not_left_out():
     ):
         assert np.array_equal(opened.open(data).region(box), crop(full(data), box))
         assert counted.made == made
-
-
-@installed
-def test_a_decoder_is_freed():
-    decoder = RectangleDecoder()
-    gone = weakref.ref(decoder)
-    del decoder
-    gc.collect()
-    assert gone() is None
 
 
 def run(code: str, value: str) -> str:
@@ -252,6 +331,21 @@ def test_without_a_usable_library_pictures_are_decoded_as_before(value):
     said = run(code, value)
     assert LIBRARY_VARIABLE in said
     assert "aioloader[turbojpeg]" in said
+
+
+@pytest.mark.parametrize(("value", "times"), [("", 0), ("/nowhere/libturbojpeg.so", 1), (sys.executable, 1)])
+def test_a_named_library_that_is_none_is_told_of_once(value, times):
+    code = (
+        "import warnings\n"
+        "from aioloader._turbojpeg import library_path\n"
+        "with warnings.catch_warnings(record=True) as told:\n"
+        "    warnings.simplefilter('always')\n"
+        "    library_path(), library_path()\n"
+        "print(*(f'{each.category.__name__}: {each.message}' for each in told), sep='\\n')\n"
+    )
+    said = run(code, value)
+    assert said.count("RuntimeWarning") == times
+    assert value in said
 
 
 @installed

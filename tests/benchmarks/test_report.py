@@ -14,6 +14,7 @@ from benchmarks.log import Log, read_log
 from benchmarks.page import render_page
 from benchmarks.report import render_markdown, write_report
 from benchmarks.results import Results, summarise
+from benchmarks.words import axis_end, goal_found
 
 RUN = {
     "kind": "run",
@@ -119,6 +120,56 @@ def test_a_peer_that_is_too_slow_is_marked_and_one_that_is_not_is_not(results: R
     assert not notes["tf_data"]
     assert "below what is expected" in notes["grain"][0]
     assert "1,616" in notes["bare_loop"][0]
+
+
+def test_beside_a_peer_that_is_too_slow_no_goal_is_reached(results: Results, tmp_path: Path) -> None:
+    mark_peers(results)
+    verdicts = {(o.goal.case, o.goal.text): o.verdict for o in judge_goals(results)}
+    assert verdicts["jpeg-uint8", "times grain"] == "doubtful"  # 3.6 where 1.4 is wanted
+    assert verdicts["jpeg-uint8", "times tf_data"] == "aim"
+    write_report(RECORDS, tmp_path)
+    for name in ("report.md", "page.html"):
+        assert "the peer is slower than it should be" in (tmp_path / name).read_text()
+
+
+def test_for_arrays_the_slower_of_async_and_blocking_counts() -> None:
+    records = [
+        RUN,
+        *_rounds("aioloader", "inline", [900.0], "arrays"),
+        *_rounds("aioloader", "blocking", [400.0], "arrays"),
+        *_rounds("bare_loop", "", [1000.0], "arrays"),
+    ]
+    (outcome,) = [o for o in judge_goals(summarise(records)) if o.goal.text.endswith("times bare_loop")]
+    assert outcome.found == pytest.approx((0.4, 0.4, 0.4))
+    assert outcome.verdict == "missed"
+
+
+def test_what_was_missed_by_little_does_not_look_reached() -> None:
+    records = [
+        RUN,
+        *_rounds("aioloader", "process", [1498.0]),
+        *_rounds("dali", "", [1000.0]),
+        *_rounds("torch", "pillow", [1498 / 2.197]),
+    ]
+    outcomes = {o.goal.text: o for o in judge_goals(summarise(records))}
+    assert goal_found(outcomes["times dali"]) == "1.498x"
+    assert goal_found(outcomes["times torch/pillow"]) == "2.197x"
+    assert goal_found(outcomes["times tf_data"]) == ""
+
+
+@pytest.mark.parametrize(
+    ("values", "end"),
+    [([], 1.0), ([0.0], 1.0), ([5.0], 5.0), ([3.0, 9.0], 9.0), ([3.0, 9.5, 1.0], 3.75), ([9.0, 0.0], 9.0)],
+)
+def test_one_outlier_does_not_shrink_all_other_bars(values: list[float], end: float) -> None:
+    assert axis_end(values) == end
+
+
+def test_a_bar_that_is_cut_has_a_gap_and_its_figure(tmp_path: Path) -> None:
+    write_report([*RECORDS, *_rounds("dali", "", [9_000_000.0], "bytes")], tmp_path)
+    text = (tmp_path / "page.html").read_text()
+    assert text.count('<line class="cut"') == 1
+    assert ">9,000,000<" in text
 
 
 def test_goals_are_held_against_what_was_found(results: Results) -> None:

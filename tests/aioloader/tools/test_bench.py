@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import recordio
 from aioloader.tools.bare_loop import BareLoop, Work
 from aioloader.tools.bench import BenchReport, Setting, bench, bench_table, default_settings, turns
 from aioloader.tools.draw import draw_folder, draw_image
@@ -61,9 +62,28 @@ def test_images_that_cannot_be_decoded_are_counted_and_left_out(folder: Path, tm
     assert "1 of those looked at cannot be decoded" in bench_table(report)
 
 
+def test_records_that_are_damaged_or_no_images_are_left_out(folder: Path, tmp_path: Path) -> None:
+    path = tmp_path / "mixed.rec"
+    with recordio.RecordWriter(path, index=True) as writer:
+        writer.write(b"short", 0)
+        writer.write(recordio.pack(recordio.IRHeader(0, 0.0, 1, 0), b"no image"), 1)
+        for key, image in enumerate(sorted(folder.rglob("*.jpg"))[:6], 2):
+            writer.write(recordio.pack(recordio.IRHeader(0, 0.0, key, 0), image.read_bytes()), key)
+    report = _bench(path, [])
+    assert (report.samples, report.undecodable) == (8, 2)
+    assert report.rows[0].images_per_s > 0
+
+
 def test_nothing_to_measure_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match="does-not-exist"):
         bench(tmp_path / "does-not-exist")
+    (tmp_path / "flat").mkdir()
+    (tmp_path / "flat" / "a.png").write_bytes(b"any")
+    with (
+        pytest.warns(UserWarning, match="no images"),
+        pytest.raises(ValueError, match="a sub-folder with images for each class"),
+    ):
+        bench(tmp_path / "flat")
     (tmp_path / "class").mkdir()
     (tmp_path / "class" / "a.jpg").write_bytes(b"no picture")
     with pytest.raises(ValueError, match="not a single image"):

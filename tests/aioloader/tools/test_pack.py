@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -9,6 +10,8 @@ import pytest
 
 import aioloader
 import recordio
+from aioloader.cli import main
+from aioloader.tools.lists import read_lines
 from aioloader.tools.pack import list_images, pack
 
 
@@ -21,6 +24,7 @@ def folder(tmp_path: Path) -> Path:
         "a/x.png": b"\xce\xd7\x23\x0a in the payload",
         "b/notes.txt": b"no image",
         "b/.hidden.jpg": b"no",
+        "a/.checkpoints/x.png": b"no",
         ".git/c.jpg": b"no",
         "outside.jpg": b"no",
     }.items():
@@ -41,6 +45,7 @@ def test_records_are_the_files_in_sorted_order(folder: Path, tmp_path: Path) -> 
         report.lst.read_text() == "0\t0.000000\ta/x.png\n1\t1.000000\tb/2.jpg\n2\t1.000000\tb/deep/1.JPEG\n"
     )
     assert (report.records, report.classes) == (3, ("a", "b"))
+    assert (report.outside, report.empty) == (1, ())
     assert report.nbytes == report.rec.stat().st_size
     assert recordio.verify(report.rec).ok
 
@@ -48,6 +53,41 @@ def test_records_are_the_files_in_sorted_order(folder: Path, tmp_path: Path) -> 
 def test_the_ending_is_added(folder: Path, tmp_path: Path) -> None:
     assert pack(folder, tmp_path / "set.v2").rec == tmp_path / "set.v2.rec"
     assert sorted(p.name for p in tmp_path.glob("set*")) == ["set.v2.idx", "set.v2.lst", "set.v2.rec"]
+
+
+def test_what_is_not_packed_is_told(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (folder / "annotations").mkdir()
+    assert pack(folder, tmp_path / "set").empty == ("annotations",)
+    assert main(["pack", str(folder), str(tmp_path / "set")]) == 0
+    told = capsys.readouterr().out
+    assert "1 outside of the classes' folders" in told
+    assert "1 folders without images are no classes: annotations" in told
+
+
+def test_names_that_are_no_text_are_listed(tmp_path: Path) -> None:
+    folder = tmp_path / "source"
+    folder.mkdir()
+    name = os.fsdecode(b"caf\xe9.jpg")
+    try:
+        (folder / name).write_bytes(b"any")
+    except OSError:
+        pytest.skip("this file system refuses such names")
+    report = pack(folder, tmp_path / "set")
+    assert report.lst.read_bytes() == b"0\t0.000000\tcaf\xe9.jpg\n"
+    assert [image.path for image in read_lines(str(report.lst), lambda *bad: pytest.fail(str(bad)))] == [name]
+
+
+@pytest.mark.parametrize("name", ["a\tb.jpg", "a\nb.jpg"])
+def test_names_that_a_list_cannot_hold_are_refused(tmp_path: Path, name: str) -> None:
+    folder = tmp_path / "source"
+    folder.mkdir()
+    try:
+        (folder / name).write_bytes(b"any")
+    except OSError:
+        pytest.skip("this file system refuses such names")
+    with pytest.raises(ValueError, match="rename the file"):
+        pack(folder, tmp_path / "set")
+    assert list(tmp_path.iterdir()) == [folder]
 
 
 def test_a_folder_without_classes_has_one_label(tmp_path: Path) -> None:
