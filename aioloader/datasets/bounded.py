@@ -34,8 +34,11 @@ def _pieces(file: Readable, most: int) -> Iterator[bytes]:
         most -= len(piece)
 
 
+_MOST_VAIN_READS = 1000
+
+
 class Bounded:
-    """A stream that refuses to give more than so many bytes.
+    """A stream that refuses to give more than so many bytes, or to be asked for ever behind its end.
 
     Args:
         file: the stream.
@@ -48,16 +51,20 @@ class Bounded:
         self._most = most
         self._left = most
         self._path = path
+        self._vain = 0
 
     def read(self, size: int, /) -> bytes:
         """Up to `size` bytes; none at the end.
 
         Raises:
-            ValueError: there are more than allowed.
+            ValueError: there are more than allowed; or the end was reached long ago, and whoever reads does not notice.
         """
         # One more than allowed tells whether there are more.
         data = self._file.read(min(size, self._left + 1))
         self._left -= len(data)
+        self._vain += not data
+        if self._vain > _MOST_VAIN_READS:
+            raise ValueError(f"{self._path} is damaged: it ends too early")
         if self._left < 0:
             raise ValueError(
                 f"{self._path} has more than {self._most} bytes when unpacked; so many are not read"

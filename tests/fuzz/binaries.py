@@ -164,7 +164,7 @@ class Sets:
             if kind == 4 and draw() < 0.8:
                 at = 512 * int(draw() * (len(data) // 512)) + int(draw() * 512)
                 if draw() < 0.3:
-                    at = 124 + int(draw() * 12)  # the member's size
+                    at = 124 + int(draw() * 12) + (0 if draw() < 0.2 else 1024)  # a member's size
                 data[at : at + 1] = bytes((int(draw() * 256),))
                 _sum(data)
             elif kind < 2 and draw() < 0.6:
@@ -190,13 +190,25 @@ class Sets:
         try:
             dataset = CIFAR10(self._root, train=False) if kind > 2 else MNIST(self._root, train=kind != 1)
         except ValueError as error:
-            return "first" if "no IDX file" in str(error) or "is damaged" in str(error) else "later"
+            first = "no IDX file" in str(error) or (
+                "is damaged" in str(error) and not _begins_well(kind, content)
+            )
+            return "first" if first else "later"
         finally:
             path.unlink()
         images, labels = dataset.arrays
         if len(images) != len(labels) or images.ndim != 4 or labels.dtype != np.int32:
             raise Finding(f"images {images.shape}, labels {labels.dtype} {labels.shape}")
         return "whole"
+
+
+def _begins_well(kind: int, content: bytes) -> bool:
+    """Whether an archive's first header is one."""
+    try:
+        member = tarfile.TarInfo.frombuf(content[:512], "utf-8", "surrogateescape")
+    except tarfile.HeaderError:
+        return False
+    return kind == 4 and 0 <= member.size <= len(content)
 
 
 def _tar(rows: bytes, form: int = tarfile.USTAR_FORMAT, folder: str = "cifar-10") -> bytes:

@@ -251,8 +251,17 @@ BACKWARDS = b"\xff" * 10 + b"\xf4\x00"  # a negative number
         tar_header(b"x", SIZE % 512) + bytes(512) + tar_header(b"y", BACKWARDS) + bytes(1024),
         b"".join(tar_header(b"././@LongLink", SIZE % 0, b"L") for _ in range(5000)),
         tar_header(b"test_batch.bin", SIZE % 3073) + bytes(1000),
+        tar_header(b"x", b"\x80" + b"0" * 11) + bytes(1024),
+        tar_header(b"././@LongLink", b"\x80" + b"0" * 11, b"L") + bytes(1024),
     ],
-    ids=["backwards", "backwards later", "names of names", "cut"],
+    ids=[
+        "backwards",
+        "backwards later",
+        "names of names",
+        "cut",
+        "beyond all ends",
+        "a name beyond all ends",
+    ],
 )
 def test_archives_that_lead_astray_are_refused(tmp_path: Path, archive: bytes) -> None:
     (tmp_path / "cifar-10-binary.tar.gz").write_bytes(gzip.compress(archive))
