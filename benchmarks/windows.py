@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 BATCH = 256
 _CLASSES = 1000
 _NEAR = 16
-_LOOKED_AT = 200_000
 
 
 def stretches(order: npt.NDArray[np.int64], window: int | None) -> float:
@@ -75,12 +74,11 @@ def mates_again(batches: npt.NDArray[np.int64], later: npt.NDArray[np.int64], sa
 def row(samples: int, window: int | None) -> str:
     """One line of the table."""
     sampler = RandomSampler(samples, shuffle_window=window)
-    count = min(samples, _LOOKED_AT)
     order, later = sampler.indices(1, 0, 0, samples), sampler.indices(1, 1, 0, samples)
     moved = float(np.abs(order - np.arange(samples)).mean()) / samples
-    batches = in_batches(order[:count])
+    batches = in_batches(order)
     return (
-        f"| {f'{window:,}' if window else 'none'} | {stretches(order[:count], window):,.0f} | {moved:.2f} "
+        f"| {f'{window:,}' if window else 'none'} | {stretches(order, window):,.1f} | {moved:.2f} "
         f"| {100 * with_neighbours(batches):.1f} % | {classes_of_a_batch(batches, samples):.0f} "
         f"| {1e3 * mates_again(batches, in_batches(later), samples):.2f} in 1,000 |"
     )

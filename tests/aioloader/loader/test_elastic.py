@@ -75,13 +75,16 @@ def order(ranks):
     ]
 
 
-def stop_and_go_on(draw, dataset, n, **options):
+def stop_and_go_on(draw, dataset, n, most_ranks=4, **options):
     """Draw two worlds; stop the first at a step, go on in the second, and compare with the whole order."""
     epoch = draw(st.integers(0, 3), label="epoch")
     whole = RandomSampler(n).indices(7, epoch, 0, n).tolist()
     got, receipts, state = [], [], None
     for stops in (True, False):
-        count, batch = draw(st.integers(1, 4), label="world"), draw(st.integers(1, 5), label="batch_size")
+        count, batch = (
+            draw(st.integers(1, most_ranks), label="world"),
+            draw(st.integers(1, 5), label="batch_size"),
+        )
         left = n - len(got)
         ranks = world(
             count,
@@ -120,17 +123,21 @@ def test_a_run_stopped_and_resumed_in_another_world_is_the_uninterrupted_one(dat
 
 
 @pytest.mark.slow
-@settings(max_examples=25)
+@settings(max_examples=10)
 @given(data=st.data())
-def test_nor_do_workers_change_it(data):
+def test_nor_do_threads_change_it(data):
     n = data.draw(st.integers(1, 60), label="n")
-    stop_and_go_on(
-        data.draw,
-        Numbers(n),
-        n,
-        num_workers=st.sampled_from([0, 1, 3]),
-        executor=st.sampled_from(["thread", "thread", "thread", "process"]),
-    )
+    workers = st.sampled_from([0, 1, 3])
+    stop_and_go_on(data.draw, Numbers(n), n, num_workers=workers, executor=st.just("thread"))
+
+
+@pytest.mark.slow
+@settings(max_examples=4)
+@given(data=st.data())
+def test_nor_do_processes_change_it(data):
+    n = data.draw(st.integers(20, 60), label="n")
+    workers = st.sampled_from([1, 2])
+    stop_and_go_on(data.draw, Numbers(n), n, 2, num_workers=workers, executor=st.just("process"))
 
 
 def test_eight_ranks_stop_and_six_go_on():
