@@ -18,7 +18,7 @@ from tests.aioloader.mxnet.image_records import make, numbered, write
 
 LIBSVM = "1 0:0.5 2:1.2\n-2\n-3 0:0.6 1:2.4 2:1.2\n4 2:-1.2\n5 1:1\n"
 ROWS = np.arange(20).reshape(10, 2)
-MORE = 9
+MORE = 7
 
 
 class Files:
@@ -122,7 +122,7 @@ def test_a_resumed_iterator_goes_on_as_if_it_had_not_stopped(
     kind: Callable[[Files], Any], files: Files
 ) -> None:
     expected = run(kind(files), 2 * MORE)
-    for stop in (0, 1, 2, 3, 5, 8):
+    for stop in (0, 2, 3, 5):
         first = kind(files)
         assert run(first, stop) == expected[:stop]
         second = kind(files)

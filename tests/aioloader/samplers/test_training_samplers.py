@@ -90,7 +90,7 @@ async def test_a_loader_stops_and_goes_on_in_other_shards(sampler: Any) -> None:
 
 
 @pytest.mark.parametrize("sampler", SAMPLERS)
-@settings(max_examples=10)
+@settings(max_examples=5)
 @given(data=st.data())
 def test_worlds_before_and_after_a_stop_deliver_the_uninterrupted_order(
     sampler: Any, data: st.DataObject
@@ -131,7 +131,7 @@ def test_worlds_before_and_after_a_stop_deliver_the_uninterrupted_order(
 # -- windows -----------------------------------------------------------------------------------------------------------
 
 
-@settings(max_examples=60)
+@settings(max_examples=30)
 @given(st.integers(0, 3000), st.integers(16, 700), st.integers(0, 5))
 def test_windows_give_every_index_once(length: int, window: int, epoch: int) -> None:
     order = RandomSampler(length, shuffle_window=window).indices(1, epoch, 0, length)
@@ -206,7 +206,7 @@ def test_weights_that_are_none(arguments: tuple[Any, ...], said: str) -> None:
 # -- classes -----------------------------------------------------------------------------------------------------------
 
 
-@settings(max_examples=60)
+@settings(max_examples=30)
 @given(st.lists(st.integers(0, 5), min_size=1, max_size=60), st.integers(0, 300), st.integers(0, 3))
 def test_classes_come_in_turn_and_each_gives_all_before_it_repeats(
     labels: list[int], count: int, epoch: int
@@ -248,7 +248,7 @@ def test_labels_of_another_shape(bad: Any) -> None:
 # -- identities --------------------------------------------------------------------------------------------------------
 
 
-@settings(max_examples=60)
+@settings(max_examples=30)
 @given(st.data())
 def test_batches_have_p_identities_of_k_images(data: st.DataObject) -> None:
     counts = data.draw(st.lists(st.integers(1, 12), min_size=1, max_size=12))
