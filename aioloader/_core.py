@@ -165,6 +165,11 @@ class Core:
         return self._gathers or (self.options.workers == 0 and isinstance(self.options.executor, str))
 
     @property
+    def at_hand(self) -> bool:
+        """Whether opening and closing wait for nothing, and so need no thread: the data are in memory."""
+        return self._gathers and isinstance(self.options.executor, str)
+
+    @property
     def drivable(self) -> bool:
         """Whether that can be done without an event loop."""
         if not self.direct:

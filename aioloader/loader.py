@@ -121,7 +121,7 @@ class AsyncBatches(Generic[B]):
             self._busy = False
 
     async def _start(self) -> None:
-        if not self._core.is_open:
+        if not self._core.is_open and not self._core.at_hand:
             # Indexes are read and files opened: not in the loop's thread.
             opener = Threads(1, "aioloader-open")
             try:
@@ -265,7 +265,9 @@ class AsyncDataLoader(Face, Generic[B]):
                 for running in list(self._core.passes):
                     if running.started:
                         await running.ended.wait()
-            if not self._core.closed:
+            if self._core.at_hand:
+                self._finalizer()
+            elif not self._core.closed:
                 closer = Threads(1, "aioloader-close")
                 try:
                     await closer.run(self._finalizer)

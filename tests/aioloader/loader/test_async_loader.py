@@ -2,6 +2,7 @@
 
 import asyncio
 import gc
+import threading
 import weakref
 
 import anyio
@@ -9,7 +10,7 @@ import numpy as np
 import pytest
 
 import aioloader
-from aioloader import AsyncDataLoader, DataLoader, SampleError, SimpleDataset
+from aioloader import ArrayDataset, AsyncDataLoader, DataLoader, SampleError, SimpleDataset
 from tests.aioloader.loader.samples import Numbers, labels
 
 EXECUTORS = ["inline", "thread", "process"]
@@ -31,6 +32,22 @@ def test_batches_arrive_in_order(executor, backend):
     assert batches[2][0].shape == (5, 4, 4)
     assert batches[2][0].dtype == np.int32
     assert (batches[2][0][:, 1, 2] == batches[2][1]).all()
+
+
+@pytest.mark.parametrize("backend", ["asyncio", "trio"])
+def test_in_memory_data_need_no_thread(monkeypatch, backend):
+    started = []
+    start = threading.Thread.start
+    monkeypatch.setattr(
+        threading.Thread, "start", lambda thread: (started.append(thread.name), start(thread))
+    )
+
+    async def main():
+        async with AsyncDataLoader(ArrayDataset(np.arange(10), np.arange(10)), 5, num_workers=2) as loader:
+            return [*await collect(loader), *await collect(loader)]
+
+    assert labels(anyio.run(main, backend=backend)) == [[0, 1, 2, 3, 4], [5, 6, 7, 8, 9]] * 2
+    assert not [name for name in started if name.startswith("aioloader")]
 
 
 @pytest.mark.parametrize("executor", EXECUTORS)
