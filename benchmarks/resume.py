@@ -4,8 +4,8 @@
     python -m benchmarks.resume --records 1300000 --rounds 15
 
 A .rec of short records is written to a temporary folder, with its index. In each round a new loader is made for each of
-both places, by turns, and timed from its making to its first batch; the index's binary copy is there, and the file is in
-the page cache.
+both places, by turns, and timed from its making to its first batch; the index's binary copy is there, and the file is
+in the page cache.
 """
 
 from __future__ import annotations
