@@ -146,7 +146,14 @@ def test_an_error_of_our_own_says_how_to_see_more(
         main(["demo"])
 
 
-@pytest.mark.parametrize("executor", ["process", "thread", "inline"])
+@pytest.mark.parametrize(
+    "executor",
+    [
+        "process",
+        pytest.param("thread", marks=pytest.mark.slow),
+        pytest.param("inline", marks=pytest.mark.slow),
+    ],
+)
 def test_demo_streams_measures_and_draws(executor: str, photo_rec: Path, tmp_path: Path) -> None:
     # In a process of its own, where nothing is set up by the test suite, and by the documented command.
     sheet = tmp_path / "sheet.png"

@@ -126,6 +126,7 @@ def test_a_failure_is_a_reason(how: str, reason: str, folder: Path) -> None:
     assert caught.value.wrong == (how == "wrong")
 
 
+@pytest.mark.slow
 def test_one_that_hangs_is_ended_with_all_that_it_started(folder: Path) -> None:
     with pytest.raises(JobFailure, match="took more than"):
         _run(folder, "measure", setting={"how": "hang"}, times=TIMES, batches=1, limit_s=4)

@@ -128,7 +128,14 @@ async def test_a_cancel_while_the_loader_is_closing_leaves_nothing(warm_up, left
 
 
 @pytest.mark.parametrize("executor", EXECUTORS)
-@pytest.mark.parametrize("held", ["loader", "iterator", "nothing"])
+@pytest.mark.parametrize(
+    "held",
+    [
+        pytest.param("loader", marks=pytest.mark.slow),
+        "iterator",
+        pytest.param("nothing", marks=pytest.mark.slow),
+    ],
+)
 def test_a_loop_that_ends_at_any_step_of_a_pass_ends_it_without_a_word(executor, held, warm_up, leftovers):
     """A warning of a coroutine that was never awaited, or of a process left running, fails the test."""
 
@@ -199,7 +206,9 @@ PARENT = """
 
 
 @pytest.mark.parametrize("spin", [False, True], ids=["sleeping", "spinning"])
-@pytest.mark.parametrize("then", ["pass", "os.fork()"], ids=["alone", "with a fork"])
+@pytest.mark.parametrize(
+    "then", ["pass", pytest.param("os.fork()", marks=pytest.mark.slow)], ids=["alone", "with a fork"]
+)
 def test_workers_leave_when_their_parent_is_killed(spin, then):
     code = textwrap.dedent(PARENT).format(spin=spin, then=then)
     parent = subprocess.Popen(

@@ -40,7 +40,14 @@ def run(arguments, cwd, text=None):
     return done.stdout
 
 
-@pytest.mark.parametrize("how", ["file", "string", "standard input"])
+@pytest.mark.parametrize(
+    "how",
+    [
+        "file",
+        pytest.param("string", marks=pytest.mark.slow),
+        pytest.param("standard input", marks=pytest.mark.slow),
+    ],
+)
 def test_a_program_without_a_main_guard(how, tmp_path):
     if how == "file":
         (tmp_path / "script.py").write_text(SCRIPT)

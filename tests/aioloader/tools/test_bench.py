@@ -25,7 +25,7 @@ def _bench(path: Path, ticks: list[int]) -> BenchReport:
     return bench(path, size=64, batch_size=8, seconds=0.05, rounds=2, settings=SETTINGS, tick=ticks.append)
 
 
-@pytest.mark.parametrize("packed", [False, True], ids=["folder", "rec"])
+@pytest.mark.parametrize("packed", [pytest.param(False, marks=pytest.mark.slow), True], ids=["folder", "rec"])
 def test_settings_are_tried_and_the_best_measured(packed: bool, folder: Path, tmp_path: Path) -> None:
     path = pack(folder, tmp_path / "a.rec").rec if packed else folder
     ticks: list[int] = []
@@ -50,6 +50,7 @@ def test_settings_are_tried_and_the_best_measured(packed: bool, folder: Path, tm
     assert report.explanation in table
 
 
+@pytest.mark.slow
 def test_images_that_cannot_be_decoded_are_counted_and_left_out(folder: Path, tmp_path: Path) -> None:
     (tmp_path / "class").mkdir()
     good = sorted(folder.rglob("*.jpg"))[:9]
