@@ -32,7 +32,9 @@ def train(config: dict[str, Any]) -> None:
     context = ray.train.get_context()
     shard = (context.get_world_rank(), context.get_world_size())
     torch.manual_seed(0)
-    model = prepare_model(torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(3 * 32 * 32, config["classes"])))
+    model = prepare_model(
+        torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(3 * 32 * 32, config["classes"]))
+    )
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
     loss_of = torch.nn.CrossEntropyLoss()
     chain = Compose([RandomResizedCrop(32), RandomFlipLeftRight(), ToTensor()])
@@ -55,7 +57,9 @@ def train(config: dict[str, Any]) -> None:
 
 def main() -> None:
     """The command line."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("path", type=Path, help="the .rec file, under a name that all trainers can open")
     parser.add_argument("results", type=Path, help="folder for Ray's results")
     parser.add_argument("--trainers", type=int, default=1)

@@ -56,7 +56,9 @@ def train(samples: int, epochs: int) -> tuple[list[list[int]], list[float]]:
 
 def main() -> None:
     """The command line; rank, world size and the others' address come from the environment, as torchrun sets them."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--samples", type=int, default=100)
     parser.add_argument("--epochs", type=int, default=3)
     parser.add_argument("--init", default="env://", help="where the ranks meet, see torch.distributed")

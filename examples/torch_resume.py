@@ -59,9 +59,7 @@ def train(checkpoint: Path, until: int, workers: int) -> tuple[str, float]:
     torch.set_num_threads(1)
     torch.manual_seed(0)
     torch.use_deterministic_algorithms(True)
-    model = torch.nn.Sequential(
-        torch.nn.Linear(FEATURES, 32), torch.nn.ReLU(), torch.nn.Linear(32, CLASSES)
-    )
+    model = torch.nn.Sequential(torch.nn.Linear(FEATURES, 32), torch.nn.ReLU(), torch.nn.Linear(32, CLASSES))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9)
     loss_of = torch.nn.CrossEntropyLoss()
     step, last = 0, float("nan")
@@ -95,7 +93,9 @@ def train(checkpoint: Path, until: int, workers: int) -> tuple[str, float]:
 
 def main() -> None:
     """The command line."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("folder", type=Path, help="where the checkpoint is kept")
     parser.add_argument("--until", type=int, default=10_000, help="stop after so many steps")
     parser.add_argument("--workers", type=int, default=2, help="worker processes")

@@ -100,7 +100,9 @@ def unpack_parcel(parcel: Parcel, layout: RowLayout | None) -> tuple[Chunk, int]
             offsets, total = layout.offsets(rows)
             bases = tuple(size + offset for offset in offsets)
             size += total
-    extras = None if parcel.extras is None else parcel.extras.copy()  # Ray gives arrays that cannot be written to
+    extras = (
+        None if parcel.extras is None else parcel.extras.copy()
+    )  # Ray gives arrays that cannot be written to
     chunk = Chunk(parcel.batch, parcel.numbers, extras, layout, bases, rows, parcel.whole, (0, 0), None)
     return chunk, size
 
@@ -137,7 +139,9 @@ def put_back(answer: Answer, chunk: Chunk, memory: SlabMemory) -> ChunkResult:
             if leaf is not None and array is not None:
                 shape = (chunk.rows, *[extent or 0 for extent in leaf.shape])
                 _copy_rows(memory.array(base, shape, leaf.dtype), result.written, array, answer.written)
-    result.failures = [Failure(rows[place], stage, read_error(blob)) for place, stage, blob in answer.failures]
+    result.failures = [
+        Failure(rows[place], stage, read_error(blob)) for place, stage, blob in answer.failures
+    ]
     if answer.packed is not None:
         blob, buffers = answer.packed
         try:

@@ -1,9 +1,9 @@
 """Runs chunks on the nodes of a Ray cluster.
 
-Each worker is an actor, with a memory of its own. What travels are numbers, the bytes of the samples and the rows that come
-back; the loader's program travels once. Ray says when an actor is gone, and the engine's own rules
-(`aioloader.executors.attempts`) say which samples run again. An actor works off its chunks in the order in which they were
-sent, so one that dies dies of the first; nobody sees of which sample.
+Each worker is an actor, with a memory of its own. What travels are numbers, the bytes of the samples and the rows that
+come back; the loader's program travels once. Ray says when an actor is gone, and the engine's own rules
+(`aioloader.executors.attempts`) say which samples run again. An actor works off its chunks in the order in which they
+were sent, so one that dies dies of the first; nobody sees of which sample.
 """
 
 from __future__ import annotations
@@ -73,17 +73,17 @@ class RayExecutor:
         ray.init(address="auto")
         loader = aioloader.AsyncDataLoader(dataset, 256, shuffle=True, executor=aioloader.executors.RayExecutor())
 
-    The batches are those of every other executor, bit for bit, where the nodes have the same versions of the libraries and
-    the same type of CPU. This process reads the bytes, so only it needs the files; a dataset without a byte part (one
-    with nothing but ``__getitem__``) runs whole on the nodes and must find its files there.
+    The batches are those of every other executor, bit for bit, where the nodes have the same versions of the libraries
+    and the same type of CPU. This process reads the bytes, so only it needs the files; a dataset without a byte part
+    (one with nothing but ``__getitem__``) runs whole on the nodes and must find its files there.
 
-    Actors that are lost, with their node or alone, are replaced, and their unfinished samples run again. While the cluster
-    has no room for a new one, those that are left do the work.
+    Actors that are lost, with their node or alone, are replaced, and their unfinished samples run again. While the
+    cluster has no room for a new one, those that are left do the work.
 
     Args:
-        workers: number of actors, at least 1; None: as many as the CPUs that are free when the loader is first used allow.
-        timeout: seconds without an answer from an actor that has work, after which it is ended. Its samples then run again
-            one by one, and one that takes so long alone is a failure.
+        workers: number of actors, at least 1; None: what the CPUs that are free when the loader is first used allow.
+        timeout: seconds without an answer from an actor that has work, after which it is ended. Its samples then run
+            again one by one, and one that takes so long alone is a failure.
         num_cpus: CPUs that Ray sets aside for each actor.
         resources: further resources that each needs, by name, for nodes of a certain kind; see ``ray.remote``.
 
@@ -322,7 +322,8 @@ class RayExecutor:
                 self._give_up(
                     WorkerError(
                         f"{_FAILED_STARTS} Ray actors ended one after the other while they started, at last: {reason}. "
-                        "The nodes need aioloader and what the dataset and transforms import; see runtime_env of ray.init"
+                        "The nodes need aioloader and what the dataset and transforms import; see runtime_env of "
+                        "ray.init"
                     )
                 )
 
@@ -335,10 +336,10 @@ class RayExecutor:
                 self._resolve(attempt, self._fatal)
         # What is with the courier is dropped first: it may be writing to its memory at this moment.
         for place in self._places:
-            for attempt in place.running.values():
-                if attempt is not None and attempt.number not in self._dropping and self._courier is not None:
-                    self._dropping[attempt.number] = attempt
-                    self._courier.drop(attempt)
+            for given in place.running.values():
+                if self._courier is not None and given is not None and given.number not in self._dropping:
+                    self._dropping[given.number] = given
+                    self._courier.drop(given)
 
     async def _watch(self) -> None:
         """End actors that do not answer."""

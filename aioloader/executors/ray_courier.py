@@ -1,6 +1,6 @@
 """Everything that is said to Ray, in a thread of its own: some of its calls block, and the event loop must stay free.
 
-The thread alone reads from and writes to the memory of chunks that are under way, and it works off its jobs in order. So a
+The thread alone reads from and writes to the memory of chunks that are under way, and works off its jobs in order. So a
 chunk that was dropped is touched no more as soon as the job that drops it is done.
 """
 
@@ -44,19 +44,20 @@ def ray_in_use() -> Any:
     return ray
 
 
-def _first_line(error: BaseException) -> str:
+def _in_short(error: BaseException) -> str:
     """What an error of Ray says, without the pages that follow."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return f"{type(error).__name__}: {' '.join(lines[:2])}" if lines else type(error).__name__
+    told = [*lines[:1], *[line for line in lines[1:] if line.startswith("The actor")]]
+    return f"{type(error).__name__}: {' '.join(told)[:400]}" if told else type(error).__name__
 
 
 class Courier:
     """Starts actors, sends them chunks and takes what comes back.
 
     Args:
-        tell: called with every event, from the courier's thread: ("ready", key), ("failed", key, error) where the program
-            cannot be loaded, ("lost", key, reason), ("done", key, number, outcome), ("free", key, number) for a
-            chunk that was dropped before, ("dropped", number) and ("broken", error).
+        tell: called with every event, from the courier's thread: ("ready", key), ("failed", key, error) where the
+            program cannot be loaded, ("lost", key, reason), ("done", key, number, outcome), ("free", key, number)
+            for a chunk that was dropped before, ("dropped", number) and ("broken", error).
         program: the pickled program.
         memory: where the chunks' bytes and rows lie.
         options: of the actors, see ``ray.remote``.
@@ -74,7 +75,9 @@ class Courier:
         self._actors: dict[int, Any] = {}
         self._out: dict[int, tuple[int, Attempt]] = {}
         self._waiting: set[Any] = set()
-        self._jobs: queue.SimpleQueue[tuple[Callable[..., None], tuple[Any, ...]] | None] = queue.SimpleQueue()
+        self._jobs: queue.SimpleQueue[tuple[Callable[..., None], tuple[Any, ...]] | None] = (
+            queue.SimpleQueue()
+        )
         self._thread = threading.Thread(target=self._work, name="aioloader-ray", daemon=True)
         self._thread.start()
 
@@ -139,7 +142,7 @@ class Courier:
             return
         error = done.exception()
         if error is not None:
-            self._lose(key, _first_line(error))
+            self._lose(key, _in_short(error))
         elif (blob := done.result()) is not None:
             self._tell("failed", key, read_error(blob))
         else:
@@ -164,7 +167,7 @@ class Courier:
         if isinstance(
             error, (exceptions.RayActorError, exceptions.WorkerCrashedError, exceptions.NodeDiedError)
         ):
-            self._lose(key, _first_line(error))
+            self._lose(key, _in_short(error))
             return
         _, attempt = self._out.pop(number, (key, None))
         if attempt is None:
@@ -179,7 +182,7 @@ class Courier:
         elif isinstance(error, exceptions.ObjectLostError):
             outcome = Died(None, None, False)  # the result was lost on its way: it is made again
         else:
-            outcome = WorkerError(f"a chunk could not be run by Ray: {_first_line(error)}")
+            outcome = WorkerError(f"a chunk could not be run by Ray: {_in_short(error)}")
             outcome.__cause__ = error
         self._tell("done", key, number, outcome)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import os
 from typing import TYPE_CHECKING, Any
 
@@ -31,13 +32,14 @@ class RecordIODatasource(Datasource):  # type: ignore[misc]
         rows = ray.data.read_datasource(RecordIODatasource("train.rec"))
         rows.map(lambda row: {"label": recordio.unpack(row["payload"])[0].label})
 
-    A row has two columns: "key" (int64, or string if any key is not an integer) and "payload" (binary), the record's bytes.
-    Rows come in the order of the file. Each read task reads one span of it, of about the same number of bytes.
+    A row has two columns: "key" (int64, or string if any key is not an integer) and "payload" (binary), the record's
+    bytes. Rows come in the order of the file. Each read task reads one span of it, of about the same number of bytes.
 
     The index is read here, once; a task is sent the part that it needs.
 
     Args:
-        path: the .rec file, or a URL of a scheme given to `recordio.register_opener`. All nodes must reach it by this name.
+        path: the .rec file, or a URL of a scheme given to `recordio.register_opener`. All nodes must reach it by this
+            name.
         index: as for `recordio.RecordReader`.
 
     Raises:
@@ -45,7 +47,9 @@ class RecordIODatasource(Datasource):  # type: ignore[misc]
         IndexNotFoundError: the index named does not exist.
     """
 
-    def __init__(self, path: str | os.PathLike[str], index: str | os.PathLike[str] | Index | None = None) -> None:
+    def __init__(
+        self, path: str | os.PathLike[str], index: str | os.PathLike[str] | Index | None = None
+    ) -> None:
         super().__init__()
         self._path = os.path.expanduser(os.fspath(path))
         with RecordReader(self._path, index) as reader:
@@ -109,7 +113,7 @@ def spans_of(offsets: IntArray, end: int, count: int) -> list[tuple[int, int]]:
     wanted = np.linspace(int(offsets[0]), end, max(1, count) + 1)[1:-1]
     cuts = np.unique(np.searchsorted(offsets, wanted)).tolist()
     places = [0, *[cut for cut in cuts if 0 < cut < len(offsets)], len(offsets)]
-    return list(zip(places[:-1], places[1:], strict=True))
+    return list(itertools.pairwise(places))
 
 
 def _read_span(path: str, offsets: IntArray, keys: Any, key_type: Any) -> Iterator[Any]:

@@ -59,12 +59,12 @@ class LoaderDataset(torch.utils.data.IterableDataset):  # type: ignore[misc]
             for images, labels in torch.utils.data.DataLoader(batches, batch_size=None, num_workers=4):
                 ...
 
-    Every process that iterates it has a loader of its own, and all of them share the epoch: it is split between the ranks
-    of torch.distributed, where that is initialised, and again between the worker processes of torch's loader. Each part has
-    the same number of batches (option `even`).
+    Every process that iterates it has a loader of its own, and all of them share the epoch: it is split between the
+    ranks of torch.distributed, where that is initialised, and again between the worker processes of torch's loader.
+    Each part has the same number of batches (option `even`).
 
-    In a worker process of torch the loader works inline, since there is one such process for each core; elsewhere it has
-    workers of its own. The option `num_workers` overrides both.
+    In a worker process of torch the loader works inline, since there is one such process for each core; elsewhere it
+    has workers of its own. The option `num_workers` overrides both.
 
     It has a state, as torchdata's StatefulDataLoader asks of a dataset: what the process that iterates it has taken.
 
@@ -114,8 +114,8 @@ class LoaderDataset(torch.utils.data.IterableDataset):  # type: ignore[misc]
     def set_epoch(self, epoch: int) -> None:
         """Make `epoch` the number of the next pass, in this process and in worker processes that there are or will be.
 
-        Without it every pass is the next epoch, but for worker processes of torch that are started anew for each pass: these
-        begin with epoch 0 each time.
+        Without it every pass is the next epoch, but for worker processes of torch that are started anew for each pass:
+        these begin with epoch 0 each time.
 
         Raises:
             ValueError: it is negative.
@@ -157,7 +157,7 @@ class LoaderDataset(torch.utils.data.IterableDataset):  # type: ignore[misc]
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on where `state` was taken, at the next pass; see `aioloader.DataLoader.load_state_dict`.
 
-        The states of all processes are taken after the same number of batches, and the number of processes may differ then.
+        The states of all processes are taken after the same number of batches; the number of processes may differ then.
         """
         self._state = dict(state)
 

@@ -30,7 +30,7 @@ def run(*arguments, **variables):
 
 @pytest.fixture
 def guide(photo_rec, tmp_path, monkeypatch):
-    """`guide(name)`: a program of the Python blocks of a page, in the working directory, with the data that they use."""
+    """`guide(name)`: a program of the Python blocks of a page, in the working directory, beside the data it uses."""
     monkeypatch.chdir(tmp_path)
     for path in (photo_rec, photo_rec.with_suffix(".idx")):
         shutil.copy(path, f"train{path.suffix}")

@@ -220,9 +220,7 @@ def test_ten_thousand_steps_stopped_five_times_end_with_the_same_weights(torch, 
     folder = _folder(tmp_path / "parts")
     for number, stop in enumerate([*stops, 10_000]):
         # Another number of workers each time: it does not matter.
-        line = printed(
-            run_example("torch_resume.py", folder, "--until", stop, "--workers", number % 3)
-        )
+        line = printed(run_example("torch_resume.py", folder, "--until", stop, "--workers", number % 3))
         assert line.startswith(f"step {stop},")
     assert line == printed(whole)
     assert "weights" in line
