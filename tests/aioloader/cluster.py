@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import shutil
 import tempfile
@@ -38,7 +39,7 @@ class LocalCluster:
         self._processes: dict[int, psutil.Process] = {}
         self._cluster = Cluster(initialize_head=True, head_node_args=head)
         self.second = self._cluster.add_node(**self._options)
-        ray.init(address=self._cluster.address, log_to_driver=False, logging_level="ERROR")
+        ray.init(address=self._cluster.address, log_to_driver=False, logging_level=logging.ERROR)
         self._cluster.wait_for_nodes()
         self.note_processes()
 
@@ -57,11 +58,21 @@ class LocalCluster:
         self.note_processes()
         self.ray.shutdown()
         self._cluster.shutdown()
-        _, alive = psutil.wait_procs(list(self._processes.values()), timeout=_END_S)
-        left = [f"{process.pid} {' '.join(process.cmdline()[:3])}" for process in alive]
-        for process in alive:
+        deadline = time.monotonic() + _END_S
+        while (left := list(filter(_lives, self._processes.values()))) and time.monotonic() < deadline:
+            time.sleep(0.05)
+        texts = [f"{process.pid} {' '.join(process.cmdline()[:3])}" for process in left]
+        for process in left:
             process.kill()
-        return left
+        return texts
+
+
+def _lives(process: psutil.Process) -> bool:
+    # What the dead node has left is nobody's child here: if nobody reaps it, it stays a zombie.
+    try:
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
 
 
 @contextmanager
