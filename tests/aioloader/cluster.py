@@ -30,12 +30,12 @@ class LocalCluster:
         ray: the module.
     """
 
-    def __init__(self, ray: Any, folder: str) -> None:
+    def __init__(self, ray: Any) -> None:
         from ray.cluster_utils import Cluster
 
         self.ray = ray
         self._options = {"num_cpus": 1, "node_ip_address": "127.0.0.1", "object_store_memory": 128 << 20}
-        head = {**self._options, "include_dashboard": False, "temp_dir": folder}
+        head = {**self._options, "include_dashboard": False}
         self._processes: dict[int, psutil.Process] = {}
         self._cluster = Cluster(initialize_head=True, head_node_args=head)
         self.second = self._cluster.add_node(**self._options)
@@ -83,11 +83,11 @@ def local_cluster(monkeypatch: pytest.MonkeyPatch) -> Iterator[LocalCluster]:
     ray = pytest.importorskip("ray", reason="needs Ray: pip install 'aioloader[ray]'")
     # Its sockets have long names, which a folder of pytest would make too long.
     folder = tempfile.mkdtemp(prefix="ray-", dir="/tmp")
-    monkeypatch.setenv("TMPDIR", folder)
+    monkeypatch.setenv("RAY_TMPDIR", folder)
     before = {process.pid for process in psutil.Process().children(recursive=True)}
     cluster = None
     try:
-        cluster = LocalCluster(ray, folder)
+        cluster = LocalCluster(ray)
         yield cluster
     finally:
         if cluster is not None:
