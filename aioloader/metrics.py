@@ -18,7 +18,7 @@ class Stats:
     """A snapshot of a loader's counters since it was made, or since `reset`.
 
     Attributes:
-        seconds: since the first batch was asked for.
+        seconds: from the first ask to the last batch, without the pauses between epochs.
         batches, samples: handed out.
         skipped: samples left out; replaced: failed samples whose place another one took.
         bytes_read: bytes that were read.
@@ -96,7 +96,9 @@ class Metrics:
     memory_wait_s: float = 0.0
     started: float | None = None
     ended: float = 0.0
+    paused_s: float = 0.0
     _handed_out: float | None = None
+    _paused: float | None = None
 
     def read(self, seconds: float, nbytes: int, samples: int) -> None:
         """A batch of `samples` was read."""
@@ -118,6 +120,9 @@ class Metrics:
         now = perf_counter()
         if self.started is None:
             self.started = now
+        if self._paused is not None:
+            self.paused_s += now - self._paused
+            self._paused = None
         if self._handed_out is not None:
             self.consumer_s += now - self._handed_out
             self._handed_out = None
@@ -137,12 +142,14 @@ class Metrics:
     def pause(self) -> None:
         """The epoch is over: the time until the next ask is nobody's."""
         self._handed_out = None
+        if self._paused is None and self.started is not None:
+            self._paused = perf_counter()
 
     def snapshot(self, workers: int, restarts: int, memory: tuple[int, int, int]) -> Stats:
         """The counters now."""
         used, peak, limit = memory
         return Stats(
-            seconds=0.0 if self.started is None else max(0.0, self.ended - self.started),
+            seconds=0.0 if self.started is None else max(0.0, self.ended - self.started - self.paused_s),
             batches=self.batches,
             samples=self.samples,
             skipped=self.skipped,

@@ -27,14 +27,14 @@ class Cut:
     """A JPEG of a part of a picture.
 
     Attributes:
-        data: the JPEG.
+        data: the JPEG; bytes-like.
         width, height: its extents in pixels.
         left, top: the stored pixel that its pixel (0, 0) is; multiples of 8.
         stops_early: whether a strict decode may complain about the data left out (`harmless`). If it is False, or the
             complaint is another one, the file is damaged or unusual: decode it whole, and let that verdict count.
     """
 
-    data: bytearray
+    data: Any
     width: int
     height: int
     left: int

@@ -10,8 +10,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Protocol
 
+from aioloader._turbojpeg import RectangleDecoder, library_path
 from aioloader.errors import DecodeError
-from aioloader.jpeg import cut, harmless, read_frame, scaled_size
+from aioloader.jpeg import Cut, cut, harmless, read_frame, scaled_size
 from aioloader.transforms.decode import DEFAULT_MAX_PIXELS, decode_image
 from aioloader.transforms.exif import read_orientation, stored_box, swaps_axes, upright
 from aioloader.transforms.raw import RAW_MAGIC, raw_image
@@ -19,7 +20,7 @@ from aioloader.transforms.scratch import Scratch
 
 if TYPE_CHECKING:
     from aioloader._types import Array
-    from aioloader.jpeg import Cut, Frame
+    from aioloader.jpeg import Frame
     from aioloader.transforms.crop import Box
 
 __all__ = ("Picture", "PictureReader")
@@ -97,6 +98,7 @@ class PictureReader:
     Attributes:
         dct_scaling, scratch: as given.
         decode_jpeg: simplejpeg's function; looked up once.
+        rectangles: decodes rectangles of JPEGs; None where there is no library for it.
         channels: of all pictures, 3 or 1.
     """
 
@@ -117,6 +119,7 @@ class PictureReader:
         self.channels = 3 if flag else 1
         self.scratch = Scratch() if scratch is None else scratch
         self.decode_jpeg = decode_jpeg
+        self.rectangles = None if library_path() is None else RectangleDecoder()
         self._known: tuple[bytes, int, Frame | None, int] = _NOTHING_KNOWN
 
     def open(self, data: Any, path: str | None = None) -> Picture:
@@ -242,14 +245,14 @@ class _Jpeg:
     def region(self, box: Box, shrink: int = 1) -> Array:
         frame, orientation = self._frame, self._orientation
         stored = box if orientation == 1 else stored_box(box, orientation, frame.height, frame.width)
+        piece = cut(self._data, frame, stored, scale=shrink) or self._all
         x, y, width, height = stored
-        piece = cut(self._data, frame, stored, scale=shrink)
-        if piece is not None:
-            x -= piece.left
-            y -= piece.top
-            pixels = self._piece(piece.data, piece.width, piece.height, shrink, piece.stops_early)
-        else:
-            pixels = self._piece(self._data, frame.width, frame.height, shrink, self._forgives)
+        x -= piece.left
+        y -= piece.top
+        pixels = self._rectangle(piece, (x, y, width, height)) if shrink == 1 else None
+        if pixels is not None:
+            return pixels if orientation == 1 else self._turned(pixels)
+        pixels = self._piece(piece.data, piece.width, piece.height, shrink, piece.stops_early)
         if pixels is None:
             # Something is wrong, or unusual: the verdict of a whole decode counts.
             x, y, width, height = box
@@ -268,21 +271,61 @@ class _Jpeg:
         stored, orientation = self._frame, self._orientation
         if orientation != 1:
             box = stored_box(box, orientation, stored.height, stored.width)
-        piece = cut(self._data, stored, box, scale=shrink)
-        if piece is not None:
-            pixels = self._framed(piece, shrink)
-        else:
-            pixels = self._piece(self._data, stored.width, stored.height, shrink, self._forgives)
+        pixels = self._framed(cut(self._data, stored, box, scale=shrink) or self._all, box, shrink)
         if pixels is None:
             return self._reader.decode(self._data, self._path)
         return pixels if orientation == 1 else self._turned(pixels)
 
-    def _framed(self, piece: Cut, shrink: int) -> Array | None:
-        """A part of the picture at its place; None if its decoder complains."""
+    @property
+    def _all(self) -> Cut:
+        frame = self._frame
+        return Cut(self._data, frame.width, frame.height, 0, 0, self._forgives)
+
+    def _rectangle(self, piece: Cut, box: Box, canvas: Array | None = None) -> Array | None:
+        """Decode a rectangle of a piece; None where that cannot be done or saves nothing, or its decoder complains.
+
+        Args:
+            piece: the JPEG.
+            box: the rectangle in it.
+            canvas: of the piece's shape, for the rectangle's place in it; None for other memory.
+        """
+        decoder = self._reader.rectangles
+        if decoder is None:
+            return None
+        x, y, width, height = box
+        margin, grain = self._frame.x_margin, self._frame.mcu_width
+        left = max(0, x - margin)
+        left -= left % grain
+        right = min(piece.width, x + width + margin)
+        if right - left < 2 * grain:
+            # Decoders do not interpolate across one or two chroma samples.
+            left = max(0, left - grain)
+            right = min(piece.width, left + 3 * grain)
+        # To the end of the piece: where rows are left to be skipped, the decoder does not ask for what is below.
+        rows, columns = piece.height - y, right - left
+        if rows * columns > (1 - decoder.worth) * (piece.height * piece.width):
+            return None
+        if canvas is None:
+            out = self._reader.scratch.take(rows * columns * self.channels)
+            out = out.reshape(rows, columns, self.channels)
+        else:
+            out = canvas[y:, left:right]
+        complaint = decoder.decode(piece.data, left, y, out)
+        if complaint is None or (piece.stops_early and harmless(complaint)):
+            return out[:height, x - left : x - left + width]
+        return None
+
+    def _framed(self, piece: Cut, box: Box, shrink: int) -> Array | None:
+        """A piece of the picture, of which a rectangle is wanted, at its place; None if its decoder complains."""
         height, width = scaled_size(self._frame.height, shrink), scaled_size(self._frame.width, shrink)
         canvas = self._reader.scratch.take(height * width * self.channels)
         canvas = canvas.reshape(height, width, self.channels)
         top, left = piece.top // shrink, piece.left // shrink
+        if shrink == 1:
+            place = canvas[top : top + piece.height, left : left + piece.width]
+            inside = (box[0] - left, box[1] - top, box[2], box[3])
+            if self._rectangle(piece, inside, place) is not None:
+                return canvas
         if piece.width == self._frame.width:
             rows = canvas[top:]
             done = self._decode(piece.data, piece.width, piece.height, rows, shrink, piece.stops_early)

@@ -1,7 +1,11 @@
-"""This project: the async loader with each executor, the blocking one, and Gluon's face of it for arrays."""
+"""This project: the async loader with each executor, the blocking one, and Gluon's face of it for arrays.
+
+"simplejpeg": worker processes as they are without the extra aioloader[turbojpeg], where that is installed.
+"""
 
 from __future__ import annotations
 
+import os
 from contextlib import asynccontextmanager, contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +16,7 @@ import simplejpeg
 
 import aioloader
 from aioloader import transforms
+from aioloader._turbojpeg import LIBRARY_VARIABLE, library_path
 from aioloader.mxnet import gluon
 from benchmarks.contenders.contract import Source
 
@@ -22,8 +27,8 @@ if TYPE_CHECKING:
 
     from benchmarks.cases import Case
 
-VARIANTS = ("process", "thread", "inline", "blocking", "gluon")
-PACKAGES = ("aioloader", "numpy", "opencv-python-headless", "simplejpeg")
+VARIANTS = ("process", "thread", "inline", "blocking", "gluon", "simplejpeg")
+PACKAGES = ("aioloader", "numpy", "opencv-python-headless", "simplejpeg", "turbojpeg")
 
 assert cv2.__version__
 assert simplejpeg.__name__
@@ -35,6 +40,8 @@ def supports(case: Case, variant: str) -> str | None:
         return None if variant in ("inline", "blocking", "gluon") else "data in memory need no executor"
     if variant == "gluon":
         return "only another face of the same loader"
+    if variant == "simplejpeg" and (case.store != "jpeg" or case.crop == "none" or library_path() is None):
+        return "as the others"
     if case.images and variant == "inline":
         return "decodes on one core"
     return None
@@ -48,6 +55,8 @@ def settings(case: Case, variant: str, cores: int) -> list[dict[str, Any]]:
         return [{}]
     if variant == "inline":
         return [{"executor": "inline", "num_workers": 0}]
+    if variant == "simplejpeg":
+        return [{"num_workers": cores}]
     workers = dict.fromkeys((cores, 1, cores + 1, 4) if case.images else (cores, 1))
     if variant == "blocking":
         inline = [] if case.images else [{"executor": "inline", "num_workers": 0}]
@@ -79,6 +88,8 @@ def open_batches(
     """A loader, opened."""
     if variant == "gluon":
         return _gluon(case, data, setting)
+    if variant == "simplejpeg":
+        os.environ[LIBRARY_VARIABLE] = ""  # for the workers, which have not started
     return _blocking(case, data, setting) if variant == "blocking" else _async(case, data, setting)
 
 

@@ -49,6 +49,22 @@ def test_workers_that_are_idle_are_not_to_be_more(facts):
     assert " 0%" not in text
 
 
+def test_time_between_epochs_is_nobodys(monkeypatch):
+    clock = iter([0.0, 1.0, 3.0, 4.0, 104.0, 106.0, 106.5])
+    monkeypatch.setattr("aioloader.metrics.perf_counter", lambda: next(clock))
+    metrics = Metrics()
+    metrics.handed_out(metrics.asked(), 10)  # asked at 0, handed out at 1
+    metrics.asked()  # at 3, and there was no more
+    metrics.pause()
+    metrics.handed_out(metrics.asked(), 10)  # asked at 104, handed out at 106
+    stats = metrics.snapshot(workers=1, restarts=0, memory=(0, 0, 1))
+    assert stats.seconds == 106 - 100
+    assert (stats.wait_s, stats.consumer_s) == (3.0, 2.0)
+    metrics.pause()
+    metrics.pause()  # of a second iterator; no time was asked for again
+    assert metrics.snapshot(workers=1, restarts=0, memory=(0, 0, 1)).seconds == stats.seconds
+
+
 def test_data_in_memory_is_explained_without_workers():
     loader = DataLoader(ArrayDataset(np.zeros((20_000, 1000), np.uint8)), 256, shuffle=True)
     for _ in range(3):
