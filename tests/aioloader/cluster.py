@@ -28,6 +28,7 @@ class LocalCluster:
 
     Attributes:
         ray: the module.
+        address: for other drivers.
     """
 
     def __init__(self, ray: Any) -> None:
@@ -38,6 +39,7 @@ class LocalCluster:
         head = {**self._options, "include_dashboard": False}
         self._processes: dict[int, psutil.Process] = {}
         self._cluster = Cluster(initialize_head=True, head_node_args=head)
+        self.address: str = self._cluster.address
         self.second = self._cluster.add_node(**self._options)
         ray.init(address=self._cluster.address, log_to_driver=False, logging_level=logging.ERROR)
         self._cluster.wait_for_nodes()
