@@ -192,6 +192,7 @@ def test_less_than_nothing_ahead_is_refused(bridge):
         bridge.StatefulLoader(DataLoader(Numbers(20), 5), ahead=-1)
 
 
+@pytest.mark.filterwarnings("ignore:.*is deprecated, please do not call")  # torchdata of torch
 def test_torchdata_resumes_the_dataset(torch, bridge):
     stateful = pytest.importorskip("torchdata.stateful_dataloader")
     options = {"shuffle": True, "seed": 9}
