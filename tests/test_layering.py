@@ -140,6 +140,8 @@ LAZY = {
 LAZY_EXCEPTIONS = {
     ("recordio.testing", "hypothesis"),  # strategies: nobody imports it without hypothesis
     ("aioloader.testing", "hypothesis"),
+    ("aioloader.interop.ray", "ray"),  # nobody imports a bridge without what it leads to
+    ("aioloader.interop.torch", "torch"),
 }
 
 

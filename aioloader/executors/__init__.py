@@ -1,4 +1,4 @@
-"""Where the CPU work runs: in the caller's thread, in threads, or in supervised worker processes."""
+"""Where the CPU work runs: in the caller's thread, in threads, in supervised worker processes, or on a Ray cluster."""
 
 from __future__ import annotations
 
@@ -9,15 +9,17 @@ if TYPE_CHECKING:
     from aioloader.executors.inline import InlineExecutor
     from aioloader.executors.process import ProcessExecutor
     from aioloader.executors.program import ForeignRandomnessWarning
+    from aioloader.executors.ray import RayExecutor
     from aioloader.executors.thread import ThreadExecutor
 
-__all__ = ("ForeignRandomnessWarning", "InlineExecutor", "ProcessExecutor", "ThreadExecutor")
+__all__ = ("ForeignRandomnessWarning", "InlineExecutor", "ProcessExecutor", "RayExecutor", "ThreadExecutor")
 
 # A worker process imports this package, and none of these.
 _MODULE_OF = {
     "ForeignRandomnessWarning": "program",
     "InlineExecutor": "inline",
     "ProcessExecutor": "process",
+    "RayExecutor": "ray",
     "ThreadExecutor": "thread",
 }
 

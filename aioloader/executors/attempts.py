@@ -3,11 +3,16 @@
 A strike counts against the sample that was being worked on when a worker died, never against its neighbours. The
 sample is run again alone, and is a failure once `STRIKES` workers have died of it. Deaths between samples count
 against nobody.
+
+Where nobody can tell which sample of a chunk it was (`Died.unseen`), all of them run again, each alone: a worker that
+dies then died of that one. The samples of a batch that is collated as a whole are tried alone first; what comes out of
+that is thrown away.
 """
 
 from __future__ import annotations
 
 import signal
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import anyio
@@ -34,18 +39,29 @@ class Died:
 
     Attributes:
         place: place in the chunk of the sample that it was working on, or None.
-        exit_code: its exit status, negative for a signal.
+        exit_code: its exit status, negative for a signal; None where that is not known.
         timed_out: it was ended because it made no progress.
         stack: where it stood, innermost call first, or None.
+        unseen: it was working on this chunk, but nobody saw on which sample.
+        reason: what is known of its end, in words, or None.
     """
 
     def __init__(
-        self, place: int | None, exit_code: int | None, timed_out: bool, stack: str | None = None
+        self,
+        place: int | None,
+        exit_code: int | None,
+        timed_out: bool,
+        stack: str | None = None,
+        *,
+        unseen: bool = False,
+        reason: str | None = None,
     ) -> None:
         self.place = place
         self.exit_code = exit_code
         self.timed_out = timed_out
         self.stack = stack
+        self.unseen = unseen
+        self.reason = reason
 
     def error(self, timeout: float) -> Exception:
         """The failure of the sample that it died of."""
@@ -58,6 +74,8 @@ class Died:
         if self.timed_out:
             return StalledError(timeout, "; the worker was ended. Raise timeout= if this is expected")
         code = self.exit_code
+        if self.reason is not None:
+            return WorkerError(f"its worker was lost {STRIKES} times, at last: {self.reason}", exit_code=code)
         if code is not None and code < 0:
             try:
                 name = signal.Signals(-code).name
@@ -109,6 +127,7 @@ class _Way:
         self.attempt: Attempt | None = None
         self._parts = [chunk]
         self._strikes: dict[int, int] = {}
+        self._deaths_as_a_whole = 0
 
     def go_on(self) -> None:
         """Make the next attempt, or be done."""
@@ -130,29 +149,50 @@ class _Way:
             self.attempt = None
             self.chunk.settled()
         elif isinstance(outcome, ChunkResult):
-            self.run.result.merge(outcome)
+            if part.whole or not self.chunk.whole:  # else it was only tried
+                self.run.result.merge(outcome)
             self.go_on()
         elif isinstance(outcome, Died):
-            self._died(part, outcome)
-            self.go_on()
+            error = self._died(part, outcome)
+            if error is None:
+                self.go_on()
+            else:
+                self.finish(error)
         else:
             self.finish(outcome)
 
-    def _died(self, part: Chunk, death: Died) -> None:
+    def _died(self, part: Chunk, death: Died) -> BaseException | None:
+        """Say what runs again; gives the error of the chunk if it is given up."""
         place = death.place
+        if place is None and death.unseen and len(part) == 1:
+            place = 0
         if place is None:
-            self._parts.insert(0, part)
-            return
+            if not death.unseen:
+                self._parts.insert(0, part)
+                return None
+            return self._each_alone(part, death)
         row = int(part.numbers[ROW, place])
         self._strikes[row] = self._strikes.get(row, 0) + 1
         rest = part.part(np.arange(len(part)) != place)
         if self._strikes[row] >= STRIKES or death.timed_out:
             self.run.result.failures.append(Failure(row, "transform", death.error(self.run.timeout)))
-            self._parts.insert(0, rest)
+            self._parts = [each.part(each.numbers[ROW] != row) for each in [rest, *self._parts]]
         elif part.whole:
             self._parts.insert(0, part)  # a batch is collated as a whole
         else:
             self._parts[:0] = [rest, part.part([place])]
+        return None
+
+    def _each_alone(self, part: Chunk, death: Died) -> BaseException | None:
+        alone = [part.part([place]) for place in range(len(part))]
+        if part.whole:
+            self._deaths_as_a_whole += 1
+            if self._deaths_as_a_whole >= STRIKES:
+                return death.error(self.run.timeout)  # no sample alone is to blame
+            alone = [replace(each, layout=None, whole=False) for each in alone]
+            alone.append(part)
+        self._parts[:0] = alone
+        return None
 
 
 class BatchRun:

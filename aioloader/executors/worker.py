@@ -18,7 +18,7 @@ import socket
 import sys
 import threading
 import traceback
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import cloudpickle
 import numpy as np
@@ -32,7 +32,10 @@ from aioloader.executors.slabs import control_array, keep_out
 from aioloader.executors.stacks import answer_signals, tell_stack
 from aioloader.executors.wire import Inbox, encode, pack_value
 
-__all__ = ("main",)
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+__all__ = ("answer_of", "main", "portable_error")
 
 # Words of a worker's line of control memory.
 CURRENT, PLACE, CALLED_OFF = 0, 1, 2
@@ -117,6 +120,55 @@ def portable_error(error: BaseException) -> bytes:
     return blob
 
 
+def answer_of(result: ChunkResult, pack: Callable[[Any], Any]) -> tuple[Any, ...]:
+    """A result as it is sent: (rows written, failures, what `pack` made of the values or None, counters).
+
+    Args:
+        result: of a chunk.
+        pack: pickles (values, objects, batch).
+
+    Raises:
+        WorkerError: what came out cannot be pickled.
+    """
+    failures = [(row, stage, portable_error(error)) for row, stage, error in result.failures]
+    numbers = (
+        result.samples,
+        result.decode_s,
+        result.transform_s,
+        result.collate_s,
+        result.transforms,
+    )
+    packed = None
+    if result.values or result.objects or result.batch is not None:
+        try:
+            packed = pack((result.values, result.objects, result.batch))
+        except Exception as error:
+            # One sample that cannot be pickled must not take the others with it.
+            result.values, bad = _picklable(result.values)
+            failures += [(row, "collate", portable_error(cause)) for row, cause in bad]
+            if not bad:
+                raise WorkerError(
+                    f"a result cannot be sent back from a worker process: {error}; "
+                    "use executor='thread', or return arrays and plain values"
+                ) from error
+            packed = pack((result.values, result.objects, result.batch))
+    written = np.asarray(result.written, dtype=np.int32).tobytes()
+    return written, failures, packed, numbers
+
+
+def _picklable(values: dict[int, Any]) -> tuple[dict[int, Any], list[tuple[int, BaseException]]]:
+    good: dict[int, Any] = {}
+    bad: list[tuple[int, BaseException]] = []
+    for row, value in values.items():
+        try:
+            cloudpickle.dumps(value)
+        except Exception as error:
+            bad.append((row, error))
+        else:
+            good[row] = value
+    return good, bad
+
+
 class _Worker:
     def __init__(self, sock: socket.socket, memory: mmap.mmap, memory_fd: int, slot: int) -> None:
         self.sock = sock
@@ -179,44 +231,7 @@ class _Worker:
         self.send(("done", number, *answer, error))
 
     def answer(self, result: ChunkResult, chunk: Chunk) -> tuple[Any, ...]:
-        failures = [(row, stage, portable_error(error)) for row, stage, error in result.failures]
-        numbers = (
-            result.samples,
-            result.decode_s,
-            result.transform_s,
-            result.collate_s,
-            result.transforms,
-        )
-        packed = None
-        if result.values or result.objects or result.batch is not None:
-            payload = (result.values, result.objects, result.batch)
-            try:
-                packed = pack_value(payload, self.memory, chunk.spill)
-            except Exception as error:
-                # One sample that cannot be pickled must not take the others with it.
-                result.values, bad = self._picklable(result.values)
-                failures += [(row, "collate", portable_error(cause)) for row, cause in bad]
-                if not bad:
-                    raise WorkerError(
-                        f"a result cannot be sent back from a worker process: {error}; "
-                        "use executor='thread', or return arrays and plain values"
-                    ) from error
-                packed = pack_value((result.values, result.objects, result.batch), self.memory, chunk.spill)
-        written = np.asarray(result.written, dtype=np.int32).tobytes()
-        return written, failures, packed, numbers
-
-    @staticmethod
-    def _picklable(values: dict[int, Any]) -> tuple[dict[int, Any], list[tuple[int, BaseException]]]:
-        good: dict[int, Any] = {}
-        bad: list[tuple[int, BaseException]] = []
-        for row, value in values.items():
-            try:
-                cloudpickle.dumps(value)
-            except Exception as error:
-                bad.append((row, error))
-            else:
-                good[row] = value
-        return good, bad
+        return answer_of(result, lambda payload: pack_value(payload, self.memory, chunk.spill))
 
 
 def main(fd: int, memory_fd: int, nbytes: int, slot: int, parent: int, stack_fd: int = -1) -> None:

@@ -1,4 +1,4 @@
-"""One contract, three executors: the same chunk gives the same result wherever it runs."""
+"""One contract, four executors: the same chunk gives the same result wherever it runs."""
 
 import os
 import pickle
@@ -15,10 +15,11 @@ import pytest
 from aioloader._types import ArraySpec, Chunk, RowLayout
 from aioloader.datasets.resolve import Stage
 from aioloader.errors import WorkerError
-from aioloader.executors import InlineExecutor, ProcessExecutor, ThreadExecutor
+from aioloader.executors import InlineExecutor, ProcessExecutor, RayExecutor, ThreadExecutor
 from aioloader.executors.process_handle import WorkerHandle
 from aioloader.executors.program import Program
 from aioloader.executors.slabs import SlabMemory
+from tests.aioloader.cluster import local_cluster
 
 SIZE = 8
 
@@ -117,12 +118,22 @@ EXECUTORS = {
     "inline": lambda: InlineExecutor(),
     "thread": lambda: ThreadExecutor(2),
     "process": lambda: ProcessExecutor(2),
+    "ray": lambda: RayExecutor(2),
 }
+RAY = pytest.param("ray", marks=[pytest.mark.ray, pytest.mark.filterwarnings("ignore")])  # Ray's own warnings
 
 
-@pytest.fixture(params=EXECUTORS)
+@pytest.fixture(scope="module")
+def ray_cluster():
+    with pytest.MonkeyPatch.context() as monkeypatch, local_cluster(monkeypatch):
+        yield
+
+
+@pytest.fixture(params=["inline", "thread", "process", RAY])
 def bench(request):
     benches = []
+    if request.param == "ray":
+        request.getfixturevalue("ray_cluster")
 
     def make(*args, **kwargs):
         made = Bench(EXECUTORS[request.param](), program(*args, **kwargs))
@@ -226,7 +237,8 @@ async def test_a_whole_batch_is_collated_in_the_executor(bench):
     (result,) = await run(b, b.chunk([1, 2, 3], whole=True))
     assert result.batch["sum"] == 14
     assert result.samples == 3
-    assert (result.batch["pid"] != os.getpid()) == isinstance(b.executor, ProcessExecutor)
+    elsewhere = isinstance(b.executor, (ProcessExecutor, RayExecutor))
+    assert (result.batch["pid"] != os.getpid()) == elsewhere
 
 
 async def test_an_error_of_batchify_arrives_as_itself(bench):
@@ -248,15 +260,18 @@ async def test_an_error_of_batchify_arrives_as_itself(bench):
     assert b.settled == 1
 
 
-@pytest.mark.parametrize("kind", ["thread", "process"])
-async def test_cancelling_a_chunk_settles_it_once_nobody_touches_it(kind):
+@pytest.mark.parametrize("kind", ["thread", "process", RAY])
+async def test_cancelling_a_chunk_settles_it_once_nobody_touches_it(kind, request):
+    if kind == "ray":
+        request.getfixturevalue("ray_cluster")
+
     def slow(array, square):
         time.sleep(0.01)
         return array, square
 
     b = Bench(EXECUTORS[kind](), program(stages=[slow]))
     async with b.executor.serving():
-        with anyio.move_on_after(1):
+        with anyio.move_on_after(60 if kind == "ray" else 1):
             await b.executor.run([b.chunk([1])])  # workers are up
         with anyio.move_on_after(0.05) as scope:
             await b.executor.run([b.chunk(list(range(500)))])

@@ -1,0 +1,259 @@
+"""Torch: batches as tensors, as a dataset for torch's own loader or as a loader with a state."""
+
+from __future__ import annotations
+
+import os
+from collections import deque
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+import torch.distributed
+import torch.utils.data
+
+from aioloader._tree import map_leaves
+from aioloader.sync import DataLoader
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+__all__ = ("LoaderDataset", "StatefulLoader", "as_tensors")
+
+
+def as_tensors(batch: Any) -> Any:
+    """The same batch with tensors for arrays, which share their memory. What torch has no dtype for stays as it is.
+
+    Args:
+        batch: arrays in tuples, lists, dicts, named tuples or dataclasses.
+    """
+    return map_leaves(_as_tensor, batch)
+
+
+def _as_tensor(leaf: Any) -> Any:
+    if not isinstance(leaf, np.ndarray) or leaf.dtype.kind not in "biufc":
+        return leaf
+    if not leaf.flags.writeable or not leaf.dtype.isnative:
+        leaf = leaf.astype(leaf.dtype.newbyteorder("="))  # a copy
+    try:
+        return torch.from_numpy(leaf)
+    except TypeError:  # a dtype that torch does not have
+        return leaf
+
+
+def _rank_and_world() -> tuple[int, int] | None:
+    """This process's number among those of torch.distributed and how many they are; None where it is not in use."""
+    distributed = torch.distributed
+    if not distributed.is_available() or not distributed.is_initialized():
+        return None
+    return distributed.get_rank(), distributed.get_world_size()
+
+
+class LoaderDataset(torch.utils.data.IterableDataset):  # type: ignore[misc]
+    """Batches of an `aioloader.DataLoader` as a dataset for ``torch.utils.data.DataLoader(..., batch_size=None)``.
+
+    ::
+
+        batches = LoaderDataset(dataset, 64, shuffle=True)
+        for epoch in range(10):
+            batches.set_epoch(epoch)
+            for images, labels in torch.utils.data.DataLoader(batches, batch_size=None, num_workers=4):
+                ...
+
+    Every process that iterates it has a loader of its own, and all of them share the epoch: it is split between the
+    ranks of torch.distributed, where that is initialised, and again between the worker processes of torch's loader.
+    Each part has the same number of batches (option `even`).
+
+    In a worker process of torch the loader works inline, since there is one such process for each core; elsewhere it
+    has workers of its own. The option `num_workers` overrides both.
+
+    It has a state, as torchdata's StatefulDataLoader asks of a dataset: what the process that iterates it has taken.
+
+    Args:
+        dataset: as for `aioloader.DataLoader`; it is sent to worker processes by pickle where they are not forked.
+        batch_size: samples of a batch.
+        options: further options of `aioloader.DataLoader`, but for `shard`, which is found here.
+
+    Raises:
+        TypeError: `shard` is among the options.
+    """
+
+    def __init__(self, dataset: Any, batch_size: int, **options: Any) -> None:
+        super().__init__()
+        if "shard" in options:
+            raise TypeError(
+                "LoaderDataset finds its shard itself, from torch.distributed and torch's worker processes; "
+                "to choose one use aioloader.DataLoader(shard=...) and StatefulLoader"
+            )
+        self._dataset = dataset
+        self._options: dict[str, Any] = {"batch_size": batch_size, **options}
+        # Shared with worker processes that live on: how often it was set, and to what.
+        self._epoch = torch.zeros(2, dtype=torch.int64).share_memory_()
+        self._epoch_seen = 0
+        self._ranks = _rank_and_world()
+        self._state: dict[str, Any] | None = None
+        self._loader: DataLoader[Any] | None = None
+        self._owner: tuple[int, tuple[int, int]] | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        # A worker process that is not forked knows nothing of torch.distributed.
+        return {**self.__dict__, "_ranks": self.ranks, "_loader": None, "_owner": None}
+
+    @property
+    def ranks(self) -> tuple[int, int]:
+        """This process's rank and the number of ranks."""
+        return _rank_and_world() or self._ranks or (0, 1)
+
+    @property
+    def shard(self) -> tuple[int, int]:
+        """(index, count) of what the process that asks would get."""
+        rank, world = self.ranks
+        info = torch.utils.data.get_worker_info()
+        worker, workers = (0, 1) if info is None else (info.id, info.num_workers)
+        return rank * workers + worker, world * workers
+
+    def set_epoch(self, epoch: int) -> None:
+        """Make `epoch` the number of the next pass, in this process and in worker processes that there are or will be.
+
+        Without it every pass is the next epoch, but for worker processes of torch that are started anew for each pass:
+        these begin with epoch 0 each time.
+
+        Raises:
+            ValueError: it is negative.
+        """
+        if epoch < 0:
+            raise ValueError(f"epoch must not be negative, got {epoch}")
+        self._epoch[1] = epoch
+        self._epoch[0] += 1
+
+    def __iter__(self) -> Iterator[Any]:
+        """A pass over the part of this process, as tensors."""
+        loader = self._own_loader()
+        return map(as_tensors, iter(loader))
+
+    def _own_loader(self) -> DataLoader[Any]:
+        owner = (os.getpid(), self.shard)
+        if self._loader is None or self._owner != owner:
+            options = dict(self._options)
+            if torch.utils.data.get_worker_info() is not None:
+                options.setdefault("num_workers", 0)
+            self._loader = DataLoader(self._dataset, shard=owner[1], **options)
+            self._owner = owner
+            self._epoch_seen = 0
+        times, epoch = (int(number) for number in self._epoch)
+        if times != self._epoch_seen:
+            self._epoch_seen = times
+            self._loader.set_epoch(epoch)
+        if self._state is not None:
+            self._loader.load_state_dict(self._state)
+            self._state = None
+        return self._loader
+
+    def state_dict(self) -> dict[str, Any]:
+        """Where the process that asks is: a JSON object."""
+        if self._state is not None:
+            return self._state
+        return self._own_loader().state_dict()
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on where `state` was taken, at the next pass; see `aioloader.DataLoader.load_state_dict`.
+
+        The states of all processes are taken after the same number of batches; the number of processes may differ then.
+        """
+        self._state = dict(state)
+
+
+class StatefulLoader:
+    """A loader of tensors, on a device if wanted, with the methods of torchdata's StatefulDataLoader.
+
+    ::
+
+        with aioloader.DataLoader(dataset, 64, shuffle=True, shard="auto") as loader:
+            batches = StatefulLoader(loader, device="cuda")
+            for images, labels in batches:
+                ...
+                checkpoint = {"model": model.state_dict(), "data": batches.state_dict()}
+
+    The state counts what was handed out here. Batches that are being copied to the device ahead of that do not count.
+
+    Args:
+        loader: the loader; nobody else iterates it.
+        device: where the tensors are to be; None: in the batch's own memory.
+        ahead: batches that are copied ahead, at least 0.
+
+    Raises:
+        ValueError: `ahead` is negative.
+    """
+
+    def __init__(self, loader: DataLoader[Any], device: Any = None, ahead: int = 1) -> None:
+        if ahead < 0:
+            raise ValueError(f"ahead must not be negative, got {ahead}")
+        self._loader = loader
+        self._device = None if device is None else torch.device(device)
+        self._ahead = ahead
+        self._state: dict[str, Any] | None = None
+        self._pass = 0
+
+    def __len__(self) -> int:
+        """Number of batches that the next pass delivers."""
+        return len(self._loader)
+
+    def __iter__(self) -> Iterator[Any]:
+        """A new pass. One that was under way is over: it counts nothing any more."""
+        batches = iter(self._loader)
+        self._pass += 1
+        self._state = self._loader.state_dict()
+        return self._deliver(batches, self._pass)
+
+    def _deliver(self, batches: Iterator[Any], number: int) -> Iterator[Any]:
+        waiting: deque[tuple[Any, dict[str, Any]]] = deque()
+        end: BaseException | None = None
+        while True:
+            while end is None and len(waiting) <= self._ahead:
+                try:
+                    batch = next(batches)
+                except Exception as error:
+                    end = error  # what came before it is delivered first
+                else:
+                    waiting.append((self._moved(batch), self._loader.state_dict()))
+            if not waiting:
+                break
+            tensors, state = waiting.popleft()
+            if number == self._pass:
+                self._state = state
+            yield tensors
+        if number == self._pass:
+            self._state = None  # the loader itself knows what comes next
+        if end is not None and not isinstance(end, StopIteration):
+            raise end
+
+    def _moved(self, batch: Any) -> Any:
+        tensors = as_tensors(batch)
+        return tensors if self._device is None else map_leaves(self._move, tensors)
+
+    def _move(self, leaf: Any) -> Any:
+        if not isinstance(leaf, torch.Tensor):
+            return leaf
+        if self._device is not None and self._device.type == "cuda":
+            # Out of torch's own pinned memory, which it does not use again before the copy is done.
+            return leaf.pin_memory().to(self._device, non_blocking=True)
+        return leaf.to(self._device)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Where the caller is, as a JSON object: all batches handed out so far are consumed."""
+        return self._loader.state_dict() if self._state is None else dict(self._state)
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on where `state` was taken: the next pass delivers what was left of that epoch.
+
+        Raises:
+            ResumeError: the state is damaged, or belongs to other data or another way of sampling.
+        """
+        self._loader.load_state_dict(state)
+        self._pass += 1
+        self._state = None
+
+    def set_epoch(self, epoch: int) -> None:
+        """Make `epoch` the number of the next pass."""
+        self._loader.set_epoch(epoch)
+        self._pass += 1
+        self._state = None

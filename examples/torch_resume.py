@@ -1,0 +1,108 @@
+"""Train a small model, stop at any step, go on in another process: the weights are the same, bit for bit.
+
+    python examples/torch_resume.py FOLDER --until 4000
+    python examples/torch_resume.py FOLDER --until 10000
+
+The second command goes on where the first one stopped. Noise is drawn for every sample anew, in worker processes, and
+batches are made ahead; what counts is how many steps were made.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+import aioloader
+from aioloader.interop.torch import StatefulLoader
+
+FEATURES, CLASSES, BATCH = 16, 4, 8
+
+
+def add_noise(features: Any, *, rng: aioloader.Rng) -> Any:
+    """The features, with noise that depends on the seed, the epoch and the sample alone."""
+    return features + np.float32(rng.normal(0.0, 0.1))
+
+
+def dataset(samples: int = 1003) -> Any:
+    """Points around the centres of four classes; the number of samples is no multiple of the batch size."""
+    draw = np.random.default_rng(1)
+    labels = np.arange(samples) % CLASSES
+    centres = draw.normal(size=(CLASSES, FEATURES))
+    features = (centres[labels] + draw.normal(size=(samples, FEATURES))).astype(np.float32)
+    return aioloader.ArrayDataset(features, labels).transform_first(add_noise)
+
+
+def digest(model: torch.nn.Module) -> str:
+    """A checksum of the weights."""
+    total = hashlib.sha256()
+    for weights in model.state_dict().values():
+        total.update(weights.numpy().tobytes())
+    return total.hexdigest()
+
+
+def train(checkpoint: Path, until: int, workers: int) -> tuple[str, float]:
+    """Go on from the checkpoint, if there is one, to step `until`, and write a new one.
+
+    Args:
+        checkpoint: the file.
+        until: number of steps, counted from the very first.
+        workers: worker processes of the loader.
+
+    Returns:
+        the checksum of the weights, and the last loss.
+    """
+    torch.set_num_threads(1)
+    torch.manual_seed(0)
+    torch.use_deterministic_algorithms(True)
+    model = torch.nn.Sequential(torch.nn.Linear(FEATURES, 32), torch.nn.ReLU(), torch.nn.Linear(32, CLASSES))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9)
+    loss_of = torch.nn.CrossEntropyLoss()
+    step, last = 0, float("nan")
+    with aioloader.DataLoader(dataset(), BATCH, shuffle=True, seed=5, num_workers=workers) as loader:
+        batches = StatefulLoader(loader, ahead=2)
+        if checkpoint.exists():
+            saved = torch.load(checkpoint, weights_only=True)
+            step = saved["step"]
+            model.load_state_dict(saved["model"])
+            optimizer.load_state_dict(saved["optimizer"])
+            batches.load_state_dict(saved["data"])
+        while step < until:
+            for features, labels in batches:
+                optimizer.zero_grad()
+                loss = loss_of(model(features), labels)
+                loss.backward()
+                optimizer.step()
+                last = loss.item()
+                step += 1
+                if step == until:
+                    break
+        state = {
+            "step": step,
+            "model": model.state_dict(),
+            "optimizer": optimizer.state_dict(),
+            "data": batches.state_dict(),
+        }
+    torch.save(state, checkpoint)
+    return digest(model), last
+
+
+def main() -> None:
+    """The command line."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("folder", type=Path, help="where the checkpoint is kept")
+    parser.add_argument("--until", type=int, default=10_000, help="stop after so many steps")
+    parser.add_argument("--workers", type=int, default=2, help="worker processes")
+    arguments = parser.parse_args()
+    weights, loss = train(arguments.folder / "checkpoint.pt", arguments.until, arguments.workers)
+    print(f"step {arguments.until}, loss {loss:.4f}, weights {weights}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,112 @@
+"""A Ray cluster on this machine, for the tests of what uses one."""
+
+from __future__ import annotations
+
+import logging
+import os
+import shutil
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+ROOT = Path(__file__).parents[2]
+_END_S = 30.0
+# Read when Ray is imported: no reports to anybody, and no address but this machine's own.
+os.environ.update(
+    RAY_USAGE_STATS_ENABLED="0", RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER="0", RAY_DISABLE_IMPORT_WARNING="1"
+)
+
+
+class LocalCluster:
+    """Two nodes with a CPU each. This process is a driver on the first.
+
+    Attributes:
+        ray: the module.
+        address: for other drivers.
+    """
+
+    def __init__(self, ray: Any) -> None:
+        from ray.cluster_utils import Cluster
+
+        self.ray = ray
+        self._options = {"num_cpus": 1, "node_ip_address": "127.0.0.1", "object_store_memory": 128 << 20}
+        head = {**self._options, "include_dashboard": False}
+        self._processes: dict[int, psutil.Process] = {}
+        self._cluster = Cluster(initialize_head=True, head_node_args=head)
+        self.address: str = self._cluster.address
+        self.second = self._cluster.add_node(**self._options)
+        ray.init(address=self._cluster.address, log_to_driver=False, logging_level=logging.ERROR)
+        self._cluster.wait_for_nodes()
+        self.note_processes()
+
+    def note_processes(self) -> None:
+        """Remember the processes that there are: those of a dead node have no parent any more that could be asked."""
+        for process in psutil.Process().children(recursive=True):
+            self._processes[process.pid] = process
+
+    def kill_second_node(self) -> None:
+        """Kill all processes of the second node at once."""
+        self.note_processes()
+        self._cluster.remove_node(self.second, allow_graceful=False)
+
+    def close(self) -> list[str]:
+        """Shut everything down; gives what was left of it, and was killed then."""
+        self.note_processes()
+        self.ray.shutdown()
+        self._cluster.shutdown()
+        deadline = time.monotonic() + _END_S
+        while (left := list(filter(_lives, self._processes.values()))) and time.monotonic() < deadline:
+            time.sleep(0.05)
+        texts = [f"{process.pid} {' '.join(process.cmdline()[:3])}" for process in left]
+        for process in left:
+            process.kill()
+        return texts
+
+
+def _lives(process: psutil.Process) -> bool:
+    # What the dead node has left is nobody's child here: if nobody reaps it, it stays a zombie.
+    try:
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
+
+
+@contextmanager
+def local_cluster(monkeypatch: pytest.MonkeyPatch) -> Iterator[LocalCluster]:
+    """A cluster, which is gone afterwards with all its processes; skips the test where there is no Ray."""
+    # Workers find the tests.
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    ray = pytest.importorskip("ray", reason="needs Ray: pip install 'aioloader[ray]'")
+    # Its sockets have long names, which a folder of pytest would make too long.
+    folder = tempfile.mkdtemp(prefix="ray-", dir="/tmp")
+    monkeypatch.setenv("RAY_TMPDIR", folder)
+    before = {process.pid for process in psutil.Process().children(recursive=True)}
+    cluster = None
+    try:
+        cluster = LocalCluster(ray)
+        yield cluster
+    finally:
+        if cluster is not None:
+            left = cluster.close()
+        else:  # it did not come up
+            ray.shutdown()
+            left = []
+            for process in psutil.Process().children(recursive=True):
+                if process.pid not in before:
+                    process.kill()
+        shutil.rmtree(folder, ignore_errors=True)
+    assert left == [], "processes of the cluster were left"
+
+
+def wait_until(condition: Any, timeout_s: float = 60.0) -> None:
+    """Wait for something that another process does."""
+    deadline = time.monotonic() + timeout_s
+    while not condition():
+        assert time.monotonic() < deadline, "it did not happen in time"
+        time.sleep(0.02)

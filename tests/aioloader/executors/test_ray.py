@@ -1,0 +1,148 @@
+"""A real cluster of two nodes: the same batches as here, when a node dies and when a sample kills its worker."""
+
+import os
+import signal
+import sys
+import time
+
+import anyio
+import cloudpickle
+import numpy as np
+import pytest
+
+from aioloader import AsyncDataLoader, DataLoader, ImageRecordDataset, WorkerError
+from aioloader.executors import RayExecutor
+from aioloader.transforms import Compose, RandomColorJitter, RandomFlipLeftRight, RandomResizedCrop
+from tests.aioloader.cluster import local_cluster, wait_until
+from tests.aioloader.loader.samples import Numbers
+
+pytestmark = [
+    pytest.mark.ray,
+    pytest.mark.filterwarnings("ignore"),  # Ray's own
+]
+CHAIN = Compose([RandomResizedCrop(32), RandomFlipLeftRight(), RandomColorJitter(brightness=0.3)])
+OPTIONS = {"batch_size": 8, "shuffle": True, "seed": 3}
+
+
+@pytest.fixture
+def cluster(monkeypatch):
+    cloudpickle.register_pickle_by_value(sys.modules[__name__])
+    with local_cluster(monkeypatch) as made:
+        yield made
+    cloudpickle.unregister_pickle_by_value(sys.modules[__name__])
+
+
+class Deadly:
+    """Item i, but one kills the process that makes it, and one never ends."""
+
+    def __init__(self, deadly=(), endless=()):
+        self.deadly = deadly
+        self.endless = endless
+
+    def __len__(self):
+        return 40
+
+    def __getitem__(self, index):
+        if index in self.deadly:
+            os.kill(os.getpid(), signal.SIGKILL)
+        while index in self.endless:
+            time.sleep(0.1)
+        return np.full(5, index), index
+
+
+class Slow:
+    """Item i after a moment: an array that i decides, and i."""
+
+    def __len__(self):
+        return 400
+
+    def __getitem__(self, index):
+        time.sleep(0.01)
+        return np.full((16, 16), index * 31 % 256, np.uint8), index
+
+
+def total(samples):
+    """A batchify function: numbers only, and how many they were."""
+    return np.stack([image for image, _ in samples]).sum(axis=0), [index for _, index in samples]
+
+
+def content(batches):
+    return [[np.asarray(leaf).tobytes() for leaf in batch] for batch in batches]
+
+
+def test_the_batches_are_those_made_here(cluster, photo_rec):
+    dataset = ImageRecordDataset(photo_rec).transform_first(CHAIN)
+    plain = DataLoader(dataset, **OPTIONS, num_workers=0)
+    expected = content([*plain, *plain])
+
+    async def passes(loader):
+        async with loader:
+            return content([batch for _ in range(2) async for batch in loader])
+
+    for backend in ("asyncio", "trio"):
+        loader = AsyncDataLoader(dataset, **OPTIONS, executor=RayExecutor(2))
+        assert anyio.run(passes, loader, backend=backend) == expected
+    with DataLoader(dataset, **OPTIONS, executor=RayExecutor()) as loader:
+        assert content([*loader, *loader]) == expected
+        assert loader.stats().workers >= 1
+
+    # A batchify function of the caller's, and samples that fail.
+    whole = {"batchify_fn": total, "on_error": "replace"}
+    with (
+        DataLoader(Numbers(30, fail=(4, 17)), 6, num_workers=0, **whole) as one,
+        DataLoader(Numbers(30, fail=(4, 17)), 6, executor=RayExecutor(2), **whole) as other,
+    ):
+        assert content(other) == content(one)
+        assert [error.index for error in other.errors] == [4, 17]
+
+    # Leaving early keeps the actors, and the next pass is the next epoch.
+    with DataLoader(Numbers(100), 5, shuffle=True, executor=RayExecutor(2)) as loader:
+        for _ in loader:
+            break
+        assert len(list(loader)) == 20
+        assert loader.stats().restarts == 0
+
+
+def test_a_node_that_dies_in_the_middle_changes_nothing(cluster):
+    plain = DataLoader(Slow(), 10, shuffle=True, num_workers=0)
+    expected = content([*plain, *plain])
+    executor = RayExecutor(2)
+    with DataLoader(Slow(), 10, shuffle=True, executor=executor) as loader:
+        batches = iter(loader)
+        got = [next(batches)]
+        # Both nodes are at work.
+        wait_until(lambda: [place.state for place in executor._places] == ["up", "up"])
+        got += [next(batches) for _ in range(5)]
+        cluster.kill_second_node()
+        got += list(batches)
+        got += list(loader)
+        assert content(got) == expected
+        assert loader.errors == []  # nobody was blamed by mistake
+        assert loader.stats().restarts >= 1
+
+
+def test_a_sample_that_kills_its_worker_is_named_and_the_others_are_made(cluster):
+    with DataLoader(Deadly(deadly=(13,)), 8, executor=RayExecutor(2), on_error="skip") as loader:
+        indices = [index for _, numbers in loader for index in numbers.tolist()]
+        assert indices == [index for index in range(40) if index != 13]
+        (error,) = loader.errors
+        assert error.index == 13
+        assert isinstance(error.__cause__, WorkerError)
+        assert "lost 3 times" in str(error.__cause__)
+
+
+def test_a_sample_that_never_ends_is_named_and_the_others_are_made(cluster):
+    executor = RayExecutor(1, timeout=3)
+    with DataLoader(Deadly(endless=(5,)), 8, executor=executor, on_error="skip") as loader:
+        indices = [index for _, numbers in loader for index in numbers.tolist()]
+        assert indices == [index for index in range(40) if index != 5]
+        assert [error.index for error in loader.errors] == [5]
+        assert isinstance(loader.errors[0].__cause__, TimeoutError)
+
+
+def test_without_a_cluster_the_error_says_what_to_do():
+    ray = pytest.importorskip("ray", reason="needs Ray: pip install 'aioloader[ray]'")
+    assert not ray.is_initialized()
+    with DataLoader(Numbers(10), 5, executor=RayExecutor()) as loader:
+        with pytest.raises(WorkerError, match=r"call ray\.init\(\) first"):
+            next(iter(loader))
