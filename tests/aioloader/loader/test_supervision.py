@@ -356,8 +356,11 @@ def run_script(code, **options):
 # -- ends --------------------------------------------------------------------------------------------------------------
 
 SCRIPT = """
-    import asyncio, sys, time
+    import asyncio, sys, time, warnings
     import aioloader
+
+    # Ctrl-C may come before asyncio has begun with what it was given.
+    warnings.filterwarnings("ignore", "coroutine 'main' was never awaited")
 
     class Data:
         def __len__(self): return 100_000
