@@ -237,7 +237,7 @@ class RayExecutor:
             place.state = "up"
             place.failed_starts = 0
         elif kind == "failed":
-            self._give_up(_not_loaded(facts[0]))
+            self._give_up(facts[0])
         elif kind == "lost":
             self._lost(place, facts[0])
         else:
@@ -393,12 +393,3 @@ class RayExecutor:
         self._closed = True
         if self._courier is not None:
             self._courier.close(_LEAVE_S)
-
-
-def _not_loaded(cause: BaseException) -> WorkerError:
-    error = WorkerError(
-        f"a Ray actor cannot load the dataset and transforms: {type(cause).__name__}: {cause}; what they need must be "
-        "importable on the nodes, see runtime_env of ray.init"
-    )
-    error.__cause__ = cause
-    return error

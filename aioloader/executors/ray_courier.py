@@ -51,6 +51,15 @@ def _in_short(error: BaseException) -> str:
     return f"{type(error).__name__}: {' '.join(told)[:400]}" if told else type(error).__name__
 
 
+def _not_loaded(cause: BaseException) -> WorkerError:
+    error = WorkerError(
+        f"a Ray actor cannot load the dataset and transforms: {type(cause).__name__}: {cause}; what they need must be "
+        "importable on the nodes, see runtime_env of ray.init"
+    )
+    error.__cause__ = cause
+    return error
+
+
 class Courier:
     """Starts actors, sends them chunks and takes what comes back.
 
@@ -144,7 +153,7 @@ class Courier:
         if error is not None:
             self._lose(key, _in_short(error))
         elif (blob := done.result()) is not None:
-            self._tell("failed", key, read_error(blob))
+            self._tell("failed", key, _not_loaded(read_error(blob)))
         else:
             self._tell("ready", key)
 
