@@ -22,7 +22,7 @@ from aioloader._progress import Place, Progress
 from aioloader.abc import PositionalSampler
 from aioloader.batchify import Stack
 from aioloader.datasets.resolve import fingerprint, resolve
-from aioloader.errors import LoaderClosedError, ResumeError, SampleError
+from aioloader.errors import LoaderClosedError, SampleError
 from aioloader.executors import InlineExecutor, ProcessExecutor, ThreadExecutor
 from aioloader.executors.program import Program, leaf_spec
 from aioloader.executors.slabs import SlabMemory, default_memory_limit
@@ -350,11 +350,8 @@ class Core:
     def load_state(self, state: dict[str, Any]) -> None:
         """See `AsyncDataLoader.load_state_dict`."""
         self.check_open()
-        seed = self.progress.load(state)
-        if seed != self.seed:
-            if self._engine is not None:
-                raise ResumeError("seed", self.seed, seed, "load the state before the first iteration")
-            self.seed = self.progress.seed = seed
+        self.progress.load(state, fixed=self._engine is not None)
+        self.seed = self.progress.seed
 
     def receipt(self) -> Receipt:
         """See `AsyncDataLoader.receipt`."""

@@ -91,8 +91,12 @@ class Progress:
             "carry": place.carry,
         }
 
-    def load(self, state: dict[str, Any]) -> int:
-        """Take a state up; gives its seed.
+    def load(self, state: dict[str, Any], fixed: bool = False) -> None:
+        """Take a state up, with its seed; a state that is refused changes nothing.
+
+        Args:
+            state: what `state` gave.
+            fixed: the seed cannot be changed any more.
 
         Raises:
             ResumeError: it is damaged, or belongs to another dataset or another way of sampling.
@@ -104,16 +108,20 @@ class Progress:
                 raise ResumeError(name, expected, state.get(name), _ADVICE.get(name, ""))
         seed = _number("seed", state.get("seed"), 2**64)
         epoch = _number("epoch", state.get("epoch"), _EPOCHS)
-        carry = state.get("carry")
+        if "carry" not in state:
+            raise ResumeError("carry", "an entry, if only None", None, "it is damaged")
+        carry = state["carry"]
         carried = 0
         extent = self._extent()
         if carry is not None:
             carry, carried = _carry(carry, state["unit"], epoch, state["length"], extent)
         most = 2**63 if extent is None else extent + carried + 1
         consumed = _number("consumed", state.get("consumed"), most)
+        if fixed and seed != self.seed:
+            raise ResumeError("seed", self.seed, seed, "load the state before the first iteration")
+        self.seed = seed
         self.next = Place(epoch, consumed, carry)
         self.current = None
-        return seed
 
 
 def _number(name: str, value: Any, end: int) -> int:

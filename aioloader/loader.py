@@ -169,7 +169,7 @@ class AsyncDataLoader(Face, Generic[B]):
         executor: "process", "thread", "inline", "auto" or an `aioloader.abc.Executor`.
         prefetch: batches on their way at a time, at least one; None: twice the workers.
         timeout: seconds without progress on a sample after which its worker is ended and the sample fails.
-        shard: (index, count) of this process, or "auto" (RANK and WORLD_SIZE of the environment).
+        shard: (index, count) of this process, or "auto" (RANK and WORLD_SIZE of the environment). All need one seed.
         on_error: "raise": a failed sample fails its batch; "skip": it is left out and recorded in `errors`;
             "replace": recorded, and the next sound sample of the batch stands twice (for a batch that has none, one
             from elsewhere in the dataset fills it), so every batch is full.

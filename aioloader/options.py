@@ -46,6 +46,22 @@ def _at_least(name: str, value: Any, least: float, *, exclusive: bool = False) -
         raise ValueError(f"{name} must be {'more than' if exclusive else 'at least'} {least}, got {value}")
 
 
+def _from_environment() -> tuple[int, int]:
+    rank, world = os.environ.get("RANK"), os.environ.get("WORLD_SIZE")
+    if rank is None and world is None:
+        return 0, 1
+    try:
+        found = int(rank or ""), int(world or "")
+    except ValueError:
+        found = -1, 0
+    if not 0 <= found[0] < found[1]:
+        raise ValueError(
+            "shard='auto' needs whole numbers 0 <= RANK < WORLD_SIZE in the environment, or neither of them; "
+            f"found RANK={rank!r}, WORLD_SIZE={world!r}"
+        )
+    return found
+
+
 def check_max_errors(limit: float | None) -> None:
     """Raise if `limit` is neither a number of samples nor a share of them.
 
@@ -149,6 +165,10 @@ class LoaderOptions:
             self._check_shard(self.shard)
         if self.shard is not None and self.batch_sampler is not None:
             raise ValueError("shard does not go with batch_sampler: give each rank its own batch sampler")
+        if self.shard is not None and self.seed is None and self.rank_and_world[1] > 1:
+            raise ValueError(
+                "seed=None draws another seed in every process, and the ranks of an epoch need the same: give one"
+            )
 
     def _check_functions(self) -> None:
         for name, each in (("sampler", "indices"), ("batch_sampler", "lists of indices")):
@@ -177,13 +197,17 @@ class LoaderOptions:
 
     @property
     def rank_and_world(self) -> tuple[int, int]:
-        """This process's number and the number of processes; ``"auto"`` asks RANK and WORLD_SIZE (torchrun)."""
+        """This process's number and the number of processes.
+
+        ``"auto"`` asks RANK and WORLD_SIZE, as torchrun and Ray Train set them; without both it is one process.
+
+        Raises:
+            ValueError: only one of them is set, or they are no rank of a world.
+        """
         if self.shard is None:
             return 0, 1
         if self.shard == "auto":
-            found = os.environ.get("RANK", "0"), os.environ.get("WORLD_SIZE", "1")
-            self._check_shard(found)
-            return int(found[0]), int(found[1])
+            return _from_environment()
         index, count = self.shard
         return int(index), int(count)
 

@@ -90,6 +90,7 @@ class LoaderDataset(torch.utils.data.IterableDataset):  # type: ignore[misc]
         self._epoch = torch.zeros(2, dtype=torch.int64).share_memory_()
         self._epoch_seen = 0
         self._ranks = _rank_and_world()
+        self._drawn_seed = int.from_bytes(os.urandom(8), "little")  # the same in all worker processes
         self._state: dict[str, Any] | None = None
         self._loader: DataLoader[Any] | None = None
         self._owner: tuple[int, tuple[int, int]] | None = None
@@ -124,6 +125,8 @@ class LoaderDataset(torch.utils.data.IterableDataset):  # type: ignore[misc]
             raise ValueError(f"epoch must not be negative, got {epoch}")
         self._epoch[1] = epoch
         self._epoch[0] += 1
+        if self._state is not None and self._state.get("epoch") != epoch:
+            self._state = None  # worker processes have taken it up, or nobody will
 
     def __iter__(self) -> Iterator[Any]:
         """A pass over the part of this process, as tensors."""
@@ -136,6 +139,8 @@ class LoaderDataset(torch.utils.data.IterableDataset):  # type: ignore[misc]
             options = dict(self._options)
             if torch.utils.data.get_worker_info() is not None:
                 options.setdefault("num_workers", 0)
+            if options.get("seed", 0) is None and self.ranks[1] == 1:
+                options["seed"] = self._drawn_seed
             self._loader = DataLoader(self._dataset, shard=owner[1], **options)
             self._owner = owner
             self._epoch_seen = 0

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from aioloader._checks import require
+from aioloader._checks import require, whole_number
 from aioloader.permutation import mix, permute_each
 from aioloader.samplers.base import SeededSampler
 from aioloader.samplers.streams import ClassStreams, class_labels, epoch_key
@@ -38,7 +38,7 @@ class ClassBalancedSampler(SeededSampler):
     def __init__(self, labels: Any, num_samples: int | None = None, seed: int | None = None) -> None:
         super().__init__(seed)
         found = class_labels(labels)
-        self._length = len(found) if num_samples is None else num_samples
+        self._length = len(found) if num_samples is None else whole_number("num_samples", num_samples)
         require(self._length >= 0, f"num_samples must not be negative, got {num_samples}")
         self._streams = ClassStreams(found)
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 __all__ = ("ComputedSampler", "Sampler", "SeededSampler", "order_fingerprint")
 
 _BLOCK = 1 << 14
-_TOLD = 64
+_TOLD = 4096  # places at either end: both are one block of a loader's first batch
 
 
 class Sampler:
@@ -83,6 +83,8 @@ class SeededSampler(ComputedSampler):
 def order_fingerprint(sampler: PositionalSampler) -> str:
     """A short hash of some indices of one epoch: with other weights, labels, ratios or windows they are others.
 
+    They are the first and the last 4,096, so all of an epoch that is not longer than both.
+
     Args:
         sampler: any that tells stretches of its epochs.
 
@@ -90,6 +92,6 @@ def order_fingerprint(sampler: PositionalSampler) -> str:
         16 hexadecimal digits.
     """
     n = len(sampler)
-    stretches = (0, min(n, _TOLD)), (max(0, n - _TOLD), n)
+    stretches = (0, min(n, _TOLD)), (min(n, max(_TOLD, n - _TOLD)), n)
     indices = np.concatenate([sampler.indices(0, 0, start, stop) for start, stop in stretches])
     return hashlib.sha256(indices.astype("<i8").tobytes()).hexdigest()[:16]

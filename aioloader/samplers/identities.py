@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from aioloader._checks import require
+from aioloader._checks import require, whole_number
 from aioloader.permutation import mix, permute_each
 from aioloader.samplers.base import SeededSampler
 from aioloader.samplers.streams import ClassStreams, class_labels, epoch_key
@@ -43,6 +43,9 @@ class PKSampler(SeededSampler):
         self, dataset: Any, p: int, k: int, num_batches: int | None = None, seed: int | None = None
     ) -> None:
         super().__init__(seed)
+        p, k = whole_number("p", p), whole_number("k", k)
+        if num_batches is not None:
+            num_batches = whole_number("num_batches", num_batches)
         labels = class_labels(dataset)
         self._streams = ClassStreams(labels)
         require(k >= 1, f"k must be at least 1, got {k}")

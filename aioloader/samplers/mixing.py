@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from aioloader._checks import require
+from aioloader._checks import require, whole_number
 from aioloader.permutation import mix, permute_each
 from aioloader.samplers.base import SeededSampler
 from aioloader.samplers.streams import epoch_key
@@ -39,7 +39,7 @@ class MixingSampler(SeededSampler):
         seed: see `SeededSampler`.
 
     Raises:
-        ValueError: a number is not allowed, or an empty set has a share.
+        ValueError: a number is not allowed, an empty set has a share, or a share is too small for 1 in 1,000.
     """
 
     def __init__(
@@ -67,9 +67,13 @@ class MixingSampler(SeededSampler):
             ),
             f"a set without samples cannot have a share: lengths {lengths}, ratios {list(ratios)}",
         )
+        require(
+            bool((self._quotas[shares > 0] > 0).all()),
+            f"a set with less than one of {_STRETCH} samples would never come: ratios {list(ratios)}",
+        )
         self._lengths: IntArray = np.maximum(np.array(lengths, np.int64), 1)
         self._starts: IntArray = np.cumsum(lengths, dtype=np.int64) - np.array(lengths, np.int64)
-        self._length = sum(lengths) if num_samples is None else num_samples
+        self._length = sum(lengths) if num_samples is None else whole_number("num_samples", num_samples)
         require(self._length >= 0, f"num_samples must not be negative, got {num_samples}")
         self._ends: IntArray = np.cumsum(self._quotas)
 

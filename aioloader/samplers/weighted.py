@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from aioloader._checks import require
+from aioloader._checks import require, whole_number
 from aioloader.rng import CHOICE_DOMAIN, Rng
 from aioloader.samplers.base import SeededSampler
 
@@ -53,7 +53,7 @@ class WeightedRandomSampler(SeededSampler):
             "weights must be numbers of the shape (n,), none of them negative",
         )
         require(bool(table.any()), "at least one weight must be more than 0")
-        self._length = len(table) if num_samples is None else num_samples
+        self._length = len(table) if num_samples is None else whole_number("num_samples", num_samples)
         require(self._length >= 0, f"num_samples must not be negative, got {num_samples}")
         possible = int(np.count_nonzero(table))
         require(

@@ -1,10 +1,10 @@
 """An order for data that are slow to read here and there: chunks of neighbours, several of them mixed at a time.
 
-Rule: the range, as a ring, is cut into chunks of neighbours, in each epoch from another place on. The chunks are put in
-a random order, and each stretch of `shuffle_window` indices of the result is mixed. A window holds 16 chunks, so its
-records lie in 16 to 19 stretches of the file, and a chunk's records are read close together in time. The rest that
-fills no chunk comes in the last window. Chunks and windows are computed where they are asked for: memory is that of
-one window.
+Rule: the range, as a ring, is cut into chunks of neighbours, in each epoch from another place on. The chunks are put
+in a random order, and each stretch of `shuffle_window` indices of the result is mixed. A window holds 16 chunks, so
+its records lie in 16 to 19 stretches of the file (in more where it is below 240 and no multiple of 16), and a chunk's
+records are read close together in time. The rest that fills no chunk comes in the last window. Chunks and windows are
+computed where they are asked for: memory is that of one window.
 
 What it costs: two samples of a window come from the same chunk, and are neighbours in the file, with a probability of
 1/16, where a full shuffle has almost none. A set that is sorted by class should be packed in random order, or have
@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from aioloader._checks import require
+from aioloader._checks import require, whole_number
 from aioloader.permutation import permute
 from aioloader.rng import CHOICE_DOMAIN, TURN_DOMAIN, Rng
 
@@ -42,6 +42,7 @@ class Windows:
     """
 
     def __init__(self, length: int, window: int) -> None:
+        window = whole_number("shuffle_window", window)
         require(
             window >= CHUNKS_OF_A_WINDOW,
             f"shuffle_window must be at least {CHUNKS_OF_A_WINDOW}, got {window}",

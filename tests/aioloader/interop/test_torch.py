@@ -134,6 +134,27 @@ def test_the_dataset_goes_on_from_its_state(bridge):
     assert got + numbers(second) + numbers(second) == expected
 
 
+def test_worker_processes_take_a_state_up_in_its_own_epoch_only(torch, bridge):
+    first = bridge.LoaderDataset(Numbers(30), 5, shuffle=True, num_workers=0)
+    next(iter(first))
+    second = bridge.LoaderDataset(Numbers(30), 5, shuffle=True)
+    second.load_state_dict(first.state_dict())
+    loader = torch.utils.data.DataLoader(second, batch_size=None, num_workers=1)
+    found = []
+    for epoch in range(2):
+        second.set_epoch(epoch)
+        found.append(numbers(loader))
+    expected = bridge.LoaderDataset(Numbers(30), 5, shuffle=True, num_workers=0)
+    assert found == [numbers(expected)[1:], numbers(expected)]
+
+
+def test_worker_processes_share_a_drawn_seed(torch, bridge):
+    batches = bridge.LoaderDataset(Numbers(30), 5, shuffle=True, seed=None)
+    loader = torch.utils.data.DataLoader(batches, batch_size=None, num_workers=2)
+    assert sorted(sum(numbers(loader), [])) == list(range(30))
+    assert numbers(batches) != numbers(bridge.LoaderDataset(Numbers(30), 5, shuffle=True, seed=None))
+
+
 # --- the loader with a state ---
 
 

@@ -342,3 +342,43 @@ def test_what_is_rolled_over_goes_on_in_another_world(data):
     assert got == whole[: len(got)]
     assert len(whole) - len(got) < after * other
     DataLoader(in_memory(n), 1, **options).check_receipt(sum(receipts))
+
+
+@pytest.mark.parametrize(
+    ("variables", "expected"),
+    [({}, (0, 1)), ({"RANK": "2", "WORLD_SIZE": "3"}, (2, 3)), ({"RANK": "0", "WORLD_SIZE": "1"}, (0, 1))],
+)
+def test_auto_is_the_shard_that_the_environment_names(monkeypatch, variables, expected):
+    for name in ("RANK", "WORLD_SIZE"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    options = {"batch_size": 4, "shuffle": True, "num_workers": 0}
+    found = take({**options, "shard": "auto"})
+    assert found.steps == take({**options, "shard": expected}).steps
+
+
+@pytest.mark.parametrize(
+    "variables",
+    [
+        {"WORLD_SIZE": "3"},
+        {"RANK": "1"},
+        {"RANK": "3", "WORLD_SIZE": "3"},
+        {"RANK": "-1", "WORLD_SIZE": "3"},
+        {"RANK": "", "WORLD_SIZE": "3"},
+        {"RANK": "one", "WORLD_SIZE": "3"},
+    ],
+)
+def test_an_environment_that_names_no_shard_is_refused(monkeypatch, variables):
+    for name in ("RANK", "WORLD_SIZE"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    with pytest.raises(ValueError, match="0 <= RANK < WORLD_SIZE"):
+        DataLoader(in_memory(30), 4, shard="auto", num_workers=0)
+
+
+def test_ranks_that_would_draw_a_seed_each_are_refused():
+    with pytest.raises(ValueError, match="seed=None draws another seed in every process"):
+        DataLoader(in_memory(30), 4, shuffle=True, shard=(0, 2), seed=None, num_workers=0)
+    assert len(DataLoader(in_memory(30), 4, shuffle=True, shard=(0, 1), seed=None, num_workers=0)) == 8

@@ -169,8 +169,19 @@ def test_another_seed_is_refused_once_workers_have_theirs():
     state = {**loader().state_dict(), "seed": 8}
     used = loader()
     next(iter(used))
+    before = used.state_dict()
     with pytest.raises(ResumeError, match="before the first iteration"):
         used.load_state_dict(state)
+    assert used.state_dict() == before  # what is refused changes nothing
+
+
+@pytest.mark.parametrize("field", list(loader().state_dict()))
+def test_a_state_without_one_of_its_entries_is_refused_by_name(field):
+    state = loader().state_dict()
+    del state[field]
+    with pytest.raises(ResumeError) as caught:
+        loader().load_state_dict(state)
+    assert caught.value.field == field
 
 
 @pytest.mark.parametrize(

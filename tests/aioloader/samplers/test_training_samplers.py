@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 import aioloader
 from aioloader.samplers import (
     ClassBalancedSampler,
+    FilterSampler,
     MixingSampler,
     PKSampler,
     RandomSampler,
@@ -136,6 +137,18 @@ def test_worlds_before_and_after_a_stop_deliver_the_uninterrupted_order(
 def test_windows_give_every_index_once(length: int, window: int, epoch: int) -> None:
     order = RandomSampler(length, shuffle_window=window).indices(1, epoch, 0, length)
     assert np.array_equal(np.sort(order), np.arange(length))
+
+
+@pytest.mark.parametrize(
+    ("window", "most"), [(31, 32), (100, 19), (240, 19), (255, 19), (256, 19), (1023, 19)]
+)
+def test_a_window_reads_as_few_stretches_as_is_said(window: int, most: int) -> None:
+    sampler = RandomSampler(5000, shuffle_window=window)
+    for epoch in range(20):
+        order = sampler.indices(3, epoch, 0, 5000)
+        for begin in range(0, 5000, window):
+            part = np.sort(order[begin : begin + window])
+            assert 1 + np.count_nonzero(np.diff(part) > 1) <= most
 
 
 @pytest.mark.parametrize("length", [16 * 1000, 16 * 1000 + 13])
@@ -308,11 +321,29 @@ def test_shares_add_up(shares: list[float], total: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("sets", "ratios"), [([], []), ([1], [1, 2]), ([1, 2], [-1, 2]), ([1, 2], [0, 0]), ([0, 2], [1, 1])]
+    ("sets", "ratios"),
+    [([], []), ([1], [1, 2]), ([1, 2], [-1, 2]), ([1, 2], [0, 0]), ([0, 2], [1, 1]), ([1, 2], [1, 5000])],
 )
 def test_what_cannot_be_mixed(sets: list[int], ratios: list[float]) -> None:
     with pytest.raises(ValueError, match=r"ratio|share"):
         MixingSampler(sets, ratios)
+
+
+@pytest.mark.parametrize(
+    ("make", "said"),
+    [
+        (lambda: PKSampler(LABELS, 2.0, 4), "p must be a whole number, got 2.0"),
+        (lambda: PKSampler(LABELS, 2, "4"), "k must be a whole number, got '4'"),
+        (lambda: PKSampler(LABELS, 2, 4, 1.5), "num_batches must be a whole number"),
+        (lambda: ClassBalancedSampler(LABELS, 3.5), "num_samples must be a whole number"),
+        (lambda: WeightedRandomSampler([1, 2], 1.0), "num_samples must be a whole number"),
+        (lambda: MixingSampler([1, 2], [1, 1], 2.5), "num_samples must be a whole number"),
+        (lambda: RandomSampler(100, shuffle_window=32.0), "shuffle_window must be a whole number"),
+    ],
+)
+def test_numbers_that_are_not_whole_are_refused_at_once(make: Any, said: str) -> None:
+    with pytest.raises(TypeError, match=said):
+        make()
 
 
 # -- states ------------------------------------------------------------------------------------------------------------
@@ -329,6 +360,10 @@ def test_what_cannot_be_mixed(sets: list[int], ratios: list[float]) -> None:
         (PKSampler(LABELS, 3, 4), PKSampler(LABELS, 4, 3)),
         (MixingSampler([50, 50], [1, 1]), MixingSampler([50, 50], [2, 1])),
         (MixingSampler([50, 50], [1, 1]), MixingSampler([50, 50], [1, 1], 200)),
+        (
+            FilterSampler(lambda item: item != 500, range(1000)),
+            FilterSampler(lambda item: item != 501, range(1000)),
+        ),
     ],
 )
 def test_a_state_of_a_sampler_with_other_numbers_is_refused(one: Any, other: Any) -> None:
