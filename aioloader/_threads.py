@@ -158,6 +158,10 @@ class Threads:
     def _give_back(self, abandoned: Callable[[], object]) -> Callable[[], object]:
         with self._lock:
             self._limit += 1
+            # What waits is not asked for again: it needs a thread now, or it waits until the abandoned one ends.
+            if self._backlog and len(self._threads) < self._limit and not self._closed:
+                self._backlog -= 1
+                self._add()
 
         def call() -> None:
             with self._lock:
@@ -183,14 +187,17 @@ class Threads:
             if self._idle:
                 self._idle -= 1
             elif len(self._threads) < self._limit:
-                name = f"{self._name}-{len(self._threads)}"
-                thread = threading.Thread(target=self._work, name=name, daemon=True)
-                self._threads.append(thread)
-                thread.start()
+                self._add()
             else:
                 self._backlog += 1
             self._queue.put(job)
         return job
+
+    def _add(self) -> None:
+        name = f"{self._name}-{len(self._threads)}"
+        thread = threading.Thread(target=self._work, name=name, daemon=True)
+        self._threads.append(thread)
+        thread.start()
 
     def _work(self) -> None:
         while (job := self._queue.get()) is not None:

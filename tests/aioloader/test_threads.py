@@ -2,6 +2,7 @@
 
 import threading
 import time
+from functools import partial
 
 import anyio
 import pytest
@@ -71,6 +72,34 @@ async def test_an_abandoned_function_tells_when_it_has_ended(threads):
     assert await threads.run(lambda: 5) == 5
     release.set()
     assert left.wait(1)
+
+
+async def test_what_waits_for_an_abandoned_thread_gets_another_one(threads):
+    release, left = threading.Event(), threading.Semaphore(0)
+    results = []
+
+    async def wait():
+        results.append(await threads.run(lambda: 5))
+
+    async with anyio.create_task_group() as tasks:
+        with anyio.CancelScope() as scope:
+            async with anyio.create_task_group() as stuck:
+                for _ in range(2):
+                    call = partial(threads.run_abandonable, release.wait, abandoned=left.release)
+                    stuck.start_soon(call)
+                await anyio.wait_all_tasks_blocked()
+                for _ in range(3):
+                    tasks.start_soon(wait)
+                await anyio.wait_all_tasks_blocked()
+                assert (threads.backlog, results) == (3, [])
+                scope.cancel()
+        with anyio.fail_after(10):
+            while len(results) < 3:
+                await anyio.sleep(0.001)
+    assert threads.backlog == 0
+    release.set()
+    assert left.acquire(timeout=5)
+    assert left.acquire(timeout=5)
 
 
 def test_a_closed_pool_has_no_threads_left():

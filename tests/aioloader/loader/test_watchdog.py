@@ -275,6 +275,24 @@ async def test_a_sample_that_timed_out_tells_where_it_was(executor, fifo):
     assert "in stand_still" in "\n".join(error.__cause__.__notes__)
 
 
+class Blocked(Stuck):
+    """All items but the first are not made before they are released."""
+
+    def __getitem__(self, index):
+        if index:
+            stand_still(self.fifo)
+        return index
+
+
+@pytest.mark.slow
+def test_no_sample_waits_for_a_stuck_thread(fifo):
+    options = {"num_workers": 2, "executor": "thread", "timeout": 0.1, "on_error": "skip"}
+    with DataLoader(Blocked(fifo), 4, **options) as loader:
+        assert [batch.tolist() for batch in loader] == [[0]]
+        assert [error.index for error in loader.errors] == list(range(1, 12))
+        release(fifo)
+
+
 def crash():
     ctypes.string_at(0)
 
