@@ -130,7 +130,10 @@ class Engine:
         facts = Facts()
         if self.items.facts is not None:
             facts = self.items.facts(base)
-        text = str(cause)
+        try:
+            text = str(cause)
+        except Exception as trouble:  # its own text fails
+            text = f"(no text: {type(trouble).__name__})"
         reason = f"{type(cause).__name__}: {text}" if text else type(cause).__name__
         error = SampleError(
             reason,

@@ -21,10 +21,10 @@ from aioloader._pipeline.reorder import Reorder
 from aioloader._pipeline.watchdog import View, Watchdog
 from aioloader._signal import Signal
 from aioloader._threads import loop_notifier
-from aioloader.errors import LoaderClosedError, single
+from aioloader.errors import LoaderClosedError, LoaderError, single
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
 
     from aioloader._pipeline.plan import BatchPlan
 
@@ -32,6 +32,16 @@ __all__ = ("Pipeline",)
 
 _MEMORY_POLL_S = 0.02
 _MEMORY_PATIENCE_S = 2.0
+
+
+def _following(plans: Iterator[BatchPlan]) -> BatchPlan | None:
+    """The next plan. What a sampler raises ends no task, whatever it is; but Ctrl-C is not the sampler's."""
+    try:
+        return next(plans, None)
+    except (Exception, KeyboardInterrupt):
+        raise
+    except BaseException as error:
+        raise LoaderError(f"the sampler raised {type(error).__name__}: {error}") from error
 
 
 class Pipeline:
@@ -139,7 +149,7 @@ class Pipeline:
             plans = iter(self._plans)
             while True:
                 await self._permits.take()
-                plan = next(plans, None)
+                plan = _following(plans)
                 if plan is None:
                     break
                 job = self._making[number] = BatchJob(self._engine, plan)

@@ -2,7 +2,8 @@
 
 A strike counts against the sample that was being worked on when a worker died, never against its neighbours. The
 sample is run again alone, and is a failure once `STRIKES` workers have died of it. Deaths between samples count
-against nobody.
+against nobody, as long as they are few. A chunk that was the next or the last one of several workers that died so is
+taken for one of which nobody can tell which sample it was.
 
 Where nobody can tell which sample of a chunk it was (`Died.unseen`), all of them run again, each alone: a worker that
 dies then died of that one. The samples of a batch that is collated as a whole are tried alone first; what comes out of
@@ -43,6 +44,7 @@ class Died:
         timed_out: it was ended because it made no progress.
         stack: where it stood, innermost call first, or None.
         unseen: it was working on this chunk, but nobody saw on which sample.
+        between: it was working on none; this chunk was the next, or the last, whose answer did not come.
         reason: what is known of its end, in words, or None.
     """
 
@@ -54,6 +56,7 @@ class Died:
         stack: str | None = None,
         *,
         unseen: bool = False,
+        between: bool = False,
         reason: str | None = None,
     ) -> None:
         self.place = place
@@ -61,6 +64,7 @@ class Died:
         self.timed_out = timed_out
         self.stack = stack
         self.unseen = unseen
+        self.between = between
         self.reason = reason
 
     def error(self, timeout: float) -> Exception:
@@ -128,6 +132,7 @@ class _Way:
         self._parts = [chunk]
         self._strikes: dict[int, int] = {}
         self._deaths_as_a_whole = 0
+        self._deaths_between = 0
 
     def go_on(self) -> None:
         """Make the next attempt, or be done."""
@@ -164,10 +169,12 @@ class _Way:
     def _died(self, part: Chunk, death: Died) -> BaseException | None:
         """Say what runs again; gives the error of the chunk if it is given up."""
         place = death.place
-        if place is None and death.unseen and len(part) == 1:
+        self._deaths_between += death.between
+        unseen = death.unseen or (death.between and self._deaths_between > STRIKES)
+        if place is None and unseen and len(part) == 1:
             place = 0
         if place is None:
-            if not death.unseen:
+            if not unseen:
                 self._parts.insert(0, part)
                 return None
             return self._each_alone(part, death)

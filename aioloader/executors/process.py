@@ -293,9 +293,12 @@ class ProcessExecutor:
             return
         current, place = (int(word) for word in self._control[handle.slot, [CURRENT, PLACE]])
         running, handle.running = handle.running, {}
+        oldest = next(iter(running), None)
         for number, attempt in running.items():
             at = place if number == current and place >= 0 else None
-            self._resolve(attempt, Died(at, handle.exit_code, handle.timed_out, handle.stack))
+            between = handle.ready and number == oldest and not current
+            death = Died(at, handle.exit_code, handle.timed_out, handle.stack, between=between)
+            self._resolve(attempt, death)
         code = handle.exit_code
         if not handle.ready:
             if code is not None and code < 0:

@@ -46,6 +46,8 @@ _BOOT = (
     "main({fd}, {memory_fd}, {nbytes}, {slot}, {parent}, {stack_fd})"
 )
 _RECEIVE_BYTES = 1 << 18
+# A program that ends at a broken pipe, as command line tools do, does not end because a worker did.
+_NO_SIGNAL = getattr(socket, "MSG_NOSIGNAL", 0)
 # Where the system does not tell when a process ends: in the loop, and in a thread that waits for it.
 _END_POLL_S = 0.1
 _WAIT_POLL_S = 0.005
@@ -222,7 +224,7 @@ class WorkerHandle:
     def _send(self, data: memoryview) -> int:
         assert self.sock is not None
         try:
-            return self.sock.send(data)
+            return self.sock.send(data, _NO_SIGNAL)
         except (BlockingIOError, InterruptedError):
             return 0
         except OSError:

@@ -34,6 +34,7 @@ from aioloader._types import (
     RowLayout,
     Trace,
 )
+from aioloader.errors import LoaderError
 from aioloader.rng import GLOBALS_DOMAIN, Rng
 
 if TYPE_CHECKING:
@@ -243,10 +244,21 @@ class Runner:
             if self.program.replaces and len(samples) + len(result.failures) == len(chunk):  # not called off
                 samples = _filled(samples, chunk, result.failures)
             result.samples = len(samples)
-            assert self.program.batchify is not None
-            result.batch = self.program.batchify(samples)
+            result.batch = self._batchify(samples)
             result.collate_s = perf_counter() - start
         return result
+
+    def _batchify(self, samples: list[Any]) -> Any:
+        """The batch. What it raises ends no task: one that looks like a cancellation would be taken for one."""
+        assert self.program.batchify is not None
+        try:
+            return self.program.batchify(samples)
+        except (Exception, SystemExit):
+            raise
+        except BaseException as error:
+            if self._interruptible and isinstance(error, KeyboardInterrupt):
+                raise
+            raise LoaderError(f"the batchify function raised {type(error).__name__}: {error}") from error
 
     def _bulk(
         self,

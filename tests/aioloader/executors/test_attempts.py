@@ -108,3 +108,32 @@ def test_a_batch_that_kills_its_workers_as_a_whole_is_given_up():
         pool.run(pool.chunk(range(3), whole=True))
     assert pool.attempts.count([0, 1, 2]) == STRIKES
     assert pool.settled == 1
+
+
+@given(st.integers(0, 5), st.sampled_from([0, STRIKES]))
+def test_deaths_between_chunks_count_once_they_are_no_chance(row, by_chance):
+    """Of the samples of a chunk one ends its worker after it was made: no place is known."""
+    pool = Pool({row})
+    first = [Died(None, 0, False, between=True)] * by_chance
+
+    def outcome(part):
+        if first:
+            return first.pop()
+        if row in part.numbers[ROW]:
+            return Died(None, 0, False, between=True)
+        return ChunkResult(values={each: each for each in part.numbers[ROW].tolist()})
+
+    pool.outcome = outcome
+    result = pool.run(pool.chunk(range(6)))
+    assert [failure.row for failure in result.failures] == [row]
+    assert sorted(result.values) == [each for each in range(6) if each != row]
+    assert pool.attempts[: STRIKES + 1] == [list(range(6))] * (STRIKES + 1)
+
+
+def test_a_few_deaths_between_chunks_are_nobodys():
+    pool = Pool()
+    deaths = [Died(None, -9, False, between=True)] * STRIKES
+    plain = pool.outcome
+    pool.outcome = lambda part: deaths.pop() if deaths else plain(part)
+    assert pool.run(pool.chunk(range(6))).failures == []
+    assert pool.attempts == [list(range(6))] * (STRIKES + 1)

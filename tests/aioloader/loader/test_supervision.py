@@ -17,7 +17,7 @@ import numpy as np
 import psutil
 import pytest
 
-from aioloader import AsyncDataLoader, DataLoader, ImageFolderDataset, WorkerError
+from aioloader import AsyncDataLoader, DataLoader, ImageFolderDataset, LoaderError, WorkerError
 from tests.aioloader.loader.samples import Numbers, labels
 
 EXECUTORS = ["inline", "thread", pytest.param("process", marks=pytest.mark.slow)]
@@ -104,6 +104,110 @@ def test_sys_exit_fails_one_sample(executor):
         assert loader.stats().restarts == 0
     assert (error.index, error.stage, str(error.__cause__)) == (3, "transform:leave", "no more")
     assert type(error.__cause__) is SystemExit
+
+
+class Leaves(BaseException):
+    """No error, as far as Python is concerned."""
+
+
+@pytest.mark.parametrize("kind", [asyncio.CancelledError, GeneratorExit, KeyboardInterrupt, Leaves])
+@pytest.mark.parametrize("executor", ["thread", pytest.param("process", marks=pytest.mark.slow)])
+def test_whatever_a_batchify_function_raises_comes_in_its_place(executor, kind):
+    def batchify(samples):
+        numbers = [number for _, number in samples]
+        if numbers[0] == 8:
+            raise kind("not here")
+        return numbers
+
+    options = {"executor": executor, "num_workers": 1, "batchify_fn": batchify, "on_error": "skip"}
+    seen = []
+    with DataLoader(Numbers(20), 4, **options) as loader:
+        with pytest.raises(LoaderError, match=f"the batchify function raised {kind.__name__}: not here"):
+            seen.extend(loader)
+    assert seen == [[0, 1, 2, 3], [4, 5, 6, 7]]
+
+
+@pytest.mark.parametrize("kind", [asyncio.CancelledError, SystemExit, Leaves])
+def test_whatever_a_sampler_raises_comes_in_its_place(kind):
+    class Ending:
+        def __len__(self):
+            return 20
+
+        def __iter__(self):
+            yield from range(9)
+            raise kind("not here")
+
+    seen = []
+    with DataLoader(Numbers(20), 4, sampler=Ending(), executor="thread", num_workers=1) as loader:
+        with pytest.raises(LoaderError, match=f"the sampler raised {kind.__name__}: not here") as caught:
+            for _, numbers in loader:
+                seen.append(numbers.tolist())
+    assert type(caught.value.__cause__) is kind
+    assert seen == [[0, 1, 2, 3], [4, 5, 6, 7]]
+
+
+class Mute(Exception):
+    def __str__(self):
+        raise LookupError("no words")
+
+    __repr__ = __str__
+
+
+@pytest.mark.parametrize("executor", EXECUTORS)
+def test_an_exception_without_a_text_fails_one_sample(executor):
+    def fail(array, number):
+        if number == 3:
+            raise Mute
+        return array, number
+
+    dataset = transformed(Numbers(8), fail)
+    with DataLoader(dataset, 4, executor=executor, num_workers=1, on_error="skip") as loader:
+        assert labels(loader) == [[0, 1, 2], [4, 5, 6, 7]]
+        (error,) = loader.errors
+        assert loader.error_report()["by_reason"] == {"Mute": 1}
+    assert (error.index, type(error.__cause__)) == (3, Mute)
+    assert "sample at index 3 failed in transform:fail: Mute: (no text: LookupError)" in str(error)
+
+
+class Closing(Numbers):
+    """Item 5 closes files that are not its own; its worker cannot answer any more."""
+
+    def __getitem__(self, index):
+        if index == 5:
+            os.closerange(3, 1000)
+        return super().__getitem__(index)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("whole", [False, True], ids=["rows", "whole"])
+def test_a_sample_after_which_its_worker_cannot_answer_is_named(whole, leftovers):
+    batchify = (lambda samples: ([], np.array([number for _, number in samples]))) if whole else None
+    with DataLoader(Closing(24), 4, num_workers=2, on_error="skip", batchify_fn=batchify) as loader:
+        assert labels(loader) == [[n for n in range(s, s + 4) if n != 5] for s in range(0, 24, 4)]
+        (error,) = loader.errors
+    assert (error.index, type(error.__cause__)) == (5, WorkerError)
+
+
+@pytest.mark.slow
+def test_a_death_does_not_end_a_program_that_ends_at_broken_pipes():
+    code = """
+        import os, signal
+        import aioloader
+        signal.signal(signal.SIGPIPE, signal.SIG_DFL)
+        class Data:
+            def __len__(self): return 2000
+            def __getitem__(self, i): return i
+        with aioloader.DataLoader(Data(), 10, num_workers=2) as loader:
+            seen = []
+            for batch in loader:
+                seen += batch.tolist()
+                if len(seen) % 100 == 0:
+                    for pid in loader._core.open().executor.pids[:1]:
+                        os.kill(pid, signal.SIGKILL)
+            print(seen == list(range(2000)), loader.stats().restarts > 0, loader.errors)
+    """
+    done = run_script(code)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "True True []\n", "")
 
 
 def transformed(dataset, transform):
