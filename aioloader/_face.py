@@ -25,7 +25,10 @@ class Face:
         return len(self._core)
 
     def set_epoch(self, epoch: int) -> None:
-        """Make `epoch` the number of the next pass."""
+        """Make `epoch` the number of the next pass.
+
+        The epoch of a state that was just loaded is resumed all the same; any other one begins at its start.
+        """
         self._core.progress.set_epoch(epoch)
 
     def state_dict(self) -> dict[str, Any]:

@@ -72,11 +72,11 @@ class Progress:
                 self.next.carry = carry
 
     def set_epoch(self, epoch: int) -> None:
-        """The next pass is that epoch; what was carried over is dropped unless it is the next one anyway."""
+        """The next pass is that epoch; if it is the next one anyway, nothing changes."""
         if isinstance(epoch, bool) or not hasattr(epoch, "__index__") or not 0 <= epoch < _EPOCHS:
             raise ValueError(f"epoch must be a whole number from 0 to {_EPOCHS - 1}, got {epoch!r}")
-        carry = self.next.carry if epoch == self.next.epoch else None
-        self.next = Place(int(epoch), 0, carry)
+        if epoch != self.next.epoch:
+            self.next = Place(int(epoch))
         self.current = None
 
     def state(self) -> dict[str, Any]:

@@ -133,6 +133,26 @@ def test_set_epoch_chooses_the_next_pass():
         first.set_epoch(-1)
 
 
+def test_a_loop_that_sets_every_epoch_resumes_its_first_one():
+    first = loader()
+    expected = [flat(loader())[8:]]
+    for _, _ in zip(range(2), first, strict=False):
+        pass
+    second = loader()
+    second.load_state_dict(first.state_dict())
+    got = []
+    for epoch in range(2):
+        second.set_epoch(epoch)
+        got.append(flat(second))
+    other = loader()
+    other.set_epoch(1)
+    assert got == [*expected, flat(other)]
+    second.load_state_dict(first.state_dict())
+    second.set_epoch(1)
+    second.set_epoch(0)
+    assert flat(second) == flat(loader())
+
+
 @pytest.mark.parametrize(
     ("field", "value"),
     [
