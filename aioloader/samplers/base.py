@@ -81,9 +81,11 @@ class SeededSampler(ComputedSampler):
 
 
 def order_fingerprint(sampler: PositionalSampler) -> str:
-    """A short hash of some indices of one epoch: with other weights, labels, ratios or windows they are others.
+    """A short hash of what an order depends on besides seed and epoch.
 
-    They are the first and the last 4,096, so all of an epoch that is not longer than both.
+    Of a sampler that a few numbers describe (a method `description` beside its `indices`) it is that of these. Of
+    others it is that of some indices of one epoch: with other weights, labels or ratios they are others. They are the
+    first and the last 4,096, so all of an epoch that is not longer than both.
 
     Args:
         sampler: any that tells stretches of its epochs.
@@ -91,6 +93,12 @@ def order_fingerprint(sampler: PositionalSampler) -> str:
     Returns:
         16 hexadecimal digits.
     """
+    kind: Any
+    for kind in type(sampler).__mro__:
+        if "indices" in vars(kind):
+            if "description" in vars(kind):
+                return hashlib.sha256(repr(kind.description(sampler)).encode()).hexdigest()[:16]
+            break
     n = len(sampler)
     stretches = (0, min(n, _TOLD)), (min(n, max(_TOLD, n - _TOLD)), n)
     indices = np.concatenate([sampler.indices(0, 0, start, stop) for start, stop in stretches])

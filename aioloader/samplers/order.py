@@ -38,6 +38,10 @@ class SequentialSampler(ComputedSampler):
         self._check_stretch(start, stop)
         return np.arange(self._start + start, self._start + stop, dtype=np.int64)
 
+    def description(self) -> tuple[str, int, int]:
+        """What the order depends on."""
+        return "sequential", self._length, self._start
+
     def __len__(self) -> int:
         return self._length
 
@@ -64,6 +68,10 @@ class RandomSampler(SeededSampler):
             self._check_stretch(start, stop)
             return self._windows.order(seed, epoch, start, stop)
         return permute(seed, epoch, self._length, start, stop)
+
+    def description(self) -> tuple[str, int, int | None]:
+        """What the order depends on, besides seed and epoch."""
+        return "random", self._length, None if self._windows is None else self._windows.window
 
     def __len__(self) -> int:
         return self._length

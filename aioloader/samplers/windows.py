@@ -37,6 +37,9 @@ class Windows:
         length: number of indices.
         window: indices that are mixed with each other, at least 16.
 
+    Attributes:
+        window: as given.
+
     Raises:
         ValueError: `window` is too small.
     """
@@ -48,7 +51,7 @@ class Windows:
             f"shuffle_window must be at least {CHUNKS_OF_A_WINDOW}, got {window}",
         )
         self._length = length
-        self._window = window
+        self.window = window
         self._chunk = window // CHUNKS_OF_A_WINDOW
 
     def order(self, seed: int, epoch: int, start: int, stop: int) -> IntArray:
@@ -57,9 +60,9 @@ class Windows:
             return np.empty(0, np.int64)
         turn = Rng(seed, epoch, 0, TURN_DOMAIN).integers(self._length)
         parts = []
-        for number in range(start // self._window, (stop - 1) // self._window + 1):
-            begin = number * self._window
-            size = min(self._window, self._length - begin)
+        for number in range(start // self.window, (stop - 1) // self.window + 1):
+            begin = number * self.window
+            size = min(self.window, self._length - begin)
             low, high = max(start, begin) - begin, min(stop, begin + size) - begin
             places = begin + _window_order(seed, epoch, number, size)[low:high]
             parts.append((self._at(seed, epoch, places, begin, begin + size) + turn) % self._length)

@@ -18,6 +18,7 @@ from aioloader.samplers import (
     Sampler,
     SequentialSampler,
 )
+from aioloader.samplers.base import order_fingerprint
 
 
 def _is_odd(value: int) -> bool:
@@ -221,3 +222,29 @@ def test_the_base_class_asks_for_both_methods() -> None:
         iter(Sampler())
     with pytest.raises(NotImplementedError):
         len(Sampler())
+
+
+class _Backwards(RandomSampler):
+    def indices(self, seed, epoch, start, stop):
+        return super().indices(seed, epoch, start, stop)[::-1].copy()
+
+
+def test_samplers_are_told_apart():
+    told = [
+        order_fingerprint(sampler)
+        for sampler in (
+            SequentialSampler(10),
+            SequentialSampler(11),
+            SequentialSampler(10, 1),
+            RandomSampler(10),
+            RandomSampler(11),
+            RandomSampler(1000, shuffle_window=100),
+            RandomSampler(1000, shuffle_window=200),
+            RandomSampler(1000),
+            _Backwards(10),  # its numbers do not describe it
+            IntervalSampler(10, 3),
+            IntervalSampler(10, 2),
+        )
+    ]
+    assert len(set(told)) == len(told)
+    assert order_fingerprint(RandomSampler(10, seed=3)) == order_fingerprint(RandomSampler(10))
