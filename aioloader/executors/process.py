@@ -14,18 +14,17 @@ import itertools
 import pickle
 import threading
 import time
-from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
 import anyio
 import numpy as np
 
 from aioloader._late import late
-from aioloader._signal import Signal
 from aioloader._threads import Threads
 from aioloader._types import ChunkResult, Failure
 from aioloader.errors import LoaderClosedError, WorkerError
 from aioloader.executors.attempts import Attempt, BatchRun, Died
+from aioloader.executors.leading import LedExecutor
 from aioloader.executors.process_handle import WorkerHandle, end_all, pickled_program
 from aioloader.executors.slabs import MAX_WORKERS, SlabMemory, control_array
 from aioloader.executors.states import ask_stacks, marks, states_of
@@ -33,7 +32,7 @@ from aioloader.executors.wire import unpack_value
 from aioloader.executors.worker import CALLED_OFF, CURRENT, PLACE
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Sequence
+    from collections.abc import Sequence
 
     from aioloader._types import Chunk, WorkerState
     from aioloader.executors.program import Program
@@ -41,14 +40,13 @@ if TYPE_CHECKING:
 __all__ = ("ProcessExecutor",)
 
 _OUTSTANDING = 2  # one being worked on, one waiting, so that a worker is never idle between chunks
-_DRAIN_S = 0.25
 _LEAVE_S = 0.4
 _START_S = 60.0  # a worker that is still importing is not stuck
 _FAILED_STARTS = 3
 _KILLED_STARTS = 50
 
 
-class ProcessExecutor:
+class ProcessExecutor(LedExecutor):
     """Runs chunks in worker processes.
 
     Args:
@@ -64,15 +62,13 @@ class ProcessExecutor:
     def __init__(self, workers: int, timeout: float = 120.0) -> None:
         if not 1 <= workers <= MAX_WORKERS:
             raise ValueError(f"workers must be 1 to {MAX_WORKERS}, got {workers}")
+        super().__init__()
         self.workers = workers
         self.timeout = timeout
         self.restarts = 0
         self._numbers = itertools.count(1)
         self._queue: list[tuple[int, int, Attempt]] = []
         self._abandoned: set[Attempt] = set()
-        self._drained = Signal()
-        self._leader: anyio.Lock | None = None
-        self._users = 0
         self._fatal: BaseException | None = None
         self._closed = False
         self._starting = threading.RLock()
@@ -95,36 +91,12 @@ class ProcessExecutor:
 
     # -- serving ---------------------------------------------------------------------------------------------------
 
-    @asynccontextmanager
-    async def serving(self) -> AsyncIterator[None]:
-        """See `aioloader.abc.Executor.serving`.
-
-        Several epochs may serve at once: one of them leads, the others stand by.
-        """
-        if self._users == 0:
-            self._leader = anyio.Lock()
-            self._drained = Signal()
-        self._users += 1
-        try:
-            async with anyio.create_task_group() as tasks:
-                tasks.start_soon(late(self._lead))
-                yield
-                tasks.cancel_scope.cancel()
-        finally:
-            # Chunks called off are over within one sample: wait for them a moment, so that their memory is
-            # free for the next epoch. Those that take longer are collected when the workers are next served.
-            with anyio.move_on_after(_DRAIN_S, shield=True):
-                async with anyio.create_task_group() as tasks:
-                    if self._abandoned:
-                        tasks.start_soon(late(self._lead))
-                    while self._abandoned:
-                        await self._drained.wait()
-                    tasks.cancel_scope.cancel()
-            self._users -= 1
+    @property
+    def _draining(self) -> bool:
+        return bool(self._abandoned)
 
     async def _lead(self) -> None:
-        assert self._leader is not None
-        async with self._leader, anyio.create_task_group() as tasks:
+        async with anyio.create_task_group() as tasks:
             for handle in self._handles:
                 tasks.start_soon(late(self._tend), handle)
             tasks.start_soon(late(self._watch))

@@ -12,7 +12,6 @@ import heapq
 import itertools
 import time
 from collections import deque
-from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, Literal
 
 import anyio
@@ -23,11 +22,12 @@ from aioloader._threads import loop_notifier
 from aioloader._types import INDEX, ChunkResult, WorkerState
 from aioloader.errors import WorkerError
 from aioloader.executors.attempts import Attempt, BatchRun, Died
+from aioloader.executors.leading import LedExecutor
 from aioloader.executors.process_handle import pickled_program
 from aioloader.executors.ray_courier import Courier, ray_in_use
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from aioloader._threads import Notify
     from aioloader._types import Chunk
@@ -37,7 +37,6 @@ if TYPE_CHECKING:
 __all__ = ("RayExecutor",)
 
 _OUTSTANDING = 2  # one being worked on, one waiting, so that an actor is never idle between chunks
-_DRAIN_S = 0.25
 _LEAVE_S = 0.4
 _FAILED_STARTS = 5
 
@@ -65,7 +64,7 @@ class _Place:
         self.heard_at = time.monotonic()
 
 
-class RayExecutor:
+class RayExecutor(LedExecutor):
     """Runs chunks in actors of the Ray cluster that this process is connected to.
 
     ::
@@ -105,6 +104,7 @@ class RayExecutor:
             raise ValueError(f"timeout must be more than 0 seconds, got {timeout}")
         if not num_cpus >= 0:
             raise ValueError(f"num_cpus must be at least 0, got {num_cpus}")
+        super().__init__()
         self.timeout = timeout
         self.restarts = 0
         self._workers = workers
@@ -118,9 +118,6 @@ class RayExecutor:
         self._inbox: deque[tuple[Any, ...]] = deque()
         self._notify: Notify | None = None
         self._more = Signal()
-        self._drained = Signal()
-        self._leader: anyio.Lock | None = None
-        self._users = 0
         self._answers = 0
         self._fatal: BaseException | None = None
         self._courier: Courier | None = None
@@ -160,36 +157,16 @@ class RayExecutor:
 
     # -- serving -----------------------------------------------------------------------------------------------------
 
-    @asynccontextmanager
-    async def serving(self) -> AsyncIterator[None]:
-        """See `aioloader.abc.Executor.serving`.
+    def _begin(self) -> None:
+        super()._begin()
+        self._more = Signal()
 
-        Several epochs may serve at once: one of them leads, the others stand by.
-        """
-        if self._users == 0:
-            self._leader = anyio.Lock()
-            self._drained = Signal()
-            self._more = Signal()
-        self._users += 1
-        try:
-            async with anyio.create_task_group() as tasks:
-                tasks.start_soon(late(self._lead))
-                yield
-                tasks.cancel_scope.cancel()
-        finally:
-            # Memory of chunks that were called off is let go of between two jobs of the courier: wait for that.
-            with anyio.move_on_after(_DRAIN_S, shield=True):
-                async with anyio.create_task_group() as tasks:
-                    if self._dropping:
-                        tasks.start_soon(late(self._lead))
-                    while self._dropping:
-                        await self._drained.wait()
-                    tasks.cancel_scope.cancel()
-            self._users -= 1
+    @property
+    def _draining(self) -> bool:
+        return bool(self._dropping)
 
     async def _lead(self) -> None:
-        assert self._leader is not None
-        async with self._leader, anyio.create_task_group() as tasks:
+        async with anyio.create_task_group() as tasks:
             self._notify = loop_notifier()  # before the inbox is looked at: what comes later is told
             tasks.start_soon(late(self._watch))
             while True:
