@@ -24,7 +24,7 @@ __all__ = ("RecordIODatasource", "spans_of")
 _BLOCK_BYTES = 16 << 20
 
 
-class RecordIODatasource(Datasource):  # type: ignore[misc]
+class RecordIODatasource(Datasource):  # type: ignore[misc]  # Ray is not there where types are checked
     """The records of a .rec file for ``ray.data.read_datasource``.
 
     ::

@@ -48,7 +48,7 @@ def _rank_and_world() -> tuple[int, int] | None:
     return distributed.get_rank(), distributed.get_world_size()
 
 
-class LoaderDataset(torch.utils.data.IterableDataset):  # type: ignore[misc]
+class LoaderDataset(torch.utils.data.IterableDataset):  # type: ignore[misc]  # torch is not there where types are checked
     """Batches of an `aioloader.DataLoader` as a dataset for ``torch.utils.data.DataLoader(..., batch_size=None)``.
 
     ::
