@@ -63,7 +63,7 @@ GROUPS = {
     "interop": {"aioloader.interop"},
     "mxnet": {"aioloader.mxnet"},
     "viewer": {"aioloader.viewer"},
-    "cli": {"aioloader.cli", "aioloader.__main__"},
+    "cli": {"aioloader.cli", "aioloader.commands", "aioloader.__main__"},
 }
 
 ENGINE = {
