@@ -214,3 +214,64 @@ def photo_rec(photo_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> P
     out = tmp_path_factory.mktemp("photos-rec") / "photos.rec"
     pack(photo_folder, out)
     return out
+
+
+# --- servers ---
+
+
+@pytest.fixture(scope="session")
+def served_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder whose files `nginx` serves; tests put theirs into sub-folders of their own."""
+    return tmp_path_factory.mktemp("served")
+
+
+@pytest.fixture(scope="session")
+def nginx(served_folder: Path) -> Iterator[Any]:
+    """A `tests.servers.nginx.Nginx` over `served_folder`; skips where nginx is missing."""
+    from tests.servers.nginx import Nginx, find_nginx
+
+    if find_nginx() is None:
+        pytest.skip("needs nginx (Debian: nginx-light)")
+    with Nginx(served_folder) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def s3_server() -> Iterator[Any]:
+    """A `tests.servers.s3.S3`; skips where moto's server is missing. Tests make buckets of their own."""
+    from tests.servers.s3 import S3, has_moto
+
+    if not has_moto():
+        pytest.skip("needs moto[server]")
+    with S3() as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def _nginx_proxy(nginx: Any) -> Iterator[Any]:
+    from tests.servers.fault_proxy import FaultProxy
+
+    with FaultProxy(nginx.address) as proxy:
+        yield proxy
+
+
+@pytest.fixture
+def nginx_proxy(_nginx_proxy: Any) -> Any:
+    """A `tests.servers.fault_proxy.FaultProxy` before `nginx`, without faults, its counts at zero."""
+    _nginx_proxy.behave()
+    return _nginx_proxy
+
+
+@pytest.fixture(scope="session")
+def _s3_proxy(s3_server: Any) -> Iterator[Any]:
+    from tests.servers.fault_proxy import FaultProxy
+
+    with FaultProxy(s3_server.address) as proxy:
+        yield proxy
+
+
+@pytest.fixture
+def s3_proxy(_s3_proxy: Any) -> Any:
+    """The same before `s3_server`."""
+    _s3_proxy.behave()
+    return _s3_proxy

@@ -1,0 +1,151 @@
+"""A fault proxy in processes of its own, so that it neither blocks nor is blocked by what is tested."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from tests.servers.faults import Behaviour, Rule
+
+__all__ = ("Counts", "FaultProxy", "Rule")
+
+_ROOT = Path(__file__).parent.parent.parent
+
+
+class Counts(NamedTuple):
+    """What a proxy saw since it was made, or since `FaultProxy.restart`.
+
+    Attributes:
+        requests: that arrived, whatever became of them.
+        repeats: of these, how many had been asked for before (same method, target and range).
+        replies: passed on whole; injected statuses are among them.
+        nbytes: bytes of the bodies of replies that were passed on whole.
+        nbytes_of_parts: bytes of the bodies of those that were not.
+        cut_off: requests whose client or server went away before the whole reply, other than by a rule.
+        connections: that clients made.
+        peak_in_flight: most requests at a time (the sum over the processes).
+        in_flight: requests being dealt with now.
+        statuses: replies by status.
+        faults: what was done, by kind.
+    """
+
+    requests: int
+    repeats: int
+    replies: int
+    nbytes: int
+    nbytes_of_parts: int
+    cut_off: int
+    connections: int
+    peak_in_flight: int
+    in_flight: int
+    statuses: dict[int, int]
+    faults: dict[str, int]
+
+
+class FaultProxy:
+    """A proxy before an HTTP/1.1 server, with latency and faults; see `tests.servers.faults`.
+
+    Args:
+        upstream: "host:port" of the server.
+        processes: how many share the port. Counts are sums; limits and attempts of rules count per process.
+        uvloop: use uvloop, which must be installed; None: if it is.
+
+    Attributes:
+        port: where it listens on 127.0.0.1; the same after it was away.
+        address: "127.0.0.1:port".
+    """
+
+    def __init__(self, upstream: str, *, processes: int = 1, uvloop: bool | None = None) -> None:
+        if uvloop is None:
+            import importlib.util
+
+            uvloop = importlib.util.find_spec("uvloop") is not None
+        command = [sys.executable, "-m", "tests.servers.proxy", upstream, *["--uvloop"] * uvloop]
+        self._processes = [
+            subprocess.Popen(
+                command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=_ROOT, text=True, bufsize=1
+            )
+            for _ in range(processes)
+        ]
+        self.port = 0
+        self.come_back()
+        self.address = f"127.0.0.1:{self.port}"
+
+    def __enter__(self) -> FaultProxy:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+    def _tell(self, do: str, **arguments: Any) -> list[Any]:
+        answers = []
+        for process in self._processes:
+            assert process.stdin is not None
+            assert process.stdout is not None
+            process.stdin.write(json.dumps({"do": do, **arguments}) + "\n")
+            line = process.stdout.readline()
+            if not line:
+                raise RuntimeError(f"the proxy has ended with exit status {process.wait()}")
+            answers.append(json.loads(line))
+        return answers
+
+    def behave(
+        self, *rules: Rule, latency_s: float = 0.0, jitter_s: float = 0.0, seed: int = 0, restart: bool = True
+    ) -> None:
+        """Behave so from now on.
+
+        Args:
+            rules: the first that applies to a request counts.
+            latency_s, jitter_s, seed: see `Behaviour`.
+            restart: begin to count anew.
+        """
+        self._tell("behave", behaviour=Behaviour(latency_s, jitter_s, seed, rules).to_json())
+        if restart:
+            self.restart()
+
+    def restart(self) -> None:
+        """Begin to count anew; no request is a repeat then."""
+        self._tell("restart")
+
+    def counts(self) -> Counts:
+        """What was seen so far."""
+        answers = self._tell("counts")
+        sums: Counter[str] = Counter()
+        statuses: Counter[int] = Counter()
+        faults: Counter[str] = Counter()
+        for answer in answers:
+            statuses.update({int(status): count for status, count in answer.pop("statuses").items()})
+            faults.update(answer.pop("faults"))
+            sums.update(answer)
+        numbers = {name: sums[name] for name in Counts._fields if name not in ("statuses", "faults")}
+        return Counts(**numbers, statuses=dict(statuses), faults=dict(faults))
+
+    def log(self) -> list[tuple[str, str, str]]:
+        """(method, target, value of the header Range) of every request, in the order of arrival per process."""
+        return [(method, target, span) for answer in self._tell("log") for method, target, span in answer]
+
+    def go_away(self) -> None:
+        """Reset all connections and listen no more: new ones are refused."""
+        self._tell("go_away")
+
+    def come_back(self) -> None:
+        """Listen again at the same port."""
+        for process in self._processes:
+            everybody, self._processes = self._processes, [process]
+            try:
+                (self.port,) = self._tell("listen", port=self.port)
+            finally:
+                self._processes = everybody
+
+    def close(self) -> None:
+        """End the processes; may be called twice."""
+        for process in self._processes:
+            for pipe in (process.stdin, process.stdout):
+                assert pipe is not None
+                pipe.close()
+        for process in self._processes:
+            process.wait(10)

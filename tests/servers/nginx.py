@@ -1,0 +1,121 @@
+"""nginx over a folder, on a port of its own: a real server of HTTP ranges with ETags."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+import subprocess
+import tempfile
+import time
+from pathlib import Path
+
+__all__ = ("Nginx", "find_nginx")
+
+_CONF = """
+daemon off;
+worker_processes {workers};
+pid {scratch}/pid;
+error_log stderr crit;
+{user}
+events {{ worker_connections 4096; }}
+http {{
+    access_log off;
+    sendfile on;
+    tcp_nodelay on;
+    keepalive_requests 1000000;
+    keepalive_timeout 3600s;
+    client_body_temp_path {scratch}/client;
+    proxy_temp_path {scratch}/proxy;
+    fastcgi_temp_path {scratch}/fastcgi;
+    uwsgi_temp_path {scratch}/uwsgi;
+    scgi_temp_path {scratch}/scgi;
+    types {{ image/jpeg jpg; }}
+    default_type application/octet-stream;
+    server {{
+        listen 127.0.0.1:{port} backlog=2048;
+        root {root};
+        autoindex on;
+        max_ranges 64;
+    }}
+}}
+"""
+
+
+def find_nginx() -> str | None:
+    """Path of the program, or None. Debian installs it where only root's PATH leads."""
+    return shutil.which("nginx") or shutil.which("nginx", path="/usr/sbin:/usr/local/sbin")
+
+
+def _free_port() -> int:
+    with socket.socket() as sock:
+        sock.bind(("127.0.0.1", 0))
+        return int(sock.getsockname()[1])
+
+
+class Nginx:
+    """A server; its files are those of a folder, at once.
+
+    Args:
+        root: the folder.
+        workers: processes.
+
+    Attributes:
+        address: "127.0.0.1:port".
+
+    Raises:
+        FileNotFoundError: there is no nginx.
+        RuntimeError: it does not start.
+    """
+
+    def __init__(self, root: str | os.PathLike[str], *, workers: int = 1) -> None:
+        program = find_nginx()
+        if program is None:
+            raise FileNotFoundError("there is no program nginx (Debian: nginx-light)")
+        self._scratch = tempfile.mkdtemp(prefix="nginx-")
+        port = _free_port()
+        self.address = f"127.0.0.1:{port}"
+        # Started by root it would read the files as another user, who may not enter the folder.
+        user = "user root;" if os.geteuid() == 0 else ""
+        conf = Path(self._scratch, "nginx.conf")
+        conf.write_text(
+            _CONF.format(
+                workers=workers, scratch=self._scratch, port=port, root=os.path.abspath(root), user=user
+            )
+        )
+        self._process = subprocess.Popen(
+            [program, "-p", self._scratch, "-c", str(conf), "-e", "stderr"], stderr=subprocess.PIPE, text=True
+        )
+        try:
+            self._wait(port)
+        except BaseException:
+            self.close()
+            raise
+
+    def _wait(self, port: int) -> None:
+        deadline = time.monotonic() + 10
+        while True:
+            try:
+                socket.create_connection(("127.0.0.1", port), 1).close()
+                return
+            except OSError:
+                if self._process.poll() is not None:
+                    assert self._process.stderr is not None
+                    raise RuntimeError(f"nginx does not start: {self._process.stderr.read()}") from None
+                if time.monotonic() > deadline:
+                    raise
+                time.sleep(0.01)
+
+    def __enter__(self) -> Nginx:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End it; may be called twice."""
+        self._process.terminate()
+        self._process.wait(10)
+        if self._process.stderr is not None:
+            self._process.stderr.close()
+        shutil.rmtree(self._scratch, ignore_errors=True)

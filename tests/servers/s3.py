@@ -1,0 +1,115 @@
+"""moto's S3 server in a process of its own."""
+
+from __future__ import annotations
+
+import importlib.util
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from pathlib import Path
+
+__all__ = ("S3", "has_moto")
+
+# An S3 server without signatures being checked: any credentials will do, none too.
+_SERVE = """
+import sys
+from moto.server import ThreadedMotoServer
+server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
+server.start()
+print(server.get_host_and_port()[1], flush=True)
+sys.stdin.read()
+import os
+os._exit(0)
+"""
+
+
+def has_moto() -> bool:
+    """Whether moto's server can be started."""
+    return all(importlib.util.find_spec(name) is not None for name in ("moto", "flask", "flask_cors"))
+
+
+class S3:
+    """A server without any bucket; what is put into it is kept in memory.
+
+    Attributes:
+        address: "127.0.0.1:port".
+        environment: variables that clients need to reach it.
+
+    Raises:
+        RuntimeError: it does not start.
+    """
+
+    def __init__(self) -> None:
+        self._process = subprocess.Popen(
+            [sys.executable, "-c", _SERVE],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+        )
+        assert self._process.stdout is not None
+        port = self._process.stdout.readline().strip()
+        if not port:
+            self.close()
+            raise RuntimeError("moto's server does not start")
+        self.address = f"127.0.0.1:{port}"
+
+    def environment(self, address: str | None = None) -> dict[str, str]:
+        """The variables that a client needs to reach it.
+
+        Args:
+            address: "host:port" to be used instead of its own, such as a proxy's.
+        """
+        return {
+            "AWS_ENDPOINT_URL": f"http://{address or self.address}",
+            "AWS_ACCESS_KEY_ID": "testing",
+            "AWS_SECRET_ACCESS_KEY": "testing",
+            "AWS_REGION": "us-east-1",
+        }
+
+    def __enter__(self) -> S3:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End it; may be called twice."""
+        for pipe in (self._process.stdin, self._process.stdout):
+            assert pipe is not None
+            pipe.close()
+        self._process.wait(10)
+
+    def make_bucket(self, bucket: str) -> None:
+        """Make a bucket; its name has three characters or more."""
+        self._put(f"/{bucket}", b"")
+
+    def put(self, bucket: str, key: str, data: bytes) -> None:
+        """Store an object; one of that name is replaced."""
+        self._put(f"/{bucket}/{key}", data)
+
+    def put_file(self, bucket: str, key: str, path: str | Path) -> None:
+        """Store a file's bytes."""
+        self.put(bucket, key, Path(path).read_bytes())
+
+    def _put(self, path: str, data: bytes) -> None:
+        request = urllib.request.Request(f"http://{self.address}{path}", data=data, method="PUT")
+        request.add_header("Content-Type", "application/octet-stream")
+        # Whose signature it is says for which region and service; moto looks at no more than that.
+        request.add_header(
+            "Authorization",
+            "AWS4-HMAC-SHA256 Credential=testing/20200101/us-east-1/s3/aws4_request, SignedHeaders=host, Signature=0",
+        )
+        deadline = time.monotonic() + 10
+        while True:
+            try:
+                urllib.request.urlopen(request, timeout=10).close()
+                return
+            except urllib.error.HTTPError:
+                raise
+            except OSError:
+                if time.monotonic() > deadline:
+                    raise
+                time.sleep(0.05)
