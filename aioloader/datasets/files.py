@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+import os
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     from aioloader.datasets.stage import Stage
     from aioloader.storage.remote.source import RemoteByteSource
 
-__all__ = ("FileDataset",)
+__all__ = ("FileDataset", "file_nbytes")
 
 
 def _load(source: LocalByteSource | RemoteByteSource, spans: Spans) -> tuple[ReadPlan, memoryview]:
@@ -30,6 +31,14 @@ def _load(source: LocalByteSource | RemoteByteSource, spans: Spans) -> tuple[Rea
     for _, error in plan.failures or source.read_blocking(plan, data):
         raise error
     return plan, data
+
+
+def file_nbytes(path: str | None) -> int:
+    """Bytes of a file; -1 if there is none."""
+    try:
+        return -1 if path is None else os.path.getsize(path)
+    except OSError:
+        return -1
 
 
 class FileDataset(Dataset):
@@ -71,6 +80,10 @@ class FileDataset(Dataset):
     def facts(self, index: int) -> Facts:
         """See `ByteDataset.facts`."""
         raise NotImplementedError
+
+    def file_nbytes(self, index: int) -> int:
+        """Bytes of the file that an item lies in; -1 if there is none, or it cannot be told."""
+        return file_nbytes(self.facts(index).path)
 
     def __getitem__(self, index: int) -> Any:
         """The sample at `index`; negative ones count from the end.
