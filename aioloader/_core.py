@@ -227,6 +227,8 @@ class Core:
             items = Items(name, self.length, resolved.remap, arrays=base.arrays, single=len(base.arrays) == 1)
         elif resolved.base_kind == "bytes":
             source = base.open_source()
+            if hasattr(source, "timeout"):
+                source.timeout = options.timeout
             items = Items(name, self.length, resolved.remap, base.spans, base.extras, base.facts)
         else:
             items = Items(name, self.length, resolved.remap)
@@ -245,7 +247,7 @@ class Core:
                 Stack(),
                 whole,
                 options.on_error,
-                self._prefetch(executor),
+                self._prefetch(executor, source),
                 self.metrics,
                 stall_timeout=options.stall_timeout,
             )
@@ -266,9 +268,15 @@ class Core:
             return ThreadExecutor(options.workers, options.timeout)
         return ProcessExecutor(options.workers, options.timeout)
 
-    def _prefetch(self, executor: Any) -> int:
-        wanted = self.options.prefetch
-        return max(1, 2 * executor.workers if wanted is None else int(wanted))
+    def _prefetch(self, executor: Any, source: Any) -> int:
+        options = self.options
+        if options.prefetch is not None:
+            return max(1, int(options.prefetch))
+        # A source that waits long for each answer says how many samples it can have on their way.
+        ahead: int = getattr(source, "samples_ahead", 0)
+        batch: int = options.batch_size or getattr(options.batch_sampler, "batch_size", None) or ahead or 1
+        workers: int = executor.workers
+        return max(1, 2 * workers, -(-ahead // batch))
 
     def _program(self, source: Any) -> Program:
         resolved, options = self._resolved, self.options
@@ -377,7 +385,8 @@ class Core:
         if engine is None or not self.check_pid():
             return self.metrics.snapshot(self.options.workers, 0, (0, 0, 0))
         restarts = getattr(engine.executor, "restarts", 0)
-        return self.metrics.snapshot(engine.executor.workers, restarts, engine.memory.usage())
+        storage = engine.source.stats() if hasattr(engine.source, "stats") else None
+        return self.metrics.snapshot(engine.executor.workers, restarts, engine.memory.usage(), storage)
 
     def shutdown(self) -> None:
         """End workers, close files, let go of memory. From any thread; blocking, at most a second."""

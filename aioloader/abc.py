@@ -145,7 +145,12 @@ class GatherDataset(MapDataset[T_co], Protocol[T_co]):
 
 
 class ByteSource(Protocol):
-    """Where bytes come from; plural, so that a batch costs few awaits."""
+    """Where bytes come from; plural, so that a batch costs few awaits.
+
+    One over a network may tell and be told more: ``timeout``, seconds that one call may take, which the loader sets;
+    ``samples_ahead``, samples that should be on their way at a time, which the loader's default of `prefetch` follows;
+    ``stats()``, its `aioloader.metrics.StorageStats`.
+    """
 
     async def plan(self, spans: Spans) -> ReadPlan:
         """Find sizes and lay the items out in memory, merging neighbours.

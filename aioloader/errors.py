@@ -15,7 +15,10 @@ __all__ = (
     "DecodeError",
     "LoaderClosedError",
     "LoaderError",
+    "ObjectChangedError",
+    "ObjectMissingError",
     "ReceiptError",
+    "RemoteReadError",
     "ResumeError",
     "SampleError",
     "SpanTooShortError",
@@ -211,6 +214,52 @@ def _plain(value: Any) -> int | str | None:
     if value is None or isinstance(value, str):
         return value
     return int(value) if hasattr(value, "__index__") else repr(value)
+
+
+class RemoteReadError(LoaderError, OSError):
+    """Bytes of an object could not be had over the network.
+
+    Attributes:
+        url: the object; without a password and without the values of a query.
+        offset: first byte that was asked for.
+        length: bytes that were asked for; None for the whole object, or what it is.
+        attempts: requests that were made for them.
+        seconds: from the first request to the last failure.
+        reason: what happened at the last one.
+        kind: "missing", "denied", "refused", "unranged" (the server does not serve parts of objects), "busy", "lost"
+            (no connection, or no whole answer), or "changed".
+    """
+
+    def __init__(
+        self,
+        url: str,
+        offset: int,
+        length: int | None,
+        *,
+        attempts: int,
+        seconds: float,
+        reason: str,
+        kind: str = "lost",
+        advice: str = "",
+    ) -> None:
+        what = "the object" if length is None else f"bytes {offset} to {offset + length - 1}"
+        tries = "1 attempt" if attempts == 1 else f"{attempts} attempts in {seconds:.1f} s"
+        super().__init__(f"cannot read {what} of {url}: {reason} ({tries}){f'; {advice}' if advice else ''}")
+        self.url = url
+        self.offset = offset
+        self.length = length
+        self.attempts = attempts
+        self.seconds = seconds
+        self.reason = reason
+        self.kind = kind
+
+
+class ObjectMissingError(RemoteReadError, FileNotFoundError):
+    """There is no such object."""
+
+
+class ObjectChangedError(RemoteReadError):
+    """An object is not the one any more that it was when the dataset was made: it was replaced meanwhile."""
 
 
 class TooManyErrorsError(LoaderError):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from time import perf_counter
 from types import MappingProxyType
 from typing import TYPE_CHECKING
@@ -10,7 +10,21 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ("Metrics", "Stats")
+__all__ = ("Metrics", "Stats", "StorageStats")
+
+
+@dataclass(frozen=True, slots=True)
+class StorageStats:
+    """What a byte source tells of its requests; see `Stats` for the fields."""
+
+    requests: int = 0
+    request_bytes: int = 0
+    merged: float | None = None
+    retries: int = 0
+    hedges: int = 0
+    hit_rate: float | None = None
+    latency_p50_s: float | None = None
+    latency_p99_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +47,12 @@ class Stats:
         restarts: workers that were replaced.
         memory_bytes: slab memory in use now; memory_peak_bytes: at most; memory_limit_bytes: allowed.
         memory_wait_s: seconds that fetching waited for slab memory.
+        requests: sent over the network; of these, retries: because an earlier one had failed, and hedges: because an
+            earlier one was late. 0 for local files, as all that follows is 0 or None.
+        request_bytes: bytes of their answers, unwanted ones between samples included.
+        merged: spans of samples that a request was for, on average.
+        hit_rate: share of the spans that were in the dataset's cache, 0 to 1; None without a cache.
+        latency_p50_s, latency_p99_s: seconds that half, and 99 of 100, of the latest requests took at most.
     """
 
     seconds: float
@@ -56,6 +76,14 @@ class Stats:
     memory_peak_bytes: int
     memory_limit_bytes: int
     memory_wait_s: float
+    requests: int = 0
+    request_bytes: int = 0
+    merged: float | None = None
+    retries: int = 0
+    hedges: int = 0
+    hit_rate: float | None = None
+    latency_p50_s: float | None = None
+    latency_p99_s: float | None = None
 
     @property
     def samples_per_s(self) -> float:
@@ -145,7 +173,13 @@ class Metrics:
         if self._paused is None and self.started is not None:
             self._paused = perf_counter()
 
-    def snapshot(self, workers: int, restarts: int, memory: tuple[int, int, int]) -> Stats:
+    def snapshot(
+        self,
+        workers: int,
+        restarts: int,
+        memory: tuple[int, int, int],
+        storage: StorageStats | None = None,
+    ) -> Stats:
         """The counters now."""
         used, peak, limit = memory
         return Stats(
@@ -170,6 +204,7 @@ class Metrics:
             memory_peak_bytes=peak,
             memory_limit_bytes=limit,
             memory_wait_s=self.memory_wait_s,
+            **asdict(storage or StorageStats()),
         )
 
 
@@ -194,7 +229,7 @@ def explain(stats: Stats) -> str:
     if stats.read_s > 2 * busy / max(1, stats.workers) and stats.occupancy < 0.5:
         return (
             f"Storage is the limit: reading took {stats.read_s:.1f} s while {crew} had work for "
-            f"{stats.occupancy:.0%} of the time ({rate}). Raise prefetch, or use faster storage."
+            f"{stats.occupancy:.0%} of the time ({rate}). {_storage_advice(stats)}"
         )
     if stats.first_batch_s is not None and stats.first_batch_s > 0.5 * stats.seconds:
         return (
@@ -227,6 +262,20 @@ def explain(stats: Stats) -> str:
         f"{costs[limit] / busy:.0%} of the workers' time, {per_sample:.2f} ms a sample in all "
         f"({rate} with {crew}, at work for {stats.occupancy:.0%} of the time). "
         f"Add workers if there are cores left, or {advice}."
+    )
+
+
+def _storage_advice(stats: Stats) -> str:
+    if not stats.requests:
+        return "Raise prefetch, or use faster storage."
+    each = stats.bytes_read / stats.requests / 1024
+    latency = ""
+    if stats.latency_p50_s is not None and stats.latency_p99_s is not None:
+        latency = f" in {1e3 * stats.latency_p50_s:.0f} ms (p99 {1e3 * stats.latency_p99_s:.0f} ms)"
+    failed = f", {stats.retries} of them tried again" if stats.retries else ""
+    return (
+        f"It is the network: {stats.requests:,} requests for {each:,.0f} KiB each, answered{latency}{failed}. "
+        'Raise prefetch, keep what was read (cache="DIR"), or bring the data nearer.'
     )
 
 

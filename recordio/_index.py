@@ -24,7 +24,9 @@ from recordio._index_text import (
     parse_index_digits,
     parse_index_text,
 )
+from recordio._openers import BlockingSource, RangeSource, local_path, open_source, target_name
 from recordio._scan import scan_steps
+from recordio._steps import index_steps
 from recordio.errors import (
     CorruptIndexError,
     DuplicateKeyWarning,
@@ -37,8 +39,6 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from recordio._openers import BlockingSource
-
 __all__ = ("CacheChoice", "Index", "beside")
 
 CacheChoice: TypeAlias = bool | Literal["beside"]
@@ -47,8 +47,11 @@ _REBUILD = "rebuild the index with `python -m recordio index FILE`"
 
 
 def beside(rec_path: str) -> str:
-    """The .idx path that belongs to a record file: the same name with the suffix .idx."""
-    return os.path.splitext(rec_path)[0] + ".idx"
+    """The .idx path or URL that belongs to a record file: the same name with the suffix .idx, and the same query."""
+    path, mark, query = rec_path, "", ""
+    if rec_path.startswith(("http://", "https://")):
+        path, mark, query = rec_path.partition("?")
+    return os.path.splitext(path)[0] + ".idx" + mark + query
 
 
 class Index:
@@ -74,7 +77,7 @@ class Index:
         """Read an .idx file.
 
         Args:
-            idx_path: The file.
+            idx_path: The file, or its URL (see `register_opener`).
             cache: True keeps a binary copy in the user's cache directory ($AIOLOADER_CACHE_DIR,
                 else $XDG_CACHE_HOME/aioloader, else the platform's own); "beside" keeps it next to
                 the .idx as `<name>.idx.cache`; False neither reads nor writes one.
@@ -84,6 +87,9 @@ class Index:
             CorruptIndexError: a line is malformed, or the file has more than 4 GiB.
         """
         path = os.fspath(idx_path)
+        if local_path(path) is None:
+            return cls._open_url(path, cache)
+        path = local_path(path) or path
 
         def read() -> IndexLines:
             with open(path, "rb", buffering=0) as file:
@@ -102,18 +108,48 @@ class Index:
             ) from error
 
     @classmethod
-    def scan(cls, rec_path: str | os.PathLike[str], *, cache: CacheChoice = True) -> Index:
+    def _open_url(cls, url: str, cache: CacheChoice) -> Index:
+        try:
+            source = open_source(url)
+        except FileNotFoundError as error:
+            raise IndexNotFoundError("no such index", path=url) from error
+        try:
+
+            def read() -> IndexLines:
+                return parse_index_text(fetch_all(source, path=url), path=url)
+
+            name = target_name(
+                getattr(source, "inner", url)
+            )  # without a signature, which is another one each time
+            return cls(_through_object_cache(source, name, "idx", cache, read), path=url)
+        finally:
+            source.close()
+
+    @classmethod
+    def scan(cls, rec_path: str | os.PathLike[str] | RangeSource, *, cache: CacheChoice = True) -> Index:
         """Make an index from the record file itself, by its heads; keys are 0, 1, 2, ...
 
         Args:
-            rec_path: The .rec file.
-            cache: As for `open`.
+            rec_path: The .rec file, its URL, or an object with `read_ranges`.
+            cache: As for `open`. Of an object there is a copy only if it has a method `state`, see `RangeSource`.
 
         Raises:
             RecordFileNotFoundError: there is no such file.
             CorruptRecordError: the file is damaged; `repair` makes a readable copy.
         """
-        file = LocalFile(rec_path)
+        source = open_source(rec_path)
+        if not isinstance(source, LocalFile):
+            name = target_name(rec_path)
+
+            def walk_object() -> IndexLines:
+                offsets = scan_source(source, path=name)
+                return IndexLines(range(len(offsets)), offsets)
+
+            try:
+                return cls(_through_object_cache(source, name, "scan", cache, walk_object), path=name)
+            finally:
+                source.close()
+        file = source
 
         def walk() -> IndexLines:
             offsets = scan_source(file, path=file.path)
@@ -292,6 +328,33 @@ def scan_source(source: BlockingSource, *, path: str | None) -> NDArray[np.int64
     except StopIteration as stop:
         offsets: NDArray[np.int64] = stop.value
         return offsets
+
+
+def fetch_all(source: BlockingSource, *, path: str | None) -> bytes:
+    """All bytes of the source of an index."""
+    steps = index_steps(source.size(), path=path)
+    try:
+        wanted = next(steps)
+        while True:
+            wanted = steps.send(source.read_ranges(wanted))
+    except StopIteration as stop:
+        text: bytes = stop.value
+        return text
+
+
+def _through_object_cache(
+    source: BlockingSource, name: str, kind: str, cache: CacheChoice, make: Callable[[], IndexLines]
+) -> IndexLines:
+    state = None if isinstance(source, LocalFile) or cache is not True else source.state()
+    if state is None:
+        return make()
+    file = _index_cache.cache_file(name, kind)
+    signature = _index_cache.sign_object(name, source.size(), state)
+    lines = _index_cache.load(file, signature)
+    if lines is None:
+        lines = make()
+        _index_cache.store(file, signature, lines)
+    return lines
 
 
 def _through_cache(path: str, kind: str, cache: CacheChoice, make: Callable[[], IndexLines]) -> IndexLines:

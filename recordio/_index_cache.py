@@ -30,7 +30,7 @@ from recordio._index_text import IndexLines
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ("Signature", "cache_directory", "cache_file", "load", "sign", "store")
+__all__ = ("Signature", "cache_directory", "cache_file", "load", "sign", "sign_object", "store")
 
 _MAGIC: Final = b"RIOINDEX"
 _VERSION: Final = 1
@@ -66,6 +66,11 @@ def sign(path: str) -> Signature:
     return Signature(os.path.abspath(path), status.st_size, status.st_mtime_ns, checksum)
 
 
+def sign_object(name: str, size: int, state: str) -> Signature:
+    """Describe an object that is no file: `state` is another text whenever its bytes are others."""
+    return Signature(name, size, 0, zlib.crc32(state.encode()))
+
+
 def cache_directory() -> Path:
     """Where cached indexes go; the directory need not exist."""
     if chosen := os.environ.get("AIOLOADER_CACHE_DIR"):
@@ -82,7 +87,8 @@ def cache_directory() -> Path:
 
 def cache_file(path: str, kind: str) -> Path:
     """The cached copy for a source; `kind` tells parsed text from a scanned record file."""
-    name = hashlib.sha256(os.fsencode(os.path.abspath(path))).hexdigest()[:32]
+    whole = path if "://" in path else os.path.abspath(path)
+    name = hashlib.sha256(os.fsencode(whole)).hexdigest()[:32]
     return cache_directory() / "recordio-index" / f"{name}.{kind}"
 
 

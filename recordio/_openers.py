@@ -42,6 +42,9 @@ class RangeSource(Protocol):
     It may also have a method `size()`, its bytes in all. With one, no range ever goes beyond the end,
     and damaged lengths and offsets are refused before anything is read. Without one, the end is where
     a range comes back short.
+
+    It may have a method `state()`: a text that is another whenever the bytes are others (an ETag), or None. With one,
+    an index of it is kept in the user's cache directory.
     """
 
     def read_ranges(self, ranges: Sequence[tuple[int, int]]) -> list[bytes]:
@@ -95,6 +98,10 @@ class _ObjectSource:
     def size(self) -> int:
         size: Any = getattr(self.inner, "size", None)
         return int(size()) if callable(size) else UNKNOWN_SIZE
+
+    def state(self) -> str | None:
+        state: Any = getattr(self.inner, "state", None)
+        return state() if callable(state) else None
 
     def close(self) -> None:
         close = getattr(self.inner, "close", None)

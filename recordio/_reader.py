@@ -28,7 +28,6 @@ from recordio._parser import RecordParser
 from recordio._steps import (
     BLOCK_BYTES,
     batches,
-    index_steps,
     normalise,
     read_one_steps,
     read_steps,
@@ -92,19 +91,11 @@ def load_index(choice: str | Index | None, source: BlockingSource, target: objec
         return choice
     path = local_path(target)
     if isinstance(choice, str):
-        if local_path(choice) is not None:
-            return Index.open(choice)
         try:
-            text_source = open_source(choice)
-            try:
-                text = drive(text_source, index_steps(text_source.size(), path=choice))
-            finally:
-                text_source.close()
-        except FileNotFoundError as error:
-            if named:
-                raise IndexNotFoundError("no such index", path=choice) from error
-        else:
-            return Index.parse(text, path=choice)
+            return Index.open(choice)
+        except IndexNotFoundError:
+            if named or local_path(choice) is not None:
+                raise
     if path is not None:
         return Index.scan(path)
     name = target_name(target)

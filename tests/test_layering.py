@@ -45,6 +45,7 @@ GROUPS = {
     "codecs": {"aioloader._turbojpeg"},
     "transforms": {"aioloader.transforms"},
     "storage": {"aioloader.storage"},
+    "remote": {"aioloader.storage.remote"},
     "datasets": {"aioloader.datasets"},
     "executors": {"aioloader.executors"},
     "pipeline": {"aioloader._pipeline"},
@@ -75,6 +76,7 @@ ENGINE = {
     "codecs",
     "transforms",
     "storage",
+    "remote",
     "datasets",
     "executors",
     "pipeline",
@@ -93,7 +95,9 @@ MAY_IMPORT = {
     "codecs": set(),
     "transforms": {"contracts", "jpeg", "codecs"},
     "storage": {"contracts", "waiting", "format", "format-files"},
-    "datasets": {"contracts", "samplers", "jpeg", "transforms", "storage", "format-files"},
+    # What is read over the network; imported where a path turns out to be a URL.
+    "remote": {"contracts", "waiting", "storage", "format", "format-files"},
+    "datasets": {"contracts", "samplers", "jpeg", "transforms", "storage", "remote", "format-files"},
     "executors": {"contracts", "waiting"},
     # Datasets, executors and batchify functions reach the pipeline as arguments.
     "pipeline": {"contracts", "waiting"},
@@ -250,7 +254,8 @@ def test_heavy_and_optional_packages_are_imported_when_used() -> None:
 
 def test_private_parts_of_recordio_stay_inside() -> None:
     # The local byte source reads whole batches of records by offset: it checks their heads with the format's functions.
-    allowed = {("aioloader.storage", "recordio._framing")}
+    # So does the one over the network.
+    allowed = {("aioloader.storage", "recordio._framing"), ("aioloader.storage.remote", "recordio._framing")}
     wrong = [
         _where(found)
         for found in ALL_IMPORTS

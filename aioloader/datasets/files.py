@@ -11,17 +11,20 @@ from aioloader._types import ReadPlan, Spans
 from aioloader.datasets.base import Dataset
 from aioloader.errors import SpanTooShortError
 from aioloader.rng import default_rng
+from aioloader.storage.local import LocalByteSource
 
 if TYPE_CHECKING:
     from aioloader._types import Array, Facts, IntArray
     from aioloader.abc import Decoder
     from aioloader.datasets.stage import Stage
-    from aioloader.storage.local import LocalByteSource
+    from aioloader.storage.remote.source import RemoteByteSource
 
 __all__ = ("FileDataset",)
 
 
-def _load(source: LocalByteSource, spans: Spans) -> tuple[ReadPlan, memoryview]:
+def _load(source: LocalByteSource | RemoteByteSource, spans: Spans) -> tuple[ReadPlan, memoryview]:
+    if not isinstance(source, LocalByteSource):
+        return source.fetch(spans)
     plan = source.plan_blocking(spans)
     data = memoryview(bytearray(plan.nbytes))
     for _, error in plan.failures or source.read_blocking(plan, data):
@@ -30,14 +33,14 @@ def _load(source: LocalByteSource, spans: Spans) -> tuple[ReadPlan, memoryview]:
 
 
 class FileDataset(Dataset):
-    """Base of the byte datasets (`aioloader.abc.ByteDataset`) on local files.
+    """Base of the byte datasets (`aioloader.abc.ByteDataset`) on files, here or far away.
 
     A loader reads the bytes itself, many at a time; ``dataset[i]`` reads and decodes one item here and now,
     by the same decoder. Can be pickled: files are opened anew where they are needed.
     """
 
     def __init__(self) -> None:
-        self._source: LocalByteSource | None = None
+        self._source: LocalByteSource | RemoteByteSource | None = None
         self._own_stage: Stage | None = None
 
     def __getstate__(self) -> dict[str, Any]:
@@ -53,7 +56,7 @@ class FileDataset(Dataset):
         """See `ByteDataset.decoder`."""
         raise NotImplementedError
 
-    def open_source(self) -> LocalByteSource:
+    def open_source(self) -> LocalByteSource | RemoteByteSource:
         """See `ByteDataset.open_source`."""
         raise NotImplementedError
 

@@ -20,6 +20,7 @@ from aioloader.datasets.files import FileDataset
 from aioloader.datasets.stage import stage_of_argument
 from aioloader.storage.descriptors import open_regular, read_into
 from aioloader.storage.local import LocalByteSource
+from aioloader.storage.urls import beside, is_url
 from recordio import MAGIC, CorruptIndexError, CorruptRecordError, Index, RecordFileNotFoundError
 
 if TYPE_CHECKING:
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
 
     from aioloader._types import Array, IntArray
     from aioloader.abc import Decoder
+    from aioloader.storage.remote.source import RemoteByteSource
+    from aioloader.storage.remote.transport import Version
 
 __all__ = ("ImageRecordDataset", "RecordFileDataset", "RecordTable", "begins_with_a_record")
 
@@ -42,6 +45,7 @@ class RecordTable:
     Args:
         path: the .rec file.
         idx_path: its .idx file; None for the one beside it, if there is one.
+        version: what the object is, where `path` is a URL.
 
     Attributes:
         index: from the .idx, or from a scan where there is none.
@@ -52,14 +56,18 @@ class RecordTable:
         RecordIOError: the index is malformed, or a file without an index is damaged.
     """
 
-    def __init__(self, path: str, idx_path: str | None = None) -> None:
+    def __init__(self, path: str, idx_path: str | None = None, version: Version | None = None) -> None:
         given = idx_path is not None
-        idx_path = idx_path or os.path.splitext(path)[0] + ".idx"
-        if given or os.path.exists(idx_path):
+        idx_path = idx_path or beside(path, ".idx")
+        if version is not None:
+            from aioloader.storage.remote.opening import load_index
+
+            self.index = load_index(path, idx_path if given else None)
+        elif given or os.path.exists(idx_path):
             self.index = Index.open(idx_path)
         else:
             self.index = _scan(path)
-        self.file_nbytes = os.path.getsize(path)
+        self.file_nbytes = os.path.getsize(path) if version is None else version.nbytes
         if not len(self.index) and self.file_nbytes:
             raise CorruptIndexError(
                 f"the index is empty, but {path} has {self.file_nbytes} bytes; rebuild it with "
@@ -123,7 +131,12 @@ class RecordFileDataset(FileDataset):
     def __init__(self, filename: str | os.PathLike[str]) -> None:
         super().__init__()
         self._path = os.path.expanduser(os.fspath(filename))
-        if not os.path.exists(self._path):
+        self._version: Version | None = None
+        if is_url(self._path):
+            from aioloader.storage.remote.opening import describe
+
+            self._version = describe(self._path)
+        elif not os.path.exists(self._path):
             raise RecordFileNotFoundError(f"there is no record file {self._path!r}", path=self._path)
         self._records: RecordTable | None = None
 
@@ -134,7 +147,7 @@ class RecordFileDataset(FileDataset):
     def table(self) -> RecordTable:
         """Where the records lie; found at the first use."""
         if self._records is None:
-            self._records = RecordTable(self._path)
+            self._records = RecordTable(self._path, version=self._version)
         return self._records
 
     def __len__(self) -> int:
@@ -145,8 +158,12 @@ class RecordFileDataset(FileDataset):
         """See `ByteDataset.decoder`."""
         return RecordDecoder()
 
-    def open_source(self) -> LocalByteSource:
+    def open_source(self) -> LocalByteSource | RemoteByteSource:
         """See `ByteDataset.open_source`."""
+        if self._version is not None:
+            from aioloader.storage.remote.source import RemoteByteSource
+
+            return RemoteByteSource((self._path,), whole_files=False, versions=(self._version,))
         return LocalByteSource((self._path,), whole_files=False)
 
     def spans(self, indices: IntArray) -> Spans:
@@ -204,7 +221,7 @@ class ImageRecordDataset(RecordFileDataset):
     def decoder(self) -> ImageRecordDecoder:
         """See `ByteDataset.decoder`. The first time it looks at the labels of the first records."""
         if self._scalar_dtype is None:
-            self._scalar_dtype = scalar_label_dtype(self._path, self.table.first_offsets(_LABELS_LOOKED_AT))
+            self._scalar_dtype = scalar_label_dtype(self._heads(self.table.first_offsets(_LABELS_LOOKED_AT)))
         vector_dtype = self._label_dtype or "float32"
         return ImageRecordDecoder(*self._image_options, self._scalar_dtype, vector_dtype, self._dct_scaling)
 
@@ -218,9 +235,8 @@ class ImageRecordDataset(RecordFileDataset):
         offsets = self.table.index.offsets
         order = np.argsort(offsets, kind="stable")
         found = np.empty(len(offsets), np.float32)
-        for place, label in zip(
-            order.tolist(), _scalar_labels(self._path, offsets[order].tolist()), strict=True
-        ):
+        labels = map(_scalar_label, self._heads(offsets[order].tolist()))
+        for place, label in zip(order.tolist(), labels, strict=True):
             if label is None:
                 key = self.table.index.key_at(place)
                 raise ValueError(f"{self._path}: the record with the key {key!r} has no single label")
@@ -229,6 +245,14 @@ class ImageRecordDataset(RecordFileDataset):
             return found.astype(self._label_dtype)
         whole = bool(np.equal(np.floor(found), found).all())
         return found.astype(np.int64) if whole and len(found) else found
+
+    def _heads(self, offsets: list[int]) -> Iterator[bytes]:
+        """The first bytes of the records at some offsets; fewer where the file ends."""
+        if self._version is None:
+            return local_heads(self._path, offsets)
+        from aioloader.storage.remote.opening import read_heads
+
+        return read_heads(self._path, self._version, np.array(offsets, np.int64), _HEADS.size)
 
 
 def begins_with_a_record(path: str) -> bool:
@@ -245,27 +269,31 @@ def begins_with_a_record(path: str) -> bool:
         os.close(fd)
 
 
-def scalar_label_dtype(path: str, offsets: list[int]) -> str:
-    """ "int64" if the scalar labels at these offsets are all whole numbers, else "float32".
+def scalar_label_dtype(heads: Iterable[bytes]) -> str:
+    """ "int64" if the scalar labels of the records with these heads are all whole numbers, else "float32".
 
     Records that are damaged, cut within their header, or have a label array have no say; without any scalar
     label it is "float32".
     """
-    labels = [label for label in _scalar_labels(path, offsets) if label is not None]
+    labels = [label for label in map(_scalar_label, heads) if label is not None]
     return "int64" if labels and all(label.is_integer() for label in labels) else "float32"
 
 
-def _scalar_labels(path: str, offsets: Iterable[int]) -> Iterator[float | None]:
-    """The scalar label of the record at each offset; None where there is none."""
-    heads = bytearray(_HEADS.size)
+def _scalar_label(head: bytes) -> float | None:
+    """The scalar label of the record that begins so; None where there is none."""
+    if len(head) != _HEADS.size:
+        return None
+    magic, word, flag, label = _HEADS.unpack(head)
+    scalar = magic == MAGIC and word >> 29 in (0, 1) and word & 0x1FFFFFFF >= 8 and flag == 0
+    return label if scalar else None
+
+
+def local_heads(path: str, offsets: Iterable[int]) -> Iterator[bytes]:
+    """The first bytes of the records at these offsets of a file; b"" for one before its beginning or behind its end."""
+    head = bytearray(_HEADS.size)
     fd = open_regular(path)
     try:
         for offset in offsets:
-            label = None
-            if offset >= 0 and read_into(fd, memoryview(heads), offset) == _HEADS.size:
-                magic, word, flag, found = _HEADS.unpack(heads)
-                if magic == MAGIC and word >> 29 in (0, 1) and word & 0x1FFFFFFF >= 8 and flag == 0:
-                    label = found
-            yield label
+            yield b"" if offset < 0 else bytes(head[: read_into(fd, memoryview(head), offset)])
     finally:
         os.close(fd)

@@ -18,10 +18,9 @@ from aioloader.errors import SpanTooShortError
 from aioloader.storage.descriptors import Descriptors, check_regular, open_regular, read_into
 from aioloader.storage.gather import Gather
 from aioloader.storage.layout import Read, lay_out, lay_out_apart
-from aioloader.storage.records import cut_short, outgrown, record_extent
+from aioloader.storage.records import cut_short, doubtful, outgrown, outside, record_extent
 from aioloader.storage.residency import Residency
-from recordio._framing import HEAD_SIZE
-from recordio.errors import ShortReadError, TruncatedRecordError
+from recordio.errors import ShortReadError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -35,9 +34,6 @@ _MAX_GAP_BYTES = 16 * 1024
 # To copy so many bytes from memory takes less time than a thread to answer.
 _READ_HERE = 1 << 19
 _OPEN_FILES = 64
-# A span that an index gives is a guess. Above this size, and where no record fits, the record's own heads are
-# asked first, so that an index with few lines does not make us read everything between them.
-_TRUSTED_SPAN_BYTES = 8 << 20
 _MAX_FILE_BYTES = 1 << 30
 
 Failures = list[tuple[int, BaseException]]
@@ -98,7 +94,7 @@ class LocalByteSource:
         return self._extents(spans)
 
     def _asks_files(self, spans: Spans) -> bool:
-        return self.whole_files or bool(_doubtful(spans.length).any())
+        return self.whole_files or bool(doubtful(spans.length).any())
 
     def _extents(self, spans: Spans) -> tuple[IntArray, Failures]:
         length = spans.length.copy()
@@ -144,8 +140,8 @@ class LocalByteSource:
         bad = (spans.offset < 0) | (length <= 0)
         for place in np.flatnonzero(bad).tolist():
             path, offset = self.paths[int(spans.file[place])], int(spans.offset[place])
-            failures.append((place, _outside(path, offset, int(length[place]))))
-        for place in np.flatnonzero(_doubtful(length) & ~bad).tolist():
+            failures.append((place, outside(path, offset, int(length[place]))))
+        for place in np.flatnonzero(doubtful(length) & ~bad).tolist():
             number, offset = int(spans.file[place]), int(spans.offset[place])
             try:
                 length[place] = self._extent(number, offset, int(length[place]))
@@ -337,18 +333,3 @@ def _items_of(plan: ReadPlan, read: Read) -> list[int]:
     place, end = read[3], read[3] + max(read[2], 1)
     items: list[int] = np.flatnonzero((plan.start >= place) & (plan.start < end)).tolist()
     return items
-
-
-def _doubtful(length: IntArray) -> Any:
-    """Which lengths are no length of a record, or too great to be read without asking."""
-    return (length > _TRUSTED_SPAN_BYTES) | (length < HEAD_SIZE)
-
-
-def _outside(path: str, offset: int, length: int) -> TruncatedRecordError:
-    return TruncatedRecordError(
-        "the index gives a place where the file holds no record; rebuild it with `python -m recordio index`",
-        path=path,
-        offset=offset,
-        expected=f"{HEAD_SIZE} bytes or more",
-        found=f"{max(length, 0)} bytes",
-    )

@@ -8,7 +8,7 @@ record's own length was damaged.
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -29,13 +29,43 @@ from recordio._framing import (
 from recordio.errors import CorruptRecordError, TruncatedRecordError
 
 if TYPE_CHECKING:
+    from collections.abc import Generator
+
     from aioloader._types import IntArray
 
-__all__ = ("cut_short", "outgrown", "record_extent")
+__all__ = (
+    "TRUSTED_SPAN_BYTES",
+    "cut_short",
+    "doubtful",
+    "extent_steps",
+    "outgrown",
+    "outside",
+    "record_extent",
+)
+
+TRUSTED_SPAN_BYTES = 8 << 20
+"""A span that an index gives is a guess. Above this size, and where no record fits, the record's own heads are asked
+first, so that an index with few lines does not make us read everything between them."""
 
 # Enough for any record that is not made of magic words; beyond it the format's own limit holds.
 _MOST_HEADS = 4096
 _MAX_RECORD_BYTES = framed_length(MAX_PAYLOAD)
+
+
+def doubtful(length: IntArray) -> Any:
+    """Which lengths, int64 (n,), are no length of a record, or too great to be read without asking: bool (n,)."""
+    return (length > TRUSTED_SPAN_BYTES) | (length < HEAD_SIZE)
+
+
+def outside(path: str, offset: int, length: int) -> TruncatedRecordError:
+    """The error for an index that gives a place where the file has no record."""
+    return TruncatedRecordError(
+        "the index gives a place where the file holds no record; rebuild it with `python -m recordio index`",
+        path=path,
+        offset=offset,
+        expected=f"{HEAD_SIZE} bytes or more",
+        found=f"{max(length, 0)} bytes",
+    )
 
 
 def cut_short(path: str, offset: int, needed: int, held: int) -> TruncatedRecordError:
@@ -64,19 +94,44 @@ def record_extent(fd: int, path: str, offset: int, guess: int) -> int:
         TruncatedRecordError: the file ends inside it.
     """
     head = bytearray(HEAD_SIZE)
-    most = os.fstat(fd).st_size - offset
+    steps = extent_steps(path, offset, guess, os.fstat(fd).st_size - offset)
+    try:
+        place = next(steps)
+        while True:
+            place = steps.send(bytes(head[: read_into(fd, memoryview(head), place)]))
+    except StopIteration as stop:
+        return int(stop.value)
+
+
+def extent_steps(path: str, offset: int, guess: int, most: int) -> Generator[int, bytes, int]:
+    """The same wherever the file is: it asks for heads, and is sent them.
+
+    Args:
+        path: the file, for errors.
+        offset: where the record begins.
+        guess: bytes up to the next offset of the index.
+        most: bytes from the offset to the end of the file.
+
+    Yields:
+        places in the file; to be sent the `HEAD_SIZE` bytes there, or as many as the file has.
+
+    Returns:
+        the bytes of the record.
+
+    Raises:
+        CorruptRecordError, TruncatedRecordError: as `record_extent`.
+    """
     extent = 0
     for heads in range(_MOST_HEADS):
-        if read_into(fd, memoryview(head), offset + extent) < HEAD_SIZE:
+        head = yield offset + extent
+        if len(head) < HEAD_SIZE:
             raise cut_short(path, offset, extent + HEAD_SIZE, most)
         magic, word = unpack_head(head)
         flag, size = check_head(magic, word, continuing=heads > 0, path=path, offset=offset + extent)
         extent += framed_length(size)
-        if extent > guess:
-            # Another record's head behind the guess means that the index is right and this length is wrong.
-            behind = bytearray(HEAD_SIZE)
-            if begins_record(behind[: read_into(fd, memoryview(behind), offset + guess)]):
-                raise overreaching(path=path, offset=offset, held=guess)
+        # Another record's head behind the guess means that the index is right and this length is wrong.
+        if extent > guess and begins_record((yield offset + guess)):
+            raise overreaching(path=path, offset=offset, held=guess)
         if extent > most:
             raise cut_short(path, offset, extent, most)
         if flag in (WHOLE, LAST):

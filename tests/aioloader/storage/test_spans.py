@@ -8,7 +8,7 @@ import pytest
 
 import recordio
 from aioloader.errors import SpanTooShortError
-from aioloader.storage import LocalByteSource, local, records
+from aioloader.storage import LocalByteSource, records
 from tests.aioloader.storage.reading import fetch, spans
 
 MAGIC = (0xCED7230A).to_bytes(4, "little")
@@ -116,7 +116,7 @@ def test_a_span_shorter_than_its_record_is_told_with_the_records_length(
 def test_a_record_that_reaches_over_the_next_head_is_damaged(
     tmp_path: Path, longest: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(local, "_TRUSTED_SPAN_BYTES", longest)
+    monkeypatch.setattr(records, "TRUSTED_SPAN_BYTES", longest)
     first, second = bytearray(recordio.serialize(b"x" * 400)), recordio.serialize(b"y" * 400)
     first[4:8] = (600).to_bytes(4, "little")
     file = tmp_path / "a.rec"

@@ -1,0 +1,415 @@
+"""Many ranges of objects at a time, until they are there: the strategy of the network side.
+
+Every range is one task. A bounded number of them have a request in flight (`pace`, `slots`); one whose request fails
+is tried again after a pause (`retries`) until the deadline that all ranges of a call share. A request that takes longer
+than nearly all others (`latency`) is sent a second time, and the first answer counts: such hedges are 5 % of all
+requests at most. Every answer tells which state of the object it is from; another one than expected is an error.
+
+Runs in asyncio, because the client library does. On cancellation all tasks have ended before the call returns, and
+nothing is handed over afterwards.
+"""
+
+from __future__ import annotations
+
+import random
+from functools import partial
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
+
+import anyio
+
+from aioloader.errors import ObjectChangedError, ObjectMissingError, RemoteReadError
+from aioloader.storage.remote.counters import Counters
+from aioloader.storage.remote.latency import Latencies
+from aioloader.storage.remote.pace import Pace
+from aioloader.storage.remote.retries import Kind, Trouble, backoff_s, trouble_of
+from aioloader.storage.remote.slots import Slots
+from aioloader.storage.remote.transport import Answer, Transport, Version
+from aioloader.storage.urls import shown
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Sequence
+
+__all__ = ("OPENING_S", "Client", "Wanted")
+
+T = TypeVar("T")
+
+OPENING_S = 30.0
+"""Deadline for finding out what an object is, seconds."""
+
+_ATTEMPT_S = 10.0
+_LEAST_BYTES_PER_S = 1e6
+_HEDGED_SHARE = 0.05
+_LOOK_S = 0.01
+
+
+class Wanted(NamedTuple):
+    """A range of an object.
+
+    Attributes:
+        url: the object.
+        offset: first byte.
+        length: bytes, at least one; the object has them.
+        version: which state of the object they have to be from; None for any.
+    """
+
+    url: str
+    offset: int
+    length: int
+    version: Version | None = None
+
+
+class _Flight:
+    """A range on its way."""
+
+    __slots__ = ("attempts", "begun", "doubled", "hedge", "number", "scope", "settled", "since", "wanted")
+
+    def __init__(self, number: int, wanted: Wanted, now: float) -> None:
+        self.number = number
+        self.wanted = wanted
+        self.since = now
+        self.attempts = 0
+        self.begun: float | None = None  # when the request in flight was sent
+        self.doubled = False
+        self.scope = anyio.CancelScope()
+        self.hedge: anyio.CancelScope | None = None
+        self.settled = False
+
+
+class _Call:
+    """One call of `Client.fetch`."""
+
+    def __init__(self, take: Callable[[int, Answer], None], timeout_s: float, count: int) -> None:
+        self.take = take
+        self.timeout_s = timeout_s
+        self.deadline = anyio.current_time() + timeout_s
+        self.left = count
+        self.flights: set[_Flight] = set()
+        self.failures: dict[int, RemoteReadError] = {}
+        self.watching = anyio.CancelScope()
+
+
+class Client:
+    """Reads ranges of objects. Used from one asyncio loop at a time, by many tasks.
+
+    Args:
+        transport: sends one request.
+        pace: how many are in flight.
+
+    Attributes:
+        counters: what was done.
+        latencies: of the latest requests.
+    """
+
+    def __init__(self, transport: Transport | None = None, pace: Pace | None = None) -> None:
+        self._transport = Transport() if transport is None else transport
+        self._pace = Pace() if pace is None else pace
+        self._slots = Slots(self._pace)
+        self._random = random.Random()  # of pauses: never part of what a loader gives
+        self.counters = Counters()
+        self.latencies = Latencies()
+
+    def close(self) -> None:
+        """Let go of connections."""
+        self._transport.close()
+
+    # -- many ranges -------------------------------------------------------------------------------------------------
+
+    async def fetch(
+        self, wanted: Sequence[Wanted], take: Callable[[int, Answer], None], timeout_s: float
+    ) -> dict[int, RemoteReadError]:
+        """Get ranges, all at once as far as the pace allows.
+
+        Args:
+            wanted: the ranges.
+            take: called with the number of a range and its answer, once for each that came, in no order.
+            timeout_s: seconds for all of them together.
+
+        Returns:
+            the error of every range that could not be had, by its number.
+        """
+        if not wanted:
+            return {}
+        call = _Call(take, timeout_s, len(wanted))
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(self._watch, call, tasks)
+            for number, each in enumerate(wanted):
+                await self._slots.take()
+                flight = _Flight(number, each, anyio.current_time())
+                call.flights.add(flight)
+                tasks.start_soon(self._fly, call, flight)
+        return call.failures
+
+    async def get(self, wanted: Sequence[Wanted], timeout_s: float) -> list[bytes]:
+        """The bytes of ranges, in their order.
+
+        Raises:
+            RemoteReadError: one could not be had.
+        """
+        found: dict[int, bytes] = {}
+
+        def take(number: int, answer: Answer) -> None:
+            found[number] = bytes(answer.data)
+
+        failures = await self.fetch(wanted, take, timeout_s)
+        for number in sorted(failures):
+            raise failures[number]
+        return [found[number] for number in range(len(wanted))]
+
+    async def _fly(self, call: _Call, flight: _Flight) -> None:
+        """One range to its end; begins with a place taken."""
+        holds = True
+        try:
+            with flight.scope:
+                while not flight.settled:
+                    flight.attempts += 1
+                    trouble = await self._attempt(call, flight)
+                    if trouble is None:
+                        return
+                    pause = backoff_s(flight.attempts, self._random.random())
+                    if not trouble.again or anyio.current_time() + pause >= call.deadline:
+                        self._settle(call, flight)
+                        call.failures[flight.number] = self._error(call, flight, trouble)
+                        return
+                    self._slots.give_back()
+                    holds = False
+                    await anyio.sleep(pause)
+                    await self._slots.take()
+                    holds = True
+                    self.counters.retries += 1
+        finally:
+            if holds:
+                self._slots.give_back()
+            call.flights.discard(flight)
+            call.left -= 1
+            if not call.left:
+                call.watching.cancel()
+
+    async def _attempt(self, call: _Call, flight: _Flight) -> Trouble | None:
+        """One request for a range; None if the range is settled."""
+        flight.begun = anyio.current_time()
+        patience_s = self._patience_s(flight)
+        self.counters.requests += 1
+        try:
+            with anyio.CancelScope(deadline=min(call.deadline, flight.begun + patience_s)) as scope:
+                answer = await self._transport.get(*flight.wanted[:3])
+            if scope.cancelled_caught:
+                seconds = anyio.current_time() - flight.begun
+                self.latencies.add(seconds, seconds, 0)
+                return self._note(Trouble(Kind.LOST, True, f"no answer within {seconds:.1f} s"))
+        except Exception as error:
+            return self._note(trouble_of(error))
+        finally:
+            flight.begun = None
+        return self._arrived(call, flight, answer)
+
+    def _patience_s(self, flight: _Flight) -> float:
+        """Seconds that one request may take. Longer each time: the connection may be slow and not lost."""
+        usual_s = _ATTEMPT_S + flight.wanted.length / _LEAST_BYTES_PER_S
+        return float(max(usual_s, 8 * self.latencies.late_s) * 2 ** min(flight.attempts - 1, 8))
+
+    def _note(self, trouble: Trouble) -> Trouble:
+        if trouble.kind == Kind.BUSY:
+            self._pace.busy(anyio.current_time())
+        return trouble
+
+    def _arrived(self, call: _Call, flight: _Flight, answer: Answer) -> Trouble | None:
+        wanted = flight.wanted
+        self.counters.nbytes += len(answer.data)
+        if wanted.version is not None and not wanted.version.same(answer.version):
+            return Trouble("changed", False, _difference(wanted.version, answer.version))
+        if len(answer.data) != wanted.length:
+            text = f"{len(answer.data)} bytes came of {wanted.length}"
+            return self._note(Trouble(Kind.LOST, True, text))
+        self.latencies.add(answer.first_s, answer.whole_s, len(answer.data))
+        self._pace.answered(answer.first_s, anyio.current_time(), self._slots.taken)
+        if self._settle(call, flight):
+            call.take(flight.number, answer)
+        return None
+
+    @staticmethod
+    def _settle(call: _Call, flight: _Flight) -> bool:
+        """A range has its end; False if it had one before."""
+        if flight.settled:
+            return False
+        flight.settled = True
+        call.flights.discard(flight)
+        if flight.hedge is not None:
+            flight.hedge.cancel()
+        return True
+
+    # -- stragglers --------------------------------------------------------------------------------------------------
+
+    async def _watch(self, call: _Call, tasks: anyio.abc.TaskGroup) -> None:
+        """Send requests a second time that are late, while there are ranges left."""
+        with call.watching:
+            while call.left:
+                now = anyio.current_time()
+                soonest = now + self.latencies.late_s
+                for flight in list(call.flights):
+                    if flight.begun is None or flight.doubled:
+                        continue
+                    due = flight.begun + self.latencies.late_for(flight.wanted.length)
+                    if due <= now and self._may_hedge():
+                        flight.doubled = True
+                        self.counters.hedges += 1
+                        tasks.start_soon(self._double, call, flight)
+                    else:
+                        soonest = min(soonest, due)
+                await anyio.sleep(max(_LOOK_S, soonest - now))
+
+    def _may_hedge(self) -> bool:
+        return self.counters.hedges < _HEDGED_SHARE * self.counters.requests
+
+    async def _double(self, call: _Call, flight: _Flight) -> None:
+        """The second request for a range. What goes wrong with it is of no account: the first is still there."""
+        if flight.settled:
+            self.counters.hedges -= 1
+            return
+        self.counters.requests += 1
+        answers: list[Answer] = []
+        with anyio.CancelScope(deadline=call.deadline) as flight.hedge:
+            try:
+                answers.append(await self._transport.get(*flight.wanted[:3]))
+            except Exception:
+                pass
+        flight.hedge = None
+        if flight.settled:
+            return
+        if not answers:
+            flight.doubled = False  # another one may be sent
+        elif self._arrived(call, flight, answers[0]) is None:
+            flight.scope.cancel()
+
+    # -- one question ------------------------------------------------------------------------------------------------
+
+    async def describe(self, url: str, timeout_s: float = OPENING_S) -> Version:
+        """What an object is, from the head of an answer with its first byte.
+
+        Not by a HEAD request: a signed URL allows one method only, and this one shows that ranges are served.
+
+        Raises:
+            ObjectMissingError: there is no such object.
+            RemoteReadError: it cannot be read.
+        """
+
+        async def look() -> Version:
+            try:
+                answer = await self._transport.get(url, 0, 1)
+            except Exception as error:
+                if "416" not in str(error):
+                    raise
+                self.counters.requests += 1
+                return await self._transport.head(url)  # an empty object has no first byte
+            self.counters.nbytes += len(answer.data)
+            return answer.version
+
+        return await self.retry(look, url, timeout_s)
+
+    async def describe_all(
+        self, urls: Sequence[str], timeout_s: float
+    ) -> tuple[dict[int, Version], dict[int, RemoteReadError]]:
+        """The same for several objects at once: versions and errors, by the objects' numbers."""
+        found: dict[int, Version] = {}
+        failures: dict[int, RemoteReadError] = {}
+
+        async def one(number: int) -> None:
+            try:
+                found[number] = await self.describe(urls[number], timeout_s)
+            except RemoteReadError as error:
+                failures[number] = error
+            finally:
+                self._slots.give_back()
+
+        async with anyio.create_task_group() as tasks:
+            for number in range(len(urls)):
+                await self._slots.take()
+                tasks.start_soon(one, number)
+        return found, failures
+
+    async def list(self, url: str, timeout_s: float = OPENING_S) -> list[tuple[str, Version]]:
+        """All objects below a prefix: path in the store, and what they are.
+
+        Raises:
+            RemoteReadError: the store cannot be listed.
+        """
+        return await self.retry(partial(self._transport.list, url), url, timeout_s)
+
+    async def retry(self, ask: Callable[[], Awaitable[T]], url: str, timeout_s: float) -> T:
+        """One question, asked until it is answered.
+
+        Raises:
+            RemoteReadError: there was no answer before the deadline, or it is no.
+        """
+        begin = anyio.current_time()
+        attempts = 0
+        while True:
+            attempts += 1
+            self.counters.requests += 1
+            left_s = begin + timeout_s - anyio.current_time()
+            answer: list[T] = []
+            try:
+                with anyio.CancelScope(deadline=anyio.current_time() + min(left_s, _ATTEMPT_S * 2**attempts)):
+                    answer.append(await ask())
+                trouble = Trouble(Kind.LOST, True, "no answer in time")
+            except ImportError:
+                raise
+            except Exception as error:
+                trouble = self._note(trouble_of(error))
+            if answer:
+                return answer[0]
+            pause = backoff_s(attempts, self._random.random())
+            now = anyio.current_time()
+            if not trouble.again or now + pause >= begin + timeout_s:
+                raise error_of(trouble, url, 0, None, attempts, now - begin, timeout_s)
+            await anyio.sleep(pause)
+            self.counters.retries += 1
+
+    def _error(self, call: _Call, flight: _Flight, trouble: Trouble) -> RemoteReadError:
+        seconds = anyio.current_time() - flight.since
+        url, offset, length, _ = flight.wanted
+        return error_of(trouble, url, offset, length, flight.attempts, seconds, call.timeout_s)
+
+
+def _difference(expected: Version, found: Version) -> str:
+    return f"it was {_told(expected)} when the dataset was made, and is {_told(found)} now"
+
+
+def _told(version: Version) -> str:
+    return f"{version.nbytes} bytes, {version.etag or version.modified or 'of unknown date'}"
+
+
+_ADVICE = {
+    Kind.DENIED: "check the credentials, and whether they allow to read it; see docs/remote.md",
+    Kind.UNRANGED: "the server does not serve parts of files, which a loader needs: use one that does, such as nginx",
+    "changed": "the object was replaced: make the dataset anew, and do not write over files that are in use",
+}
+
+
+def error_of(
+    trouble: Trouble,
+    url: str,
+    offset: int,
+    length: int | None,
+    attempts: int,
+    seconds: float,
+    timeout_s: float,
+) -> RemoteReadError:
+    """The error for what went wrong at last."""
+    kind: type[RemoteReadError] = RemoteReadError
+    if trouble.kind == Kind.MISSING:
+        kind = ObjectMissingError
+    elif trouble.kind == "changed":
+        kind = ObjectChangedError
+    advice = _ADVICE.get(trouble.kind, "")
+    if trouble.again:
+        advice = f"no answer within the deadline of {timeout_s:g} s"
+    return kind(
+        shown(url),
+        offset,
+        length,
+        attempts=attempts,
+        seconds=seconds,
+        reason=trouble.text,
+        kind=trouble.kind,
+        advice=advice,
+    )

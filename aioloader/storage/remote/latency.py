@@ -1,0 +1,74 @@
+"""How long requests take: what is usual, what is late, and how large a gap is cheaper to read than to skip. Pure."""
+
+from __future__ import annotations
+
+from collections import deque
+
+__all__ = ("Latencies",)
+
+_KEPT = 512
+_FEW = 20
+_UNKNOWN_LATE_S = 1.0
+_LATE_PERCENTILE = 0.98
+_SORT_EVERY = 32
+
+_LEAST_GAP = 16 << 10
+_MOST_GAP = 1 << 20
+_UNKNOWN_GAP = 64 << 10
+
+
+class Latencies:
+    """The latest requests that were answered."""
+
+    def __init__(self) -> None:
+        self._first: deque[float] = deque(maxlen=_KEPT)
+        self._whole: deque[float] = deque(maxlen=_KEPT)
+        self._late_s = _UNKNOWN_LATE_S
+        self._due = _FEW
+        self._nbytes = 0.0
+        self._body_s = 0.0
+
+    def add(self, first_s: float, whole_s: float, nbytes: int) -> None:
+        """A request was answered.
+
+        Args:
+            first_s: seconds to the first bytes of the answer.
+            whole_s: seconds to its last.
+            nbytes: its bytes.
+        """
+        self._first.append(first_s)
+        self._whole.append(whole_s)
+        # A moving average over some dozens of answers, by bytes and by time apart: long bodies weigh more.
+        self._nbytes += (nbytes - self._nbytes) / 32
+        self._body_s += (max(whole_s - first_s, 1e-6) - self._body_s) / 32
+        self._due -= 1
+        if self._due <= 0:
+            self._due = _SORT_EVERY
+            usual, late = self.percentile(0.5), _percentile(sorted(self._whole), _LATE_PERCENTILE)
+            self._late_s = max(1.5 * late, 2 * (usual or 0.0), 0.02)
+
+    def percentile(self, share: float) -> float | None:
+        """Seconds to the last byte that this share of the latest requests did not exceed; None before the first."""
+        return _percentile(sorted(self._whole), share) if self._whole else None
+
+    @property
+    def late_s(self) -> float:
+        """Seconds after which a request is a straggler: beyond nearly all of the latest ones."""
+        return self._late_s
+
+    def late_for(self, nbytes: int) -> float:
+        """The same for a request of some size; one that is larger than usual has more time."""
+        surplus = max(0.0, nbytes - self._nbytes)
+        return self._late_s + 2 * surplus * self._body_s / max(self._nbytes, 1.0)
+
+    @property
+    def gap_bytes(self) -> int:
+        """Unwanted bytes that arrive, in one stream as busy as now, in the time that another request would wait."""
+        if len(self._first) < _FEW:
+            return _UNKNOWN_GAP
+        latency = _percentile(sorted(self._first), 0.5)
+        return int(min(_MOST_GAP, max(_LEAST_GAP, latency * self._nbytes / self._body_s)))
+
+
+def _percentile(ordered: list[float], share: float) -> float:
+    return ordered[min(len(ordered) - 1, int(share * len(ordered)))]

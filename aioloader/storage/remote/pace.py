@@ -1,0 +1,68 @@
+"""How many requests to have in flight: more while that costs no latency, fewer when the server is overloaded. Pure.
+
+The rule: every answer that came about as fast as answers come when few are asked for adds one (so the number doubles
+in the time of one answer); one that took several times as long adds nothing, and once an answer's time the number is
+cut by a tenth. A server that says it is busy, again and again, cuts it by a third. Single errors cut nothing.
+"""
+
+from __future__ import annotations
+
+__all__ = ("Pace",)
+
+_SLOW = 3.0
+_FORGET = 1.002  # a moved server's new latency is believed after some hundreds of answers
+_BUSY_SHARE = 0.05
+_MEMORY = 1 / 64
+
+
+class Pace:
+    """The number of requests that may be in flight.
+
+    Args:
+        start: at first.
+        least, most: its bounds.
+
+    Attributes:
+        limit: the number now.
+    """
+
+    def __init__(self, start: int = 32, least: int = 16, most: int = 256) -> None:
+        self._least = least
+        self._most = most
+        self._limit = float(start)
+        self._base_s = float("inf")
+        self._busy = 0.0
+        self._cut_at = float("-inf")
+
+    @property
+    def limit(self) -> int:
+        """How many may be in flight now."""
+        return int(self._limit)
+
+    def answered(self, latency_s: float, now: float, in_flight: int) -> None:
+        """An answer began to arrive.
+
+        Args:
+            latency_s: seconds from the request to its first bytes.
+            now: a monotonic clock, seconds.
+            in_flight: requests under way; a number that is not used up is no reason to raise it.
+        """
+        self._busy -= self._busy * _MEMORY
+        self._base_s = min(latency_s, self._base_s * _FORGET)
+        # Below a few milliseconds it is this process that takes the time, not the server.
+        if latency_s <= max(_SLOW * self._base_s, self._base_s + 0.01):
+            if in_flight >= self._limit / 2:
+                self._limit = min(self._most, self._limit + 1.0)
+        else:
+            self._cut(0.9, now, latency_s)
+
+    def busy(self, now: float) -> None:
+        """The server said that it has too much to do, or did not answer at all."""
+        self._busy += (1.0 - self._busy) * _MEMORY
+        if self._busy > _BUSY_SHARE:
+            self._cut(2 / 3, now, self._base_s if self._base_s < 60 else 1.0)
+
+    def _cut(self, factor: float, now: float, pause_s: float) -> None:
+        if now - self._cut_at >= pause_s:
+            self._cut_at = now
+            self._limit = max(self._least, self._limit * factor)

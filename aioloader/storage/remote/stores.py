@@ -1,0 +1,136 @@
+"""Stores of objects, by the package obstore, which is imported here and only when a URL is used.
+
+Credentials and settings are those that the tools of each cloud find in the environment; `configure` adds to them.
+Trying again is the client's task, which counts it: the library's own retries are off.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections import OrderedDict
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+from aioloader._version import __version__
+from aioloader.storage.remote.credentials import shared_profile
+from aioloader.storage.urls import WEB, locate, scheme_of
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+__all__ = ("Stores", "configure", "library", "options_for")
+
+# A store of its own for every signed URL: the latest are kept, with their connections.
+_MOST_STORES = 64
+_NO_RETRIES = {"max_retries": 0, "retry_timeout": timedelta(0)}
+_options: dict[str, dict[str, Any]] = {}
+_lock = threading.Lock()
+
+
+def configure(prefix: str, **options: Any) -> None:
+    """Set options for all URLs that begin with a prefix, in this process; the longest prefix that fits counts.
+
+    Args:
+        prefix: such as "s3://bucket/" or "https://".
+        options: of obstore's store for it, such as ``skip_signature=True`` (public S3 buckets without credentials),
+            ``endpoint="http://localhost:9000"``, ``region``, ``account_name``; ``client_options={...}`` for
+            timeouts, proxies, headers and certificates. None at all: as if it had not been called.
+    """
+    with _lock:
+        _options.pop(prefix, None)
+        if options:
+            _options[prefix] = options
+
+
+def options_for(url: str) -> dict[str, Any]:
+    """What `configure` was told for a URL."""
+    with _lock:
+        fitting = [prefix for prefix in _options if url.startswith(prefix)]
+        return dict(_options[max(fitting, key=len)]) if fitting else {}
+
+
+def library() -> Any:
+    """The package obstore.
+
+    Raises:
+        ImportError: it is not installed.
+    """
+    try:
+        import obstore
+    except ImportError as error:
+        raise ImportError(
+            'paths that are URLs need the package obstore: pip install "aioloader[remote]"', name="obstore"
+        ) from error
+    return obstore
+
+
+def _client_options(base: str, given: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        "user_agent": f"aioloader/{__version__}",
+        # The client has deadlines of its own; this one must not end a slow answer before.
+        "timeout": timedelta(hours=1),
+        "connect_timeout": timedelta(seconds=5),
+        # Whether to encrypt was decided by who wrote the URL.
+        "allow_http": base.startswith("http://"),
+        **given,
+    }
+
+
+def _open(base: str, url: str) -> Any:
+    """A store.
+
+    Args:
+        base: the store's URL, see `urls.locate`.
+        url: of an object in it, which options are looked up for.
+    """
+    library()
+    from obstore.store import HTTPStore, from_url
+
+    options = options_for(url)
+    client = options.pop("client_options", {})
+    options["retry_config"] = _NO_RETRIES
+    scheme = scheme_of(base)
+    if scheme in WEB:
+        return HTTPStore.from_url(base, client_options=_client_options(base, client), **options)
+    endpoint = str(options.get("endpoint") or options.get("aws_endpoint") or "")
+    if scheme in ("s3", "s3a"):
+        endpoint = (
+            endpoint or os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL") or ""
+        )
+        if endpoint:
+            options.setdefault("endpoint", endpoint)
+        for name, value in shared_profile(os.environ).items():
+            options.setdefault(name, value)
+    return from_url(base, client_options=_client_options(endpoint, client), **options)
+
+
+class Stores:
+    """The stores that one byte source uses, with their connections. May be pickled; the copy opens its own."""
+
+    def __init__(self) -> None:
+        self._stores: OrderedDict[str, Any] = OrderedDict()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Stores, ()
+
+    def find(self, url: str) -> tuple[Any, str]:
+        """The store of an object, and its path there.
+
+        Raises:
+            ImportError: obstore is not installed.
+            ValueError: the URL is malformed, or an option is.
+        """
+        location = locate(url)
+        store = self._stores.get(location.store)
+        if store is None:
+            store = self._stores[location.store] = _open(location.store, url)
+            if len(self._stores) > _MOST_STORES:
+                self._stores.popitem(last=False)
+        else:
+            self._stores.move_to_end(location.store)
+        return store, location.path
+
+    def close(self) -> None:
+        """Close connections that are idle, the others as soon as they are."""
+        self._stores.clear()
