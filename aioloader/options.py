@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import math
 import os
+import re
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ("LoaderOptions", "available_cores", "check_max_errors")
+__all__ = ("CacheOptions", "LoaderOptions", "available_cores", "check_max_errors", "parse_nbytes")
 
 EXECUTORS = ("process", "thread", "inline", "auto")
 _PAGE = 4096
@@ -79,6 +81,93 @@ def check_max_errors(limit: float | None) -> None:
 def _is_iterable(value: Any) -> bool:
     # Not by `iter`: samplers count how often they are iterated.
     return hasattr(value, "__iter__") or hasattr(value, "__getitem__")
+
+
+_UNITS = {"": 1, "B": 1} | {
+    prefix + unit: base**power
+    for power, prefix in enumerate("KMGTP", 1)
+    for unit, base in (("", 1000), ("B", 1000), ("iB", 1024))
+}
+_SIZE = re.compile(r"\s*([0-9]+(?:\.[0-9]*)?|\.[0-9]+)\s*([A-Za-z]*)\s*")
+
+
+def parse_nbytes(size: int | str, name: str = "size") -> int:
+    """A number of bytes, at least 1.
+
+    Args:
+        size: the number, or a text like "50GB" (10^9 bytes each), "1.5 TB", "512MiB" (2^20 bytes each).
+        name: what it is called in errors.
+
+    Raises:
+        TypeError: it is neither.
+        ValueError: it is no size, or less than one byte.
+    """
+    if isinstance(size, str):
+        found = _SIZE.fullmatch(size)
+        units = {unit.lower(): factor for unit, factor in _UNITS.items()}
+        if found is None or found[2].lower() not in units:
+            raise ValueError(f"{name} must be a size such as '50GB' or '512MiB', but got {size!r}")
+        nbytes = int(Fraction(found[1]) * units[found[2].lower()])
+    elif isinstance(size, bool) or not hasattr(size, "__index__"):
+        raise TypeError(f"{name} must be a number of bytes or a text such as '50GB', got {size!r}")
+    else:
+        nbytes = int(size)
+    if nbytes < 1:
+        raise ValueError(f"{name} must be at least 1 byte, but got {size!r}")
+    return nbytes
+
+
+MEMORY = "memory"
+_DIRECTORY_LIMIT = "50GB"
+_MEMORY_LIMIT = "4GB"
+
+
+@dataclass(frozen=True)
+class CacheOptions:
+    """The options `cache` and `cache_limit` of datasets.
+
+    Attributes:
+        cache: a directory; "memory"; or None for no cache. A directory of that name is "./memory".
+        cache_limit: most bytes, as for `parse_nbytes`; None: 50 GB in a directory, 4 GB in memory.
+
+    Raises:
+        TypeError: an option is of the wrong type.
+        ValueError: a size is malformed, or there is a limit without a cache.
+    """
+
+    cache: Any = None
+    cache_limit: Any = None
+
+    def __post_init__(self) -> None:
+        if self.cache is not None:
+            if not isinstance(self.cache, (str, os.PathLike)):
+                raise TypeError(f"cache must be a directory, 'memory' or None, got {self.cache!r}")
+            if not os.fspath(self.cache):
+                raise ValueError("cache must be a directory, 'memory' or None, got an empty text")
+        if self.cache_limit is not None:
+            parse_nbytes(self.cache_limit, "cache_limit")
+            if self.cache is None:
+                raise ValueError(
+                    f"cache_limit={self.cache_limit!r} has no effect without cache='DIR' or 'memory'"
+                )
+
+    @property
+    def in_memory(self) -> bool:
+        """Whether the cache is in memory."""
+        return self.cache is not None and os.fspath(self.cache) == MEMORY
+
+    @property
+    def directory(self) -> str | None:
+        """The directory, or None."""
+        return None if self.cache is None or self.in_memory else os.fspath(self.cache)
+
+    @property
+    def limit_nbytes(self) -> int:
+        """Most bytes that the cache holds."""
+        limit = self.cache_limit
+        if limit is None:
+            limit = _MEMORY_LIMIT if self.in_memory else _DIRECTORY_LIMIT
+        return parse_nbytes(limit, "cache_limit")
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,27 @@
+"""Caches of spans: what was read from far away once is read from here the next time."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, TypeAlias
+
+from aioloader.storage.cache.counts import CacheCounts
+from aioloader.storage.cache.disk import SpanCache
+from aioloader.storage.cache.memory import MemoryCache
+
+if TYPE_CHECKING:
+    from aioloader.options import CacheOptions
+
+__all__ = ("Cache", "CacheCounts", "MemoryCache", "SpanCache", "open_cache")
+
+Cache: TypeAlias = SpanCache | MemoryCache
+
+
+def open_cache(options: CacheOptions) -> Cache | None:
+    """The cache that options ask for; None for none.
+
+    Raises:
+        OSError: its directory cannot be made or written to.
+    """
+    if options.directory is not None:
+        return SpanCache(options.directory, options.limit_nbytes)
+    return MemoryCache(options.limit_nbytes) if options.in_memory else None

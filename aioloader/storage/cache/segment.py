@@ -1,0 +1,138 @@
+"""The segment that a process writes to: a file of bytes, and its journal. Only one process writes to a segment.
+
+Bytes are appended first and their lines after them. The journal is locked as long as somebody writes to the segment, so
+that one left behind is found, cut back to its last sound line, and continued.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import time
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from aioloader.storage.cache.journal import LINE_NBYTES, format_lines, parse_lines
+from aioloader.storage.cache.room import DATA, LINES, delete_segment, lock_within
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from aioloader._types import Array, IntArray
+
+__all__ = ("SegmentWriter",)
+
+_MOST_BUFFERS = 512  # of one call; Linux takes 1,024
+
+
+class SegmentWriter:
+    """Appends to a segment. Not safe against other threads.
+
+    Args:
+        stem: path without suffix.
+        fresh: the segment is made; False: one that exists is continued.
+
+    Attributes:
+        stem: as above.
+        lines: lines of the journal.
+        nbytes: bytes of the data.
+
+    Raises:
+        OSError: a file cannot be made, opened or locked; BlockingIOError if somebody else writes to the segment.
+    """
+
+    def __init__(self, stem: str, *, fresh: bool) -> None:
+        self.stem = stem
+        flags = os.O_RDWR | (os.O_CREAT | os.O_EXCL if fresh else 0)
+        self._lines = os.open(stem + LINES, flags, 0o666)
+        self._data = -1
+        try:
+            if not lock_within(self._lines, fcntl.LOCK_EX, 0):
+                raise BlockingIOError(f"{stem} is being written to")
+            self._data = os.open(stem + DATA, flags, 0o666)
+            self.lines, self.nbytes = self._cut_back()
+        except BaseException:
+            self.close()
+            raise
+
+    @classmethod
+    def make(cls, folder: str) -> SegmentWriter:
+        """A new segment in a folder. Names sort by age."""
+        while True:
+            name = f"{time.time_ns():016x}-{os.getpid()}"
+            try:
+                return cls(os.path.join(folder, name), fresh=True)
+            except FileExistsError:
+                continue
+
+    def _cut_back(self) -> tuple[int, int]:
+        size = os.fstat(self._lines).st_size
+        sound, numbers = parse_lines(os.pread(self._lines, size, 0), os.fstat(self._data).st_size)
+        lines = size // LINE_NBYTES
+        nbytes = int((sound["place"] + sound["length"]).max()) if len(sound) else 0
+        os.ftruncate(self._lines, lines * LINE_NBYTES)
+        # A line that names bytes beyond the end would seem sound once the file has grown.
+        for line in np.setdiff1d(np.arange(lines), numbers).tolist():
+            os.pwrite(self._lines, bytes(LINE_NBYTES), line * LINE_NBYTES)
+        os.ftruncate(self._data, nbytes)
+        return lines, nbytes
+
+    @property
+    def deleted(self) -> bool:
+        """Whether somebody has deleted the files."""
+        return os.fstat(self._data).st_nlink == 0
+
+    def append(self, offset: IntArray, pieces: Sequence[memoryview], crc: Array) -> tuple[IntArray, int]:
+        """Append spans and their lines.
+
+        Args:
+            offset: int64 (n,), of the spans in the object.
+            pieces: their bytes.
+            crc: uint32 (n,), checksums of them.
+
+        Returns:
+            place of each in the data (int64 (n,)), and the number of the first line.
+
+        Raises:
+            OSError: it could not be written, as on a full disk. Nothing of it is left then.
+        """
+        length = np.array([len(piece) for piece in pieces], np.int64)
+        place = self.nbytes + np.cumsum(length) - length
+        first = self.lines
+        try:
+            _write_all(self._data, pieces, self.nbytes)
+            _write_all(
+                self._lines, [memoryview(format_lines(offset, length, place, crc))], first * LINE_NBYTES
+            )
+        except OSError:
+            # So that no line names what is not there; a reader would notice by the checksum.
+            os.ftruncate(self._lines, first * LINE_NBYTES)
+            os.ftruncate(self._data, self.nbytes)
+            raise
+        self.lines += len(pieces)
+        self.nbytes += int(length.sum())
+        return place, first
+
+    def close(self) -> None:
+        """Close the files; deletes them if nothing was written. May be called twice."""
+        if self._data >= 0 and getattr(self, "nbytes", 1) == 0:
+            delete_segment(self.stem)
+        for fd in (self._lines, self._data):
+            if fd >= 0:
+                os.close(fd)
+        self._lines = self._data = -1
+
+
+def _write_all(fd: int, pieces: Sequence[memoryview], offset: int) -> None:
+    left = list(pieces)
+    while left:
+        written = os.pwritev(fd, left[:_MOST_BUFFERS], offset)
+        offset += written
+        done = 0
+        while done < len(left) and written >= len(left[done]):
+            written -= len(left[done])
+            done += 1
+        del left[:done]
+        if written:
+            left[0] = left[0][written:]

@@ -1,0 +1,428 @@
+"""Caches give back what was put into them, whatever happens to their files."""
+
+from __future__ import annotations
+
+import os
+import random
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from aioloader.storage.cache import Cache, MemoryCache, SpanCache
+
+NAME, VERSION = "https://example.org/train.rec?signature=secret", '"etag"'
+
+
+class Content:
+    """An object of random bytes in spans of various lengths."""
+
+    def __init__(self, count: int = 60, seed: int = 0, longest: int = 3000) -> None:
+        self.length = np.random.RandomState(seed).randint(1, longest, count).astype(np.int64)
+        self.offset = np.cumsum(self.length) - self.length
+        self.data = np.random.RandomState(seed + 1).bytes(int(self.length.sum()))
+
+    def put(self, cache: Cache, items: Any = slice(None), name: str = NAME, version: str = VERSION) -> None:
+        offset, length = self.offset[items], self.length[items]
+        cache.write(name, version, offset, length, memoryview(self.data), offset)
+
+    def get(
+        self, cache: Cache, items: Any = slice(None), name: str = NAME, version: str = VERSION
+    ) -> list[int]:
+        """Numbers of the spans that are there; fails if one has other bytes."""
+        numbers = np.arange(len(self.offset))[items]
+        offset, length = self.offset[items], self.length[items]
+        place = np.cumsum(length + 7) - length
+        out = memoryview(bytearray(int((length + 7).sum()) + 7))
+        here = cache.read(name, version, offset, length, out, place)
+        for number, found, begin in zip(numbers.tolist(), here.tolist(), place.tolist(), strict=True):
+            if found:
+                start, nbytes = int(self.offset[number]), int(self.length[number])
+                assert out[begin : begin + nbytes] == self.data[start : start + nbytes]
+        return numbers[here].tolist()  # type: ignore[no-any-return]
+
+
+def nbytes_of(directory: Path) -> int:
+    return sum(path.stat().st_size for path in directory.rglob("*") if path.is_file())
+
+
+def files(directory: Path, suffix: str) -> list[Path]:
+    return sorted(directory.rglob(f"*{suffix}"))
+
+
+@pytest.fixture
+def directory(tmp_path: Path) -> Path:
+    return tmp_path / "cache"
+
+
+@pytest.fixture
+def open_disk(directory: Path) -> Iterator[Callable[..., SpanCache]]:
+    caches = []
+
+    def make(limit: int = 1 << 30) -> SpanCache:
+        caches.append(SpanCache(directory, limit))
+        return caches[-1]
+
+    yield make
+    for cache in caches:
+        cache.close()
+
+
+@pytest.fixture(params=["disk", "memory"])
+def open_any(request: pytest.FixtureRequest, open_disk: Callable[..., SpanCache]) -> Callable[..., Cache]:
+    return open_disk if request.param == "disk" else MemoryCache
+
+
+ALL = list(range(60))
+
+
+# --- both kinds ---
+
+
+def test_what_was_written_is_read(open_any: Callable[..., Cache]) -> None:
+    cache, content = open_any(1 << 30), Content()
+    assert content.get(cache) == []
+    content.put(cache, slice(0, 20))
+    content.put(cache, slice(10, 30))
+    assert content.get(cache) == ALL[:30]
+    assert content.get(cache, np.array([40, 29, 3, 3, 50])) == [29, 3, 3]
+    counts = cache.counts()
+    assert (counts.written, counts.hits, counts.misses) == (30, 33, 92)
+    assert counts.written_nbytes == content.length[:30].sum()
+
+
+def test_versions_and_names_are_kept_apart(open_any: Callable[..., Cache]) -> None:
+    cache, content, other = open_any(1 << 30), Content(), Content(seed=9)
+    content.put(cache)
+    assert content.get(cache, version="another") == []
+    assert content.get(cache, name="another") == []
+    other.put(cache, name="another")
+    assert content.get(cache) == other.get(cache, name="another") == ALL
+
+
+def test_a_longer_span_answers_for_a_shorter_one_and_not_the_other_way(
+    open_any: Callable[..., Cache],
+) -> None:
+    cache, data = open_any(1 << 30), bytes(range(200))
+
+    def put(nbytes: int) -> None:
+        cache.write(NAME, VERSION, np.array([5]), np.array([nbytes]), memoryview(data), np.array([0]))
+
+    def get(nbytes: int) -> bool:
+        out = memoryview(bytearray(200))
+        (here,) = cache.read(NAME, VERSION, np.array([5]), np.array([nbytes]), out, np.array([0])).tolist()
+        assert not here or out[:nbytes] == data[:nbytes]
+        return bool(here)
+
+    put(10)
+    assert [get(nbytes) for nbytes in (10, 4, 11)] == [True, True, False]
+    put(100)
+    put(10)
+    assert [get(nbytes) for nbytes in (10, 100, 101)] == [True, True, False]
+
+
+def test_a_full_cache_keeps_what_it_has(open_any: Callable[..., Cache]) -> None:
+    content = Content(longest=3000)
+    limit = int(content.length.sum()) // 2
+    cache = open_any(limit)
+    order = random.Random(3).sample(ALL, 60)
+    for epoch in range(3):
+        hits = []
+        for start in range(0, 60, 6):
+            items = np.array(order[start : start + 6])
+            found = content.get(cache, items)
+            hits += found
+            content.put(cache, np.setdiff1d(items, found))
+            assert cache.taken_nbytes <= limit
+        if epoch == 0:
+            assert hits == []
+        else:  # at least what fits, less the journal: nothing pushes out what is asked for later
+            held = int(content.length[hits].sum())
+            assert held > 0.8 * limit
+        random.Random(epoch).shuffle(order)
+    assert cache.counts().refused > 0
+
+
+def test_spans_without_bytes_are_passed_over(open_any: Callable[..., Cache]) -> None:
+    cache = open_any(1 << 20)
+    none = np.array([0, 5])
+    cache.write(NAME, VERSION, none, np.array([0, 0]), memoryview(b""), none * 0)
+    assert cache.read(NAME, VERSION, none, np.array([0, 0]), memoryview(bytearray(1)), none * 0).tolist() == [
+        False,
+        False,
+    ]
+    empty = np.empty(0, np.int64)
+    assert cache.read(NAME, VERSION, empty, empty, memoryview(bytearray(0)), empty).tolist() == []
+
+
+def test_closing_twice_is_nothing(open_any: Callable[..., Cache], leftovers: object) -> None:
+    cache, content = open_any(1 << 30), Content()
+    content.put(cache)
+    cache.close()
+    cache.close()
+    assert content.get(cache) == []
+
+
+@pytest.mark.parametrize("limit", [0, -1])
+def test_a_limit_is_more_than_nothing(open_any: Callable[..., Cache], limit: int) -> None:
+    with pytest.raises(ValueError, match="more than 0 bytes"):
+        open_any(limit)
+
+
+# --- the directory ---
+
+
+def test_the_next_process_finds_what_was_written(
+    open_disk: Callable[..., SpanCache], directory: Path
+) -> None:
+    content = Content()
+    first = open_disk()
+    content.put(first, slice(0, 30))
+    first.close()
+    second = open_disk()
+    assert content.get(second) == ALL[:30]
+    content.put(second)
+    second.close()
+    assert len(files(directory, ".data")) == 1  # a segment that is not full is continued
+    assert content.get(open_disk()) == ALL
+    label = next(directory.rglob("in-use")).read_text()
+    assert label == "https://example.org/train.rec\n"  # and no signature
+
+
+def test_two_at_a_time_find_what_the_other_writes(
+    open_disk: Callable[..., SpanCache], directory: Path
+) -> None:
+    content, one, two = Content(), open_disk(), open_disk()
+    content.put(one, slice(0, 30))
+    content.put(two, slice(30, 60))
+    for cache in (one, two):
+        for shelf in cache._shelves.values():
+            assert shelf is not None
+            shelf._refreshed = 0.0  # as if a second had passed
+        assert content.get(cache) == ALL
+    assert len(files(directory, ".data")) == 2
+
+
+def test_segments_are_begun_anew_when_they_are_full(
+    open_disk: Callable[..., SpanCache], directory: Path
+) -> None:
+    content = Content()
+    cache = open_disk(200_000)
+    for start in range(0, 60, 10):
+        content.put(cache, slice(start, start + 10))
+    assert len(files(directory, ".data")) > 5
+    assert content.get(cache) == ALL
+    cache.close()
+    assert content.get(open_disk(200_000)) == ALL
+
+
+@pytest.mark.parametrize(
+    "what", ["a byte", "zeros", "the end of the data", "half a line", "lines", "a journal"]
+)
+def test_damage_is_a_miss_and_is_mended(
+    open_disk: Callable[..., SpanCache], directory: Path, what: str
+) -> None:
+    content = Content()
+    cache = open_disk()
+    content.put(cache)
+    cache.close()
+    (data,), (lines,) = files(directory, ".data"), files(directory, ".lines")
+    place = int(content.offset[7])
+    if what == "a byte":
+        with data.open("r+b") as file:
+            file.seek(place)
+            file.write(bytes([content.data[place] ^ 1]))
+    elif what == "zeros":
+        with data.open("r+b") as file:
+            file.seek(place)
+            file.write(bytes(int(content.length[7])))
+    elif what == "the end of the data":
+        os.truncate(data, place)
+    elif what == "half a line":
+        os.truncate(lines, 50 * 32 + 5)
+    elif what == "lines":
+        with lines.open("r+b") as file:
+            file.seek(7 * 32)
+            file.write(os.urandom(64))
+    else:
+        lines.unlink()
+    cache = open_disk()
+    found = content.get(cache)
+    expected = {
+        "a byte": {*ALL} - {7},
+        "zeros": {*ALL} - {7},
+        "the end of the data": {*ALL[:7]},
+        "half a line": {*ALL[:50]},
+        "lines": {*ALL} - {7, 8},
+        "a journal": set(),
+    }[what]
+    assert set(found) == expected
+    assert cache.counts().damaged == (what in ("a byte", "zeros"))
+    content.put(cache)
+    assert content.get(cache) == ALL
+    cache.close()
+    again = open_disk()
+    assert content.get(again) == ALL
+    assert again.counts().damaged == 0
+
+
+def test_damage_behind_the_asked_part_is_noticed(
+    open_disk: Callable[..., SpanCache], directory: Path
+) -> None:
+    cache, data = open_disk(), bytes(1000)
+    zero = np.array([0])
+    cache.write(NAME, VERSION, zero, np.array([1000]), memoryview(data), zero)
+    cache.close()
+    with files(directory, ".data")[0].open("r+b") as file:
+        file.seek(900)
+        file.write(b"x")
+    out = memoryview(bytearray(1000))
+    assert not open_disk().read(NAME, VERSION, zero, np.array([10]), out, zero).any()
+
+
+def test_an_object_that_nobody_uses_makes_room_for_another(
+    open_disk: Callable[..., SpanCache], directory: Path
+) -> None:
+    content = Content()
+    limit = int(content.length.sum() * 1.2)
+    old = open_disk(limit)
+    content.put(old, name="old")
+    other = Content(seed=5)
+    new = open_disk(limit)
+    other.put(new, slice(0, 50), name="new")
+    assert content.get(old, name="old") == ALL  # in use: it stays
+    assert len(other.get(new, name="new")) < 30
+    old.close()
+    new._full_until = 0.0
+    other.put(new, name="new")
+    assert other.get(new, name="new") == ALL
+    assert nbytes_of(directory) <= limit
+    assert new.counts().evicted_nbytes > 0
+    assert new.taken_nbytes == nbytes_of(directory)
+
+
+def test_an_older_version_that_nobody_uses_is_deleted(
+    open_disk: Callable[..., SpanCache], directory: Path
+) -> None:
+    content = Content()
+    cache = open_disk()
+    content.put(cache, version="1")
+    cache.close()
+    before = nbytes_of(directory)
+    cache = open_disk()
+    content.put(cache, slice(0, 1), version="2")
+    assert nbytes_of(directory) < before - 50_000
+    assert content.get(cache, version="2") == [0]
+    assert cache.taken_nbytes == nbytes_of(directory)
+
+
+def test_a_lower_limit_is_kept_from_the_next_opening_on(
+    open_disk: Callable[..., SpanCache], directory: Path
+) -> None:
+    content = Content()
+    cache = open_disk(100_000)
+    content.put(cache)
+    cache.close()
+    assert nbytes_of(directory) > 20_000
+    open_disk(20_000)
+    assert nbytes_of(directory) <= 20_000
+
+
+def test_files_of_others_are_left_alone(open_disk: Callable[..., SpanCache], directory: Path) -> None:
+    directory.mkdir()
+    (directory / "thesis.txt").write_text("precious")
+    content = Content()
+    cache = open_disk(10_000)
+    content.put(cache, name="a")
+    cache.close()
+    content.put(open_disk(10_000), name="b")
+    assert (directory / "thesis.txt").read_text() == "precious"
+
+
+def test_files_that_are_deleted_under_it_are_misses(
+    open_disk: Callable[..., SpanCache], directory: Path
+) -> None:
+    content = Content()
+    cache = open_disk()
+    content.put(cache)
+    cache.close()
+    cache = open_disk()
+    assert content.get(cache, slice(0, 0)) == []
+    for path in files(directory, ".data"):
+        path.unlink()
+    assert content.get(cache) == []
+    content.put(cache)
+    assert content.get(cache) == ALL
+    # A segment that is being written to, too.
+    for path in files(directory, ".data") + files(directory, ".lines"):
+        path.unlink()
+    more = Content(seed=4)
+    more.put(cache, name=NAME + "more")
+    content.put(cache, slice(0, 5))
+    assert more.get(cache, name=NAME + "more") == ALL
+
+
+def test_a_full_disk_is_counted_and_not_raised(
+    open_disk: Callable[..., SpanCache], directory: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    resource = pytest.importorskip("resource")
+    content, cache = Content(), open_disk()
+    content.put(cache, slice(0, 10))
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    import signal
+
+    ignored = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    try:  # no file may grow beyond this: writing ends in the middle, as on a full disk
+        resource.setrlimit(resource.RLIMIT_FSIZE, (int(content.offset[25]) + 3, hard))
+        content.put(cache)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+        signal.signal(signal.SIGXFSZ, ignored)
+    assert "nothing more is written" in caplog.text
+    assert content.get(cache) == ALL[:10]
+    content.put(cache)
+    counts = cache.counts()
+    assert (counts.written, counts.refused) == (10, 120)
+    assert cache.taken_nbytes == nbytes_of(directory)
+    cache.close()
+    again = open_disk()
+    content.put(again)
+    assert content.get(again) == ALL
+
+
+def test_a_disk_is_not_filled_to_its_end(
+    open_disk: Callable[..., SpanCache], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    content, cache = Content(), open_disk()
+    monkeypatch.setattr("aioloader.storage.cache.room._SPARE_NBYTES", 1 << 60)
+    monkeypatch.setattr("aioloader.storage.cache.room._SPARE_SHARE", 1)
+    content.put(cache)
+    assert content.get(cache) == []
+    assert cache.counts().refused == 60
+
+
+def test_a_directory_that_cannot_be_used_is_told_at_once(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(OSError, match="file"):
+        SpanCache(tmp_path / "file", 1000)
+
+
+def test_a_fork_writes_to_files_of_its_own(open_disk: Callable[..., SpanCache], directory: Path) -> None:
+    content, cache = Content(), open_disk()
+    content.put(cache, slice(0, 20))
+    child = os.fork()
+    if child == 0:
+        try:
+            content.put(cache, slice(20, 40))
+            found = content.get(cache)
+            cache.close()
+            os._exit(0 if {*found} >= {*ALL[:40]} else 1)  # and what the parent has written meanwhile
+        finally:
+            os._exit(2)
+    content.put(cache, slice(40, 60))
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    assert len(files(directory, ".data")) == 2
+    cache.close()
+    assert content.get(open_disk()) == ALL
