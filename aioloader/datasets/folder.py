@@ -10,7 +10,7 @@ import numpy as np
 
 from aioloader._types import WHOLE_FILE, Facts, Spans
 from aioloader.datasets.decoding import DEFAULT_MAX_PIXELS, ImageFileDecoder, check_image_options
-from aioloader.datasets.files import FileDataset
+from aioloader.datasets.files import FileDataset, Source
 from aioloader.datasets.stage import stage_of_argument
 from aioloader.storage.local import LocalByteSource
 
@@ -64,6 +64,8 @@ class ImageFolderDataset(FileDataset):
         dct_scaling: where a crop or resize that comes first shrinks a JPEG to a half or less, decode it at 1/2, 1/4 or
             1/8 of its size. Faster for large photographs, but it changes pixels slightly, and a crop's edges move by
             up to half a decoded pixel. Acts in a loader only, and not on ``dataset[i]``.
+        cache: a folder, or "memory": what was read once is kept there and read from there.
+        cache_limit: most bytes that are kept, such as "50GB" (the default for a folder; for memory 4 GB).
 
     Attributes:
         synsets: names of the classes.
@@ -89,8 +91,10 @@ class ImageFolderDataset(FileDataset):
         label_dtype: Any = None,
         synsets: Sequence[str] | None = None,
         dct_scaling: bool = False,
+        cache: Any = None,
+        cache_limit: Any = None,
     ) -> None:
-        super().__init__()
+        super().__init__(cache, cache_limit)
         self._own_stage = stage_of_argument(self, transform)
         self._label_dtype = check_image_options(flag, exif, max_pixels, label_dtype) or np.dtype(np.int64)
         self._decoder = ImageFileDecoder(flag, exif, max_pixels, bool(dct_scaling))
@@ -166,9 +170,9 @@ class ImageFolderDataset(FileDataset):
         """See `ByteDataset.decoder`."""
         return self._decoder
 
-    def open_source(self) -> LocalByteSource:
+    def open_source(self) -> Source:
         """See `ByteDataset.open_source`."""
-        return LocalByteSource([path for path, _ in self._items], whole_files=True)
+        return self._cached(LocalByteSource([path for path, _ in self._items], whole_files=True), self._root)
 
     def spans(self, indices: IntArray) -> Spans:
         """See `ByteDataset.spans`."""

@@ -16,7 +16,7 @@ from aioloader.datasets.decoding import (
     check_image_options,
     label_value,
 )
-from aioloader.datasets.files import FileDataset
+from aioloader.datasets.files import FileDataset, Source
 from aioloader.datasets.folder import whole_files
 from aioloader.storage.local import LocalByteSource
 
@@ -48,6 +48,8 @@ class ImageListDataset(FileDataset):
         dct_scaling: where a crop or resize that comes first shrinks a JPEG to a half or less, decode it at 1/2, 1/4 or
             1/8 of its size. Faster for large photographs, but it changes pixels slightly, and a crop's edges move by
             up to half a decoded pixel. Acts in a loader only, and not on ``dataset[i]``.
+        cache: a folder, or "memory": what was read once is kept there and read from there.
+        cache_limit: most bytes that are kept, such as "50GB" (the default for a folder; for memory 4 GB).
 
     Raises:
         FileNotFoundError: there is no such .lst file.
@@ -64,8 +66,10 @@ class ImageListDataset(FileDataset):
         max_pixels: int | None = DEFAULT_MAX_PIXELS,
         label_dtype: Any = None,
         dct_scaling: bool = False,
+        cache: Any = None,
+        cache_limit: Any = None,
     ) -> None:
-        super().__init__()
+        super().__init__(cache, cache_limit)
         dtype = check_image_options(flag, exif, max_pixels, label_dtype)
         self._decoder = ImageFileDecoder(flag, exif, max_pixels, bool(dct_scaling))
         self._root = os.path.expanduser(os.fspath(root))
@@ -87,9 +91,9 @@ class ImageListDataset(FileDataset):
         """See `ByteDataset.decoder`."""
         return self._decoder
 
-    def open_source(self) -> LocalByteSource:
+    def open_source(self) -> Source:
         """See `ByteDataset.open_source`."""
-        return LocalByteSource(self._paths, whole_files=True)
+        return self._cached(LocalByteSource(self._paths, whole_files=True), self._root)
 
     def spans(self, indices: IntArray) -> Spans:
         """See `ByteDataset.spans`."""
