@@ -4,27 +4,36 @@ from __future__ import annotations
 
 import operator
 import os
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
 from aioloader._types import ReadPlan, Spans
 from aioloader.datasets.base import Dataset
 from aioloader.errors import SpanTooShortError
+from aioloader.options import CacheOptions
 from aioloader.rng import default_rng
+from aioloader.storage.cache import MemoryCache, open_cache
+from aioloader.storage.cache.source import CachedByteSource
 from aioloader.storage.local import LocalByteSource
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from aioloader._types import Array, Facts, IntArray
     from aioloader.abc import Decoder
     from aioloader.datasets.stage import Stage
+    from aioloader.storage.cache import Cache
     from aioloader.storage.remote.source import RemoteByteSource
+    from aioloader.storage.remote.transport import Version
 
-__all__ = ("FileDataset", "file_nbytes")
+__all__ = ("FileDataset", "Source", "file_nbytes")
+
+Source: TypeAlias = "LocalByteSource | CachedByteSource | RemoteByteSource"
 
 
-def _load(source: LocalByteSource | RemoteByteSource, spans: Spans) -> tuple[ReadPlan, memoryview]:
-    if not isinstance(source, LocalByteSource):
+def _load(source: Source, spans: Spans) -> tuple[ReadPlan, memoryview]:
+    if not isinstance(source, (LocalByteSource, CachedByteSource)):
         return source.fetch(spans)
     plan = source.plan_blocking(spans)
     data = memoryview(bytearray(plan.nbytes))
@@ -46,14 +55,45 @@ class FileDataset(Dataset):
 
     A loader reads the bytes itself, many at a time; ``dataset[i]`` reads and decodes one item here and now,
     by the same decoder. Can be pickled: files are opened anew where they are needed.
+
+    Args:
+        cache, cache_limit: where what was read is kept, and how much; see `aioloader.options.CacheOptions`.
     """
 
-    def __init__(self) -> None:
-        self._source: LocalByteSource | RemoteByteSource | None = None
+    def __init__(self, cache: Any = None, cache_limit: Any = None) -> None:
+        self._source: Source | None = None
         self._own_stage: Stage | None = None
+        self._cache_options = CacheOptions(cache, cache_limit)
+        self._memory: MemoryCache | None = None
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_source": None}
+        return {**self.__dict__, "_source": None, "_memory": None}
+
+    def _open_cache(self) -> Cache | None:
+        """The cache of one byte source, which closes it; None without one. One in memory is the dataset's own.
+
+        Raises:
+            OSError: its directory cannot be made or written to.
+        """
+        if not self._cache_options.in_memory:
+            return open_cache(self._cache_options)
+        if self._memory is None:
+            self._memory = MemoryCache(self._cache_options.limit_nbytes)
+        return self._memory
+
+    def _remote(
+        self, urls: Sequence[str], versions: Sequence[Version | None], *, whole_files: bool, name: str
+    ) -> RemoteByteSource:
+        """A source of objects, with the cache that was asked for."""
+        from aioloader.storage.remote.source import RemoteByteSource
+
+        cache = self._open_cache()
+        return RemoteByteSource(urls, whole_files=whole_files, versions=versions, cache=cache, name=name)
+
+    def _cached(self, source: LocalByteSource, name: str) -> LocalByteSource | CachedByteSource:
+        """A source of local files behind the cache that was asked for."""
+        cache = self._open_cache()
+        return source if cache is None else CachedByteSource(source, cache, name)
 
     @property
     def own_stage(self) -> Stage | None:
@@ -65,7 +105,7 @@ class FileDataset(Dataset):
         """See `ByteDataset.decoder`."""
         raise NotImplementedError
 
-    def open_source(self) -> LocalByteSource | RemoteByteSource:
+    def open_source(self) -> Source:
         """See `ByteDataset.open_source`."""
         raise NotImplementedError
 

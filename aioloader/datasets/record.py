@@ -16,7 +16,7 @@ from aioloader.datasets.decoding import (
     RecordDecoder,
     check_image_options,
 )
-from aioloader.datasets.files import FileDataset
+from aioloader.datasets.files import FileDataset, Source
 from aioloader.datasets.stage import stage_of_argument
 from aioloader.storage.descriptors import open_regular, read_into
 from aioloader.storage.local import LocalByteSource
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 
     from aioloader._types import Array, IntArray
     from aioloader.abc import Decoder
-    from aioloader.storage.remote.source import RemoteByteSource
     from aioloader.storage.remote.transport import Version
 
 __all__ = ("ImageRecordDataset", "RecordFileDataset", "RecordTable", "begins_with_a_record")
@@ -123,13 +122,17 @@ class RecordFileDataset(FileDataset):
 
     Args:
         filename: the .rec file.
+        cache: a folder, or "memory": what was read once is kept there and read from there.
+        cache_limit: most bytes that are kept, such as "50GB" (the default for a folder; for memory 4 GB).
 
     Raises:
         FileNotFoundError: there is no such file.
     """
 
-    def __init__(self, filename: str | os.PathLike[str]) -> None:
-        super().__init__()
+    def __init__(
+        self, filename: str | os.PathLike[str], *, cache: Any = None, cache_limit: Any = None
+    ) -> None:
+        super().__init__(cache, cache_limit)
         self._path = os.path.expanduser(os.fspath(filename))
         self._version: Version | None = None
         if is_url(self._path):
@@ -158,13 +161,11 @@ class RecordFileDataset(FileDataset):
         """See `ByteDataset.decoder`."""
         return RecordDecoder()
 
-    def open_source(self) -> LocalByteSource | RemoteByteSource:
+    def open_source(self) -> Source:
         """See `ByteDataset.open_source`."""
         if self._version is not None:
-            from aioloader.storage.remote.source import RemoteByteSource
-
-            return RemoteByteSource((self._path,), whole_files=False, versions=(self._version,))
-        return LocalByteSource((self._path,), whole_files=False)
+            return self._remote((self._path,), (self._version,), whole_files=False, name=self._path)
+        return self._cached(LocalByteSource((self._path,), whole_files=False), self._path)
 
     def spans(self, indices: IntArray) -> Spans:
         """See `ByteDataset.spans`."""
@@ -196,6 +197,8 @@ class ImageRecordDataset(RecordFileDataset):
         dct_scaling: where a crop or resize that comes first shrinks a JPEG to a half or less, decode it at 1/2, 1/4 or
             1/8 of its size. Faster for large photographs, but it changes pixels slightly, and a crop's edges move by
             up to half a decoded pixel. Acts in a loader only, and not on ``dataset[i]``.
+        cache: a folder, or "memory": what was read once is kept there and read from there.
+        cache_limit: most bytes that are kept, such as "50GB" (the default for a folder; for memory 4 GB).
 
     Raises:
         FileNotFoundError: there is no such file.
@@ -212,8 +215,10 @@ class ImageRecordDataset(RecordFileDataset):
         max_pixels: int | None = DEFAULT_MAX_PIXELS,
         label_dtype: Any = None,
         dct_scaling: bool = False,
+        cache: Any = None,
+        cache_limit: Any = None,
     ) -> None:
-        super().__init__(path)
+        super().__init__(path, cache=cache, cache_limit=cache_limit)
         self._own_stage = stage_of_argument(self, transform)
         dtype = check_image_options(flag, exif, max_pixels, label_dtype)
         self._image_options = (flag, exif, max_pixels)

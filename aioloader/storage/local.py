@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from aioloader._threads import Threads
     from aioloader._types import IntArray, Spans
 
-__all__ = ("LocalByteSource",)
+__all__ = ("LocalByteSource", "sample_status")
 
 _MAX_GAP_BYTES = 16 * 1024
 # To copy so many bytes from memory takes less time than a thread to answer.
@@ -126,13 +126,8 @@ class LocalByteSource:
 
     def _find_sizes(self, spans: Spans, length: IntArray, failures: Failures) -> None:
         for place, number in enumerate(spans.file.tolist()):
-            path = self.paths[number]
             try:
-                status = os.stat(path)
-                check_regular(status, path)
-                if status.st_size > _MAX_FILE_BYTES:
-                    raise OSError(errno.EFBIG, f"{status.st_size} bytes are too many for one sample", path)
-                length[place] = status.st_size
+                length[place] = sample_status(self.paths[number]).st_size
             except OSError as error:
                 failures.append((place, error))
 
@@ -318,6 +313,19 @@ class LocalByteSource:
 
             self._threads = Threads(self._limit, "aioloader-read")
         return await self._threads.run(fn, *args)
+
+
+def sample_status(path: str) -> os.stat_result:
+    """What the system knows of a file that is one sample.
+
+    Raises:
+        OSError: it cannot be asked, is no regular file, or is too large.
+    """
+    status = os.stat(path)
+    check_regular(status, path)
+    if status.st_size > _MAX_FILE_BYTES:
+        raise OSError(errno.EFBIG, f"{status.st_size} bytes are too many for one sample", path)
+    return status
 
 
 def _remake(paths: Sequence[str], whole_files: bool, threads: int) -> LocalByteSource:

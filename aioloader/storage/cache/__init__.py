@@ -7,11 +7,20 @@ from typing import TYPE_CHECKING, TypeAlias
 from aioloader.storage.cache.counts import CacheCounts
 from aioloader.storage.cache.disk import SpanCache
 from aioloader.storage.cache.memory import MemoryCache
+from aioloader.storage.cache.source import CachedByteSource, file_key
 
 if TYPE_CHECKING:
     from aioloader.options import CacheOptions
 
-__all__ = ("Cache", "CacheCounts", "MemoryCache", "SpanCache", "open_cache")
+__all__ = (
+    "Cache",
+    "CacheCounts",
+    "CachedByteSource",
+    "MemoryCache",
+    "SpanCache",
+    "file_key",
+    "open_cache",
+)
 
 Cache: TypeAlias = SpanCache | MemoryCache
 

@@ -18,7 +18,7 @@ __all__ = ("MemoryCache",)
 class MemoryCache:
     """Spans of objects in the memory of this process; the same as `SpanCache` otherwise.
 
-    What is in it stays until `close`; when the limit is reached, nothing more is taken in.
+    What is in it stays; when the limit is reached, nothing more is taken in.
 
     Args:
         limit_nbytes: most bytes of all spans together.
@@ -37,10 +37,7 @@ class MemoryCache:
         self._taken = 0
 
     def close(self) -> None:
-        """Forget everything; may be called twice."""
-        with self._lock:
-            self._objects = {}
-            self._taken = 0
+        """Nothing: several sources may share it, and the memory goes with the object."""
 
     def read(
         self,

@@ -162,7 +162,7 @@ def test_closing_twice_is_nothing(open_any: Callable[..., Cache], leftovers: obj
     content.put(cache)
     cache.close()
     cache.close()
-    assert content.get(cache) == []
+    assert content.get(cache) == (ALL if isinstance(cache, MemoryCache) else [])
 
 
 @pytest.mark.parametrize("limit", [0, -1])
