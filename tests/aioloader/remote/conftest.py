@@ -12,8 +12,6 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 
-pytest.importorskip("obstore", reason="needs obstore")
-
 import aioloader
 from aioloader import transforms
 
