@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+import os
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
@@ -13,7 +14,7 @@ from aioloader.errors import SpanTooShortError
 from aioloader.options import CacheOptions
 from aioloader.rng import default_rng
 from aioloader.storage.cache import MemoryCache, open_cache
-from aioloader.storage.cache.source import CachedByteSource
+from aioloader.storage.cache.source import CachedByteSource, CachedObjectSource
 from aioloader.storage.local import LocalByteSource
 
 if TYPE_CHECKING:
@@ -23,9 +24,9 @@ if TYPE_CHECKING:
     from aioloader.storage.cache import Cache
     from aioloader.storage.remote.source import RemoteByteSource
 
-__all__ = ("FileDataset", "Source")
+__all__ = ("FileDataset", "Source", "file_nbytes")
 
-Source: TypeAlias = "LocalByteSource | CachedByteSource | RemoteByteSource"
+Source: TypeAlias = "LocalByteSource | CachedByteSource | RemoteByteSource | CachedObjectSource"
 
 
 def _load(source: Source, spans: Spans) -> tuple[ReadPlan, memoryview]:
@@ -36,6 +37,14 @@ def _load(source: Source, spans: Spans) -> tuple[ReadPlan, memoryview]:
     for _, error in plan.failures or source.read_blocking(plan, data):
         raise error
     return plan, data
+
+
+def file_nbytes(path: str | None) -> int:
+    """Bytes of a file; -1 if there is none."""
+    try:
+        return -1 if path is None else os.path.getsize(path)
+    except OSError:
+        return -1
 
 
 class FileDataset(Dataset):
@@ -69,10 +78,19 @@ class FileDataset(Dataset):
             self._memory = MemoryCache(self._cache_options.limit_nbytes)
         return self._memory
 
-    def _cached(self, source: LocalByteSource, name: str) -> LocalByteSource | CachedByteSource:
-        """A source of local files behind the cache that was asked for."""
+    def _cached(self, source: LocalByteSource | RemoteByteSource, name: str) -> Source:
+        """A source behind the cache that was asked for.
+
+        Args:
+            source: reads the files.
+            name: what they are called together in the cache: a path or URL, without a signature.
+        """
         cache = self._open_cache()
-        return source if cache is None else CachedByteSource(source, cache, name)
+        if cache is None:
+            return source
+        if isinstance(source, LocalByteSource):
+            return CachedByteSource(source, cache, name)
+        return CachedObjectSource(source, cache, name)
 
     @property
     def own_stage(self) -> Stage | None:
@@ -99,6 +117,10 @@ class FileDataset(Dataset):
     def facts(self, index: int) -> Facts:
         """See `ByteDataset.facts`."""
         raise NotImplementedError
+
+    def file_nbytes(self, index: int) -> int:
+        """Bytes of the file that an item lies in; -1 if there is none, or it cannot be told."""
+        return file_nbytes(self.facts(index).path)
 
     def __getitem__(self, index: int) -> Any:
         """The sample at `index`; negative ones count from the end.

@@ -20,7 +20,7 @@ from aioloader.datasets.files import FileDataset, Source
 from aioloader.datasets.stage import stage_of_argument
 from aioloader.storage.descriptors import open_regular, read_into
 from aioloader.storage.local import LocalByteSource
-from aioloader.storage.urls import beside, is_url
+from aioloader.storage.urls import beside, is_url, shown
 from recordio import MAGIC, CorruptIndexError, CorruptRecordError, Index, RecordFileNotFoundError
 
 if TYPE_CHECKING:
@@ -166,7 +166,8 @@ class RecordFileDataset(FileDataset):
         if self._version is not None:
             from aioloader.storage.remote.source import RemoteByteSource
 
-            return RemoteByteSource((self._path,), whole_files=False, versions=(self._version,))
+            source = RemoteByteSource((self._path,), whole_files=False, versions=(self._version,))
+            return self._cached(source, shown(self._path))
         return self._cached(LocalByteSource((self._path,), whole_files=False), self._path)
 
     def spans(self, indices: IntArray) -> Spans:
@@ -176,7 +177,11 @@ class RecordFileDataset(FileDataset):
     def facts(self, index: int) -> Facts:
         """See `ByteDataset.facts`."""
         table = self.table.index
-        return Facts(table.key_at(index), self._path, int(table.offsets[index]))
+        return Facts(table.key_at(index), shown(self._path), int(table.offsets[index]))
+
+    def file_nbytes(self, index: int) -> int:
+        """See `FileDataset.file_nbytes`."""
+        return super().file_nbytes(index) if self._version is None else self._version.nbytes
 
 
 class ImageRecordDataset(RecordFileDataset):

@@ -7,7 +7,6 @@ looked into, and its ``__getitem__`` is called.
 from __future__ import annotations
 
 import hashlib
-import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -16,7 +15,9 @@ import numpy as np
 from aioloader._types import WHOLE_FILE, Array
 from aioloader.datasets.arrays import ArrayDataset, as_gatherable
 from aioloader.datasets.base import Dataset, IndexedView, SimpleDataset, TransformedView
+from aioloader.datasets.files import file_nbytes
 from aioloader.datasets.stage import Stage
+from aioloader.storage.urls import name_of
 
 if TYPE_CHECKING:
     from aioloader._types import IntArray
@@ -161,11 +162,11 @@ def fingerprint(dataset: Any) -> str:
         extras = base.extras(places)
         add(None if extras is None else extras.tolist())
         facts = [base.facts(int(place)) for place in places]
-        add([(str(fact.key), os.path.basename(fact.path or "")) for fact in facts])
+        add([(str(fact.key), name_of(fact.path or "")) for fact in facts])
         whole = bool((spans.length == WHOLE_FILE).any())
         step = max(1, _SAMPLED // _SAMPLED_FILES) if whole else len(facts)
-        paths = [fact.path for fact in facts[::step]]
-        add([_size(path) for path in paths])
+        size_of = getattr(base, "file_nbytes", None) or (lambda place: file_nbytes(base.facts(place).path))
+        add([size_of(int(place)) for place in places[::step]])
     return digest.hexdigest()[:16]
 
 
@@ -175,10 +176,3 @@ def _spread(length: int, count: int) -> IntArray:
 
 
 _NOWHERE: Array = np.empty(0, np.int64)
-
-
-def _size(path: str | None) -> int:
-    try:
-        return os.path.getsize(path) if path is not None else -1
-    except OSError:
-        return -1

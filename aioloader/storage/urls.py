@@ -6,15 +6,24 @@ HTTP is escaped as in a browser, and may have a query (a signature), which belon
 
 from __future__ import annotations
 
+import os
 import posixpath
 import re
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 from urllib.parse import quote, unquote, urlsplit, urlunsplit
 
-if TYPE_CHECKING:
-    import os
-
-__all__ = ("SCHEMES", "Location", "beside", "is_url", "join", "locate", "scheme_of", "shown", "suffix_of")
+__all__ = (
+    "SCHEMES",
+    "Location",
+    "beside",
+    "is_url",
+    "join",
+    "locate",
+    "name_of",
+    "scheme_of",
+    "shown",
+    "suffix_of",
+)
 
 WEB = ("http", "https")
 BUCKETS = ("s3", "s3a", "gs", "az", "azure", "adl", "abfs", "abfss")
@@ -91,6 +100,13 @@ def join(url: str, path: str) -> str:
 def suffix_of(url: str) -> str:
     """The suffix of an object's name with its dot, such as ".rec", or ""."""
     return posixpath.splitext(url if scheme_of(url) in BUCKETS else urlsplit(url).path)[1]
+
+
+def name_of(path: str) -> str:
+    """The last part of a path or URL, without a query."""
+    if scheme_of(path) in WEB:
+        path = urlsplit(path).path
+    return os.path.basename(path)
 
 
 def beside(url: str, suffix: str) -> str:

@@ -17,7 +17,6 @@ class Counters:
         retries: requests that were sent because an earlier one had failed.
         hedges: requests that were sent because an earlier one was late.
         spans: items that were asked for; pieces: requests that they were merged into.
-        hits, misses: items that were in the cache, or were not.
     """
 
     requests: int = 0
@@ -26,5 +25,3 @@ class Counters:
     hedges: int = 0
     spans: int = 0
     pieces: int = 0
-    hits: int = 0
-    misses: int = 0

@@ -6,6 +6,7 @@ There is one for the process while anybody uses it; the last user to leave ends 
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import os
 import threading
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
@@ -80,7 +81,10 @@ class _Running:
 
 
 class LoopThread:
-    """A user's share of the thread."""
+    """A user's share of the thread.
+
+    What runs there has a context of its own: the caller's says which kind of loop it runs in, and that is another one.
+    """
 
     def __init__(self) -> None:
         global _shared
@@ -95,7 +99,7 @@ class LoopThread:
         ended = threading.Event()
         loop = self._loop()
         job = _Job(lambda: fn(*args), ended.set)
-        loop.call_soon_threadsafe(job.start)
+        loop.call_soon_threadsafe(job.start, context=contextvars.Context())
         try:
             ended.wait()
         except BaseException:
@@ -110,7 +114,7 @@ class LoopThread:
         notify = loop_notifier()
         loop = self._loop()
         job = _Job(lambda: fn(*args), lambda: notify(ended.set))
-        loop.call_soon_threadsafe(job.start)
+        loop.call_soon_threadsafe(job.start, context=contextvars.Context())
         try:
             await ended.wait()
         except BaseException:

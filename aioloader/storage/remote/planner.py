@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from aioloader._types import IntArray
 
@@ -28,13 +28,13 @@ class Piece(NamedTuple):
         file: number of the object.
         offset: where it begins, bytes.
         length: its bytes.
-        items: int64 (k,), the items that it holds bytes of.
+        items: the items that it holds bytes of.
     """
 
     file: int
     offset: int
     length: int
-    items: IntArray
+    items: list[int]
 
 
 def plan_requests(
@@ -52,8 +52,8 @@ def plan_requests(
     pieces: list[Piece] = []
     run: list[int] = []
     begin = end = number = -1
-    for item in order.tolist():
-        first, last, of = int(offset[item]), int(offset[item] + length[item]), int(file[item])
+    firsts, lasts, files = offset[order].tolist(), (offset + length)[order].tolist(), file[order].tolist()
+    for item, first, last, of in zip(order.tolist(), firsts, lasts, files, strict=True):
         grown = max(end, last) - begin
         if run and (of != number or first - end > max_gap_bytes or (grown > most_bytes and last > end)):
             pieces += _cut(number, begin, end, run, offset, length, most_bytes)
@@ -70,21 +70,26 @@ def plan_requests(
 def _cut(
     file: int, begin: int, end: int, run: list[int], offset: IntArray, length: IntArray, most_bytes: int
 ) -> Iterator[Piece]:
-    items = np.array(run, np.int64)
     if end - begin <= most_bytes:
-        yield Piece(file, begin, end - begin, items)
+        yield Piece(file, begin, end - begin, run)
         return
+    items = np.array(run, np.int64)
     count = -(-(end - begin) // most_bytes)
     size = -(-(end - begin) // count)
     for at in range(begin, end, size):
         stop = min(at + size, end)
         touched = (offset[items] < stop) & (offset[items] + length[items] > at)
         if touched.any():
-            yield Piece(file, at, stop - at, items[touched])
+            yield Piece(file, at, stop - at, items[touched].tolist())
 
 
 def scatter(
-    piece: Piece, data: memoryview, out: memoryview, offset: IntArray, length: IntArray, start: IntArray
+    piece: Piece,
+    data: memoryview,
+    out: memoryview,
+    offset: Sequence[int],
+    length: Sequence[int],
+    start: Sequence[int],
 ) -> None:
     """Copy what a request brought to where its items lie.
 
@@ -92,12 +97,12 @@ def scatter(
         piece: the request.
         data: its bytes.
         out: the memory.
-        offset, length: int64 (n,), of each item of the batch in its object.
-        start: int64 (n,), place of each item in `out`.
+        offset, length: of each item of the batch in its object.
+        start: place of each item in `out`.
     """
-    for item in piece.items.tolist():
-        at, nbytes = int(offset[item]), int(length[item])
+    for item in piece.items:
+        at = offset[item]
         first = max(at, piece.offset)
-        last = min(at + nbytes, piece.offset + piece.length)
-        place = int(start[item]) + first - at
+        last = min(at + length[item], piece.offset + piece.length)
+        place = start[item] + first - at
         out[place : place + last - first] = data[first - piece.offset : last - piece.offset]

@@ -22,6 +22,7 @@ from aioloader.storage.records import doubtful, extent_steps, outgrown, outside
 from aioloader.storage.remote.client import Client, Wanted
 from aioloader.storage.remote.loop_thread import LoopThread, in_asyncio
 from aioloader.storage.remote.planner import plan_requests, scatter
+from aioloader.storage.urls import shown
 from recordio._framing import HEAD_SIZE
 
 if TYPE_CHECKING:
@@ -82,17 +83,20 @@ class RemoteByteSource:
             thread.close()
         self._client.close()
 
+    def identity(self, number: int) -> tuple[str, str] | None:
+        """Name and version of an object, as a cache may know it; None before it was asked for."""
+        version = self._versions[number]
+        return None if version is None else (shown(self.paths[number]), version.tag)
+
     def stats(self) -> StorageStats:
         """What was done so far."""
         counters, latencies = self._client.counters, self._client.latencies
-        looked_up = counters.hits + counters.misses
         return StorageStats(
             requests=counters.requests,
             request_bytes=counters.nbytes,
             merged=counters.spans / counters.pieces if counters.pieces else None,
             retries=counters.retries,
             hedges=counters.hedges,
-            hit_rate=counters.hits / looked_up if looked_up else None,
             latency_p50_s=latencies.percentile(0.5),
             latency_p99_s=latencies.percentile(0.99),
         )
@@ -119,9 +123,9 @@ class RemoteByteSource:
         Raises:
             Exception: the first item that could not be read, raised as its own error.
         """
-        plan = self._blocking(self._plan, spans)
+        plan = self.blocking(self._plan, spans)
         data = memoryview(bytearray(plan.nbytes))
-        for _, error in plan.failures or self._blocking(self._read, plan, data):
+        for _, error in plan.failures or self.blocking(self._read, plan, data):
             raise error
         return plan, data
 
@@ -133,7 +137,7 @@ class RemoteByteSource:
         """
         nbytes, start, reads = lay_out_apart(spans.file, spans.offset, spans.length)
         data = memoryview(bytearray(nbytes))
-        failures = self._blocking(self._fetch, reads, data)
+        failures = self.blocking(self._fetch, reads, data)
         for item in sorted(failures):
             raise failures[item]
         return data, start
@@ -145,7 +149,8 @@ class RemoteByteSource:
             return await fn(*args)
         return await self._loop_thread().run(fn, *args)
 
-    def _blocking(self, fn: Callable[..., Coroutine[Any, Any, T]], *args: Any) -> T:
+    def blocking(self, fn: Callable[..., Coroutine[Any, Any, T]], *args: Any) -> T:
+        """Run an async function to its end, in the thread for such calls."""
         if self._closed:
             raise RuntimeError("the byte source is closed")
         return self._loop_thread().call(fn, *args)
@@ -259,8 +264,10 @@ class RemoteByteSource:
             for piece in pieces
         ]
 
+        where = offset.tolist(), length.tolist(), start.tolist()
+
         def take(number: int, answer: Answer) -> None:
-            scatter(pieces[number], answer.data, out, offset, length, start)
+            scatter(pieces[number], answer.data, out, *where)
 
         failed = await self._client.fetch(wanted, take, self.timeout)
         return self._sorted_out(pieces, failed)
@@ -274,7 +281,7 @@ class RemoteByteSource:
             one = self.whole_files and (error.kind in _OF_ONE_OBJECT or isinstance(error, ObjectChangedError))
             if not one:
                 raise error
-            failures.update((item, error) for item in pieces[number].items.tolist() if item not in failures)
+            failures.update((item, error) for item in pieces[number].items if item not in failures)
         return failures
 
     async def _report_longer(

@@ -110,6 +110,7 @@ class Stores:
 
     def __init__(self) -> None:
         self._stores: OrderedDict[str, Any] = OrderedDict()
+        self._latest: tuple[str, Any, str] | None = None
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Stores, ()
@@ -121,6 +122,8 @@ class Stores:
             ImportError: obstore is not installed.
             ValueError: the URL is malformed, or an option is.
         """
+        if self._latest is not None and self._latest[0] == url:  # a record file is asked for again and again
+            return self._latest[1:]
         location = locate(url)
         store = self._stores.get(location.store)
         if store is None:
@@ -129,8 +132,10 @@ class Stores:
                 self._stores.popitem(last=False)
         else:
             self._stores.move_to_end(location.store)
+        self._latest = url, store, location.path
         return store, location.path
 
     def close(self) -> None:
         """Close connections that are idle, the others as soon as they are."""
         self._stores.clear()
+        self._latest = None

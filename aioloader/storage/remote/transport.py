@@ -65,12 +65,18 @@ class Transport:
 
     def __init__(self) -> None:
         self._stores = Stores()
+        self._library: Any = None
+
+    def _obstore(self) -> Any:
+        if self._library is None:
+            self._library = library()
+        return self._library
 
     async def get(self, url: str, offset: int, length: int) -> Answer:
         """Some bytes of an object, at least one. Fewer come where the object ends."""
         store, path = self._stores.find(url)
         begin = perf_counter()
-        result = await library().get_async(store, path, options={"range": (offset, offset + length)})
+        result = await self._obstore().get_async(store, path, options={"range": (offset, offset + length)})
         first_s = perf_counter() - begin
         version = version_of(result.meta)
         data = memoryview(await result.bytes_async())
@@ -79,20 +85,20 @@ class Transport:
     async def head(self, url: str) -> Version:
         """What an object is."""
         store, path = self._stores.find(url)
-        return version_of(await library().head_async(store, path))
+        return version_of(await self._obstore().head_async(store, path))
 
     async def list(self, url: str) -> list[tuple[str, Version]]:
         """All objects below a prefix: path in the store, and what they are."""
         store, path = self._stores.find(url)
         found = []
-        async for chunk in library().list(store, prefix=path or None, chunk_size=1000):
+        async for chunk in self._obstore().list(store, prefix=path or None, chunk_size=1000):
             found += [(str(meta["path"]), version_of(meta)) for meta in chunk]
         return found
 
     async def put(self, url: str, data: Any) -> None:
         """Write an object, whole."""
         store, path = self._stores.find(url)
-        await library().put_async(store, path, data)
+        await self._obstore().put_async(store, path, data)
 
     def close(self) -> None:
         """Let go of connections."""

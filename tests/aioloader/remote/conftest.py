@@ -1,0 +1,77 @@
+"""Record files on real servers, and what a local loader gives of the same file."""
+
+from __future__ import annotations
+
+import shutil
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+
+pytest.importorskip("obstore", reason="needs obstore")
+
+import aioloader
+from aioloader import transforms
+
+
+class Served(NamedTuple):
+    """A record file on a server.
+
+    Attributes:
+        url: where it is served, without faults.
+        proxied: the same through `proxy`.
+        path: the file itself.
+        proxy: a `tests.servers.fault_proxy.FaultProxy`.
+    """
+
+    url: str
+    proxied: str
+    path: Path
+    proxy: Any
+
+
+@pytest.fixture(autouse=True)
+def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Indexes are kept in a directory of the test's own."""
+    monkeypatch.setenv("AIOLOADER_CACHE_DIR", str(tmp_path / "user-cache"))
+
+
+@pytest.fixture
+def served(photo_rec: Path, served_folder: Path, nginx: Any, nginx_proxy: Any) -> Iterator[Served]:
+    """`photo_rec` and its index, served by nginx."""
+    folder = served_folder / uuid.uuid4().hex
+    folder.mkdir()
+    for path in (photo_rec, photo_rec.with_suffix(".idx")):
+        shutil.copy(path, folder / path.name)
+    where = f"{folder.name}/{photo_rec.name}"
+    yield Served(
+        f"http://{nginx.address}/{where}",
+        f"http://{nginx_proxy.address}/{where}",
+        folder / photo_rec.name,
+        nginx_proxy,
+    )
+    shutil.rmtree(folder)
+
+
+def dataset(path: Any, size: int = 32) -> Any:
+    """Small crops of the images of a record file."""
+    return aioloader.ImageRecordDataset(path).transform_first(transforms.RandomResizedCrop(size))
+
+
+def epoch(path: Any, batch_size: int = 4, **options: Any) -> list[tuple[Any, Any]]:
+    """The batches of one epoch of a blocking loader, shuffled."""
+    options.setdefault("executor", "inline")
+    with aioloader.DataLoader(dataset(path), batch_size, shuffle=True, **options) as loader:
+        return [(images.copy(), labels.copy()) for images, labels in loader]
+
+
+def assert_same(found: list[tuple[Any, Any]], expected: list[tuple[Any, Any]]) -> None:
+    """Fail unless the batches are the same, bit for bit."""
+    assert len(found) == len(expected)
+    for mine, theirs in zip(found, expected, strict=True):
+        for one, other in zip(mine, theirs, strict=True):
+            assert one.dtype == other.dtype
+            np.testing.assert_array_equal(one, other)

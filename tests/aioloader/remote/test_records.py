@@ -1,0 +1,141 @@
+"""Record files by URL give what they give as local files, whatever the loader and the executor."""
+
+from __future__ import annotations
+
+import pickle
+from typing import Any
+
+import anyio
+import numpy as np
+import pytest
+
+import aioloader
+import recordio
+from tests.aioloader.remote.conftest import Served, assert_same, dataset, epoch
+
+pytestmark = pytest.mark.remote
+
+
+@pytest.mark.parametrize("executor", ["inline", "thread", "process"])
+def test_a_blocking_loader_gives_the_same_batches(served: Served, executor: str, leftovers: Any) -> None:
+    expected = epoch(served.path)
+    assert_same(epoch(served.url, executor=executor, num_workers=2), expected)
+
+
+@pytest.mark.parametrize("executor", ["inline", "thread", "process"])
+def test_an_async_loader_gives_the_same_batches(
+    served: Served, executor: str, backend: str, no_blocking: None
+) -> None:
+    expected = epoch(served.path)
+    images = dataset(served.url)
+
+    async def main() -> list[Any]:
+        async with aioloader.AsyncDataLoader(
+            images, 4, shuffle=True, executor=executor, num_workers=2
+        ) as loader:
+            return [(batch[0].copy(), batch[1].copy()) async for batch in loader]
+
+    assert_same(anyio.run(main, backend=backend), expected)
+
+
+def test_single_samples_and_labels_are_the_same(served: Served) -> None:
+    here, there = aioloader.ImageRecordDataset(served.path), aioloader.ImageRecordDataset(served.url)
+    assert len(there) == len(here)
+    np.testing.assert_array_equal(there[-1][0], here[-1][0])
+    np.testing.assert_array_equal(there.labels(), here.labels())
+    assert there.labels().dtype == here.labels().dtype
+    copy = pickle.loads(pickle.dumps(there))
+    np.testing.assert_array_equal(copy[3][0], here[3][0])
+
+
+def test_without_an_index_the_object_is_scanned(served: Served, capsys: pytest.CaptureFixture[str]) -> None:
+    expected = epoch(served.path)
+    served.path.with_suffix(".idx").unlink()
+    assert_same(epoch(served.url), expected)
+    assert "index of photos.rec" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("with_idx", [True, False], ids=["idx", "scan"])
+def test_an_index_is_fetched_once(served: Served, with_idx: bool) -> None:
+    if not with_idx:
+        served.path.with_suffix(".idx").unlink()
+    length = len(aioloader.RecordFileDataset(served.proxied))
+    asked = [target for _, target, _ in served.proxy.log()]
+    served.proxy.restart()
+    assert len(aioloader.RecordFileDataset(served.proxied)) == length
+    again = served.proxy.log()
+    assert len(again) < len(asked) or with_idx
+    # Of the record file and of the index one byte each is asked for, which tells whether they are the same still.
+    assert {span for _, _, span in again} <= {"bytes=0-0", ""}
+
+
+def test_a_changed_index_is_fetched_again(served: Served) -> None:
+    index = served.path.with_suffix(".idx")
+    assert len(aioloader.RecordFileDataset(served.url)) == len(index.read_text().splitlines())
+    lines = index.read_text().splitlines(keepends=True)
+    index.write_text("".join(lines[:-1]))
+    assert len(aioloader.RecordFileDataset(served.url)) == len(lines) - 1
+
+
+def test_the_readers_of_recordio_read_urls(served: Served, run_on: Any) -> None:
+    aioloader.storage.remote.register()
+    with recordio.RecordReader(served.path) as reader:
+        expected = list(reader)
+    with recordio.RecordReader(served.url) as reader:
+        assert list(reader) == expected
+        assert reader.read_many([5, 2, 5]) == [expected[5], expected[2], expected[5]]
+
+    async def main() -> list[bytes]:
+        async with recordio.aio.AsyncRecordReader(served.url) as reader:
+            assert await reader.read(3) == expected[3]
+            return [payload async for payload in reader]
+
+    assert run_on(main) == expected
+
+
+def test_what_is_not_there_is_a_file_not_found_error(served: Served) -> None:
+    with pytest.raises(FileNotFoundError, match=r"nothing\.rec") as caught:
+        aioloader.ImageRecordDataset(served.url.replace("photos.rec", "nothing.rec"))
+    assert isinstance(caught.value, aioloader.LoaderError)
+    assert caught.value.attempts == 1
+
+
+def test_a_position_saved_with_a_local_file_fits_the_same_file_far_away(served: Served) -> None:
+    expected = epoch(served.path)
+    with aioloader.DataLoader(dataset(served.path), 4, shuffle=True, executor="inline") as loader:
+        batches = iter(loader)
+        next(batches)
+        next(batches)
+        state = loader.state_dict()
+    with aioloader.DataLoader(dataset(served.url), 4, shuffle=True, executor="inline") as loader:
+        loader.load_state_dict(state)
+        rest = [(images.copy(), labels.copy()) for images, labels in loader]
+    assert_same(rest, expected[2:])
+
+
+def test_stats_tell_what_the_server_saw(served: Served) -> None:
+    images = dataset(served.proxied)
+    with aioloader.DataLoader(images, 4, shuffle=True, executor="inline") as loader:
+        next(iter(loader))  # opens everything
+    served.proxy.restart()
+    with aioloader.DataLoader(images, 4, shuffle=True, executor="thread", num_workers=2) as loader:
+        for _ in loader:
+            pass
+        stats = loader.stats()
+    counts = served.proxy.counts()
+    assert (stats.requests, stats.request_bytes) == (counts.requests, counts.nbytes)
+    assert (stats.retries, stats.hedges) == (0, 0)
+    assert stats.merged is not None
+    assert stats.merged >= 1
+    assert stats.latency_p50_s is not None
+    assert stats.latency_p99_s is not None
+    assert 0 < stats.latency_p50_s <= stats.latency_p99_s
+    assert stats.hit_rate is None
+
+
+def test_the_stats_of_a_local_loader_tell_of_no_requests(served: Served) -> None:
+    with aioloader.DataLoader(dataset(served.path), 4, executor="inline") as loader:
+        for _ in loader:
+            pass
+        stats = loader.stats()
+    assert (stats.requests, stats.retries, stats.hedges, stats.latency_p99_s) == (0, 0, 0, None)
