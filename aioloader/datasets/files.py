@@ -14,8 +14,9 @@ from aioloader.errors import SpanTooShortError
 from aioloader.options import CacheOptions
 from aioloader.rng import default_rng
 from aioloader.storage.cache import MemoryCache, open_cache
-from aioloader.storage.cache.source import CachedByteSource
+from aioloader.storage.cache.source import CachedByteSource, CachedObjectSource
 from aioloader.storage.local import LocalByteSource
+from aioloader.storage.urls import shown
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
 
 __all__ = ("FileDataset", "Source", "file_nbytes")
 
-Source: TypeAlias = "LocalByteSource | CachedByteSource | RemoteByteSource"
+Source: TypeAlias = "LocalByteSource | CachedByteSource | RemoteByteSource | CachedObjectSource"
 
 
 def _load(source: Source, spans: Spans) -> tuple[ReadPlan, memoryview]:
@@ -83,17 +84,26 @@ class FileDataset(Dataset):
 
     def _remote(
         self, urls: Sequence[str], versions: Sequence[Version | None], *, whole_files: bool, name: str
-    ) -> RemoteByteSource:
-        """A source of objects, with the cache that was asked for."""
+    ) -> Source:
+        """A source of objects, behind the cache that was asked for; see `RemoteByteSource`."""
         from aioloader.storage.remote.source import RemoteByteSource
 
-        cache = self._open_cache()
-        return RemoteByteSource(urls, whole_files=whole_files, versions=versions, cache=cache, name=name)
+        source = RemoteByteSource(urls, whole_files=whole_files, versions=versions)
+        return self._cached(source, shown(name))
 
-    def _cached(self, source: LocalByteSource, name: str) -> LocalByteSource | CachedByteSource:
-        """A source of local files behind the cache that was asked for."""
+    def _cached(self, source: LocalByteSource | RemoteByteSource, name: str) -> Source:
+        """A source behind the cache that was asked for.
+
+        Args:
+            source: reads the files.
+            name: what they are called together in the cache: a path or URL, without a signature.
+        """
         cache = self._open_cache()
-        return source if cache is None else CachedByteSource(source, cache, name)
+        if cache is None:
+            return source
+        if isinstance(source, LocalByteSource):
+            return CachedByteSource(source, cache, name)
+        return CachedObjectSource(source, cache, name)
 
     @property
     def own_stage(self) -> Stage | None:

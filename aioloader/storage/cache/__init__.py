@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, TypeAlias
 from aioloader.storage.cache.counts import CacheCounts
 from aioloader.storage.cache.disk import SpanCache
 from aioloader.storage.cache.memory import MemoryCache
-from aioloader.storage.cache.source import CachedByteSource, file_key
+from aioloader.storage.cache.source import CachedByteSource, CachedObjectSource
 
 if TYPE_CHECKING:
     from aioloader.options import CacheOptions
@@ -16,9 +16,9 @@ __all__ = (
     "Cache",
     "CacheCounts",
     "CachedByteSource",
+    "CachedObjectSource",
     "MemoryCache",
     "SpanCache",
-    "file_key",
     "open_cache",
 )
 

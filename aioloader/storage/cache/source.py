@@ -1,46 +1,40 @@
-"""Local files behind a cache: for file systems that are slow, such as those of a network.
-
-What is in the cache is copied from there, the rest is read from the files as ever and put into it. Whether a record
-file is still the same is asked every few seconds; whether an image file is, when it is first planned.
-"""
+"""Byte sources behind a cache: what is there is copied, the rest is read from the source as ever and put into it."""
 
 from __future__ import annotations
 
 import os
-import threading
 import time
 from dataclasses import replace
-from hashlib import blake2b
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
 from aioloader._types import ReadPlan
 from aioloader.metrics import StorageStats
+from aioloader.storage.cache.lookup import Lookup, file_key
 from aioloader.storage.layout import lay_out_apart
 from aioloader.storage.local import sample_status
-from aioloader.storage.records import outgrown
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
+    from aioloader._threads import Threads
     from aioloader._types import IntArray, Spans
     from aioloader.storage.cache import Cache
     from aioloader.storage.local import Failures, LocalByteSource
 
-__all__ = ("CachedByteSource", "file_key")
+__all__ = ("CachedByteSource", "CachedObjectSource")
 
 _LOOK_S = 5.0
-
-
-def file_key(path: str, version: str) -> int:
-    """What stands for the offset of a whole file in a cache that holds many files under one name: 63 bits."""
-    text = f"{path}\0{version}".encode("utf-8", "surrogateescape")
-    return int.from_bytes(blake2b(text, digest_size=8).digest()) >> 1
+_THREADS = 4
+T = TypeVar("T")
 
 
 class CachedByteSource:
-    """Implements `ByteSource` and `BlockingByteSource` over another one. Can be pickled if the cache can.
+    """Local files behind a cache, for slow file systems; implements `ByteSource` and `BlockingByteSource`.
+
+    Whether a record file is still the same is asked every few seconds; whether an image file is, when it is first
+    planned.
 
     Args:
         source: reads the files; closed with this one.
@@ -51,38 +45,31 @@ class CachedByteSource:
     def __init__(self, source: LocalByteSource, cache: Cache, name: str) -> None:
         self._source = source
         self._cache = cache
-        self._name = os.path.abspath(name)
-        self._lock = threading.Lock()
         self._versions: dict[int, tuple[float, str]] = {}
-        self._hits = self._asked = 0
         if source.whole_files:
             self._nbytes = np.full(len(source.paths), -1, np.int64)
             self._keys = np.zeros(len(source.paths), np.int64)
+            self._lookup = Lookup(cache, os.path.abspath(name), keys=self._keys_of)
+        else:
+            self._lookup = Lookup(cache, "", identify=self._identify)
 
     @property
     def paths(self) -> Sequence[str]:
         """The files."""
         return self._source.paths
 
-    @property
-    def whole_files(self) -> bool:
-        """Whether spans are whole files."""
-        return self._source.whole_files
-
     def stats(self) -> StorageStats:
         """What was done so far."""
-        return StorageStats(hit_rate=self._hits / self._asked if self._asked else None)
+        return StorageStats(hit_rate=self._lookup.hit_rate)
 
     def close(self) -> None:
         """Close files, threads and the cache; may be called twice."""
         self._source.close()
         self._cache.close()
 
-    # -- planning ------------------------------------------------------------------------------------------------------
-
     async def plan(self, spans: Spans) -> ReadPlan:
         """See `ByteSource.plan`."""
-        if not self.whole_files:
+        if not self._source.whole_files:
             return await self._source.plan(spans)
         if (self._nbytes[spans.file] < 0).any():
             return await self._source.aside(self.plan_blocking, spans)
@@ -90,7 +77,7 @@ class CachedByteSource:
 
     def plan_blocking(self, spans: Spans) -> ReadPlan:
         """See `BlockingByteSource.plan_blocking`."""
-        if not self.whole_files:
+        if not self._source.whole_files:
             return self._source.plan_blocking(spans)
         failures: Failures = []
         fine = np.ones(len(spans), bool)
@@ -110,109 +97,142 @@ class CachedByteSource:
         nbytes, start[fine], reads = lay_out_apart(spans.file[fine], spans.offset[fine], length[fine])
         return ReadPlan(nbytes, start, length, reads, failures)
 
-    # -- reading -------------------------------------------------------------------------------------------------------
-
     async def read(self, plan: ReadPlan, out: memoryview) -> Failures:
         """See `ByteSource.read`; one thread hop."""
         return await self._source.aside(self.read_blocking, plan, out)
 
     def read_blocking(self, plan: ReadPlan, out: memoryview) -> Failures:
         """See `BlockingByteSource.read_blocking`."""
-        reads: IntArray = plan.reads
-        if not len(reads):
+        missing = self._lookup.find(plan, out)
+        if missing is None:
             return []
-        reads = reads[np.argsort(reads[:, 3], kind="stable")]
-        items = np.flatnonzero((plan.start >= 0) & (plan.length > 0))
-        owner = np.searchsorted(reads[:, 3], plan.start[items], side="right") - 1
-        versions = self._versions_of(reads, owner, items)
-        here = self._look_up(plan, reads, owner, items, versions, out)
-        self._count(len(items), int(here.sum()))
-        if here.all() and len(items) == int(np.count_nonzero(plan.start >= 0)):
-            return []
-        wanted = np.ones(len(reads), bool)  # those without bytes are read too: the files may be missing
-        wanted[owner] = False
-        wanted[owner[~here]] = True
-        start = plan.start.copy()
-        start[items[here]] = -1
-        failures = self._source.read_blocking(replace(plan, reads=reads[wanted], start=start), out)
-        new = ~here & ~np.isin(items, [place for place, _ in failures])
-        self._keep(plan, reads, owner[new], items[new], versions, out)
+        failures = self._source.read_blocking(replace(plan, reads=missing.reads, start=missing.start), out)
+        self._lookup.keep(plan, missing, [place for place, _ in failures], out)
         return failures
 
-    def _look_up(
-        self,
-        plan: ReadPlan,
-        reads: IntArray,
-        owner: IntArray,
-        items: IntArray,
-        versions: dict[int, str],
-        out: memoryview,
-    ) -> Any:
-        """Copy what the cache has; bool (m,) for the m items."""
-        here = np.zeros(len(items), bool)
-        for chosen, version, offset in self._groups(plan, reads, owner, items, versions):
-            some = items[chosen]
-            here[chosen] = self._cache.read(
-                self._name, version, offset, plan.length[some], out, plan.start[some]
-            )
-        if not self.whole_files and here.any():
-            # A record that is longer than its span is for the files to tell.
-            held = items[here]
-            longer = outgrown(out, plan.start[held], plan.length[held])
-            here[np.flatnonzero(here)[longer]] = False
-        return here
+    def _keys_of(self, numbers: IntArray) -> IntArray:
+        return self._keys[numbers]
 
-    def _keep(
-        self,
-        plan: ReadPlan,
-        reads: IntArray,
-        owner: IntArray,
-        items: IntArray,
-        versions: dict[int, str],
-        out: memoryview,
-    ) -> None:
-        for chosen, version, offset in self._groups(plan, reads, owner, items, versions):
-            some = items[chosen]
-            self._cache.write(self._name, version, offset, plan.length[some], out, plan.start[some])
-
-    def _groups(
-        self, plan: ReadPlan, reads: IntArray, owner: IntArray, items: IntArray, versions: dict[int, str]
-    ) -> list[tuple[Any, str, IntArray]]:
-        """Items that are looked up together: which, the version, and what they are found by."""
-        file = reads[owner, 0]
-        if self.whole_files:
-            return [(np.arange(len(items)), "", self._keys[file])] if len(items) else []
-        offset = reads[owner, 1] + plan.start[items] - reads[owner, 3]
-        groups = []
-        for number in np.unique(file).tolist():
-            if number in versions:
-                chosen = np.flatnonzero(file == number)
-                groups.append((chosen, versions[number], offset[chosen]))
-        return groups
-
-    def _versions_of(self, reads: IntArray, owner: IntArray, items: IntArray) -> dict[int, str]:
-        """The versions of record files; without those that cannot be asked."""
-        found: dict[int, str] = {}
-        if self.whole_files:
-            return found
+    def _identify(self, number: int) -> tuple[str, str] | None:
+        """Name and version of a record file; None if it cannot be asked."""
         now = time.monotonic()
-        for number in np.unique(reads[owner, 0]).tolist():
-            looked, version = self._versions.get(number, (-_LOOK_S, ""))
-            if now - looked >= _LOOK_S:
-                try:
-                    version = _version(os.stat(self.paths[number]))
-                except OSError:
-                    continue
-                if len(self.paths) > 1:
-                    version += f" {os.path.abspath(self.paths[number])}"
-                self._versions[number] = now, version
-            found[number] = version
-        return found
+        looked, version = self._versions.get(number, (now - _LOOK_S, ""))
+        if now - looked >= _LOOK_S:
+            try:
+                version = _version(os.stat(self.paths[number]))
+            except OSError:
+                return None
+            self._versions[number] = now, version
+        return os.path.abspath(self.paths[number]), version
 
-    def _count(self, asked: int, hits: int) -> None:
-        with self._lock:
-            self._asked += asked
-            self._hits += hits
+
+class CachedObjectSource:
+    """Objects behind a cache; implements `ByteSource` over a source of objects.
+
+    Args:
+        source: reads the objects (`aioloader.storage.remote.RemoteByteSource`); closed with this one.
+        cache: closed with this one.
+        name: what the objects of a set are called together in the cache.
+
+    Attributes:
+        samples_ahead: see the source.
+    """
+
+    def __init__(self, source: Any, cache: Cache, name: str) -> None:
+        self._source = source
+        self._cache = cache
+        self.samples_ahead: int = source.samples_ahead
+        self._threads: Threads | None = None
+        self._closed = False
+        if source.whole_files:
+            self._lookup = Lookup(cache, name, keys=self._keys_of)
+        else:
+            self._lookup = Lookup(cache, "", identify=source.identity)
+
+    def __del__(self) -> None:
+        if hasattr(self, "_closed"):
+            self.close()
+
+    @property
+    def paths(self) -> Sequence[str]:
+        """The URLs."""
+        urls: Sequence[str] = self._source.paths
+        return urls
+
+    @property
+    def timeout(self) -> float:
+        """Seconds that one call may take; the loader sets it."""
+        seconds: float = self._source.timeout
+        return seconds
+
+    @timeout.setter
+    def timeout(self, seconds: float) -> None:
+        self._source.timeout = seconds
+
+    def stats(self) -> StorageStats:
+        """What was done so far."""
+        stats: StorageStats = self._source.stats()
+        return replace(stats, hit_rate=self._lookup.hit_rate)
+
+    def close(self) -> None:
+        """Close connections, threads and the cache; may be called twice."""
+        self._closed = True
+        threads, self._threads = self._threads, None
+        if threads is not None:
+            threads.close()
+        self._source.close()
+        self._cache.close()
+
+    async def plan(self, spans: Spans) -> ReadPlan:
+        """See `ByteSource.plan`."""
+        plan: ReadPlan = await self._source.plan(spans)
+        return plan
+
+    async def read(self, plan: ReadPlan, out: memoryview) -> Failures:
+        """See `ByteSource.read`. The cache is read and written in a thread.
+
+        Raises:
+            RemoteReadError: see `RemoteByteSource.read`.
+        """
+        missing = await self._aside(self._lookup.find, plan, out)
+        if missing is None:
+            return []
+        # The source's plans have one read for each item, in their order.
+        items = np.flatnonzero(missing.start >= 0)
+        part = ReadPlan(plan.nbytes, plan.start[items], plan.length[items], plan.reads[items])
+        failures = [(int(items[place]), error) for place, error in await self._source.read(part, out)]
+        await self._aside(self._lookup.keep, plan, missing, [place for place, _ in failures], out)
+        return failures
+
+    def fetch(self, spans: Spans) -> tuple[ReadPlan, memoryview]:
+        """Plan and read at once, blocking: for a single item here and now.
+
+        Raises:
+            Exception: the first item that could not be read, raised as its own error.
+        """
+        plan: ReadPlan = self._source.blocking(self.plan, spans)
+        data = memoryview(bytearray(plan.nbytes))
+        for _, error in plan.failures or self._source.blocking(self.read, plan, data):
+            raise error
+        return plan, data
+
+    def _keys_of(self, numbers: IntArray) -> IntArray:
+        keys = []
+        for number in numbers.tolist():
+            known = self._source.identity(number)
+            assert known is not None  # whatever has a size has been described
+            keys.append(file_key(*known))
+        return np.array(keys, np.int64)
+
+    async def _aside(self, fn: Callable[..., T], *args: Any) -> T:
+        """Run a function in a thread of the source; on cancellation it is waited for."""
+        if self._closed:
+            raise RuntimeError("the byte source is closed")
+        if self._threads is None:
+            from aioloader._threads import Threads
+
+            self._threads = Threads(_THREADS, "aioloader-cache")
+        return await self._threads.run(fn, *args)
 
 
 def _version(status: os.stat_result) -> str:

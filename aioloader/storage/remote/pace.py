@@ -2,7 +2,8 @@
 
 The rule: every answer that came about as fast as answers come when few are asked for adds one (so the number doubles
 in the time of one answer); one that took several times as long adds nothing, and once an answer's time the number is
-cut by a tenth; from then on it grows by a few in the time of one answer. A server that says it is busy, again and again, cuts it by a third. Single errors cut nothing.
+cut by a tenth; from then on it grows by a few in the time of one answer. A server that says it is busy, again and
+again, cuts it by a third. Single errors cut nothing.
 """
 
 from __future__ import annotations

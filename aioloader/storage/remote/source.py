@@ -20,16 +20,15 @@ from aioloader.metrics import StorageStats
 from aioloader.storage.layout import lay_out_apart
 from aioloader.storage.records import doubtful, extent_steps, outgrown, outside
 from aioloader.storage.remote.client import Client, Wanted
-from aioloader.storage.remote.kept import CachedSpans, Kept
 from aioloader.storage.remote.loop_thread import LoopThread, in_asyncio
 from aioloader.storage.remote.planner import plan_requests, scatter
+from aioloader.storage.urls import shown
 from recordio._framing import HEAD_SIZE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Sequence
 
     from aioloader._types import IntArray
-    from aioloader.storage.cache import Cache
     from aioloader.storage.remote.planner import Piece
     from aioloader.storage.remote.transport import Answer, Version
 
@@ -50,8 +49,6 @@ class RemoteByteSource:
         urls: the objects; `Spans.file` counts them.
         whole_files: spans are whole objects (length -1), not records.
         versions: what each object is, by its number; None where that is not known: it is asked for at first use.
-        cache: keeps what was read; closed with this source.
-        name: what whole objects are called in the cache, all together.
 
     Attributes:
         timeout: seconds that one call may take; the loader sets it.
@@ -66,15 +63,12 @@ class RemoteByteSource:
         *,
         whole_files: bool,
         versions: Sequence[Version | None] | None = None,
-        cache: Cache | None = None,
-        name: str = "",
     ) -> None:
         self.paths = urls
         self.whole_files = whole_files
         self.timeout = 120.0
         self._versions: list[Version | None] = list(versions) if versions is not None else [None] * len(urls)
         self._client = Client()
-        self._kept = None if cache is None else Kept(cache, name)
         self._thread: LoopThread | None = None
         self._closed = False
 
@@ -92,8 +86,11 @@ class RemoteByteSource:
         if thread is not None:
             thread.close()
         self._client.close()
-        if self._kept is not None:
-            self._kept.close()
+
+    def identity(self, number: int) -> tuple[str, str] | None:
+        """Name and version of an object, as a cache may know it; None before it was asked for."""
+        version = self._versions[number]
+        return None if version is None else (shown(self.paths[number]), version.tag)
 
     def stats(self) -> StorageStats:
         """What was done so far."""
@@ -104,7 +101,6 @@ class RemoteByteSource:
             merged=counters.spans / counters.pieces if counters.pieces else None,
             retries=counters.retries,
             hedges=counters.hedges,
-            hit_rate=None if self._kept is None else self._kept.hit_rate,
             latency_p50_s=latencies.percentile(0.5),
             latency_p99_s=latencies.percentile(0.99),
         )
@@ -131,9 +127,9 @@ class RemoteByteSource:
         Raises:
             Exception: the first item that could not be read, raised as its own error.
         """
-        plan = self._blocking(self._plan, spans)
+        plan = self.blocking(self._plan, spans)
         data = memoryview(bytearray(plan.nbytes))
-        for _, error in plan.failures or self._blocking(self._read, plan, data):
+        for _, error in plan.failures or self.blocking(self._read, plan, data):
             raise error
         return plan, data
 
@@ -145,7 +141,7 @@ class RemoteByteSource:
         """
         nbytes, start, reads = lay_out_apart(spans.file, spans.offset, spans.length)
         data = memoryview(bytearray(nbytes))
-        failures = self._blocking(self._fetch, reads, data)
+        failures = self.blocking(self._fetch, reads, data)
         for item in sorted(failures):
             raise failures[item]
         return data, start
@@ -157,7 +153,8 @@ class RemoteByteSource:
             return await fn(*args)
         return await self._loop_thread().run(fn, *args)
 
-    def _blocking(self, fn: Callable[..., Coroutine[Any, Any, T]], *args: Any) -> T:
+    def blocking(self, fn: Callable[..., Coroutine[Any, Any, T]], *args: Any) -> T:
+        """Run an async function to its end, in the thread for such calls."""
         if self._closed:
             raise RuntimeError("the byte source is closed")
         return self._loop_thread().call(fn, *args)
@@ -253,16 +250,7 @@ class RemoteByteSource:
 
     async def _read(self, plan: ReadPlan, out: memoryview) -> Failures:
         reads: IntArray = plan.reads if len(plan.reads) else _NO_BYTES
-        failures: dict[int, BaseException] = {}
-        if self._kept is None:
-            failures = await self._fetch(reads, out)
-        else:
-            spans = CachedSpans(reads, self.paths, self._versions, self.whole_files)
-            missing = await self._kept.look_up(spans, out)
-            if len(missing):
-                found = await self._fetch(reads[missing], out)
-                failures = {int(missing[place]): error for place, error in found.items()}
-                await self._kept.keep(spans, np.setdiff1d(missing, list(failures)), out)
+        failures = await self._fetch(reads, out)
         if not self.whole_files:
             await self._report_longer(plan, out, failures)
         return sorted(failures.items())
