@@ -106,6 +106,11 @@ class FileDataset(Dataset):
         return CachedObjectSource(source, cache, name)
 
     @property
+    def reads_ahead(self) -> bool:
+        """Whether reads wait so long that several batches should be on their way even without workers."""
+        return False
+
+    @property
     def own_stage(self) -> Stage | None:
         """What the argument `transform` asks for, done to every sample before anything else."""
         return self._own_stage

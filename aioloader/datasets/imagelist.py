@@ -100,6 +100,11 @@ class ImageListDataset(FileDataset):
             return self._remote(self._paths, [None] * len(self._paths), whole_files=True, name=self._root)
         return self._cached(LocalByteSource(self._paths, whole_files=True), self._root)
 
+    @property
+    def reads_ahead(self) -> bool:
+        """See `FileDataset.reads_ahead`."""
+        return is_url(self._root)
+
     def spans(self, indices: IntArray) -> Spans:
         """See `ByteDataset.spans`."""
         return whole_files(indices)

@@ -170,6 +170,11 @@ class RecordFileDataset(FileDataset):
             return self._remote((self._path,), (self._version,), whole_files=False, name=self._path)
         return self._cached(LocalByteSource((self._path,), whole_files=False), self._path)
 
+    @property
+    def reads_ahead(self) -> bool:
+        """See `FileDataset.reads_ahead`."""
+        return self._version is not None
+
     def spans(self, indices: IntArray) -> Spans:
         """See `ByteDataset.spans`."""
         return self.table.spans(indices)
