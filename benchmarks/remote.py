@@ -136,8 +136,8 @@ def _dataset(path: Any, images: bool, **options: Any) -> Any:
 
 
 def _loader(dataset: Any, images: bool, options: argparse.Namespace, **more: Any) -> Any:
-    executor = {"executor": "process", "num_workers": options.workers} if images else {"executor": "inline"}
-    return aioloader.AsyncDataLoader(dataset, BATCH, shuffle=True, **executor, **more)
+    kind, workers = ("process", options.workers) if images else ("thread", 1)
+    return aioloader.AsyncDataLoader(dataset, BATCH, shuffle=True, executor=kind, num_workers=workers, **more)
 
 
 def _count(batch: Any) -> int:
