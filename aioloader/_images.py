@@ -8,6 +8,7 @@ from typing import Any
 from aioloader.datasets import ImageFolderDataset, ImageRecordDataset
 from aioloader.datasets.record import begins_with_a_record
 from aioloader.loader import AsyncDataLoader
+from aioloader.storage.urls import is_url, suffix_of
 from aioloader.sync import DataLoader
 from aioloader.transforms import (
     DEFAULT_MAX_PIXELS,
@@ -34,7 +35,7 @@ def images(
     """A loader of images and labels from a .rec file or a folder with one sub-folder per class.
 
     Args:
-        path: the .rec file (its .idx is found beside it), or the folder.
+        path: the .rec file (its .idx is found beside it), or the folder; or the URL of one.
         size: side of the square images, pixels.
         batch_size: samples of a batch; None with a ``batch_sampler``.
         train: shuffled, a random resized crop and a random flip; otherwise in order, the shorter side resized to
@@ -51,13 +52,10 @@ def images(
         ValueError: it is neither a folder nor a RecordIO file, or a folder without images.
     """
     path = os.path.expanduser(os.fspath(path))
-    if not os.path.exists(path):
-        raise FileNotFoundError(f"there is no file or folder {path!r}")
-    if not os.path.isdir(path):
-        check_record_file(path)
-    kind: Any = ImageFolderDataset if os.path.isdir(path) else ImageRecordDataset
+    is_folder = _is_folder(path)
+    kind: Any = ImageFolderDataset if is_folder else ImageRecordDataset
     dataset: Any = kind(path, max_pixels=max_pixels)
-    if os.path.isdir(path) and not len(dataset):
+    if is_folder and not len(dataset):
         raise ValueError(f"there are no images in {path!r}: it needs a sub-folder with images for each class")
     if train:
         chain = Compose([RandomResizedCrop(size), RandomFlipLeftRight()])
@@ -67,6 +65,17 @@ def images(
         chain = Compose([Resize(round(size * 8 / 7), keep_ratio=True), CenterCrop(size)])
     face = DataLoader if blocking else AsyncDataLoader
     return face(dataset.transform_first(chain), batch_size, **loader_options)
+
+
+def _is_folder(path: str) -> bool:
+    if is_url(path):
+        # Object storage has no folders that could be asked for: what is not named as a record file is one.
+        return not (suffix_of(path).lower() == ".rec" or path.startswith(("http://", "https://")))
+    if not os.path.exists(path):
+        raise FileNotFoundError(f"there is no file or folder {path!r}")
+    if not os.path.isdir(path):
+        check_record_file(path)
+    return os.path.isdir(path)
 
 
 def check_record_file(path: str) -> None:

@@ -107,7 +107,7 @@ MAY_IMPORT = {
     # The only place that chooses concrete parts.
     "loader": ENGINE,
     "sync": {*ENGINE, "loader"},
-    "images": {"datasets", "loader", "sync", "transforms"},
+    "images": {"datasets", "loader", "storage", "sync", "transforms"},
     "package": {*ENGINE, "loader", "sync", "images"},
     "tools": ALL_BELOW_FACES,
     "testing": ALL_BELOW_FACES,

@@ -16,13 +16,17 @@ from aioloader.rng import default_rng
 from aioloader.storage.cache import MemoryCache, open_cache
 from aioloader.storage.cache.source import CachedByteSource, CachedObjectSource
 from aioloader.storage.local import LocalByteSource
+from aioloader.storage.urls import shown
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from aioloader._types import Array, Facts, IntArray
     from aioloader.abc import Decoder
     from aioloader.datasets.stage import Stage
     from aioloader.storage.cache import Cache
     from aioloader.storage.remote.source import RemoteByteSource
+    from aioloader.storage.remote.transport import Version
 
 __all__ = ("FileDataset", "Source", "file_nbytes")
 
@@ -77,6 +81,15 @@ class FileDataset(Dataset):
         if self._memory is None:
             self._memory = MemoryCache(self._cache_options.limit_nbytes)
         return self._memory
+
+    def _remote(
+        self, urls: Sequence[str], versions: Sequence[Version | None], *, whole_files: bool, name: str
+    ) -> Source:
+        """A source of objects, behind the cache that was asked for; see `RemoteByteSource`."""
+        from aioloader.storage.remote.source import RemoteByteSource
+
+        source = RemoteByteSource(urls, whole_files=whole_files, versions=versions)
+        return self._cached(source, shown(name))
 
     def _cached(self, source: LocalByteSource | RemoteByteSource, name: str) -> Source:
         """A source behind the cache that was asked for.

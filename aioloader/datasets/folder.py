@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import warnings
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -13,11 +13,13 @@ from aioloader.datasets.decoding import DEFAULT_MAX_PIXELS, ImageFileDecoder, ch
 from aioloader.datasets.files import FileDataset, Source
 from aioloader.datasets.stage import stage_of_argument
 from aioloader.storage.local import LocalByteSource
+from aioloader.storage.urls import is_url, join, shown
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from aioloader._types import Array, IntArray
+    from aioloader.storage.remote.transport import Version
 
 __all__ = ("IMAGE_SUFFIXES", "ImageFolderDataset")
 
@@ -42,6 +44,35 @@ class _Notes:
             self.messages.append(f"Ignoring {self._ignored - _MOST_WARNINGS} more files and directories.")
 
 
+class _Tree(NamedTuple):
+    """A folder of folders.
+
+    Attributes:
+        entries: (name, path, whether it is a folder) of what lies in it.
+        files: by the name of a folder in it, (name, path) of what lies there.
+    """
+
+    entries: list[tuple[str, str, bool]]
+    files: Callable[[str], list[tuple[str, str]]]
+
+
+def local_tree(root: str) -> _Tree:
+    """A folder of this machine.
+
+    Raises:
+        OSError: it cannot be listed.
+    """
+    with os.scandir(root) as found:
+        entries = [(entry.name, entry.path, entry.is_dir()) for entry in found]
+
+    def files(name: str) -> list[tuple[str, str]]:
+        # Names only: asking every file for its kind would take far longer than listing them.
+        folder = os.path.join(root, name)
+        return [(file, os.path.join(folder, file)) for file in os.listdir(folder)]
+
+    return _Tree(entries, files)
+
+
 class ImageFolderDataset(FileDataset):
     """(image, label) of every image in ``root/<class>/``: uint8 (height, width, 3) RGB, and the class's
     number, int64.
@@ -54,7 +85,8 @@ class ImageFolderDataset(FileDataset):
     deep.
 
     Args:
-        root: the folder; ``~`` is expanded.
+        root: the folder; ``~`` is expanded. Or the URL of one in object storage, such as "s3://bucket/train"; there
+            an empty folder is none.
         flag: 1 for colour, 0 for grey, (height, width, 1).
         transform: deprecated; use ``.transform(fn)``.
         exif: "apply" turns images upright, "ignore" leaves them as stored.
@@ -99,6 +131,7 @@ class ImageFolderDataset(FileDataset):
         self._label_dtype = check_image_options(flag, exif, max_pixels, label_dtype) or np.dtype(np.int64)
         self._decoder = ImageFileDecoder(flag, exif, max_pixels, bool(dct_scaling))
         self._root = os.path.expanduser(os.fspath(root))
+        self._versions: dict[str, Version] = {}
         self.synsets: list[str] = []
         notes = _Notes()
         self.items = self._list_images(None if synsets is None else list(synsets), notes)
@@ -117,15 +150,15 @@ class ImageFolderDataset(FileDataset):
         self._source = None
 
     def _list_images(self, synsets: list[str] | None, notes: _Notes) -> list[tuple[str, int]]:
+        tree = self._list_objects() if is_url(self._root) else local_tree(self._root)
         directories = []
-        with os.scandir(self._root) as entries:
-            for entry in sorted(entries, key=lambda entry: entry.name):
-                if not entry.is_dir():
-                    notes.ignore(entry.path, ", which is not a directory.")
-                elif synsets is not None and entry.name not in synsets:
-                    notes.ignore(entry.path, ", which is not among the synsets.")
-                else:
-                    directories.append(entry.name)
+        for name, path, is_directory in sorted(tree.entries):
+            if not is_directory:
+                notes.ignore(path, ", which is not a directory.")
+            elif synsets is not None and name not in synsets:
+                notes.ignore(path, ", which is not among the synsets.")
+            else:
+                directories.append(name)
         self.synsets = directories if synsets is None else synsets
         present = set(directories)
         items: list[tuple[str, int]] = []
@@ -133,7 +166,13 @@ class ImageFolderDataset(FileDataset):
         for label, name in enumerate(self.synsets):
             before = len(items)
             if name in present:
-                self._list_class(os.path.join(self._root, name), label, items, notes)
+                for image, path in sorted(tree.files(name)):
+                    suffix = os.path.splitext(image)[1]
+                    if suffix.lower() in IMAGE_SUFFIXES:
+                        items.append((path, label))
+                    else:
+                        only = ", ".join(IMAGE_SUFFIXES)
+                        notes.ignore(path, f" of type {suffix}. Only support {only}")
             if len(items) == before:
                 empty.append(name)
         notes.sum_up()
@@ -148,16 +187,18 @@ class ImageFolderDataset(FileDataset):
             )
         return items
 
-    @staticmethod
-    def _list_class(path: str, label: int, items: list[tuple[str, int]], notes: _Notes) -> None:
-        # Names only: asking every file for its kind would take far longer than listing them.
-        for name in sorted(os.listdir(path)):
-            suffix = os.path.splitext(name)[1]
-            if suffix.lower() in IMAGE_SUFFIXES:
-                items.append((os.path.join(path, name), label))
-            else:
-                only = ", ".join(IMAGE_SUFFIXES)
-                notes.ignore(os.path.join(path, name), f" of type {suffix}. Only support {only}")
+    def _list_objects(self) -> _Tree:
+        from aioloader.storage.remote.listing import list_folder
+
+        folder = list_folder(self._root)
+        entries = [(name, join(self._root, name), True) for name in folder.folders]
+        entries += [(name, join(self._root, name), False) for name in folder.files]
+        objects: dict[str, list[tuple[str, str]]] = {}
+        for name, found in folder.folders.items():
+            at = join(self._root, name)
+            objects[name] = [(image, join(at, image)) for image, _ in found]
+            self._versions.update((join(at, image), version) for image, version in found)
+        return _Tree(entries, lambda name: objects[name])
 
     def __getstate__(self) -> dict[str, Any]:
         return {**super().__getstate__(), "_labels": None}
@@ -172,6 +213,10 @@ class ImageFolderDataset(FileDataset):
 
     def open_source(self) -> Source:
         """See `ByteDataset.open_source`."""
+        if self._items and is_url(self._items[0][0]):
+            urls = [url for url, _ in self._items]
+            versions = [self._versions.get(url) for url in urls]
+            return self._remote(urls, versions, whole_files=True, name=self._root)
         return self._cached(LocalByteSource([path for path, _ in self._items], whole_files=True), self._root)
 
     def spans(self, indices: IntArray) -> Spans:
@@ -190,7 +235,12 @@ class ImageFolderDataset(FileDataset):
 
     def facts(self, index: int) -> Facts:
         """See `ByteDataset.facts`."""
-        return Facts(None, self._items[index][0], None)
+        return Facts(None, shown(self._items[index][0]), None)
+
+    def file_nbytes(self, index: int) -> int:
+        """See `FileDataset.file_nbytes`."""
+        version = self._versions.get(self._items[index][0])
+        return super().file_nbytes(index) if version is None else version.nbytes
 
 
 def whole_files(indices: IntArray) -> Spans:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import io
 import numbers
 import os
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TextIO
 
 import numpy as np
 
@@ -19,6 +20,7 @@ from aioloader.datasets.decoding import (
 from aioloader.datasets.files import FileDataset, Source
 from aioloader.datasets.folder import whole_files
 from aioloader.storage.local import LocalByteSource
+from aioloader.storage.urls import is_url, join, shown
 
 if TYPE_CHECKING:
     from aioloader._types import Array, IntArray
@@ -38,9 +40,10 @@ class ImageListDataset(FileDataset):
     float32 (n,), and every entry then has the same number of them.
 
     Args:
-        root: the folder that paths are relative to; they must not lead out of it. Links in the folder are followed.
-        imglist: name of a .lst file, relative to `root` (lines of id, labels and path, separated by TABs), or
-            a list of ``[label, path]``, ``[[label, ...], path]`` or ``[label, ..., path]``.
+        root: the folder that paths are relative to, or its URL; they must not lead out of it. Links in the folder are
+            followed.
+        imglist: name of a .lst file, relative to `root`, or its URL (lines of id, labels and path, separated by
+            TABs), or a list of ``[label, path]``, ``[[label, ...], path]`` or ``[label, ..., path]``.
         flag: 1 for colour, 0 for grey, (height, width, 1).
         exif: "apply" turns images upright, "ignore" leaves them as stored.
         max_pixels: larger images are refused before they are decoded; None for no limit.
@@ -74,13 +77,13 @@ class ImageListDataset(FileDataset):
         self._decoder = ImageFileDecoder(flag, exif, max_pixels, bool(dct_scaling))
         self._root = os.path.expanduser(os.fspath(root))
         if isinstance(imglist, (str, os.PathLike)):
-            entries = read_list(os.path.join(self._root, imglist))
+            entries = read_list(_under(self._root, os.fspath(imglist)))
         elif isinstance(imglist, Sequence):
             entries = [list_entry(number, entry) for number, entry in enumerate(imglist, 1)]
         else:
             raise ValueError(f"imglist must be filename or list of valid entries, given {imglist!r}")
         self._keys = [key for key, _, _ in entries]
-        self._paths = [os.path.join(self._root, _inside(path, key)) for key, _, path in entries]
+        self._paths = [_under(self._root, _inside(path, key)) for key, _, path in entries]
         self._labels = _label_array([labels for _, labels, _ in entries], self._keys, dtype)
 
     def __len__(self) -> int:
@@ -93,6 +96,8 @@ class ImageListDataset(FileDataset):
 
     def open_source(self) -> Source:
         """See `ByteDataset.open_source`."""
+        if is_url(self._root):
+            return self._remote(self._paths, [None] * len(self._paths), whole_files=True, name=self._root)
         return self._cached(LocalByteSource(self._paths, whole_files=True), self._root)
 
     def spans(self, indices: IntArray) -> Spans:
@@ -111,7 +116,14 @@ class ImageListDataset(FileDataset):
 
     def facts(self, index: int) -> Facts:
         """See `ByteDataset.facts`."""
-        return Facts(self._keys[index], self._paths[index], None)
+        return Facts(self._keys[index], shown(self._paths[index]), None)
+
+
+def _under(root: str, path: str) -> str:
+    """A path in a folder, which may be a URL; one that needs no folder stays as it is."""
+    if is_url(path) or not is_url(root) or os.path.isabs(path):
+        return path if is_url(path) else os.path.join(root, path)
+    return join(root, path)
 
 
 def read_list(path: str) -> list[Entry]:
@@ -122,7 +134,7 @@ def read_list(path: str) -> list[Entry]:
         ValueError: a line is malformed; the message names it.
     """
     entries: list[Entry] = []
-    with open(path, encoding="utf-8", errors="surrogateescape") as file:
+    with _open_text(path) as file:
         for number, line in enumerate(file, 1):
             if not line.strip():
                 continue
@@ -131,6 +143,14 @@ def read_list(path: str) -> list[Entry]:
             except ValueError as error:
                 raise ValueError(f"{path}, line {number} ({line.strip()[:80]!r}): {error}") from None
     return entries
+
+
+def _open_text(path: str) -> TextIO:
+    if not is_url(path):
+        return open(path, encoding="utf-8", errors="surrogateescape")
+    from aioloader.storage.remote.opening import read_text
+
+    return io.TextIOWrapper(io.BytesIO(read_text(path)), encoding="utf-8", errors="surrogateescape")
 
 
 def parse_line(line: str) -> tuple[int, list[float], str]:

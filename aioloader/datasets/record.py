@@ -164,10 +164,7 @@ class RecordFileDataset(FileDataset):
     def open_source(self) -> Source:
         """See `ByteDataset.open_source`."""
         if self._version is not None:
-            from aioloader.storage.remote.source import RemoteByteSource
-
-            source = RemoteByteSource((self._path,), whole_files=False, versions=(self._version,))
-            return self._cached(source, shown(self._path))
+            return self._remote((self._path,), (self._version,), whole_files=False, name=self._path)
         return self._cached(LocalByteSource((self._path,), whole_files=False), self._path)
 
     def spans(self, indices: IntArray) -> Spans:

@@ -332,10 +332,18 @@ class Client:
         Raises:
             RemoteReadError: the store cannot be listed.
         """
-        return await self.retry(partial(self._transport.list, url), url, timeout_s)
+        return await self.retry(partial(self._transport.list, url), url, timeout_s, patient=True)
 
-    async def retry(self, ask: Callable[[], Awaitable[T]], url: str, timeout_s: float) -> T:
+    async def retry(
+        self, ask: Callable[[], Awaitable[T]], url: str, timeout_s: float, patient: bool = False
+    ) -> T:
         """One question, asked until it is answered.
+
+        Args:
+            ask: sends it.
+            url: what it is about.
+            timeout_s: deadline.
+            patient: an answer may take all of the time, as it is a long one.
 
         Raises:
             RemoteReadError: there was no answer before the deadline, or it is no.
@@ -348,7 +356,8 @@ class Client:
             left_s = begin + timeout_s - anyio.current_time()
             answer: list[T] = []
             try:
-                with anyio.CancelScope(deadline=anyio.current_time() + min(left_s, _ATTEMPT_S * 2**attempts)):
+                patience_s = timeout_s if patient else _ATTEMPT_S * 2**attempts
+                with anyio.CancelScope(deadline=anyio.current_time() + min(left_s, patience_s)):
                     answer.append(await ask())
                 trouble = Trouble(Kind.LOST, True, "no answer in time")
             except ImportError:

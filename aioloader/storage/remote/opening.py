@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from aioloader._types import IntArray
     from aioloader.storage.remote.transport import Version
 
-__all__ = ("describe", "load_index", "read_heads")
+__all__ = ("client_and_thread", "describe", "load_index", "read_heads", "read_text")
 
 _HEADS_AT_A_TIME = 1 << 14
 
@@ -38,18 +38,34 @@ def describe(url: str) -> Version:
         ObjectMissingError: there is none; it is a FileNotFoundError.
         RemoteReadError: it cannot be read, or the server did not answer for 30 s.
     """
-    with _client() as (client, thread):
+    with client_and_thread() as (client, thread):
         return thread.call(partial(client.describe, url, OPENING_S))
 
 
 @contextmanager
-def _client() -> Iterator[tuple[Client, LoopThread]]:
+def client_and_thread() -> Iterator[tuple[Client, LoopThread]]:
+    """A client, and the thread that runs it; both closed at the end."""
     client, thread = Client(), LoopThread()
     try:
         yield client, thread
     finally:
         thread.close()
         client.close()
+
+
+def read_text(url: str) -> bytes:
+    """All bytes of a small object, such as a list.
+
+    Raises:
+        ObjectMissingError: there is none; it is a FileNotFoundError.
+        RemoteReadError: it cannot be read.
+    """
+    source = BlockingObject(url)
+    try:
+        (data,) = source.read_ranges([(0, source.size())])
+    finally:
+        source.close()
+    return data
 
 
 def load_index(url: str, idx_url: str | None = None) -> Index:

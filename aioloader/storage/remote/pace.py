@@ -2,7 +2,8 @@
 
 The rule: every answer that came about as fast as answers come when few are asked for adds one (so the number doubles
 in the time of one answer); one that took several times as long adds nothing, and once an answer's time the number is
-cut by a tenth. A server that says it is busy, again and again, cuts it by a third. Single errors cut nothing.
+cut by a tenth; from then on it grows by a few in the time of one answer. A server that says it is busy, again and
+again, cuts it by a third. Single errors cut nothing.
 """
 
 from __future__ import annotations
@@ -10,7 +11,8 @@ from __future__ import annotations
 __all__ = ("Pace",)
 
 _SLOW = 3.0
-_FORGET = 1.002  # a moved server's new latency is believed after some hundreds of answers
+_STEP = 16.0
+_FORGET_PER_S = 0.001
 _BUSY_SHARE = 0.05
 _MEMORY = 1 / 64
 
@@ -33,6 +35,7 @@ class Pace:
         self._base_s = float("inf")
         self._busy = 0.0
         self._cut_at = float("-inf")
+        self._answered_at = float("inf")
 
     @property
     def limit(self) -> int:
@@ -48,11 +51,16 @@ class Pace:
             in_flight: requests under way; a number that is not used up is no reason to raise it.
         """
         self._busy -= self._busy * _MEMORY
-        self._base_s = min(latency_s, self._base_s * _FORGET)
+        forgotten = 1.0 + _FORGET_PER_S * max(0.0, now - self._answered_at)
+        self._answered_at = now
+        # At the least number nothing waits for anything of ours: that is how long answers take now.
+        at_least = self._limit <= self._least
+        self._base_s = latency_s if at_least else min(latency_s, self._base_s * forgotten)
         # Below a few milliseconds it is this process that takes the time, not the server.
         if latency_s <= max(_SLOW * self._base_s, self._base_s + 0.01):
-            if in_flight >= self._limit / 2:
-                self._limit = min(self._most, self._limit + 1.0)
+            if in_flight >= self._limit / 2 and self._busy <= _BUSY_SHARE:
+                step = 1.0 if self._cut_at == float("-inf") else _STEP / self._limit
+                self._limit = min(self._most, self._limit + step)
         else:
             self._cut(0.9, now, latency_s)
 

@@ -58,7 +58,11 @@ class RemoteByteSource:
     samples_ahead = 256
 
     def __init__(
-        self, urls: Sequence[str], *, whole_files: bool, versions: Sequence[Version | None] | None = None
+        self,
+        urls: Sequence[str],
+        *,
+        whole_files: bool,
+        versions: Sequence[Version | None] | None = None,
     ) -> None:
         self.paths = urls
         self.whole_files = whole_files

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import uuid
 from collections.abc import Iterator
@@ -10,8 +11,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
-
-pytest.importorskip("obstore", reason="needs obstore")
 
 import aioloader
 from aioloader import transforms
@@ -34,8 +33,10 @@ class Served(NamedTuple):
 
 
 @pytest.fixture(autouse=True)
-def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Indexes are kept in a directory of the test's own."""
+def _alone(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Indexes are kept in a directory of the test's own; tests with servers are skipped without obstore."""
+    if request.node.get_closest_marker("remote"):
+        pytest.importorskip("obstore", reason="needs obstore")
     monkeypatch.setenv("AIOLOADER_CACHE_DIR", str(tmp_path / "user-cache"))
 
 
@@ -54,6 +55,20 @@ def served(photo_rec: Path, served_folder: Path, nginx: Any, nginx_proxy: Any) -
         nginx_proxy,
     )
     shutil.rmtree(folder)
+
+
+@pytest.fixture
+def bucket(s3_server: Any, photo_rec: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Name of a bucket with photos.rec and its index in the folder "set 1"."""
+    for name in [name for name in os.environ if name.startswith("AWS_")]:
+        monkeypatch.delenv(name)
+    for name, value in s3_server.environment().items():
+        monkeypatch.setenv(name, value)
+    name = f"b{uuid.uuid4().hex}"
+    s3_server.make_bucket(name)
+    for path in (photo_rec, photo_rec.with_suffix(".idx")):
+        s3_server.put_file(name, f"set%201/{path.name}", path)
+    return name
 
 
 def dataset(path: Any, size: int = 32) -> Any:

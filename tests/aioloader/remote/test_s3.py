@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import os
-import uuid
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -13,20 +10,6 @@ import aioloader
 from tests.aioloader.remote.conftest import assert_same, epoch
 
 pytestmark = pytest.mark.remote
-
-
-@pytest.fixture
-def bucket(s3_server: Any, photo_rec: Path, monkeypatch: pytest.MonkeyPatch) -> str:
-    """Name of a bucket with photos.rec and its index in the folder "set 1"."""
-    for name in [name for name in os.environ if name.startswith("AWS_")]:
-        monkeypatch.delenv(name)
-    for name, value in s3_server.environment().items():
-        monkeypatch.setenv(name, value)
-    name = f"b{uuid.uuid4().hex}"
-    s3_server.make_bucket(name)
-    for path in (photo_rec, photo_rec.with_suffix(".idx")):
-        s3_server.put_file(name, f"set%201/{path.name}", path)
-    return name
 
 
 @pytest.mark.parametrize("executor", ["inline", "process"])

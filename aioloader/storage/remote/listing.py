@@ -1,0 +1,85 @@
+"""Folders in object storage: a prefix, listed once, as a tree of two levels."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, NamedTuple
+
+from aioloader.errors import ObjectMissingError, RemoteReadError
+from aioloader.storage.remote.opening import client_and_thread
+from aioloader.storage.urls import BUCKETS, locate, scheme_of, shown
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from aioloader.storage.remote.transport import Version
+
+__all__ = ("Folder", "arrange", "list_folder")
+
+_LISTING_S = 120.0
+
+
+class Folder(NamedTuple):
+    """What lies below a prefix.
+
+    Attributes:
+        folders: by name of a folder below, (name, version) of every object that lies in it, not deeper.
+        files: names of the objects that lie in no folder.
+    """
+
+    folders: dict[str, list[tuple[str, Version]]]
+    files: list[str]
+
+
+def arrange(paths: Iterable[tuple[str, Version]], root: str) -> Folder:
+    """The folder of a listing. Pure.
+
+    Args:
+        paths: path in the store and version of every object.
+        root: path of the folder in the store; "" for all of it.
+    """
+    folders: dict[str, list[tuple[str, Version]]] = {}
+    files: list[tuple[str, Version]] = []
+    prefix = root.strip("/") + "/" if root.strip("/") else ""
+    for path, version in paths:
+        if not path.startswith(prefix):
+            continue  # a marker of the folder itself
+        name, slash, inner = path[len(prefix) :].partition("/")
+        if not slash:
+            files.append((name, version))
+        elif inner and "/" not in inner:
+            folders.setdefault(name, []).append((inner, version))
+        else:
+            folders.setdefault(name, [])
+    # Consoles of clouds mark folders by empty objects of their names.
+    return Folder(folders, [name for name, version in files if version.nbytes or name not in folders])
+
+
+def list_folder(url: str) -> Folder:
+    """What lies below a URL of object storage. Blocking; a request for every 1,000 objects.
+
+    Raises:
+        ImportError: obstore is not installed.
+        ObjectMissingError: there is nothing; it is a FileNotFoundError.
+        RemoteReadError: it cannot be listed; over HTTP nothing can.
+    """
+    if scheme_of(url) not in BUCKETS:
+        raise RemoteReadError(
+            shown(url),
+            0,
+            None,
+            attempts=0,
+            seconds=0.0,
+            reason="HTTP has no way to list a folder",
+            kind="refused",
+            advice="name the images by a list, aioloader.ImageListDataset(root=URL, imglist=...), or pack them into a "
+            ".rec file",
+        )
+    with client_and_thread() as (client, thread):
+        found = thread.call(partial(client.list, url, _LISTING_S))
+    folder = arrange(found, locate(url).path)
+    if not folder.folders and not folder.files:
+        raise ObjectMissingError(
+            shown(url), 0, None, attempts=1, seconds=0.0, reason="there is no object below it", kind="missing"
+        )
+    return folder

@@ -1,0 +1,145 @@
+"""Folders and lists of images far away."""
+
+from __future__ import annotations
+
+import shutil
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import numpy as np
+import pytest
+
+import aioloader
+from aioloader import transforms
+from aioloader.errors import RemoteReadError
+from aioloader.storage.remote.listing import arrange
+from aioloader.storage.remote.transport import Version
+from tests.aioloader.remote.conftest import assert_same
+
+FULL, EMPTY = Version(1, None, None), Version(0, None, None)
+
+
+@pytest.mark.parametrize("root", ["", "train", "train/"])
+def test_a_listing_becomes_a_folder_of_folders(root: str) -> None:
+    at = "train/" if root else ""
+    paths = [
+        (f"{at}cat/1.jpg", FULL),
+        (f"{at}cat/deeper/2.jpg", FULL),
+        (f"{at}cat/3.jpg", FULL),
+        (f"{at}cat", EMPTY),  # what a console leaves of a folder
+        (f"{at}dog/only/deeper.jpg", FULL),
+        (f"{at}labels.txt", FULL),
+        (f"{at}nothing", EMPTY),
+    ]
+    if root:
+        paths += [("training/cat/9.jpg", FULL), ("train", EMPTY)]
+    found = arrange(paths, root)
+    assert found.folders == {"cat": [("1.jpg", FULL), ("3.jpg", FULL)], "dog": []}
+    assert found.files == ["labels.txt", "nothing"]
+
+
+def _epoch(dataset: Any, **options: Any) -> list[tuple[Any, Any]]:
+    small = dataset.transform_first(transforms.RandomResizedCrop(32))
+    options.setdefault("executor", "inline")
+    with aioloader.DataLoader(small, 5, shuffle=True, **options) as loader:
+        return [(images.copy(), labels.copy()) for images, labels in loader]
+
+
+@pytest.fixture
+def folder_in_s3(bucket: str, s3_server: Any, photo_folder: Path) -> str:
+    for path in sorted(photo_folder.rglob("*.*")):
+        s3_server.put_file(bucket, f"some%20photos/{quote(path.relative_to(photo_folder).as_posix())}", path)
+    return f"s3://{bucket}/some photos"
+
+
+@pytest.mark.remote
+@pytest.mark.parametrize("executor", ["inline", "process"])
+def test_a_folder_in_s3_gives_the_same_batches(folder_in_s3: str, photo_folder: Path, executor: str) -> None:
+    here, there = aioloader.ImageFolderDataset(photo_folder), aioloader.ImageFolderDataset(folder_in_s3)
+    assert there.synsets == here.synsets
+    assert_same(_epoch(there, executor=executor, num_workers=2), _epoch(here))
+    np.testing.assert_array_equal(there[3][0], here[3][0])
+    there.items = there.items[:7]
+    assert len(_epoch(there)) == 2
+
+
+@pytest.mark.remote
+def test_the_one_line_loader_takes_urls(folder_in_s3: str, bucket: str, photo_folder: Path) -> None:
+    for path in (folder_in_s3, f"s3://{bucket}/set 1/photos.rec"):
+        with aioloader.images(
+            path, size=32, batch_size=4, train=False, blocking=True, num_workers=0
+        ) as loader:
+            images, _ = next(iter(loader))
+            assert images.shape == (4, 32, 32, 3)
+    with pytest.raises(FileNotFoundError):
+        aioloader.images(f"s3://{bucket}/nothing/there", blocking=True)
+
+
+@pytest.mark.remote
+def test_an_object_that_has_gone_is_its_own_sample_error(
+    folder_in_s3: str, bucket: str, s3_server: Any
+) -> None:
+    dataset = aioloader.ImageFolderDataset(folder_in_s3)
+    url, label = dataset.items[2]
+    dataset.items = [*dataset.items[:2], (url.replace(".jpg", "-gone.jpg"), label), *dataset.items[3:]]
+    small = dataset.transform_first(transforms.RandomResizedCrop(32))
+    with aioloader.DataLoader(small, 5, executor="inline", on_error="skip") as loader:
+        for _ in loader:
+            pass
+        (error,) = loader.errors
+    assert error.index == 2
+    assert isinstance(error.__cause__, FileNotFoundError)
+
+
+@pytest.mark.remote
+def test_over_http_a_folder_cannot_be_listed(nginx: Any) -> None:
+    with pytest.raises(RemoteReadError, match="ImageListDataset"):
+        aioloader.ImageFolderDataset(f"http://{nginx.address}/photos")
+
+
+@pytest.fixture
+def folder_on_http(served_folder: Path, nginx: Any, photo_folder: Path) -> Iterator[tuple[str, Path]]:
+    where = served_folder / uuid.uuid4().hex
+    shutil.copytree(photo_folder, where)
+    first = next(where.rglob("*.jpg"))
+    first.rename(first.with_name("ä b%20c+d.jpg"))
+    yield f"http://{nginx.address}/{where.name}", where
+    shutil.rmtree(where)
+
+
+@pytest.mark.remote
+@pytest.mark.parametrize("as_file", [True, False], ids=["lst", "entries"])
+def test_a_list_of_images_over_http(folder_on_http: tuple[str, Path], as_file: bool) -> None:
+    url, where = folder_on_http
+    names = sorted(path.relative_to(where).as_posix() for path in where.rglob("*.jpg"))
+    entries: Any = [[number % 3, name] for number, name in enumerate(names)]
+    if as_file:
+        text = "".join(f"{key}\t{label}\t{name}\n" for key, (label, name) in enumerate(entries))
+        (where / "train.lst").write_text(text)
+        entries = "train.lst"
+    here = aioloader.ImageListDataset(where, entries)
+    there = aioloader.ImageListDataset(url, entries)
+    assert_same(_epoch(there, executor="thread", num_workers=2), _epoch(here))
+
+
+@pytest.mark.remote
+def test_a_second_epoch_from_the_cache_asks_for_nothing(
+    folder_in_s3: str, bucket: str, s3_proxy: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://{s3_proxy.address}")
+    for dataset in (
+        aioloader.ImageFolderDataset(folder_in_s3, cache=tmp_path / "kept"),
+        aioloader.ImageRecordDataset(f"s3://{bucket}/set 1/photos.rec", cache="memory"),
+    ):
+        small = dataset.transform_first(transforms.RandomResizedCrop(32))
+        with aioloader.DataLoader(small, 5, shuffle=True, executor="thread", num_workers=2) as loader:
+            first = sorted(label for _, labels in loader for label in labels.tolist())
+            assert loader.stats().hit_rate == 0
+            before = s3_proxy.counts().requests
+            again = sorted(label for _, labels in loader for label in labels.tolist())
+            assert loader.stats().hit_rate == 0.5
+            assert s3_proxy.counts().requests == before > 0
+        assert again == first

@@ -1,0 +1,89 @@
+"""URLs: which paths are ones, where an object is, and what is beside it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from aioloader.storage.urls import Location, beside, is_url, join, locate, name_of, shown, suffix_of
+from recordio._index import beside as beside_in_recordio
+
+
+@pytest.mark.parametrize(
+    ("path", "expected"),
+    [
+        ("s3://bucket/a.rec", True),
+        ("S3://bucket/a.rec", True),
+        ("https://host/a.rec", True),
+        ("gs://b/a", True),
+        ("abfss://c@account.dfs.core.windows.net/a", True),
+        ("file:///data/a.rec", False),
+        ("/data/a.rec", False),
+        ("c:/data/a.rec", False),
+        ("http:/one/slash", False),
+        (Path("s3://bucket/a.rec"), False),
+        ("", False),
+    ],
+)
+def test_what_a_url_is(path: str, expected: bool) -> None:
+    assert is_url(path) is expected
+
+
+@pytest.mark.parametrize(
+    ("url", "store", "path"),
+    [
+        ("s3://bucket/a b/c?d#e.rec", "s3://bucket", "a b/c?d#e.rec"),
+        ("s3://bucket", "s3://bucket", ""),
+        ("gs://bucket/x%20y", "gs://bucket", "x%20y"),
+        ("http://host:8000/a%20b/c.rec", "http://host:8000/", "a b/c.rec"),
+        ("http://host/ä/c.rec", "http://host/", "ä/c.rec"),
+        ("https://user:word@host/c.rec#part", "https://user:word@host/", "c.rec"),
+        # As they stand: a signature, an escaped slash, an empty part.
+        ("https://host/a.rec?sig=a%2Fb", "https://host/a.rec?sig=a%2Fb", ""),
+        ("https://host/a%2Fb.rec", "https://host/a%2Fb.rec", ""),
+        ("https://host/a//b.rec", "https://host/a//b.rec", ""),
+    ],
+)
+def test_where_an_object_is(url: str, store: str, path: str) -> None:
+    assert locate(url) == Location(store, path)
+
+
+@pytest.mark.parametrize("url", ["s3://", "http:///path", "ftp://host/a", "/path"])
+def test_what_is_no_url_of_an_object(url: str) -> None:
+    with pytest.raises(ValueError, match=r"names no|is no URL"):
+        locate(url)
+
+
+@pytest.mark.parametrize(
+    ("url", "expected"),
+    [
+        ("s3://b/x.y/train.rec", "s3://b/x.y/train.idx"),
+        ("http://h/train.rec", "http://h/train.idx"),
+        ("http://h/train.rec?v=1.5", "http://h/train.idx?v=1.5"),
+        ("/data/train.rec", "/data/train.idx"),
+    ],
+)
+def test_the_index_beside_a_file(url: str, expected: str) -> None:
+    assert beside(url, ".idx") == expected
+    assert beside_in_recordio(url) == expected
+
+
+def test_secrets_are_not_shown() -> None:
+    assert shown("https://me:word@host/a.rec?Signature=abc#x") == "https://host/a.rec?..."
+    assert shown("s3://bucket/a?b") == "s3://bucket/a?b"
+    assert shown("/data/a?b.rec") == "/data/a?b.rec"
+    assert name_of("https://host/x/a.rec?Signature=a/b") == "a.rec"
+    assert suffix_of("https://host/x/a.REC?x=.jpg") == ".REC"
+
+
+_names = st.text("ab .?#%&+=;:@~é漢", min_size=1, max_size=6).filter(lambda name: name.strip("."))
+
+
+@settings(max_examples=40)
+@given(st.lists(_names, min_size=1, max_size=4), st.sampled_from(["s3://bucket/root", "http://host/root"]))
+def test_what_lies_in_a_folder_is_found_by_its_name(names: list[str], root: str) -> None:
+    path = "/".join(names)
+    assert locate(join(root, path)).path == f"root/{path}"
