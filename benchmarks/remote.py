@@ -26,7 +26,7 @@ import statistics
 import subprocess
 import tempfile
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
@@ -62,12 +62,14 @@ class Bench:
 
     Attributes:
         rec: the record file.
-        proxy: before the server that serves it.
+        upstream: "host:port" of the server that serves it.
+        proxy: before it.
         spans: int64 (n, 2), offset and length of every record.
         options: of the command line.
     """
 
     rec: Path
+    upstream: str
     proxy: FaultProxy
     spans: Any
     options: argparse.Namespace
@@ -220,7 +222,12 @@ async def _beside(path: Any, images: bool, options: argparse.Namespace) -> tuple
 
 
 def faults(bench: Bench) -> None:
-    """With faults, against without."""
+    """With faults, against without. One process of the proxy: only then it knows what it was asked before."""
+    with FaultProxy(bench.upstream) as between:
+        _faults(replace(bench, proxy=between))
+
+
+def _faults(bench: Bench) -> None:
     latency_s = bench.options.latency
     clean, faulty, digests = [], [], set()
     for round_number in range(bench.options.rounds):
@@ -373,7 +380,7 @@ def main() -> None:
         spans = dataset.spans(np.arange(len(dataset)))
         server = stack.enter_context(Nginx(folder))
         between = stack.enter_context(FaultProxy(server.address, processes=options.proxies))
-        bench = Bench(rec, between, np.stack((spans.offset, spans.length), axis=1), options)
+        bench = Bench(rec, server.address, between, np.stack((spans.offset, spans.length), axis=1), options)
         print(f"{len(dataset)} records of {rec.stat().st_size / len(dataset) / 1e3:.0f} kB")
         for name in options.only.split(","):
             parts[name](bench)
