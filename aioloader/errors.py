@@ -19,6 +19,7 @@ __all__ = (
     "ObjectMissingError",
     "ReceiptError",
     "RemoteReadError",
+    "RemoteWriteError",
     "ResumeError",
     "SampleError",
     "SpanTooShortError",
@@ -260,6 +261,22 @@ class ObjectMissingError(RemoteReadError, FileNotFoundError):
 
 class ObjectChangedError(RemoteReadError):
     """An object is not the one any more that it was when the dataset was made: it was replaced meanwhile."""
+
+
+class RemoteWriteError(LoaderError, OSError):
+    """An object cannot be written over the network.
+
+    Attributes:
+        url: the object.
+        reason: what happened.
+    """
+
+    def __init__(self, url: str, reason: str) -> None:
+        super().__init__(
+            f"cannot write {url}: {reason}; see docs/remote.md for credentials and what can be written to"
+        )
+        self.url = url
+        self.reason = reason
 
 
 class TooManyErrorsError(LoaderError):

@@ -44,11 +44,12 @@ class RecordTable:
     Args:
         path: the .rec file.
         idx_path: its .idx file; None for the one beside it, if there is one.
-        version: what the object is, where `path` is a URL.
+        version: what the object is, where `path` is a URL; None: it is asked.
 
     Attributes:
         index: from the .idx, or from a scan where there is none.
         file_nbytes: size of the file when the table was made.
+        version: what the object is, where `path` is a URL.
 
     Raises:
         OSError: the file or its index cannot be read.
@@ -58,14 +59,16 @@ class RecordTable:
     def __init__(self, path: str, idx_path: str | None = None, version: Version | None = None) -> None:
         given = idx_path is not None
         idx_path = idx_path or beside(path, ".idx")
-        if version is not None:
-            from aioloader.storage.remote.opening import load_index
+        if is_url(path):
+            from aioloader.storage.remote.opening import describe, load_index
 
+            version = version or describe(path)
             self.index = load_index(path, idx_path if given else None)
         elif given or os.path.exists(idx_path):
             self.index = Index.open(idx_path)
         else:
             self.index = _scan(path)
+        self.version = version
         self.file_nbytes = os.path.getsize(path) if version is None else version.nbytes
         if not len(self.index) and self.file_nbytes:
             raise CorruptIndexError(

@@ -220,7 +220,7 @@ def demo(
         with ProgressBar("packing", len(files)) as bar:
             packed = pack(source, Path(scratch, "images.rec"), tick=bar.update)
         try:
-            return run(packed.rec, packed.classes)
+            return run(Path(packed.rec), packed.classes)
         except SampleError as error:
             # The record is our own, and gone in a moment: what helps is the name of the image it was made from.
             raise SampleError(

@@ -20,6 +20,7 @@ from aioloader._failures import lighten
 from aioloader.errors import DecodeError, LoaderError, SampleError, TooManyErrorsError, error_report
 from aioloader.options import available_cores, check_max_errors
 from aioloader.permutation import permute
+from aioloader.storage.urls import beside, is_url, locate, suffix_of
 from aioloader.tools.drafts import published
 from aioloader.tools.encoding import Encoded, Encoding
 from aioloader.tools.jpegtran import find_jpegtran
@@ -60,7 +61,7 @@ class PackReport:
     """What was packed.
 
     Attributes:
-        rec, idx, lst: the files written.
+        rec, idx, lst: the files written; their URLs where that is where they are.
         classes: names of the classes; a record's label is the place of its class in here.
         records: number of records.
         nbytes: size of the .rec in bytes.
@@ -75,9 +76,9 @@ class PackReport:
         empty: names of sub-folders that hold no images. They are no classes, so later ones have smaller numbers.
     """
 
-    rec: Path
-    idx: Path
-    lst: Path
+    rec: Path | str
+    idx: Path | str
+    lst: Path | str
     classes: tuple[str, ...]
     records: int = 0
     nbytes: int = 0
@@ -157,7 +158,8 @@ def pack(
 
     Args:
         source: folder with one sub-folder per class (see `list_images`).
-        out: the .rec file to write; ".rec" is added if it is missing. The .idx and .lst lie beside it.
+        out: the .rec file to write; ".rec" is added if it is missing. The .idx and .lst lie beside it. It may be a URL:
+            the files are then written to the system's temporary folder first, and uploaded when they are complete.
         shuffle: mix the records; otherwise they stand in the order of `list_images`.
         seed: of the shuffled order, 0 <= seed < 2**64.
         encoding: "keep": files as they are; "raw": pixels that need no decoder, upright RGB (`encode_raw`).
@@ -182,7 +184,7 @@ def pack(
         ProgramNotFoundError: `tile` without jpegtran.
         PackError: an image is damaged, or too large for a record; with "skip" and "replace", all are.
         TooManyErrorsError: more images failed than `max_errors`; its `errors` has them.
-        OSError: a file cannot be read or written.
+        OSError: a file cannot be read or written, or (`RemoteWriteError`) not be uploaded.
 
     After an error what stood at `out` before still does.
     """
@@ -192,9 +194,7 @@ def pack(
     check_max_errors(max_errors)
     if num_workers is not None and num_workers < 1:
         raise ValueError(f"num_workers must be at least 1, or None, got {num_workers!r}")
-    rec = Path(out)
-    if rec.suffix != ".rec":
-        rec = rec.with_name(rec.name + ".rec")
+    places = _places(out)
     classes, items = list_images(source)
     order = list(range(len(items)))
     root = Path(source)
@@ -203,8 +203,9 @@ def pack(
     if shuffle:
         order = permute(seed, 0, len(items), 0, len(items)).tolist()
         items = [items[place] for place in order]
-    rec.parent.mkdir(parents=True, exist_ok=True)
-    report = PackReport(rec, rec.with_suffix(".idx"), rec.with_suffix(".lst"), classes)
+    if isinstance(places[0], Path):
+        places[0].parent.mkdir(parents=True, exist_ok=True)
+    report = PackReport(*places, classes)
     if classes:
         report.outside = sum(map(_is_image, root.iterdir()))
         report.empty = tuple(folder.name for folder in _folders_in(root) if folder.name not in classes)
@@ -237,6 +238,18 @@ def pack(
             )
         report.nbytes = rec_draft.stat().st_size
     return report
+
+
+def _places(out: str | os.PathLike[str]) -> tuple[Path | str, Path | str, Path | str]:
+    """Where the .rec, .idx and .lst go."""
+    if isinstance(out, str) and is_url(out):
+        locate(out)  # a URL that is none is told now, not after hours
+        url = out if suffix_of(out) == ".rec" else beside(out, suffix_of(out) + ".rec")
+        return url, beside(url, ".idx"), beside(url, ".lst")
+    rec = Path(out)
+    if rec.suffix != ".rec":
+        rec = rec.with_name(rec.name + ".rec")
+    return rec, rec.with_suffix(".idx"), rec.with_suffix(".lst")
 
 
 class _Records:

@@ -24,6 +24,7 @@ from aioloader.mxnet.io.mean_image import mean_image
 from aioloader.mxnet.io.parameters import MissingParameterError, described, read_parameters
 from aioloader.mxnet.io.passes import Passes, part_of
 from aioloader.mxnet.io.uris import files_of, local_paths
+from aioloader.storage.urls import is_url
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -81,7 +82,7 @@ class RecordSource:
         )
         paths = _record_files(values["path_imgrec"])
         index = values.get("path_imgidx")
-        indexes = files_of(index) if index else []
+        indexes = _files(index) if index else []
         if indexes and len(indexes) != len(paths):
             raise MXNetError(
                 f"path_imgidx names {len(indexes)} files, path_imgrec {len(paths)}: give one index for each, in the "
@@ -137,6 +138,11 @@ class RecordSource:
         )
 
 
+def _files(uri: str) -> list[str]:
+    """Paths of files, and URLs as they are."""
+    return [file for path in local_paths(uri) for file in ([path] if is_url(path) else files_of(path))]
+
+
 def _record_files(uri: str) -> list[str]:
     """Paths of record files; of a folder only those that are such files."""
     paths = local_paths(uri)
@@ -144,7 +150,7 @@ def _record_files(uri: str) -> list[str]:
         raise MissingParameterError("path_imgrec", "string")
     found: list[str] = []
     for path in paths:
-        files = files_of(path)
+        files = _files(path)
         found += [file for file in files if begins_with_a_record(file)] if os.path.isdir(path) else files
     if not found:
         raise MXNetError(f"Cannot find any record files in {uri}")

@@ -16,7 +16,7 @@ import numpy as np
 
 from aioloader._types import Facts, Spans
 from aioloader.datasets.decoding import DEFAULT_MAX_PIXELS, RECORD_FIELDS, FusedImages
-from aioloader.datasets.files import FileDataset
+from aioloader.datasets.files import FileDataset, Source
 from aioloader.datasets.record import RecordTable
 from aioloader.mxnet.base import MXNetError
 from aioloader.mxnet.io.alpha_image import decode_alpha
@@ -65,6 +65,8 @@ class ImageRecords(FileDataset):
             ]
         except (RecordIOError, OSError) as error:
             raise MXNetError(str(error)) from error
+        if len({table.version is None for table in self._tables}) > 1:
+            raise MXNetError("files of this machine and URLs cannot be read as one set of records")
         self._lines = [_in_file_order(table) for table in self._tables]
         self._starts = np.cumsum([0, *[len(table.index) for table in self._tables]], dtype=np.int64)
         self.total = int(self._starts[-1])
@@ -77,8 +79,11 @@ class ImageRecords(FileDataset):
         """See `ByteDataset.decoder`."""
         return self._decoder
 
-    def open_source(self) -> LocalByteSource:
+    def open_source(self) -> Source:
         """See `ByteDataset.open_source`."""
+        versions = [table.version for table in self._tables]
+        if any(version is not None for version in versions):
+            return self._remote(self._paths, versions, whole_files=False, name=self._paths[0])
         return LocalByteSource(self._paths, whole_files=False)
 
     def _places(self, indices: IntArray) -> tuple[IntArray, IntArray]:

@@ -5,14 +5,16 @@ is tried again after a pause (`retries`) until the deadline that all ranges of a
 than nearly all others (`latency`) is sent a second time, and the first answer counts: such hedges are 5 % of all
 requests at most. Every answer tells which state of the object it is from; another one than expected is an error.
 
-Runs in asyncio, because the client library does. On cancellation all tasks have ended before the call returns, and
-nothing is handed over afterwards.
+Runs in asyncio, because the client library does, and with its own task groups and timers: the work for one request
+counts here. On cancellation all tasks have ended before the call returns, and nothing is handed over afterwards.
 """
 
 from __future__ import annotations
 
+import asyncio
 import random
 from functools import partial
+from time import monotonic
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 import anyio
@@ -36,9 +38,12 @@ T = TypeVar("T")
 OPENING_S = 30.0
 """Deadline for finding out what an object is, seconds."""
 
-_ATTEMPT_S = 10.0
+# What one request may take, before anything is known of the server and after.
+_FIRST_ATTEMPT_S = 10.0
+_ATTEMPT_S = 4.0
 _LEAST_BYTES_PER_S = 1e6
 _HEDGED_SHARE = 0.05
+_HEDGES = 4
 _LOOK_S = 0.01
 
 
@@ -61,31 +66,42 @@ class Wanted(NamedTuple):
 class _Flight:
     """A range on its way."""
 
-    __slots__ = ("attempts", "begun", "doubled", "hedge", "number", "scope", "settled", "since", "wanted")
+    __slots__ = (
+        "attempts",
+        "begun",
+        "doubled",
+        "hedge",
+        "number",
+        "overdue",
+        "settled",
+        "since",
+        "task",
+        "wanted",
+    )
 
-    def __init__(self, number: int, wanted: Wanted, now: float) -> None:
+    def __init__(self, number: int, wanted: Wanted) -> None:
         self.number = number
         self.wanted = wanted
-        self.since = now
+        self.since = monotonic()
         self.attempts = 0
         self.begun: float | None = None  # when the request in flight was sent
+        self.overdue = False  # it was given up
         self.doubled = False
-        self.scope = anyio.CancelScope()
-        self.hedge: anyio.CancelScope | None = None
         self.settled = False
+        self.task: asyncio.Task[None] | None = None
+        self.hedge: asyncio.Task[None] | None = None
 
 
 class _Call:
     """One call of `Client.fetch`."""
 
-    def __init__(self, take: Callable[[int, Answer], None], timeout_s: float, count: int) -> None:
+    def __init__(self, take: Callable[[int, Answer], None], timeout_s: float) -> None:
         self.take = take
         self.timeout_s = timeout_s
-        self.deadline = anyio.current_time() + timeout_s
-        self.left = count
+        self.deadline = monotonic() + timeout_s
         self.flights: set[_Flight] = set()
         self.failures: dict[int, RemoteReadError] = {}
-        self.watching = anyio.CancelScope()
+        self.timer: asyncio.TimerHandle | None = None
 
 
 class Client:
@@ -129,14 +145,18 @@ class Client:
         """
         if not wanted:
             return {}
-        call = _Call(take, timeout_s, len(wanted))
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(self._watch, call, tasks)
-            for number, each in enumerate(wanted):
-                await self._slots.take()
-                flight = _Flight(number, each, anyio.current_time())
-                call.flights.add(flight)
-                tasks.start_soon(self._fly, call, flight)
+        call = _Call(take, timeout_s)
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                self._watch(call, tasks)
+                for number, each in enumerate(wanted):
+                    await self._slots.take()
+                    flight = _Flight(number, each)
+                    call.flights.add(flight)
+                    flight.task = tasks.create_task(self._fly(call, flight))
+        finally:
+            if call.timer is not None:
+                call.timer.cancel()
         return call.failures
 
     async def get(self, wanted: Sequence[Wanted], timeout_s: float) -> list[bytes]:
@@ -159,43 +179,43 @@ class Client:
         """One range to its end; begins with a place taken."""
         holds = True
         try:
-            with flight.scope:
-                while not flight.settled:
-                    flight.attempts += 1
-                    trouble = await self._attempt(call, flight)
-                    if trouble is None:
-                        return
-                    pause = backoff_s(flight.attempts, self._random.random())
-                    if not trouble.again or anyio.current_time() + pause >= call.deadline:
-                        self._settle(call, flight)
-                        call.failures[flight.number] = self._error(call, flight, trouble)
-                        return
-                    self._slots.give_back()
-                    holds = False
-                    await anyio.sleep(pause)
-                    await self._slots.take()
-                    holds = True
-                    self.counters.retries += 1
+            while not flight.settled:
+                flight.attempts += 1
+                trouble = await self._attempt(call, flight)
+                if trouble is None:
+                    return
+                pause = backoff_s(flight.attempts, self._random.random())
+                if not trouble.again or monotonic() + pause >= call.deadline:
+                    self._settle(call, flight)
+                    call.failures[flight.number] = self._error(call, flight, trouble)
+                    return
+                self._slots.give_back()
+                holds = False
+                await asyncio.sleep(pause)
+                await self._slots.take()
+                holds = True
+                self.counters.retries += not flight.settled
+        except asyncio.CancelledError:
+            if not flight.settled or _cancelled_otherwise(flight):
+                raise  # else its hedge was faster
         finally:
             if holds:
                 self._slots.give_back()
             call.flights.discard(flight)
-            call.left -= 1
-            if not call.left:
-                call.watching.cancel()
 
     async def _attempt(self, call: _Call, flight: _Flight) -> Trouble | None:
         """One request for a range; None if the range is settled."""
-        flight.begun = anyio.current_time()
-        patience_s = self._patience_s(flight)
+        flight.begun = monotonic()
         self.counters.requests += 1
         try:
-            with anyio.CancelScope(deadline=min(call.deadline, flight.begun + patience_s)) as scope:
-                answer = await self._transport.get(*flight.wanted[:3])
-            if scope.cancelled_caught:
-                seconds = anyio.current_time() - flight.begun
-                self.latencies.add(seconds, seconds, 0)
-                return self._note(Trouble(Kind.LOST, True, f"no answer within {seconds:.1f} s"))
+            answer = await self._transport.get(*flight.wanted[:3])
+        except asyncio.CancelledError:
+            if not flight.overdue or flight.settled or _cancelled_otherwise(flight):
+                raise
+            flight.overdue = False
+            seconds = monotonic() - flight.begun
+            self.latencies.add(seconds, seconds, 0)
+            return self._note(Trouble(Kind.LOST, True, f"no answer within {seconds:.1f} s"))
         except Exception as error:
             return self._note(trouble_of(error))
         finally:
@@ -204,12 +224,13 @@ class Client:
 
     def _patience_s(self, flight: _Flight) -> float:
         """Seconds that one request may take. Longer each time: the connection may be slow and not lost."""
-        usual_s = _ATTEMPT_S + flight.wanted.length / _LEAST_BYTES_PER_S
+        usual_s = _ATTEMPT_S if self.latencies.known else _FIRST_ATTEMPT_S
+        usual_s += flight.wanted.length / _LEAST_BYTES_PER_S
         return float(max(usual_s, 8 * self.latencies.late_s) * 2 ** min(flight.attempts - 1, 8))
 
     def _note(self, trouble: Trouble) -> Trouble:
         if trouble.kind == Kind.BUSY:
-            self._pace.busy(anyio.current_time())
+            self._pace.busy(monotonic())
         return trouble
 
     def _arrived(self, call: _Call, flight: _Flight, answer: Answer) -> Trouble | None:
@@ -221,7 +242,7 @@ class Client:
             text = f"{len(answer.data)} bytes came of {wanted.length}"
             return self._note(Trouble(Kind.LOST, True, text))
         self.latencies.add(answer.first_s, answer.whole_s, len(answer.data))
-        self._pace.answered(answer.first_s, anyio.current_time(), self._slots.taken)
+        self._pace.answered(answer.first_s, monotonic(), self._slots.taken)
         if self._settle(call, flight):
             call.take(flight.number, answer)
         return None
@@ -233,52 +254,53 @@ class Client:
             return False
         flight.settled = True
         call.flights.discard(flight)
-        if flight.hedge is not None:
+        if flight.hedge is not None and flight.hedge is not asyncio.current_task():
             flight.hedge.cancel()
         return True
 
     # -- stragglers --------------------------------------------------------------------------------------------------
 
-    async def _watch(self, call: _Call, tasks: anyio.abc.TaskGroup) -> None:
-        """Send requests a second time that are late, while there are ranges left."""
-        with call.watching:
-            while call.left:
-                now = anyio.current_time()
-                soonest = now + self.latencies.late_s
-                for flight in list(call.flights):
-                    if flight.begun is None or flight.doubled:
-                        continue
-                    due = flight.begun + self.latencies.late_for(flight.wanted.length)
-                    if due <= now and self._may_hedge():
-                        flight.doubled = True
-                        self.counters.hedges += 1
-                        tasks.start_soon(self._double, call, flight)
-                    else:
-                        soonest = min(soonest, due)
-                await anyio.sleep(max(_LOOK_S, soonest - now))
+    def _watch(self, call: _Call, tasks: asyncio.TaskGroup) -> None:
+        """Give up requests that take too long, and send those a second time that are late; again and again."""
+        now = monotonic()
+        late_s = self.latencies.late_s
+        soonest = now + late_s
+        for flight in list(call.flights):
+            begun = flight.begun
+            if begun is None or flight.task is None or flight.overdue:
+                continue
+            if now >= min(call.deadline, begun + self._patience_s(flight)):
+                flight.overdue = True
+                flight.task.cancel()
+            elif not flight.doubled:
+                due = begun + self.latencies.late_for(flight.wanted.length)
+                if due <= now and self._may_hedge():
+                    flight.doubled = True
+                    self.counters.hedges += 1
+                    self.counters.requests += 1
+                    flight.hedge = tasks.create_task(self._double(call, flight))
+                else:
+                    soonest = min(soonest, due)
+        delay_s = max(_LOOK_S, soonest - now)
+        call.timer = asyncio.get_running_loop().call_later(delay_s, self._watch, call, tasks)
 
     def _may_hedge(self) -> bool:
-        return self.counters.hedges < _HEDGED_SHARE * self.counters.requests
+        return self.counters.hedges < _HEDGES + _HEDGED_SHARE * self.counters.requests
 
     async def _double(self, call: _Call, flight: _Flight) -> None:
         """The second request for a range. What goes wrong with it is of no account: the first is still there."""
-        if flight.settled:
-            self.counters.hedges -= 1
+        try:
+            answer = await self._transport.get(*flight.wanted[:3])
+        except asyncio.CancelledError:
+            if not flight.settled or _cancelled_otherwise(flight, hedge=True):
+                raise  # else the first was faster
             return
-        self.counters.requests += 1
-        answers: list[Answer] = []
-        with anyio.CancelScope(deadline=call.deadline) as flight.hedge:
-            try:
-                answers.append(await self._transport.get(*flight.wanted[:3]))
-            except Exception:
-                pass
-        flight.hedge = None
-        if flight.settled:
-            return
-        if not answers:
+        except Exception:
             flight.doubled = False  # another one may be sent
-        elif self._arrived(call, flight, answers[0]) is None:
-            flight.scope.cancel()
+            return
+        if not flight.settled and self._arrived(call, flight, answer) is None:
+            assert flight.task is not None
+            flight.task.cancel()
 
     # -- one question ------------------------------------------------------------------------------------------------
 
@@ -356,7 +378,7 @@ class Client:
             left_s = begin + timeout_s - anyio.current_time()
             answer: list[T] = []
             try:
-                patience_s = timeout_s if patient else _ATTEMPT_S * 2**attempts
+                patience_s = timeout_s if patient else _FIRST_ATTEMPT_S * 2**attempts
                 with anyio.CancelScope(deadline=anyio.current_time() + min(left_s, patience_s)):
                     answer.append(await ask())
                 trouble = Trouble(Kind.LOST, True, "no answer in time")
@@ -374,9 +396,16 @@ class Client:
             self.counters.retries += 1
 
     def _error(self, call: _Call, flight: _Flight, trouble: Trouble) -> RemoteReadError:
-        seconds = anyio.current_time() - flight.since
+        seconds = monotonic() - flight.since
         url, offset, length, _ = flight.wanted
         return error_of(trouble, url, offset, length, flight.attempts, seconds, call.timeout_s)
+
+
+def _cancelled_otherwise(flight: _Flight, hedge: bool = False) -> bool:
+    """After `Task.cancel` by this module was seen: whether somebody else has cancelled the task too."""
+    task = flight.hedge if hedge else flight.task
+    assert task is not None
+    return task.uncancel() > 0
 
 
 def _difference(expected: Version, found: Version) -> str:

@@ -52,6 +52,11 @@ class Latencies:
         return _percentile(sorted(self._whole), share) if self._whole else None
 
     @property
+    def known(self) -> bool:
+        """Whether enough was answered to tell what is usual."""
+        return len(self._whole) >= _FEW
+
+    @property
     def late_s(self) -> float:
         """Seconds after which a request is a straggler: beyond nearly all of the latest ones."""
         return self._late_s
@@ -64,7 +69,7 @@ class Latencies:
     @property
     def gap_bytes(self) -> int:
         """Unwanted bytes that arrive, in one stream as busy as now, in the time that another request would wait."""
-        if len(self._first) < _FEW:
+        if not self.known:
             return _UNKNOWN_GAP
         latency = _percentile(sorted(self._first), 0.5)
         return int(min(_MOST_GAP, max(_LEAST_GAP, latency * self._nbytes / self._body_s)))

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import deque
 from typing import TYPE_CHECKING
-
-import anyio
 
 if TYPE_CHECKING:
     from aioloader.storage.remote.pace import Pace
@@ -25,7 +24,7 @@ class Slots:
 
     def __init__(self, pace: Pace) -> None:
         self._pace = pace
-        self._waiting: deque[anyio.Event] = deque()
+        self._waiting: deque[asyncio.Future[None]] = deque()
         self.taken = 0
 
     async def take(self) -> None:
@@ -33,14 +32,14 @@ class Slots:
         if self.taken < self._pace.limit and not self._waiting:
             self.taken += 1
             return
-        granted = anyio.Event()
+        granted = asyncio.get_running_loop().create_future()
         self._waiting.append(granted)
         try:
-            await granted.wait()
+            await granted
         except BaseException:
-            if granted.is_set():
+            if granted.done() and not granted.cancelled():
                 self.give_back()
-            else:
+            elif granted in self._waiting:
                 self._waiting.remove(granted)
             raise
 
@@ -48,5 +47,7 @@ class Slots:
         """A place is free again."""
         self.taken -= 1
         while self._waiting and self.taken < self._pace.limit:
-            self.taken += 1
-            self._waiting.popleft().set()
+            granted = self._waiting.popleft()
+            if not granted.done():  # else it is about to be taken off by who waited
+                self.taken += 1
+                granted.set_result(None)

@@ -19,7 +19,7 @@ from aioloader.storage.urls import WEB, locate, scheme_of
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ("Stores", "configure", "library", "options_for")
+__all__ = ("Stores", "configure", "library", "open_store", "options_for")
 
 # A store of its own for every signed URL: the latest are kept, with their connections.
 _MOST_STORES = 64
@@ -77,19 +77,26 @@ def _client_options(base: str, given: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _open(base: str, url: str) -> Any:
+def open_store(url: str) -> Any:
+    """The store of an object, which tries again by itself: for what is written once."""
+    return _open(locate(url).store, url, {})
+
+
+def _open(base: str, url: str, retries: Mapping[str, Any] = _NO_RETRIES) -> Any:
     """A store.
 
     Args:
         base: the store's URL, see `urls.locate`.
         url: of an object in it, which options are looked up for.
+        retries: the library's own.
     """
     library()
     from obstore.store import HTTPStore, from_url
 
     options = options_for(url)
     client = options.pop("client_options", {})
-    options["retry_config"] = _NO_RETRIES
+    if retries:
+        options["retry_config"] = dict(retries)
     scheme = scheme_of(base)
     if scheme in WEB:
         return HTTPStore.from_url(base, client_options=_client_options(base, client), **options)

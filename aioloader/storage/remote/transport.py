@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from time import perf_counter
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from aioloader.storage.remote.stores import Stores, library
+
+if TYPE_CHECKING:
+    from datetime import datetime
 
 __all__ = ("Answer", "Transport", "Version")
 
@@ -16,17 +19,17 @@ class Version(NamedTuple):
     Attributes:
         nbytes: its size.
         etag: what the server calls this state of it, or None.
-        modified: when it was last written, in text, or None.
+        modified: when it was last written, or None.
     """
 
     nbytes: int
     etag: str | None
-    modified: str | None
+    modified: datetime | None
 
     @property
     def tag(self) -> str:
         """One name for this state of the object, for caches."""
-        return self.etag or f"{self.nbytes}-{self.modified}"
+        return self.etag or f"{self.nbytes}-{self.modified and self.modified.isoformat()}"
 
     def same(self, other: Version) -> bool:
         """Whether the object is the same as far as can be told."""
@@ -37,8 +40,7 @@ class Version(NamedTuple):
 
 def version_of(meta: Any) -> Version:
     """The version that an answer's head tells."""
-    modified = meta.get("last_modified")
-    return Version(int(meta["size"]), meta.get("e_tag"), None if modified is None else modified.isoformat())
+    return Version(meta["size"], meta["e_tag"], meta["last_modified"])
 
 
 class Answer(NamedTuple):

@@ -1,0 +1,53 @@
+"""Packing into object storage."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import aioloader
+from aioloader.cli import main
+from aioloader.errors import RemoteWriteError
+from aioloader.tools.pack import pack
+from tests.aioloader.remote.conftest import Served, assert_same, epoch
+
+pytestmark = pytest.mark.remote
+
+
+def test_what_is_packed_into_s3_is_what_is_packed_here(
+    bucket: str, photo_folder: Path, photo_rec: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    report = pack(photo_folder, f"s3://{bucket}/new/set")
+    assert report.rec == f"s3://{bucket}/new/set.rec"
+    assert report.nbytes == photo_rec.stat().st_size
+    assert_same(epoch(report.rec), epoch(photo_rec))
+    assert len(aioloader.RecordFileDataset(report.rec)) == report.records
+    assert not list(tmp_path.glob("aioloader-*"))
+
+
+def test_the_command_packs_into_s3(
+    bucket: str, photo_folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["pack", str(photo_folder), f"s3://{bucket}/set 1/photos"]) == 0
+    assert f"s3://{bucket}/set 1/photos.rec: " in capsys.readouterr().out
+
+
+def test_a_server_that_takes_nothing_is_told(nginx: Any, photo_folder: Path) -> None:
+    with pytest.raises(RemoteWriteError, match=r"photos\.idx|photos\.lst|photos\.rec"):
+        pack(photo_folder, f"http://{nginx.address}/photos")
+
+
+def test_the_iterator_of_mxnet_takes_urls(served: Served) -> None:
+    import aioloader.mxnet as mx
+
+    def batches(path: str) -> list[tuple[Any, Any]]:
+        found = mx.io.ImageRecordIter(
+            path_imgrec=path, data_shape=(3, 24, 24), batch_size=5, shuffle=True, seed=3, rand_crop=True
+        )
+        return [(batch.data[0].asnumpy(), batch.label[0].asnumpy()) for batch in found]
+
+    assert_same(batches(served.url), batches(str(served.path)))
