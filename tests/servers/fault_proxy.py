@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -51,7 +52,8 @@ class FaultProxy:
 
     Args:
         upstream: "host:port" of the server.
-        processes: how many share the port. Counts are sums; limits and attempts of rules count per process.
+        processes: how many share the port. Counts are sums; limits and attempts of rules, and repeats, count per
+            process.
         uvloop: use uvloop, which must be installed; None: if it is.
 
     Attributes:
@@ -81,9 +83,11 @@ class FaultProxy:
     def __exit__(self, *exc: object) -> None:
         self.close()
 
-    def _tell(self, do: str, **arguments: Any) -> list[Any]:
+    def _tell(
+        self, do: str, processes: Sequence[subprocess.Popen[str]] | None = None, **arguments: Any
+    ) -> list[Any]:
         answers = []
-        for process in self._processes:
+        for process in processes or self._processes:
             assert process.stdin is not None
             assert process.stdout is not None
             process.stdin.write(json.dumps({"do": do, **arguments}) + "\n")
@@ -103,7 +107,10 @@ class FaultProxy:
             latency_s, jitter_s, seed: see `Behaviour`.
             restart: begin to count anew.
         """
-        self._tell("behave", behaviour=Behaviour(latency_s, jitter_s, seed, rules).to_json())
+        # Each process counts attempts by itself: with one seed, a request would meet its fault in all of them.
+        for number, process in enumerate(self._processes):
+            behaviour = Behaviour(latency_s, jitter_s, seed * len(self._processes) + number, rules)
+            self._tell("behave", [process], behaviour=behaviour.to_json())
         if restart:
             self.restart()
 
@@ -135,11 +142,7 @@ class FaultProxy:
     def come_back(self) -> None:
         """Listen again at the same port."""
         for process in self._processes:
-            everybody, self._processes = self._processes, [process]
-            try:
-                (self.port,) = self._tell("listen", port=self.port)
-            finally:
-                self._processes = everybody
+            (self.port,) = self._tell("listen", [process], port=self.port)
 
     def close(self) -> None:
         """End the processes; may be called twice."""

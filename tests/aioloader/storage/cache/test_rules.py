@@ -93,7 +93,7 @@ def test_what_was_used_longest_ago_goes_first_and_no_more_than_needed(
 def test_entries_are_those_of_a_dictionary(at_once: int) -> None:
     random = np.random.RandomState(at_once)
     entries, longest = Entries(), {}
-    for _ in range(6000 // at_once + 1):
+    for _ in range(3000 // at_once + 1):
         new = np.zeros(at_once, ENTRY)
         new["offset"] = random.randint(0, 4000, at_once)
         new["length"] = random.randint(1, 5, at_once)

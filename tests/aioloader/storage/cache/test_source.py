@@ -191,6 +191,7 @@ async def test_the_loop_is_not_blocked(make: Any, cache: Any, no_blocking: None)
     assert counts == [len(ready)] * 2
 
 
+@pytest.mark.slow
 def test_a_process_executor_reads_from_the_cache(
     small_rec: Path, tmp_path: Path, read_calls: list[int]
 ) -> None:

@@ -1,0 +1,390 @@
+"""Records that are far away: a real server behind a proxy that adds latency and makes faults.
+
+    python -m benchmarks.remote --data FOLDER --torch /path/to/python
+    python -m benchmarks.remote --only faults,cache
+
+Needs nginx, and the extra ``remote``; uvloop helps the proxy. Every figure comes with what it is held against, measured
+in the same run by turns:
+
+- speed: samples/s against PyTorch with two workers that each do one blocking read for each sample (``--torch`` names an
+  interpreter that has it), and against the bytes alone, 256 requests in flight, with nothing around them. Payloads
+  first; then pictures, cropped to 224, where the decoder is the limit. The lateness of the loader's event loop beside.
+- proxy: what the proxy and the server can do without latency, so that they are known not to be the limit.
+- faults: 1 % of 503s, 1 % of resets, 0.5 % of stalls of 30 s, against the same without; the batches must be identical,
+  and the loader's counts those of the proxy.
+- cache: the second epoch, against a local file, and the requests that it makes.
+- away: the server goes away for 20 s in the middle of an epoch.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import hashlib
+import os
+import statistics
+import subprocess
+import tempfile
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from pathlib import Path
+from time import perf_counter
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+import aioloader
+from aioloader import transforms
+from aioloader.options import available_cores
+from aioloader.tools.lag import LoopLag
+from benchmarks.data import add_data_option, load_jpegs
+from benchmarks.main_job import write_rec
+from tests.servers.fault_proxy import FaultProxy, Rule
+from tests.servers.nginx import Nginx
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+PARTS = ("proxy", "speed", "faults", "cache", "away")
+FAULTS = (
+    Rule("status", share=0.01),
+    Rule("reset", share=0.01),
+    Rule("stall", share=0.005, seconds=30.0),
+)
+IN_FLIGHT = 256
+BATCH = 64
+_TORCH_SAMPLES = 256
+
+
+@dataclass
+class Bench:
+    """What all parts need.
+
+    Attributes:
+        rec: the record file.
+        upstream: "host:port" of the server that serves it.
+        proxy: before it.
+        spans: int64 (n, 2), offset and length of every record.
+        options: of the command line.
+    """
+
+    rec: Path
+    upstream: str
+    proxy: FaultProxy
+    spans: Any
+    options: argparse.Namespace
+
+    @property
+    def url(self) -> str:
+        """The record file, by way of the proxy."""
+        return f"http://{self.proxy.address}/{self.rec.name}"
+
+    def order(self, seed: int) -> Any:
+        """Indices in random order."""
+        return np.random.default_rng(seed).permutation(len(self.spans))
+
+
+# -- contenders --------------------------------------------------------------------------------------------------------
+
+
+async def bytes_alone(bench: Bench, order: Any, in_flight: int) -> float:
+    """Ranges per second with nothing around them."""
+    import obstore
+    from obstore.store import HTTPStore
+
+    store = HTTPStore(f"http://{bench.proxy.address}", client_options={"allow_http": True})
+    left = iter(bench.spans[order].tolist())
+
+    async def worker() -> None:
+        for offset, length in left:
+            data = await obstore.get_range_async(store, bench.rec.name, start=offset, length=length)
+            if len(data) != length:
+                raise SystemExit("the server gave fewer bytes")
+
+    await asyncio.gather(
+        *(worker() for _ in range(in_flight))
+    )  # connections are made before the clock starts
+    left = iter(bench.spans[order].tolist())
+    begin = perf_counter()
+    await asyncio.gather(*(worker() for _ in range(in_flight)))
+    return len(order) / (perf_counter() - begin)
+
+
+def torch_loader(bench: Bench, order: Any, images: bool) -> float:
+    """Samples per second of PyTorch's loader, in a process of its own."""
+    with tempfile.NamedTemporaryFile(suffix=".npy") as file:
+        np.save(file.name, bench.spans[order[:_TORCH_SAMPLES]])
+        script = str(Path(__file__).with_name("remote_torch.py"))
+        command = [
+            bench.options.torch,
+            script,
+            bench.proxy.address,
+            f"/{bench.rec.name}",
+            file.name,
+            "2",
+            "8",
+        ]
+        command += ["--images"] * images
+        environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+        done = subprocess.run(command, capture_output=True, text=True, check=True, env=environment)
+        return float(done.stdout)
+
+
+def _dataset(path: Any, images: bool, **options: Any) -> Any:
+    if not images:
+        return aioloader.RecordFileDataset(path, **options)
+    augment = transforms.Compose([transforms.RandomResizedCrop(224), transforms.RandomFlipLeftRight()])
+    return aioloader.ImageRecordDataset(path, **options).transform_first(augment)
+
+
+def _loader(dataset: Any, images: bool, options: argparse.Namespace, **more: Any) -> Any:
+    kind, workers = ("process", options.workers) if images else ("thread", 1)
+    return aioloader.AsyncDataLoader(dataset, BATCH, shuffle=True, executor=kind, num_workers=workers, **more)
+
+
+def _count(batch: Any) -> int:
+    return len(batch[0]) if isinstance(batch, tuple) else len(batch)
+
+
+async def one_epoch(loader: Any, seen: Callable[[Any], object] | None = None) -> float:
+    """Samples per second, from the call to the last batch."""
+    count, begin = 0, perf_counter()
+    async for batch in loader:
+        count += _count(batch)
+        if seen is not None:
+            seen(batch)
+    return count / (perf_counter() - begin)
+
+
+class Digest:
+    """Of all batches, in order."""
+
+    def __init__(self) -> None:
+        self._hash = hashlib.blake2b(digest_size=16)
+
+    def __call__(self, batch: Any) -> None:
+        for part in batch if isinstance(batch, (tuple, list)) else [batch]:
+            self._hash.update(part if isinstance(part, bytes) else np.ascontiguousarray(part))
+
+    def __str__(self) -> str:
+        return self._hash.hexdigest()
+
+
+# -- parts -------------------------------------------------------------------------------------------------------------
+
+
+def proxy(bench: Bench) -> None:
+    """What can be had without latency."""
+    bench.proxy.behave()
+    rates = [asyncio.run(bytes_alone(bench, bench.order(n), IN_FLIGHT)) for n in range(bench.options.rounds)]
+    megabytes = statistics.median(rates) * bench.spans[:, 1].mean() / 1e6
+    print(f"proxy and server, no latency: {_told(rates)} ranges/s ({megabytes:,.0f} MB/s)")
+
+
+def speed(bench: Bench) -> None:
+    """The first line of all: how fast."""
+    options = bench.options
+    bench.proxy.behave(latency_s=options.latency)
+    for images in (False, True):
+        rates: dict[str, list[float]] = {"loader": [], "bytes alone": [], "torch": []}
+        if images:
+            rates["local"] = []
+        lags = []
+        for round_number in range(options.rounds):
+            order = bench.order(round_number)
+            rates["bytes alone"].append(asyncio.run(bytes_alone(bench, order, IN_FLIGHT)))
+            rate, lag = asyncio.run(_beside(bench.url, images, options))
+            rates["loader"].append(rate)
+            lags.append(lag)
+            if images:
+                rates["local"].append(asyncio.run(_beside(bench.rec, images, options))[0])
+            if options.torch:
+                rates["torch"].append(torch_loader(bench, order, images))
+        what = "pictures of 224" if images else "payloads"
+        print(f"{what}, {options.latency * 1e3:.0f} ms latency, {len(bench.spans)} records in random order")
+        for name, found in rates.items():
+            if found:
+                print(f"  {name:12} {_told(found)} samples/s; loader to it: {_ratio(rates['loader'], found)}")
+        print(f"  loop's lateness beside the loader, p99: {', '.join(f'{lag:.1f}' for lag in lags)} ms")
+
+
+async def _beside(path: Any, images: bool, options: argparse.Namespace) -> tuple[float, float]:
+    """Samples per second of a second epoch, the first having made connections; and the loop's lateness, p99, ms."""
+    lag = LoopLag()
+    async with _loader(_dataset(path, images), images, options) as loader:
+        await one_epoch(loader)
+        watching = asyncio.create_task(lag.watch())
+        try:
+            rate = await one_epoch(loader)
+        finally:
+            watching.cancel()
+    return rate, lag.result().p99_ms
+
+
+def faults(bench: Bench) -> None:
+    """With faults, against without. One process of the proxy: only then it knows what it was asked before."""
+    with FaultProxy(bench.upstream) as between:
+        _faults(replace(bench, proxy=between))
+
+
+def _faults(bench: Bench) -> None:
+    latency_s = bench.options.latency
+    clean, faulty, digests = [], [], set()
+    for round_number in range(bench.options.rounds):
+        for rules, rates in (((), clean), (FAULTS, faulty)):
+            bench.proxy.behave(*rules, latency_s=latency_s, seed=round_number)
+            rate, digest, stats = asyncio.run(_digested(bench, lambda: bench.proxy.restart()))
+            rates.append(rate)
+            digests.add(digest)
+            counts = bench.proxy.counts()
+            if rules:
+                print(f"  faults: {counts.faults}; repeats {counts.repeats}, cut off {counts.cut_off}")
+            print(
+                f"  loader / proxy: requests {stats.requests} / {counts.requests}, bytes {stats.request_bytes:,} / "
+                f"{counts.nbytes:,} whole and {counts.nbytes_of_parts:,} in parts; retries {stats.retries}, "
+                f"hedges {stats.hedges}: together {stats.retries + stats.hedges} / {counts.repeats} repeats"
+            )
+    print(f"faults: {_told(faulty)} samples/s; to the clean run: {_ratio(faulty, clean)}")
+    print(f"faults: batches {'identical' if len(digests) == 1 else 'DIFFER'}")
+
+
+async def _digested(bench: Bench, ready: Callable[[], object]) -> tuple[float, str, Any]:
+    dataset = _dataset(bench.url, False)
+    len(dataset)  # reads the index
+    ready()
+    digest = Digest()
+    async with _loader(dataset, False, bench.options) as loader:
+        rate = await one_epoch(loader, digest)
+        return rate, str(digest), loader.stats()
+
+
+def cache(bench: Bench) -> None:
+    """The second epoch from a cache, against a local file."""
+    bench.proxy.behave(latency_s=bench.options.latency)
+    for images in (False, True):
+        found: dict[str, list[float]] = {"cache": [], "local": []}
+        requests = 0
+        for _ in range(bench.options.rounds):
+            with tempfile.TemporaryDirectory(dir=bench.rec.parent) as folder:
+                requests += asyncio.run(_cached(bench, images, folder, found))
+        what = "pictures of 224" if images else "payloads"
+        print(
+            f"{what}, second epoch from the cache: {_told(found['cache'])} samples/s; to a local file "
+            f"({_told(found['local'])}): {_ratio(found['cache'], found['local'])}; {requests} requests"
+        )
+    with tempfile.TemporaryDirectory(dir=bench.rec.parent) as folder:
+        limit = bench.rec.stat().st_size // 2
+        largest, rate = asyncio.run(_bounded(bench, folder, limit))
+    print(
+        f"cache of half the set: at most {largest / limit:.4f} of the limit; hit rate over 3 epochs {rate:.2f}"
+    )
+
+
+async def _cached(bench: Bench, images: bool, folder: str, found: dict[str, list[float]]) -> int:
+    """Times by turns; gives the requests of epochs after the first."""
+    options = bench.options
+    far = _loader(_dataset(bench.url, images, cache=folder), images, options)
+    near = _loader(_dataset(bench.rec, images), images, options)
+    async with far, near:
+        await one_epoch(far)
+        await one_epoch(near)
+        bench.proxy.restart()
+        for _ in range(3):
+            found["cache"].append(await one_epoch(far))
+            found["local"].append(await one_epoch(near))
+        return bench.proxy.counts().requests
+
+
+async def _bounded(bench: Bench, folder: str, limit: int) -> tuple[int, float]:
+    dataset = _dataset(bench.url, False, cache=folder, cache_limit=limit)
+    largest = 0
+
+    def look(_: Any) -> None:
+        nonlocal largest
+        largest = max(largest, sum(path.stat().st_size for path in Path(folder).rglob("*") if path.is_file()))
+
+    async with _loader(dataset, False, bench.options) as loader:
+        for _ in range(3):
+            await one_epoch(loader, look)
+        return largest, loader.stats().hit_rate
+
+
+def away(bench: Bench) -> None:
+    """The server is away for 20 s in the middle of an epoch."""
+    bench.proxy.behave(latency_s=bench.options.latency)
+    batches, seconds = asyncio.run(_interrupted(bench))
+    print(f"server away for 20 s: {batches} batches, no error; the longest wait for one was {seconds:.1f} s")
+
+
+async def _interrupted(bench: Bench) -> tuple[int, float]:
+    async with _loader(_dataset(bench.url, False), False, bench.options) as loader:
+        batches, longest, begin = 0, 0.0, perf_counter()
+        comes_back: Any = None
+        async for _ in loader:
+            batches += 1
+            longest = max(longest, perf_counter() - begin)
+            if batches == 2:
+                bench.proxy.go_away()
+                loop = asyncio.get_running_loop()
+                comes_back = loop.call_later(20, bench.proxy.come_back)
+            begin = perf_counter()
+        if comes_back is None:
+            raise SystemExit("there are too few records for this part")
+        return batches, longest
+
+
+# -- the command line --------------------------------------------------------------------------------------------------
+
+
+def _told(rates: list[float]) -> str:
+    low, high = min(rates), max(rates)
+    return f"{statistics.median(rates):,.0f} ({low:,.0f} to {high:,.0f})"
+
+
+def _ratio(some: list[float], others: list[float]) -> str:
+    ratios = [one / other for one, other in zip(some, others, strict=True)]
+    return f"{statistics.median(ratios):.2f} ({min(ratios):.2f} to {max(ratios):.2f})"
+
+
+def main() -> None:
+    """Parse the command line, start the servers, run the parts."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", 1)[0])
+    add_data_option(parser)
+    parser.add_argument("--records", type=int, default=2000, help="of about 110 kB where the photographs are")
+    parser.add_argument("--latency", type=float, default=0.05, help="seconds added to every request")
+    parser.add_argument("--torch", metavar="PYTHON", help="an interpreter with torch; default: leave it out")
+    parser.add_argument("--workers", type=int, default=available_cores(), help="that decode pictures")
+    parser.add_argument("--proxies", type=int, default=2, help="processes of the proxy")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--only", default=",".join(PARTS), help=f"some of {','.join(PARTS)}")
+    parser.add_argument("--smoke", action="store_true", help="few records, one round: shows that it works")
+    options = parser.parse_args()
+    if options.smoke:
+        options.records, options.rounds = 300, 1
+    parts: dict[str, Callable[[Bench], None]] = {
+        "proxy": proxy,
+        "speed": speed,
+        "faults": faults,
+        "cache": cache,
+        "away": away,
+    }
+    with ExitStack() as stack:
+        scratch = stack.enter_context(tempfile.TemporaryDirectory())
+        os.environ["AIOLOADER_CACHE_DIR"] = str(Path(scratch, "indexes"))
+        folder = Path(scratch, "served")
+        folder.mkdir()
+        rec = folder / "images.rec"
+        jpegs = load_jpegs(options.data, scratch)
+        write_rec(rec, jpegs, -(-options.records // len(jpegs)))
+        dataset = aioloader.RecordFileDataset(rec)
+        spans = dataset.spans(np.arange(len(dataset)))
+        server = stack.enter_context(Nginx(folder))
+        between = stack.enter_context(FaultProxy(server.address, processes=options.proxies))
+        bench = Bench(rec, server.address, between, np.stack((spans.offset, spans.length), axis=1), options)
+        print(f"{len(dataset)} records of {rec.stat().st_size / len(dataset) / 1e3:.0f} kB")
+        for name in options.only.split(","):
+            parts[name](bench)
+
+
+if __name__ == "__main__":
+    main()
