@@ -4,6 +4,7 @@ from aioloader.datasets.arrays import ArrayDataset
 from aioloader.datasets.base import Dataset, SimpleDataset
 from aioloader.datasets.folder import ImageFolderDataset
 from aioloader.datasets.imagelist import ImageListDataset
+from aioloader.datasets.insightface import InsightFaceDataset
 from aioloader.datasets.record import ImageRecordDataset, RecordFileDataset
 from aioloader.datasets.vision import CIFAR10, CIFAR100, MNIST, FashionMNIST
 
@@ -17,6 +18,7 @@ __all__ = (
     "ImageFolderDataset",
     "ImageListDataset",
     "ImageRecordDataset",
+    "InsightFaceDataset",
     "RecordFileDataset",
     "SimpleDataset",
 )

@@ -18,10 +18,15 @@ if TYPE_CHECKING:
     from aioloader.datasets.stage import Stage
     from aioloader.storage.local import LocalByteSource
 
-__all__ = ("FileDataset",)
+__all__ = ("FileDataset", "load")
 
 
-def _load(source: LocalByteSource, spans: Spans) -> tuple[ReadPlan, memoryview]:
+def load(source: LocalByteSource, spans: Spans) -> tuple[ReadPlan, memoryview]:
+    """Read some spans, here and now: where each lies, and the memory.
+
+    Raises:
+        Exception: the first of the errors that a span gave.
+    """
     plan = source.plan_blocking(spans)
     data = memoryview(bytearray(plan.nbytes))
     for _, error in plan.failures or source.read_blocking(plan, data):
@@ -88,9 +93,9 @@ class FileDataset(Dataset):
             self._source = self.open_source()
         spans = self.spans(indices)
         try:
-            plan, data = _load(self._source, spans)
+            plan, data = load(self._source, spans)
         except SpanTooShortError as short:
-            plan, data = _load(self._source, Spans(spans.file, spans.offset, np.array([short.needed])))
+            plan, data = load(self._source, Spans(spans.file, spans.offset, np.array([short.needed])))
         extras = self.extras(indices)
         start = int(plan.start[0])
         sample = self.decoder(

@@ -181,6 +181,8 @@ class ImageRecordDataset(RecordFileDataset):
         ValueError: an option is not allowed.
     """
 
+    _first_label = False
+
     def __init__(
         self,
         path: str | os.PathLike[str],
@@ -206,7 +208,9 @@ class ImageRecordDataset(RecordFileDataset):
         if self._scalar_dtype is None:
             self._scalar_dtype = scalar_label_dtype(self._path, self.table.first_offsets(_LABELS_LOOKED_AT))
         vector_dtype = self._label_dtype or "float32"
-        return ImageRecordDecoder(*self._image_options, self._scalar_dtype, vector_dtype, self._dct_scaling)
+        return ImageRecordDecoder(
+            *self._image_options, self._scalar_dtype, vector_dtype, self._dct_scaling, self._first_label
+        )
 
     def labels(self) -> Array:
         """The label of every record, (n,), from the headers; each is read, in the order of the file.
