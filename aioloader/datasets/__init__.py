@@ -6,6 +6,7 @@ from aioloader.datasets.folder import ImageFolderDataset
 from aioloader.datasets.imagelist import ImageListDataset
 from aioloader.datasets.insightface import InsightFaceDataset
 from aioloader.datasets.record import ImageRecordDataset, RecordFileDataset
+from aioloader.datasets.verification import read_verification_pairs
 from aioloader.datasets.vision import CIFAR10, CIFAR100, MNIST, FashionMNIST
 
 __all__ = (
@@ -21,4 +22,5 @@ __all__ = (
     "InsightFaceDataset",
     "RecordFileDataset",
     "SimpleDataset",
+    "read_verification_pairs",
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pickle
 import re
 import subprocess
 import sys
@@ -60,6 +61,8 @@ def faces(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
     write_records(folder / "train", records())
     (folder / "property").write_text(f"{IDENTITIES},112,112\n")
+    pairs = [crop_of(identity // 2) for identity in range(64)]
+    (folder / "lfw.bin").write_bytes(pickle.dumps((pairs, [True] * 32)))
     return folder
 
 
@@ -88,7 +91,7 @@ def test_the_script_of_the_guide(faces: Path, tmp_path: Path) -> None:
     (tmp_path / "faces").symlink_to(faces)
     text = (ROOT / "docs" / "insightface.md").read_text(encoding="utf-8")
     blocks = re.findall(r"^```python\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
-    assert len(blocks) == 5
+    assert len(blocks) == 6
     # What each block shows is looked at behind it.
     told = f"""
 assert (len(faces), faces.num_classes, faces.image_size, label) == ({IMAGES}, {IDENTITIES}, (112, 112), 0)
@@ -111,10 +114,12 @@ assert isinstance(images, torch.Tensor) and images.shape == (128, 3, 112, 112) a
 assert len(set(labels.tolist())) == 32 and len(labels) == 128
 assert len(rare_left_out) == len(often) == len(faces)
 """
+    checked = """
+assert images.shape == (64, 3, 112, 112) and images.dtype == "float32" and same.tolist() == [True] * 32
+"""
     program = tmp_path / "guide.py"
-    program.write_text(
-        "\n".join([blocks[0], told, blocks[1], blocks[2], swapped, blocks[3], own, blocks[4], sampled])
-    )
+    checks = [told, "", swapped, own, sampled, checked]
+    program.write_text("\n".join(part for pair in zip(blocks, checks, strict=True) for part in pair))
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "AIOLOADER_CACHE_DIR": str(tmp_path / "cache")}
     done = subprocess.run(
         [sys.executable, str(program)],
