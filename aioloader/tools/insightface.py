@@ -14,25 +14,21 @@ import os
 import sys
 from contextlib import closing
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, TextIO
-
-import numpy as np
+from typing import TYPE_CHECKING, TextIO
 
 import recordio
 from aioloader.datasets import InsightFaceDataset
-from aioloader.errors import DecodeError, LoaderError
-from aioloader.options import available_cores
+from aioloader.errors import LoaderError
 from aioloader.progress_bar import ProgressBar
 from aioloader.tools.drafts import published
-from aioloader.tools.insightface_extract import extract_faces
-from aioloader.tools.pack import PackError, encoded_images, list_images
-from aioloader.transforms import DEFAULT_MAX_PIXELS, decode_image, image_size
+from aioloader.tools.insightface_crops import Crop, Crops, in_order
+from aioloader.tools.insightface_extract import extract_faces, output_folder
+from aioloader.tools.pack import PackError, list_images
+from aioloader.transforms import DEFAULT_MAX_PIXELS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
-
-    from aioloader._types import Array
+    from pathlib import Path
 
 __all__ = ("FacePackReport", "main", "pack_faces")
 
@@ -96,8 +92,8 @@ def pack_faces(
         tick: called with the number of images done so far, after each.
 
     Raises:
-        NotADirectoryError: `source` is not a folder.
-        ValueError: it has no sub-folders with images; or an option is not allowed.
+        NotADirectoryError: `source` is not a folder, or `out` is a file.
+        ValueError: the source has no sub-folders with images; or an option is not allowed.
         PackError: an image is damaged or has another size; with "skip", all are.
         OSError: a file cannot be read or written.
 
@@ -119,12 +115,11 @@ def pack_faces(
     for path, _ in items:
         if set(str(path)) & set("\t\n\r"):
             raise ValueError(f"a list cannot hold the name {str(path)!r}: rename the file")
-    folder = Path(out)
-    folder.mkdir(parents=True, exist_ok=True)
+    folder = output_folder(out)
     report = FacePackReport(folder / "train.rec", names, size)
     places = [folder / name for name in ("train.rec", "train.idx", "property", "train.lst")]
-    encode = _Encode(size, quality, max_pixels)
-    encoded = encoded_images([path for path, _ in items], encode, num_workers or available_cores())
+    crops = Crops([path for path, _ in items], size, quality, max_pixels)
+    encoded = in_order(crops, num_workers)
     with closing(encoded), published(*places) as drafts:
         rec, idx, told, lst = drafts
         with (
@@ -133,11 +128,11 @@ def pack_faces(
         ):
             faces = _Records(writer, lines, report)
             for done, ((path, label), image) in enumerate(zip(items, encoded, strict=True), 1):
-                error = image if isinstance(image, (PackError, OSError)) else faces.put(path, label, image)
+                error = image if isinstance(image, PackError) else faces.put(path, label, image)
                 if error is not None and on_error == "raise":
                     raise error
                 if error is not None:
-                    report.skipped.append((str(path), getattr(error, "reason", str(error))))
+                    report.skipped.append((str(path), error.reason))
                 if tick is not None:
                     tick(done)
             if not report.images or report.size is None:
@@ -148,7 +143,6 @@ def pack_faces(
             file.write(recordio.serialize(_numbers(0, report.images + 1, report.images + 1 + len(names))))
         told.write_text(f"{len(names)},{report.size[0]},{report.size[1]}\n", encoding="ascii")
         report.nbytes = rec.stat().st_size
-    report.resized = encode.resized
     return report
 
 
@@ -162,23 +156,23 @@ class _Records:
         self._counts = [0] * len(report.identities)
         writer.write(_numbers(0, 1, 1), 0)  # its place is kept for the header, which is known at the end
 
-    def put(self, path: Path, label: int, image: bytes) -> PackError | None:
+    def put(self, path: Path, label: int, image: Crop) -> PackError | None:
         """Write an image; or say why not."""
         report = self._report
-        size = image_size(image)[1:]
         if report.size is None:
-            report.size = size
-        elif size != report.size:
-            (height, width), (expected, wide) = size, report.size
+            report.size = image.size
+        elif image.size != report.size:
+            (height, width), (expected, wide) = image.size, report.size
             return PackError(
                 str(path),
                 f"it is {height} x {width} pixels, and the first image is {expected} x {wide}; a set has aligned crops "
                 "of one size: align the images, or make them alike by --size",
             )
         report.images += 1
+        report.resized += image.resized
         self._counts[label] += 1
         key = report.images
-        self._writer.write(recordio.pack(recordio.IRHeader(0, float(label), key, 0), image), key)
+        self._writer.write(recordio.pack(recordio.IRHeader(0, float(label), key, 0), image.data), key)
         self._lines.write(f"1\t{path}\t{label}\n")
         return None
 
@@ -198,58 +192,6 @@ class _Records:
 def _numbers(key: int, first: int, second: int) -> bytes:
     """A record of two numbers: the header, or an identity."""
     return recordio.pack(recordio.IRHeader(2, [float(first), float(second)], key, 0), b"")
-
-
-class _Encode:
-    """What is done to the bytes of an image; called in threads."""
-
-    def __init__(self, size: tuple[int, int] | None, quality: int, max_pixels: int | None) -> None:
-        self._size = size
-        self._quality = quality
-        self._max_pixels = max_pixels
-        self._resized: list[None] = []  # appending is safe in threads, adding is not
-
-    @property
-    def resized(self) -> int:
-        return len(self._resized)
-
-    def __call__(self, data: bytes) -> bytes:
-        """The bytes to pack.
-
-        Raises:
-            DecodeError: it is no image, or too large; or it had to be decoded and is damaged.
-        """
-        name, height, width = image_size(data)
-        if self._max_pixels is not None and height * width > self._max_pixels:
-            raise DecodeError(
-                f"{height * width} pixels are more than max_pixels={self._max_pixels}",
-                format=name,
-                nbytes=len(data),
-            )
-        if self._size is None or (height, width) == self._size:
-            return data
-        import cv2
-
-        image = _covering(decode_image(data, max_pixels=self._max_pixels), self._size)
-        options = [cv2.IMWRITE_JPEG_QUALITY, self._quality]
-        encoded: Any = cv2.imencode(".jpg", cv2.cvtColor(image, cv2.COLOR_RGB2BGR), options)[1]
-        self._resized.append(None)
-        made: bytes = encoded.tobytes()
-        return made
-
-
-def _covering(image: Array, size: tuple[int, int]) -> Array:
-    """The image scaled until it covers a size, and cut in the middle."""
-    import cv2
-
-    height, width = image.shape[:2]
-    scale = max(size[0] / height, size[1] / width)
-    tall, wide = max(size[0], round(height * scale)), max(size[1], round(width * scale))
-    how = cv2.INTER_AREA if scale < 1 else cv2.INTER_LINEAR
-    scaled: Any = cv2.resize(image, (wide, tall), interpolation=how)
-    top, left = (tall - size[0]) // 2, (wide - size[1]) // 2
-    cut: Array = np.ascontiguousarray(scaled[top : top + size[0], left : left + size[1]])
-    return cut
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     import os
     from collections.abc import Callable, Iterator
 
-__all__ = ("extract_faces",)
+__all__ = ("extract_faces", "output_folder")
 
 _AT_ONCE = 256
 _SUFFIXES = {"jpeg": ".jpg", "tiff": ".tif"}
@@ -42,13 +42,13 @@ def extract_faces(
 
     Raises:
         FileExistsError: there is something in `out`.
+        NotADirectoryError: it is a file.
         ValueError: the set is damaged.
         OSError: a file cannot be read or written.
     """
     dataset = InsightFaceDataset(source)
     labels = dataset.labels()
-    folder = Path(out)
-    folder.mkdir(parents=True, exist_ok=True)
+    folder = output_folder(out)
     if any(folder.iterdir()):
         raise FileExistsError(f"{str(folder)!r} is not empty: give another folder")
     digits = len(str(int(labels.max()))) if len(labels) else 1
@@ -63,6 +63,21 @@ def extract_faces(
         if tick is not None and ((number + 1) % _AT_ONCE == 0 or number + 1 == len(dataset)):
             tick(number + 1)
     return len(dataset)
+
+
+def output_folder(out: str | os.PathLike[str]) -> Path:
+    """The folder to write to, made if it is missing.
+
+    Raises:
+        NotADirectoryError: it is a file.
+        OSError: it cannot be made.
+    """
+    folder = Path(out)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except FileExistsError:
+        raise NotADirectoryError(f"{str(folder)!r} is a file: give a folder to write to") from None
+    return folder
 
 
 def _bodies(dataset: InsightFaceDataset) -> Iterator[tuple[int, memoryview]]:

@@ -226,6 +226,7 @@ def test_a_missing_folder_is_2_and_a_file_too(tmp_path: Path, capsys: pytest.Cap
     assert not (tmp_path / "set").exists()
 
 
+@pytest.mark.slow
 def test_it_runs_as_a_module(crops: Path, tmp_path: Path) -> None:
     command = [sys.executable, "-m", "aioloader.tools.insightface", str(crops), str(tmp_path / "set")]
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONWARNINGS": "error"}
