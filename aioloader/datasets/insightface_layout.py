@@ -266,12 +266,12 @@ def identity_ranges(memory: Any, start: IntArray, length: IntArray, keys: IntArr
     places = start[:, None] + np.arange(_IDENTITY_NBYTES)
     records: Array = np.frombuffer(memory, np.uint8)[places]
     words: Array = records.view("<u4")
-    ranges: Array = records[:, -8:].copy().view("<f4").astype(np.float64)
     nbytes = words[:, 1]
     sound = (
         (words[:, 0] == MAGIC) & (nbytes >= _IDENTITY_NBYTES - 8) & (nbytes < 1 << 29) & (words[:, 2] >= 2)
     )
-    with np.errstate(invalid="ignore"):
+    with np.errstate(invalid="ignore"):  # any bits may stand there
+        ranges: Array = records[:, -8:].copy().view("<f4").astype(np.float64)
         sound &= (ranges == np.floor(ranges)).all(axis=1) & (ranges >= 1).all(axis=1)
         sound &= (ranges[:, 0] <= ranges[:, 1]) & (ranges[:, 1] < 2**53)
     wrong = np.flatnonzero(~sound)

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 import recordio
@@ -461,6 +461,7 @@ def test_of_lines_with_one_key_the_last_counts() -> None:
     assert chosen.at(np.arange(3)).tolist() == [3, 2, 4]
 
 
+@example([bytes(38) + b"\x81\x7f"])  # a signalling nan
 @given(st.lists(st.binary(min_size=40, max_size=44), min_size=1, max_size=5))
 def test_any_records_are_identities_or_a_named_error(records: list[bytes]) -> None:
     start = np.cumsum([0, *map(len, records)])[:-1]
