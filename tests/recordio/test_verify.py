@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from recordio import (
     CorruptRecordError,
+    Index,
     IndexNotFoundError,
     RecordFileNotFoundError,
     RecordReader,
@@ -22,7 +24,7 @@ from recordio import (
     testing,
     verify,
 )
-from recordio._survey import _Shifts
+from recordio._shifts import Shifts
 
 MAGIC = b"\x0a\x23\xd7\xce"
 RECORDS = [bytes([65 + n]) * (50 + 7 * n) for n in range(10)]
@@ -51,7 +53,7 @@ def check_repair(path: Path, kept: list[int]) -> None:
     report = repair(path, copy)
     assert (path.read_bytes(), path.with_suffix(".idx").read_bytes()) == before
     assert report.records == len(kept)
-    assert report.new_keys == []
+    assert report.keyless.tolist() == []
     with RecordReader(copy, copy.with_suffix(".idx")) as reader:
         assert list(reader) == [RECORDS[n] for n in kept]
         assert list(reader.keys) == [KEYS[n] for n in kept]
@@ -168,13 +170,15 @@ def test_faults_of_the_index_are_reported(rec: Path) -> None:
         verify(rec.with_name("no.rec"))
 
 
-def test_records_the_index_did_not_list_get_new_keys(rec: Path) -> None:
+def test_records_that_the_index_does_not_list_are_kept_and_stay_out_of_it(rec: Path) -> None:
     idx = rec.with_suffix(".idx")
     idx.write_text("".join(idx.read_text().splitlines(keepends=True)[:9]))
-    assert verify(rec).ok
+    checked = verify(rec)
+    assert (checked.ok, checked.unlisted.tolist()) == (True, [OFFSETS[9]])
     copy = rec.with_name("copy.rec")
-    assert repair(rec, copy).new_keys == [81]
-    assert RecordReader(copy).read_key(81) == RECORDS[9]
+    assert repair(rec, copy).keyless.tolist() == [OFFSETS[9]]
+    assert list(RecordReader(copy, index=Index.scan(copy))) == RECORDS
+    assert list(RecordReader(copy).keys) == KEYS[:9]
 
 
 def test_repair_never_overwrites_its_source(rec: Path, tmp_path: Path) -> None:
@@ -287,4 +291,4 @@ def test_a_shift_is_the_nearest_one_that_fits(data: st.DataObject) -> None:
         if [offset - first for offset in later[place : place + len(shape)]] == shape
     ]
     wanted = min(fitting, key=lambda fit: abs(fit - shift), default=shift)
-    assert _Shifts(ordered).nearest(starts, last, shift) == wanted
+    assert Shifts(np.array(ordered, np.int64)).nearest(np.array(starts, np.int64), last, shift) == wanted
