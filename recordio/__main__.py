@@ -9,7 +9,6 @@ import sys
 from typing import TYPE_CHECKING
 
 from recordio._header import unpack
-from recordio._index import beside
 from recordio._reader import RecordReader
 from recordio._verify import build_index, repair, verify
 from recordio.errors import CorruptIndexError, CorruptRecordError, HeaderError, RecordIOError
@@ -113,8 +112,7 @@ def _run(options: argparse.Namespace) -> int:
             return tell(verify(options.file, options.index), options.json)
         case "index":
             index = build_index(options.file, options.out)
-            out = beside(options.file) if options.out is None else options.out
-            sys.stdout.write(f"{out}: {len(index)} records\n")
+            sys.stdout.write(f"{index.path}: {len(index)} records\n")
         case "dump":
             _dump(options.file, options.index, options.limit)
         case _:

@@ -241,8 +241,9 @@ class Survey:
             keys = tuple(lost.get(number, ()))
             first = keys[0] if keys else None
             reason = found.reason
-            if reason == FOREIGN and not keys:
-                reason += self._suspect(self._gap_at[number] - 1)
+            if reason == FOREIGN:
+                at = self._gap_at[number] - 1
+                reason = "no record head here, it was damaged" if keys else reason + self._suspect(at)
             faults.append(Problem(found.offset, found.length, first, reason, keys))
         return sorted(faults, key=lambda fault: fault.offset)
 

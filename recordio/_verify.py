@@ -165,6 +165,9 @@ def build_index(
         out: The .idx to write; None: beside the file. It replaces an old one in one step.
         tick: Called now and then with the bytes passed so far.
 
+    Returns:
+        The index; its `path` is the .idx written.
+
     Raises:
         RecordFileNotFoundError: there is no such file.
         RepairTargetError: `out` is the record file itself.
@@ -175,7 +178,7 @@ def build_index(
         raise RepairTargetError(f"the index would overwrite {os.fspath(path)}; choose another name")
     file = LocalFile(path)
     try:
-        index = Index.of(scan_source(file, path=file.path, tick=tick), path=file.path)
+        index = Index.of(scan_source(file, path=file.path, tick=tick), path=target)
     finally:
         file.close()
     _publish({target: [index.format().encode()]})

@@ -27,9 +27,10 @@ if TYPE_CHECKING:
 
     import recordio
     from aioloader._types import Array, IntArray
+    from aioloader.datasets.base import Dataset
     from aioloader.errors import SampleError
 
-__all__ = ("ImageCheck", "check_folder", "check_images", "find_files", "images_of")
+__all__ = ("ImageCheck", "ImageFolder", "SoundImages", "check", "find_files")
 
 _LOOKED_AT = 64
 _LABEL = np.dtype("<f4")
@@ -52,19 +53,21 @@ class ImageCheck:
         return {"images": self.images, "image_errors": [error.facts() for error in self.errors]}
 
 
-class _SoundImages(ImageRecordDataset):
-    """Images of records that were found sound.
+class SoundImages(ImageRecordDataset):
+    """Images of the records of a file that were found sound.
 
     Args:
-        report: what was found.
-        numbers: int64 (n,), which of the sound records.
+        report: what `recordio.verify` has found in the file.
         max_pixels: see `ImageRecordDataset`.
+
+    Raises:
+        OSError: the file cannot be read.
     """
 
-    def __init__(self, report: recordio.Report, numbers: IntArray, max_pixels: int | None) -> None:
+    def __init__(self, report: recordio.Report, *, max_pixels: int | None = DEFAULT_MAX_PIXELS) -> None:
         super().__init__(report.path, max_pixels=max_pixels, label_dtype="float32")
         self._report = report
-        self._numbers = numbers
+        self._numbers = _images_of(report)
 
     def __len__(self) -> int:
         return len(self._numbers)
@@ -81,6 +84,23 @@ class _SoundImages(ImageRecordDataset):
         return Facts(self._report.key_at(number), self._path, int(self._report.offsets[number]))
 
 
+class ImageFolder(ImageFolderDataset):
+    """Images of a folder with one sub-folder per class; what else lies there is not spoken of.
+
+    Args:
+        path: the folder.
+        max_pixels: see `ImageFolderDataset`.
+
+    Raises:
+        FileNotFoundError: there is no such folder.
+    """
+
+    def __init__(self, path: str, *, max_pixels: int | None = DEFAULT_MAX_PIXELS) -> None:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", UserWarning)
+            super().__init__(path, max_pixels=max_pixels)
+
+
 def _look(image: Array, label: Any) -> np.uint8:
     """The image is decoded; is its label one?"""
     if not np.isfinite(label).all():
@@ -88,7 +108,7 @@ def _look(image: Array, label: Any) -> np.uint8:
     return np.uint8(0)
 
 
-def images_of(report: recordio.Report) -> IntArray:
+def _images_of(report: recordio.Report) -> IntArray:
     """Which sound records are meant to hold images: all of a file of images but those that have a header only.
 
     Args:
@@ -116,68 +136,37 @@ def _is_image(report: recordio.Report, number: int) -> bool:
         file.seek(int(report.offsets[number]))
         framed = file.read(int(report.lengths[number]))
     try:
-        read_header(memoryview(recordio.unpack(recordio.extract(framed))[1]))
+        payload: Any = recordio.extract(framed)
+        read_header(recordio.unpack(payload)[1])
     except ValueError:  # no record of an image, or one that is damaged
         return False
     return True
 
 
-def check_images(
-    report: recordio.Report,
+def check(
+    dataset: Dataset,
     *,
     num_workers: int | None = None,
     executor: str = "process",
-    max_pixels: int | None = DEFAULT_MAX_PIXELS,
     tick: Callable[[int], Any] | None = None,
 ) -> ImageCheck:
-    """Decode the images of all sound records of a file, and look at their labels.
+    """Decode every image of a dataset, and look at its label.
 
     Args:
-        report: what `recordio.verify` has found in the file.
+        dataset: of images and labels, such as `SoundImages`.
         num_workers: workers of the loader; None: one per core.
         executor: "process", "thread" or "inline".
-        max_pixels: larger images are errors; None for no limit.
         tick: called with the number of images done so far.
 
     Raises:
-        OSError: the file cannot be read.
         ValueError: an option is not allowed.
     """
-    dataset = _SoundImages(report, images_of(report), max_pixels)
-    return _check(dataset, num_workers, executor, tick)
-
-
-def check_folder(
-    path: str,
-    *,
-    num_workers: int | None = None,
-    executor: str = "process",
-    max_pixels: int | None = DEFAULT_MAX_PIXELS,
-    tick: Callable[[int], Any] | None = None,
-) -> ImageCheck:
-    """Decode the images of a folder with one sub-folder per class.
-
-    Args:
-        path: the folder.
-        num_workers, executor, max_pixels, tick: see `check_images`.
-
-    Raises:
-        FileNotFoundError: there is no such folder.
-        ValueError: an option is not allowed.
-    """
-    with warnings.catch_warnings():
-        # What is no image, and empty classes: not what is asked here.
-        warnings.simplefilter("ignore", UserWarning)
-        dataset = ImageFolderDataset(path, max_pixels=max_pixels)
-    return _check(dataset, num_workers, executor, tick)
-
-
-def _check(
-    dataset: Any, num_workers: int | None, executor: str, tick: Callable[[int], Any] | None
-) -> ImageCheck:
-    if not len(dataset):
+    count = len(dataset)
+    if not count:
         return ImageCheck(0)
     done = 0
+    loader: DataLoader[Array]
+    batch: Array
     with DataLoader(
         dataset.transform(_look), 64, num_workers=num_workers, executor=executor, on_error="skip"
     ) as loader:
@@ -187,8 +176,8 @@ def _check(
                 tick(done + loader.stats().skipped)
         errors = loader.errors
     if tick is not None:
-        tick(len(dataset))
-    return ImageCheck(len(dataset), sorted(errors, key=lambda error: error.index))
+        tick(count)
+    return ImageCheck(count, sorted(errors, key=lambda error: error.index))
 
 
 def find_files(words: list[str]) -> list[str]:

@@ -14,7 +14,7 @@ import simplejpeg
 
 import recordio
 from aioloader import DataLoader, ImageRecordDataset
-from aioloader.tools.verify import check_images
+from aioloader.tools.verify import SoundImages, check
 
 MAGIC = struct.pack("<I", recordio.MAGIC)
 SIZES = [2_000, pytest.param(100_000, marks=pytest.mark.slow)]
@@ -139,9 +139,17 @@ def damaged_set(folder: Path, count: int) -> tuple[Set, Path]:
     return made, path
 
 
-@pytest.mark.parametrize("count", SIZES)
-def test_every_damaged_record_is_named_and_all_others_are_saved(tmp_path: Path, count: int) -> None:
-    made, path = damaged_set(tmp_path, count)
+@pytest.fixture(scope="module", params=SIZES)
+def damaged(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[Set, Path]:
+    """`damaged_set`; read only."""
+    return damaged_set(tmp_path_factory.mktemp("damaged"), request.param)
+
+
+def test_every_damaged_record_is_named_and_all_others_are_saved(
+    damaged: tuple[Set, Path], tmp_path: Path
+) -> None:
+    made, path = damaged
+    count = made.count
     before = path.read_bytes(), path.with_suffix(".idx").read_bytes()
     report = recordio.verify(path)
 
@@ -181,9 +189,9 @@ def test_every_damaged_record_is_named_and_all_others_are_saved(tmp_path: Path, 
 
 
 @pytest.mark.parametrize("executor", ["process", "thread"])
-@pytest.mark.parametrize("count", SIZES)
-def test_the_loader_delivers_exactly_the_others(tmp_path: Path, count: int, executor: str) -> None:
-    made, path = damaged_set(tmp_path, count)
+def test_the_loader_delivers_exactly_the_others(damaged: tuple[Set, Path], executor: str) -> None:
+    made, path = damaged
+    count = made.count
     failed = made.lost("cut index")
     with DataLoader(
         ImageRecordDataset(path), 50, executor=executor, num_workers=2, on_error="skip"
@@ -200,13 +208,12 @@ def test_the_loader_delivers_exactly_the_others(tmp_path: Path, count: int, exec
     assert {key_of(n) for n in made.done["broken image"]} <= in_decode
 
 
-@pytest.mark.parametrize("count", SIZES)
-def test_broken_images_of_sound_records_are_named(tmp_path: Path, count: int) -> None:
-    made, path = damaged_set(tmp_path, count)
+def test_broken_images_of_sound_records_are_named(damaged: tuple[Set, Path]) -> None:
+    made, path = damaged
     report = recordio.verify(path)
     seen: list[int] = []
-    checked = check_images(report, num_workers=2, tick=seen.append)
-    assert checked.images == seen[-1] == count - 9 * FIVE
+    checked = check(SoundImages(report), num_workers=2, executor="thread", tick=seen.append)
+    assert checked.images == seen[-1] == made.count - 9 * FIVE
     broken = made.done["broken image"]
     assert [(e.key, e.offset) for e in checked.errors] == [(key_of(n), made.offsets[n]) for n in broken]
 
