@@ -23,7 +23,7 @@ def add(commands: Commands) -> None:
     index = commands.add_parser(
         "index",
         help="write the .idx of a .rec file by scanning it",
-        description="Write an .idx with the keys 0, 1, 2, ... in the order of the file. It replaces an old one in one step.",
+        description="Write an .idx with the keys 0, 1, 2, ... in the order of the file. An old one is replaced.",
         epilog=_EXIT_CODES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )

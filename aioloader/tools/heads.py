@@ -38,6 +38,7 @@ _HEAD = np.dtype(
 )
 _MOST_PASSES = 64
 _BETWEEN_TICKS = 4096
+_MOST_SAMPLED = 1 << 22  # some hundred bytes of memory each
 
 
 class RecordHeads:
@@ -50,6 +51,7 @@ class RecordHeads:
     Attributes:
         numbers: the same.
         sound: bool (n,), whether a record begins there.
+        split: bool (n,), whether it is stored in several parts.
         nbytes: int64 (n,), bytes of its first part without the framing: of the payload, unless it is split.
         flag: int64 (n,), number of labels in a vector; 0 for a scalar label.
         label: float32 (n,), the scalar label.
@@ -61,19 +63,24 @@ class RecordHeads:
         self.numbers = numbers
         word = table["word"].astype(np.int64)
         self.sound: Array = (table["magic"] == MAGIC) & (word >> 29 <= 1)
+        self.split: Array = word >> 29 == 1
         self.nbytes: IntArray = word & 0x1FFFFFFF
         self.flag: IntArray = table["flag"].astype(np.int64)
         self.label: Array = table["label"]
         self.id: Array = table["id"]
-        self.packed: Array = self.sound & (HEADER_NBYTES + 4 * self.flag <= self.nbytes)
+        long_enough = np.where(self.split, HEADER_NBYTES, HEADER_NBYTES + 4 * self.flag) <= self.nbytes
+        self.packed: Array = self.sound & long_enough
 
     def __len__(self) -> int:
         return len(self.numbers)
 
     @property
-    def body_nbytes(self) -> IntArray:
-        """int64 (n,), bytes behind the header of each; only where `packed`."""
-        return self.nbytes - HEADER_NBYTES - 4 * self.flag
+    def bare(self) -> Array:
+        """bool (n,), whether it is a header with a label vector, and nothing else."""
+        bare: Array = (
+            self.packed & ~self.split & (self.flag > 0) & (self.nbytes == HEADER_NBYTES + 4 * self.flag)
+        )
+        return bare
 
 
 def read_heads(
@@ -88,7 +95,8 @@ def read_heads(
     Args:
         path: the record file.
         offsets: int64 (n,), where the records begin; ascending is fastest.
-        seconds: after so long an even sample of them will do; None: all are read.
+        seconds: after so long an even sample of them will do, and of more than four million in any case; None: all
+            are read.
         tick: called now and then with the number of headers read so far.
 
     Returns:
@@ -100,35 +108,43 @@ def read_heads(
     count = len(offsets)
     begun = monotonic()
     passes = 1 if seconds is None else min(_MOST_PASSES, max(1, count // _BETWEEN_TICKS))
-    looked: list[IntArray] = []
-    pieces: list[bytes] = []
+    table = np.empty(count if seconds is None else min(count, _MOST_SAMPLED), _HEAD)
+    looked = np.empty(len(table), np.int64)
     done = 0
     fd = open_regular(path)
     try:
         for first in _spread(passes):
             numbers = np.arange(first, count, passes, dtype=np.int64)
+            if (
+                seconds is not None
+                and done
+                and (done + len(numbers) > len(table) or monotonic() - begun > seconds)
+            ):
+                break
             for low in range(0, len(numbers), _BETWEEN_TICKS):
                 part = numbers[low : low + _BETWEEN_TICKS]
-                pieces += [
-                    os.pread(fd, _HEAD.itemsize, offset).ljust(_HEAD.itemsize, b"\0")
-                    if offset >= 0
-                    else _NOTHING
-                    for offset in offsets[part].tolist()
-                ]
+                block = slice(done, done + len(part))
+                looked[block] = part
+                table[block] = np.frombuffer(
+                    b"".join([_read(fd, offset) for offset in offsets[part].tolist()]), _HEAD
+                )
                 done += len(part)
                 if tick is not None:
                     tick(done)
-            looked.append(numbers)
-            if seconds is not None and monotonic() - begun > seconds:
-                break
     finally:
         os.close(fd)
-    table = np.frombuffer(b"".join(pieces), _HEAD)
-    numbers = np.concatenate(looked) if looked else np.empty(0, np.int64)
+    looked, table = looked[:done], table[:done]
     if passes > 1:
-        order = np.argsort(numbers, kind="stable")
-        numbers, table = numbers[order], table[order]
-    return RecordHeads(numbers, table)
+        order = np.argsort(looked, kind="stable")
+        looked, table = looked[order], table[order]
+    return RecordHeads(looked, table)
+
+
+def _read(fd: int, offset: int) -> bytes:
+    if offset < 0:
+        return _NOTHING
+    head = os.pread(fd, len(_NOTHING), offset)
+    return head if len(head) == len(_NOTHING) else head.ljust(len(_NOTHING), b"\0")
 
 
 _NOTHING = bytes(_HEAD.itemsize)

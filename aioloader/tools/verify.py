@@ -124,9 +124,8 @@ def _images_of(report: recordio.Report) -> IntArray:
     if not any(_is_image(report, number) for number in chosen.tolist()):
         return chosen[:0]
     heads = read_heads(report.path, report.offsets)
-    bare = heads.packed & (heads.flag > 0) & (heads.body_nbytes == 0)
-    # Header records stand for ranges of others. A body that was lost does not.
-    return np.asarray(heads.numbers[~bare], np.int64)
+    # Such records stand for ranges of others; see `aioloader.datasets.record_layout`.
+    return np.asarray(heads.numbers[~(heads.bare & (heads.flag == 2))], np.int64)
 
 
 def _is_image(report: recordio.Report, number: int) -> bool:
