@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import numpy as np
@@ -292,3 +293,132 @@ def test_a_shift_is_the_nearest_one_that_fits(data: st.DataObject) -> None:
     ]
     wanted = min(fitting, key=lambda fit: abs(fit - shift), default=shift)
     assert Shifts(np.array(ordered, np.int64)).nearest(np.array(starts, np.int64), last, shift) == wanted
+
+
+def rewrite(rec: Path, text: str) -> None:
+    rec.with_suffix(".idx").write_text(text)
+
+
+def lines_of(rec: Path) -> list[str]:
+    return rec.with_suffix(".idx").read_text().splitlines(keepends=True)
+
+
+def test_records_that_a_damaged_index_does_not_list_are_named(rec: Path) -> None:
+    text = "".join(lines_of(rec))
+    rewrite(rec, text[:-3])  # the last offset lacks digits
+    report = verify(rec)
+    assert [(p.offset, p.length, p.key) for p in report.problems] == [
+        (int(text[:-3].split("\t")[-1]), 0, KEYS[9]),
+        (OFFSETS[9], 0, None),
+    ]
+    assert report.unlisted.tolist() == [OFFSETS[9]]
+    assert [report.key_at(number) for number in range(10)] == [*KEYS[:9], None]
+    copy = rec.with_name("copy.rec")
+    repaired = repair(rec, copy)
+    assert repaired.keyless.tolist() == [OFFSETS[9]]
+    assert list(RecordReader(copy, Index.scan(copy))) == RECORDS
+    assert list(RecordReader(copy).keys) == KEYS[:9]
+
+
+def test_lines_that_cannot_be_read_cost_their_own_keys(rec: Path) -> None:
+    lines = lines_of(rec)
+    lines[4] = lines[4].replace("\t", " ")
+    rewrite(rec, "".join(lines))
+    report = verify(rec)
+    assert [(p.offset, p.key) for p in report.problems] == [(-1, None), (OFFSETS[4], None)]
+    assert "line 5" in report.problems[0].message
+    repaired = repair(rec, rec.with_name("copy.rec"))
+    assert (repaired.records, repaired.keyless.tolist()) == (10, [OFFSETS[4]])
+    assert list(RecordReader(rec.with_name("copy.rec")).keys) == KEYS[:4] + KEYS[5:]
+
+
+@pytest.mark.parametrize(("wrong", "taken"), [(6, 2), (2, 6), (9, 0)])
+def test_a_line_with_the_offset_of_another_record_does_not_take_its_key(
+    rec: Path, wrong: int, taken: int
+) -> None:
+    lines = lines_of(rec)
+    lines[wrong] = f"{KEYS[wrong]}\t{OFFSETS[taken]}\n"
+    rewrite(rec, "".join(lines))
+    report = repair(rec, rec.with_name("copy.rec"))
+    assert sorted((p.offset, p.key) for p in report.problems) == sorted(
+        [(OFFSETS[taken], KEYS[wrong]), (OFFSETS[wrong], None)], key=lambda pair: pair[0]
+    )
+    with RecordReader(rec.with_name("copy.rec")) as reader:
+        for number in range(10):
+            if number != wrong:
+                assert reader.read_key(KEYS[number]) == RECORDS[number]
+        assert KEYS[wrong] not in list(reader.keys)
+    assert verify(rec.with_name("copy.rec")).ok
+
+
+def test_an_index_may_name_records_twice(rec: Path) -> None:
+    rewrite(rec, "".join(lines_of(rec)) + f"999\t{OFFSETS[3]}\n")
+    assert verify(rec).ok
+    repair(rec, rec.with_name("copy.rec"))
+    with RecordReader(rec.with_name("copy.rec")) as reader:
+        assert reader.read_key(999) == reader.read_key(KEYS[3]) == RECORDS[3]
+
+
+@pytest.mark.parametrize("text", ["", "this is\nno index\n"], ids=["empty", "text"])
+def test_without_any_key_that_can_be_told_no_index_is_written(rec: Path, text: str) -> None:
+    rewrite(rec, text)
+    copy = rec.with_name("copy.rec")
+    copy.with_suffix(".idx").write_text("of an older copy")
+    report = repair(rec, copy)
+    assert [problem.offset for problem in report.problems] == [-1]
+    assert report.destination_index is None
+    assert report.keyless.tolist() == OFFSETS[:10]
+    assert not copy.with_suffix(".idx").exists()
+    assert list(RecordReader(copy)) == RECORDS
+
+
+def test_without_an_index_keys_are_counted(rec: Path) -> None:
+    rec.with_suffix(".idx").unlink()
+    spoil(rec, testing.flip(rec.read_bytes(), OFFSETS[4]))
+    report = repair(rec, rec.with_name("copy.rec"))
+    assert (report.keyless.tolist(), report.unlisted.tolist()) == ([], [])
+    assert [(p.offset, p.key) for p in report.problems] == [(OFFSETS[4], None)]
+    assert RecordReader(rec.with_name("copy.rec")).keys.tolist() == list(range(9))  # type: ignore[union-attr]
+
+
+def test_bytes_put_into_a_record_make_it_suspect(rec: Path) -> None:
+    # One without padding, which would give it away.
+    spoil(rec, testing.insert(rec.read_bytes(), OFFSETS[2] + 20, b"garb"))
+    (problem,) = verify(rec).problems
+    assert (problem.offset, problem.length) == (OFFSETS[3], 4)
+    assert f"record {KEYS[2]} is damaged" in problem.message
+
+
+def test_progress_is_told_in_bytes(rec: Path, tmp_path: Path) -> None:
+    for run, passes in (
+        (lambda tick: verify(rec, tick=tick), 1),
+        (lambda tick: build_index(rec, tmp_path / "x.idx", tick=tick), 1),
+        (lambda tick: repair(rec, tmp_path / "copy.rec", tick=tick), 2),
+    ):
+        seen: list[int] = []
+        run(seen.append)
+        assert seen == sorted(seen)
+        assert seen[-1] == passes * OFFSETS[10]
+
+
+def test_no_command_writes_over_the_record_file(rec: Path) -> None:
+    before = rec.read_bytes()
+    with pytest.raises(errors.RepairTargetError):
+        build_index(rec, rec)
+    with pytest.raises(errors.RepairTargetError):
+        build_index(rec.with_suffix(".idx"))
+    with pytest.raises(errors.RepairTargetError):
+        repair(rec, rec.with_name("copy.idx"))
+    assert rec.read_bytes() == before
+
+
+def test_reports_are_plain_values(rec: Path) -> None:
+    spoil(rec, testing.flip(rec.read_bytes(), OFFSETS[5]))
+    report = repair(rec, rec.with_name("copy.rec"))
+    facts = json.loads(json.dumps(report.facts()))
+    assert (facts["ok"], facts["records"], facts["keyless"]) == (False, 9, [])
+    assert facts["problems"][0]["key"] == KEYS[5]
+    assert (facts["problems"][0]["offset"], facts["destination"]) == (
+        OFFSETS[5],
+        str(rec.with_name("copy.rec")),
+    )
