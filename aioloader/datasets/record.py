@@ -20,6 +20,7 @@ from aioloader.datasets.files import FileDataset
 from aioloader.datasets.stage import stage_of_argument
 from aioloader.storage.descriptors import open_regular, read_into
 from aioloader.storage.local import LocalByteSource
+from aioloader.storage.records import unreadable_line
 from recordio import MAGIC, CorruptIndexError, CorruptRecordError, Index, RecordFileNotFoundError
 
 if TYPE_CHECKING:
@@ -42,6 +43,7 @@ class RecordTable:
     Args:
         path: the .rec file.
         idx_path: its .idx file; None for the one beside it, if there is one.
+        tolerant: lines of the .idx that cannot be read become items that fail, each with its line.
 
     Attributes:
         index: from the .idx, or from a scan where there is none.
@@ -52,11 +54,11 @@ class RecordTable:
         RecordIOError: the index is malformed, or a file without an index is damaged.
     """
 
-    def __init__(self, path: str, idx_path: str | None = None) -> None:
+    def __init__(self, path: str, idx_path: str | None = None, *, tolerant: bool = False) -> None:
         given = idx_path is not None
         idx_path = idx_path or os.path.splitext(path)[0] + ".idx"
         if given or os.path.exists(idx_path):
-            self.index = Index.open(idx_path)
+            self.index = Index.open(idx_path, tolerant=tolerant)
         else:
             self.index = _scan(path)
         self.file_nbytes = os.path.getsize(path)
@@ -74,8 +76,15 @@ class RecordTable:
         self._ordered = offsets if usual else np.unique(np.append(offsets[possible], self.file_nbytes))
 
     def spans(self, indices: IntArray) -> Spans:
-        """Spans that hold the records, by line. A wrong offset gives a span too short for any record."""
+        """Spans that hold the records, by line. A wrong offset gives a span too short for any record.
+
+        A line that cannot be read gives the offset `unreadable_line` of its number, counted from 0.
+        """
         offset = np.asarray(self.index.offsets[indices], dtype=np.int64)
+        if self.index.faults:
+            lines = np.asarray(indices, dtype=np.int64)
+            unreadable = np.isin(lines, list(self.index.faults))
+            offset = np.where(unreadable, unreadable_line(lines), offset)
         after = (
             indices + 1
             if self._ordered is self.index.offsets
@@ -111,7 +120,7 @@ class RecordFileDataset(FileDataset):
     """The payloads of a RecordIO file, as bytes. Sample i is the record of the i-th line of the .idx.
 
     The .idx is the file of the same name beside it; where there is none, the records are found by a scan when
-    they are first needed.
+    they are first needed. A line of it that cannot be read is a sample that fails.
 
     Args:
         filename: the .rec file.
@@ -134,7 +143,7 @@ class RecordFileDataset(FileDataset):
     def table(self) -> RecordTable:
         """Where the records lie; found at the first use."""
         if self._records is None:
-            self._records = RecordTable(self._path)
+            self._records = RecordTable(self._path, tolerant=True)
         return self._records
 
     def __len__(self) -> int:

@@ -18,10 +18,10 @@ from aioloader.errors import SpanTooShortError
 from aioloader.storage.descriptors import Descriptors, check_regular, open_regular, read_into
 from aioloader.storage.gather import Gather
 from aioloader.storage.layout import Read, lay_out, lay_out_apart
-from aioloader.storage.records import cut_short, outgrown, record_extent
+from aioloader.storage.records import cut_short, no_place, outgrown, record_extent
 from aioloader.storage.residency import Residency
 from recordio._framing import HEAD_SIZE
-from recordio.errors import ShortReadError, TruncatedRecordError
+from recordio.errors import ShortReadError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -144,7 +144,7 @@ class LocalByteSource:
         bad = (spans.offset < 0) | (length <= 0)
         for place in np.flatnonzero(bad).tolist():
             path, offset = self.paths[int(spans.file[place])], int(spans.offset[place])
-            failures.append((place, _outside(path, offset, int(length[place]))))
+            failures.append((place, no_place(path, offset, int(length[place]))))
         for place in np.flatnonzero(_doubtful(length) & ~bad).tolist():
             number, offset = int(spans.file[place]), int(spans.offset[place])
             try:
@@ -342,13 +342,3 @@ def _items_of(plan: ReadPlan, read: Read) -> list[int]:
 def _doubtful(length: IntArray) -> Any:
     """Which lengths are no length of a record, or too great to be read without asking."""
     return (length > _TRUSTED_SPAN_BYTES) | (length < HEAD_SIZE)
-
-
-def _outside(path: str, offset: int, length: int) -> TruncatedRecordError:
-    return TruncatedRecordError(
-        "the index gives a place where the file holds no record; rebuild it with `python -m recordio index`",
-        path=path,
-        offset=offset,
-        expected=f"{HEAD_SIZE} bytes or more",
-        found=f"{max(length, 0)} bytes",
-    )

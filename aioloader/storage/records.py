@@ -26,12 +26,12 @@ from recordio._framing import (
     overreaching,
     unpack_head,
 )
-from recordio.errors import CorruptRecordError, TruncatedRecordError
+from recordio.errors import CorruptIndexError, CorruptRecordError, TruncatedRecordError
 
 if TYPE_CHECKING:
     from aioloader._types import IntArray
 
-__all__ = ("cut_short", "outgrown", "record_extent")
+__all__ = ("cut_short", "no_place", "outgrown", "record_extent", "unreadable_line")
 
 # Enough for any record that is not made of magic words; beyond it the format's own limit holds.
 _MOST_HEADS = 4096
@@ -46,6 +46,37 @@ def cut_short(path: str, offset: int, needed: int, held: int) -> TruncatedRecord
         offset=offset,
         expected=f"{needed} bytes",
         found=f"{max(held, 0)} bytes",
+    )
+
+
+def unreadable_line(line: IntArray) -> IntArray:
+    """Offsets that stand for lines of an index that cannot be read, counted from 0.
+
+    They are less than -1, which is what builds wrote that could not tell an offset.
+    """
+    return -2 - line
+
+
+def no_place(path: str, offset: int, length: int) -> CorruptRecordError | CorruptIndexError:
+    """The error for a span in which no record can be, from an index.
+
+    Args:
+        path: the record file.
+        offset: of the span; for a line that cannot be read see `unreadable_line`.
+        length: of the span.
+    """
+    if offset < -1:
+        return CorruptIndexError(
+            f"this line of the index of {path} cannot be read; `aioloader verify FILE` tells what is wrong with it, "
+            "`aioloader repair SRC DST` writes a copy with an index of what can be told",
+            line=-1 - offset,
+        )
+    return TruncatedRecordError(
+        "the index gives a place where the file holds no record; rebuild it with `python -m recordio index`",
+        path=path,
+        offset=offset,
+        expected=f"{HEAD_SIZE} bytes or more",
+        found=f"{max(length, 0)} bytes",
     )
 
 
