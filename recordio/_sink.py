@@ -26,10 +26,12 @@ class Sink:
     Args:
         path: File to create; an old one is truncated.
         at_once: False creates the file at the first flush, so that making a sink touches no disk.
+        append: go on at the end of the file that is there.
     """
 
-    def __init__(self, path: str, *, at_once: bool = True) -> None:
+    def __init__(self, path: str, *, at_once: bool = True, append: bool = False) -> None:
         self.path = path
+        self._append = append
         self._descriptor = -1
         self._closed = False
         self._pid = os.getpid()
@@ -42,9 +44,11 @@ class Sink:
             self._create()
 
     def _create(self) -> None:
-        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
+        flags = os.O_WRONLY | os.O_CREAT | (0 if self._append else os.O_TRUNC)
         flags |= getattr(os, "O_BINARY", 0) | getattr(os, "O_CLOEXEC", 0)
         self._descriptor = os.open(self.path, flags, 0o666)
+        if self._append:
+            self._end += os.fstat(self._descriptor).st_size
 
     def tell(self) -> int:
         """Bytes appended so far."""
