@@ -116,7 +116,7 @@ KILLED = """
     Path.replace = dies_after("replace", Path.replace)
     Path.unlink = dies_after("unlink", Path.unlink)
     recordio.RecordWriter.flush = dies_after("flush", recordio.RecordWriter.flush)
-    pack(sys.argv[2], sys.argv[3], sync_s=0, encoding="png", on_error="replace", shards=3, num_workers=2)
+    pack(sys.argv[2], sys.argv[3], sync_s=0, encoding="png", on_error="replace", shards=3, num_workers=2, tick=tick)
     print("whole")
 """
 
@@ -158,7 +158,7 @@ def test_a_kill_leaves_nothing_that_is_named_like_a_whole_file(source: Path, tmp
     options: dict[str, Any] = {"encoding": "png", "on_error": "replace", "shards": 3}
     pack(source, out, **options, begin=lambda *facts: begun.append(facts))
     pack(source, tmp_path / "whole" / "set", **options)
-    assert begun == [(30, COUNT, "")]
+    assert begun == [(29, COUNT, "")]  # the image was told of, and not yet safe
     assert files(out.parent) == files(tmp_path / "whole")
 
 
@@ -239,7 +239,6 @@ def test_other_options_start_anew_and_say_so(
     assert named in reason
     fresh = tmp_path / "fresh"
     begun_with(source, fresh / "set", **options)
-    assert files(fresh).items() <= files(tmp_path).items() | files(fresh).items()
     for name, content in files(fresh).items():
         assert (tmp_path / name).read_bytes() == content
 
