@@ -7,9 +7,9 @@ Two jobs, each by turns with its loop, on the same files in the page cache; the 
 counts. Files are linked often enough to make `--images`.
 
 - ``--resize 256 --quality 95``: the loop is `cv2.imread`, `cv2.resize` (INTER_AREA, shorter side 256, only where it is
-  longer), `cv2.imencode` at quality 95 with OpenCV's other settings, and a write of header and bytes to a file; images
-  that are small enough are read and written as they are, as packing does. One process for each core, each with every n-th
-  image and a file of its own, OpenCV's own threads off.
+  longer), `cv2.imencode` at quality 95 with OpenCV's other settings, which are those of packing too, and a write of
+  header and bytes to a file; images that are small enough are read and written as they are, as packing does. One
+  process for each core, each with every n-th image and a file of its own, OpenCV's own threads off.
 - ``--pass-through``: the loop is read and write of each file in one process.
 
 Both sides end with an fsync of what they wrote. Importing is not part of the time.
@@ -136,7 +136,12 @@ def seconds(job: Callable[[Path], object], scratch: Path) -> float:
 
 
 def compare(
-    name: str, ours: Callable[[Path], object], loop: Callable[[Path], object], images: int, rounds: int, scratch: Path
+    name: str,
+    ours: Callable[[Path], object],
+    loop: Callable[[Path], object],
+    images: int,
+    rounds: int,
+    scratch: Path,
 ) -> float:
     """Take turns and print; gives the median of loop / ours."""
     times: dict[bool, list[float]] = {True: [], False: []}
@@ -179,7 +184,9 @@ def main() -> None:
         source = Path(folder) / "in"
         paths = link_images(options.data, source, count)
         given = {"num_workers": workers, "executor": options.executor}
-        print(f"{count:,} images, {options.rounds} rounds, {workers} workers ({options.executor})", flush=True)
+        print(
+            f"{count:,} images, {options.rounds} rounds, {workers} workers ({options.executor})", flush=True
+        )
         if options.only != "pass-through":
             loop = EncodeLoop(source, workers)
             compare(

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 from recordio._index import beside
 from recordio._index_text import format_line
-from recordio._serializer import serialize
+from recordio._serializer import frame
 from recordio._sink import Sink
 from recordio.errors import RecordKeyError, WriterPicklingError
 
@@ -121,17 +121,17 @@ class RecordWriter:
             WrongProcessError: this process was forked after the writer was opened.
         """
         self._records.check()
-        framed = serialize(payload)
+        framed = frame(payload)
         offset = self._records.tell()
         index_path = self._policy.path_for(key)
         if index_path is not None:
             line = format_line(self._count if key is None else key, offset).encode()
             if self._lines is None:
                 self._lines = Sink(index_path)
-            self._records.append(framed)
+            self._records.append(*framed)
             self._lines.append(line)
         else:
-            self._records.append(framed)
+            self._records.append(*framed)
         self._count += 1
         return offset
 

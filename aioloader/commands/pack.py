@@ -129,8 +129,7 @@ def _add_work(group: argparse._ArgumentGroup) -> None:
     group.add_argument(
         "--executor",
         choices=("thread", "process", "inline"),
-        default="thread",
-        help="where (default: thread)",
+        help="where (default: thread; inline where files are only copied and no --num-workers is given)",
     )
     group.add_argument(
         "--on-error",

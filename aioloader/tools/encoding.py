@@ -114,6 +114,11 @@ class Encoding:
             raise ValueError("pass_through leaves every byte as it is: leave out what changes images")
 
     @property
+    def copies(self) -> bool:
+        """Whether every file stays as it is."""
+        return self.pass_through or not (self.tile or self.touches_pixels)
+
+    @property
     def touches_pixels(self) -> bool:
         """Whether some image may have to be decoded."""
         return self.name != "keep" or bool(self.resize or self.center_crop or self.color == 0)

@@ -66,7 +66,7 @@ def pack(
     quality: int | None = None,
     optimize: bool = False,
     num_workers: int | None = None,
-    executor: Any = "thread",
+    executor: Any = None,
     on_error: str = "raise",
     max_errors: float | None = None,
     max_pixels: int | None = DEFAULT_MAX_PIXELS,
@@ -105,7 +105,8 @@ def pack(
         quality: of images that are encoded anew: JPEG and WebP 1 to 100, PNG 0 to 9. None: 95, and 3 for PNG.
         optimize: give JPEGs that are encoded anew Huffman tables of their own: a few percent smaller, and slower.
         num_workers: how many encode at a time; None: one per core.
-        executor: where: "thread", "process", "inline" or an executor; see `aioloader.DataLoader`.
+        executor: where: "thread", "process", "inline" or an executor; see `aioloader.DataLoader`. None: in threads;
+            where files are only copied and no `num_workers` is given, inline, which is faster while the disk is.
         on_error: "raise", or "skip": leave an image out that cannot be read or is damaged, and report it. Damage is
             noticed only where the image is decoded or tiled. "replace": the next image of its part that is sound stands
             twice, with its own label, so that the number of records is that of the images; behind the last one the
@@ -190,6 +191,8 @@ def pack(
     options |= {"shards": shards, "on_error": on_error, "max_errors": max_errors}
     options["root"] = None if root is None else str(root)
     options["libraries"] = library_versions() if encode.touches_pixels or in_memory else {}
+    if executor is None:
+        executor = "inline" if encode.copies and num_workers is None else "thread"
     job = Job(
         source=found,
         plan=plan,

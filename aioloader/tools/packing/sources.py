@@ -132,18 +132,9 @@ def list_images(source: str | os.PathLike[str]) -> tuple[tuple[str, ...], list[t
         NotADirectoryError: `source` is not a folder.
         ValueError: it holds no images.
     """
-    root = Path(source)
-    if not root.is_dir():
-        raise NotADirectoryError(f"there is no folder {str(root)!r}")
-    folders = _folders_in(root)
-    found = {folder.name: sorted(_images_in(folder)) for folder in folders}
-    classes = tuple(name for name, images in found.items() if images)
-    items = [(path, label) for label, name in enumerate(classes) for path in found[name]]
-    if not items:
-        items = [(path, 0) for path in sorted(root.iterdir()) if _is_image(path)]
-    if not items:
-        raise ValueError(f"there are no images ({', '.join(sorted(EXTENSIONS))}) in {str(root)!r}")
-    return classes, items
+    root = os.fspath(source)
+    classes, found = _find(root)
+    return classes, [(Path(root, name), label) for name, label in found]
 
 
 def folder_source(source: str | os.PathLike[str]) -> Source:
@@ -151,41 +142,63 @@ def folder_source(source: str | os.PathLike[str]) -> Source:
 
     Raises:
         NotADirectoryError, ValueError: as `list_images`; or a name has a TAB or a line break.
+        OSError: a folder cannot be read.
     """
-    root = Path(source)
-    classes, found = list_images(root)
+    root = os.fspath(source)
+    classes, found = _find(root)
     labels = [(float(label),) for label in range(max(1, len(classes)))]
-    items = [Item(_listed_name(path, root), labels[label]) for path, label in found]
-    made = Source("folder", os.fspath(source), items, [str(path) for path, _ in found], classes=classes)
+    for name, _ in found:
+        if "\t" in name or "\n" in name or "\r" in name:
+            raise ValueError(f"a list cannot hold the name {name!r}: rename the file")
+    items = [Item(name.replace(os.sep, "/"), labels[label]) for name, label in found]
+    made = Source("folder", root, items, [os.path.join(root, name) for name, _ in found], classes=classes)
     if classes:
-        made.outside = sum(map(_is_image, root.iterdir()))
-        made.empty = tuple(folder.name for folder in _folders_in(root) if folder.name not in classes)
+        folders, images = _look_into(root)
+        made.outside = len(images)
+        made.empty = tuple(name for name in folders if name not in classes)
     return made
 
 
-def _is_image(path: Path) -> bool:
-    return path.suffix.lower() in EXTENSIONS and not path.name.startswith(".") and path.is_file()
+def _find(root: str) -> tuple[tuple[str, ...], list[tuple[str, int]]]:
+    """As `list_images`, with paths relative to the root."""
+    if not os.path.isdir(root):
+        raise NotADirectoryError(f"there is no folder {root!r}")
+    folders, images = _look_into(root)
+    inside = {name: sorted(_images_in(root, name), key=_parts) for name in folders}
+    classes = tuple(name for name, found in inside.items() if found)
+    items = [(name, label) for label, folder in enumerate(classes) for name in inside[folder]]
+    items = items or [(name, 0) for name in images]
+    if not items:
+        raise ValueError(f"there are no images ({', '.join(sorted(EXTENSIONS))}) in {root!r}")
+    return classes, items
 
 
-def _folders_in(root: Path) -> list[Path]:
-    return sorted(path for path in root.iterdir() if path.is_dir() and not path.name.startswith("."))
+def _parts(name: str) -> list[str]:
+    return name.split(os.sep)
 
 
-def _images_in(folder: Path) -> Iterator[Path]:
-    return (
-        path for path in folder.rglob("*") if _is_image(path) and not _is_hidden(path.relative_to(folder))
-    )
+def _look_into(folder: str, links: bool = True) -> tuple[list[str], list[str]]:
+    """Sorted names of the folders and images in a folder; with `links` those of folders too that are links."""
+    folders, images = [], []
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            name = entry.name
+            if name.startswith("."):
+                continue
+            if entry.is_dir(follow_symlinks=links):
+                folders.append(name)
+            elif os.path.splitext(name)[1].lower() in EXTENSIONS and entry.is_file():
+                images.append(name)
+    return sorted(folders), sorted(images)
 
 
-def _is_hidden(path: Path) -> bool:
-    return any(part.startswith(".") for part in path.parts)
-
-
-def _listed_name(path: Path, root: Path) -> str:
-    name = path.relative_to(root).as_posix()
-    if set(name) & set("\t\n\r"):
-        raise ValueError(f"a list cannot hold the name {name!r}: rename the file")
-    return name
+def _images_in(root: str, folder: str) -> Iterator[str]:
+    """Paths of the images in a folder, at any depth, relative to the root; links to folders are not followed."""
+    folders, images = _look_into(os.path.join(root, folder), links=False)
+    for name in images:
+        yield os.path.join(folder, name)
+    for name in folders:
+        yield from _images_in(root, os.path.join(folder, name))
 
 
 # -- lists -------------------------------------------------------------------------------------------------------------

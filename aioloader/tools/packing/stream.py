@@ -1,33 +1,35 @@
 """Images read and encoded by the loader, in any of its executors, and given in order.
 
 The dataset's sample is the encoded image; the loader keeps the order, holds a few batches ahead and supervises the
-workers. Files are read by the byte source, so a slow disk is asked ahead of the encoders.
+workers. A file is read where it is encoded: another thread that reads takes more time than it saves.
 """
 
 from __future__ import annotations
 
+import errno
+import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from aioloader._types import Array, Facts, Spans
 from aioloader.datasets.arrays import ArrayDataset
 from aioloader.datasets.base import IndexedView
-from aioloader.datasets.files import FileDataset
-from aioloader.datasets.folder import whole_files
 from aioloader.errors import SampleError, TooManyErrorsError
-from aioloader.storage.local import LocalByteSource
+from aioloader.storage.descriptors import open_regular
 from aioloader.sync import DataLoader
 from aioloader.tools.encoding import Encoded
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Sequence
 
-    from aioloader._types import IntArray
+    from aioloader._types import Array, IntArray
     from aioloader.tools.packing.sources import Source
 
-__all__ = ("encoded_in_order",)
+__all__ = ("MOST_NBYTES", "encoded_in_order")
+
+MOST_NBYTES = 1 << 30
+"""Larger files are no images; the datasets read none either."""
 
 # So many bytes of files make a batch: less, and handing it over costs more than the work in it.
 _BATCH_NBYTES = 1 << 20
@@ -36,60 +38,65 @@ _MOST_IN_BATCH = 32
 _TIMEOUT_S = 3600.0
 
 
-@dataclass(frozen=True)
-class _EncodeFile:
-    """Bytes of a file to (number of the image, encoded image)."""
+class _Sample:
+    """An encoded image and its number in the source; the loader does not look into it."""
 
-    encode: Callable[[bytes], Encoded | bytes]
+    __slots__ = ("image", "number")
 
-    def __call__(self, data: memoryview, extra: Any, facts: Facts) -> tuple[int, Encoded]:
-        """See `Decoder`."""
-        made = self.encode(bytes(data))
-        return int(extra), made if isinstance(made, Encoded) else Encoded(made, len(data))
+    def __init__(self, number: int, image: Encoded) -> None:
+        self.number = number
+        self.image = image
 
 
-class _Files(FileDataset):
-    """Files, each encoded."""
+class _Files:
+    """Files, each read and encoded where the loader's workers are."""
 
     def __init__(self, paths: Sequence[str], encode: Callable[[bytes], Encoded | bytes]) -> None:
-        super().__init__()
         self._paths = paths
-        self._decoder = _EncodeFile(encode)
+        self._encode = encode
 
     def __len__(self) -> int:
         return len(self._paths)
 
-    @property
-    def decoder(self) -> _EncodeFile:
-        """See `ByteDataset.decoder`."""
-        return self._decoder
+    def __getitem__(self, index: int) -> _Sample:
+        data = _read(self._paths[index])
+        made = self._encode(data)
+        return _Sample(index, made if isinstance(made, Encoded) else Encoded(made, len(data)))
 
-    def open_source(self) -> LocalByteSource:
-        """See `ByteDataset.open_source`."""
-        return LocalByteSource(self._paths, whole_files=True)
 
-    def spans(self, indices: IntArray) -> Spans:
-        """See `ByteDataset.spans`."""
-        return whole_files(indices)
+def _read(path: str) -> bytes:
+    """A whole regular file.
 
-    def extras(self, indices: IntArray) -> Array:
-        """The number of each image; see `ByteDataset.extras`."""
-        return indices
-
-    def facts(self, index: int) -> Facts:
-        """See `ByteDataset.facts`."""
-        return Facts(None, self._paths[index], None)
+    Raises:
+        OSError: it cannot be read, or is no regular file, or too large.
+    """
+    fd = open_regular(path)
+    try:
+        size = os.fstat(fd).st_size
+        if size > MOST_NBYTES:
+            raise OSError(errno.EFBIG, f"{size} bytes are too many for one image", path)
+        data = os.read(fd, size)
+        while len(data) < size:
+            more = os.read(fd, size - len(data))
+            if not more:
+                raise OSError(
+                    errno.EIO, f"it shrank from {size} to {len(data)} bytes while it was read", path
+                )
+            data += more
+        return data
+    finally:
+        os.close(fd)
 
 
 @dataclass(frozen=True)
 class _EncodePixels:
-    """(Pixels, number of the image) to (number of the image, encoded image)."""
+    """Pixels and the number of the image to the encoded image."""
 
     encode: Callable[[Array, int], Encoded]
 
-    def __call__(self, image: Array, number: Any) -> tuple[int, Encoded]:
+    def __call__(self, image: Array, number: Any) -> _Sample:
         # A copy: encoding may alter it.
-        return int(number), self.encode(image.copy(), image.nbytes)
+        return _Sample(int(number), self.encode(image.copy(), image.nbytes))
 
 
 def encoded_in_order(
@@ -125,7 +132,7 @@ def encoded_in_order(
         numbers = np.arange(len(source.images), dtype=np.int64)
         dataset = ArrayDataset(source.images, numbers).transform(_EncodePixels(encode.of_pixels))
     batch = int(min(_MOST_IN_BATCH, max(1, _BATCH_NBYTES // max(1, mean_nbytes))))
-    loader: DataLoader[list[tuple[int, Encoded]]] = DataLoader(
+    loader: DataLoader[list[_Sample]] = DataLoader(
         IndexedView(dataset, order),
         batch,
         batchify_fn=list,
@@ -147,15 +154,15 @@ def encoded_in_order(
                 return
             except TooManyErrorsError:
                 images = None
-            for number, image in images or ():
-                while order[place] != number:  # it has failed
+            for sample in images or ():
+                while order[place] != sample.number:  # it has failed
                     if place not in failed:
                         errors = loader.errors
                         failed |= {_position(each): each for each in errors[taken:]}
                         taken = len(errors)
                     yield place, failed.pop(place)
                     place += 1
-                yield place, image
+                yield place, sample.image
                 place += 1
             if images is None:
                 break

@@ -129,6 +129,7 @@ class RecordFiles:
             self._numbers[file.part] = self._numbers.get(file.part, 0) + records
             file.nbytes = expected[0]
         self._current = max(sizes)
+        self._changed.add(self._current)
         self._open_file(append=True)
         return True
 

@@ -403,6 +403,6 @@ def test_what_does_not_fit_into_a_record_is_named(
         pack(photo_folder, tmp_path / "out")
     monkeypatch.setattr(recordio, "MAX_PAYLOAD", longest + 24)
     pack(photo_folder, tmp_path / "out")
-    monkeypatch.setattr("aioloader.storage.local._MAX_FILE_BYTES", longest - 1)
-    with pytest.raises(OSError, match="too many for one sample"):
+    monkeypatch.setattr("aioloader.tools.packing.stream.MOST_NBYTES", longest - 1)
+    with pytest.raises(OSError, match="too many for one image"):
         pack(photo_folder, tmp_path / "out")

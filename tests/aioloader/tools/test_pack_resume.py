@@ -211,7 +211,7 @@ def begun_with(source: Path, out: Path, **options: Any) -> tuple[int, str]:
     facts: list[tuple[int, int, str]] = []
     arguments = {"encoding": "raw", "on_error": "skip", **options}
     pack(source, out, **arguments, begin=lambda *each: facts.append(each))
-    ((done, count, reason),) = facts
+    ((done, _, reason),) = facts
     assert not list(out.parent.glob("*.partial"))
     return done, reason
 
@@ -265,7 +265,9 @@ def test_other_images_start_anew_and_say_so(tmp_path: Path, change: str) -> None
         listed.write_text(listed.read_text().replace("19\t0", "19\t1"))
     facts: list[tuple[int, int, str]] = []
     pack(given, tmp_path / "set", begin=lambda *each: facts.append(each), **options)  # type: ignore[arg-type]
-    assert [(done, reason) for done, _, reason in facts] == [(0, "the images have changed since it was begun")]
+    assert [(done, reason) for done, _, reason in facts] == [
+        (0, "the images have changed since it was begun")
+    ]
 
 
 @pytest.mark.parametrize("damage", ["draft", "journal", "torn", "version"])
@@ -330,7 +332,14 @@ def test_failures_of_before_come_back_with_their_causes(source: Path, tmp_path: 
     stopped(source, tmp_path / "set")
     report = pack(source, tmp_path / "set", encoding="raw", on_error="skip")
     assert all(isinstance(error, SampleError) for error in report.errors)
-    assert [Path(str(error.path)).stem for error in report.errors] == ["003", "004", "011", "019", "020", "039"]
+    assert [Path(str(error.path)).stem for error in report.errors] == [
+        "003",
+        "004",
+        "011",
+        "019",
+        "020",
+        "039",
+    ]
     found = json.loads((tmp_path / "set.json").read_text())
     assert found["failed_by_reason"] == {"DecodeError": 6}
     assert found["counts"]["left_out"] == 6
