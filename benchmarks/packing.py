@@ -168,7 +168,9 @@ def main() -> None:
     parser.add_argument("--images", type=int, default=3000)
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--workers", type=int, default=available_cores())
-    parser.add_argument("--executor", choices=("thread", "process", "inline"), default="thread")
+    parser.add_argument(
+        "--executor", choices=("thread", "process", "inline"), help="not what pack would choose"
+    )
     parser.add_argument("--only", choices=("resize", "pass-through"))
     parser.add_argument("--smoke", action="store_true", help="few images: shows that it works")
     parser.add_argument("--child", help=argparse.SUPPRESS)
@@ -183,10 +185,8 @@ def main() -> None:
         scratch = Path(folder) / "out"
         source = Path(folder) / "in"
         paths = link_images(options.data, source, count)
-        given = {"num_workers": workers, "executor": options.executor}
-        print(
-            f"{count:,} images, {options.rounds} rounds, {workers} workers ({options.executor})", flush=True
-        )
+        given = {"executor": options.executor, "num_workers": workers if options.executor else None}
+        print(f"{count:,} images, {options.rounds} rounds, {workers} cores", flush=True)
         if options.only != "pass-through":
             loop = EncodeLoop(source, workers)
             compare(
