@@ -69,7 +69,7 @@ def make_app(
                 tasks.cancel_scope.cancel()
         site.close()
 
-    return Starlette(
+    made = Starlette(
         lifespan=lifespan,
         routes=[
             Route("/", app.start),
@@ -87,6 +87,8 @@ def make_app(
             StillReadingError: app.still_reading,
         },
     )
+    made.router.redirect_slashes = False
+    return made
 
 
 def _natural(text: str) -> int:
@@ -134,14 +136,16 @@ class _App:
         else:
             # Whether there is a next page is to be seen too.
             listing = await self._site.everything(number * per_page + 1)
-        self._check_page(number, len(listing.positions), per_page)
+        self._check_page(number, len(listing.positions), per_page, listing.complete)
         positions = [int(place) for place in listing.positions[(number - 1) * per_page : number * per_page]]
         shown = await self._site.thumbs(positions)
         return HTMLResponse(self._pages.grid(listing, shown, number, label))
 
     @staticmethod
-    def _check_page(number: int, total: int, per_page: int) -> None:
+    def _check_page(number: int, total: int, per_page: int, complete: bool) -> None:
         last = max(1, -(-total // per_page))
+        if number > last and not complete:
+            raise StillReadingError
         if not 1 <= number <= last:
             raise NoSuchRecordError(f"there is no page {number:,}: the last one is {last:,}")
 
@@ -166,7 +170,7 @@ class _App:
         """All labels, and how many records have each."""
         number = _natural(request.query_params.get("page") or "1")
         counts, looked_at = await self._site.label_counts()
-        self._check_page(number, len(counts), LABELS_PER_PAGE)
+        self._check_page(number, len(counts), LABELS_PER_PAGE, looked_at[0] >= looked_at[1])
         part = counts[(number - 1) * LABELS_PER_PAGE : number * LABELS_PER_PAGE]
         return HTMLResponse(self._pages.labels(part, len(counts), number, looked_at))
 
@@ -178,7 +182,7 @@ class _App:
 
     async def still_reading(self, request: Request, error: Exception) -> Response:
         """A page that comes again by itself."""
-        text = "The records are still being counted. This page comes again by itself."
+        text = "The records are still being read. This page comes again by itself."
         return HTMLResponse(
             self._pages.message("One moment", text, refresh=True),
             status_code=503,

@@ -81,7 +81,7 @@ def export(
     draft = Path(tempfile.mkdtemp(prefix=f".{target.name}.", suffix=".partial", dir=target.parent))
     try:
         os.chmod(draft, 0o777 & ~_umask())
-        records, count = anyio.run(_write, collection, options, draft, limit, tick)
+        records, count = anyio.run(_write, Site(collection, options), draft, limit, tick)
         nbytes = sum(path.stat().st_size for path in draft.rglob("*") if path.is_file())
         mark = {"made by": f"aioloader {__version__}", "records": records, "of": count}
         (draft / MARK).write_text(json.dumps(mark, indent=2) + "\n", encoding="utf-8")
@@ -123,14 +123,7 @@ def _put_in_place(draft: Path, target: Path) -> None:
         shutil.rmtree(former, ignore_errors=True)
 
 
-async def _write(
-    collection: Collection,
-    options: Options,
-    folder: Path,
-    limit: int,
-    tick: Callable[[int], None] | None,
-) -> tuple[int, int]:
-    site = Site(collection, options)
+async def _write(site: Site, folder: Path, limit: int, tick: Callable[[int], None] | None) -> tuple[int, int]:
     try:
         async with anyio.create_task_group() as tasks:
             site.start(tasks)

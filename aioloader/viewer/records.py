@@ -218,7 +218,10 @@ def parse_label(text: str) -> float:
     Raises:
         ValueError: it is no number.
     """
-    value = float(text) if len(text) <= 40 else math.nan
+    try:
+        value = float(text) if len(text) <= 40 else math.nan
+    except ValueError:
+        value = math.nan
     if not math.isfinite(value):
         raise ValueError(f"{text[:40]!r} is not a label: labels are numbers")
     return value

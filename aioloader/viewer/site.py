@@ -234,7 +234,9 @@ class Site:
     # -- what they look like
 
     async def thumbs(self, positions: Sequence[int]) -> list[Shown]:
-        """The records at some positions with their small pictures."""
+        """The records at some positions with their small pictures; raises as `image`."""
+        for position in positions:
+            await self._check(position)
         return await self._shown(positions, THUMB_SIDE)
 
     async def image(self, position: int) -> Shown:
