@@ -154,9 +154,10 @@ class _App:
         shown = await site.image(position)
         pipelines = site.draws.pipelines(shown.record) if shown.record.kind == IMAGE else []
         name = request.query_params.get("view", "")
+        # Whoever goes from record to record comes to some that the chain does not fit: they are shown as stored.
         view = next((each for each in pipelines if each.name == name), None)
-        if name and view is None:
-            raise NoSuchRecordError(f"there is no chain named {name[:40]!r} for this record")
+        if name and name not in site.draws.names:
+            raise NoSuchRecordError(f"there is no chain named {name[:40]!r}")
         epoch = _natural(request.query_params.get("epoch") or "0")
         draws = []
         if view is not None:

@@ -109,6 +109,7 @@ class Draws:
         seed: of the loader.
         custom: a transform of the user's; None for none.
         custom_name: what it is called.
+        exact: keep every pixel's value.
     """
 
     def __init__(
@@ -119,9 +120,10 @@ class Draws:
         seed: int,
         custom: Callable[..., Any] | None = None,
         custom_name: str = "",
+        exact: bool = True,
     ) -> None:
-        self.size = size
-        self.seed = seed
+        self._exact = exact
+        self._seed = seed
         self._collection = collection
         self._local = threading.local()
         self._pipelines = {each.name: each for each in _presets(size)}
@@ -135,6 +137,11 @@ class Draws:
                 random=True,
                 takes_boxes=with_boxes,
             )
+
+    @property
+    def names(self) -> set[str]:
+        """Of all chains, whether they fit a record or not."""
+        return set(self._pipelines)
 
     def pipelines(self, record: Record) -> list[Pipeline]:
         """The chains for a record, the most fitting one first."""
@@ -150,7 +157,7 @@ class Draws:
     def make(self, contents: Contents, pipeline: Pipeline, epoch: int) -> Draw:
         """The picture that a loader gives for the record in an epoch."""
         record = contents.record
-        rng = Rng(self.seed, epoch, self._collection.index(record.position))
+        rng = Rng(self._seed, epoch, self._collection.index(record.position))
         try:
             image, table = self._sample(contents, pipeline, rng)
             pixels, note = as_pixels(image)
@@ -162,7 +169,9 @@ class Draws:
             for row in table.tolist()
         )
         shape = tuple(np.shape(image))
-        return Draw(epoch, as_file(pixels), boxes, shape, str(getattr(image, "dtype", "")), note)
+        return Draw(
+            epoch, as_file(pixels, exact=self._exact), boxes, shape, str(getattr(image, "dtype", "")), note
+        )
 
     def _sample(self, contents: Contents, pipeline: Pipeline, rng: Rng) -> tuple[Any, Array]:
         decoder = self._collection.decoder

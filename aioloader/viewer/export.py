@@ -10,7 +10,7 @@ import json
 import os
 import shutil
 import tempfile
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -81,7 +81,8 @@ def export(
     draft = Path(tempfile.mkdtemp(prefix=f".{target.name}.", suffix=".partial", dir=target.parent))
     try:
         os.chmod(draft, 0o777 & ~_umask())
-        records, count = anyio.run(_write, Site(collection, options), draft, limit, tick)
+        site = Site(collection, replace(options, exact=False))
+        records, count = anyio.run(_write, site, draft, limit, tick)
         nbytes = sum(path.stat().st_size for path in draft.rglob("*") if path.is_file())
         mark = {"made by": f"aioloader {__version__}", "records": records, "of": count}
         (draft / MARK).write_text(json.dumps(mark, indent=2) + "\n", encoding="utf-8")

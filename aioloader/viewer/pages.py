@@ -112,7 +112,7 @@ class Pages:
             label="" if label is None else label_text(label),
             label_title="" if label is None else self._site.label_words(label),
             progress=(looked, of) if looked < of else None,
-            refresh=_REFRESH_S if looked < of else 0,
+            refresh=_REFRESH_S if looked < of or not listing.complete else 0,
         )
 
     def record(

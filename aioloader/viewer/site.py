@@ -39,6 +39,7 @@ _CACHE_NBYTES = 96 << 20
 _RECORD_NBYTES = 1024
 _TOGETHER = 4
 _PATIENCE_S = 3.0
+_FIRST_PAGE_S = 2.0
 
 
 class StillReadingError(Exception):
@@ -56,6 +57,7 @@ class Options:
         draws: how many of them a page shows.
         max_pixels: larger images are refused before they are decoded; None for no limit.
         custom: a transform of the user's, and what it is called.
+        exact: pictures as the trainer sees them keep every pixel's value; False: they are JPEGs, which are smaller.
     """
 
     per_page: int = 48
@@ -64,6 +66,7 @@ class Options:
     draws: int = 8
     max_pixels: int | None = None
     custom: tuple[Callable[..., Any], str] | None = None
+    exact: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,13 +115,19 @@ class Site:
         self.failure = ""
         custom, custom_name = options.custom or (None, "")
         self.draws = Draws(
-            collection, size=options.size, seed=options.seed, custom=custom, custom_name=custom_name
+            collection,
+            size=options.size,
+            seed=options.seed,
+            custom=custom,
+            custom_name=custom_name,
+            exact=options.exact,
         )
         self._pictures = Pictures(options.max_pixels)
         self._cache = Cache(_CACHE_NBYTES)
         self._threads = Threads(available_cores(), "aioloader-view")
         self._reader = Threads(1, "aioloader-view-reader")
         self._ready = anyio.Event()
+        self._wanted = anyio.Event()
         self._labels: Labels | None = None
         self._labels_moved = anyio.Event()
         self._counts: list[tuple[float, int]] | None = None
@@ -136,6 +145,9 @@ class Site:
         tasks.start_soon(self._load)
 
     async def _load(self) -> None:
+        # The first page needs the first records only: it is made before this takes a core from it.
+        with anyio.move_on_after(_FIRST_PAGE_S):
+            await self._wanted.wait()
         try:
             await self._reader.run(self.collection.load)
         except (OSError, ValueError) as error:
@@ -150,6 +162,7 @@ class Site:
 
     async def loaded(self) -> None:
         """Wait until all records are found, or that has failed."""
+        self._wanted.set()
         await self._ready.wait()
 
     async def _know(self, stop: int) -> None:
@@ -160,6 +173,7 @@ class Site:
         """
         if self.collection.known >= stop:
             return
+        self._wanted.set()
         with anyio.move_on_after(_PATIENCE_S):
             await self._ready.wait()
         if self.loading:
@@ -237,7 +251,9 @@ class Site:
         """The records at some positions with their small pictures; raises as `image`."""
         for position in positions:
             await self._check(position)
-        return await self._shown(positions, THUMB_SIDE)
+        shown = await self._shown(positions, THUMB_SIDE)
+        self._wanted.set()
+        return shown
 
     async def image(self, position: int) -> Shown:
         """A record with its large picture.

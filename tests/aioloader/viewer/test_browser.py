@@ -132,7 +132,7 @@ def test_boxes_lie_over_their_picture(serve: Serve, page: Any, see: Callable[[st
     for edge, extent, share in (("x", "width", 0.3), ("y", "height", 0.3)):
         assert first[edge] == pytest.approx(picture[edge] + share * picture[extent], abs=3)
     assert first["width"] == pytest.approx(0.6 * picture["width"], abs=5)
-    assert page.locator("svg.boxes text").all_inner_texts() == ["2", "4"]
+    assert page.locator("svg.boxes text").all_text_contents() == ["2", "4"]
     see("boxes")
     page.get_by_role("link", name="training with boxes").click()
     assert page.locator(".draws svg.boxes").count() == 8

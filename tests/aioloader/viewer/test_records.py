@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import recordio
@@ -66,6 +66,7 @@ def test_what_is_no_image_says_why(data: memoryview, kind: str, problem: str) ->
     assert "\n" not in record.problem
 
 
+@settings(max_examples=40)
 @given(st.binary(max_size=200))
 def test_any_bytes_are_something(data: bytes) -> None:
     record, _ = record_of(BARE, memoryview(data))
@@ -78,6 +79,7 @@ EDGES = st.tuples(
 )
 
 
+@settings(max_examples=40)
 @given(st.lists(EDGES, min_size=1, max_size=8), st.integers(0, 3), st.integers(0, 2))
 def test_boxes_of_detection_labels_come_back(
     objects: list[tuple[float, ...]], more_header: int, more: int
@@ -107,6 +109,7 @@ def test_other_labels_have_no_boxes(label: list[float]) -> None:
     assert detection_boxes(np.array(label, np.float32)) == ()
 
 
+@settings(max_examples=40)
 @given(st.lists(st.floats(width=32), max_size=40))
 def test_any_label_is_taken(label: list[float]) -> None:
     for box in detection_boxes(np.array(label, np.float32)):
@@ -120,6 +123,7 @@ def test_boxes_in_pixels() -> None:
     assert box_table((), 80, 60).shape == (0, 5)
 
 
+@settings(max_examples=40)
 @given(st.floats(width=32, allow_nan=False, allow_infinity=False))
 def test_a_label_survives_its_address(value: float) -> None:
     assert np.float32(parse_label(label_text(value))) == pytest.approx(np.float32(value), rel=1e-6)
