@@ -54,13 +54,22 @@ def images(
     """
     dataset: Any = image_dataset(path, max_pixels=max_pixels)
     if train:
-        chain = Compose([RandomResizedCrop(size), RandomFlipLeftRight()])
         chosen = any(loader_options.get(name) is not None for name in ("sampler", "batch_sampler"))
         loader_options.setdefault("shuffle", not chosen)
-    else:
-        chain = Compose([Resize(round(size * 8 / 7), keep_ratio=True), CenterCrop(size)])
     face = DataLoader if blocking else AsyncDataLoader
-    return face(dataset.transform_first(chain), batch_size, **loader_options)
+    return face(dataset.transform_first(image_chain(size, train=train)), batch_size, **loader_options)
+
+
+def image_chain(size: int, *, train: bool) -> Compose:
+    """What `images` does to every image.
+
+    Args:
+        size: side of the square images, pixels.
+        train: a random resized crop and a random flip; otherwise resize and crop the centre.
+    """
+    if train:
+        return Compose([RandomResizedCrop(size), RandomFlipLeftRight()])
+    return Compose([Resize(round(size * 8 / 7), keep_ratio=True), CenterCrop(size)])
 
 
 def image_dataset(path: str | os.PathLike[str], **options: Any) -> Any:

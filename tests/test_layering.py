@@ -130,18 +130,22 @@ LAZY = {
     "cv2",
     "hypothesis",
     "jax",
+    "jinja2",
     "mxnet",
     "obstore",
     "ray",
     "simplejpeg",
+    "starlette",
     "torch",
     "trio",
+    "uvicorn",
 }
 LAZY_EXCEPTIONS = {
     ("recordio.testing", "hypothesis"),  # strategies: nobody imports it without hypothesis
     ("aioloader.testing", "hypothesis"),
     ("aioloader.interop.ray", "ray"),  # nobody imports a bridge without what it leads to
     ("aioloader.interop.torch", "torch"),
+    ("aioloader.viewer.app", "starlette"),
 }
 
 

@@ -44,9 +44,11 @@ class RecordTable:
         path: the .rec file.
         idx_path: its .idx file; None for the one beside it, if there is one.
         tolerant: lines of the .idx that cannot be read become items that fail, each with its line.
+        index: an index of the file that is known already, which may have some of its records only; nothing is read
+            then.
 
     Attributes:
-        index: from the .idx, or from a scan where there is none.
+        index: as given, or from the .idx, or from a scan where there is none.
         file_nbytes: size of the file when the table was made.
 
     Raises:
@@ -54,15 +56,24 @@ class RecordTable:
         RecordIOError: the index is malformed, or a file without an index is damaged.
     """
 
-    def __init__(self, path: str, idx_path: str | None = None, *, tolerant: bool = False) -> None:
+    def __init__(
+        self,
+        path: str,
+        idx_path: str | None = None,
+        *,
+        tolerant: bool = False,
+        index: Index | None = None,
+    ) -> None:
         given = idx_path is not None
         idx_path = idx_path or os.path.splitext(path)[0] + ".idx"
-        if given or os.path.exists(idx_path):
+        if index is not None:
+            self.index = index
+        elif given or os.path.exists(idx_path):
             self.index = Index.open(idx_path, tolerant=tolerant)
         else:
             self.index = _scan(path)
         self.file_nbytes = os.path.getsize(path)
-        if not len(self.index) and self.file_nbytes:
+        if index is None and not len(self.index) and self.file_nbytes:
             raise CorruptIndexError(
                 f"the index is empty, but {path} has {self.file_nbytes} bytes; rebuild it with "
                 "`python -m recordio index FILE`, or delete it",

@@ -22,10 +22,13 @@ ROOT = Path(__file__).parents[2]
         "damaged",
         "image_record_iter",
         "scale",
+        "viewing",
         "windows",
     ],
 )
 def test_a_short_run_of_a_benchmark(name: str) -> None:
+    if name == "viewing":
+        pytest.importorskip("uvicorn", reason="`aioloader view` needs pip install 'aioloader[view]'")
     command = [sys.executable, "-W", "error", "-m", f"benchmarks.{name}", "--smoke"]
     if name in ("bare_loop", "main_job", "first_batch", "damaged"):
         command += ["--workers", "2"]

@@ -1,0 +1,176 @@
+"""How long `aioloader view` takes to show a first page and any other, of a thousand records and of a million.
+
+    python -m benchmarks.viewing --rounds 7
+
+Each round starts the program anew for every case, one after the other, so that a busy machine slows all of them alike.
+"first" has no copy of the index in the cache, "again" has one. "to the address" is from the start of the process to the
+line that it prints, "first page" from there to the whole page with its 48 pictures made. "any page" is the median of
+pages drawn at random once all records are known, each fetched once. Bytes are what the process asked the system for
+(/proc/PID/io): "with first page" everything since its start, Python's own modules too; "per page" what a page more
+costs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import http.client
+import os
+import random
+import signal
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from aioloader.tools.draw import draw_image
+from recordio import IRHeader, pack, serialize
+
+PER_PAGE = 48
+
+
+class Measured(NamedTuple):
+    """One start of the program; seconds and bytes."""
+
+    address_s: float
+    first_page_s: float
+    page_s: float
+    first_nbytes: int
+    page_nbytes: int
+
+
+def make(path: Path, count: int, side: int) -> None:
+    """Write a record file of drawn images, which repeat, and its index."""
+    import simplejpeg
+
+    kinds = min(count, 64)
+    images = [simplejpeg.encode_jpeg(draw_image(k, height=side, width=side), 85) for k in range(kinds)]
+    framed = [serialize(pack(IRHeader(0, float(k % 10), k, 0), image)) for k, image in enumerate(images)]
+    lengths = np.resize([len(record) for record in framed], count)
+    offsets = np.cumsum(lengths) - lengths
+    with open(path, "wb") as file:
+        whole = b"".join(framed)
+        for _ in range(count // kinds):
+            file.write(whole)
+        file.write(b"".join(framed[: count % kinds]))
+    lines = (f"{key}\t{offset}\n" for key, offset in enumerate(offsets.tolist()))
+    path.with_suffix(".idx").write_text("".join(lines))
+
+
+def bytes_read(process: subprocess.Popen[str]) -> int:
+    """Bytes that a process has asked the system for so far; 0 where that cannot be told."""
+    try:
+        words = Path(f"/proc/{process.pid}/io").read_text().split()
+    except OSError:
+        return 0
+    return int(words[words.index("rchar:") + 1])
+
+
+def fetch(port: int, path: str) -> bytes:
+    """The body of a page."""
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
+    try:
+        connection.request("GET", path)
+        answer = connection.getresponse()
+        body = answer.read()
+        assert answer.status == 200, (answer.status, path)
+        return body
+    finally:
+        connection.close()
+
+
+def measure(path: Path, count: int, cache: Path, pages: int, seed: int) -> Measured:
+    """Start the program, fetch the first page and some others, and end it."""
+    command = [sys.executable, "-m", "aioloader", "view", str(path), "--port", "0", "--no-browser"]
+    environment = {**os.environ, "AIOLOADER_CACHE_DIR": str(cache)}
+    begin = time.perf_counter()
+    process = subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, env=environment
+    )
+    try:
+        assert process.stdout is not None
+        port = int(process.stdout.readline().strip().rstrip("/").rpartition(":")[2])
+        address = time.perf_counter()
+        body = fetch(port, "/")
+        first = time.perf_counter()
+        assert body.count(b'<li class="tile image"') == PER_PAGE
+        first_nbytes = bytes_read(process)
+        while b"counting" in body:
+            body = fetch(port, "/")  # until all records are known, which is not part of any figure
+        taken, nbytes = [], []
+        rng = random.Random(seed)
+        for _ in range(pages):
+            number = rng.randint(2, count // PER_PAGE)
+            before, at = time.perf_counter(), bytes_read(process)
+            fetch(port, f"/?page={number}")
+            taken.append(time.perf_counter() - before)
+            nbytes.append(bytes_read(process) - at)
+        return Measured(
+            address - begin,
+            first - address,
+            statistics.median(taken),
+            first_nbytes,
+            int(statistics.median(nbytes)),
+        )
+    finally:
+        process.send_signal(signal.SIGINT)
+        process.wait(20)
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--few", type=int, default=1_000, metavar="N", help="records of the small file")
+    parser.add_argument("--many", type=int, default=1_000_000, metavar="N", help="records of the large one")
+    parser.add_argument("--rounds", type=int, default=7, metavar="N")
+    parser.add_argument("--pages", type=int, default=9, metavar="N", help="random pages of a start")
+    parser.add_argument("--side", type=int, default=48, metavar="PIXELS", help="of the images")
+    parser.add_argument("--smoke", action="store_true", help="only see whether it runs")
+    options = parser.parse_args()
+    if options.smoke:
+        options.few, options.many, options.rounds, options.pages = 200, 20_000, 1, 2
+
+    found: dict[tuple[str, int], list[Measured]] = {}
+    with tempfile.TemporaryDirectory(prefix="viewing-") as name:
+        folder = Path(name)
+        counts = (options.few, options.many)
+        for count in counts:
+            make(folder / f"{count}.rec", count, options.side)
+        for turn in range(options.rounds):
+            for count in counts if turn % 2 else counts[::-1]:
+                cache = folder / f"cache-{turn}-{count}"
+                for kind in ("first", "again"):
+                    measured = measure(folder / f"{count}.rec", count, cache, options.pages, turn)
+                    found.setdefault((kind, count), []).append(measured)
+        sizes = {count: (folder / f"{count}.rec").stat().st_size for count in counts}
+    print(f"medians of {options.rounds} starts each, in turns; {options.side} x {options.side} pixels")
+    print(
+        "records     file     index  to the address  first page  together  any page  with first page  per page"
+    )
+    for (kind, count), several in sorted(found.items(), key=lambda pair: (pair[0][0] == "again", pair[0][1])):
+        middle = [statistics.median(values) for values in zip(*several, strict=True)]
+        together = statistics.median(each.address_s + each.first_page_s for each in several)
+        print(
+            f"{count:9,} {sizes[count] / 1e6:7.1f} MB {kind:>5} {middle[0]:12.3f} s {middle[1] * 1e3:9.1f} ms "
+            f"{together:7.3f} s {middle[2] * 1e3:6.1f} ms {middle[3] / 1e6:12.2f} MB {middle[4] / 1e3:6.1f} kB"
+        )
+    for kind in ("first", "again"):
+        for what, of in (
+            ("start to first page", lambda each: each.address_s + each.first_page_s),
+            ("first page alone", lambda each: each.first_page_s),
+            ("any page", lambda each: each.page_s),
+        ):
+            pairs = zip(found[(kind, options.many)], found[(kind, options.few)], strict=True)
+            ratios = sorted(of(many) / of(few) for many, few in pairs)
+            middle_ratio = statistics.median(ratios)
+            print(f"{kind}, {what}: {middle_ratio:.2f} times ({ratios[0]:.2f} to {ratios[-1]:.2f})")
+
+
+if __name__ == "__main__":
+    main()
