@@ -27,7 +27,7 @@ from aioloader.datasets.insightface_layout import (
     slack,
 )
 from aioloader.datasets.record import ImageRecordDataset, RecordTable
-from aioloader.datasets.record_heads import record_heads
+from aioloader.datasets.record_heads import read_heads
 from aioloader.errors import LayoutError
 from aioloader.storage.descriptors import open_regular, read_into
 from recordio import IndexNotFoundError, extract, unpack
@@ -35,7 +35,7 @@ from recordio import IndexNotFoundError, extract, unpack
 if TYPE_CHECKING:
     from aioloader._types import Array, IntArray
 
-__all__ = ("Identities", "InsightFaceDataset", "insightface_file")
+__all__ = ("Identities", "InsightFaceDataset", "insightface_file", "read_property")
 
 _REC, _PROPERTY = "train.rec", "property"
 _MOST_PROPERTY_NBYTES = 4096
@@ -198,17 +198,14 @@ class InsightFaceDataset(ImageRecordDataset):
         """The first key in [low, high] whose record has labels only."""
         lines = np.flatnonzero((keys >= low) & (keys <= high))
         lines = lines[np.argsort(keys[lines], kind="stable")]
-        heads = record_heads(self._path, self.table.index.offsets[lines].tolist())
-        for line, head in zip(lines.tolist(), heads, strict=True):
-            if head is not None and head.flag and not head.body:
-                return int(keys[line])
-        return None
+        bare = np.flatnonzero(read_heads(self._path, self.table.index.offsets[lines]).bare)
+        return int(keys[lines[bare[0]]]) if len(bare) else None
 
     # -- what the set says of itself -----------------------------------------------------------------------------------
 
     def _property(self) -> Property:
         try:
-            return _read_property(self._property_path)
+            return read_property(os.path.dirname(self._property_path))
         except FileNotFoundError:
             raise LayoutError(
                 "there is no such file; it holds one line: the number of identities, and height and width of the "
@@ -298,9 +295,10 @@ class InsightFaceDataset(ImageRecordDataset):
                 around = np.arange(border - off - side, border + off + 1 - side)
                 places = self.lines.places(around)
                 there = self.lines.places(around + 1) > places
-                labels = self._labels_at(places[there]) if off else []
-                own = [key for key, label in zip(around[there], labels, strict=False) if label == identity]
-                if own:
+                if not off:
+                    continue
+                own = around[there][self._labels_at(places[there]) == identity]
+                if len(own):
                     exact[identity, side] = own[-1] + 1 if side else own[0]
         return exact
 
@@ -366,17 +364,17 @@ class InsightFaceDataset(ImageRecordDataset):
             labels[low:high] = number if one == other == number else np.nan
         return np.flatnonzero(np.isnan(labels))
 
-    def _labels_at(self, indices: IntArray) -> list[float]:
-        """Labels of some images, read in the order of the file."""
+    def _labels_at(self, indices: IntArray) -> Array:
+        """Labels of some images, read in the order of the file; float32 (n,)."""
         offsets = np.asarray(self.table.index.offsets[self.lines.at(indices)])
         order = np.argsort(offsets, kind="stable")
-        found = [0.0] * len(indices)
-        heads = record_heads(self._path, offsets[order].tolist())
-        for place, head in zip(order.tolist(), heads, strict=True):
-            if head is None:
-                key = self.facts(int(indices[place])).key
-                raise ValueError(f"{self._path}: the record with the key {key!r} has no label: it is damaged")
-            found[place] = head.label
+        found = np.empty(len(indices), np.float32)
+        heads = read_heads(self._path, offsets[order], labels=1)
+        found[order] = heads.first_label
+        lost = order[~heads.packed]
+        if len(lost):
+            key = self.facts(int(indices[lost.min()])).key
+            raise ValueError(f"{self._path}: the record with the key {key!r} has no label: it is damaged")
         return found
 
 
@@ -397,13 +395,12 @@ def insightface_file(path: str | os.PathLike[str]) -> str | None:
         return None
     try:
         if os.path.basename(rec) == _REC:
-            _read_property(os.path.join(os.path.dirname(rec), _PROPERTY))
+            read_property(os.path.dirname(rec))
             return rec
     except (OSError, LayoutError):
         pass
     try:
-        heads = record_heads(rec, _ends(idx))
-        if not any(head is not None and head.flag and not head.body for head in heads):
+        if not read_heads(rec, np.array(_ends(idx), np.int64)).bare.any():
             return None
         dataset = InsightFaceDataset(rec)
         return None if dataset._find_header(dataset._keys()) is None else rec
@@ -413,7 +410,17 @@ def insightface_file(path: str | os.PathLike[str]) -> str | None:
         return None  # what is wrong with it is told when it is read
 
 
-def _read_property(path: str) -> Property:
+def read_property(folder: str) -> Property:
+    """What a set's file `property` says.
+
+    Args:
+        folder: where it lies; "" is the current one.
+
+    Raises:
+        OSError: there is none, or it cannot be read.
+        LayoutError: it is malformed.
+    """
+    path = os.path.join(folder, _PROPERTY)
     fd = open_regular(path)
     try:
         data = bytearray(_MOST_PROPERTY_NBYTES)

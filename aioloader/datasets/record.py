@@ -17,6 +17,7 @@ from aioloader.datasets.decoding import (
     check_image_options,
 )
 from aioloader.datasets.files import FileDataset
+from aioloader.datasets.record_heads import read_heads
 from aioloader.datasets.stage import stage_of_argument
 from aioloader.storage.descriptors import open_regular, read_into
 from aioloader.storage.local import LocalByteSource
@@ -24,16 +25,15 @@ from aioloader.storage.records import unreadable_line
 from recordio import MAGIC, CorruptIndexError, CorruptRecordError, Index, RecordFileNotFoundError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable
 
     from aioloader._types import Array, IntArray
     from aioloader.abc import Decoder
+    from aioloader.datasets.record_heads import RecordHeads
 
 __all__ = ("ImageRecordDataset", "RecordFileDataset", "RecordTable", "begins_with_a_record")
 
 _LABELS_LOOKED_AT = 1000
-# Part head (magic, flag and length), then the image header's first fields (number of labels, label).
-_HEADS = struct.Struct("<IIIf")
 _MAGIC = struct.Struct("<I")
 
 
@@ -241,14 +241,13 @@ class ImageRecordDataset(RecordFileDataset):
         """
         offsets = self.table.index.offsets
         order = np.argsort(offsets, kind="stable")
+        heads = read_heads(self._path, offsets[order])
+        lost = order[~_scalar(heads)]
+        if len(lost):
+            key = self.table.index.key_at(int(lost.min()))
+            raise ValueError(f"{self._path}: the record with the key {key!r} has no single label")
         found = np.empty(len(offsets), np.float32)
-        for place, label in zip(
-            order.tolist(), _scalar_labels(self._path, offsets[order].tolist()), strict=True
-        ):
-            if label is None:
-                key = self.table.index.key_at(place)
-                raise ValueError(f"{self._path}: the record with the key {key!r} has no single label")
-            found[place] = label
+        found[order] = heads.label
         if self._label_dtype is not None:
             return found.astype(self._label_dtype)
         whole = bool(np.equal(np.floor(found), found).all())
@@ -275,21 +274,12 @@ def scalar_label_dtype(path: str, offsets: list[int]) -> str:
     Records that are damaged, cut within their header, or have a label array have no say; without any scalar
     label it is "float32".
     """
-    labels = [label for label in _scalar_labels(path, offsets) if label is not None]
-    return "int64" if labels and all(label.is_integer() for label in labels) else "float32"
+    heads = read_heads(path, np.array(offsets, np.int64))
+    labels = heads.label[_scalar(heads)]
+    return "int64" if len(labels) and bool((labels == np.floor(labels)).all()) else "float32"
 
 
-def _scalar_labels(path: str, offsets: Iterable[int]) -> Iterator[float | None]:
-    """The scalar label of the record at each offset; None where there is none."""
-    heads = bytearray(_HEADS.size)
-    fd = open_regular(path)
-    try:
-        for offset in offsets:
-            label = None
-            if offset >= 0 and read_into(fd, memoryview(heads), offset) == _HEADS.size:
-                magic, word, flag, found = _HEADS.unpack(heads)
-                if magic == MAGIC and word >> 29 in (0, 1) and word & 0x1FFFFFFF >= 8 and flag == 0:
-                    label = found
-            yield label
-    finally:
-        os.close(fd)
+def _scalar(heads: RecordHeads) -> Array:
+    """bool (n,): which of them have one label, in the header itself."""
+    scalar: Array = heads.packed & (heads.flag == 0)
+    return scalar

@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from aioloader._types import Array
+
 __all__ = ("Detection", "detection_label", "key_range")
 
 _MOST_WIDTH = 1000
@@ -50,7 +52,7 @@ def key_range(labels: Sequence[float], body_nbytes: int) -> tuple[int, int] | No
     return int(first), int(stop)
 
 
-def detection_label(labels: Sequence[float]) -> Detection | None:
+def detection_label(labels: Sequence[float] | Array) -> Detection | None:
     """How a label vector is laid out if it is one of a detection set, else None.
 
     Args:

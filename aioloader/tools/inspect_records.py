@@ -10,9 +10,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from aioloader._types import Facts, Spans
+from aioloader.datasets.insightface import read_property
+from aioloader.datasets.insightface_layout import face_header
 from aioloader.datasets.record import RecordFileDataset
 from aioloader.datasets.record_layout import Detection, detection_label, key_range
-from aioloader.tools.heads import RecordHeads, evenly, read_heads
+from aioloader.errors import LayoutError
+from aioloader.tools.heads import evenly, sample_heads
 from aioloader.tools.inspect_images import images_in
 from aioloader.tools.inspect_report import Inspection, labels_of, sizes_of
 from aioloader.transforms.formats import read_header
@@ -28,10 +31,10 @@ if TYPE_CHECKING:
 
     import recordio
     from aioloader._types import IntArray
+    from aioloader.datasets.record_heads import RecordHeads
 
 __all__ = ("inspect_records",)
 
-_PROPERTY = "property"
 _MOST_NAMED = 5
 _NO_IMAGES = ("empty", "plain records")
 _LOOKED_AT = 256
@@ -63,7 +66,8 @@ class _File:
 
     Attributes:
         offsets, lengths: int64 (n,), places of its records and upper bounds of their framed lengths.
-        heads: of all its records, or of some.
+        numbers: int64 (m,), which of them were looked at.
+        heads: the headers of these.
     """
 
     path: str
@@ -71,6 +75,7 @@ class _File:
     records: RecordFileDataset
     offsets: IntArray
     lengths: IntArray
+    numbers: IntArray
     heads: RecordHeads
     damage: list[str] = field(default_factory=list)
 
@@ -148,16 +153,16 @@ def _open(path: str, seconds: float | None, stage: Callable[[str, int], Callable
             f"{path} is damaged and has no index: {error.message} at byte {error.offset}, and "
             f"{len(records.report.problems)} faults in all"
         )
-    heads = read_heads(path, offsets, seconds=seconds, tick=stage("reading headers", len(offsets)))
+    numbers, heads = sample_heads(path, offsets, seconds=seconds, tick=stage("reading headers", len(offsets)))
     lost = np.flatnonzero(~heads.sound)
     if len(lost):
-        places = offsets[heads.numbers[lost[:_MOST_NAMED]]].tolist()
+        places = offsets[numbers[lost[:_MOST_NAMED]]].tolist()
         more = ", ..." if len(lost) > _MOST_NAMED else ""
         damage.append(
             f"{path}: {len(lost):,} of {len(heads):,} places of the index that were looked at hold no record: byte "
             f"{', '.join(map(str, places))}{more}"
         )
-    return _File(path, indexed, records, offsets, lengths, heads, damage)
+    return _File(path, indexed, records, offsets, lengths, numbers, heads, damage)
 
 
 def _kind(found: list[_File], picked: list[tuple[_File, int]]) -> tuple[str, dict[str, Any]]:
@@ -231,37 +236,27 @@ def _faces(file: _File) -> dict[str, Any] | None:
     if isinstance(file.records, _Found) or not len(file.offsets):
         return None
     try:
-        first = file.records.table.index.position(0)
-        label, body = _vector(file, first)
-        keys = key_range(label, body)
-        if keys is None or keys[0] >= keys[1]:
+        header = face_header(file.records[file.records.table.index.position(0)])
+        if header is None or header.first >= header.end:
             return None
-        identity, body = _vector(file, file.records.table.index.position(keys[0]))
-        if key_range(identity, body) is None:
-            return None
+        identity = face_header(file.records[file.records.table.index.position(header.first)])
     except (RecordIOError, ValueError, OSError):
         return None
-    begin, stop = keys
+    if identity is None:
+        return None
     return {
-        "identities": stop - begin,
-        "identity_keys": [begin, stop],
-        "property": _read_property(os.path.join(os.path.dirname(file.path), _PROPERTY)),
+        "identities": header.end - header.first,
+        "identity_keys": [header.first, header.end],
+        "property": _property(os.path.dirname(file.path)),
     }
 
 
-def _vector(file: _File, number: int) -> tuple[list[float], int]:
-    header, body = unpack(file.records[number])
-    return ([] if not header.flag else header.label.tolist()), len(body)
-
-
-def _read_property(path: str) -> list[int] | None:
+def _property(folder: str) -> list[int] | None:
     """Number of classes, height and width of an InsightFace set; None where its file is missing or malformed."""
     try:
-        with open(path, encoding="ascii") as file:
-            values = [int(word) for word in file.read(200).strip().split(",")]
-    except (OSError, ValueError):
+        return list(read_property(folder))
+    except (OSError, LayoutError):
         return None
-    return values if len(values) == 3 else None
 
 
 def _sum_up(
@@ -276,7 +271,7 @@ def _sum_up(
     for file in found:
         heads = file.heads
         # Of a split record only the place tells how long it is, framing included.
-        nbytes.append(np.where(heads.split, file.lengths[heads.numbers], heads.nbytes)[heads.sound])
+        nbytes.append(np.where(heads.split, file.lengths[file.numbers], heads.nbytes)[heads.sound])
         headers += len(heads)
         if kind in _NO_IMAGES:
             continue

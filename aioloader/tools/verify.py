@@ -18,8 +18,9 @@ import numpy as np
 from aioloader._types import Facts, Spans
 from aioloader.datasets import ImageFolderDataset, ImageRecordDataset
 from aioloader.datasets.decoding import DEFAULT_MAX_PIXELS
+from aioloader.datasets.record_heads import read_heads
 from aioloader.sync import DataLoader
-from aioloader.tools.heads import evenly, read_heads
+from aioloader.tools.heads import evenly
 from aioloader.transforms.formats import read_header
 
 if TYPE_CHECKING:
@@ -125,7 +126,7 @@ def _images_of(report: recordio.Report) -> IntArray:
         return chosen[:0]
     heads = read_heads(report.path, report.offsets)
     # Such records stand for ranges of others; see `aioloader.datasets.record_layout`.
-    return np.asarray(heads.numbers[~(heads.bare & (heads.flag == 2))], np.int64)
+    return np.flatnonzero(~(heads.bare & (heads.flag == 2))).astype(np.int64)
 
 
 def _is_image(report: recordio.Report, number: int) -> bool:

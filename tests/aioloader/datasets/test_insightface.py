@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 import recordio
 from aioloader import DataLoader, InsightFaceDataset, LayoutError, SampleError, abc, images
+from aioloader.datasets import insightface
 from aioloader.datasets.insightface import insightface_file
 from aioloader.datasets.insightface_layout import (
     FaceHeader,
@@ -21,6 +22,7 @@ from aioloader.datasets.insightface_layout import (
     parse_property,
     slack,
 )
+from aioloader.datasets.record_heads import read_heads
 from aioloader.samplers import ClassBalancedSampler, PKSampler
 from aioloader.transforms import Resize
 from tests.aioloader.datasets.faces import Reader, numbers_record, write_records, write_set
@@ -113,11 +115,15 @@ def test_opening_reads_no_more_than_the_header(faces: Any, monkeypatch: pytest.M
 def test_labels_read_two_images_of_an_identity(faces: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     dataset = InsightFaceDataset(faces(labels=[0] * 50 + [1] * 50))
     assert len(dataset.identities) == 2
-    calls = []
-    real = os.preadv
-    monkeypatch.setattr(os, "preadv", lambda *args: calls.append(args) or real(*args))
+    asked: list[int] = []
+
+    def read(path: str, offsets: Any, **options: Any) -> Any:
+        asked.extend(offsets.tolist())
+        return read_heads(path, offsets, **options)
+
+    monkeypatch.setattr(insightface, "read_heads", read)
     assert dataset.labels().tolist() == [0] * 50 + [1] * 50
-    assert len(calls) == 4
+    assert len(asked) == 4
 
 
 def test_labels_are_the_images_own_where_identities_disagree(tmp_path: Path, png: Any) -> None:
