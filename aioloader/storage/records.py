@@ -35,6 +35,7 @@ __all__ = ("cut_short", "no_place", "outgrown", "record_extent", "unreadable_lin
 
 # Enough for any record that is not made of magic words; beyond it the format's own limit holds.
 _MOST_HEADS = 4096
+_UNREADABLE = -(1 << 62)
 _MAX_RECORD_BYTES = framed_length(MAX_PAYLOAD)
 
 
@@ -50,11 +51,8 @@ def cut_short(path: str, offset: int, needed: int, held: int) -> TruncatedRecord
 
 
 def unreadable_line(line: IntArray) -> IntArray:
-    """Offsets that stand for lines of an index that cannot be read, counted from 0.
-
-    They are less than -1, which is what builds wrote that could not tell an offset.
-    """
-    return -2 - line
+    """Offsets that stand for lines of an index that cannot be read, counted from 0: less than any that is written."""
+    return _UNREADABLE - line
 
 
 def no_place(path: str, offset: int, length: int) -> CorruptRecordError | CorruptIndexError:
@@ -65,11 +63,11 @@ def no_place(path: str, offset: int, length: int) -> CorruptRecordError | Corrup
         offset: of the span; for a line that cannot be read see `unreadable_line`.
         length: of the span.
     """
-    if offset < -1:
+    if offset <= _UNREADABLE:
         return CorruptIndexError(
             f"this line of the index of {path} cannot be read; `aioloader verify FILE` tells what is wrong with it, "
             "`aioloader repair SRC DST` writes a copy with an index of what can be told",
-            line=-1 - offset,
+            line=_UNREADABLE - offset + 1,
         )
     return TruncatedRecordError(
         "the index gives a place where the file holds no record; rebuild it with `python -m recordio index`",
