@@ -335,8 +335,11 @@ def _publish(files: dict[str, Any]) -> None:
             else:
                 with contextlib.suppress(FileNotFoundError):
                     os.unlink(path)
-    except BaseException:
+    except BaseException as error:
         for draft in temporary.values():
             with contextlib.suppress(OSError):
                 os.unlink(draft)
+        if isinstance(error, OSError) and error.filename in temporary.values():
+            path = next(path for path, draft in temporary.items() if draft == error.filename)
+            raise type(error)(error.errno, f"cannot be written: {error.strerror}", path) from error
         raise

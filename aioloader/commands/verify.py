@@ -6,6 +6,7 @@ import argparse
 import json
 import os
 import sys
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
 from aioloader.commands.arguments import natural
@@ -96,8 +97,9 @@ def _verify(path: str, options: argparse.Namespace) -> tuple[int, dict[str, Any]
         if not options.decode:
             return code, facts
         dataset = SoundImages(report)
-    with ProgressBar("decoding", len(dataset)) as bar:
-        checked = check(dataset, num_workers=options.num_workers, tick=bar.update)
+    with ProgressBar("decoding", len(dataset)) if len(dataset) else nullcontext() as bar:
+        tick = None if bar is None else bar.update
+        checked = check(dataset, num_workers=options.num_workers, tick=tick)
     facts |= checked.facts()
     facts["ok"] = facts["ok"] and not checked.errors
     if not options.json:

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from aioloader.progress_bar import ProgressBar
+from aioloader.storage.descriptors import check_regular
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -23,16 +24,20 @@ def reading(label: str, path: str, passes: int = 1) -> Iterator[Callable[[int], 
 
     Args:
         label: what is going on, a word or two.
-        path: the file; one that does not exist is somebody else's affair.
+        path: the file; that there is none is told by whoever reads it.
         passes: how often its bytes are counted.
 
     Yields:
         What is to be called with the number of bytes done so far, or None.
+
+    Raises:
+        OSError: it is no regular file: a pipe would be waited for, a device has no end.
     """
-    try:
-        nbytes = passes * os.path.getsize(path)
-    except OSError:
-        nbytes = 0
+    nbytes = 0
+    if os.path.exists(path) and not os.path.isdir(path):
+        status = os.stat(path)
+        check_regular(status, path)
+        nbytes = passes * status.st_size
     if nbytes < _SOON_READ:
         yield None
         return

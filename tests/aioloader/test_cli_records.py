@@ -128,6 +128,15 @@ def test_wrong_usage_of_verify_is_2(rec: Path, tmp_path: Path, capsys: pytest.Ca
     assert capsys.readouterr().out == ""
 
 
+@pytest.mark.parametrize("command", ["verify", "index", "inspect", "repair"])
+def test_a_pipe_is_not_waited_for(command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    words = (tmp_path / "out.rec",) if command == "repair" else ()
+    assert _code(command, tmp_path / "pipe", *words) in (1, 2)
+    assert "not a regular file" in capsys.readouterr().err
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["pipe"]
+
+
 def test_repair_tells_what_it_did(rec: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     offsets = _offsets(rec)
     _spoil(rec, offsets[3], b"x")
@@ -166,7 +175,7 @@ def test_index_refuses_damage_and_its_own_source(rec: Path, capsys: pytest.Captu
 def test_inspect_prints_text_or_json(
     rec: Path, photo_folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert _code("inspect", rec) == 0
+    assert _code("inspect", rec, "--sample", "5") == 0
     text = capsys.readouterr().out
     assert text.startswith(f"{rec}: packed images\n")
     for word in ("records", "classes", "decoding", "formats", "jpeg"):
@@ -175,7 +184,7 @@ def test_inspect_prints_text_or_json(
     found = _json(capsys)
     assert (found["kind"], found["images"]["looked_at"]) == ("packed images", 5)
     assert found["labels"]["counts"][0] == [0, 6]
-    assert _code("inspect", photo_folder) == 0
+    assert _code("inspect", photo_folder, "--sample", "3") == 0
     assert "image folder" in capsys.readouterr().out
     assert _code("inspect", rec.with_suffix(".idx")) == 1
     assert _code("inspect", rec.with_name("none")) == 2

@@ -6,7 +6,7 @@ import pickle
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from recordio import CorruptIndexError, Index, RecordKeyError, _index_damage
@@ -23,6 +23,7 @@ BAD = st.sampled_from(
         BAD | st.tuples(st.integers(-5, 10**6), st.integers(-1, 10**12)) | st.sampled_from([b"word\t8"])
     )
 )
+@settings(max_examples=60)
 def test_each_line_is_read_or_named(lines: list[bytes | tuple[int, int]]) -> None:
     written = [line if isinstance(line, bytes) else b"%d\t%d" % line for line in lines]
     text = b"".join(line + b"\n" for line in written)

@@ -296,7 +296,7 @@ def test_a_shift_is_the_nearest_one_that_fits(data: st.DataObject) -> None:
 
 
 @given(st.data())
-@settings(max_examples=60)
+@settings(max_examples=40)
 def test_no_record_gets_the_key_of_another(
     tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
 ) -> None:
