@@ -7,6 +7,7 @@ from typing import Any
 
 from aioloader.datasets import ImageFolderDataset, ImageRecordDataset
 from aioloader.datasets.record import begins_with_a_record
+from aioloader.datasets.shards import is_pattern
 from aioloader.loader import AsyncDataLoader
 from aioloader.sync import DataLoader
 from aioloader.transforms import (
@@ -34,7 +35,7 @@ def images(
     """A loader of images and labels from a .rec file or a folder with one sub-folder per class.
 
     Args:
-        path: the .rec file (its .idx is found beside it), or the folder.
+        path: the .rec file (its .idx is found beside it), or a pattern of several (``train-*.rec``), or the folder.
         size: side of the square images, pixels.
         batch_size: samples of a batch; None with a ``batch_sampler``.
         train: shuffled, a random resized crop and a random flip; otherwise in order, the shorter side resized to
@@ -51,10 +52,11 @@ def images(
         ValueError: it is neither a folder nor a RecordIO file, or a folder without images.
     """
     path = os.path.expanduser(os.fspath(path))
-    if not os.path.exists(path):
-        raise FileNotFoundError(f"there is no file or folder {path!r}")
-    if not os.path.isdir(path):
-        check_record_file(path)
+    if not is_pattern(path):
+        if not os.path.exists(path):
+            raise FileNotFoundError(f"there is no file or folder {path!r}")
+        if not os.path.isdir(path):
+            check_record_file(path)
     kind: Any = ImageFolderDataset if os.path.isdir(path) else ImageRecordDataset
     dataset: Any = kind(path, max_pixels=max_pixels)
     if os.path.isdir(path) and not len(dataset):
