@@ -8,6 +8,7 @@ from typing import Any
 from aioloader.datasets import ImageFolderDataset, ImageRecordDataset, InsightFaceDataset
 from aioloader.datasets.insightface import insightface_file
 from aioloader.datasets.record import begins_with_a_record
+from aioloader.datasets.shards import is_pattern
 from aioloader.loader import AsyncDataLoader
 from aioloader.sync import DataLoader
 from aioloader.transforms import (
@@ -35,8 +36,9 @@ def images(
     """A loader of images and labels from a .rec file or a folder with one sub-folder per class.
 
     Args:
-        path: the .rec file (its .idx is found beside it), or the folder. A set in InsightFace's layout, given by its
-            folder or its train.rec, is read as `InsightFaceDataset` does: no header is taken for an image.
+        path: the .rec file (its .idx is found beside it), or a pattern of several (``train-*.rec``), or the folder. A
+            set in InsightFace's layout, given by its folder or its train.rec, is read as `InsightFaceDataset` does: no
+            header is taken for an image.
         size: side of the square images, pixels.
         batch_size: samples of a batch; None with a ``batch_sampler``.
         train: shuffled, a random resized crop and a random flip; otherwise in order, the shorter side resized to
@@ -84,6 +86,8 @@ def image_dataset(path: str | os.PathLike[str], **options: Any) -> Any:
         ValueError: it is neither a folder nor a RecordIO file, or a folder without images.
     """
     path = os.path.expanduser(os.fspath(path))
+    if is_pattern(path):
+        return ImageRecordDataset(path, **options)
     if not os.path.exists(path):
         raise FileNotFoundError(f"there is no file or folder {path!r}")
     folder = os.path.isdir(path)

@@ -28,6 +28,7 @@ from aioloader.datasets.insightface_layout import (
 )
 from aioloader.datasets.record import ImageRecordDataset, RecordTable
 from aioloader.datasets.record_heads import read_heads
+from aioloader.datasets.shards import RecordTables
 from aioloader.errors import LayoutError
 from aioloader.storage.descriptors import open_regular, read_into
 from recordio import IndexNotFoundError, extract, unpack
@@ -104,10 +105,10 @@ class InsightFaceDataset(ImageRecordDataset):
     # -- a byte dataset ------------------------------------------------------------------------------------------------
 
     @property
-    def table(self) -> RecordTable:
+    def tables(self) -> RecordTables:
         """Where all records of the file lie; found at the first use."""
         if self._records is None:
-            self._records = RecordTable(self._path, self._idx_path)
+            self._records = RecordTables([RecordTable(self._path, self._idx_path)])
         return self._records
 
     @property

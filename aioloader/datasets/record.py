@@ -18,14 +18,15 @@ from aioloader.datasets.decoding import (
 )
 from aioloader.datasets.files import FileDataset
 from aioloader.datasets.record_heads import read_heads
+from aioloader.datasets.shards import RecordTables, record_files
 from aioloader.datasets.stage import stage_of_argument
 from aioloader.storage.descriptors import open_regular, read_into
 from aioloader.storage.local import LocalByteSource
 from aioloader.storage.records import unreadable_line
-from recordio import MAGIC, CorruptIndexError, CorruptRecordError, Index, RecordFileNotFoundError
+from recordio import MAGIC, CorruptIndexError, CorruptRecordError, Index
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from aioloader._types import Array, IntArray
     from aioloader.abc import Decoder
@@ -134,31 +135,36 @@ class RecordFileDataset(FileDataset):
     they are first needed. A line of it that cannot be read is a sample that fails.
 
     Args:
-        filename: the .rec file.
+        filename: the .rec file. Several are one after the other: a pattern such as ``train-*.rec``, in the order of
+            the names, or a list.
 
     Raises:
         FileNotFoundError: there is no such file.
     """
 
-    def __init__(self, filename: str | os.PathLike[str]) -> None:
+    def __init__(self, filename: str | os.PathLike[str] | Sequence[str | os.PathLike[str]]) -> None:
         super().__init__()
-        self._path = os.path.expanduser(os.fspath(filename))
-        if not os.path.exists(self._path):
-            raise RecordFileNotFoundError(f"there is no record file {self._path!r}", path=self._path)
-        self._records: RecordTable | None = None
+        self._paths = record_files(filename)
+        self._path = self._paths[0]
+        self._records: RecordTables | None = None
 
     def __getstate__(self) -> dict[str, Any]:
         return {**super().__getstate__(), "_records": None}
 
     @property
-    def table(self) -> RecordTable:
+    def tables(self) -> RecordTables:
         """Where the records lie; found at the first use."""
         if self._records is None:
-            self._records = RecordTable(self._path, tolerant=True)
+            self._records = RecordTables([RecordTable(path, tolerant=True) for path in self._paths])
         return self._records
 
+    @property
+    def table(self) -> RecordTable:
+        """Where those of the first file lie."""
+        return self.tables.tables[0]
+
     def __len__(self) -> int:
-        return len(self.table.index)
+        return len(self.tables)
 
     @property
     def decoder(self) -> Decoder[Any]:
@@ -167,16 +173,17 @@ class RecordFileDataset(FileDataset):
 
     def open_source(self) -> LocalByteSource:
         """See `ByteDataset.open_source`."""
-        return LocalByteSource((self._path,), whole_files=False)
+        return LocalByteSource(self._paths, whole_files=False)
 
     def spans(self, indices: IntArray) -> Spans:
         """See `ByteDataset.spans`."""
-        return self.table.spans(indices)
+        return self.tables.spans(indices)
 
     def facts(self, index: int) -> Facts:
         """See `ByteDataset.facts`."""
-        table = self.table.index
-        return Facts(table.key_at(index), self._path, int(table.offsets[index]))
+        file, line = self.tables.locate(index)
+        table = self.tables.tables[file].index
+        return Facts(table.key_at(line), self._paths[file], int(table.offsets[line]))
 
 
 class ImageRecordDataset(RecordFileDataset):
@@ -186,7 +193,7 @@ class ImageRecordDataset(RecordFileDataset):
     later label that does not fit is an error of its sample. Records with several labels give float32 (n,).
 
     Args:
-        path: the .rec file; see `RecordFileDataset` for its index.
+        path: the .rec file, or several; see `RecordFileDataset`.
         flag: 1 for colour, 0 for grey, (height, width, 1).
         transform: deprecated; use ``.transform(fn)``.
         exif: "apply" turns images upright, "ignore" leaves them as stored.
@@ -205,7 +212,7 @@ class ImageRecordDataset(RecordFileDataset):
 
     def __init__(
         self,
-        path: str | os.PathLike[str],
+        path: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
         flag: int = 1,
         transform: Callable[..., Any] | None = None,
         *,
@@ -226,7 +233,9 @@ class ImageRecordDataset(RecordFileDataset):
     def decoder(self) -> ImageRecordDecoder:
         """See `ByteDataset.decoder`. The first time it looks at the labels of the first records."""
         if self._scalar_dtype is None:
-            self._scalar_dtype = scalar_label_dtype(self._path, self.table.first_offsets(_LABELS_LOOKED_AT))
+            first = next((n for n, table in enumerate(self.tables.tables) if len(table.index)), 0)
+            offsets = self.tables.tables[first].first_offsets(_LABELS_LOOKED_AT)
+            self._scalar_dtype = scalar_label_dtype(self._paths[first], offsets)
         vector_dtype = self._label_dtype or "float32"
         return ImageRecordDecoder(
             *self._image_options, self._scalar_dtype, vector_dtype, self._dct_scaling, self._first_label
@@ -239,19 +248,27 @@ class ImageRecordDataset(RecordFileDataset):
             OSError: the file cannot be read.
             ValueError: a record has no single label, or its header is damaged.
         """
-        offsets = self.table.index.offsets
-        order = np.argsort(offsets, kind="stable")
-        heads = read_heads(self._path, offsets[order])
-        lost = order[~_scalar(heads)]
-        if len(lost):
-            key = self.table.index.key_at(int(lost.min()))
-            raise ValueError(f"{self._path}: the record with the key {key!r} has no single label")
-        found = np.empty(len(offsets), np.float32)
-        found[order] = heads.label
+        found = np.concatenate(
+            [_labels_of(path, table) for path, table in zip(self._paths, self.tables.tables, strict=True)]
+        )
         if self._label_dtype is not None:
             return found.astype(self._label_dtype)
         whole = bool(np.equal(np.floor(found), found).all())
         return found.astype(np.int64) if whole and len(found) else found
+
+
+def _labels_of(path: str, table: RecordTable) -> Array:
+    """The label of every record of a file, float32 (n,)."""
+    offsets = table.index.offsets
+    order = np.argsort(offsets, kind="stable")
+    heads = read_heads(path, offsets[order])
+    lost = order[~_scalar(heads)]
+    if len(lost):
+        key = table.index.key_at(int(lost.min()))
+        raise ValueError(f"{path}: the record with the key {key!r} has no single label")
+    found = np.empty(len(offsets), np.float32)
+    found[order] = heads.label
+    return found
 
 
 def begins_with_a_record(path: str) -> bool:
