@@ -31,6 +31,7 @@ from typing import TYPE_CHECKING
 import cv2
 
 from aioloader.options import available_cores
+from aioloader.tools.draw import draw_folder
 from aioloader.tools.pack import list_images, pack
 
 if TYPE_CHECKING:
@@ -164,7 +165,9 @@ def compare(
 def main() -> None:
     """The command line."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", 1)[0])
-    parser.add_argument("--data", type=Path, required=True, help="folder of images, one sub-folder per class")
+    parser.add_argument(
+        "--data", type=Path, help="folder of images, one sub-folder per class; without it some are drawn"
+    )
     parser.add_argument("--images", type=int, default=3000)
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--workers", type=int, default=available_cores())
@@ -183,6 +186,9 @@ def main() -> None:
     count, workers = options.images, options.workers
     with tempfile.TemporaryDirectory() as folder:
         scratch = Path(folder) / "out"
+        if options.data is None:
+            options.data = Path(folder) / "drawn"
+            draw_folder(options.data, count=24, classes=4, seed=1)
         source = Path(folder) / "in"
         paths = link_images(options.data, source, count)
         given = {"executor": options.executor, "num_workers": workers if options.executor else None}

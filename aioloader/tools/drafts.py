@@ -42,6 +42,8 @@ def published(*places: str | os.PathLike[str]) -> Iterator[tuple[Path, ...]]:
     drafts = tuple(draft_of(target, os.getpid()) for target in targets)
     try:
         yield drafts
+        for draft in drafts:
+            sync(draft)
         publish(targets, os.getpid())
     finally:
         for draft in drafts:
@@ -49,16 +51,15 @@ def published(*places: str | os.PathLike[str]) -> Iterator[tuple[Path, ...]]:
 
 
 def publish(places: Sequence[Path], tag: object = "") -> None:
-    """Put files in their places, synced. One without a draft has its place already: an earlier call was cut off.
+    """Put files in their places. One without a draft has its place already: an earlier call was cut off.
 
     Args:
-        places: where they are to be, all in one folder; each .rec comes before what lies beside it.
+        places: where they are to be, all in one folder; each .rec comes before what lies beside it. Their drafts are
+            synced.
         tag: see `draft_of`.
     """
     waiting = [(draft_of(place, tag), place) for place in places]
     waiting = [(draft, place) for draft, place in waiting if draft.exists()]
-    for draft, _ in waiting:
-        sync(draft)
     # Without an .idx a reader scans, which is slow and right; with the old one it would be wrong.
     for _, place in waiting:
         if place != places[0] and place.suffix != ".rec":

@@ -127,8 +127,10 @@ class Encoding:
         """Encode one image.
 
         Raises:
-            DecodeError: it had to be looked at and is damaged, or has more pixels than `max_pixels`.
+            DecodeError: it is empty, had to be looked at and is damaged, or has more pixels than `max_pixels`.
         """
+        if not data:
+            raise DecodeError("the file is empty")
         if self.pass_through:
             return Encoded(data, len(data))
         self._refuse_large(data)

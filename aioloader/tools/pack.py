@@ -164,7 +164,7 @@ def pack(
         raise ValueError(f"sync_s must be at least 0 seconds, got {sync_s!r}")
     place = Path(out)
     stem = stem_of(place)
-    if not stem.name:
+    if stem.name in ("", ".."):
         raise ValueError(f"{str(out)!r} is no name of a file")
     found = _source(source, kind, root)
     plan = make_plan(
@@ -178,6 +178,9 @@ def pack(
         shards=shards,
     )
     plan = replace(plan, outputs=tuple(_sparing(output, found.lst) for output in plan.outputs))
+    for each in (place for output in plan.outputs for place in output.places):
+        if each.is_dir():
+            raise IsADirectoryError(f"{each} is a folder: give another name")
     report_place = stem.with_name(f"{stem.name}.json") if json is None else Path(json)
     if report_place.resolve().parent != stem.resolve().parent:
         raise ValueError(f"the report {report_place} must lie in the folder of {stem.name}")

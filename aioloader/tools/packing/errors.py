@@ -21,7 +21,7 @@ class PackError(LoaderError, ValueError):
         self.reason = reason
 
 
-class PackBusyError(LoaderError, RuntimeError):
+class PackBusyError(LoaderError, BlockingIOError):
     """Another process is packing into the same files.
 
     Attributes:

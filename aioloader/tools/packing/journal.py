@@ -95,17 +95,22 @@ class Journal:
         self._file.seek(0)
         self._file.write(data)
         self._file.truncate(len(data))
-        os.fsync(self._file.fileno())
 
     def forget(self, reason: str) -> None:
         """There is nothing to go on from after all."""
         self.states = []
         self.reason = reason
 
-    def append(self, state: Mapping[str, Any]) -> None:
-        """Write a state; all that it says is on disk."""
+    def append(self, state: Mapping[str, Any], *, lasting: bool = True) -> None:
+        """Write a state; all that it says is on disk.
+
+        Args:
+            state: as JSON has it.
+            lasting: it is to outlive a loss of power. Otherwise it may be lost then, which costs time only.
+        """
         self._file.write(_line(state))
-        os.fsync(self._file.fileno())
+        if lasting:
+            os.fsync(self._file.fileno())
 
     def remove(self) -> None:
         """The packing is over: take the file away."""

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import recordio
 from aioloader._failures import lighten
-from aioloader.tools.drafts import draft_of
+from aioloader.tools.drafts import draft_of, sync
 from aioloader.tools.encoding import Encoded
 from aioloader.tools.packing.errors import PackError
 from aioloader.tools.packing.failures import (
@@ -328,7 +328,7 @@ class _Packing:
             "counts": report.counts,
             "errors": [record_of(error) for error in report.errors[self._told :]],
         }
-        self._journal.append({**state, **more})
+        self._journal.append({**state, **more}, lasting=not more)
         self.files.synced()
         self._safe, self._told = self._done, len(report.errors)
         self._safe_at = time.monotonic()
@@ -346,6 +346,7 @@ class _Packing:
             source = {"kind": job.source.kind, "path": job.source.path, "images": len(job.source.items)}
             text = as_json(self._report, source, job.arguments)
             draft_of(job.json).write_text(text, encoding="utf-8")
+            sync(draft_of(job.json))
         self.files.publish(beside)
 
     def _count_labels(self) -> None:
@@ -362,12 +363,12 @@ class _Packing:
         """Keep what a later process can go on from, and clear away all else."""
         stopped = not isinstance(error, Exception)
         # A disk that is full or away: the same command may succeed later. A file that is missing has to be dealt with.
-        lasting = not isinstance(error, OSError) or isinstance(error, FileNotFoundError)
+        final = not isinstance(error, OSError) or isinstance(error, FileNotFoundError)
         if stopped and self._done:
             with suppress(OSError):
                 self._make_safe()
         self.files.close()
-        if self._safe > 0 and (stopped or not lasting):
+        if self._safe > 0 and (stopped or not final):
             return
         for draft in self._drafts():
             with suppress(OSError):

@@ -187,8 +187,8 @@ def _look_into(folder: str, links: bool = True) -> tuple[list[str], list[str]]:
                 continue
             if entry.is_dir(follow_symlinks=links):
                 folders.append(name)
-            elif os.path.splitext(name)[1].lower() in EXTENSIONS and entry.is_file():
-                images.append(name)
+            elif os.path.splitext(name)[1].lower() in EXTENSIONS and (entry.is_file() or entry.is_symlink()):
+                images.append(name)  # a link to nowhere is an image that cannot be read
     return sorted(folders), sorted(images)
 
 

@@ -134,10 +134,10 @@ class RecordFiles:
         return True
 
     def publish(self, beside: Sequence[Path] = ()) -> None:
-        """Put all files in their places; goes on where an earlier call stopped.
+        """Put all files, which are safe, in their places; goes on where an earlier call stopped.
 
         Args:
-            beside: places of further files whose drafts are complete; they come last.
+            beside: places of further files whose drafts are complete and safe; they come last.
         """
         places = [place for output in self._outputs for place in output.places]
         publish([*places, *beside])
