@@ -13,6 +13,8 @@ from aioloader.errors import SpanTooShortError
 from aioloader.rng import default_rng
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from aioloader._types import Array, Facts, IntArray
     from aioloader.abc import Decoder
     from aioloader.datasets.stage import Stage
@@ -104,3 +106,9 @@ class FileDataset(Dataset):
             self.facts(place),
         )
         return sample if self._own_stage is None else self._own_stage.apply(sample, default_rng())
+
+    def __getitems__(self, indices: Sequence[int]) -> list[Any]:
+        """The samples at some indices, as torch's loader asks for them: ``[self[i] for i in indices]``, but faster."""
+        from aioloader.datasets.several import samples_of
+
+        return samples_of(self, indices)

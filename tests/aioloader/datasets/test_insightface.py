@@ -1,5 +1,6 @@
 """InsightFace's sets: samples, labels and identities as its own readers see them, and errors that say what is wrong."""
 
+import asyncio
 import os
 import pickle
 from pathlib import Path
@@ -11,7 +12,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 import recordio
-from aioloader import DataLoader, InsightFaceDataset, LayoutError, SampleError, abc, images
+from aioloader import AsyncDataLoader, DataLoader, InsightFaceDataset, LayoutError, SampleError, abc, images
 from aioloader.datasets import insightface
 from aioloader.datasets.insightface import insightface_file
 from aioloader.datasets.insightface_layout import (
@@ -161,6 +162,29 @@ def test_shards_share_the_images(faces: Any) -> None:
         with DataLoader(dataset, 1, shuffle=True, shard=(rank, 2), num_workers=0) as loader:
             seen += [int(picture[0, 0, 0, 0]) for picture, _ in loader]
     assert sorted(seen) == list(range(10))
+
+
+def test_a_stopped_pass_goes_on_where_it_was(faces: Any) -> None:
+    folder = faces(order="header last")
+    with DataLoader(InsightFaceDataset(folder), 3, shuffle=True, seed=4, num_workers=0) as loader:
+        whole = [labels.tolist() for _, labels in loader]
+    with DataLoader(InsightFaceDataset(folder), 3, shuffle=True, seed=4, num_workers=0) as loader:
+        batches = iter(loader)
+        next(batches)
+        state = loader.state_dict()
+    with DataLoader(InsightFaceDataset(folder), 3, shuffle=True, seed=4, num_workers=0) as loader:
+        loader.load_state_dict(state)
+        assert [labels.tolist() for _, labels in loader] == whole[1:]
+
+
+def test_opening_does_not_hold_up_the_loop(faces: Any, no_blocking: None) -> None:
+    dataset = InsightFaceDataset(faces())
+
+    async def count() -> int:
+        async with AsyncDataLoader(dataset, 4, num_workers=1, executor="thread") as loader:
+            return sum([len(labels) async for _, labels in loader])
+
+    assert asyncio.run(count()) == 10
 
 
 # -- sets without a header --------------------------------------------------------------------------------------------
