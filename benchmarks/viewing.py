@@ -7,7 +7,7 @@ Each round starts the program anew for every case, one after the other, so that 
 line that it prints, "first page" from there to the whole page with its 48 pictures made. "any page" is the median of
 pages drawn at random once all records are known, each fetched once. Bytes are what the process asked the system for
 (/proc/PID/io): "with first page" everything since its start, Python's own modules too; "per page" what a page more
-costs.
+costs. CPU seconds are those of all its threads (/proc/PID/task), which a busy machine changes less.
 """
 
 from __future__ import annotations
@@ -41,6 +41,8 @@ class Measured(NamedTuple):
     page_s: float
     first_nbytes: int
     page_nbytes: int
+    first_cpu_s: float
+    page_cpu_s: float
 
 
 def make(path: Path, count: int, side: int) -> None:
@@ -68,6 +70,17 @@ def bytes_read(process: subprocess.Popen[str]) -> int:
     except OSError:
         return 0
     return int(words[words.index("rchar:") + 1])
+
+
+def cpu_seconds(process: subprocess.Popen[str]) -> float:
+    """Seconds that the threads of a process have run so far; 0 where that cannot be told."""
+    total = 0
+    for file in Path(f"/proc/{process.pid}/task").glob("*/schedstat"):
+        try:
+            total += int(file.read_text().split()[0])
+        except (OSError, IndexError):
+            continue  # a thread that has ended meanwhile
+    return total / 1e9
 
 
 def fetch(port: int, path: str) -> bytes:
@@ -98,23 +111,27 @@ def measure(path: Path, count: int, cache: Path, pages: int, seed: int) -> Measu
         body = fetch(port, "/")
         first = time.perf_counter()
         assert body.count(b'<li class="tile image"') == PER_PAGE
-        first_nbytes = bytes_read(process)
+        first_nbytes, first_cpu = bytes_read(process), cpu_seconds(process)
         while b"counting" in body:
             body = fetch(port, "/")  # until all records are known, which is not part of any figure
-        taken, nbytes = [], []
+        taken, nbytes, cpu = [], [], []
         rng = random.Random(seed)
         for _ in range(pages):
             number = rng.randint(2, count // PER_PAGE)
-            before, at = time.perf_counter(), bytes_read(process)
+            at, ran = bytes_read(process), cpu_seconds(process)
+            before = time.perf_counter()
             fetch(port, f"/?page={number}")
             taken.append(time.perf_counter() - before)
             nbytes.append(bytes_read(process) - at)
+            cpu.append(cpu_seconds(process) - ran)
         return Measured(
             address - begin,
             first - address,
             statistics.median(taken),
             first_nbytes,
             int(statistics.median(nbytes)),
+            first_cpu,
+            statistics.median(cpu),
         )
     finally:
         process.send_signal(signal.SIGINT)
@@ -150,21 +167,28 @@ def main() -> None:
                     found.setdefault((kind, count), []).append(measured)
         sizes = {count: (folder / f"{count}.rec").stat().st_size for count in counts}
     print(f"medians of {options.rounds} starts each, in turns; {options.side} x {options.side} pixels")
-    print(
-        "records     file     index  to the address  first page  together  any page  with first page  per page"
-    )
+    heads = ("records", "index", "to the address", "first page", "together", "CPU", "bytes")
+    heads += ("any page", "CPU", "bytes")
+    print("  ".join(heads))
     for (kind, count), several in sorted(found.items(), key=lambda pair: (pair[0][0] == "again", pair[0][1])):
-        middle = [statistics.median(values) for values in zip(*several, strict=True)]
-        together = statistics.median(each.address_s + each.first_page_s for each in several)
-        print(
-            f"{count:9,} {sizes[count] / 1e6:7.1f} MB {kind:>5} {middle[0]:12.3f} s {middle[1] * 1e3:9.1f} ms "
-            f"{together:7.3f} s {middle[2] * 1e3:6.1f} ms {middle[3] / 1e6:12.2f} MB {middle[4] / 1e3:6.1f} kB"
+        address, first, page, first_nbytes, page_nbytes, first_cpu, page_cpu = (
+            statistics.median(values) for values in zip(*several, strict=True)
         )
+        together = statistics.median(each.address_s + each.first_page_s for each in several)
+        cells = (
+            *(f"{count:,}", kind, f"{address:.3f} s", f"{first * 1e3:.0f} ms", f"{together:.3f} s"),
+            *(f"{first_cpu:.3f} s", f"{first_nbytes / 1e6:.2f} MB"),
+            *(f"{page * 1e3:.1f} ms", f"{page_cpu * 1e3:.1f} ms", f"{page_nbytes / 1e3:.1f} kB"),
+        )
+        print("  ".join(cell.rjust(len(head)) for cell, head in zip(cells, heads, strict=True)))
+    print("files: " + ", ".join(f"{nbytes / 1e6:,.1f} MB" for nbytes in sizes.values()))
     for kind in ("first", "again"):
         for what, of in (
             ("start to first page", lambda each: each.address_s + each.first_page_s),
             ("first page alone", lambda each: each.first_page_s),
             ("any page", lambda each: each.page_s),
+            ("CPU of start to first page", lambda each: each.first_cpu_s),
+            ("CPU of any page", lambda each: each.page_cpu_s),
         ):
             pairs = zip(found[(kind, options.many)], found[(kind, options.few)], strict=True)
             ratios = sorted(of(many) / of(few) for many, few in pairs)

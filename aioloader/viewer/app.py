@@ -50,7 +50,7 @@ def make_app(
     """The application.
 
     Args:
-        site: what it shows; closed when it ends.
+        site: what it shows; to be closed when it has ended.
         links: its own addresses.
         token: that they hold.
         started: called when it begins to run.
@@ -67,7 +67,6 @@ def make_app(
                 yield
             finally:
                 tasks.cancel_scope.cancel()
-        site.close()
 
     made = Starlette(
         lifespan=lifespan,

@@ -79,15 +79,16 @@ def export(
     _check_place(target)
     target.parent.mkdir(parents=True, exist_ok=True)
     draft = Path(tempfile.mkdtemp(prefix=f".{target.name}.", suffix=".partial", dir=target.parent))
+    site = Site(collection, replace(options, exact=False))
     try:
         os.chmod(draft, 0o777 & ~_umask())
-        site = Site(collection, replace(options, exact=False))
         records, count = anyio.run(_write, site, draft, limit, tick)
         nbytes = sum(path.stat().st_size for path in draft.rglob("*") if path.is_file())
         mark = {"made by": f"aioloader {__version__}", "records": records, "of": count}
         (draft / MARK).write_text(json.dumps(mark, indent=2) + "\n", encoding="utf-8")
         _put_in_place(draft, target)
     finally:
+        site.close()
         shutil.rmtree(draft, ignore_errors=True)
     return ExportReport(str(target / "index.html"), records, count, nbytes)
 
@@ -125,18 +126,23 @@ def _put_in_place(draft: Path, target: Path) -> None:
 
 
 async def _write(site: Site, folder: Path, limit: int, tick: Callable[[int], None] | None) -> tuple[int, int]:
-    try:
-        async with anyio.create_task_group() as tasks:
-            site.start(tasks)
+    failed: Exception | None = None
+    written = 0
+    async with anyio.create_task_group() as tasks:
+        site.start(tasks)
+        try:
             await site.loaded()
             if site.failure:
                 raise ValueError(site.failure)
             writer = _Writer(site, folder, limit, tick)
             await writer.write()
-            tasks.cancel_scope.cancel()
-        return len(writer.positions), len(site.collection.listing())
-    finally:
-        site.close()
+            written = len(writer.positions)
+        except Exception as error:  # raised as itself below, and not as a part of a group
+            failed = error
+        tasks.cancel_scope.cancel()
+    if failed is not None:
+        raise failed
+    return written, len(site.collection.listing())
 
 
 class _Writer:

@@ -67,9 +67,10 @@ class RecordFiles(Collection):
         self._starts = np.zeros(1, np.int64)
         self._listing: Sequence[int] | IntArray = range(0)
         self._loaded = False
-        head = None if faces else _head_of(self.paths[0])
+        head, whole = (None, False) if faces else _head_of(self.paths[0])
         if head is not None:
             self._set([head])
+            self._loaded = whole and len(self.paths) == 1
 
     def _set(self, tables: list[RecordTable]) -> None:
         lengths = [len(table.index) for table in tables]
@@ -89,6 +90,8 @@ class RecordFiles(Collection):
 
     def load(self) -> None:
         """See `Collection.load`."""
+        if self._loaded:
+            return
         tables = [self._table(path) for path in self.paths]
         self._set(tables)
         if self._faces:
@@ -215,26 +218,28 @@ def _line_of(index: Index, key: str) -> int:
     return index.position(number)
 
 
-def _head_of(path: str) -> RecordTable | None:
-    """The first records of a file, found by its first bytes; None if they cannot be found so.
+def _head_of(path: str) -> tuple[RecordTable | None, bool]:
+    """The first records of a file, found by its first bytes.
+
+    Returns:
+        where they lie, None if they cannot be found so; and whether they are all.
 
     Raises:
         OSError: a file cannot be read.
     """
     idx = os.path.splitext(path)[0] + ".idx"
     if not os.path.exists(idx):
-        return RecordTable(path, index=Index.of(_walk(path, _WALKED_RECORDS), path=path))
+        return RecordTable(path, index=Index.of(_walk(path, _WALKED_RECORDS), path=path)), False
     with open(idx, "rb") as file:
         text = file.read(_HEAD_NBYTES + 1)
-    if len(text) <= _HEAD_NBYTES:
-        return None
-    # The last whole line only tells how long the record before it is.
-    lines = text[: text.rindex(b"\n") + 1] if b"\n" in text else b""
+    whole = len(text) <= _HEAD_NBYTES
     try:
-        index = Index.parse(lines, path=idx)
+        index = Index.parse(text if whole else text[: text.rfind(b"\n") + 1], path=idx)
     except ValueError:
-        return None  # what is wrong with it is told when all of it is read
-    return RecordTable(path, index=index)
+        return None, False  # what is wrong with it is told when all of it is read
+    if not len(index):
+        return None, False
+    return RecordTable(path, index=index), whole
 
 
 def _walk(path: str, most: int | None) -> IntArray:

@@ -134,7 +134,7 @@ class Site:
         self._tasks: TaskGroup | None = None
 
     def close(self) -> None:
-        """End the threads and close the files."""
+        """End the threads and close the files; not in an event loop, because it waits for what they do."""
         self._threads.close()
         self._reader.close()
         self.collection.close()

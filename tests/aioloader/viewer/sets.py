@@ -56,7 +56,17 @@ class Page(NamedTuple):
     port: int
 
     def get(self, path: str = "/", method: str = "GET", **headers: str) -> Answer:
-        """Ask for a path, which is sent as it is. Header names: underscores stand for dashes; Host is replaced."""
+        """Ask for a path, which is sent as it is; again, as its answer asks for, while records are being found.
+
+        Header names: underscores stand for dashes; Host is replaced.
+        """
+        for _ in range(20):
+            answer = self._ask(path, method, headers)
+            if answer.status != 503:
+                break
+        return answer
+
+    def _ask(self, path: str, method: str, headers: Mapping[str, str]) -> Answer:
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=30)
         try:
             connection.putrequest(method, path, skip_host="Host" in headers, skip_accept_encoding=True)

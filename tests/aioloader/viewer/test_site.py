@@ -33,13 +33,18 @@ def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AIOLOADER_CACHE_DIR", str(tmp_path / "cache"))
 
 
-async def with_site(site: Site, work: Callable[[Site], Awaitable[Any]]) -> Any:
-    try:
+def work_with(site: Site, work: Callable[[Site], Awaitable[Any]], run: Callable[..., Any] = anyio.run) -> Any:
+    """What `work` gives, done in an event loop beside the site's own tasks."""
+
+    async def main() -> Any:
         async with anyio.create_task_group() as tasks:
             site.start(tasks)
             result = await work(site)
             tasks.cancel_scope.cancel()
         return result
+
+    try:
+        return run(main)
     finally:
         site.close()
 
@@ -72,7 +77,7 @@ def test_pages_labels_and_pictures_without_blocking(sets: Path, run_on: RunOn) -
         with pytest.raises(NoSuchRecordError):
             await site.image(60)
 
-    run_on(with_site, made(sets / "damaged.rec"), work)
+    work_with(made(sets / "damaged.rec"), work, run_on)
 
 
 def test_draws_are_what_the_loader_gives(sets: Path) -> None:
@@ -81,7 +86,7 @@ def test_draws_are_what_the_loader_gives(sets: Path) -> None:
         return [pixels(draw.picture) for draw in draws]
 
     path = sets / "classes.rec"
-    found = anyio.run(with_site, made(path, size=96, seed=5), work)
+    found = work_with(made(path, size=96, seed=5), work)
     loader = aioloader.images(
         path, size=96, batch_size=None, blocking=True, seed=5, batch_sampler=[[7]], executor="inline"
     )
@@ -113,7 +118,7 @@ def test_boxes_follow_their_image(tmp_path: Path) -> None:
             _, table = chain.stage.fn(image, box_table(shown.record.boxes, 160, 120), rng=Rng(0, epoch, 0))
             assert np.allclose([box[1:] for box in drawn.boxes], table[:, :4] / 224, atol=1e-6)
 
-    anyio.run(with_site, made(path, custom=(flip, "a:flip")), work)
+    work_with(made(path, custom=(flip, "a:flip")), work)
 
 
 def test_a_transform_that_fails_is_told_and_not_raised(sets: Path) -> None:
@@ -124,7 +129,7 @@ def test_a_transform_that_fails_is_told_and_not_raised(sets: Path) -> None:
         (draw,) = await site.drawn(0, "custom", [0])
         assert (draw.picture, draw.problem) == (None, "RuntimeError: <b>no</b>")
 
-    anyio.run(with_site, made(sets / "plain.rec", custom=(fails, "a:fails")), work)
+    work_with(made(sets / "plain.rec", custom=(fails, "a:fails")), work)
 
 
 def test_large_pictures_are_made_smaller_and_upright(tmp_path: Path) -> None:
@@ -138,7 +143,7 @@ def test_large_pictures_are_made_smaller_and_upright(tmp_path: Path) -> None:
         assert (shown.record.width, shown.record.height) == (600, 2600)
         assert pixels(shown.picture).shape == (IMAGE_SIDE, round(600 * IMAGE_SIDE / 2600), 3)
 
-    anyio.run(with_site, made(path), work)
+    work_with(made(path), work)
 
 
 def test_too_many_pixels_are_a_problem_of_their_record(tmp_path: Path) -> None:
@@ -150,7 +155,7 @@ def test_too_many_pixels_are_a_problem_of_their_record(tmp_path: Path) -> None:
         assert "max_pixels" in (first.record.problem or "")
         assert second.picture is not None
 
-    anyio.run(with_site, made(path, max_pixels=1000), work)
+    work_with(made(path, max_pixels=1000), work)
 
 
 def test_an_index_that_is_damaged_behind_its_head_is_told(tmp_path: Path) -> None:
@@ -164,7 +169,7 @@ def test_an_index_that_is_damaged_behind_its_head_is_told(tmp_path: Path) -> Non
         assert "line 16001" in site.failure
         assert (await site.image(1)).picture is not None
 
-    anyio.run(with_site, made(path), work)
+    work_with(made(path), work)
 
 
 @pytest.mark.parametrize(
