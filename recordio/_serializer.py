@@ -75,7 +75,7 @@ def frame(payload: BytesLike) -> tuple[bytes, ...]:
     Raises:
         PayloadTypeError, RecordTooLargeError: as `serialize`.
     """
-    if type(payload) is bytes:
+    if type(payload) is bytes and len(payload) >= _MANY:
         _check_size(len(payload))
         if not _cuts(payload):
             return _pack_head(MAGIC, len(payload)), payload, _PADDING[len(payload) & 3]
@@ -115,7 +115,7 @@ def serialize(payload: BytesLike) -> bytes:
     """
     data = as_payload(payload)
     length = len(data)
-    cuts = _cuts(data)
+    cuts = _cuts(data) if length >= _MANY or data.find(MAGIC_BYTES) >= 0 else ()
     if not cuts:
         return b"".join((_pack_head(MAGIC, length), data, _PADDING[length & 3]))
     pieces: list[bytes | memoryview] = []

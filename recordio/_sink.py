@@ -88,7 +88,7 @@ class Sink:
     def hold(self, *pieces: bytes) -> None:
         """Add bytes to the buffer, however full it is; never waits for the disk."""
         self.check()
-        nbytes = sum(map(len, pieces))
+        nbytes = len(pieces[0]) if len(pieces) == 1 else sum(map(len, pieces))
         with self._buffer_lock:
             self._buffer += pieces
             self._pending += nbytes

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+from itertools import takewhile
 from typing import TYPE_CHECKING, Any
 
 from aioloader.tools.packing.errors import PackBusyError
@@ -76,7 +77,8 @@ class Journal:
         elif header.get("sources") != self._header["sources"]:
             self.reason = "the images have changed since it was begun"
         else:
-            self.states = states
+            # What comes after a line that is none is not trusted either.
+            self.states = list(takewhile(_is_state, states))
 
     def _others(self, found: Any) -> str:
         mine: dict[str, Any] = self._header["arguments"]
@@ -120,6 +122,26 @@ class Journal:
     def close(self) -> None:
         """Let another process have it; may be called twice."""
         self._file.close()
+
+
+def _is_state(line: dict[str, Any]) -> bool:
+    """Whether a line is a state: whoever reads it may rely on its entries."""
+    files, counts, errors = (line.get(name) for name in ("files", "counts", "errors"))
+    return (
+        _is_count(line.get("done"))
+        and (line.get("part") is None or isinstance(line["part"], str))
+        and (line.get("first") is None or _is_count(line["first"]))
+        and isinstance(files, dict)
+        and all(name.isdigit() and isinstance(sizes, list) for name, sizes in files.items())
+        and all(sizes and all(map(_is_count, sizes)) for sizes in files.values())
+        and isinstance(counts, dict)
+        and isinstance(errors, list)
+        and all(isinstance(error, dict) for error in errors)
+    )
+
+
+def _is_count(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
 
 
 def _line(value: Mapping[str, Any]) -> bytes:
