@@ -165,16 +165,44 @@ class Survey:
                 before.append(last)
             if low == high:
                 continue
-            run = self.starts[low:high]
-            if number and int(run[0]) - shift not in _Heads(self._places):
-                coming = self.starts[low : low + COMPARED + 1]
+            # Where the records between two gaps begin, and where the last of them ends.
+            edges = np.append(self.starts[low:high], self.starts[high - 1] + self.lengths[high - 1])
+            if number and not self._agrees(edges, shift, last):
+                coming = edges[: COMPARED + 1] if edges[-1] < self.size else edges[:-1][: COMPARED + 1]
                 shift = shifts.nearest(coming, last, shift)
-            expected = run - shift
+                if not self._agrees(edges, shift, last):
+                    continue
+            expected = edges[:-1] - shift
             fits = contained(expected, self._places) & (expected > last)
-            known[low:high][fits] = expected[fits]
-            if fits.any():
-                last = int(expected[fits][-1])
+            if number or 2 * fits.sum() > self._between(expected[0], expected[-1]):
+                known[low:high][fits] = expected[fits]
+                last = int(expected[fits][-1]) if fits.any() else last
         return known, before
+
+    def _between(self, first: int, last: int) -> int:
+        """How many places the index names from `first` to `last`."""
+        low, high = np.searchsorted(self._places, (first, last + 1)).tolist()
+        return int(high - low)
+
+    def _agrees(self, edges: NDArray[np.int64], shift: int, last: int) -> bool:
+        """Whether the index knows the records of a run under a shift.
+
+        One place in a hundred is the beginning of a record, so that a single one proves nothing. The index must have
+        most of its places in the run where records begin: two of them, or the only one of a long run, or its last place
+        of all where the file ends.
+
+        Args:
+            edges: where the records of the run begin, and where the last one ends.
+            shift: what is taken off.
+            last: offset in the index that is taken; only greater ones count.
+        """
+        expected = edges - shift
+        low, high = np.searchsorted(self._places, (expected[0], expected[-1] + 1)).tolist()
+        held = int(contained(self._places[low:high], expected).sum())
+        if expected[0] <= last or 2 * held <= high - low:
+            return False
+        at_the_end = bool(edges[-1] == self.size) and high == len(self._places)
+        return held >= 2 or len(edges) > COMPARED or at_the_end
 
     def _lines(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """The line of each record, and the lines that name the record of another line."""

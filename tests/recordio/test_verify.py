@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import random
+from itertools import accumulate
 from pathlib import Path
 
 import numpy as np
@@ -444,3 +446,34 @@ def test_reports_are_plain_values(rec: Path) -> None:
         OFFSETS[5],
         str(rec.with_name("copy.rec")),
     )
+
+
+@pytest.mark.parametrize("equal", [False, True], ids=["of all sizes", "of one size"])
+def test_many_places_where_bytes_were_lost_or_added_cost_no_keys(tmp_path: Path, equal: bool) -> None:
+    rng = random.Random(1)
+    records = [b"%06d" % n + rng.randbytes(300 if equal else rng.randint(10, 600)) for n in range(1000)]
+    pieces = [serialize(record) for record in records]
+    places = [0, *accumulate(map(len, pieces))]
+    hit = rng.sample(range(1000), 100)  # runs of a few records between them, some of one
+    for number in hit:
+        piece, count = pieces[number], rng.randint(1, 30)
+        added = rng.randbytes(count) if rng.random() < 0.5 else b""
+        pieces[number] = piece[:12] + added + piece[12 + (0 if added else count) :]
+    path = tmp_path / "a.rec"
+    path.write_bytes(b"".join(pieces))
+    rewrite(path, "".join(f"{n}\t{places[n]}\n" for n in range(1000)))
+    report = repair(path, tmp_path / "copy.rec")
+    assert report.keyless.tolist() == []
+    with RecordReader(tmp_path / "copy.rec") as reader:
+        found = dict(zip(reader.keys, reader, strict=True))
+    assert {n: found[n] for n in range(1000) if n not in hit} == {
+        n: records[n] for n in range(1000) if n not in hit
+    }
+
+
+def test_the_index_of_another_file_gives_no_keys(rec: Path) -> None:
+    rng = random.Random(1)
+    rewrite(rec, "".join(f"{n}\t{4 * place}\n" for n, place in enumerate(sorted(rng.sample(range(200), 12)))))
+    report = repair(rec, rec.with_name("copy.rec"))
+    assert (report.records, report.destination_index) == (10, None)
+    assert len(report.problems) >= 12
