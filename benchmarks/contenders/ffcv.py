@@ -3,14 +3,18 @@
 JPEGs are stored as they are, not encoded again, so that it decodes what everybody decodes; it does so with the fast,
 inexact DCT, because it offers no other. "Raw" stores pixels, the longer side at most 500 pixels, as its ImageNet
 example does. It resizes by area, whatever a case asks for. Its file is read through the page cache (`os_cache`), as
-its guide advises where memory allows.
+its guide advises where memory allows. Its own OpenCV, which is not Python's, gets no further threads beside FFCV's.
 """
 
 from __future__ import annotations
 
+import os
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
+
+# Read when that library first has work for threads.
+os.environ.setdefault("OPENCV_FOR_THREADS_NUM", "1")
 
 import cv2
 import numpy as np
