@@ -8,6 +8,9 @@ line that it prints, "first page" from there to the whole page with its 48 pictu
 pages drawn at random once all records are known, each fetched once. Bytes are what the process asked the system for
 (/proc/PID/io): "with first page" everything since its start, Python's own modules too; "per page" what a page more
 costs. CPU seconds are those of all its threads (/proc/PID/task), which a busy machine changes less.
+
+Before that the parts are measured inside one process, in CPU milliseconds, many times by turns: open the file and make
+the first page's pictures; find all records, without and with a copy of the index; make any page's pictures.
 """
 
 from __future__ import annotations
@@ -16,19 +19,28 @@ import argparse
 import http.client
 import os
 import random
+import shutil
 import signal
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
+from functools import partial
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from aioloader.tools.draw import draw_image
+from aioloader.viewer.opening import open_collection
+from aioloader.viewer.pictures import Pictures
 from recordio import IRHeader, pack, serialize
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from aioloader.viewer.collection import Collection
 
 PER_PAGE = 48
 
@@ -116,8 +128,8 @@ def measure(path: Path, count: int, cache: Path, pages: int, seed: int) -> Measu
             body = fetch(port, "/")  # until all records are known, which is not part of any figure
         taken, nbytes, cpu = [], [], []
         rng = random.Random(seed)
-        for _ in range(pages):
-            number = rng.randint(2, count // PER_PAGE)
+        others = range(2, count // PER_PAGE + 1)
+        for number in rng.sample(others, min(pages, len(others))):
             at, ran = bytes_read(process), cpu_seconds(process)
             before = time.perf_counter()
             fetch(port, f"/?page={number}")
@@ -136,6 +148,48 @@ def measure(path: Path, count: int, cache: Path, pages: int, seed: int) -> Measu
     finally:
         process.send_signal(signal.SIGINT)
         process.wait(20)
+
+
+def inside(folder: Path, counts: tuple[int, int], rounds: int) -> None:
+    """Measure the parts in this process, and print them."""
+    taken: dict[tuple[str, int], list[float]] = {}
+    pictures = Pictures(None)
+    os.environ["AIOLOADER_CACHE_DIR"] = str(folder / "cache")
+
+    def timed(what: str, count: int, work: Callable[[], object]) -> None:
+        begin = time.process_time()
+        work()
+        taken.setdefault((what, count), []).append((time.process_time() - begin) * 1e3)
+
+    def page(collection: Collection, start: int) -> None:
+        for position in range(start, start + PER_PAGE):
+            assert pictures.make(collection.read(position), 320)[1] is not None
+
+    for turn in range(rounds):
+        for count in counts if turn % 2 else counts[::-1]:
+            opened: list[Collection] = []
+
+            def first(count: int = count, opened: list[Collection] = opened) -> None:
+                opened.append(open_collection(folder / f"{count}.rec"))
+                page(opened[0], 0)
+
+            if turn % 3 == 0:
+                shutil.rmtree(folder / "cache", ignore_errors=True)
+            timed("open and first page", count, first)
+            timed("all records" + (", no copy" if turn % 3 == 0 else ""), count, opened[0].load)
+            start = random.Random(turn).randrange(PER_PAGE, count - PER_PAGE)
+            timed("any page", count, partial(page, opened[0], start))
+            opened[0].close()
+    few, many = counts
+    print(
+        f"inside one process, CPU ms, medians of up to {rounds} turns: {few:,} records, {many:,} records, ratio"
+    )
+    for what in sorted({what for what, _ in taken}):
+        small, large = taken[(what, few)], taken[(what, many)]
+        pairs = zip(large, small, strict=True)
+        # An index of few lines is read whole when the file is opened: there is nothing left to compare with.
+        ratio = f"{statistics.median(b / a for b, a in pairs):8.2f}" if min(small) > 0.1 else "       -"
+        print(f"{what:22} {statistics.median(small):8.2f} {statistics.median(large):8.2f} {ratio}")
 
 
 def main() -> None:
@@ -159,6 +213,7 @@ def main() -> None:
         counts = (options.few, options.many)
         for count in counts:
             make(folder / f"{count}.rec", count, options.side)
+        inside(folder, counts, 3 * options.rounds)
         for turn in range(options.rounds):
             for count in counts if turn % 2 else counts[::-1]:
                 cache = folder / f"cache-{turn}-{count}"

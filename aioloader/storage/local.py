@@ -53,12 +53,17 @@ class LocalByteSource:
         paths: the files; `Spans.file` counts them.
         whole_files: spans are whole files (length -1), not records.
         threads: most calls that read at a time; further ones wait.
+        watch: ask the system how much of a record file is in memory, and read accordingly. That takes microseconds for
+            each megabyte that is: too long for who reads a few records only.
     """
 
-    def __init__(self, paths: Sequence[str], *, whole_files: bool, threads: int = 4) -> None:
+    def __init__(
+        self, paths: Sequence[str], *, whole_files: bool, threads: int = 4, watch: bool = True
+    ) -> None:
         self.paths = paths
         self.whole_files = whole_files
         self._limit = threads
+        self._watch = watch
         self._descriptors = Descriptors(_OPEN_FILES)
         self._gather = Gather()
         self._residencies: dict[int, Residency] = {}
@@ -66,7 +71,7 @@ class LocalByteSource:
         self._closed = False
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _remake, (self.paths, self.whole_files, self._limit)
+        return _remake, (self.paths, self.whole_files, self._limit, self._watch)
 
     def __del__(self) -> None:
         # The threads end by themselves: they hold no reference to this object while they are idle.
@@ -239,6 +244,8 @@ class LocalByteSource:
 
     def _announce(self, number: int, fd: int, reads: IntArray) -> None:
         """Have the system fetch from the disk all at once what is then waited for one after the other."""
+        if not self._watch:
+            return
         residency = self._residencies.setdefault(number, Residency())
         if residency.due:
             residency.look([fd])
@@ -326,8 +333,8 @@ class LocalByteSource:
         return await self._threads.run(fn, *args)
 
 
-def _remake(paths: Sequence[str], whole_files: bool, threads: int) -> LocalByteSource:
-    return LocalByteSource(paths, whole_files=whole_files, threads=threads)
+def _remake(paths: Sequence[str], whole_files: bool, threads: int, watch: bool) -> LocalByteSource:
+    return LocalByteSource(paths, whole_files=whole_files, threads=threads, watch=watch)
 
 
 def _each(reads: IntArray) -> Iterator[Read]:

@@ -62,7 +62,7 @@ class RecordFiles(Collection):
         self.decoder = ImageRecordDecoder(max_pixels=max_pixels, scalar_dtype="float32")
         self.problems: list[str] = []
         self._faces = faces
-        self._source = LocalByteSource(self.paths, whole_files=False)
+        self._source = LocalByteSource(self.paths, whole_files=False, watch=False)
         self._tables: list[RecordTable] = []
         self._starts = np.zeros(1, np.int64)
         self._listing: Sequence[int] | IntArray = range(0)
