@@ -81,12 +81,19 @@ def _host(text: str) -> str:
 
 
 def _run(options: argparse.Namespace) -> int:
-    _check_installed(served=options.export is None)
-    from aioloader.viewer.draws import named_transform
     from aioloader.viewer.opening import open_collection
-    from aioloader.viewer.site import Options
 
     max_pixels = options.max_pixels or None
+    # First, so that a name that is wrong is told to whoever lacks the extra, too.
+    collection = open_collection(options.path, max_pixels=max_pixels)
+    try:
+        _check_installed(served=options.export is None)
+    except ValueError:
+        collection.close()
+        raise
+    from aioloader.viewer.draws import named_transform
+    from aioloader.viewer.site import Options
+
     custom = None
     if options.transform is not None:
         custom = (named_transform(options.transform), options.transform)
@@ -97,7 +104,6 @@ def _run(options: argparse.Namespace) -> int:
         max_pixels=max_pixels,
         custom=custom,
     )
-    collection = open_collection(options.path, max_pixels=max_pixels)
     if options.export is not None:
         from aioloader.progress_bar import ProgressBar
         from aioloader.viewer.export import export

@@ -156,7 +156,7 @@ def _open(path: str, seconds: float | None, stage: Callable[[str, int], Callable
     numbers, heads = sample_heads(path, offsets, seconds=seconds, tick=stage("reading headers", len(offsets)))
     lost = np.flatnonzero(~heads.sound)
     if indexed:  # lines that cannot be read were told of
-        lost = lost[~np.isin(heads.numbers[lost], list(records.table.index.faults))]
+        lost = lost[~np.isin(numbers[lost], list(records.table.index.faults))]
     if len(lost):
         places = offsets[numbers[lost[:_MOST_NAMED]]].tolist()
         more = ", ..." if len(lost) > _MOST_NAMED else ""

@@ -297,6 +297,17 @@ def test_a_shift_is_the_nearest_one_that_fits(data: st.DataObject) -> None:
     assert Shifts(np.array(ordered, np.int64)).nearest(np.array(starts, np.int64), last, shift) == wanted
 
 
+def _exchanged(found: bytes, records: list[bytes], places: list[int]) -> bool:
+    """Whether one record stands whole in the place of another."""
+    framed = [testing.frame([record]) for record in records]
+    return any(
+        found.startswith(other, place)
+        for number, place in enumerate(places)
+        for another, other in enumerate(framed)
+        if another != number
+    )
+
+
 @given(st.data())
 @settings(max_examples=40)
 def test_no_record_gets_the_key_of_another(
@@ -307,8 +318,11 @@ def test_no_record_gets_the_key_of_another(
     whole = testing.frame(records)
     folder = tmp_path_factory.getbasetemp()
     path, copy = folder / "keyed.rec", folder / "keyed-copy.rec"
-    path.write_bytes(data.draw(testing.damaged(whole)))
+    found = data.draw(testing.damaged(whole))
     places = [len(testing.frame(records[:number])) for number in range(len(records))]
+    # Nobody can tell a record from another one that was copied over it.
+    assume(len(found) != len(whole) or not _exchanged(found, records, places))
+    path.write_bytes(found)
     rewrite(path, "".join(f"{7 * number}\t{place}\n" for number, place in enumerate(places)))
     repair(path, copy)
     if not copy.with_suffix(".idx").exists():
