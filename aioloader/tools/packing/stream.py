@@ -34,6 +34,8 @@ MOST_NBYTES = 1 << 30
 # So many bytes of files make a batch: less, and handing it over costs more than the work in it.
 _BATCH_NBYTES = 1 << 20
 _MOST_IN_BATCH = 32
+# In this process images are handed over as they are, and batches need no memory of their own.
+_MEMORY_NBYTES = 1 << 16
 # A worker may be at one image for long: a rewritten progressive JPEG of a gigapixel, a file on a sleeping disk.
 _TIMEOUT_S = 3600.0
 
@@ -141,6 +143,7 @@ def encoded_in_order(
         timeout=_TIMEOUT_S,
         on_error="raise" if on_error == "raise" else "skip",
         max_errors=None if on_error == "raise" else most_errors,
+        memory_limit=_MEMORY_NBYTES if executor in ("thread", "inline") else None,
     )
     with loader:
         place = taken = 0
