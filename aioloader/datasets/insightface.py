@@ -35,12 +35,10 @@ from recordio import IndexNotFoundError, extract, unpack
 if TYPE_CHECKING:
     from aioloader._types import Array, IntArray
 
-__all__ = ("Identities", "InsightFaceDataset", "insightface_file")
+__all__ = ("PROPERTY", "REC", "InsightFaceDataset", "read_property")
 
-_REC, _PROPERTY = "train.rec", "property"
+REC, PROPERTY = "train.rec", "property"
 _MOST_PROPERTY_NBYTES = 4096
-# Enough of the end of an .idx for its last line.
-_TAIL_NBYTES = 256
 
 
 class InsightFaceDataset(ImageRecordDataset):
@@ -79,7 +77,7 @@ class InsightFaceDataset(ImageRecordDataset):
     ) -> None:
         given = os.path.expanduser(os.fspath(path))
         super().__init__(
-            os.path.join(given, _REC) if os.path.isdir(given) else given,
+            os.path.join(given, REC) if os.path.isdir(given) else given,
             flag,
             exif=exif,
             max_pixels=max_pixels,
@@ -93,7 +91,7 @@ class InsightFaceDataset(ImageRecordDataset):
                 "numbers records by their place in the file, which is right only where the header is the first one",
                 path=self._idx_path,
             )
-        self._property_path = os.path.join(os.path.dirname(self._path), _PROPERTY)
+        self._property_path = os.path.join(os.path.dirname(self._path), PROPERTY)
         self._images: ImageLines | None = None
         self._identities: Identities | None = None
         self._num_classes: int | None = None
@@ -133,13 +131,18 @@ class InsightFaceDataset(ImageRecordDataset):
 
     # -- which records are images --------------------------------------------------------------------------------------
 
-    def _find_header(self, keys: IntArray) -> FaceHeader | None:
-        zeros = np.flatnonzero(keys == 0)
+    def find_header(self) -> FaceHeader | None:
+        """What record 0 says of the set; None where it is an image, or there is none.
+
+        Raises:
+            LayoutError: it is neither an image nor a header that makes sense.
+        """
+        zeros = np.flatnonzero(self._keys() == 0)
         return self._read_header(int(zeros[-1])) if len(zeros) else None
 
     def _find_images(self) -> ImageLines:
         keys = self._keys()
-        header = self._find_header(keys)
+        header = self.find_header()
         if header is None:
             return ImageLines(None, len(keys))
         off = slack(header.first)
@@ -208,7 +211,7 @@ class InsightFaceDataset(ImageRecordDataset):
 
     def _property(self) -> Property:
         try:
-            return _read_property(self._property_path)
+            return read_property(self._property_path)
         except FileNotFoundError:
             raise LayoutError(
                 "there is no such file; it holds one line: the number of identities, and height and width of the "
@@ -380,40 +383,13 @@ class InsightFaceDataset(ImageRecordDataset):
         return found
 
 
-def insightface_file(path: str | os.PathLike[str]) -> str | None:
-    """The .rec file of a set in InsightFace's layout; None where `path` is none.
+def read_property(path: str) -> Property:
+    """Read a file `property`.
 
-    A folder is one if it holds train.rec with a `property` file or a header record; a .rec file, if it has such a
-    header, or is named train.rec and lies beside a `property` file. Reads a few bytes, and the .idx only where these
-    promise a header.
-
-    Args:
-        path: a folder or a file; ``~`` is expanded.
+    Raises:
+        OSError: it cannot be read.
+        LayoutError: it is malformed.
     """
-    given = os.path.expanduser(os.fspath(path))
-    rec = os.path.join(given, _REC) if os.path.isdir(given) else given
-    idx = os.path.splitext(rec)[0] + ".idx"
-    if not os.path.isfile(rec) or not os.path.isfile(idx):
-        return None
-    try:
-        if os.path.basename(rec) == _REC:
-            _read_property(os.path.join(os.path.dirname(rec), _PROPERTY))
-            return rec
-    except (OSError, LayoutError):
-        pass
-    try:
-        heads = record_heads(rec, _ends(idx))
-        if not any(head is not None and head.flag and not head.body for head in heads):
-            return None
-        dataset = InsightFaceDataset(rec)
-        return None if dataset._find_header(dataset._keys()) is None else rec
-    except LayoutError:
-        return rec  # one that is damaged
-    except (OSError, ValueError, EOFError):
-        return None  # what is wrong with it is told when it is read
-
-
-def _read_property(path: str) -> Property:
     fd = open_regular(path)
     try:
         data = bytearray(_MOST_PROPERTY_NBYTES)
@@ -421,13 +397,3 @@ def _read_property(path: str) -> Property:
     finally:
         os.close(fd)
     return parse_property(text, path)
-
-
-def _ends(idx: str) -> list[int]:
-    """The offsets on the first and the last line of an .idx: the header stands there, or an identity record."""
-    with open(idx, "rb") as file:
-        first = file.readline(_TAIL_NBYTES)
-        file.seek(max(0, os.fstat(file.fileno()).st_size - _TAIL_NBYTES))
-        last = file.read(_TAIL_NBYTES).rstrip(b"\n").rpartition(b"\n")[2]
-    fields = [line.split(b"\t") for line in (first, last)]
-    return [int(field[1]) for field in fields if len(field) == 2 and field[1].strip().isdigit()]

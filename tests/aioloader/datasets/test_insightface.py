@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 import recordio
 from aioloader import AsyncDataLoader, DataLoader, InsightFaceDataset, LayoutError, SampleError, abc, images
-from aioloader.datasets.insightface import insightface_file
+from aioloader.datasets.insightface_files import insightface_file
 from aioloader.datasets.insightface_layout import (
     FaceHeader,
     choose_images,
