@@ -36,12 +36,14 @@ from recordio import IndexNotFoundError, extract, unpack
 if TYPE_CHECKING:
     from aioloader._types import Array, IntArray
 
+<<<<<<< HEAD
 __all__ = ("Identities", "InsightFaceDataset", "insightface_file", "read_property")
+=======
+__all__ = ("PROPERTY", "REC", "InsightFaceDataset", "read_property")
+>>>>>>> de1ef0b8f1f32b768e14eb765395f81c55abd27e
 
-_REC, _PROPERTY = "train.rec", "property"
+REC, PROPERTY = "train.rec", "property"
 _MOST_PROPERTY_NBYTES = 4096
-# Enough of the end of an .idx for its last line.
-_TAIL_NBYTES = 256
 
 
 class InsightFaceDataset(ImageRecordDataset):
@@ -80,7 +82,7 @@ class InsightFaceDataset(ImageRecordDataset):
     ) -> None:
         given = os.path.expanduser(os.fspath(path))
         super().__init__(
-            os.path.join(given, _REC) if os.path.isdir(given) else given,
+            os.path.join(given, REC) if os.path.isdir(given) else given,
             flag,
             exif=exif,
             max_pixels=max_pixels,
@@ -94,7 +96,7 @@ class InsightFaceDataset(ImageRecordDataset):
                 "numbers records by their place in the file, which is right only where the header is the first one",
                 path=self._idx_path,
             )
-        self._property_path = os.path.join(os.path.dirname(self._path), _PROPERTY)
+        self._property_path = os.path.join(os.path.dirname(self._path), PROPERTY)
         self._images: ImageLines | None = None
         self._identities: Identities | None = None
         self._num_classes: int | None = None
@@ -134,13 +136,18 @@ class InsightFaceDataset(ImageRecordDataset):
 
     # -- which records are images --------------------------------------------------------------------------------------
 
-    def _find_header(self, keys: IntArray) -> FaceHeader | None:
-        zeros = np.flatnonzero(keys == 0)
+    def find_header(self) -> FaceHeader | None:
+        """What record 0 says of the set; None where it is an image, or there is none.
+
+        Raises:
+            LayoutError: it is neither an image nor a header that makes sense.
+        """
+        zeros = np.flatnonzero(self._keys() == 0)
         return self._read_header(int(zeros[-1])) if len(zeros) else None
 
     def _find_images(self) -> ImageLines:
         keys = self._keys()
-        header = self._find_header(keys)
+        header = self.find_header()
         if header is None:
             return ImageLines(None, len(keys))
         off = slack(header.first)
@@ -206,7 +213,11 @@ class InsightFaceDataset(ImageRecordDataset):
 
     def _property(self) -> Property:
         try:
+<<<<<<< HEAD
             return read_property(os.path.dirname(self._property_path))
+=======
+            return read_property(self._property_path)
+>>>>>>> de1ef0b8f1f32b768e14eb765395f81c55abd27e
         except FileNotFoundError:
             raise LayoutError(
                 "there is no such file; it holds one line: the number of identities, and height and width of the "
@@ -379,16 +390,14 @@ class InsightFaceDataset(ImageRecordDataset):
         return found
 
 
-def insightface_file(path: str | os.PathLike[str]) -> str | None:
-    """The .rec file of a set in InsightFace's layout; None where `path` is none.
+def read_property(path: str) -> Property:
+    """Read a file `property`.
 
-    A folder is one if it holds train.rec with a `property` file or a header record; a .rec file, if it has such a
-    header, or is named train.rec and lies beside a `property` file. Reads a few bytes, and the .idx only where these
-    promise a header.
-
-    Args:
-        path: a folder or a file; ``~`` is expanded.
+    Raises:
+        OSError: it cannot be read.
+        LayoutError: it is malformed.
     """
+<<<<<<< HEAD
     given = os.path.expanduser(os.fspath(path))
     rec = os.path.join(given, _REC) if os.path.isdir(given) else given
     idx = os.path.splitext(rec)[0] + ".idx"
@@ -422,6 +431,8 @@ def read_property(folder: str) -> Property:
         LayoutError: it is malformed.
     """
     path = os.path.join(folder, _PROPERTY)
+=======
+>>>>>>> de1ef0b8f1f32b768e14eb765395f81c55abd27e
     fd = open_regular(path)
     try:
         data = bytearray(_MOST_PROPERTY_NBYTES)
@@ -429,13 +440,3 @@ def read_property(folder: str) -> Property:
     finally:
         os.close(fd)
     return parse_property(text, path)
-
-
-def _ends(idx: str) -> list[int]:
-    """The offsets on the first and the last line of an .idx: the header stands there, or an identity record."""
-    with open(idx, "rb") as file:
-        first = file.readline(_TAIL_NBYTES)
-        file.seek(max(0, os.fstat(file.fileno()).st_size - _TAIL_NBYTES))
-        last = file.read(_TAIL_NBYTES).rstrip(b"\n").rpartition(b"\n")[2]
-    fields = [line.split(b"\t") for line in (first, last)]
-    return [int(field[1]) for field in fields if len(field) == 2 and field[1].strip().isdigit()]

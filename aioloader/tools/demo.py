@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import anyio
 
 from aioloader._images import image_dataset
-from aioloader.datasets.insightface import insightface_file
+from aioloader.datasets.insightface_files import insightface_file
 from aioloader.errors import SampleError
 from aioloader.loader import AsyncDataLoader
 from aioloader.progress_bar import ProgressBar
