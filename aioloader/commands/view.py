@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import argparse
 import sys
+from contextlib import closing
 from typing import TYPE_CHECKING
 
 from aioloader.commands.arguments import natural, positive
 
 if TYPE_CHECKING:
     from aioloader.commands import Commands
+    from aioloader.viewer.collection import Collection
 
 __all__ = ("add",)
 
@@ -83,14 +85,13 @@ def _host(text: str) -> str:
 def _run(options: argparse.Namespace) -> int:
     from aioloader.viewer.opening import open_collection
 
-    max_pixels = options.max_pixels or None
-    # First, so that a name that is wrong is told to whoever lacks the extra, too.
-    collection = open_collection(options.path, max_pixels=max_pixels)
-    try:
+    # First, so that a wrong name is told to whoever lacks the extra, too.
+    with closing(open_collection(options.path, max_pixels=options.max_pixels or None)) as collection:
         _check_installed(served=options.export is None)
-    except ValueError:
-        collection.close()
-        raise
+        return _show(options, collection)
+
+
+def _show(options: argparse.Namespace, collection: Collection) -> int:
     from aioloader.viewer.draws import named_transform
     from aioloader.viewer.site import Options
 
@@ -101,7 +102,7 @@ def _run(options: argparse.Namespace) -> int:
         per_page=options.per_page,
         size=options.size,
         seed=options.seed,
-        max_pixels=max_pixels,
+        max_pixels=options.max_pixels or None,
         custom=custom,
     )
     if options.export is not None:

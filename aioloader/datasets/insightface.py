@@ -36,11 +36,7 @@ from recordio import IndexNotFoundError, extract, unpack
 if TYPE_CHECKING:
     from aioloader._types import Array, IntArray
 
-<<<<<<< HEAD
-__all__ = ("Identities", "InsightFaceDataset", "insightface_file", "read_property")
-=======
 __all__ = ("PROPERTY", "REC", "InsightFaceDataset", "read_property")
->>>>>>> de1ef0b8f1f32b768e14eb765395f81c55abd27e
 
 REC, PROPERTY = "train.rec", "property"
 _MOST_PROPERTY_NBYTES = 4096
@@ -213,11 +209,7 @@ class InsightFaceDataset(ImageRecordDataset):
 
     def _property(self) -> Property:
         try:
-<<<<<<< HEAD
-            return read_property(os.path.dirname(self._property_path))
-=======
             return read_property(self._property_path)
->>>>>>> de1ef0b8f1f32b768e14eb765395f81c55abd27e
         except FileNotFoundError:
             raise LayoutError(
                 "there is no such file; it holds one line: the number of identities, and height and width of the "
@@ -397,42 +389,6 @@ def read_property(path: str) -> Property:
         OSError: it cannot be read.
         LayoutError: it is malformed.
     """
-<<<<<<< HEAD
-    given = os.path.expanduser(os.fspath(path))
-    rec = os.path.join(given, _REC) if os.path.isdir(given) else given
-    idx = os.path.splitext(rec)[0] + ".idx"
-    if not os.path.isfile(rec) or not os.path.isfile(idx):
-        return None
-    try:
-        if os.path.basename(rec) == _REC:
-            read_property(os.path.dirname(rec))
-            return rec
-    except (OSError, LayoutError):
-        pass
-    try:
-        if not read_heads(rec, np.array(_ends(idx), np.int64)).bare.any():
-            return None
-        dataset = InsightFaceDataset(rec)
-        return None if dataset._find_header(dataset._keys()) is None else rec
-    except LayoutError:
-        return rec  # one that is damaged
-    except (OSError, ValueError, EOFError):
-        return None  # what is wrong with it is told when it is read
-
-
-def read_property(folder: str) -> Property:
-    """What a set's file `property` says.
-
-    Args:
-        folder: where it lies; "" is the current one.
-
-    Raises:
-        OSError: there is none, or it cannot be read.
-        LayoutError: it is malformed.
-    """
-    path = os.path.join(folder, _PROPERTY)
-=======
->>>>>>> de1ef0b8f1f32b768e14eb765395f81c55abd27e
     fd = open_regular(path)
     try:
         data = bytearray(_MOST_PROPERTY_NBYTES)

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 
+import numpy as np
+
 from aioloader.datasets.insightface import PROPERTY, REC, InsightFaceDataset, read_property
-from aioloader.datasets.record_heads import record_heads
+from aioloader.datasets.record_heads import read_heads
 from aioloader.errors import LayoutError
 
 __all__ = ("insightface_file",)
@@ -36,8 +38,7 @@ def insightface_file(path: str | os.PathLike[str]) -> str | None:
     except (OSError, LayoutError):
         pass
     try:
-        heads = record_heads(rec, _ends(idx))
-        if not any(head is not None and head.flag and not head.body for head in heads):
+        if not read_heads(rec, np.array(_ends(idx), np.int64)).bare.any():
             return None
         return None if InsightFaceDataset(rec).find_header() is None else rec
     except LayoutError:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from aioloader._types import Facts, Spans
-from aioloader.datasets.insightface import read_property
+from aioloader.datasets.insightface import PROPERTY, read_property
 from aioloader.datasets.insightface_layout import face_header
 from aioloader.datasets.record import RecordFileDataset
 from aioloader.datasets.record_layout import Detection, detection_label, key_range
@@ -256,7 +256,7 @@ def _faces(file: _File) -> dict[str, Any] | None:
 def _property(folder: str) -> list[int] | None:
     """Number of classes, height and width of an InsightFace set; None where its file is missing or malformed."""
     try:
-        return list(read_property(folder))
+        return list(read_property(os.path.join(folder, PROPERTY)))
     except (OSError, LayoutError):
         return None
 

@@ -13,12 +13,8 @@ from hypothesis import strategies as st
 
 import recordio
 from aioloader import AsyncDataLoader, DataLoader, InsightFaceDataset, LayoutError, SampleError, abc, images
-<<<<<<< HEAD
 from aioloader.datasets import insightface
-from aioloader.datasets.insightface import insightface_file
-=======
 from aioloader.datasets.insightface_files import insightface_file
->>>>>>> de1ef0b8f1f32b768e14eb765395f81c55abd27e
 from aioloader.datasets.insightface_layout import (
     FaceHeader,
     choose_images,
