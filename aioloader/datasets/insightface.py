@@ -31,7 +31,7 @@ from aioloader.datasets.record_heads import read_heads
 from aioloader.datasets.shards import RecordTables
 from aioloader.errors import LayoutError
 from aioloader.storage.descriptors import open_regular, read_into
-from recordio import IndexNotFoundError, extract, unpack
+from recordio import IndexNotFoundError, RecordFileNotFoundError, extract, unpack
 
 if TYPE_CHECKING:
     from aioloader._types import Array, IntArray
@@ -76,23 +76,28 @@ class InsightFaceDataset(ImageRecordDataset):
         label_dtype: Any = None,
         dct_scaling: bool = False,
     ) -> None:
-        given = os.path.expanduser(os.fspath(path))
+        rec = os.path.expanduser(os.fspath(path))
+        if os.path.isdir(rec):
+            rec = os.path.join(rec, REC)
+        if not os.path.exists(rec):
+            raise RecordFileNotFoundError(f"there is no record file {rec!r}", path=rec)
         super().__init__(
-            os.path.join(given, REC) if os.path.isdir(given) else given,
+            rec,
             flag,
             exif=exif,
             max_pixels=max_pixels,
             label_dtype="int64" if label_dtype is None else label_dtype,
             dct_scaling=dct_scaling,
         )
-        self._idx_path = os.path.splitext(self._path)[0] + ".idx"
+        self._path = rec
+        self._idx_path = os.path.splitext(rec)[0] + ".idx"
         if not os.path.exists(self._idx_path):
             raise IndexNotFoundError(
                 "no such file, and without it nobody knows which records are images: keys tell. `aioloader index` "
                 "numbers records by their place in the file, which is right only where the header is the first one",
                 path=self._idx_path,
             )
-        self._property_path = os.path.join(os.path.dirname(self._path), PROPERTY)
+        self._property_path = os.path.join(os.path.dirname(rec), PROPERTY)
         self._images: ImageLines | None = None
         self._identities: Identities | None = None
         self._num_classes: int | None = None
