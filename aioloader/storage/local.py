@@ -18,7 +18,7 @@ from aioloader.errors import SpanTooShortError
 from aioloader.storage.descriptors import Descriptors, check_regular, open_regular, read_into
 from aioloader.storage.gather import Gather
 from aioloader.storage.layout import Read, lay_out, lay_out_apart
-from aioloader.storage.records import cut_short, doubtful, outgrown, outside, record_extent
+from aioloader.storage.records import cut_short, doubtful, no_place, record_extent, unlike
 from aioloader.storage.residency import Residency
 from recordio.errors import ShortReadError
 
@@ -49,12 +49,17 @@ class LocalByteSource:
         paths: the files; `Spans.file` counts them.
         whole_files: spans are whole files (length -1), not records.
         threads: most calls that read at a time; further ones wait.
+        watch: ask the system how much of a record file is in memory, and read accordingly. That takes microseconds for
+            each megabyte that is: too long for who reads a few records only.
     """
 
-    def __init__(self, paths: Sequence[str], *, whole_files: bool, threads: int = 4) -> None:
+    def __init__(
+        self, paths: Sequence[str], *, whole_files: bool, threads: int = 4, watch: bool = True
+    ) -> None:
         self.paths = paths
         self.whole_files = whole_files
         self._limit = threads
+        self._watch = watch
         self._descriptors = Descriptors(_OPEN_FILES)
         self._gather = Gather()
         self._residencies: dict[int, Residency] = {}
@@ -62,7 +67,7 @@ class LocalByteSource:
         self._closed = False
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _remake, (self.paths, self.whole_files, self._limit)
+        return _remake, (self.paths, self.whole_files, self._limit, self._watch)
 
     def __del__(self) -> None:
         # The threads end by themselves: they hold no reference to this object while they are idle.
@@ -135,7 +140,7 @@ class LocalByteSource:
         bad = (spans.offset < 0) | (length <= 0)
         for place in np.flatnonzero(bad).tolist():
             path, offset = self.paths[int(spans.file[place])], int(spans.offset[place])
-            failures.append((place, outside(path, offset, int(length[place]))))
+            failures.append((place, no_place(path, offset, int(length[place]))))
         for place in np.flatnonzero(doubtful(length) & ~bad).tolist():
             number, offset = int(spans.file[place]), int(spans.offset[place])
             try:
@@ -177,7 +182,7 @@ class LocalByteSource:
             return False
         with self._descriptors.borrow(number, self.paths[number]) as fd:
             got = gather.read(fd, reads[:, 1], reads[:, 2], out, reads[:, 3], wait=False)
-        return bool((got == reads[:, 2]).all()) and not outgrown(out, plan.start, plan.length)
+        return bool((got == reads[:, 2]).all()) and not unlike(out, plan.start, plan.length)
 
     def read_blocking(self, plan: ReadPlan, out: memoryview) -> Failures:
         """See `BlockingByteSource.read_blocking`."""
@@ -191,7 +196,7 @@ class LocalByteSource:
             files = plan.reads[:, 0]
             for reads in np.split(plan.reads, np.flatnonzero(files[1:] != files[:-1]) + 1):
                 self._read_spans(reads, plan, out, failures)
-            self._report_longer(plan, out, failures)
+            self._report_unlike(plan, out, failures)
         failures.sort(key=lambda failure: failure[0])
         return failures
 
@@ -230,6 +235,8 @@ class LocalByteSource:
 
     def _announce(self, number: int, fd: int, reads: IntArray) -> None:
         """Have the system fetch from the disk all at once what is then waited for one after the other."""
+        if not self._watch:
+            return
         residency = self._residencies.setdefault(number, Residency())
         if residency.due:
             residency.look([fd])
@@ -287,9 +294,9 @@ class LocalByteSource:
                 lost = cut_short(path, offset + begin, length, held)
             failures.append((item, lost))
 
-    def _report_longer(self, plan: ReadPlan, out: memoryview, failures: Failures) -> None:
+    def _report_unlike(self, plan: ReadPlan, out: memoryview, failures: Failures) -> None:
         failed = {item for item, _ in failures}
-        for item in outgrown(out, plan.start, plan.length):
+        for item in unlike(out, plan.start, plan.length):
             if item in failed:
                 continue
             start, planned = int(plan.start[item]), int(plan.length[item])
@@ -299,6 +306,8 @@ class LocalByteSource:
             offset += start - place
             try:
                 needed = self._extent(number, offset, planned)
+                if needed <= planned:  # nobody knows better
+                    continue
                 error: Exception = SpanTooShortError(self.paths[number], offset, planned, needed)
             except (OSError, ValueError, EOFError) as own:
                 error = own
@@ -328,8 +337,8 @@ def sample_status(path: str) -> os.stat_result:
     return status
 
 
-def _remake(paths: Sequence[str], whole_files: bool, threads: int) -> LocalByteSource:
-    return LocalByteSource(paths, whole_files=whole_files, threads=threads)
+def _remake(paths: Sequence[str], whole_files: bool, threads: int, watch: bool) -> LocalByteSource:
+    return LocalByteSource(paths, whole_files=whole_files, threads=threads, watch=watch)
 
 
 def _each(reads: IntArray) -> Iterator[Read]:
