@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import os
 import warnings
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from aioloader.datasets import ImageFolderDataset
+from aioloader.storage.local import LocalByteSource
 from aioloader.viewer.collection import Collection, Contents, LabelChunk, NoSuchRecordError, read_bytes
 from aioloader.viewer.records import Record, failed, file_of
-
-if TYPE_CHECKING:
-    from aioloader.storage.local import LocalByteSource
 
 __all__ = ("ImageFolder",)
 
@@ -43,7 +40,7 @@ class ImageFolder(Collection):
             dataset = ImageFolderDataset(self.path, max_pixels=self._max_pixels)
         self.problems.extend(str(note.message) for note in notes)
         self.decoder = dataset.decoder
-        self._source = dataset.open_source()
+        self._source = LocalByteSource([item for item, _ in dataset.items], whole_files=True)
         self._dataset = dataset
 
     @property
