@@ -29,7 +29,9 @@ def add(commands: Commands) -> None:
         formatter_class=argparse.ArgumentDefaultsHelpFormatter,
     )
     pack.add_argument("source", metavar="SRC", help="the folder")
-    pack.add_argument("out", metavar="OUT", help="the .rec file to write, with or without its ending, or its URL")
+    pack.add_argument(
+        "out", metavar="OUT", help="the .rec file to write, with or without its ending, or its URL"
+    )
     pack.add_argument("--shuffle", action="store_true", help="mix the records")
     pack.add_argument("--seed", type=natural, default=0, metavar="N", help="of the shuffled order")
     pack.add_argument(

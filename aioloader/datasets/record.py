@@ -127,16 +127,27 @@ class RecordFileDataset(FileDataset):
         filename: the .rec file.
         cache: a folder, or "memory": what was read once is kept there and read from there.
         cache_limit: most bytes that are kept, such as "50GB" (the default for a folder; for memory 4 GB).
+        direct: read past the system's page cache, where the file system can (Linux): for a local file much larger than
+            memory.
 
     Raises:
         FileNotFoundError: there is no such file.
+        ValueError: an option is not allowed.
     """
 
     def __init__(
-        self, filename: str | os.PathLike[str], *, cache: Any = None, cache_limit: Any = None
+        self,
+        filename: str | os.PathLike[str],
+        *,
+        cache: Any = None,
+        cache_limit: Any = None,
+        direct: bool = False,
     ) -> None:
         super().__init__(cache, cache_limit)
         self._path = os.path.expanduser(os.fspath(filename))
+        self._direct = bool(direct)
+        if self._direct and is_url(self._path):
+            raise ValueError(f"direct=True is for local files, and {shown(self._path)} is a URL")
         self._version: Version | None = None
         if is_url(self._path):
             from aioloader.storage.remote.opening import describe
@@ -168,7 +179,8 @@ class RecordFileDataset(FileDataset):
         """See `ByteDataset.open_source`."""
         if self._version is not None:
             return self._remote((self._path,), (self._version,), whole_files=False, name=self._path)
-        return self._cached(LocalByteSource((self._path,), whole_files=False), self._path)
+        source = LocalByteSource((self._path,), whole_files=False, direct=self._direct)
+        return self._cached(source, self._path)
 
     def spans(self, indices: IntArray) -> Spans:
         """See `ByteDataset.spans`."""
@@ -202,6 +214,8 @@ class ImageRecordDataset(RecordFileDataset):
             up to half a decoded pixel. Acts in a loader only, and not on ``dataset[i]``.
         cache: a folder, or "memory": what was read once is kept there and read from there.
         cache_limit: most bytes that are kept, such as "50GB" (the default for a folder; for memory 4 GB).
+        direct: read past the system's page cache, where the file system can (Linux): for a local file much larger than
+            memory.
 
     Raises:
         FileNotFoundError: there is no such file.
@@ -220,8 +234,9 @@ class ImageRecordDataset(RecordFileDataset):
         dct_scaling: bool = False,
         cache: Any = None,
         cache_limit: Any = None,
+        direct: bool = False,
     ) -> None:
-        super().__init__(path, cache=cache, cache_limit=cache_limit)
+        super().__init__(path, cache=cache, cache_limit=cache_limit, direct=direct)
         self._own_stage = stage_of_argument(self, transform)
         dtype = check_image_options(flag, exif, max_pixels, label_dtype)
         self._image_options = (flag, exif, max_pixels)
