@@ -162,7 +162,11 @@ class Core:
     @property
     def direct(self) -> bool:
         """Whether batches are made one by one, where they are asked for."""
-        return self._gathers or (self.options.workers == 0 and isinstance(self.options.executor, str))
+        if self._gathers:
+            return True
+        inline = self.options.workers == 0 and isinstance(self.options.executor, str)
+        # What is far away is read ahead, also for samples that are made here.
+        return inline and not getattr(self._resolved.base, "reads_ahead", False)
 
     @property
     def at_hand(self) -> bool:

@@ -5,10 +5,12 @@ from __future__ import annotations
 import os
 from typing import Any
 
-from aioloader.datasets import ImageFolderDataset, ImageRecordDataset
+from aioloader.datasets import ImageFolderDataset, ImageRecordDataset, InsightFaceDataset
+from aioloader.datasets.insightface_files import insightface_file
 from aioloader.datasets.record import begins_with_a_record
+from aioloader.datasets.shards import is_pattern
 from aioloader.loader import AsyncDataLoader
-from aioloader.storage.urls import is_url, suffix_of
+from aioloader.storage.urls import WEB, is_url, scheme_of, suffix_of
 from aioloader.sync import DataLoader
 from aioloader.transforms import (
     DEFAULT_MAX_PIXELS,
@@ -19,7 +21,7 @@ from aioloader.transforms import (
     Resize,
 )
 
-__all__ = ("images",)
+__all__ = ("check_record_file", "image_dataset", "images")
 
 
 def images(
@@ -35,7 +37,9 @@ def images(
     """A loader of images and labels from a .rec file or a folder with one sub-folder per class.
 
     Args:
-        path: the .rec file (its .idx is found beside it), or the folder; or the URL of one.
+        path: the .rec file (its .idx is found beside it), or a pattern of several (``train-*.rec``), or the folder; or
+            the URL of any of these. A set of this machine in InsightFace's layout, given by its folder or its
+            train.rec, is read as `InsightFaceDataset` does: no header is taken for an image.
         size: side of the square images, pixels.
         batch_size: samples of a batch; None with a ``batch_sampler``.
         train: shuffled, a random resized crop and a random flip; otherwise in order, the shorter side resized to
@@ -51,31 +55,64 @@ def images(
         FileNotFoundError: there is nothing at `path`.
         ValueError: it is neither a folder nor a RecordIO file, or a folder without images.
     """
-    path = os.path.expanduser(os.fspath(path))
-    is_folder = _is_folder(path)
-    kind: Any = ImageFolderDataset if is_folder else ImageRecordDataset
-    dataset: Any = kind(path, max_pixels=max_pixels)
-    if is_folder and not len(dataset):
-        raise ValueError(f"there are no images in {path!r}: it needs a sub-folder with images for each class")
+    dataset: Any = image_dataset(path, max_pixels=max_pixels)
     if train:
-        chain = Compose([RandomResizedCrop(size), RandomFlipLeftRight()])
         chosen = any(loader_options.get(name) is not None for name in ("sampler", "batch_sampler"))
         loader_options.setdefault("shuffle", not chosen)
-    else:
-        chain = Compose([Resize(round(size * 8 / 7), keep_ratio=True), CenterCrop(size)])
     face = DataLoader if blocking else AsyncDataLoader
-    return face(dataset.transform_first(chain), batch_size, **loader_options)
+    return face(dataset.transform_first(image_chain(size, train=train)), batch_size, **loader_options)
 
 
-def _is_folder(path: str) -> bool:
+def image_chain(size: int, *, train: bool) -> Compose:
+    """What `images` does to every image.
+
+    Args:
+        size: side of the square images, pixels.
+        train: a random resized crop and a random flip; otherwise resize and crop the centre.
+    """
+    if train:
+        return Compose([RandomResizedCrop(size), RandomFlipLeftRight()])
+    return Compose([Resize(round(size * 8 / 7), keep_ratio=True), CenterCrop(size)])
+
+
+def image_dataset(path: str | os.PathLike[str], **options: Any) -> Any:
+    """The dataset of images that a path holds, by what lies there.
+
+    Args:
+        path: a .rec file, a folder with one sub-folder per class, or a set in InsightFace's layout.
+        options: of any of these datasets.
+
+    Raises:
+        FileNotFoundError: there is nothing at `path`.
+        ValueError: it is neither a folder nor a RecordIO file, or a folder without images.
+    """
+    path = os.path.expanduser(os.fspath(path))
+    if is_pattern(path):
+        return ImageRecordDataset(path, **options)
     if is_url(path):
-        # Object storage has no folders that could be asked for: what is not named as a record file is one.
-        return not (suffix_of(path).lower() == ".rec" or path.startswith(("http://", "https://")))
+        # Object storage has no folders that could be asked for, HTTP neither: what is no record file by its name is
+        # one there, and none here.
+        if suffix_of(path).lower() == ".rec" or scheme_of(path) in WEB:
+            return ImageRecordDataset(path, **options)
+        return _folder_of_images(path, options)
     if not os.path.exists(path):
         raise FileNotFoundError(f"there is no file or folder {path!r}")
-    if not os.path.isdir(path):
+    folder = os.path.isdir(path)
+    if not folder:
         check_record_file(path)
-    return os.path.isdir(path)
+    faces = insightface_file(path)
+    if faces is not None:
+        return InsightFaceDataset(faces, **options)
+    if not folder:
+        return ImageRecordDataset(path, **options)
+    return _folder_of_images(path, options)
+
+
+def _folder_of_images(path: str, options: dict[str, Any]) -> ImageFolderDataset:
+    dataset = ImageFolderDataset(path, **options)
+    if not len(dataset):
+        raise ValueError(f"there are no images in {path!r}: it needs a sub-folder with images for each class")
+    return dataset
 
 
 def check_record_file(path: str) -> None:

@@ -117,9 +117,25 @@ def _threads() -> dict[Any, str]:
 
 def _shared_memory() -> dict[str, str]:
     try:
-        return {name: name for name in os.listdir("/dev/shm")}
+        names = os.listdir("/dev/shm")
     except FileNotFoundError:
         return {}
+    others = _mapped_by_others() if names else ""
+    return {name: name for name in names if f"/dev/shm/{name}\n" not in others}
+
+
+def _mapped_by_others() -> str:
+    """The maps of processes that this one has not started: tests may run in several processes at once."""
+    me = psutil.Process()
+    mine = {me.pid, *(child.pid for child in me.children(recursive=True))}
+    maps = []
+    for pid in psutil.pids():
+        try:
+            if pid not in mine:
+                maps.append(Path(f"/proc/{pid}/maps").read_text())
+        except OSError:  # it has ended, or is somebody else's
+            continue
+    return "".join(maps)
 
 
 def _children() -> dict[Any, str]:

@@ -29,7 +29,8 @@ GROUPS = {
     # recordio
     "format": _of(
         "recordio",
-        "errors _framing _header _index_text _parser _payloads _plan _scan _serializer _steps _walk",
+        "errors _framing _header _index_damage _index_text _parser _payloads _plan _scan _serializer _shifts _steps "
+        "_walk",
     ),
     "format-files": {"recordio"},  # and all of recordio that is not listed above
     # aioloader, inside out
@@ -138,18 +139,22 @@ LAZY = {
     "cv2",
     "hypothesis",
     "jax",
+    "jinja2",
     "mxnet",
     "obstore",
     "ray",
     "simplejpeg",
+    "starlette",
     "torch",
     "trio",
+    "uvicorn",
 }
 LAZY_EXCEPTIONS = {
     ("recordio.testing", "hypothesis"),  # strategies: nobody imports it without hypothesis
     ("aioloader.testing", "hypothesis"),
     ("aioloader.interop.ray", "ray"),  # nobody imports a bridge without what it leads to
     ("aioloader.interop.torch", "torch"),
+    ("aioloader.viewer.app", "starlette"),
 }
 
 

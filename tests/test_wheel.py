@@ -35,6 +35,14 @@ def test_the_wheel_holds_the_two_packages_and_nothing_else(tmp_path: Path) -> No
     packages = {name for name in names if ".dist-info/" not in name}
     assert {name.partition("/")[0] for name in packages} == {"aioloader", "recordio"}
     assert {"aioloader/py.typed", "recordio/py.typed"} <= packages
+    assert {
+        "aioloader/viewer/static/icon.svg",
+        "aioloader/viewer/static/view.css",
+        *(
+            f"aioloader/viewer/templates/{path.name}"
+            for path in (ROOT / "aioloader/viewer/templates").iterdir()
+        ),
+    } <= packages
     sources = {
         path.relative_to(ROOT).as_posix()
         for name in ("aioloader", "recordio")

@@ -213,11 +213,16 @@ class ImageFolderDataset(FileDataset):
 
     def open_source(self) -> Source:
         """See `ByteDataset.open_source`."""
-        if self._items and is_url(self._items[0][0]):
+        if self.reads_ahead:
             urls = [url for url, _ in self._items]
             versions = [self._versions.get(url) for url in urls]
             return self._remote(urls, versions, whole_files=True, name=self._root)
         return self._cached(LocalByteSource([path for path, _ in self._items], whole_files=True), self._root)
+
+    @property
+    def reads_ahead(self) -> bool:
+        """See `FileDataset.reads_ahead`."""
+        return bool(self._items) and is_url(self._items[0][0])
 
     def spans(self, indices: IntArray) -> Spans:
         """See `ByteDataset.spans`."""

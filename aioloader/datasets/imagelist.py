@@ -25,7 +25,7 @@ from aioloader.storage.urls import is_url, join, shown
 if TYPE_CHECKING:
     from aioloader._types import Array, IntArray
 
-__all__ = ("Entry", "ImageListDataset", "list_entry", "parse_line", "read_list")
+__all__ = ("Entry", "ImageListDataset", "inside_root", "list_entry", "parse_line", "read_list")
 
 _LABELS_LOOKED_AT = 1000
 
@@ -83,7 +83,7 @@ class ImageListDataset(FileDataset):
         else:
             raise ValueError(f"imglist must be filename or list of valid entries, given {imglist!r}")
         self._keys = [key for key, _, _ in entries]
-        self._paths = [_under(self._root, _inside(path, key)) for key, _, path in entries]
+        self._paths = [_under(self._root, inside_root(path, key)) for key, _, path in entries]
         self._labels = _label_array([labels for _, labels, _ in entries], self._keys, dtype)
 
     def __len__(self) -> int:
@@ -99,6 +99,11 @@ class ImageListDataset(FileDataset):
         if is_url(self._root):
             return self._remote(self._paths, [None] * len(self._paths), whole_files=True, name=self._root)
         return self._cached(LocalByteSource(self._paths, whole_files=True), self._root)
+
+    @property
+    def reads_ahead(self) -> bool:
+        """See `FileDataset.reads_ahead`."""
+        return is_url(self._root)
 
     def spans(self, indices: IntArray) -> Spans:
         """See `ByteDataset.spans`."""
@@ -186,7 +191,7 @@ def list_entry(number: int, entry: Any) -> Entry:
     raise ValueError(f"imglist must be filename or list of valid entries, given {entry!r} as entry {number}")
 
 
-def _inside(path: str, key: object) -> str:
+def inside_root(path: str, key: object) -> str:
     """A path without "..", so that a link in the folder cannot lead it out.
 
     Raises:

@@ -17,24 +17,26 @@ from aioloader.datasets.decoding import (
     check_image_options,
 )
 from aioloader.datasets.files import FileDataset, Source
+from aioloader.datasets.record_heads import read_heads
+from aioloader.datasets.shards import RecordTables, record_files
 from aioloader.datasets.stage import stage_of_argument
 from aioloader.storage.descriptors import open_regular, read_into
 from aioloader.storage.local import LocalByteSource
+from aioloader.storage.records import unreadable_line
 from aioloader.storage.urls import beside, is_url, shown
-from recordio import MAGIC, CorruptIndexError, CorruptRecordError, Index, RecordFileNotFoundError
+from recordio import MAGIC, CorruptIndexError, CorruptRecordError, Index
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Sequence
 
     from aioloader._types import Array, IntArray
     from aioloader.abc import Decoder
+    from aioloader.datasets.record_heads import RecordHeads
     from aioloader.storage.remote.transport import Version
 
 __all__ = ("ImageRecordDataset", "RecordFileDataset", "RecordTable", "begins_with_a_record")
 
 _LABELS_LOOKED_AT = 1000
-# Part head (magic, flag and length), then the image header's first fields (number of labels, label).
-_HEADS = struct.Struct("<IIIf")
 _MAGIC = struct.Struct("<I")
 
 
@@ -44,10 +46,13 @@ class RecordTable:
     Args:
         path: the .rec file.
         idx_path: its .idx file; None for the one beside it, if there is one.
+        tolerant: lines of the .idx that cannot be read become items that fail, each with its line.
+        index: an index of the file that is known already, which may have some of its records only; nothing is read
+            then.
         version: what the object is, where `path` is a URL; None: it is asked.
 
     Attributes:
-        index: from the .idx, or from a scan where there is none.
+        index: as given, or from the .idx, or from a scan where there is none.
         file_nbytes: size of the file when the table was made.
         version: what the object is, where `path` is a URL.
 
@@ -56,21 +61,34 @@ class RecordTable:
         RecordIOError: the index is malformed, or a file without an index is damaged.
     """
 
-    def __init__(self, path: str, idx_path: str | None = None, version: Version | None = None) -> None:
+    def __init__(
+        self,
+        path: str,
+        idx_path: str | None = None,
+        *,
+        tolerant: bool = False,
+        index: Index | None = None,
+        version: Version | None = None,
+    ) -> None:
         given = idx_path is not None
         idx_path = idx_path or beside(path, ".idx")
-        if is_url(path):
-            from aioloader.storage.remote.opening import describe, load_index
+        if version is None and is_url(path):
+            from aioloader.storage.remote.opening import describe
 
-            version = version or describe(path)
-            self.index = load_index(path, idx_path if given else None)
+            version = describe(path)
+        self.version = version
+        if index is not None:
+            self.index = index
+        elif version is not None:
+            from aioloader.storage.remote.opening import load_index
+
+            self.index = load_index(path, idx_path if given else None, tolerant=tolerant)
         elif given or os.path.exists(idx_path):
-            self.index = Index.open(idx_path)
+            self.index = Index.open(idx_path, tolerant=tolerant)
         else:
             self.index = _scan(path)
-        self.version = version
         self.file_nbytes = os.path.getsize(path) if version is None else version.nbytes
-        if not len(self.index) and self.file_nbytes:
+        if index is None and not len(self.index) and self.file_nbytes:
             raise CorruptIndexError(
                 f"the index is empty, but {path} has {self.file_nbytes} bytes; rebuild it with "
                 "`python -m recordio index FILE`, or delete it",
@@ -84,8 +102,15 @@ class RecordTable:
         self._ordered = offsets if usual else np.unique(np.append(offsets[possible], self.file_nbytes))
 
     def spans(self, indices: IntArray) -> Spans:
-        """Spans that hold the records, by line. A wrong offset gives a span too short for any record."""
+        """Spans that hold the records, by line. A wrong offset gives a span too short for any record.
+
+        A line that cannot be read gives the offset `unreadable_line` of its number, counted from 0.
+        """
         offset = np.asarray(self.index.offsets[indices], dtype=np.int64)
+        if self.index.faults:
+            lines = np.asarray(indices, dtype=np.int64)
+            unreadable = np.isin(lines, list(self.index.faults))
+            offset = np.where(unreadable, unreadable_line(lines), offset)
         after = (
             indices + 1
             if self._ordered is self.index.offsets
@@ -121,10 +146,11 @@ class RecordFileDataset(FileDataset):
     """The payloads of a RecordIO file, as bytes. Sample i is the record of the i-th line of the .idx.
 
     The .idx is the file of the same name beside it; where there is none, the records are found by a scan when
-    they are first needed.
+    they are first needed. A line of it that cannot be read is a sample that fails.
 
     Args:
-        filename: the .rec file.
+        filename: the .rec file, or its URL. Several are one after the other: a pattern such as ``train-*.rec``, in the
+            order of the names, or a list.
         cache: a folder, or "memory": what was read once is kept there and read from there.
         cache_limit: most bytes that are kept, such as "50GB" (the default for a folder; for memory 4 GB).
         direct: read past the system's page cache, where the file system can (Linux): for a local file much larger than
@@ -132,43 +158,54 @@ class RecordFileDataset(FileDataset):
 
     Raises:
         FileNotFoundError: there is no such file.
-        ValueError: an option is not allowed.
+        ValueError: an option is not allowed, or some are files, and others URLs.
     """
 
     def __init__(
         self,
-        filename: str | os.PathLike[str],
+        filename: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
         *,
         cache: Any = None,
         cache_limit: Any = None,
         direct: bool = False,
     ) -> None:
         super().__init__(cache, cache_limit)
-        self._path = os.path.expanduser(os.fspath(filename))
+        self._paths = record_files(filename)
+        self._path = self._paths[0]
         self._direct = bool(direct)
-        if self._direct and is_url(self._path):
-            raise ValueError(f"direct=True is for local files, and {shown(self._path)} is a URL")
-        self._version: Version | None = None
-        if is_url(self._path):
-            from aioloader.storage.remote.opening import describe
+        self._versions: tuple[Version | None, ...] = (None,) * len(self._paths)
+        if any(map(is_url, self._paths)):
+            if not all(map(is_url, self._paths)):
+                raise ValueError("files of this machine and URLs cannot be one dataset")
+            if self._direct:
+                raise ValueError(f"direct=True is for local files, and {shown(self._path)} is a URL")
+            from aioloader.storage.remote.opening import describe_all
 
-            self._version = describe(self._path)
-        elif not os.path.exists(self._path):
-            raise RecordFileNotFoundError(f"there is no record file {self._path!r}", path=self._path)
-        self._records: RecordTable | None = None
+            self._versions = describe_all(self._paths)
+        self._records: RecordTables | None = None
 
     def __getstate__(self) -> dict[str, Any]:
         return {**super().__getstate__(), "_records": None}
 
     @property
-    def table(self) -> RecordTable:
+    def tables(self) -> RecordTables:
         """Where the records lie; found at the first use."""
         if self._records is None:
-            self._records = RecordTable(self._path, version=self._version)
+            self._records = RecordTables(
+                [
+                    RecordTable(path, tolerant=True, version=version)
+                    for path, version in zip(self._paths, self._versions, strict=True)
+                ]
+            )
         return self._records
 
+    @property
+    def table(self) -> RecordTable:
+        """Where those of the first file lie."""
+        return self.tables.tables[0]
+
     def __len__(self) -> int:
-        return len(self.table.index)
+        return len(self.tables)
 
     @property
     def decoder(self) -> Decoder[Any]:
@@ -177,23 +214,30 @@ class RecordFileDataset(FileDataset):
 
     def open_source(self) -> Source:
         """See `ByteDataset.open_source`."""
-        if self._version is not None:
-            return self._remote((self._path,), (self._version,), whole_files=False, name=self._path)
-        source = LocalByteSource((self._path,), whole_files=False, direct=self._direct)
+        if self.reads_ahead:
+            return self._remote(self._paths, self._versions, whole_files=False, name=self._path)
+        source = LocalByteSource(self._paths, whole_files=False, direct=self._direct)
         return self._cached(source, self._path)
+
+    @property
+    def reads_ahead(self) -> bool:
+        """See `FileDataset.reads_ahead`."""
+        return self._versions[0] is not None
 
     def spans(self, indices: IntArray) -> Spans:
         """See `ByteDataset.spans`."""
-        return self.table.spans(indices)
+        return self.tables.spans(indices)
 
     def facts(self, index: int) -> Facts:
         """See `ByteDataset.facts`."""
-        table = self.table.index
-        return Facts(table.key_at(index), shown(self._path), int(table.offsets[index]))
+        file, line = self.tables.locate(index)
+        table = self.tables.tables[file].index
+        return Facts(table.key_at(line), shown(self._paths[file]), int(table.offsets[line]))
 
     def file_nbytes(self, index: int) -> int:
         """See `FileDataset.file_nbytes`."""
-        return super().file_nbytes(index) if self._version is None else self._version.nbytes
+        version = self._versions[self.tables.locate(index)[0]]
+        return super().file_nbytes(index) if version is None else version.nbytes
 
 
 class ImageRecordDataset(RecordFileDataset):
@@ -203,7 +247,7 @@ class ImageRecordDataset(RecordFileDataset):
     later label that does not fit is an error of its sample. Records with several labels give float32 (n,).
 
     Args:
-        path: the .rec file; see `RecordFileDataset` for its index.
+        path: the .rec file, or several; see `RecordFileDataset`.
         flag: 1 for colour, 0 for grey, (height, width, 1).
         transform: deprecated; use ``.transform(fn)``.
         exif: "apply" turns images upright, "ignore" leaves them as stored.
@@ -212,19 +256,18 @@ class ImageRecordDataset(RecordFileDataset):
         dct_scaling: where a crop or resize that comes first shrinks a JPEG to a half or less, decode it at 1/2, 1/4 or
             1/8 of its size. Faster for large photographs, but it changes pixels slightly, and a crop's edges move by
             up to half a decoded pixel. Acts in a loader only, and not on ``dataset[i]``.
-        cache: a folder, or "memory": what was read once is kept there and read from there.
-        cache_limit: most bytes that are kept, such as "50GB" (the default for a folder; for memory 4 GB).
-        direct: read past the system's page cache, where the file system can (Linux): for a local file much larger than
-            memory.
+        cache, cache_limit, direct: see `RecordFileDataset`.
 
     Raises:
         FileNotFoundError: there is no such file.
         ValueError: an option is not allowed.
     """
 
+    _first_label = False
+
     def __init__(
         self,
-        path: str | os.PathLike[str],
+        path: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
         flag: int = 1,
         transform: Callable[..., Any] | None = None,
         *,
@@ -248,9 +291,13 @@ class ImageRecordDataset(RecordFileDataset):
     def decoder(self) -> ImageRecordDecoder:
         """See `ByteDataset.decoder`. The first time it looks at the labels of the first records."""
         if self._scalar_dtype is None:
-            self._scalar_dtype = scalar_label_dtype(self._heads(self.table.first_offsets(_LABELS_LOOKED_AT)))
+            first = next((n for n, table in enumerate(self.tables.tables) if len(table.index)), 0)
+            offsets = self.tables.tables[first].first_offsets(_LABELS_LOOKED_AT)
+            self._scalar_dtype = scalar_label_dtype(self._paths[first], offsets, self._versions[first])
         vector_dtype = self._label_dtype or "float32"
-        return ImageRecordDecoder(*self._image_options, self._scalar_dtype, vector_dtype, self._dct_scaling)
+        return ImageRecordDecoder(
+            *self._image_options, self._scalar_dtype, vector_dtype, self._dct_scaling, self._first_label
+        )
 
     def labels(self) -> Array:
         """The label of every record, (n,), from the headers; each is read, in the order of the file.
@@ -259,27 +306,27 @@ class ImageRecordDataset(RecordFileDataset):
             OSError: the file cannot be read.
             ValueError: a record has no single label, or its header is damaged.
         """
-        offsets = self.table.index.offsets
-        order = np.argsort(offsets, kind="stable")
-        found = np.empty(len(offsets), np.float32)
-        labels = map(_scalar_label, self._heads(offsets[order].tolist()))
-        for place, label in zip(order.tolist(), labels, strict=True):
-            if label is None:
-                key = self.table.index.key_at(place)
-                raise ValueError(f"{self._path}: the record with the key {key!r} has no single label")
-            found[place] = label
+        found = np.concatenate(
+            [_labels_of(path, table) for path, table in zip(self._paths, self.tables.tables, strict=True)]
+        )
         if self._label_dtype is not None:
             return found.astype(self._label_dtype)
         whole = bool(np.equal(np.floor(found), found).all())
         return found.astype(np.int64) if whole and len(found) else found
 
-    def _heads(self, offsets: list[int]) -> Iterator[bytes]:
-        """The first bytes of the records at some offsets; fewer where the file ends."""
-        if self._version is None:
-            return local_heads(self._path, offsets)
-        from aioloader.storage.remote.opening import read_heads
 
-        return read_heads(self._path, self._version, np.array(offsets, np.int64), _HEADS.size)
+def _labels_of(path: str, table: RecordTable) -> Array:
+    """The label of every record of a file, float32 (n,)."""
+    offsets = table.index.offsets
+    order = np.argsort(offsets, kind="stable")
+    heads = read_heads(path, offsets[order], version=table.version)
+    lost = order[~_scalar(heads)]
+    if len(lost):
+        key = table.index.key_at(int(lost.min()))
+        raise ValueError(f"{shown(path)}: the record with the key {key!r} has no single label")
+    found = np.empty(len(offsets), np.float32)
+    found[order] = heads.label
+    return found
 
 
 def begins_with_a_record(path: str) -> bool:
@@ -296,31 +343,18 @@ def begins_with_a_record(path: str) -> bool:
         os.close(fd)
 
 
-def scalar_label_dtype(heads: Iterable[bytes]) -> str:
-    """ "int64" if the scalar labels of the records with these heads are all whole numbers, else "float32".
+def scalar_label_dtype(path: str, offsets: list[int], version: Version | None = None) -> str:
+    """ "int64" if the scalar labels at these offsets are all whole numbers, else "float32".
 
     Records that are damaged, cut within their header, or have a label array have no say; without any scalar
     label it is "float32".
     """
-    labels = [label for label in map(_scalar_label, heads) if label is not None]
-    return "int64" if labels and all(label.is_integer() for label in labels) else "float32"
+    heads = read_heads(path, np.array(offsets, np.int64), version=version)
+    labels = heads.label[_scalar(heads)]
+    return "int64" if len(labels) and bool((labels == np.floor(labels)).all()) else "float32"
 
 
-def _scalar_label(head: bytes) -> float | None:
-    """The scalar label of the record that begins so; None where there is none."""
-    if len(head) != _HEADS.size:
-        return None
-    magic, word, flag, label = _HEADS.unpack(head)
-    scalar = magic == MAGIC and word >> 29 in (0, 1) and word & 0x1FFFFFFF >= 8 and flag == 0
-    return label if scalar else None
-
-
-def local_heads(path: str, offsets: Iterable[int]) -> Iterator[bytes]:
-    """The first bytes of the records at these offsets of a file; b"" for one before its beginning or behind its end."""
-    head = bytearray(_HEADS.size)
-    fd = open_regular(path)
-    try:
-        for offset in offsets:
-            yield b"" if offset < 0 else bytes(head[: read_into(fd, memoryview(head), offset)])
-    finally:
-        os.close(fd)
+def _scalar(heads: RecordHeads) -> Array:
+    """bool (n,): which of them have one label, in the header itself."""
+    scalar: Array = heads.packed & (heads.flag == 0)
+    return scalar

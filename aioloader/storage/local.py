@@ -20,7 +20,7 @@ from aioloader.storage.descriptors import Descriptors, check_regular, open_regul
 from aioloader.storage.direct import DirectReads
 from aioloader.storage.gather import Gather
 from aioloader.storage.layout import Read, lay_out, lay_out_apart
-from aioloader.storage.records import cut_short, doubtful, outgrown, outside, record_extent
+from aioloader.storage.records import cut_short, doubtful, no_place, record_extent, unlike
 from aioloader.storage.residency import Residency
 from recordio.errors import ShortReadError
 
@@ -52,16 +52,25 @@ class LocalByteSource:
         paths: the files; `Spans.file` counts them.
         whole_files: spans are whole files (length -1), not records.
         threads: most calls that read at a time; further ones wait.
+        watch: ask the system how much of a record file is in memory, and read accordingly. That takes microseconds for
+            each megabyte that is: too long for who reads a few records only.
         direct: read records past the page cache, where the file system can.
     """
 
     def __init__(
-        self, paths: Sequence[str], *, whole_files: bool, threads: int = 4, direct: bool = False
+        self,
+        paths: Sequence[str],
+        *,
+        whole_files: bool,
+        threads: int = 4,
+        watch: bool = True,
+        direct: bool = False,
     ) -> None:
         self.paths = paths
         self.whole_files = whole_files
         self.direct = direct
         self._limit = threads
+        self._watch = watch
         self._descriptors = Descriptors(_OPEN_FILES)
         self._gather = Gather()
         self._direct_reads = DirectReads(self._gather) if direct else None
@@ -71,7 +80,7 @@ class LocalByteSource:
         self._closed = False
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _remake, (self.paths, self.whole_files, self._limit, self.direct)
+        return _remake, (self.paths, self.whole_files, self._limit, self._watch, self.direct)
 
     def __del__(self) -> None:
         # The threads end by themselves: they hold no reference to this object while they are idle.
@@ -146,7 +155,7 @@ class LocalByteSource:
         bad = (spans.offset < 0) | (length <= 0)
         for place in np.flatnonzero(bad).tolist():
             path, offset = self.paths[int(spans.file[place])], int(spans.offset[place])
-            failures.append((place, outside(path, offset, int(length[place]))))
+            failures.append((place, no_place(path, offset, int(length[place]))))
         for place in np.flatnonzero(doubtful(length) & ~bad).tolist():
             number, offset = int(spans.file[place]), int(spans.offset[place])
             try:
@@ -188,7 +197,7 @@ class LocalByteSource:
             return False
         with self._descriptors.borrow(number, self.paths[number]) as fd:
             got = gather.read(fd, reads[:, 1], reads[:, 2], out, reads[:, 3], wait=False)
-        return bool((got == reads[:, 2]).all()) and not outgrown(out, plan.start, plan.length)
+        return bool((got == reads[:, 2]).all()) and not unlike(out, plan.start, plan.length)
 
     def read_blocking(self, plan: ReadPlan, out: memoryview) -> Failures:
         """See `BlockingByteSource.read_blocking`."""
@@ -202,7 +211,7 @@ class LocalByteSource:
             files = plan.reads[:, 0]
             for reads in np.split(plan.reads, np.flatnonzero(files[1:] != files[:-1]) + 1):
                 self._read_spans(reads, plan, out, failures)
-            self._report_longer(plan, out, failures)
+            self._report_unlike(plan, out, failures)
         failures.sort(key=lambda failure: failure[0])
         return failures
 
@@ -244,12 +253,14 @@ class LocalByteSource:
                 for read in _each(reads):
                     self._read_one(self._read_span, plan, read, out, failures)
                 # Where the system does not tell what is in memory: a read that takes so long waited for something.
-                self._slow = perf_counter() - begin > _SLOW_READ_S * count
+                self._slow = self._slow or perf_counter() - begin > _SLOW_READ_S * count
         except OSError as error:  # the file cannot be opened
             failures += [(item, error) for read in _each(reads) for item in _items_of(plan, read)]
 
     def _announce(self, number: int, fd: int, reads: IntArray) -> None:
         """Have the system fetch from the disk all at once what is then waited for one after the other."""
+        if not self._watch:
+            return
         residency = self._residencies.setdefault(number, Residency())
         if residency.due:
             residency.look([fd])
@@ -307,9 +318,9 @@ class LocalByteSource:
                 lost = cut_short(path, offset + begin, length, held)
             failures.append((item, lost))
 
-    def _report_longer(self, plan: ReadPlan, out: memoryview, failures: Failures) -> None:
+    def _report_unlike(self, plan: ReadPlan, out: memoryview, failures: Failures) -> None:
         failed = {item for item, _ in failures}
-        for item in outgrown(out, plan.start, plan.length):
+        for item in unlike(out, plan.start, plan.length):
             if item in failed:
                 continue
             start, planned = int(plan.start[item]), int(plan.length[item])
@@ -319,6 +330,8 @@ class LocalByteSource:
             offset += start - place
             try:
                 needed = self._extent(number, offset, planned)
+                if needed <= planned:  # nobody knows better
+                    continue
                 error: Exception = SpanTooShortError(self.paths[number], offset, planned, needed)
             except (OSError, ValueError, EOFError) as own:
                 error = own
@@ -348,8 +361,10 @@ def sample_status(path: str) -> os.stat_result:
     return status
 
 
-def _remake(paths: Sequence[str], whole_files: bool, threads: int, direct: bool) -> LocalByteSource:
-    return LocalByteSource(paths, whole_files=whole_files, threads=threads, direct=direct)
+def _remake(
+    paths: Sequence[str], whole_files: bool, threads: int, watch: bool, direct: bool
+) -> LocalByteSource:
+    return LocalByteSource(paths, whole_files=whole_files, threads=threads, watch=watch, direct=direct)
 
 
 def _each(reads: IntArray) -> Iterator[Read]:

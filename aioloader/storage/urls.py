@@ -22,6 +22,7 @@ __all__ = (
     "name_of",
     "scheme_of",
     "shown",
+    "sibling",
     "suffix_of",
 )
 
@@ -95,6 +96,14 @@ def join(url: str, path: str) -> str:
         return f"{url.rstrip('/')}/{path}"
     parts = urlsplit(url)
     return urlunsplit(parts._replace(path=f"{parts.path.rstrip('/')}/{quote(path)}"))
+
+
+def sibling(url: str, name: str) -> str:
+    """The URL of another object beside one; a query goes along."""
+    if scheme_of(url) in BUCKETS:
+        return f"{url.rpartition('/')[0]}/{name}"
+    parts = urlsplit(url)
+    return urlunsplit(parts._replace(path=f"{parts.path.rpartition('/')[0]}/{quote(name)}"))
 
 
 def suffix_of(url: str) -> str:

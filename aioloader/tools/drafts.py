@@ -6,17 +6,24 @@ So there is never half of a file, and never a .rec with another file's index.
 from __future__ import annotations
 
 import os
-import tempfile
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from aioloader.storage.urls import is_url, name_of
-
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-__all__ = ("published",)
+__all__ = ("draft_of", "publish", "published", "sync")
+
+
+def draft_of(place: Path, tag: object = "") -> Path:
+    """The name that a file is written under.
+
+    Args:
+        place: where it is to be.
+        tag: tells writers of one file apart; without it a later process finds what an earlier one wrote.
+    """
+    return place.with_name(f"{place.name}.{tag}.partial" if tag else f"{place.name}.partial")
 
 
 @contextmanager
@@ -24,51 +31,53 @@ def published(*places: str | os.PathLike[str]) -> Iterator[tuple[Path, ...]]:
     """Names to write files under; at the end of the block they are synced and put in their places.
 
     Args:
-        places: where the files are to be, all in one folder; a .rec comes first. Or URLs of objects: the files are
-            then written to a temporary folder, and uploaded from there.
+        places: where the files are to be, all in one folder; a .rec comes first.
 
     Raises:
-        OSError: they cannot be synced or renamed, or not be uploaded.
+        OSError: they cannot be synced or renamed.
 
     After an error in the block what stood in the places before still does, and nothing else is left.
     """
-    if any(isinstance(place, str) and is_url(place) for place in places):
-        with tempfile.TemporaryDirectory(prefix="aioloader-") as folder:
-            uploads = tuple(Path(folder, name_of(str(place))) for place in places)
-            yield uploads
-            _upload(uploads, [str(place) for place in places])
-        return
     targets = [Path(place) for place in places]
-    drafts = tuple(target.with_name(f"{target.name}.{os.getpid()}.partial") for target in targets)
+    drafts = tuple(draft_of(target, os.getpid()) for target in targets)
     try:
         yield drafts
-        _publish(drafts, targets)
+        for draft in drafts:
+            sync(draft)
+        publish(targets, os.getpid())
     finally:
         for draft in drafts:
             draft.unlink(missing_ok=True)
 
 
-def _upload(drafts: Sequence[Path], urls: Sequence[str]) -> None:
-    from aioloader.storage.remote.upload import delete, upload
+def publish(places: Sequence[Path], tag: object = "") -> None:
+    """Put files in their places. One without a draft has its place already: an earlier call was cut off.
 
-    for url in urls[1:]:
-        delete(url)
-    for draft, url in zip(drafts, urls, strict=True):
-        upload(draft, url)
-
-
-def _publish(drafts: Sequence[Path], places: Sequence[Path]) -> None:
-    for draft in drafts:
-        with open(draft, "rb+") as file:
-            os.fsync(file.fileno())
+    Args:
+        places: where they are to be, all in one folder; each .rec comes before what lies beside it. Their drafts are
+            synced.
+        tag: see `draft_of`.
+    """
+    waiting = [(draft_of(place, tag), place) for place in places]
+    waiting = [(draft, place) for draft, place in waiting if draft.exists()]
     # Without an .idx a reader scans, which is slow and right; with the old one it would be wrong.
-    for place in places[1:]:
-        place.unlink(missing_ok=True)
-    for draft, place in zip(drafts, places, strict=True):
+    for _, place in waiting:
+        if place != places[0] and place.suffix != ".rec":
+            place.unlink(missing_ok=True)
+    for draft, place in waiting:
         draft.replace(place)
     with suppress(OSError):  # not every system can sync a folder
-        folder = os.open(places[0].parent, os.O_RDONLY)
-        try:
-            os.fsync(folder)
-        finally:
-            os.close(folder)
+        sync(places[0].parent)
+
+
+def sync(path: Path) -> None:
+    """See that what was written to a file, or the names in a folder, outlive a loss of power.
+
+    Raises:
+        OSError: it cannot be synced.
+    """
+    fd = os.open(path, os.O_RDONLY if path.is_dir() else os.O_RDWR)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)

@@ -53,7 +53,6 @@ class Tensor:
         ([np.array(1, np.int32), np.array(2, np.int32)], np.int32),
         ([Tensor([1, 2]), Tensor([3, 4])], np.int64),
     ],
-    ids=str,
 )
 def test_numbers_and_arrays_follow_numpys_dtypes(values: list[Any], dtype: Any) -> None:
     stacked = stack_leaves(values)

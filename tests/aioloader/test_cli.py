@@ -32,7 +32,18 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
 def test_help_names_every_command_and_exit_code(capsys: pytest.CaptureFixture[str]) -> None:
     assert _code("--help") == 0
     text = capsys.readouterr().out
-    for word in ("demo", "bench", "pack", "index", "verify", "repair", "exit codes", "130", "NO_COLOR"):
+    for word in (
+        "demo",
+        "bench",
+        "pack",
+        "view",
+        "index",
+        "verify",
+        "repair",
+        "exit codes",
+        "130",
+        "NO_COLOR",
+    ):
         assert word in text
 
 
@@ -56,7 +67,7 @@ def test_wrong_usage_is_2(argv: tuple[str, ...], capsys: pytest.CaptureFixture[s
     assert "usage: aioloader" in captured.err
 
 
-@pytest.mark.parametrize("command", ["demo --path", "bench", "pack", "verify", "index"])
+@pytest.mark.parametrize("command", ["demo --path", "bench", "pack", "view --export out", "verify", "index"])
 def test_a_missing_path_is_2_and_named_in_one_line(command: str, capsys: pytest.CaptureFixture[str]) -> None:
     argv = [*command.split(), "/does/not/exist"] + (["out.rec"] if command == "pack" else [])
     assert _code(*argv) == 2

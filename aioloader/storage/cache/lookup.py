@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from aioloader.storage.records import outgrown
+from aioloader.storage.records import unlike
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -89,7 +89,7 @@ class Lookup:
         if self._keys is None and here.any():
             # That a record is longer than its span is for the source to find out.
             held = np.flatnonzero(here)
-            here[held[outgrown(out, plan.start[items[held]], plan.length[items[held]])]] = False
+            here[held[unlike(out, plan.start[items[held]], plan.length[items[held]])]] = False
         with self._lock:
             self._asked += len(items)
             self._hits += int(here.sum())

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import fnmatch
+import re
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -14,7 +16,7 @@ if TYPE_CHECKING:
 
     from aioloader.storage.remote.transport import Version
 
-__all__ = ("Folder", "arrange", "list_folder")
+__all__ = ("Folder", "arrange", "glob_pattern", "list_folder", "list_matching")
 
 _LISTING_S = 120.0
 
@@ -53,6 +55,28 @@ def arrange(paths: Iterable[tuple[str, Version]], root: str) -> Folder:
             folders.setdefault(name, [])
     # Consoles of clouds mark folders by empty objects of their names.
     return Folder(folders, [name for name, version in files if version.nbytes or name not in folders])
+
+
+def list_matching(pattern: str) -> list[str]:
+    """The URLs of objects that fit a pattern (``*``, ``?``, ``[...]``) of object storage; none of them has no URL.
+
+    Raises:
+        ImportError: obstore is not installed.
+        RemoteReadError: the store cannot be listed.
+    """
+    fixed = re.split(r"[*?\[]", pattern, maxsplit=1)[0]
+    folder = fixed.rpartition("/")[0]
+    with client_and_thread() as (client, thread):
+        found = thread.call(partial(client.list, folder, _LISTING_S))
+    store = locate(pattern).store
+    wanted = re.compile(glob_pattern(locate(pattern).path))
+    return [f"{store}/{path}" for path, _ in found if wanted.fullmatch(path)]
+
+
+def glob_pattern(path: str) -> str:
+    """A pattern of names as a regular expression; none of its parts reaches over a slash. Pure."""
+    parts = (fnmatch.translate(part).removeprefix("(?s:").removesuffix(r")\Z") for part in path.split("/"))
+    return "/".join(part.replace(".*", "[^/]*") for part in parts)
 
 
 def list_folder(url: str) -> Folder:

@@ -15,19 +15,34 @@ from aioloader.storage.remote.client import OPENING_S, Client
 from aioloader.storage.remote.loop_thread import LoopThread
 from aioloader.storage.remote.openers import BlockingObject, register
 from aioloader.storage.remote.source import RemoteByteSource
+from aioloader.storage.remote.stores import library
 from aioloader.storage.remote.stream import Stream
 from aioloader.storage.urls import beside
 from recordio import Index
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
-    from aioloader._types import IntArray
+    from aioloader._types import Array, IntArray
     from aioloader.storage.remote.transport import Version
 
-__all__ = ("client_and_thread", "describe", "load_index", "read_heads", "read_text")
+__all__ = ("client_and_thread", "describe", "describe_all", "load_index", "read_heads", "read_text")
 
 _HEADS_AT_A_TIME = 1 << 14
+
+
+def describe_all(urls: Sequence[str]) -> tuple[Version, ...]:
+    """What some objects are now, asked all at once.
+
+    Raises:
+        ImportError, ObjectMissingError, RemoteReadError: as `describe`, for the first that fails.
+    """
+    library()
+    with client_and_thread() as (client, thread):
+        found, failures = thread.call(partial(client.describe_all, urls, OPENING_S))
+    for number in sorted(failures):
+        raise failures[number]
+    return tuple(found[number] for number in range(len(urls)))
 
 
 def describe(url: str) -> Version:
@@ -38,8 +53,7 @@ def describe(url: str) -> Version:
         ObjectMissingError: there is none; it is a FileNotFoundError.
         RemoteReadError: it cannot be read, or the server did not answer for 30 s.
     """
-    with client_and_thread() as (client, thread):
-        return thread.call(partial(client.describe, url, OPENING_S))
+    return describe_all([url])[0]
 
 
 @contextmanager
@@ -68,7 +82,7 @@ def read_text(url: str) -> bytes:
     return data
 
 
-def load_index(url: str, idx_url: str | None = None) -> Index:
+def load_index(url: str, idx_url: str | None = None, *, tolerant: bool = False) -> Index:
     """The index of a record file: of its .idx, or by a pass over all of it, with a progress bar.
 
     Either is kept in the user's cache directory, for this state of the object.
@@ -76,6 +90,7 @@ def load_index(url: str, idx_url: str | None = None) -> Index:
     Args:
         url: the .rec file.
         idx_url: its .idx file, a URL or a path; None for the one beside it, if there is one.
+        tolerant: see `recordio.Index.open`.
 
     Raises:
         OSError: the file or its index cannot be read.
@@ -83,9 +98,9 @@ def load_index(url: str, idx_url: str | None = None) -> Index:
     """
     register()
     if idx_url is not None:
-        return Index.open(idx_url)
+        return Index.open(idx_url, tolerant=tolerant)
     try:
-        return Index.open(beside(url, ".idx"))
+        return Index.open(beside(url, ".idx"), tolerant=tolerant)
     except FileNotFoundError:
         pass
     except RemoteReadError as error:
@@ -102,25 +117,33 @@ def load_index(url: str, idx_url: str | None = None) -> Index:
         source.close()
 
 
-def read_heads(url: str, version: Version, offsets: IntArray, nbytes: int) -> Iterator[bytes]:
-    """The first bytes of records, some thousand of them at a time; fewer where the object ends, b"" outside of it.
+def read_heads(url: str, version: Version | None, offsets: IntArray, nbytes: int) -> tuple[Array, IntArray]:
+    """The first bytes of records.
 
     Args:
-        url, version: the object.
+        url: the object.
+        version: what it is; None: it is asked.
         offsets: int64 (n,), where the records begin.
         nbytes: how many bytes of each.
+
+    Returns:
+        uint8 (n, nbytes); and int64 (n,), how many of these the object has: fewer at its end, 0 outside of it.
 
     Raises:
         RemoteReadError: they cannot be read.
     """
+    version = version or describe(url)
+    rows = np.zeros((len(offsets), nbytes), np.uint8)
+    inside = (offsets >= 0) & (offsets < version.nbytes)
+    got: IntArray = np.where(inside, np.minimum(nbytes, version.nbytes - offsets), 0)
     source = RemoteByteSource([url], whole_files=True, versions=[version])
     try:
-        for begin in range(0, len(offsets), _HEADS_AT_A_TIME):
-            offset = offsets[begin : begin + _HEADS_AT_A_TIME]
-            inside = (offset >= 0) & (offset < version.nbytes)
-            length = np.where(inside, np.minimum(nbytes, version.nbytes - offset), 0)
-            data, starts = source.fetch_spans(Spans(np.zeros(len(offset), np.int64), offset, length))
-            for start, count in zip(starts.tolist(), length.tolist(), strict=True):
-                yield bytes(data[start : start + count])
+        for low in range(0, len(offsets), _HEADS_AT_A_TIME):
+            part = slice(low, low + _HEADS_AT_A_TIME)
+            spans = Spans(np.zeros(len(offsets[part]), np.int64), offsets[part], got[part])
+            data, starts = source.fetch_spans(spans)
+            for row, start, count in zip(rows[part], starts.tolist(), got[part].tolist(), strict=True):
+                row[:count] = data[start : start + count]
     finally:
         source.close()
+    return rows, got

@@ -18,7 +18,7 @@ from aioloader._types import ReadPlan, Spans
 from aioloader.errors import ObjectChangedError, RemoteReadError, SpanTooShortError
 from aioloader.metrics import StorageStats
 from aioloader.storage.layout import lay_out_apart
-from aioloader.storage.records import doubtful, extent_steps, outgrown, outside
+from aioloader.storage.records import doubtful, extent_steps, no_place, unlike
 from aioloader.storage.remote.client import Client, Wanted
 from aioloader.storage.remote.loop_thread import LoopThread, in_asyncio
 from aioloader.storage.remote.planner import plan_requests, scatter
@@ -215,7 +215,7 @@ class RemoteByteSource:
         bad = (spans.offset < 0) | (length <= 0)
         for place in np.flatnonzero(bad).tolist():
             path, offset = self.paths[int(spans.file[place])], int(spans.offset[place])
-            failures.append((place, outside(path, offset, int(length[place]))))
+            failures.append((place, no_place(path, offset, int(length[place]))))
         for place in np.flatnonzero(doubtful(length) & ~bad).tolist():
             number, offset = int(spans.file[place]), int(spans.offset[place])
             try:
@@ -252,7 +252,7 @@ class RemoteByteSource:
         reads: IntArray = plan.reads if len(plan.reads) else _NO_BYTES
         failures = await self._fetch(reads, out)
         if not self.whole_files:
-            await self._report_longer(plan, out, failures)
+            await self._report_unlike(plan, out, failures)
         return sorted(failures.items())
 
     async def _fetch(self, reads: IntArray, out: memoryview) -> dict[int, BaseException]:
@@ -288,15 +288,17 @@ class RemoteByteSource:
             failures.update((item, error) for item in pieces[number].items if item not in failures)
         return failures
 
-    async def _report_longer(
+    async def _report_unlike(
         self, plan: ReadPlan, out: memoryview, failures: dict[int, BaseException]
     ) -> None:
-        for item in outgrown(out, plan.start, plan.length):
+        for item in unlike(out, plan.start, plan.length):
             if item in failures:
                 continue
             number, offset, planned, _ = plan.reads[item].tolist()
             try:
                 needed = await self._extent(number, offset, planned)
+                if needed <= planned:  # nobody knows better
+                    continue
                 failures[item] = SpanTooShortError(self.paths[number], offset, planned, needed)
             except RemoteReadError:
                 raise

@@ -115,7 +115,6 @@ class HasArrays(Own):
         (lambda path: [1, 2, 3], "gather"),
         (lambda path: SimpleDataset(SimpleDataset(np.arange(3)).take(2)), "gather"),
     ],
-    ids=str,
 )
 def test_the_kind_of_the_innermost_dataset(make: Any, kind: str, write_rec: Any) -> None:
     dataset = make(write_rec([b"abc"]))

@@ -67,7 +67,7 @@ def test_past_the_deadline_one_error_tells_all_and_the_loader_resumes(served: Se
     images[0]
     found = []
     with aioloader.DataLoader(
-        images, 4, shuffle=True, executor="inline", timeout=3, on_error="skip"
+        images, 4, shuffle=True, executor="inline", prefetch=1, timeout=3, on_error="skip"
     ) as loader:
         batches = iter(loader)
         found.append(tuple(each.copy() for each in next(batches)))
@@ -111,7 +111,9 @@ def test_a_server_that_is_away_for_a_while_is_waited_for(served: Served) -> None
 @pytest.mark.parametrize("same_size", [True, False])
 def test_a_file_that_is_replaced_during_an_epoch_is_noticed(served: Served, same_size: bool) -> None:
     images = dataset(served.url)
-    with aioloader.DataLoader(images, 4, shuffle=True, executor="inline", on_error="skip") as loader:
+    with aioloader.DataLoader(
+        images, 4, shuffle=True, executor="inline", prefetch=1, on_error="skip"
+    ) as loader:
         batches = iter(loader)
         next(batches)
         data = served.path.read_bytes()

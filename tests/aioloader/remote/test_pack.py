@@ -22,10 +22,11 @@ def test_what_is_packed_into_s3_is_what_is_packed_here(
 ) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     report = pack(photo_folder, f"s3://{bucket}/new/set")
-    assert report.rec == f"s3://{bucket}/new/set.rec"
+    url = f"s3://{bucket}/new/set.rec"
+    assert report.urls == (url, *[url[:-3] + suffix for suffix in ("idx", "json", "lst")])
     assert report.nbytes == photo_rec.stat().st_size
-    assert_same(epoch(report.rec), epoch(photo_rec))
-    assert len(aioloader.RecordFileDataset(report.rec)) == report.records
+    assert_same(epoch(url), epoch(photo_rec))
+    assert len(aioloader.RecordFileDataset(url)) == report.records
     assert not list(tmp_path.glob("aioloader-*"))
 
 
@@ -34,6 +35,16 @@ def test_the_command_packs_into_s3(
 ) -> None:
     assert main(["pack", str(photo_folder), f"s3://{bucket}/set 1/photos"]) == 0
     assert f"s3://{bucket}/set 1/photos.rec: " in capsys.readouterr().out
+
+
+def test_shards_are_packed_into_s3_and_read_by_a_pattern(
+    bucket: str, photo_folder: Path, photo_rec: Path
+) -> None:
+    report = pack(photo_folder, f"s3://{bucket}/many/train", shards=3)
+    assert len([url for url in report.urls if url.endswith(".rec")]) == 3
+    assert_same(epoch(f"s3://{bucket}/many/train-*.rec", executor="thread"), epoch(photo_rec))
+    with pytest.raises(FileNotFoundError):
+        aioloader.RecordFileDataset(f"s3://{bucket}/many/test-*.rec")
 
 
 def test_a_server_that_takes_nothing_is_told(nginx: Any, photo_folder: Path) -> None:

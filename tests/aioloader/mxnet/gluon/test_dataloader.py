@@ -136,7 +136,6 @@ def test_lengths():
         ),
         ({"batch_size": 2, "try_nopython": "maybe"}, "try_nopython must be"),
     ],
-    ids=str,
 )
 def test_arguments_that_do_not_go_together(options, text):
     with pytest.raises(ValueError, match=text):

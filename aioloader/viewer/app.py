@@ -1,0 +1,265 @@
+"""The routes: which page or picture an address means.
+
+No route takes a path of a file system. Numbers are checked before they are used; what does not exist is a page that
+says so, with status 404.
+"""
+
+from __future__ import annotations
+
+import re
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any
+
+import anyio
+from starlette.applications import Starlette
+from starlette.responses import HTMLResponse, Response
+from starlette.routing import Route
+
+from aioloader.viewer.collection import NoSuchRecordError
+from aioloader.viewer.pages import LABELS_PER_PAGE, Pages, static_file
+from aioloader.viewer.records import IMAGE
+from aioloader.viewer.site import StillReadingError, etag
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable
+
+    from starlette.requests import Request
+
+    from aioloader.viewer.links import ServerLinks
+    from aioloader.viewer.pictures import Picture
+    from aioloader.viewer.site import Listing, Site
+
+__all__ = ("make_app",)
+
+_NUMBER = re.compile(r"[0-9]{1,15}")
+# What a browser may show by itself; anything else is only saved.
+_MEDIA_TYPES = {
+    "jpeg": "image/jpeg",
+    "png": "image/png",
+    "gif": "image/gif",
+    "webp": "image/webp",
+    "bmp": "image/bmp",
+    "avif": "image/avif",
+    "tiff": "image/tiff",
+}
+
+
+def make_app(
+    site: Site, links: ServerLinks, token: str, *, started: Callable[[], object] | None = None
+) -> Starlette:
+    """The application.
+
+    Args:
+        site: what it shows; to be closed when it has ended.
+        links: its own addresses.
+        token: that they hold.
+        started: called when it begins to run.
+    """
+    app = _App(site, links, token)
+
+    @asynccontextmanager
+    async def lifespan(_: Starlette) -> AsyncIterator[None]:
+        async with anyio.create_task_group() as tasks:
+            site.start(tasks)
+            if started is not None:
+                started()
+            try:
+                yield
+            finally:
+                tasks.cancel_scope.cancel()
+
+    made = Starlette(
+        lifespan=lifespan,
+        routes=[
+            Route("/", app.start),
+            Route("/labels", app.labels),
+            Route("/view.css", app.style),
+            Route("/icon.svg", app.icon),
+            Route("/thumb/{position}", app.thumb),
+            Route("/image/{position}", app.image),
+            Route("/original/{position}", app.original),
+            Route("/draw/{position}", app.draw),
+        ],
+        exception_handlers={
+            404: app.not_found,
+            NoSuchRecordError: app.not_found,
+            StillReadingError: app.still_reading,
+        },
+    )
+    made.router.redirect_slashes = False
+    return made
+
+
+def _natural(text: str) -> int:
+    """A number from an address.
+
+    Raises:
+        NoSuchRecordError: it is none.
+    """
+    if not _NUMBER.fullmatch(text):
+        raise NoSuchRecordError(f"{text[:40]!r} is not a number that anything here has")
+    return int(text)
+
+
+class _App:
+    def __init__(self, site: Site, links: ServerLinks, token: str) -> None:
+        self._site = site
+        self._links = links
+        self._token = token
+        self._pages = Pages(site, links)
+        self._style = static_file("view.css")
+        self._icon = static_file("icon.svg")
+
+    # -- pages
+
+    async def start(self, request: Request) -> Response:
+        """Records page by page, or one record."""
+        query = request.query_params
+        if "key" in query and query["key"] != "":
+            file = _natural(query["file"]) if query.get("file") else None
+            return await self._record(await self._site.find(query["key"], file), request)
+        if "at" in query:
+            return await self._record(_natural(query["at"]), request)
+        number = _natural(query.get("page") or "1")
+        return await self._grid(number, query.get("label", "").strip())
+
+    async def _grid(self, number: int, label_text: str) -> Response:
+        per_page = self._site.options.per_page
+        label = None
+        if label_text:
+            try:
+                label = self._site.label_of(label_text)
+            except ValueError as error:
+                raise NoSuchRecordError(str(error)) from None
+            listing = await self._site.labelled(label)
+        else:
+            # Whether there is a next page is to be seen too.
+            listing = await self._site.everything(number * per_page + 1)
+        self._check_page(number, len(listing.positions), per_page, listing.complete)
+        positions = [int(place) for place in listing.positions[(number - 1) * per_page : number * per_page]]
+        shown = await self._site.thumbs(positions)
+        return HTMLResponse(self._pages.grid(listing, shown, number, label))
+
+    @staticmethod
+    def _check_page(number: int, total: int, per_page: int, complete: bool) -> None:
+        last = max(1, -(-total // per_page))
+        if number > last and not complete:
+            raise StillReadingError
+        if not 1 <= number <= last:
+            raise NoSuchRecordError(f"there is no page {number:,}: the last one is {last:,}")
+
+    async def _record(self, position: int, request: Request) -> Response:
+        site = self._site
+        shown = await site.image(position)
+        pipelines = site.draws.pipelines(shown.record) if shown.record.kind == IMAGE else []
+        name = request.query_params.get("view", "")
+        # Whoever goes from record to record comes to some that the chain does not fit: they are shown as stored.
+        view = next((each for each in pipelines if each.name == name), None)
+        if name and name not in site.draws.names:
+            raise NoSuchRecordError(f"there is no chain named {name[:40]!r}")
+        epoch = _natural(request.query_params.get("epoch") or "0")
+        draws = []
+        if view is not None:
+            count = site.options.draws if view.random else 1
+            draws = await site.drawn(position, view.name, range(epoch, epoch + count))
+        listing = await site.everything(position + 2)
+        before, after, page = neighbours(listing, position, site.options.per_page)
+        return HTMLResponse(self._pages.record(shown, (before, after), page, pipelines, view, draws, epoch))
+
+    async def labels(self, request: Request) -> Response:
+        """All labels, and how many records have each."""
+        number = _natural(request.query_params.get("page") or "1")
+        counts, looked_at = await self._site.label_counts()
+        self._check_page(number, len(counts), LABELS_PER_PAGE, looked_at[0] >= looked_at[1])
+        part = counts[(number - 1) * LABELS_PER_PAGE : number * LABELS_PER_PAGE]
+        return HTMLResponse(self._pages.labels(part, len(counts), number, looked_at))
+
+    async def not_found(self, request: Request, error: Exception) -> Response:
+        """A page that says what there is not."""
+        text = str(error) if isinstance(error, NoSuchRecordError) else "there is no such page"
+        text = text[:1].upper() + text[1:]
+        return HTMLResponse(self._pages.message("Not found", f"{text}."), status_code=404)
+
+    async def still_reading(self, request: Request, error: Exception) -> Response:
+        """A page that comes again by itself."""
+        text = "The records are still being read. This page comes again by itself."
+        return HTMLResponse(
+            self._pages.message("One moment", text, refresh=True),
+            status_code=503,
+            headers={"retry-after": "2", "refresh": "2", "cache-control": "no-store"},
+        )
+
+    # -- files
+
+    async def style(self, request: Request) -> Response:
+        """The style sheet."""
+        return Response(self._style, media_type="text/css", headers=self._keeping(request))
+
+    async def icon(self, request: Request) -> Response:
+        """The icon."""
+        return Response(self._icon, media_type="image/svg+xml", headers=self._keeping(request))
+
+    async def thumb(self, request: Request) -> Response:
+        """A small picture."""
+        shown = await self._site.thumb(_natural(request.path_params["position"]))
+        return self._picture(request, shown.picture, shown.record.problem)
+
+    async def image(self, request: Request) -> Response:
+        """A large picture."""
+        shown = await self._site.image(_natural(request.path_params["position"]))
+        return self._picture(request, shown.picture, shown.record.problem)
+
+    async def draw(self, request: Request) -> Response:
+        """A picture as the trainer sees it."""
+        query = request.query_params
+        epoch = _natural(query.get("epoch") or "0")
+        position = _natural(request.path_params["position"])
+        (draw,) = await self._site.drawn(position, query.get("view", ""), [epoch])
+        return self._picture(request, draw.picture, draw.problem)
+
+    def _picture(self, request: Request, picture: Picture | None, problem: str | None) -> Response:
+        if picture is None:
+            raise NoSuchRecordError(f"there is no picture: {problem}")
+        name = etag(picture)
+        headers = {"etag": name, **self._keeping(request)}
+        known = [
+            each.strip().removeprefix("W/") for each in request.headers.get("if-none-match", "").split(",")
+        ]
+        if name in known:
+            return Response(status_code=304, headers=headers)
+        return Response(picture.content, media_type=picture.media_type, headers=headers)
+
+    def _keeping(self, request: Request) -> dict[str, str]:
+        """A browser keeps what it got under this session's address, and asks again for anything else."""
+        mine = request.query_params.get("v") == self._token
+        return {"cache-control": "private, max-age=86400" if mine else "private, no-cache"}
+
+    async def original(self, request: Request) -> Response:
+        """The stored bytes, to be saved: they may be anything."""
+        contents = await self._site.contents(_natural(request.path_params["position"]))
+        if contents.body is None:
+            raise NoSuchRecordError(f"this record cannot be read: {contents.record.problem}")
+        kind = contents.record.format if contents.record.kind == IMAGE else None
+        media_type = _MEDIA_TYPES.get(kind or "", "application/octet-stream")
+        suffix = {"jpeg": ".jpg", None: ".bin"}.get(kind, f".{kind}")
+        headers: dict[str, Any] = {
+            "content-disposition": f'attachment; filename="record-{contents.record.position}{suffix}"',
+            "cache-control": "no-store",
+        }
+        return Response(bytes(contents.body), media_type=media_type, headers=headers)
+
+
+def neighbours(listing: Listing, position: int, per_page: int) -> tuple[int | None, int | None, int]:
+    """Positions of the records before and after one, and the page that it stands on."""
+    positions = listing.positions
+    if isinstance(positions, range):
+        place = min(position, len(positions))
+    else:
+        import numpy as np
+
+        place = int(np.searchsorted(positions, position))
+    inside = place < len(positions) and int(positions[place]) == position
+    before = int(positions[place - 1]) if place > 0 else None
+    after_place = place + 1 if inside else place
+    after = int(positions[after_place]) if after_place < len(positions) else None
+    return before, after, min(place, max(0, len(positions) - 1)) // per_page + 1

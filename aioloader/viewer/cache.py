@@ -1,0 +1,44 @@
+"""Pictures that were made, the latest ones, up to so many bytes. For one thread: the event loop's."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Hashable
+
+__all__ = ("Cache",)
+
+
+class Cache:
+    """Values by key; those not used for longest are dropped first.
+
+    Args:
+        most_nbytes: that all values together may have.
+    """
+
+    def __init__(self, most_nbytes: int) -> None:
+        self.most_nbytes = most_nbytes
+        self.nbytes = 0
+        self._held: OrderedDict[Hashable, tuple[Any, int]] = OrderedDict()
+
+    def get(self, key: Hashable) -> Any:
+        """The value, or None."""
+        held = self._held.get(key)
+        if held is None:
+            return None
+        self._held.move_to_end(key)
+        return held[0]
+
+    def put(self, key: Hashable, value: Any, nbytes: int) -> None:
+        """Keep a value, unless it is larger than everything may be."""
+        if key in self._held:
+            self.nbytes -= self._held.pop(key)[1]
+        if nbytes > self.most_nbytes:
+            return
+        self._held[key] = (value, nbytes)
+        self.nbytes += nbytes
+        while self.nbytes > self.most_nbytes:
+            _, (_, dropped) = self._held.popitem(last=False)
+            self.nbytes -= dropped

@@ -1,0 +1,288 @@
+"""A record as the trainer sees it: the chain of a loader, with the draws that its sample has in some epochs."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+import threading
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from aioloader._images import image_chain
+from aioloader._types import Facts, Trace
+from aioloader.datasets.stage import Stage
+from aioloader.rng import Rng
+from aioloader.transforms import boxes as box_transforms
+from aioloader.transforms.boxes import BoxTransform
+from aioloader.viewer.pictures import Picture, as_file
+from aioloader.viewer.records import Box, box_table
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from aioloader._types import Array
+    from aioloader.viewer.collection import Collection, Contents
+    from aioloader.viewer.records import Record
+
+__all__ = ("Draw", "Draws", "Pipeline", "as_pixels", "named_transform")
+
+
+@dataclass(frozen=True, slots=True)
+class Pipeline:
+    """A chain of transforms to choose from.
+
+    Attributes:
+        name: in addresses.
+        title, about: in words.
+        stage: what is done.
+        random: another epoch gives another picture.
+        takes_boxes: it changes boxes with their image.
+    """
+
+    name: str
+    title: str
+    about: str
+    stage: Stage
+    random: bool
+    takes_boxes: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Draw:
+    """What a chain made of an image in one epoch.
+
+    Attributes:
+        epoch: which one.
+        picture: to be shown; None if it failed.
+        boxes: the objects that are left.
+        shape, dtype: of the array that the chain gave.
+        note: what was done to the array to show it; empty if nothing.
+        problem: why there is no picture.
+    """
+
+    epoch: int
+    picture: Picture | None
+    boxes: tuple[Box, ...] = ()
+    shape: tuple[int, ...] = ()
+    dtype: str = ""
+    note: str = ""
+    problem: str = ""
+
+
+def named_transform(name: str) -> Callable[..., Any]:
+    """The transform that ``module:name`` names; the module is looked for in the current folder too.
+
+    Raises:
+        ValueError: there is no such thing, or it cannot be called.
+    """
+    module_name, _, attribute = name.partition(":")
+    if not module_name or not attribute:
+        raise ValueError(f"--transform takes module:name, such as training:augment, got {name!r}")
+    here = os.getcwd()
+    if here not in sys.path and "" not in sys.path:
+        sys.path.insert(0, here)
+    try:
+        found: Any = importlib.import_module(module_name)
+    except ModuleNotFoundError as error:
+        raise ValueError(f"--transform {name}: {error}; it is looked for in {here} too") from error
+    for part in attribute.split("."):
+        found = getattr(found, part, None)
+        if found is None:
+            raise ValueError(f"--transform {name}: the module {module_name} has no {attribute}")
+    if isinstance(found, type):
+        found = found()
+    if not callable(found):
+        raise ValueError(f"--transform {name}: {type(found).__name__} cannot be called")
+    result: Callable[..., Any] = found
+    return result
+
+
+class Draws:
+    """Makes draws, in any thread.
+
+    Args:
+        collection: whose records they are of.
+        size: side of the pictures, pixels.
+        seed: of the loader.
+        custom: a transform of the user's; None for none.
+        custom_name: what it is called.
+        exact: keep every pixel's value.
+    """
+
+    def __init__(
+        self,
+        collection: Collection,
+        *,
+        size: int,
+        seed: int,
+        custom: Callable[..., Any] | None = None,
+        custom_name: str = "",
+        exact: bool = True,
+    ) -> None:
+        self._exact = exact
+        self._seed = seed
+        self._collection = collection
+        self._local = threading.local()
+        self._pipelines = {each.name: each for each in _presets(size)}
+        if custom is not None:
+            with_boxes = isinstance(custom, BoxTransform)
+            self._pipelines["custom"] = Pipeline(
+                "custom",
+                custom_name,
+                f"the transform {custom_name} of the command line",
+                Stage(custom, first=not with_boxes),
+                random=True,
+                takes_boxes=with_boxes,
+            )
+
+    @property
+    def names(self) -> set[str]:
+        """Of all chains, whether they fit a record or not."""
+        return set(self._pipelines)
+
+    def pipelines(self, record: Record) -> list[Pipeline]:
+        """The chains for a record, the most fitting one first."""
+        fitting = [each for each in self._pipelines.values() if record.boxes or not _needs_boxes(each)]
+        return sorted(
+            fitting, key=lambda each: (each.name != "custom", bool(record.boxes) != each.takes_boxes)
+        )
+
+    def pipeline(self, name: str, record: Record) -> Pipeline | None:
+        """The chain of that name, if it fits the record."""
+        return next((each for each in self.pipelines(record) if each.name == name), None)
+
+    def make(self, contents: Contents, pipeline: Pipeline, epoch: int) -> Draw:
+        """The picture that a loader gives for the record in an epoch."""
+        record = contents.record
+        rng = Rng(self._seed, epoch, self._collection.index(record.position))
+        try:
+            image, table = self._sample(contents, pipeline, rng)
+            pixels, note = as_pixels(image)
+        except Exception as error:  # the chain may be the user's
+            return Draw(epoch, None, problem=f"{type(error).__name__}: {error}")
+        height, width = pixels.shape[:2]
+        boxes = tuple(
+            Box(float(row[4]), row[0] / width, row[1] / height, row[2] / width, row[3] / height)
+            for row in table.tolist()
+        )
+        shape = tuple(np.shape(image))
+        return Draw(
+            epoch, as_file(pixels, exact=self._exact), boxes, shape, str(getattr(image, "dtype", "")), note
+        )
+
+    def _sample(self, contents: Contents, pipeline: Pipeline, rng: Rng) -> tuple[Any, Array]:
+        decoder = self._collection.decoder
+        record = contents.record
+        facts = Facts(record.key, record.path, record.offset)
+        stage = pipeline.stage
+        if pipeline.takes_boxes:
+            image = decoder(contents.data, contents.extra, facts)[0]
+            table = box_table(record.boxes, image.shape[1], image.shape[0])
+            image, table, *_ = stage.apply((image, table), rng)
+            return image, np.asarray(table, np.float64).reshape(-1, np.shape(table)[-1])[:, :5]
+        fused = self._fused(pipeline)
+        if fused is None:
+            sample = stage.apply(decoder(contents.data, contents.extra, facts), rng)
+        else:
+            sample = fused(contents.data, contents.extra, facts, rng, None, Trace([0.0]))
+        return sample[0], np.empty((0, 5))
+
+    def _fused(self, pipeline: Pipeline) -> Any:
+        """Decoder and chain in one, as workers have it: one for each thread."""
+        held: dict[str, Any] | None = getattr(self._local, "fused", None)
+        if held is None:
+            held = self._local.fused = {}
+        if pipeline.name not in held:
+            fuse = getattr(self._collection.decoder, "fuse", None)
+            held[pipeline.name] = None if fuse is None else fuse([pipeline.stage])
+        return held[pipeline.name]
+
+
+def _needs_boxes(pipeline: Pipeline) -> bool:
+    return pipeline.takes_boxes and pipeline.name != "custom"
+
+
+def _presets(size: int) -> Sequence[Pipeline]:
+    crop = box_transforms.Compose(
+        [
+            box_transforms.RandomObjectCrop(min_object_covered=0.3),
+            box_transforms.RandomFlipLeftRight(),
+            box_transforms.Resize((size, size)),
+        ]
+    )
+    expand = box_transforms.Compose(
+        [box_transforms.RandomExpand(area_range=(1, 4), value=127), *crop.transforms]
+    )
+    return (
+        Pipeline(
+            "train",
+            "training",
+            f"aioloader.images(..., size={size}): a random resized crop and a random flip",
+            Stage(image_chain(size, train=True), first=True),
+            random=True,
+            takes_boxes=False,
+        ),
+        Pipeline(
+            "eval",
+            "evaluation",
+            f"aioloader.images(..., size={size}, train=False): resized, the centre cropped",
+            Stage(image_chain(size, train=False), first=True),
+            random=False,
+            takes_boxes=False,
+        ),
+        Pipeline(
+            "boxes",
+            "training with boxes",
+            f"boxes.RandomObjectCrop, boxes.RandomFlipLeftRight, boxes.Resize to {size}",
+            Stage(crop, first=False),
+            random=True,
+            takes_boxes=True,
+        ),
+        Pipeline(
+            "expand",
+            "the same with borders",
+            f"boxes.RandomExpand before boxes.RandomObjectCrop, boxes.RandomFlipLeftRight, boxes.Resize to {size}",
+            Stage(expand, first=False),
+            random=True,
+            takes_boxes=True,
+        ),
+    )
+
+
+def as_pixels(image: Any) -> tuple[Array, str]:
+    """What a chain gave, as pixels to be shown.
+
+    Args:
+        image: (height, width, 1 or 3), (height, width) or (1 or 3, height, width), numbers.
+
+    Returns:
+        uint8 (height, width, 1 or 3), and what was done to the values; empty if nothing.
+
+    Raises:
+        ValueError: it has another shape, or no pixels.
+    """
+    array = np.asarray(image)
+    if array.ndim == 2:
+        array = array[..., None]
+    if array.ndim != 3 or not array.size or array.dtype.kind not in "buif":
+        raise ValueError(f"the chain gave {array.dtype} {array.shape}, which is no image")
+    notes = []
+    if array.shape[2] not in (1, 3):
+        if array.shape[0] not in (1, 3):
+            raise ValueError(f"the chain gave an array of shape {array.shape}, which is no image")
+        array = array.transpose(1, 2, 0)
+        notes.append("channels first")
+    if array.dtype == np.uint8:
+        return np.ascontiguousarray(array), ", ".join(notes)
+    values = np.nan_to_num(array.astype(np.float64))
+    low, high = float(values.min()), float(values.max())
+    if low >= 0 and high <= 1:
+        low, high = 0.0, 1.0
+    elif low >= 0 and high <= 255:
+        low, high = 0.0, 255.0
+    notes.append(f"values {low:.3g} to {high:.3g} shown as black to white")
+    values = (values - low) * (255.0 / (high - low) if high > low else 0.0)
+    return np.ascontiguousarray(np.rint(values).astype(np.uint8)), ", ".join(notes)

@@ -1,0 +1,236 @@
+"""The pages as files, to be opened without a server: links are relative, and nothing is loaded from elsewhere.
+
+Everything is written to a folder beside the wanted one and renamed when it is complete. A folder that holds anything
+but a former export is left alone.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import tempfile
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import anyio
+
+from aioloader import __version__
+from aioloader.viewer.links import StaticLinks
+from aioloader.viewer.pages import LABELS_PER_PAGE, Pages, static_file
+from aioloader.viewer.records import IMAGE, label_text
+from aioloader.viewer.site import Listing, Shown, Site
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from aioloader.viewer.collection import Collection
+    from aioloader.viewer.draws import Draw
+    from aioloader.viewer.pictures import Picture
+    from aioloader.viewer.site import Options
+
+__all__ = ("ExportReport", "export")
+
+MARK = ".aioloader-view.json"
+_DRAWS = 4
+
+
+@dataclass(frozen=True, slots=True)
+class ExportReport:
+    """What was written.
+
+    Attributes:
+        start: the page to begin with.
+        records: that have a page.
+        count: of the dataset.
+        nbytes: of all files.
+    """
+
+    start: str
+    records: int
+    count: int
+    nbytes: int
+
+
+def export(
+    collection: Collection,
+    options: Options,
+    folder: str | os.PathLike[str],
+    *,
+    limit: int,
+    tick: Callable[[int], None] | None = None,
+) -> ExportReport:
+    """Write the first records' pages.
+
+    Args:
+        collection: what is shown; closed at the end.
+        options: how.
+        folder: to be made, empty, or a former export, which is replaced.
+        limit: most records.
+        tick: called with the number of records written so far.
+
+    Raises:
+        FileExistsError: there is something else in the folder, or it is a file.
+        OSError: a file cannot be read or written.
+        ValueError: the records cannot be found.
+    """
+    target = Path(os.path.abspath(folder))
+    _check_place(target)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    draft = Path(tempfile.mkdtemp(prefix=f".{target.name}.", suffix=".partial", dir=target.parent))
+    site = Site(collection, replace(options, exact=False))
+    try:
+        os.chmod(draft, 0o777 & ~_umask())
+        records, count = anyio.run(_write, site, draft, limit, tick)
+        nbytes = sum(path.stat().st_size for path in draft.rglob("*") if path.is_file())
+        mark = {"made by": f"aioloader {__version__}", "records": records, "of": count}
+        (draft / MARK).write_text(json.dumps(mark, indent=2) + "\n", encoding="utf-8")
+        _put_in_place(draft, target)
+    finally:
+        site.close()
+        shutil.rmtree(draft, ignore_errors=True)
+    return ExportReport(str(target / "index.html"), records, count, nbytes)
+
+
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask
+
+
+def _check_place(target: Path) -> None:
+    if target.is_symlink() or (target.exists() and not target.is_dir()):
+        raise FileExistsError(f"{target} is not a folder; name one that is to be made")
+    if target.is_dir() and any(target.iterdir()) and not (target / MARK).is_file():
+        raise FileExistsError(
+            f"{target} holds something that is no former export; name a folder that is empty or does not exist"
+        )
+
+
+def _put_in_place(draft: Path, target: Path) -> None:
+    _check_place(target)
+    if not target.exists():
+        draft.rename(target)
+        return
+    former = Path(tempfile.mkdtemp(prefix=f".{target.name}.", suffix=".former", dir=target.parent))
+    try:
+        target.rename(former / target.name)
+        try:
+            draft.rename(target)
+        except OSError:
+            (former / target.name).rename(target)
+            raise
+    finally:
+        shutil.rmtree(former, ignore_errors=True)
+
+
+async def _write(site: Site, folder: Path, limit: int, tick: Callable[[int], None] | None) -> tuple[int, int]:
+    failed: Exception | None = None
+    written = 0
+    async with anyio.create_task_group() as tasks:
+        site.start(tasks)
+        try:
+            await site.loaded()
+            if site.failure:
+                raise ValueError(site.failure)
+            writer = _Writer(site, folder, limit, tick)
+            await writer.write()
+            written = len(writer.positions)
+        except Exception as error:  # raised as itself below, and not as a part of a group
+            failed = error
+        tasks.cancel_scope.cancel()
+    if failed is not None:
+        raise failed
+    return written, len(site.collection.listing())
+
+
+class _Writer:
+    """Writes the pages of a site that is loaded."""
+
+    def __init__(self, site: Site, folder: Path, limit: int, tick: Callable[[int], None] | None) -> None:
+        self._site = site
+        self._folder = folder
+        self._tick = tick
+        self.positions = [int(place) for place in site.collection.listing()[:limit]]
+        self._links = StaticLinks(set(self.positions), labels=True)
+        self._pages = Pages(site, self._links)
+
+    async def write(self) -> None:
+        """Write everything."""
+        await anyio.to_thread.run_sync(self._prepare)
+        per_page = self._site.options.per_page
+        by_label: dict[float, list[Shown]] = {}
+        everything = Listing(self.positions, True)
+        for start in range(0, max(1, len(self.positions)), per_page):
+            part = self.positions[start : start + per_page]
+            shown = await self._site.thumbs(part)
+            for each in shown:
+                await self._picture(f"pictures/{each.record.position}-thumb", each.picture)
+                for label in _labels_of(each):
+                    by_label.setdefault(label, []).append(each)
+            number = start // per_page + 1
+            await self._text(self._links.page(number), self._pages.grid(everything, shown, number, None))
+            for place, each in enumerate(shown, start):
+                await self._record(each, place)
+                if self._tick is not None:
+                    self._tick(place + 1)
+        await self._label_pages(by_label)
+
+    def _prepare(self) -> None:
+        (self._folder / "pictures").mkdir()
+        for name in ("view.css", "icon.svg"):
+            (self._folder / name).write_bytes(static_file(name))
+
+    async def _record(self, small: Shown, place: int) -> None:
+        position = small.record.position
+        shown = await self._site.image(position)
+        await self._picture(f"pictures/{position}", shown.picture)
+        before = self.positions[place - 1] if place else None
+        after = self.positions[place + 1] if place + 1 < len(self.positions) else None
+        page = place // self._site.options.per_page + 1
+        record = shown.record
+        pipelines = self._site.draws.pipelines(record) if record.kind == IMAGE else []
+        for view in (None, *pipelines):
+            draws: Sequence[Draw] = ()
+            if view is not None:
+                draws = await self._site.drawn(position, view.name, range(_DRAWS if view.random else 1))
+                for draw in draws:
+                    await self._picture(f"pictures/{position}-{view.name}-{draw.epoch}", draw.picture)
+            text = self._pages.record(shown, (before, after), page, pipelines, view, draws, 0)
+            await self._text(self._links.record(position, view.name if view else ""), text)
+
+    async def _label_pages(self, by_label: dict[float, list[Shown]]) -> None:
+        labels = sorted(by_label)
+        per_page = self._site.options.per_page
+        for label in labels:
+            having = by_label[label]
+            listing = Listing([each.record.position for each in having], True)
+            for start in range(0, len(having), per_page):
+                number = start // per_page + 1
+                text = self._pages.grid(listing, having[start : start + per_page], number, label)
+                await self._text(self._links.page(number, label_text(label)), text)
+        counts = [(label, len(by_label[label])) for label in labels]
+        for start in range(0, max(1, len(counts)), LABELS_PER_PAGE):
+            number = start // LABELS_PER_PAGE + 1
+            part = counts[start : start + LABELS_PER_PAGE]
+            done = (len(self.positions), len(self.positions))
+            await self._text(self._links.labels(number), self._pages.labels(part, len(counts), number, done))
+
+    async def _picture(self, name: str, picture: Picture | None) -> None:
+        if picture is None:
+            return
+        suffix = ".png" if picture.media_type == "image/png" else ".jpg"
+        self._links.suffixes[name] = suffix
+        await anyio.to_thread.run_sync((self._folder / f"{name}{suffix}").write_bytes, picture.content)
+
+    async def _text(self, name: str, text: str) -> None:
+        path = self._folder / name
+        await anyio.to_thread.run_sync(lambda: path.write_text(text, encoding="utf-8"))
+
+
+def _labels_of(shown: Shown) -> set[float]:
+    record = shown.record
+    if record.boxes:
+        return {box.label for box in record.boxes}
+    return {label for label in record.labels if label == label}

@@ -1,0 +1,108 @@
+"""A folder of images, one sub-folder per class, as a collection."""
+
+from __future__ import annotations
+
+import os
+import warnings
+
+import numpy as np
+
+from aioloader.datasets import ImageFolderDataset
+from aioloader.storage.local import LocalByteSource
+from aioloader.viewer.collection import Collection, Contents, LabelChunk, NoSuchRecordError, read_bytes
+from aioloader.viewer.records import Record, failed, file_of
+
+__all__ = ("ImageFolder",)
+
+
+class ImageFolder(Collection):
+    """The images of an `ImageFolderDataset`. Nothing is known before `load` has listed them.
+
+    Args:
+        path: the folder.
+        max_pixels: larger images are refused.
+    """
+
+    kind = "folder of images"
+
+    def __init__(self, path: str, *, max_pixels: int | None) -> None:
+        self.path = path
+        self.problems: list[str] = []
+        self._max_pixels = max_pixels
+        self._dataset: ImageFolderDataset | None = None
+        self._source: LocalByteSource | None = None
+        self._places: dict[str, int] | None = None
+
+    def load(self) -> None:
+        """See `Collection.load`."""
+        with warnings.catch_warnings(record=True) as notes:
+            warnings.simplefilter("always")
+            dataset = ImageFolderDataset(self.path, max_pixels=self._max_pixels)
+        self.problems.extend(str(note.message) for note in notes)
+        self.decoder = dataset.decoder
+        self._source = LocalByteSource([item for item, _ in dataset.items], whole_files=True)
+        self._dataset = dataset
+
+    @property
+    def count(self) -> int | None:
+        """See `Collection.count`."""
+        return None if self._dataset is None else len(self._dataset)
+
+    @property
+    def known(self) -> int:
+        """See `Collection.known`."""
+        return self.count or 0
+
+    def _item(self, position: int) -> tuple[str, int]:
+        if self._dataset is None or not 0 <= position < len(self._dataset):
+            raise NoSuchRecordError(f"there is no image {position}: there are {self.known:,}")
+        return self._dataset.items[position]
+
+    def key(self, position: int) -> str:
+        """See `Collection.key`: the path below the folder."""
+        return os.path.relpath(self._item(position)[0], os.path.expanduser(self.path)).replace(os.sep, "/")
+
+    def find(self, key: str, file: int | None = None) -> int:
+        """See `Collection.find`: by the path below the folder, which is looked up in the list, or by number."""
+        if self._places is None:
+            self._places = {str(self.key(place)): place for place in range(self.known)}
+        found = self._places.get(key)
+        if found is None and key.isascii() and key.isdigit() and len(key) < 20 and int(key) < self.known:
+            found = int(key)
+        if found is None:
+            raise NoSuchRecordError(f"no image is named {key[:80]!r}, and there are {self.known:,}")
+        return found
+
+    def read(self, position: int) -> Contents:
+        """See `Collection.read`."""
+        path, label = self._item(position)
+        bare = Record(position, self.key(position), path, None, labels=(float(label),))
+        assert self._dataset is not None
+        assert self._source is not None
+        try:
+            data = read_bytes(self._source, self._dataset.spans(np.array([position], np.int64)))
+        except (OSError, ValueError, EOFError) as error:
+            return Contents(failed(bare, error))
+        record = file_of(bare, data, float(label))
+        return Contents(record, data, data, label)
+
+    def label_chunk(self, start: int, stop: int) -> LabelChunk:
+        """See `Collection.label_chunk`."""
+        assert self._dataset is not None
+        labels = self._dataset.extras(np.arange(start, stop, dtype=np.int64)).astype(np.float32)
+        return LabelChunk(labels, np.empty(0, np.int64), np.empty(0, np.float32))
+
+    def label_name(self, label: float) -> str:
+        """See `Collection.label_name`: the name of the sub-folder."""
+        names = [] if self._dataset is None else self._dataset.synsets
+        return names[int(label)] if label.is_integer() and 0 <= label < len(names) else ""
+
+    def label_of_name(self, name: str) -> float | None:
+        """See `Collection.label_of_name`."""
+        names = [] if self._dataset is None else self._dataset.synsets
+        return float(names.index(name)) if name in names else None
+
+    def close(self) -> None:
+        """See `Collection.close`."""
+        if self._source is not None:
+            self._source.close()

@@ -1,0 +1,44 @@
+"""The labels of many records from their headers, without their images."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from aioloader.datasets.record_heads import read_heads
+from aioloader.viewer.collection import LabelChunk
+from aioloader.viewer.records import detection_boxes
+
+if TYPE_CHECKING:
+    from aioloader._types import Array, IntArray
+
+__all__ = ("label_heads",)
+
+_LABELS_LOOKED_AT = 240
+
+
+def label_heads(path: str, offsets: IntArray) -> LabelChunk:
+    """The labels of the records at some offsets of a file.
+
+    Of a record with several labels all count, up to `_LABELS_LOOKED_AT`; of a detection label the classes. A damaged
+    record, or one without a header, has none.
+
+    Raises:
+        OSError: the file cannot be read.
+    """
+    heads = read_heads(path, offsets, labels=_LABELS_LOOKED_AT)
+    first = np.where(heads.packed & (heads.flag == 0), heads.label, np.float32(np.nan)).astype(np.float32)
+    owners: list[int] = []
+    values: list[Array] = []
+    for place in np.flatnonzero(heads.held).tolist():
+        vector = heads.vectors[place, : heads.held[place]]
+        boxes = detection_boxes(vector) if len(vector) == heads.flag[place] else ()
+        found = np.array([box.label for box in boxes], np.float32) if boxes else vector
+        owners.extend([place] * len(found))
+        values.append(found)
+    return LabelChunk(
+        first,
+        np.array(owners, np.int64),
+        np.concatenate(values).astype(np.float32) if values else np.empty(0, np.float32),
+    )

@@ -1,0 +1,85 @@
+"""Which records have which label: read from all headers when it is first asked for, in the background.
+
+Memory: four bytes for each record, and twelve for each further label. What was found so far can be asked for at any
+time.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from aioloader._types import Array, IntArray
+    from aioloader.viewer.collection import Collection, LabelChunk
+
+__all__ = ("Labels",)
+
+CHUNK = 4096
+
+
+class Labels:
+    """The labels of a collection that is loaded. `read` and what looks through all of them belong in a thread.
+
+    Args:
+        collection: whose they are.
+        count: its records.
+
+    Attributes:
+        count: of all records.
+        done: records whose labels are known.
+    """
+
+    def __init__(self, collection: Collection, count: int) -> None:
+        self.count = count
+        self.done = 0
+        self._collection = collection
+        self._first = np.full(count, np.nan, np.float32)
+        self._owners: list[IntArray] = []
+        self._values: list[Array] = []
+
+    @property
+    def complete(self) -> bool:
+        """Whether all labels are known."""
+        return self.done >= self.count
+
+    def read(self) -> LabelChunk:
+        """The labels of the next records; changes nothing.
+
+        Raises:
+            OSError: they cannot be read.
+        """
+        return self._collection.label_chunk(self.done, min(self.count, self.done + CHUNK))
+
+    def add(self, chunk: LabelChunk) -> None:
+        """Take what `read` gave."""
+        stop = self.done + len(chunk.first)
+        self._first[self.done : stop] = chunk.first
+        if len(chunk.owners):
+            self._owners.append(chunk.owners + self.done)
+            self._values.append(chunk.values)
+        self.done = stop
+
+    def matches(self, label: float) -> IntArray:
+        """Positions of the records with a label, as far as they are known, ascending."""
+        wanted = np.float32(label)
+        done, owners, values = self.done, self._owners[:], self._values[:]
+        found: IntArray = np.flatnonzero(self._first[:done] == wanted)
+        several = [owner[value == wanted] for owner, value in zip(owners, values, strict=True)]
+        return np.unique(np.concatenate([found, *several])) if several else found
+
+    def counts(self) -> list[tuple[float, int]]:
+        """(label, how many records have it), by label, as far as they are known."""
+        done, owners, values = self.done, self._owners[:], self._values[:]
+        first = self._first[:done]
+        found, counts = np.unique(first[~np.isnan(first)], return_counts=True)
+        total = dict(zip(found.tolist(), counts.tolist(), strict=True))
+        if owners:
+            pairs = np.stack(
+                [np.concatenate(values).astype(np.float64), np.concatenate(owners).astype(np.float64)]
+            )
+            again, counts = np.unique(np.unique(pairs, axis=1)[0], return_counts=True)
+            for label, count in zip(again.tolist(), counts.tolist(), strict=True):
+                total[label] = total.get(label, 0) + count
+        return sorted(total.items())

@@ -1,0 +1,72 @@
+"""From a path to a collection: what is there."""
+
+from __future__ import annotations
+
+import glob
+import os
+from typing import TYPE_CHECKING
+
+from aioloader._images import check_record_file
+from aioloader.transforms import DEFAULT_MAX_PIXELS
+from aioloader.viewer.image_folder import ImageFolder
+from aioloader.viewer.record_files import RecordFiles
+
+if TYPE_CHECKING:
+    from aioloader.viewer.collection import Collection
+
+__all__ = ("open_collection",)
+
+
+def open_collection(
+    path: str | os.PathLike[str], *, max_pixels: int | None = DEFAULT_MAX_PIXELS
+) -> Collection:
+    """Open a record file, shards, InsightFace's layout or a folder of images, as far as that takes no time.
+
+    Args:
+        path: a .rec file; a folder with .rec files, or a pattern such as ``train-*.rec``: they follow each other in the
+            order of their names; a folder with ``train.rec`` and ``property``, or that train.rec; or a folder with one
+            sub-folder of images for each class.
+        max_pixels: larger images are refused before they are decoded; None for no limit.
+
+    Raises:
+        FileNotFoundError: there is nothing.
+        OSError: it cannot be read.
+        ValueError: it is none of these.
+    """
+    path = os.path.expanduser(os.fspath(path))
+    if os.path.isdir(path):
+        return _open_folder(path, max_pixels)
+    if not os.path.exists(path):
+        shards = sorted(found for found in glob.glob(path) if os.path.isfile(found))
+        if not shards:
+            raise FileNotFoundError(f"there is no file or folder {path!r}")
+        return _shards(shards, path, max_pixels)
+    check_record_file(path)
+    if os.path.basename(path) == "train.rec" and _has_property(os.path.dirname(path)):
+        return _faces(path, path, max_pixels)
+    return RecordFiles([path], path=path, kind="record file", max_pixels=max_pixels)
+
+
+def _open_folder(path: str, max_pixels: int | None) -> Collection:
+    names = sorted(os.listdir(path))
+    records = [os.path.join(path, name) for name in names if name.lower().endswith(".rec")]
+    if "train.rec" in names and _has_property(path):
+        return _faces(os.path.join(path, "train.rec"), path, max_pixels)
+    if records:
+        return _shards(records, path, max_pixels)
+    return ImageFolder(path, max_pixels=max_pixels)
+
+
+def _has_property(folder: str) -> bool:
+    return os.path.isfile(os.path.join(folder, "property"))
+
+
+def _faces(rec: str, path: str, max_pixels: int | None) -> Collection:
+    return RecordFiles([rec], path=path, kind="InsightFace", max_pixels=max_pixels, faces=True)
+
+
+def _shards(paths: list[str], path: str, max_pixels: int | None) -> Collection:
+    for found in paths:
+        check_record_file(found)
+    kind = "record file" if len(paths) == 1 else f"{len(paths)} record files"
+    return RecordFiles(paths, path=path, kind=kind, max_pixels=max_pixels)

@@ -1,0 +1,244 @@
+"""HTML: what was found, put into templates that escape everything."""
+
+from __future__ import annotations
+
+import math
+import os
+from typing import TYPE_CHECKING, Any
+
+from aioloader import __version__
+from aioloader.viewer.records import DAMAGED, EMPTY, FOREIGN, IMAGE, Box, label_text
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from aioloader.viewer.draws import Draw, Pipeline
+    from aioloader.viewer.links import Links
+    from aioloader.viewer.records import Record
+    from aioloader.viewer.site import Listing, Shown, Site
+
+__all__ = ("LABELS_PER_PAGE", "Pages", "static_file")
+
+LABELS_PER_PAGE = 500
+_WORDS = {IMAGE: "", DAMAGED: "damaged", FOREIGN: "no image", EMPTY: "no image"}
+_MOST_LABELS_SHOWN = 64
+_REFRESH_S = 2
+
+
+def static_file(name: str) -> bytes:
+    """The bytes of "view.css" or "icon.svg"."""
+    from importlib.resources import files
+
+    return files("aioloader.viewer").joinpath("static", name).read_bytes()
+
+
+class Pages:
+    """Makes pages of a site. Templates are read here, once; nothing waits for a disk later.
+
+    Args:
+        site: what is shown.
+        links: where everything is found.
+
+    Raises:
+        ModuleNotFoundError: Jinja is not installed.
+    """
+
+    def __init__(self, site: Site, links: Links) -> None:
+        from jinja2 import Environment, PackageLoader, StrictUndefined
+
+        environment = Environment(
+            loader=PackageLoader("aioloader.viewer", "templates"),
+            autoescape=True,
+            undefined=StrictUndefined,
+            trim_blocks=True,
+            lstrip_blocks=True,
+        )
+        collection = site.collection
+        environment.globals.update(
+            links=links,
+            title=os.path.basename(os.path.abspath(os.path.expanduser(collection.path))) or collection.path,
+            path=os.path.abspath(os.path.expanduser(collection.path)),
+            version=__version__,
+            label_text=label_text,
+            label_words=site.label_words,
+            label_name=collection.label_name,
+            kind_words=_WORDS,
+            outlines=_outlines,
+        )
+        environment.filters["grouped"] = _grouped
+        environment.filters["nbytes"] = _nbytes
+        self._site = site
+        self._links = links
+        self._templates = {
+            name: environment.get_template(f"{name}.html") for name in ("grid", "record", "labels", "message")
+        }
+
+    def _render(self, name: str, **values: Any) -> str:
+        site = self._site
+        common = {
+            "kind": site.collection.kind,
+            "count": site.collection.count,
+            "known": site.collection.known,
+            "problems": [*site.collection.problems, *([site.failure] if site.failure else [])],
+            "files": site.collection.file_names(),
+            "refresh": 0,
+            "label": "",
+            "key": "",
+            "here": name,
+        }
+        text: str = self._templates[name].render({**common, **values})
+        return text
+
+    def grid(self, listing: Listing, shown: Sequence[Shown], number: int, label: float | None) -> str:
+        """A page of records.
+
+        Args:
+            listing: the records that are paged over.
+            shown: those of this page.
+            number: of the page, from 1.
+            label: that they have; None for all.
+        """
+        total = len(listing.positions)
+        pages = max(1, math.ceil(total / self._site.options.per_page))
+        looked, of = listing.looked_at
+        return self._render(
+            "grid",
+            shown=shown,
+            number=number,
+            pages=pages,
+            total=total,
+            complete=listing.complete,
+            first=(number - 1) * self._site.options.per_page + 1,
+            label="" if label is None else label_text(label),
+            label_title="" if label is None else self._site.label_words(label),
+            progress=(looked, of) if looked < of else None,
+            refresh=_REFRESH_S if looked < of or not listing.complete else 0,
+        )
+
+    def record(
+        self,
+        shown: Shown,
+        neighbours: tuple[int | None, int | None],
+        page: int,
+        pipelines: Sequence[Pipeline],
+        view: Pipeline | None,
+        draws: Sequence[Draw],
+        epoch: int,
+    ) -> str:
+        """One record.
+
+        Args:
+            shown: the record with its large picture.
+            neighbours: positions of the one before it and the one after it.
+            page: that it stands on, from 1.
+            pipelines: chains to choose from.
+            view: the one that was chosen; None for the picture as it is stored.
+            draws: what that one made.
+            epoch: of the first draw.
+        """
+        record = shown.record
+        names = self._site.collection.file_names()
+        return self._render(
+            "record",
+            shown=shown,
+            record=record,
+            facts=_facts(record, self._site, names),
+            labels_shown=record.labels[:_MOST_LABELS_SHOWN],
+            labels_left=max(0, len(record.labels) - _MOST_LABELS_SHOWN),
+            before=neighbours[0],
+            after=neighbours[1],
+            page=page,
+            pipelines=pipelines,
+            view=view,
+            draws=draws,
+            epoch=epoch,
+            step=max(1, len(draws)),
+            seed=self._site.options.seed,
+            key=record.key,
+        )
+
+    def labels(
+        self, counts: Sequence[tuple[float, int]], total: int, number: int, looked_at: tuple[int, int]
+    ) -> str:
+        """The list of labels.
+
+        Args:
+            counts: (label, records with it) of this page.
+            total: labels in all.
+            number: of the page, from 1.
+            looked_at: records whose labels are known, of how many.
+        """
+        done = looked_at[0] >= looked_at[1]
+        return self._render(
+            "labels",
+            counts=counts,
+            most=max((count for _, count in counts), default=1),
+            total=total,
+            number=number,
+            pages=max(1, math.ceil(total / LABELS_PER_PAGE)),
+            progress=None if done else looked_at,
+            refresh=0 if done else _REFRESH_S,
+        )
+
+    def message(self, heading: str, text: str, *, refresh: bool = False) -> str:
+        """A page that only says something."""
+        return self._render("message", heading=heading, text=text, refresh=_REFRESH_S if refresh else 0)
+
+
+def _facts(record: Record, site: Site, names: Sequence[str]) -> list[tuple[str, str]]:
+    """Name and value of everything that is known of a record, but for its labels."""
+    facts = [("key", str(record.key)), ("index", _grouped(site.collection.index(record.position)))]
+    if names:
+        facts.append(("file", names[site.collection.file_of(record.position)]))
+    if record.offset is not None:
+        facts.append(("offset", f"{_grouped(record.offset)} bytes"))
+    if record.flag is not None:
+        words = "one label" if record.flag == 0 else f"{record.flag:,} labels"
+        facts.append(("flag", f"{record.flag} ({words})"))
+        facts.append(("id", str(record.id)))
+        facts.append(("id2", str(record.id2)))
+    if record.nbytes:
+        facts.append(("bytes", f"{_grouped(record.nbytes)} ({_nbytes(record.nbytes)})"))
+    if record.format:
+        facts.append(("format", record.format.upper() if record.format != "raw" else "raw pixels"))
+    if record.width:
+        facts.append(("dimensions", f"{record.width:,} \u00d7 {record.height:,} pixels"))
+    if record.format == "jpeg":
+        facts.append(("tiled", "yes" if record.tiled else "no"))
+    if record.boxes:
+        facts.append(("boxes", str(len(record.boxes))))
+    return facts
+
+
+def _outlines(boxes: Sequence[Box], width: int, height: int) -> list[dict[str, Any]]:
+    """Boxes in the pixels of a picture, to be drawn over it."""
+    found = []
+    for box in boxes:
+        left, top = box.left * width, box.top * height
+        found.append(
+            {
+                "x": round(left, 2),
+                "y": round(top, 2),
+                "width": round(max(0.0, box.right * width - left), 2),
+                "height": round(max(0.0, box.bottom * height - top), 2),
+                "label": label_text(box.label),
+            }
+        )
+    return found
+
+
+def _grouped(number: int) -> str:
+    return f"{number:,}".replace(",", "\u202f")
+
+
+def _nbytes(number: int) -> str:
+    if number < 1000:
+        return f"{number} B"
+    value = float(number)
+    units = iter(("kB", "MB", "GB", "TB"))
+    unit = next(units)
+    value /= 1000
+    while value >= 999.5:
+        value /= 1000
+        unit = next(units)
+    return f"{value:.3g} {unit}"

@@ -1,0 +1,220 @@
+"""What a record is: its header, its labels, the boxes in them, its image's format. Pure.
+
+A detection label is flat: A, the length of the header (2 or more, counting A and B); B, the numbers of an object (5 or
+more); what else the header has; then the objects, each class, left, top, right, bottom in shares of the image's
+extents, and further numbers. Here it is recognised, not demanded: what is laid out otherwise is a row of numbers.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from aioloader.datasets.record_layout import detection_label
+from aioloader.errors import DecodeError
+from aioloader.jpeg import is_tiled
+from aioloader.transforms.formats import read_header
+from recordio import HeaderError, RecordIOError, extract, unpack
+
+if TYPE_CHECKING:
+    from aioloader._types import Array
+
+__all__ = (
+    "Box",
+    "Record",
+    "box_table",
+    "detection_boxes",
+    "failed",
+    "file_of",
+    "label_text",
+    "parse_label",
+    "record_of",
+)
+
+DAMAGED = "damaged"
+FOREIGN = "foreign"
+IMAGE = "image"
+EMPTY = "empty"
+
+_MOST_BOXES = 500
+# Annotators' boxes end a little outside of the picture now and then.
+_SLACK = 0.5
+
+
+class Box(NamedTuple):
+    """An object in an image; edges are shares of the image's extents, the maxima exclusive."""
+
+    label: float
+    left: float
+    top: float
+    right: float
+    bottom: float
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """What is known of a record without decoding its image.
+
+    Attributes:
+        position: place among all records that are looked at.
+        key: name in the .idx; of an image file, its path below the folder.
+        path: the file that it is in.
+        offset: where it begins there, bytes; None for a whole file.
+        nbytes: of the stored image.
+        kind: "image", "damaged", "foreign" (no image record) or "empty" (a header without a body).
+        problem: what is wrong, in words; None for an image as far as it was looked at.
+        flag, id, id2: of the header; None where there is none.
+        labels: of the header, or of the folder.
+        boxes: the objects of a detection label.
+        format: "jpeg", "png", ...; None for what is no image.
+        width, height: extents in pixels: as stored, and upright once the picture was made.
+        tiled: crops of this JPEG can be decoded alone.
+    """
+
+    position: int
+    key: int | str
+    path: str
+    offset: int | None
+    nbytes: int = 0
+    kind: str = IMAGE
+    problem: str | None = None
+    flag: int | None = None
+    id: int | None = None
+    id2: int | None = None
+    labels: tuple[float, ...] = ()
+    boxes: tuple[Box, ...] = ()
+    format: str | None = None
+    width: int = 0
+    height: int = 0
+    tiled: bool = False
+
+
+def record_of(bare: Record, data: Any) -> tuple[Record, Any]:
+    """Look into the framed bytes of a record.
+
+    Args:
+        bare: what is known of it.
+        data: its bytes, from its head on.
+
+    Returns:
+        what it is, and its body; None for the body of what is damaged.
+    """
+    try:
+        payload: Any = extract(data, path=bare.path, offset=bare.offset or 0)
+    except RecordIOError as error:
+        return failed(bare, error), None
+    try:
+        header, body = unpack(payload)
+    except HeaderError:
+        # A record need not be an image record.
+        problem = f"{len(payload):,} bytes without the header of an image record"
+        return replace(bare, kind=FOREIGN, nbytes=len(payload), problem=problem), payload
+    labels = (float(header.label),) if header.flag == 0 else tuple(map(float, header.label.tolist()))
+    known = replace(
+        bare,
+        flag=header.flag,
+        id=header.id,
+        id2=header.id2,
+        labels=labels,
+        boxes=detection_boxes(header.label) if header.flag else (),
+    )
+    if not len(body):
+        return replace(known, kind=EMPTY, problem="the record is a header without an image"), body
+    return _with_image(known, body), body
+
+
+def file_of(bare: Record, data: Any, label: float | None) -> Record:
+    """Look into the bytes of an image file."""
+    return _with_image(bare if label is None else replace(bare, labels=(label,)), data)
+
+
+def _with_image(known: Record, body: Any) -> Record:
+    try:
+        header = read_header(body)
+    except DecodeError as error:
+        return replace(known, kind=DAMAGED, nbytes=len(body), format=error.format, problem=_plain(error))
+    tiled = header.format == "jpeg" and is_tiled(body)
+    return replace(
+        known,
+        nbytes=len(body),
+        format=header.format,
+        width=header.width,
+        height=header.height,
+        tiled=tiled,
+    )
+
+
+def failed(known: Record, error: Exception) -> Record:
+    """The record, of which something could not be read or decoded."""
+    return replace(known, kind=DAMAGED, problem=_plain(error))
+
+
+def _plain(error: Exception) -> str:
+    """What is wrong, in one line and without what the page says anyway."""
+    text = (
+        getattr(error, "reason", None)
+        or getattr(error, "message", None)
+        or str(error)
+        or type(error).__name__
+    )
+    return " ".join(str(text).split())
+
+
+def detection_boxes(label: Array) -> tuple[Box, ...]:
+    """The objects of a label that is laid out as a detection label; none for any other.
+
+    Args:
+        label: float32 (n,).
+
+    Returns:
+        the objects that have an area, `_MOST_BOXES` at most.
+    """
+    layout = detection_label(label)
+    if layout is None or not layout.objects:
+        return ()
+    objects = label[layout.header_width :].reshape(layout.objects, layout.object_width)
+    table = objects[:, :5].astype(np.float64)
+    edges = table[:, 1:5]
+    with np.errstate(invalid="ignore"):
+        inside = np.isfinite(table).all() and (edges > -_SLACK).all() and (edges < 1 + _SLACK).all()
+    if not inside:
+        return ()
+    wide = (edges[:, 2] > edges[:, 0]) & (edges[:, 3] > edges[:, 1])
+    return tuple([Box(*row) for row in table[wide][:_MOST_BOXES].tolist()])
+
+
+def box_table(boxes: tuple[Box, ...], width: int, height: int) -> Array:
+    """Boxes as box transforms take them.
+
+    Returns:
+        float32 (n, 5): xmin, ymin, xmax, ymax in pixels, class.
+    """
+    table = np.array([(b.left, b.top, b.right, b.bottom, b.label) for b in boxes], np.float32).reshape(-1, 5)
+    table[:, 0:4:2] *= width
+    table[:, 1:4:2] *= height
+    return table
+
+
+def label_text(value: float) -> str:
+    """A label as it is shown and stands in addresses: 3, 0.25."""
+    if math.isfinite(value) and float(value).is_integer() and abs(value) < 1e15:
+        return str(int(value))
+    return f"{value:.7g}"
+
+
+def parse_label(text: str) -> float:
+    """A label from an address.
+
+    Raises:
+        ValueError: it is no number.
+    """
+    try:
+        value = float(text) if len(text) <= 40 else math.nan
+    except ValueError:
+        value = math.nan
+    if not math.isfinite(value):
+        raise ValueError(f"{text[:40]!r} is not a label: labels are numbers")
+    return value

@@ -1,0 +1,100 @@
+"""Small sets of every kind that can be looked at, and a running server of each."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import recordio
+from aioloader.tools.draw import draw_folder
+from aioloader.tools.pack import pack
+from tests.aioloader.viewer.sets import (
+    EVIL,
+    ROOT,
+    Page,
+    Serve,
+    detection_label,
+    jpeg,
+    view_command,
+    write_records,
+)
+
+
+@pytest.fixture(scope="session")
+def sets(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder of sets. Read only: all tests share it."""
+    root = tmp_path_factory.mktemp("sets")
+    draw_folder(root / "folder", count=30, classes=3, sizes=((60, 80), (80, 60)))
+    (root / "folder" / EVIL).mkdir()
+    (root / "folder" / EVIL / "<i>.jpg").write_bytes(jpeg(200))
+    (root / "folder" / "circle" / "broken.jpg").write_bytes(jpeg(201)[:700])
+    plain = write_records(root / "plain.rec", [(float(k % 3), jpeg(k)) for k in range(60)])
+    damage = bytearray(plain.read_bytes())
+    offsets = recordio.Index.open(root / "plain.idx", cache=False).offsets.tolist()
+    damage[offsets[3] : offsets[3] + 4] = bytes(4)
+    damage[offsets[7] + 900 : offsets[8] - 40] = bytes(offsets[8] - offsets[7] - 940)
+    damage[offsets[9] + 32 : offsets[10] - 8] = bytes(offsets[10] - offsets[9] - 40)
+    (root / "damaged.rec").write_bytes(damage)
+    (root / "damaged.idx").write_bytes((root / "plain.idx").read_bytes())
+    (root / "unindexed.rec").write_bytes(damage)
+    boxes = [((1, 0.1, 0.2, 0.5, 0.6),), ((2, 0.3, 0.3, 0.9, 0.8), (4, 0, 0, 0.25, 0.5))]
+    write_records(root / "boxes.rec", [(detection_label(*boxes[k % 2]), jpeg(k)) for k in range(6)])
+    (root / "shards").mkdir()
+    for part in range(3):
+        records = [(float(part), jpeg(10 * part + k)) for k in range(5)]
+        write_records(root / "shards" / f"train-{part}.rec", records)
+    faces = [(np.array([13, 16], np.float32), b"")]
+    faces += [(float(k // 4), jpeg(k, 32, 32)) for k in range(12)]
+    faces += [(np.array([1 + 4 * k, 5 + 4 * k], np.float32), b"") for k in range(3)]
+    (root / "faces").mkdir()
+    write_records(root / "faces" / "train.rec", faces)
+    (root / "faces" / "property").write_text("3,32,32\n")
+    with recordio.RecordWriter(root / "text.rec") as writer:
+        writer.write(b"<script>not an image</script>")
+    (root / "empty.rec").write_bytes(b"")
+    pack(root / "folder", root / "classes.rec", on_error="skip")
+    return root
+
+
+@pytest.fixture(scope="session")
+def serve(sets: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Serve]:
+    """`serve(name, *options)`: the running page of a set; started once for the same words."""
+    pytest.importorskip("starlette", reason="`aioloader view` needs pip install 'aioloader[view]'")
+    pytest.importorskip("uvicorn", reason="`aioloader view` needs pip install 'aioloader[view]'")
+    running: dict[tuple[str, ...], Page] = {}
+    environment = {**os.environ, "AIOLOADER_CACHE_DIR": str(tmp_path_factory.mktemp("cache"))}
+    with ExitStack() as stack:
+
+        def start(name: str, *options: str) -> Page:
+            if (name, *options) not in running:
+                words = view_command(sets / name, "--no-browser", "--port", "0", *options)
+                process = subprocess.Popen(
+                    words,
+                    stdout=subprocess.PIPE,
+                    stderr=subprocess.PIPE,
+                    text=True,
+                    cwd=ROOT,
+                    env=environment,
+                )
+                stack.callback(_end, process)
+                assert process.stdout is not None
+                address = process.stdout.readline().strip()
+                assert address, process.stderr and process.stderr.read()
+                running[(name, *options)] = Page(address, int(address.rstrip("/").rpartition(":")[2]))
+            return running[(name, *options)]
+
+        yield start
+
+
+def _end(process: subprocess.Popen[str]) -> None:
+    process.send_signal(signal.SIGINT)
+    _, messages = process.communicate(timeout=20)
+    assert process.returncode == 0, messages
+    assert "Traceback" not in messages, messages

@@ -1,0 +1,86 @@
+"""What tests of the viewer share: records to look at, and how a running server is asked."""
+
+from __future__ import annotations
+
+import http.client
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import simplejpeg
+
+import recordio
+from aioloader.tools.draw import draw_image
+
+ROOT = Path(__file__).parents[3]
+EVIL = "<script>alert('x')<b>"
+
+
+def jpeg(number: int, height: int = 60, width: int = 80) -> bytes:
+    """A drawn picture."""
+    encoded: bytes = simplejpeg.encode_jpeg(draw_image(number, height=height, width=width), 85)
+    return encoded
+
+
+def write_records(path: Path, records: list[tuple[object, bytes]], first_key: int = 0) -> Path:
+    """A .rec with its .idx: (label, body) of each record; ids are keys + 100."""
+    with recordio.RecordWriter(path, path.with_suffix(".idx")) as writer:
+        for key, (label, body) in enumerate(records, first_key):
+            writer.write(recordio.pack(recordio.IRHeader(0, label, key + 100, 7), body), key)
+    return path
+
+
+def detection_label(*objects: tuple[float, float, float, float, float]) -> np.ndarray:
+    """The flat label of some objects: class, left, top, right, bottom."""
+    return np.array([2, 5, *np.ravel(objects)], np.float32)
+
+
+class Answer(NamedTuple):
+    """What a server answered."""
+
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
+
+    @property
+    def text(self) -> str:
+        return self.body.decode()
+
+
+class Page(NamedTuple):
+    """A running `aioloader view`."""
+
+    address: str
+    port: int
+
+    def get(self, path: str = "/", method: str = "GET", **headers: str) -> Answer:
+        """Ask for a path, which is sent as it is; again, as its answer asks for, while records are being found.
+
+        Header names: underscores stand for dashes; Host is replaced.
+        """
+        for _ in range(20):
+            answer = self._ask(path, method, headers)
+            if answer.status != 503:
+                break
+        return answer
+
+    def _ask(self, path: str, method: str, headers: Mapping[str, str]) -> Answer:
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=30)
+        try:
+            connection.putrequest(method, path, skip_host="Host" in headers, skip_accept_encoding=True)
+            for name, value in headers.items():
+                connection.putheader(name.replace("_", "-"), value)
+            connection.endheaders()
+            answer = connection.getresponse()
+            return Answer(answer.status, {k.lower(): v for k, v in answer.getheaders()}, answer.read())
+        finally:
+            connection.close()
+
+
+Serve = Callable[..., Page]
+
+
+def view_command(*words: str | Path) -> list[str]:
+    return [sys.executable, "-m", "aioloader", "view", *map(str, words)]

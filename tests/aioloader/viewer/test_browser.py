@@ -1,0 +1,184 @@
+"""The page in a real browser: Chromium, without JavaScript, as a person would use it.
+
+$AIOLOADER_TEST_SCREENSHOTS names a folder to keep pictures of what was seen. $CHROMIUM names the program.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.aioloader.viewer.sets import EVIL, ROOT, Serve, view_command
+
+pytestmark = pytest.mark.browser
+
+PROGRAM = os.environ.get("CHROMIUM") or shutil.which("chromium") or shutil.which("chromium-browser")
+
+
+@pytest.fixture(scope="module")
+def chromium() -> Iterator[Any]:
+    """A browser without a window."""
+    playwright = pytest.importorskip("playwright.sync_api", reason="needs pip install playwright")
+    if PROGRAM is None:
+        pytest.skip("needs Chromium (Debian: chromium)")
+    with playwright.sync_playwright() as running:
+        # The sandbox needs rights that containers do not give to root.
+        options = ["--no-sandbox"] if os.geteuid() == 0 else []
+        browser = running.chromium.launch(executable_path=PROGRAM, args=options)
+        yield browser
+        browser.close()
+
+
+@pytest.fixture(params=["light", "dark"])
+def page(chromium: Any, request: pytest.FixtureRequest) -> Iterator[Any]:
+    """A page that fails the test if it asks for anything in vain, or the browser complains."""
+    context = chromium.new_context(
+        viewport={"width": 1280, "height": 900}, color_scheme=request.param, java_script_enabled=False
+    )
+    found = context.new_page()
+    complaints: list[str] = []
+    found.on("console", lambda message: complaints.append(message.text))
+    found.on("requestfailed", lambda failed: complaints.append(f"{failed.url} failed"))
+    found.on("response", lambda answer: complaints.append(answer.url) if answer.status >= 400 else None)
+    yield found
+    context.close()
+    assert complaints == []
+
+
+@pytest.fixture
+def see(page: Any, request: pytest.FixtureRequest) -> Callable[[str], None]:
+    """`see(name)`: all pictures of the page have arrived, and nothing is wider than the window."""
+
+    def look(name: str) -> None:
+        page.wait_for_load_state("networkidle")
+        for image in page.locator("img").all():
+            box = image.bounding_box()
+            assert box is not None
+            assert min(box["width"], box["height"]) > 10
+        # No script runs, so the browser is asked through its own protocol.
+        size = page.context.new_cdp_session(page).send("Page.getLayoutMetrics")
+        assert size["cssContentSize"]["width"] <= page.viewport_size["width"]
+        folder = os.environ.get("AIOLOADER_TEST_SCREENSHOTS")
+        if folder:
+            scheme = request.node.callspec.params["page"]
+            page.screenshot(path=str(Path(folder) / f"{name}-{scheme}.png"))
+
+    return look
+
+
+def keys(page: Any) -> list[str]:
+    return [str(text) for text in page.locator(".tile .caption b").all_inner_texts()]
+
+
+def test_from_page_to_page_to_a_record_and_its_label(
+    serve: Serve, page: Any, see: Callable[[str], None]
+) -> None:
+    page.goto(serve("damaged.rec").address)
+    see("grid")
+    assert keys(page) == [str(k) for k in range(48)]
+    assert page.locator(".tile.damaged").count() == 3
+    assert "magic number" in page.locator(".tile.damaged").first.inner_text()
+    page.get_by_role("link", name="Next").first.click()
+    assert keys(page) == [str(k) for k in range(48, 60)]
+    page.get_by_label("Key").fill("17")
+    page.get_by_role("button", name="Go").click()
+    assert page.locator("h1").inner_text() == "Record 17"
+    assert page.locator(".picture img").get_attribute("width") == "80"
+    see("record")
+    page.get_by_label("Label").fill("2")
+    page.get_by_role("button", name="Filter").click()
+    assert keys(page) == [str(k) for k in range(2, 60, 3)]
+    page.get_by_role("link", name="Labels").click()
+    page.get_by_role("link", name="1", exact=True).click()
+    assert keys(page)[:2] == ["1", "4"]
+    see("label")
+
+
+def test_a_damaged_record_says_why(serve: Serve, page: Any, see: Callable[[str], None]) -> None:
+    page.goto(serve("damaged.rec").address)
+    page.locator(".tile.damaged a").first.click()
+    assert "Record 3" in page.locator("h1").inner_text()
+    assert "the magic number is missing" in page.locator(".trouble").inner_text()
+    assert page.locator(".tabs").count() == 0
+    see("damaged")
+
+
+def test_the_trainers_view_and_back(serve: Serve, page: Any, see: Callable[[str], None]) -> None:
+    page.goto(f"{serve('damaged.rec').address}?key=17")
+    page.get_by_role("link", name="training", exact=True).click()
+    assert page.locator(".draws img").count() == 8
+    see("draws")
+    page.get_by_role("link", name="Later epochs").click()
+    assert "epoch 8" in page.locator(".draws").inner_text()
+    page.get_by_role("link", name="evaluation").click()
+    assert page.locator(".draws img").count() == 1
+    page.get_by_role("link", name="As stored").click()
+    assert page.locator(".picture img").count() == 1
+
+
+def test_boxes_lie_over_their_picture(serve: Serve, page: Any, see: Callable[[str], None]) -> None:
+    page.goto(serve("boxes.rec").address)
+    assert page.locator(".tile svg.boxes").count() == 6
+    page.locator(".tile a").nth(1).click()
+    picture = page.locator(".picture img").bounding_box()
+    first = page.locator("rect.line").first.bounding_box()
+    # Class 2 at 0.3, 0.3 to 0.9, 0.8, within the width of a line.
+    for edge, extent, share in (("x", "width", 0.3), ("y", "height", 0.3)):
+        assert first[edge] == pytest.approx(picture[edge] + share * picture[extent], abs=3)
+    assert first["width"] == pytest.approx(0.6 * picture["width"], abs=5)
+    assert page.locator("svg.boxes text").all_text_contents() == ["2", "4"]
+    see("boxes")
+    page.get_by_role("link", name="training with boxes").click()
+    assert page.locator(".draws svg.boxes").count() == 8
+    see("boxes-draws")
+
+
+def test_names_are_text(serve: Serve, page: Any, see: Callable[[str], None]) -> None:
+    page.goto(serve("folder").address)
+    assert page.locator(".caption span").first.inner_text() == EVIL
+    see("folder")
+    page.locator(".tile a").first.click()
+    assert page.locator("h1").inner_text() == f"Record {EVIL}/<i>.jpg"
+
+
+def test_it_can_be_used_by_keys_alone(serve: Serve, page: Any) -> None:
+    page.goto(serve("damaged.rec").address)
+    page.keyboard.press("Tab")
+    assert page.locator(":focus").inner_text() == "Skip to the content"
+    for _ in range(40):
+        page.keyboard.press("Tab")
+        if page.locator(".tile a:focus").count():
+            break
+    page.keyboard.press("Enter")
+    page.wait_for_url("**/?at=0")
+
+
+@pytest.mark.parametrize("width", [360, 768])
+def test_it_fits_small_windows(serve: Serve, page: Any, see: Callable[[str], None], width: int) -> None:
+    page.set_viewport_size({"width": width, "height": 740})
+    for name, path in (("grid", ""), ("record", "?key=1"), ("draws", "?key=1&view=boxes")):
+        page.goto(f"{serve('boxes.rec').address}{path}")
+        see(f"small-{width}-{name}")
+
+
+def test_an_export_opens_from_its_file(
+    sets: Path, tmp_path: Path, page: Any, see: Callable[[str], None]
+) -> None:
+    pytest.importorskip("jinja2", reason="`aioloader view` needs pip install 'aioloader[view]'")
+    words = (sets / "boxes.rec", "--export", tmp_path / "out", "--per-page", "4", "--size", "64")
+    # A process of its own: Playwright has an event loop running in this one.
+    subprocess.run(view_command(*words), cwd=ROOT, check=True, capture_output=True)
+    page.goto((tmp_path / "out" / "index.html").as_uri())
+    see("export")
+    page.get_by_role("link", name="Next").first.click()
+    assert keys(page) == ["4", "5"]
+    page.locator(".tile a").first.click()
+    page.get_by_role("link", name="training with boxes").click()
+    assert page.locator(".draws img").count() == 4
+    see("export-draws")

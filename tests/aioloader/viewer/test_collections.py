@@ -1,0 +1,211 @@
+"""Every kind of set, looked at record by record; and how much of it is read for that."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import numpy as np
+import psutil
+import pytest
+
+import recordio
+from aioloader.viewer.collection import Collection, NoSuchRecordError
+from aioloader.viewer.label_heads import label_heads
+from aioloader.viewer.labels import Labels
+from aioloader.viewer.opening import open_collection
+from tests.aioloader.viewer.sets import EVIL, jpeg, write_records
+
+
+@pytest.fixture(autouse=True)
+def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Copies of indexes that no other test has written."""
+    monkeypatch.setenv("AIOLOADER_CACHE_DIR", str(tmp_path / "cache"))
+
+
+def opened(path: Path) -> Collection:
+    collection = open_collection(path)
+    collection.load()
+    return collection
+
+
+def all_labels(collection: Collection) -> Labels:
+    assert collection.count is not None
+    labels = Labels(collection, collection.count)
+    while not labels.complete:
+        labels.add(labels.read())
+    return labels
+
+
+def test_a_record_file(sets: Path) -> None:
+    collection = opened(sets / "plain.rec")
+    assert (collection.kind, collection.count, list(collection.listing())) == (
+        "record file",
+        60,
+        [*range(60)],
+    )
+    contents = collection.read(17)
+    assert (contents.record.key, contents.record.id, contents.record.labels) == (17, 117, (2.0,))
+    assert bytes(contents.body) == jpeg(17)
+    assert collection.find("17") == 17
+    assert (collection.key(5), collection.index(5), collection.file_names()) == (5, 5, [])
+
+
+def test_damaged_records_say_why(sets: Path) -> None:
+    collection = opened(sets / "damaged.rec")
+    kinds = {place: collection.read(place).record.kind for place in range(60)}
+    # Record 7 is whole as far as its headers go: decoding it tells.
+    assert [place for place, kind in kinds.items() if kind != "image"] == [3, 9]
+
+
+def test_a_damaged_file_without_an_index_is_shown_up_to_the_damage(sets: Path) -> None:
+    collection = opened(sets / "unindexed.rec")
+    assert collection.count == 4
+    assert [collection.read(place).record.kind for place in range(4)] == ["image"] * 3 + ["damaged"]
+    assert "aioloader repair" in " ".join(collection.problems)
+
+
+def test_shards_follow_each_other(sets: Path) -> None:
+    for path in (sets / "shards", sets / "shards" / "train-*.rec"):
+        collection = opened(path)
+        assert (collection.kind, collection.count) == ("3 record files", 15)
+        assert [collection.read(place).record.labels for place in (4, 5, 14)] == [(0.0,), (1.0,), (2.0,)]
+        assert [(collection.key(7), collection.index(7), collection.file_of(7))] == [(2, 2, 1)]
+        assert [collection.find("2"), collection.find("2", 2)] == [2, 12]
+        assert collection.file_names() == ["train-0.rec", "train-1.rec", "train-2.rec"]
+        labels = all_labels(collection)
+        assert labels.counts() == [(0, 5), (1, 5), (2, 5)]
+        assert labels.matches(1).tolist() == [5, 6, 7, 8, 9]
+
+
+@pytest.mark.parametrize("name", ["faces", "faces/train.rec"])
+def test_the_images_of_insightface_are_listed_alone(sets: Path, name: str) -> None:
+    collection = opened(sets / name)
+    assert list(collection.listing()) == [*range(1, 13)]
+    assert collection.count == 16
+    assert "12 images of 3 identities" in collection.kind
+    assert collection.read(collection.find("14")).record.kind == "empty"
+
+
+def test_a_folder(sets: Path) -> None:
+    collection = opened(sets / "folder")
+    assert collection.count == 32
+    names = [collection.key(place) for place in range(32)]
+    assert f"{EVIL}/<i>.jpg" in names
+    place = names.index("circle/broken.jpg")
+    assert collection.find("circle/broken.jpg") == place
+    assert collection.find("5") == 5
+    assert collection.label_name(0.0) == EVIL
+    assert collection.label_of_name("circle") == 1.0
+    assert all_labels(collection).matches(0.0).tolist() == [names.index(f"{EVIL}/<i>.jpg")]
+    for key in ("../plain.rec", "/etc/passwd", "32", "-1", "\u00b2"):
+        with pytest.raises(NoSuchRecordError):
+            collection.find(key)
+
+
+@pytest.mark.parametrize("key", ["60", "-1", "x", "", str(2**70), "1.0", "9" * 5000])
+def test_keys_that_no_record_has(sets: Path, key: str) -> None:
+    collection = opened(sets / "plain.rec")
+    with pytest.raises(NoSuchRecordError, match="no record has the key"):
+        collection.find(key)
+
+
+@pytest.mark.parametrize("position", [-1, 60, 2**62])
+def test_places_where_no_record_is(sets: Path, position: int) -> None:
+    with pytest.raises(NoSuchRecordError, match="there are 60"):
+        opened(sets / "plain.rec").read(position)
+
+
+def test_text_keys_are_found(tmp_path: Path) -> None:
+    with recordio.RecordWriter(tmp_path / "a.rec", tmp_path / "a.idx") as writer:
+        for key in ("one", "two", "3"):
+            writer.write(recordio.pack(recordio.IRHeader(0, 1.0, 0, 0), jpeg(1)), key)
+    collection = opened(tmp_path / "a.rec")
+    assert [collection.find(key) for key in ("two", "3")] == [1, 2]
+
+
+def test_an_empty_file_has_no_records(sets: Path) -> None:
+    collection = opened(sets / "empty.rec")
+    assert (collection.count, list(collection.listing()), all_labels(collection).counts()) == (0, [], [])
+
+
+@pytest.mark.parametrize(
+    ("name", "error"),
+    [("nothing.rec", FileNotFoundError), ("*.none", FileNotFoundError), ("plain.idx", ValueError)],
+)
+def test_what_cannot_be_looked_at(sets: Path, name: str, error: type[Exception]) -> None:
+    with pytest.raises(error):
+        open_collection(sets / name)
+
+
+def test_labels_of_boxes_are_their_classes(sets: Path) -> None:
+    labels = all_labels(opened(sets / "boxes.rec"))
+    assert labels.counts() == [(1, 3), (2, 3), (4, 3)]
+    assert labels.matches(4).tolist() == [1, 3, 5]
+
+
+def test_damaged_records_have_no_label(sets: Path) -> None:
+    # Record 9's header is sound, though its image is not.
+    labels = all_labels(opened(sets / "damaged.rec"))
+    assert [
+        place for place in range(60) if place not in np.concatenate([labels.matches(k) for k in range(3)])
+    ] == [3]
+
+
+def test_labels_are_the_same_from_a_stretch_and_one_by_one(tmp_path: Path) -> None:
+    many = [
+        (float(k % 7) if k % 3 else np.arange(k % 5 + 1, dtype=np.float32), b"x" * (k % 90))
+        for k in range(300)
+    ]
+    far = [(label, b"x" * 9000) for label, _ in many[:60]]
+    for records in (many, far):
+        path = write_records(tmp_path / f"{len(records)}.rec", records)
+        index = recordio.Index.open(path.with_suffix(".idx"), cache=False)
+        found = label_heads(str(path), index.offsets)
+        for place, (label, _) in enumerate(records):
+            values = found.values[found.owners == place].tolist()
+            assert ([found.first[place]] if np.isscalar(label) else values) == np.ravel(label).tolist()
+
+
+def read_bytes() -> int:
+    """Bytes that this process has asked the system for so far."""
+    return int(psutil.Process().io_counters().read_chars)
+
+
+def many_records(path: Path, count: int) -> Path:
+    """A record file of so many small images, written at once."""
+    bodies = [jpeg(k, 16, 16) for k in range(16)]
+    framed = [
+        recordio.serialize(recordio.pack(recordio.IRHeader(0, float(k), k, 0), bodies[k])) for k in range(16)
+    ]
+    lengths = np.resize([len(each) for each in framed], count)
+    offsets = np.cumsum(lengths) - lengths
+    rest = b"".join(framed[: count % 16])
+    path.write_bytes(b"".join(framed) * (count // 16) + rest)
+    lines = (f"{key}\t{offset}\n" for key, offset in enumerate(offsets.tolist()))
+    path.with_suffix(".idx").write_text("".join(lines))
+    return path
+
+
+@pytest.mark.skipif(not os.path.exists("/proc/self/io"), reason="counts bytes by /proc")
+@pytest.mark.parametrize("count", [20_000, pytest.param(1_000_000, marks=pytest.mark.slow)])
+def test_the_first_page_and_any_other_read_little(tmp_path: Path, count: int) -> None:
+    path = many_records(tmp_path / "many.rec", count)
+    before = read_bytes()
+    collection = open_collection(path)
+    for position in range(48):
+        assert collection.read(position).record.kind == "image"
+    first = read_bytes() - before
+    assert collection.count is None  # the rest of the index was not needed for it
+    assert first < 200_000
+    collection.load()
+    assert collection.count == count
+    # A small index is also compared with its copy, before and after.
+    assert read_bytes() - before - first < 3 * path.with_suffix(".idx").stat().st_size + 200_000
+    rng = np.random.default_rng(0)
+    for start in rng.integers(0, count - 48, 20).tolist():
+        before = read_bytes()
+        for position in range(start, start + 48):
+            record = collection.read(position).record
+            assert (record.key, record.labels) == (position, (float(position % 16),))
+        assert read_bytes() - before < 100_000

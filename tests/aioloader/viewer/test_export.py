@@ -1,0 +1,138 @@
+"""The pages as files: complete, with links that lead somewhere, and never over anything of the user's."""
+
+from __future__ import annotations
+
+import re
+from html import unescape
+from pathlib import Path
+from urllib.parse import unquote
+
+import pytest
+
+from aioloader.cli import main
+from aioloader.viewer.opening import open_collection
+from aioloader.viewer.site import Options
+
+pytest.importorskip("jinja2", reason="`aioloader view` needs pip install 'aioloader[view]'")
+
+from aioloader.viewer.export import MARK, export
+
+
+@pytest.fixture(autouse=True)
+def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Copies of indexes that no other test has written."""
+    monkeypatch.setenv("AIOLOADER_CACHE_DIR", str(tmp_path / "cache"))
+
+
+def links(page: Path) -> set[str]:
+    return {
+        unquote(unescape(each)) for each in re.findall(r'(?:href|src)="([^"]*)"', page.read_text("utf-8"))
+    }
+
+
+@pytest.mark.parametrize(
+    ("name", "records", "count"),
+    [
+        ("damaged.rec", 14, 60),
+        ("boxes.rec", 6, 6),
+        ("faces", 12, 12),
+        ("folder", 14, 32),
+        ("empty.rec", 0, 0),
+    ],
+)
+def test_every_link_of_an_export_leads_to_a_file(
+    sets: Path, tmp_path: Path, name: str, records: int, count: int
+) -> None:
+    out = tmp_path / "out"
+    options = Options(per_page=4, size=32)
+    seen: list[int] = []
+    report = export(open_collection(sets / name), options, out, limit=14, tick=seen.append)
+    assert (report.records, report.count, report.start) == (records, count, str(out / "index.html"))
+    assert seen == [*range(1, records + 1)]
+    assert report.nbytes == sum(p.stat().st_size for p in out.rglob("*") if p.is_file() and p.name != MARK)
+    pages = sorted(out.glob("*.html"))
+    assert len([page for page in pages if re.fullmatch(r"record-\d+\.html", page.name)]) == records
+    reached = {"index.html"}
+    for page in pages:
+        assert "<script" not in page.read_text("utf-8")
+        assert "<form" not in page.read_text("utf-8")
+        for link in links(page):
+            if not link.startswith("#"):
+                assert not re.match(r"/|\w+:|\.\.", link), link
+                assert (out / link).is_file(), (page, link)
+                reached.add(link)
+    everything = {p.relative_to(out).as_posix() for p in out.rglob("*") if p.is_file()}
+    assert everything - reached == {MARK}
+    assert not list(tmp_path.glob(".out*"))
+
+
+def test_a_former_export_is_replaced_as_a_whole(sets: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    export(open_collection(sets / "plain.rec"), Options(size=32), out, limit=5)
+    assert (out / "record-4.html").exists()
+    export(open_collection(sets / "plain.rec"), Options(size=32), out, limit=2)
+    assert not (out / "record-4.html").exists()
+    assert [path.name for path in tmp_path.iterdir() if path.name != "cache"] == ["out"]
+
+
+def test_what_is_no_export_is_left_alone(sets: Path, tmp_path: Path) -> None:
+    full = tmp_path / "full"
+    full.mkdir()
+    (full / "mine.txt").write_text("mine")
+    file = tmp_path / "file"
+    file.write_text("mine")
+    link = tmp_path / "link"
+    link.symlink_to(full)
+    for place in (full, file, link):
+        with pytest.raises(FileExistsError):
+            export(open_collection(sets / "plain.rec"), Options(), place, limit=1)
+    assert [path.name for path in full.iterdir()] == ["mine.txt"]
+    assert file.read_text() == "mine"
+
+
+def test_a_failure_leaves_the_former_export(sets: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    export(open_collection(sets / "plain.rec"), Options(size=32), out, limit=1)
+
+    def fails(done: int) -> None:
+        raise OSError("the disk is full")
+
+    with pytest.raises(OSError, match="the disk is full"):
+        export(open_collection(sets / "plain.rec"), Options(size=32), out, limit=3, tick=fails)
+    assert (out / "record-0.html").exists()
+    assert not list(tmp_path.glob(".out*"))
+
+
+def test_the_command_exports(sets: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = tmp_path / "out"
+    words = ["view", str(sets / "plain.rec"), "--export", str(out), "--limit", "3", "--size", "32"]
+    assert main(words) == 0
+    assert re.fullmatch(
+        rf"{re.escape(str(out))}/index.html: 3 of 60 records, \d\.\d MB\n", capsys.readouterr().out
+    )
+    assert main(["view", str(tmp_path / "nothing"), "--export", str(out)]) == 2
+    assert main(["view", str(sets / "plain.rec"), "--export", str(tmp_path)]) == 1
+    assert "no former export" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "option", ["--host=0.0.0.0", "--port=-1", "--port=70000", "--per-page=0", "--limit=x"]
+)
+def test_wrong_usage_is_2(option: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as leaving:
+        main(["view", "a.rec", option])
+    assert leaving.value.code == 2
+    assert "usage: aioloader" in capsys.readouterr().err
+
+
+def test_an_index_that_cannot_be_read_is_one_error(
+    sets: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rec = tmp_path / "a.rec"
+    rec.write_bytes((sets / "plain.rec").read_bytes())
+    rec.with_suffix(".idx").write_text("0\tnowhere\n")
+    assert main(["view", str(rec), "--export", str(tmp_path / "out")]) == 1
+    assert "a.idx, line 1: the offset is not an integer" in capsys.readouterr().err
+    rec.with_suffix(".idx").write_text("")
+    assert main(["view", str(rec), "--export", str(tmp_path / "out")]) == 1
+    assert "the index is empty" in capsys.readouterr().err

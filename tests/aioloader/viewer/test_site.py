@@ -1,0 +1,234 @@
+"""What is shown is made in threads: nothing blocks the loop, and the trainer's pictures are the trainer's."""
+
+from __future__ import annotations
+
+import io
+import sys
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import anyio
+import numpy as np
+import pytest
+from PIL import Image
+
+import aioloader
+from aioloader.rng import Rng
+from aioloader.transforms import boxes
+from aioloader.viewer.cache import Cache
+from aioloader.viewer.collection import NoSuchRecordError
+from aioloader.viewer.draws import as_pixels, named_transform
+from aioloader.viewer.opening import open_collection
+from aioloader.viewer.pictures import Picture, fitted
+from aioloader.viewer.records import box_table
+from aioloader.viewer.site import IMAGE_SIDE, Options, Site
+from tests.aioloader.viewer.sets import detection_label, jpeg, write_records
+from tests.conftest import RunOn
+
+
+@pytest.fixture(autouse=True)
+def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Copies of indexes that no other test has written."""
+    monkeypatch.setenv("AIOLOADER_CACHE_DIR", str(tmp_path / "cache"))
+
+
+def work_with(site: Site, work: Callable[[Site], Awaitable[Any]], run: Callable[..., Any] = anyio.run) -> Any:
+    """What `work` gives, done in an event loop beside the site's own tasks."""
+
+    async def main() -> Any:
+        async with anyio.create_task_group() as tasks:
+            site.start(tasks)
+            result = await work(site)
+            tasks.cancel_scope.cancel()
+        return result
+
+    try:
+        return run(main)
+    finally:
+        site.close()
+
+
+def made(path: Path, **options: Any) -> Site:
+    """The site of a set, not started yet."""
+    return Site(open_collection(path), Options(**options))
+
+
+def pixels(picture: Picture | None) -> np.ndarray:
+    assert picture is not None
+    return np.asarray(Image.open(io.BytesIO(picture.content)))
+
+
+@pytest.mark.usefixtures("no_blocking", "leftovers")
+def test_pages_labels_and_pictures_without_blocking(sets: Path, run_on: RunOn) -> None:
+    async def work(site: Site) -> None:
+        everything = await site.everything(48)
+        shown = await site.thumbs(everything.positions[:48])
+        assert [each.record.position for each in shown] == [*range(48)]
+        assert [each.record.position for each in shown if each.picture is None] == [3, 7, 9]
+        assert all(each.record.problem for each in shown if each.picture is None)
+        await site.loaded()
+        listing = await site.labelled(2.0)
+        assert listing.complete
+        assert listing.positions[:3].tolist() == [2, 5, 8]  # type: ignore[union-attr]
+        counts, looked_at = await site.label_counts()
+        assert (dict(counts)[1.0], looked_at) == (20, (60, 60))
+        assert await site.find("17", None) == 17
+        with pytest.raises(NoSuchRecordError):
+            await site.image(60)
+
+    work_with(made(sets / "damaged.rec"), work, run_on)
+
+
+def test_draws_are_what_the_loader_gives(sets: Path) -> None:
+    async def work(site: Site) -> list[np.ndarray]:
+        draws = await site.drawn(7, "train", range(3))
+        return [pixels(draw.picture) for draw in draws]
+
+    path = sets / "classes.rec"
+    found = work_with(made(path, size=96, seed=5), work)
+    loader = aioloader.images(
+        path, size=96, batch_size=None, blocking=True, seed=5, batch_sampler=[[7]], executor="inline"
+    )
+    with loader:  # type: ignore[union-attr]
+        for epoch, image in enumerate(found):
+            loader.set_epoch(epoch)
+            ((images, _),) = list(loader)  # type: ignore[arg-type]
+            assert np.array_equal(images[0], image)
+
+
+def test_boxes_follow_their_image(tmp_path: Path) -> None:
+    path = write_records(tmp_path / "a.rec", [(detection_label((3, 0.25, 0.25, 0.75, 1)), jpeg(1, 120, 160))])
+    flip = boxes.RandomFlipLeftRight(p=1)
+
+    async def work(site: Site) -> None:
+        names = [each.name for each in site.draws.pipelines((await site.image(0)).record)]
+        assert names[0] == "custom"
+        assert {"train", "eval", "boxes", "expand"} < set(names)
+        (draw,) = await site.drawn(0, "custom", [0])
+        assert [tuple(box) for box in draw.boxes] == [(3, 0.25, 0.25, 0.75, 1)]
+        image = aioloader.ImageRecordDataset(path)[0][0]
+        shown = await site.image(0)
+        assert np.array_equal(pixels(draw.picture), image[:, ::-1])
+        crop = await site.drawn(0, "boxes", range(4))
+        assert len({draw.picture.content for draw in crop if draw.picture}) == 4
+        for epoch, drawn in enumerate(crop):
+            chain = site.draws.pipeline("boxes", shown.record)
+            assert chain is not None
+            _, table = chain.stage.fn(image, box_table(shown.record.boxes, 160, 120), rng=Rng(0, epoch, 0))
+            assert np.allclose([box[1:] for box in drawn.boxes], table[:, :4] / 224, atol=1e-6)
+
+    work_with(made(path, custom=(flip, "a:flip")), work)
+
+
+def test_a_transform_that_fails_is_told_and_not_raised(sets: Path) -> None:
+    def fails(image: object) -> object:
+        raise RuntimeError("<b>no</b>")
+
+    async def work(site: Site) -> None:
+        (draw,) = await site.drawn(0, "custom", [0])
+        assert (draw.picture, draw.problem) == (None, "RuntimeError: <b>no</b>")
+
+    work_with(made(sets / "plain.rec", custom=(fails, "a:fails")), work)
+
+
+def test_large_pictures_are_made_smaller_and_upright(tmp_path: Path) -> None:
+    from tests.conftest import with_orientation
+
+    turned = with_orientation(jpeg(1, 600, 2600), 6)
+    path = write_records(tmp_path / "a.rec", [(1.0, turned)])
+
+    async def work(site: Site) -> None:
+        shown = await site.image(0)
+        assert (shown.record.width, shown.record.height) == (600, 2600)
+        assert pixels(shown.picture).shape == (IMAGE_SIDE, round(600 * IMAGE_SIDE / 2600), 3)
+
+    work_with(made(path), work)
+
+
+def test_too_many_pixels_are_a_problem_of_their_record(tmp_path: Path) -> None:
+    path = write_records(tmp_path / "a.rec", [(1.0, jpeg(1, 60, 80)), (1.0, jpeg(1, 20, 20))])
+
+    async def work(site: Site) -> None:
+        first, second = await site.thumbs([0, 1])
+        assert first.picture is None
+        assert "max_pixels" in (first.record.problem or "")
+        assert second.picture is not None
+
+    work_with(made(path, max_pixels=1000), work)
+
+
+def test_an_index_that_is_damaged_behind_its_head_is_told(tmp_path: Path) -> None:
+    path = write_records(tmp_path / "a.rec", [(1.0, jpeg(k, 16, 16)) for k in range(8)])
+    lines = path.with_suffix(".idx").read_text().splitlines()
+    path.with_suffix(".idx").write_text("\n".join(lines * 2000 + ["no offset"]))
+
+    async def work(site: Site) -> None:
+        assert len(await site.thumbs([0, 1])) == 2
+        await site.loaded()
+        assert "line 16001" in site.failure
+        assert (await site.image(1)).picture is not None
+
+    work_with(made(path), work)
+
+
+@pytest.mark.parametrize(
+    ("image", "shape", "note"),
+    [
+        (np.zeros((4, 6, 3), np.uint8), (4, 6, 3), ""),
+        (np.zeros((4, 6), np.uint8), (4, 6, 1), ""),
+        (np.zeros((3, 4, 6), np.float32), (4, 6, 3), "channels first"),
+        (np.linspace(-2, 2, 72, dtype=np.float32).reshape(3, 4, 6), (4, 6, 3), "-2 to 2"),
+        (np.full((4, 6, 1), np.nan), (4, 6, 1), "0 to 1"),
+        (np.array([[True, False]]), (1, 2, 1), "0 to 1"),
+    ],
+    ids=["pixels", "grey", "tensor", "normalised", "nan", "mask"],
+)
+def test_arrays_are_shown(image: np.ndarray, shape: tuple[int, ...], note: str) -> None:
+    found, words = as_pixels(image)
+    assert (found.shape, found.dtype) == (shape, np.uint8)
+    assert note in words
+
+
+def test_values_become_shades() -> None:
+    assert as_pixels(np.array([[0.0, 0.5, 1.0]]))[0].ravel().tolist() == [0, 128, 255]
+    assert as_pixels(np.array([[-1.0, 0.0, 3.0]]))[0].ravel().tolist() == [0, 64, 255]
+
+
+@pytest.mark.parametrize(
+    "image", [np.zeros(3), np.zeros((2, 2, 2)), np.zeros((0, 4, 3)), "text", None], ids=str
+)
+def test_what_is_no_image_is_refused(image: object) -> None:
+    with pytest.raises(ValueError, match="no image"):
+        as_pixels(image)
+
+
+def test_a_named_transform(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "my_augment.py").write_text(
+        "class Twice:\n    def __call__(self, x):\n        return x\nonce = Twice()\nthree = 3\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    assert type(named_transform("my_augment:Twice")).__name__ == "Twice"
+    assert callable(named_transform("my_augment:once"))
+    for name in ("my_augment", "my_augment:", ":once", "nothing_here:x", "my_augment:x", "my_augment:three"):
+        with pytest.raises(ValueError, match="--transform"):
+            named_transform(name)
+
+
+def test_the_cache_keeps_what_was_used_last() -> None:
+    cache = Cache(10)
+    cache.put("a", 1, 4)
+    cache.put("b", 2, 4)
+    assert cache.get("a") == 1
+    cache.put("c", 3, 4)
+    assert (cache.get("a"), cache.get("b"), cache.get("c"), cache.nbytes) == (1, None, 3, 8)
+    cache.put("c", 4, 11)
+    assert (cache.get("c"), cache.nbytes) == (None, 4)
+
+
+@pytest.mark.parametrize(
+    ("width", "height", "wanted"), [(100, 50, (100, 50)), (1000, 500, (320, 160)), (1, 10_000, (1, 320))]
+)
+def test_pictures_fit(width: int, height: int, wanted: tuple[int, int]) -> None:
+    assert fitted(width, height, 320) == wanted
