@@ -56,7 +56,7 @@ class InsightFaceDataset(ImageRecordDataset):
     Args:
         path: the folder that holds train.rec, train.idx and property; or the .rec file, with an .idx of its name.
         flag: 1 for colour, 0 for grey, (height, width, 1).
-        exif, max_pixels, dct_scaling: see `ImageRecordDataset`.
+        exif, max_pixels, dct_scaling, cache, cache_limit, direct: see `ImageRecordDataset`.
         label_dtype: dtype of the labels instead of int64.
 
     Raises:
@@ -75,6 +75,9 @@ class InsightFaceDataset(ImageRecordDataset):
         max_pixels: int | None = DEFAULT_MAX_PIXELS,
         label_dtype: Any = None,
         dct_scaling: bool = False,
+        cache: Any = None,
+        cache_limit: Any = None,
+        direct: bool = False,
     ) -> None:
         rec = os.path.expanduser(os.fspath(path))
         if os.path.isdir(rec):
@@ -88,6 +91,9 @@ class InsightFaceDataset(ImageRecordDataset):
             max_pixels=max_pixels,
             label_dtype="int64" if label_dtype is None else label_dtype,
             dct_scaling=dct_scaling,
+            cache=cache,
+            cache_limit=cache_limit,
+            direct=direct,
         )
         self._path = rec
         self._idx_path = os.path.splitext(rec)[0] + ".idx"

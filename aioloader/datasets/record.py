@@ -153,10 +153,12 @@ class RecordFileDataset(FileDataset):
             order of the names, or a list.
         cache: a folder, or "memory": what was read once is kept there and read from there.
         cache_limit: most bytes that are kept, such as "50GB" (the default for a folder; for memory 4 GB).
+        direct: read past the system's page cache, where the file system can (Linux): for a local file much larger than
+            memory.
 
     Raises:
         FileNotFoundError: there is no such file.
-        ValueError: some are files, and others URLs.
+        ValueError: an option is not allowed, or some are files, and others URLs.
     """
 
     def __init__(
@@ -165,14 +167,18 @@ class RecordFileDataset(FileDataset):
         *,
         cache: Any = None,
         cache_limit: Any = None,
+        direct: bool = False,
     ) -> None:
         super().__init__(cache, cache_limit)
         self._paths = record_files(filename)
         self._path = self._paths[0]
+        self._direct = bool(direct)
         self._versions: tuple[Version | None, ...] = (None,) * len(self._paths)
         if any(map(is_url, self._paths)):
             if not all(map(is_url, self._paths)):
                 raise ValueError("files of this machine and URLs cannot be one dataset")
+            if self._direct:
+                raise ValueError(f"direct=True is for local files, and {shown(self._path)} is a URL")
             from aioloader.storage.remote.opening import describe_all
 
             self._versions = describe_all(self._paths)
@@ -210,7 +216,8 @@ class RecordFileDataset(FileDataset):
         """See `ByteDataset.open_source`."""
         if self.reads_ahead:
             return self._remote(self._paths, self._versions, whole_files=False, name=self._path)
-        return self._cached(LocalByteSource(self._paths, whole_files=False), self._path)
+        source = LocalByteSource(self._paths, whole_files=False, direct=self._direct)
+        return self._cached(source, self._path)
 
     @property
     def reads_ahead(self) -> bool:
@@ -249,7 +256,7 @@ class ImageRecordDataset(RecordFileDataset):
         dct_scaling: where a crop or resize that comes first shrinks a JPEG to a half or less, decode it at 1/2, 1/4 or
             1/8 of its size. Faster for large photographs, but it changes pixels slightly, and a crop's edges move by
             up to half a decoded pixel. Acts in a loader only, and not on ``dataset[i]``.
-        cache, cache_limit: see `RecordFileDataset`.
+        cache, cache_limit, direct: see `RecordFileDataset`.
 
     Raises:
         FileNotFoundError: there is no such file.
@@ -270,8 +277,9 @@ class ImageRecordDataset(RecordFileDataset):
         dct_scaling: bool = False,
         cache: Any = None,
         cache_limit: Any = None,
+        direct: bool = False,
     ) -> None:
-        super().__init__(path, cache=cache, cache_limit=cache_limit)
+        super().__init__(path, cache=cache, cache_limit=cache_limit, direct=direct)
         self._own_stage = stage_of_argument(self, transform)
         dtype = check_image_options(flag, exif, max_pixels, label_dtype)
         self._image_options = (flag, exif, max_pixels)

@@ -25,13 +25,17 @@ _FLAGS = os.O_RDONLY | getattr(os, "O_BINARY", 0) | getattr(os, "O_NONBLOCK", 0)
 _seek_lock = threading.Lock()
 
 
-def open_regular(path: str) -> int:
+def open_regular(path: str, flags: int = 0) -> int:
     """Open a regular file for reading.
+
+    Args:
+        path: the file.
+        flags: further flags of `os.open`.
 
     Raises:
         OSError: there is none, it may not be read, or it is a directory, pipe or device.
     """
-    fd = os.open(path, _FLAGS)
+    fd = os.open(path, _FLAGS | flags)
     try:
         check_regular(os.fstat(fd), path)
     except BaseException:
@@ -86,9 +90,11 @@ class Descriptors:
 
     Args:
         limit: most files that are kept open while nobody reads from them.
+        flags: further flags of `os.open`.
     """
 
-    def __init__(self, limit: int) -> None:
+    def __init__(self, limit: int, flags: int = 0) -> None:
+        self._flags = flags
         self._limit = limit
         self._open: OrderedDict[int, _Open] = OrderedDict()
         self._lock = threading.Lock()
@@ -107,7 +113,7 @@ class Descriptors:
                 raise RuntimeError("the byte source is closed")
             held = self._open.get(number)
             if held is None:
-                held = self._open[number] = _Open(open_regular(path))
+                held = self._open[number] = _Open(open_regular(path, self._flags))
             else:
                 held.users += 1
                 self._open.move_to_end(number)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import errno
 import os
+from time import perf_counter
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
@@ -16,6 +17,7 @@ import numpy as np
 from aioloader._types import ReadPlan
 from aioloader.errors import SpanTooShortError
 from aioloader.storage.descriptors import Descriptors, check_regular, open_regular, read_into
+from aioloader.storage.direct import DirectReads
 from aioloader.storage.gather import Gather
 from aioloader.storage.layout import Read, lay_out, lay_out_apart
 from aioloader.storage.records import cut_short, doubtful, no_place, record_extent, unlike
@@ -34,6 +36,7 @@ _MAX_GAP_BYTES = 16 * 1024
 # To copy so many bytes from memory takes less time than a thread to answer.
 _READ_HERE = 1 << 19
 _OPEN_FILES = 64
+_SLOW_READ_S = 5e-4
 _MAX_FILE_BYTES = 1 << 30
 
 Failures = list[tuple[int, BaseException]]
@@ -51,23 +54,33 @@ class LocalByteSource:
         threads: most calls that read at a time; further ones wait.
         watch: ask the system how much of a record file is in memory, and read accordingly. That takes microseconds for
             each megabyte that is: too long for who reads a few records only.
+        direct: read records past the page cache, where the file system can.
     """
 
     def __init__(
-        self, paths: Sequence[str], *, whole_files: bool, threads: int = 4, watch: bool = True
+        self,
+        paths: Sequence[str],
+        *,
+        whole_files: bool,
+        threads: int = 4,
+        watch: bool = True,
+        direct: bool = False,
     ) -> None:
         self.paths = paths
         self.whole_files = whole_files
+        self.direct = direct
         self._limit = threads
         self._watch = watch
         self._descriptors = Descriptors(_OPEN_FILES)
         self._gather = Gather()
+        self._direct_reads = DirectReads(self._gather) if direct else None
         self._residencies: dict[int, Residency] = {}
         self._threads: Threads | None = None
+        self._slow = False
         self._closed = False
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _remake, (self.paths, self.whole_files, self._limit, self._watch)
+        return _remake, (self.paths, self.whole_files, self._limit, self._watch, self.direct)
 
     def __del__(self) -> None:
         # The threads end by themselves: they hold no reference to this object while they are idle.
@@ -80,6 +93,8 @@ class LocalByteSource:
         threads, self._threads = self._threads, None
         if threads is not None:
             threads.close()
+        if self._direct_reads is not None:
+            self._direct_reads.close()
         self._gather.close()
         self._descriptors.close()
 
@@ -164,7 +179,7 @@ class LocalByteSource:
 
     def _is_cached(self, files: IntArray) -> bool:
         """Whether all items lie in one file that was in memory when the system was last asked."""
-        if self.whole_files or not len(files) or (files != files[0]).any():
+        if self.whole_files or self.direct or not len(files) or (files != files[0]).any():
             return False
         residency = self._residencies.get(int(files[0]))
         return residency is not None and residency.complete
@@ -221,15 +236,24 @@ class LocalByteSource:
         if not len(reads):
             return
         number = int(reads[0, 0])
+        if self._direct_reads is not None:
+            path, (offset, nbytes, place) = self.paths[number], reads[:, 1:].T
+            got = self._direct_reads.read(number, path, offset, nbytes, out, place)
+            reads = reads[got != nbytes]
+            if not len(reads):
+                return
         try:
             with self._descriptors.borrow(number, self.paths[number]) as fd:
                 self._announce(number, fd, reads)
+                begin, count = perf_counter(), len(reads)
                 if len(reads) > 1 and self._gather.available:
                     got = self._gather.read(fd, reads[:, 1], reads[:, 2], out, reads[:, 3])
                     # What was not read, or not to its end, is asked for in the ordinary way, which tells why.
                     reads = reads[got != reads[:, 2]]
                 for read in _each(reads):
                     self._read_one(self._read_span, plan, read, out, failures)
+                # Where the system does not tell what is in memory: a read that takes so long waited for something.
+                self._slow = self._slow or perf_counter() - begin > _SLOW_READ_S * count
         except OSError as error:  # the file cannot be opened
             failures += [(item, error) for read in _each(reads) for item in _items_of(plan, read)]
 
@@ -240,7 +264,7 @@ class LocalByteSource:
         residency = self._residencies.setdefault(number, Residency())
         if residency.due:
             residency.look([fd])
-        if len(reads) > 1 and residency.known and not residency.complete:
+        if len(reads) > 1 and not residency.complete and (residency.known or self._slow):
             for offset, nbytes in reads[:, 1:3].tolist():
                 os.posix_fadvise(fd, offset, nbytes, os.POSIX_FADV_WILLNEED)
 
@@ -337,8 +361,10 @@ def sample_status(path: str) -> os.stat_result:
     return status
 
 
-def _remake(paths: Sequence[str], whole_files: bool, threads: int, watch: bool) -> LocalByteSource:
-    return LocalByteSource(paths, whole_files=whole_files, threads=threads, watch=watch)
+def _remake(
+    paths: Sequence[str], whole_files: bool, threads: int, watch: bool, direct: bool
+) -> LocalByteSource:
+    return LocalByteSource(paths, whole_files=whole_files, threads=threads, watch=watch, direct=direct)
 
 
 def _each(reads: IntArray) -> Iterator[Read]:

@@ -41,8 +41,8 @@ class MappedByteSource:
 
     @classmethod
     def over(cls, source: LocalByteSource) -> MappedByteSource | None:
-        """The source with maps, or None where its files cannot be mapped, or are none of records, or many."""
-        if source.whole_files or not 0 < len(source.paths) <= _MOST_FILES:
+        """The source with maps, or None where its files cannot or shall not be mapped, are none of records, or many."""
+        if source.whole_files or source.direct or not 0 < len(source.paths) <= _MOST_FILES:
             return None
         try:
             return cls(source, FileMaps.open(source.paths))
