@@ -137,7 +137,7 @@ def _is_state(line: dict[str, Any]) -> bool:
         and all(sizes and all(map(_is_count, sizes)) for sizes in files.values())
         and isinstance(counts, dict)
         and isinstance(errors, list)
-        and all(isinstance(error, dict) and _ERROR <= error.keys() for error in errors)
+        and all(isinstance(error, dict) and error.keys() >= _ERROR for error in errors)
     )
 
 
