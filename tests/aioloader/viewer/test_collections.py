@@ -103,6 +103,15 @@ def test_a_folder(sets: Path) -> None:
             collection.find(key)
 
 
+def test_a_folder_without_classes(tmp_path: Path) -> None:
+    for name in ("b.jpg", "a.JPG", "c.txt"):
+        (tmp_path / name).write_bytes(jpeg(1))
+    collection = opened(tmp_path)
+    assert [collection.key(place) for place in range(collection.known)] == ["a.JPG", "b.jpg"]
+    assert (collection.read(1).record.labels, collection.read(1).record.kind) == ((), "image")
+    assert (all_labels(collection).counts(), collection.problems) == ([], [])
+
+
 @pytest.mark.parametrize("key", ["60", "-1", "x", "", str(2**70), "1.0", "9" * 5000])
 def test_keys_that_no_record_has(sets: Path, key: str) -> None:
     collection = opened(sets / "plain.rec")
