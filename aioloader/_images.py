@@ -32,6 +32,8 @@ def images(
     blocking: bool = False,
     *,
     max_pixels: int | None = DEFAULT_MAX_PIXELS,
+    cache: str | os.PathLike[str] | None = None,
+    cache_limit: int | str | None = None,
     **loader_options: Any,
 ) -> AsyncDataLoader[Any] | DataLoader[Any]:
     """A loader of images and labels from a .rec file or a folder with one sub-folder per class.
@@ -46,6 +48,8 @@ def images(
             size * 8 / 7 and the centre cropped.
         blocking: give a `DataLoader` for plain ``for`` loops, not an `AsyncDataLoader`.
         max_pixels: larger images are refused before they are decoded; None for no limit.
+        cache: a folder, or "memory": what was read once is kept there and read from there.
+        cache_limit: most bytes that are kept, such as "50GB" (the default for a folder; for memory 4 GB).
         loader_options: options of the loader.
 
     Returns:
@@ -55,7 +59,7 @@ def images(
         FileNotFoundError: there is nothing at `path`.
         ValueError: it is neither a folder nor a RecordIO file, or a folder without images.
     """
-    dataset: Any = image_dataset(path, max_pixels=max_pixels)
+    dataset: Any = image_dataset(path, max_pixels=max_pixels, cache=cache, cache_limit=cache_limit)
     if train:
         chosen = any(loader_options.get(name) is not None for name in ("sampler", "batch_sampler"))
         loader_options.setdefault("shuffle", not chosen)

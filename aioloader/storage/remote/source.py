@@ -55,7 +55,8 @@ class RemoteByteSource:
         samples_ahead: samples that should be on their way at a time.
     """
 
-    samples_ahead = 256
+    # A batch is there when its slowest answer is. Several times as many as may be in flight, so that the others go on.
+    samples_ahead = 1024
 
     def __init__(
         self,

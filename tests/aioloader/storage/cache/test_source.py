@@ -230,3 +230,16 @@ def test_options_are_checked_where_they_are_given(
 ) -> None:
     with pytest.raises(error, match=text):
         ImageRecordDataset(small_rec, **options)
+
+
+@pytest.mark.parametrize("where", ["record", "folder"])
+def test_images_takes_a_cache(
+    small_rec: Path, small_folder: Path, tmp_path: Path, read_calls: list[int], where: str
+) -> None:
+    path = small_rec if where == "record" else small_folder
+    options: dict[str, Any] = {"blocking": True, "executor": "inline", "cache": tmp_path / "cache"}
+    for expected in (len(ImageRecordDataset(small_rec)), 0):
+        del read_calls[:]
+        with aioloader.images(path, 32, 5, cache_limit="1GB", **options) as loader:
+            assert sum(len(labels) for _, labels in loader) == len(ImageRecordDataset(small_rec))
+        assert sum(read_calls) == expected
