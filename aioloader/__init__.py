@@ -35,11 +35,13 @@ if TYPE_CHECKING:
         ImageFolderDataset,
         ImageListDataset,
         ImageRecordDataset,
+        InsightFaceDataset,
         RecordFileDataset,
         SimpleDataset,
     )
     from aioloader.errors import (
         DecodeError,
+        LayoutError,
         LoaderClosedError,
         LoaderError,
         ReceiptError,
@@ -68,6 +70,8 @@ __all__ = (
     "ImageFolderDataset",
     "ImageListDataset",
     "ImageRecordDataset",
+    "InsightFaceDataset",
+    "LayoutError",
     "LoaderClosedError",
     "LoaderError",
     "Receipt",
@@ -92,11 +96,11 @@ __all__ = (
 _NAMES_OF = {
     "aioloader.datasets": (
         "CIFAR10 CIFAR100 MNIST ArrayDataset Dataset FashionMNIST ImageFolderDataset ImageListDataset "
-        "ImageRecordDataset RecordFileDataset SimpleDataset"
+        "ImageRecordDataset InsightFaceDataset RecordFileDataset SimpleDataset"
     ),
     "aioloader.errors": (
-        "DecodeError LoaderClosedError LoaderError ReceiptError ResumeError SampleError TooManyErrorsError "
-        "WorkerError"
+        "DecodeError LayoutError LoaderClosedError LoaderError ReceiptError ResumeError SampleError "
+        "TooManyErrorsError WorkerError"
     ),
     "aioloader.executors": "ForeignRandomnessWarning",
     "aioloader._images": "images",

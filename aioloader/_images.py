@@ -5,8 +5,10 @@ from __future__ import annotations
 import os
 from typing import Any
 
-from aioloader.datasets import ImageFolderDataset, ImageRecordDataset
+from aioloader.datasets import ImageFolderDataset, ImageRecordDataset, InsightFaceDataset
+from aioloader.datasets.insightface_files import insightface_file
 from aioloader.datasets.record import begins_with_a_record
+from aioloader.datasets.shards import is_pattern
 from aioloader.loader import AsyncDataLoader
 from aioloader.sync import DataLoader
 from aioloader.transforms import (
@@ -18,7 +20,7 @@ from aioloader.transforms import (
     Resize,
 )
 
-__all__ = ("images",)
+__all__ = ("check_record_file", "image_dataset", "images")
 
 
 def images(
@@ -34,7 +36,9 @@ def images(
     """A loader of images and labels from a .rec file or a folder with one sub-folder per class.
 
     Args:
-        path: the .rec file (its .idx is found beside it), or the folder.
+        path: the .rec file (its .idx is found beside it), or a pattern of several (``train-*.rec``), or the folder. A
+            set in InsightFace's layout, given by its folder or its train.rec, is read as `InsightFaceDataset` does: no
+            header is taken for an image.
         size: side of the square images, pixels.
         batch_size: samples of a batch; None with a ``batch_sampler``.
         train: shuffled, a random resized crop and a random flip; otherwise in order, the shorter side resized to
@@ -50,15 +54,7 @@ def images(
         FileNotFoundError: there is nothing at `path`.
         ValueError: it is neither a folder nor a RecordIO file, or a folder without images.
     """
-    path = os.path.expanduser(os.fspath(path))
-    if not os.path.exists(path):
-        raise FileNotFoundError(f"there is no file or folder {path!r}")
-    if not os.path.isdir(path):
-        check_record_file(path)
-    kind: Any = ImageFolderDataset if os.path.isdir(path) else ImageRecordDataset
-    dataset: Any = kind(path, max_pixels=max_pixels)
-    if os.path.isdir(path) and not len(dataset):
-        raise ValueError(f"there are no images in {path!r}: it needs a sub-folder with images for each class")
+    dataset: Any = image_dataset(path, max_pixels=max_pixels)
     if train:
         chosen = any(loader_options.get(name) is not None for name in ("sampler", "batch_sampler"))
         loader_options.setdefault("shuffle", not chosen)
@@ -76,6 +72,36 @@ def image_chain(size: int, *, train: bool) -> Compose:
     if train:
         return Compose([RandomResizedCrop(size), RandomFlipLeftRight()])
     return Compose([Resize(round(size * 8 / 7), keep_ratio=True), CenterCrop(size)])
+
+
+def image_dataset(path: str | os.PathLike[str], **options: Any) -> Any:
+    """The dataset of images that a path holds, by what lies there.
+
+    Args:
+        path: a .rec file, a folder with one sub-folder per class, or a set in InsightFace's layout.
+        options: of any of these datasets.
+
+    Raises:
+        FileNotFoundError: there is nothing at `path`.
+        ValueError: it is neither a folder nor a RecordIO file, or a folder without images.
+    """
+    path = os.path.expanduser(os.fspath(path))
+    if is_pattern(path):
+        return ImageRecordDataset(path, **options)
+    if not os.path.exists(path):
+        raise FileNotFoundError(f"there is no file or folder {path!r}")
+    folder = os.path.isdir(path)
+    if not folder:
+        check_record_file(path)
+    faces = insightface_file(path)
+    if faces is not None:
+        return InsightFaceDataset(faces, **options)
+    if not folder:
+        return ImageRecordDataset(path, **options)
+    dataset = ImageFolderDataset(path, **options)
+    if not len(dataset):
+        raise ValueError(f"there are no images in {path!r}: it needs a sub-folder with images for each class")
+    return dataset
 
 
 def check_record_file(path: str) -> None:

@@ -32,13 +32,6 @@ environment:
   AIOLOADER_TURBOJPEG path of the libjpeg-turbo 3 that crops are decoded with; empty: none
 """
 
-# Commands of the file format itself: its own command line does them.
-_FORMAT_COMMANDS = {
-    "index": "write the .idx of a .rec file by scanning it",
-    "verify": "check the structure of a .rec file, and its .idx",
-    "repair": "copy the good records of a damaged .rec file",
-}
-
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command.
@@ -49,10 +42,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     Returns:
         the exit code; see ``--help``.
     """
-    words = list(sys.argv[1:] if argv is None else argv)
-    if words and words[0] in _FORMAT_COMMANDS:
-        return _guarded(lambda: _format_command(words))
-    options = _parser().parse_args(words)
+    options = _parser().parse_args(sys.argv[1:] if argv is None else list(argv))
     command: Callable[[argparse.Namespace], int] = options.command
     return _guarded(lambda: command(options))
 
@@ -91,12 +81,4 @@ def _parser() -> argparse.ArgumentParser:
 
     for command in COMMANDS:
         importlib.import_module(f"aioloader.commands.{command}").add(commands)
-    for name, text in _FORMAT_COMMANDS.items():
-        commands.add_parser(name, help=text, add_help=False)
     return parser
-
-
-def _format_command(words: list[str]) -> int:
-    from recordio.__main__ import main as recordio_main
-
-    return recordio_main(words, program="aioloader")

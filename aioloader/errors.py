@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
 __all__ = (
     "DecodeError",
+    "LayoutError",
     "LoaderClosedError",
     "LoaderError",
     "ReceiptError",
@@ -117,6 +118,20 @@ class DecodeError(LoaderError, ValueError):
         self.reason = reason
         self.format = format
         self.nbytes = nbytes
+
+
+class LayoutError(LoaderError, ValueError):
+    """The files of a set do not fit together, or do not say what their layout needs.
+
+    Attributes:
+        path: the file that is at fault.
+        key: key of the record that is, or None.
+    """
+
+    def __init__(self, reason: str, *, path: str, key: int | None = None) -> None:
+        super().__init__(f"{path}: {reason}")
+        self.path = path
+        self.key = key
 
 
 class SpanTooShortError(LoaderError, EOFError):

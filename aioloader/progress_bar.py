@@ -32,22 +32,29 @@ class ProgressBar:
         total: how many there are; None where that is not known.
         unit: what is counted, in the plural.
         file: where to write; None: standard error as it is now.
+        done: how many are done before it begins; they do not count for the rate.
     """
 
     def __init__(
-        self, label: str, total: int | None = None, *, unit: str = "images", file: TextIO | None = None
+        self,
+        label: str,
+        total: int | None = None,
+        *,
+        unit: str = "images",
+        file: TextIO | None = None,
+        done: int = 0,
     ) -> None:
         self.label = label
         self.total = total
         self.unit = unit
-        self.done = 0
+        self.done = self._before = done
         # None where the program was started without it.
         self._file: TextIO | None = sys.stderr if file is None else file
         self._live = self._file is not None and self._file.isatty() and os.environ.get("TERM") != "dumb"
         self._colour = self._live and not os.environ.get("NO_COLOR")
         self._blocks = "utf" in (getattr(self._file, "encoding", None) or "").lower()
         self._started = self._drawn = monotonic()
-        self._recent: deque[tuple[float, int]] = deque([(self._started, 0)])
+        self._recent: deque[tuple[float, int]] = deque([(self._started, done)])
         self._closed = False
 
     def __enter__(self) -> ProgressBar:
@@ -93,7 +100,7 @@ class ProgressBar:
 
     def _text(self, now: float, final: bool) -> str:
         seconds = now - self._started
-        then, count = (self._started, 0) if final else self._recent[0]
+        then, count = (self._started, self._before) if final else self._recent[0]
         rate = (self.done - count) / max(now - then, 1e-9)
         parts = [f"{rate:,.0f} {self.unit}/s"]
         if final:

@@ -3,29 +3,29 @@
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import sys
 from typing import TYPE_CHECKING
 
 from recordio._header import unpack
-from recordio._index import beside
 from recordio._reader import RecordReader
 from recordio._verify import build_index, repair, verify
 from recordio.errors import CorruptIndexError, CorruptRecordError, HeaderError, RecordIOError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from recordio._verify import Report
 
-__all__ = ("main",)
+__all__ = ("EXIT_CODES", "guarded", "main", "tell")
 
 SOUND, DAMAGED, USAGE = 0, 1, 2
 
-_EPILOG = """\
+EXIT_CODES = """\
 exit codes:
   0  the file is sound, or the command did all it was asked to
-  1  the file or its index is damaged (each fault is named on standard error)
+  1  the file or its index is damaged (each fault is named on standard error); `repair` has written a copy all the same
   2  wrong usage, no such file, or the result cannot be written
 """
 
@@ -34,7 +34,7 @@ def _parser(program: str) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog=program,
         description="Check, index, list and repair RecordIO files (.rec, .idx).",
-        epilog=_EPILOG,
+        epilog=EXIT_CODES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
@@ -44,13 +44,14 @@ def _parser(program: str) -> argparse.ArgumentParser:
             name,
             help=summary,
             description=summary,
-            epilog=_EPILOG,
+            epilog=EXIT_CODES,
             formatter_class=argparse.RawDescriptionHelpFormatter,
         )
 
     command = add("verify", "read the whole file and report every fault")
     command.add_argument("file", metavar="FILE")
     command.add_argument("--index", help="the .idx to check (default: the one beside the file)")
+    command.add_argument("--json", action="store_true", help="print what was found as JSON")
 
     command = add("index", "write an .idx with the keys 0, 1, 2, ... in file order")
     command.add_argument("file", metavar="FILE")
@@ -65,6 +66,7 @@ def _parser(program: str) -> argparse.ArgumentParser:
     command.add_argument("source", metavar="SRC")
     command.add_argument("destination", metavar="DST")
     command.add_argument("--index", help="the .idx of SRC (default: the one beside it)")
+    command.add_argument("--json", action="store_true", help="print what was found and written as JSON")
     return parser
 
 
@@ -72,11 +74,18 @@ def _say(text: str) -> None:
     sys.stderr.write(text + "\n")
 
 
-def _report(report: Report) -> int:
-    for problem in report.problems:
-        _say(f"{report.path}: {problem}")
-    state = "sound" if report.ok else f"{len(report.problems)} problems"
-    sys.stdout.write(f"{report.path}: {report.records} records, {report.size} bytes, {state}\n")
+def tell(report: Report, as_json: bool) -> int:
+    """Print a report: every fault on standard error and a summary on standard output, or JSON there.
+
+    Returns:
+        Exit code.
+    """
+    if as_json:
+        sys.stdout.write(json.dumps(report.facts(), indent=2) + "\n")
+    else:
+        for problem in report.problems:
+            _say(f"{report.path}: {problem}")
+        sys.stdout.write("".join(f"{line}\n" for line in report.summary()))
     return SOUND if report.ok else DAMAGED
 
 
@@ -100,20 +109,14 @@ def _dump(file: str, index: str | None, limit: int | None) -> None:
 def _run(options: argparse.Namespace) -> int:
     match options.command:
         case "verify":
-            return _report(verify(options.file, options.index))
+            return tell(verify(options.file, options.index), options.json)
         case "index":
             index = build_index(options.file, options.out)
-            out = beside(options.file) if options.out is None else options.out
-            sys.stdout.write(f"{out}: {len(index)} records\n")
+            sys.stdout.write(f"{index.path}: {len(index)} records\n")
         case "dump":
             _dump(options.file, options.index, options.limit)
         case _:
-            report = repair(options.source, options.destination, options.index)
-            code = _report(report)
-            for key in report.new_keys:
-                _say(f"{report.destination}: key {key!r} is new, the index did not list the record")
-            sys.stdout.write(f"{report.destination}: {report.records} records written\n")
-            return code
+            return tell(repair(options.source, options.destination, options.index), options.json)
     return SOUND
 
 
@@ -129,8 +132,15 @@ def main(arguments: Sequence[str] | None = None, *, program: str = "python -m re
         SystemExit(2), as argparse does.
     """
     options = _parser(program).parse_args(arguments)
+    return guarded(lambda: _run(options))
+
+
+def guarded(command: Callable[[], int]) -> int:
+    """Run a command: its exit code, or that of the error that it ended with, which is told on standard error."""
     try:
-        return _run(options)
+        code = command()
+        sys.stdout.flush()
+        return code
     except (CorruptRecordError, CorruptIndexError) as error:
         _say(str(error))
         return DAMAGED

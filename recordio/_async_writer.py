@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 from recordio._hop import hop
 from recordio._index_text import format_line
-from recordio._serializer import serialize
+from recordio._serializer import frame
 from recordio._sink import Sink
 from recordio._writer import IndexPolicy, refuse_pickling
 from recordio.errors import ClosedError
@@ -76,7 +76,7 @@ class AsyncRecordWriter:
         if self._records is None or self._policy is None:
             raise ClosedError(f"{self.path}: the writer is not open; use `async with`")
         self._records.check()
-        framed = serialize(payload)
+        framed = frame(payload)
         index_path = self._policy.path_for(key)
         if index_path is not None and self._lines is None:
             self._lines = Sink(index_path, at_once=False)
@@ -84,7 +84,7 @@ class AsyncRecordWriter:
         offset = self._records.tell()
         number = self._count
         line = format_line(number if key is None else key, offset) if index_path else ""
-        self._records.hold(framed)
+        self._records.hold(*framed)
         if self._lines is not None:
             self._lines.hold(line.encode())
         self._count += 1

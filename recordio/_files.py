@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import os
 import threading
+from collections import deque
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from recordio.errors import ClosedError, RecordFileNotFoundError, ShortReadError
@@ -17,10 +19,13 @@ from recordio.errors import ClosedError, RecordFileNotFoundError, ShortReadError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = ("LocalFile", "read_at", "write_at")
+__all__ = ("LocalFile", "read_at", "write_at", "write_pieces_at")
 
 _BINARY = getattr(os, "O_BINARY", 0) | getattr(os, "O_CLOEXEC", 0)
 _seek_lock = threading.Lock()
+# Smaller pieces are joined: telling the system of one takes as long as copying so many bytes.
+_LARGE_PIECE = 4096
+_PIECES_AT_ONCE = 1024
 
 
 def read_at(descriptor: int, length: int, offset: int) -> bytes:
@@ -44,6 +49,21 @@ def write_at(descriptor: int, data: bytes | bytearray | memoryview, offset: int)
                 done = os.write(descriptor, view)
         view = view[done:]
         offset += done
+
+
+def write_pieces_at(descriptor: int, pieces: Sequence[bytes], offset: int) -> None:
+    """`write_at` for a sequence of pieces; large ones are not copied."""
+    if not hasattr(os, "pwritev") or sum(map(len, pieces)) < _LARGE_PIECE * len(pieces):
+        write_at(descriptor, b"".join(pieces), offset)
+        return
+    views = deque(memoryview(piece) for piece in pieces if piece)
+    while views:
+        done = os.pwritev(descriptor, list(islice(views, _PIECES_AT_ONCE)), offset)
+        offset += done
+        while views and done >= len(views[0]):
+            done -= len(views.popleft())
+        if done:
+            views[0] = views[0][done:]
 
 
 class LocalFile:

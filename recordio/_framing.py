@@ -25,6 +25,7 @@ __all__ = (
     "check_head",
     "check_non_final_length",
     "check_total",
+    "cut_down",
     "extract",
     "framed_length",
     "overreaching",
@@ -206,6 +207,17 @@ def overreaching(*, path: str | None, offset: int, held: int) -> CorruptRecordEr
         offset=offset,
         expected=f"at most {held} bytes",
         found="more",
+    )
+
+
+def cut_down(*, path: str | None, offset: int, held: int, found: int) -> CorruptRecordError:
+    """The error for a record that ends after `found` bytes, where no head follows, `held` bytes before the next one."""
+    return CorruptRecordError(
+        "Invalid RecordIO File: no record follows where this one ends, so its length was damaged",
+        path=path,
+        offset=offset,
+        expected=f"{held} bytes",
+        found=f"{found} bytes",
     )
 
 

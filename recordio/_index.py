@@ -16,11 +16,14 @@ import numpy as np
 
 from recordio import _index_cache
 from recordio._files import LocalFile
+from recordio._index_damage import parse_damaged_text
 from recordio._index_text import (
+    MAX_INDEX_BYTES,
     NO_OFFSET,
     IndexLines,
     check_index_size,
     format_line,
+    integer_key,
     parse_index_digits,
     parse_index_text,
 )
@@ -33,7 +36,7 @@ from recordio.errors import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from numpy.typing import NDArray
 
@@ -60,17 +63,28 @@ class Index:
     Attributes:
         path: The .idx file, or the .rec file if the index was made by scanning; None if in memory.
         offsets: int64 array of byte offsets in line order; do not write to it.
+        faults: What is wrong with lines that cannot be read, by line, counted from 0. Only an index that was
+            opened with `tolerant=True` can have some. Their offset is -1, and no look-up finds them.
     """
 
-    def __init__(self, lines: IndexLines, *, path: str | None = None) -> None:
+    def __init__(
+        self,
+        lines: IndexLines,
+        *,
+        path: str | None = None,
+        faults: Mapping[int, CorruptIndexError] | None = None,
+    ) -> None:
         self.path = path
+        self.faults: Mapping[int, CorruptIndexError] = faults or {}
         self.offsets: NDArray[np.int64] = lines.offsets
         self._keys = lines.keys
         self._sorted: tuple[NDArray[np.int64], NDArray[np.int64]] | None = None
         self._by_text: dict[str, int] | None = None
 
     @classmethod
-    def open(cls, idx_path: str | os.PathLike[str], *, cache: CacheChoice = True) -> Index:
+    def open(
+        cls, idx_path: str | os.PathLike[str], *, cache: CacheChoice = True, tolerant: bool = False
+    ) -> Index:
         """Read an .idx file.
 
         Args:
@@ -78,10 +92,12 @@ class Index:
             cache: True keeps a binary copy in the user's cache directory ($AIOLOADER_CACHE_DIR,
                 else $XDG_CACHE_HOME/aioloader, else the platform's own); "beside" keeps it next to
                 the .idx as `<name>.idx.cache`; False neither reads nor writes one.
+            tolerant: Lines that cannot be read are put down in `faults`, and the others read.
 
         Raises:
             IndexNotFoundError: there is no such file.
-            CorruptIndexError: a line is malformed, or the file has more than 4 GiB.
+            CorruptIndexError: a line is malformed (tolerant: more than half of all lines), or the file has more than
+                4 GiB.
         """
         path = os.fspath(idx_path)
 
@@ -100,6 +116,11 @@ class Index:
                 "with `python -m recordio index`",
                 path=path,
             ) from error
+        except CorruptIndexError:
+            if not tolerant or os.path.getsize(path) > MAX_INDEX_BYTES:
+                raise
+            lines, faults = parse_damaged_text(Path(path).read_bytes(), path=path)
+            return cls(lines, path=path, faults=faults)
 
     @classmethod
     def scan(cls, rec_path: str | os.PathLike[str], *, cache: CacheChoice = True) -> Index:
@@ -149,12 +170,21 @@ class Index:
         return f"Index({len(self)} records, path={self.path!r})"
 
     def format(self) -> str:
-        """The text of the .idx file, one line `key TAB offset` per record."""
+        """The text of the .idx file, one line `key TAB offset` per record; without the lines in `faults`."""
+        if self.faults:
+            sound = (line for line in range(len(self)) if line not in self.faults)
+            return "".join(format_line(self.key_at(line), int(self.offsets[line])) for line in sound)
         keys = self._keys if isinstance(self._keys, list | range) else self._keys.tolist()
         return "".join(map(format_line, keys, self.offsets.tolist()))
 
     def key_at(self, position: int) -> int | str:
-        """The key on a line, counted from 0."""
+        """The key on a line, counted from 0; of a line in `faults` what is left of its text."""
+        if position in self.faults:
+            fault = self.faults[position]
+            found = fault.found if isinstance(fault.found, bytes) else b""
+            text = found if fault.key is None else str(fault.key).encode()
+            number = None if isinstance(self._keys, list) else integer_key(text)
+            return text.decode("utf-8", "replace") if number is None else number
         key = self._keys[position]
         return key if isinstance(key, str) else int(key)
 
@@ -243,6 +273,8 @@ class Index:
         if self._sorted is None:
             keys = np.asarray(self._keys, dtype=np.int64)
             lines = np.argsort(keys, kind="stable")
+            if self.faults:
+                lines = lines[~np.isin(lines, list(self.faults))]
             ordered = keys[lines]
             self._sorted = (ordered, lines)
             again = np.flatnonzero(ordered[1:] == ordered[:-1])
@@ -253,11 +285,11 @@ class Index:
     def _text_positions(self) -> dict[str, int]:
         if self._by_text is None:
             assert isinstance(self._keys, list)
-            self._by_text = {key: line for line, key in enumerate(self._keys)}
-            if len(self._by_text) < len(self._keys):
-                last = self._by_text
-                first = next(key for line, key in enumerate(self._keys) if last[key] != line)
-                self._warn_duplicates(first, len(self._keys) - len(self._by_text))
+            sound = [(key, line) for line, key in enumerate(self._keys) if line not in self.faults]
+            last = self._by_text = dict(sound)
+            if len(last) < len(sound):
+                first = next(key for key, line in sound if last[key] != line)
+                self._warn_duplicates(first, len(sound) - len(last))
         return self._by_text
 
     def _warn_duplicates(self, key: int | str, count: int) -> None:
@@ -271,23 +303,28 @@ class Index:
     def __getstate__(self) -> dict[str, Any]:
         # A memory map would not survive the journey.
         keys = np.array(self._keys) if isinstance(self._keys, np.ndarray) else self._keys
-        return {"path": self.path, "lines": IndexLines(keys, np.array(self.offsets))}
+        lines = IndexLines(keys, np.array(self.offsets))
+        return {"path": self.path, "lines": lines, "faults": dict(self.faults)}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        Index.__init__(self, state["lines"], path=state["path"])
+        Index.__init__(self, state["lines"], path=state["path"], faults=state["faults"])
 
 
 def _is_integer(key: object) -> bool:
     return isinstance(key, int | np.integer) and not isinstance(key, bool)
 
 
-def scan_source(source: BlockingSource, *, path: str | None) -> NDArray[np.int64]:
-    """Byte offsets of all records of a source, found by their heads."""
+def scan_source(
+    source: BlockingSource, *, path: str | None, tick: Callable[[int], object] | None = None
+) -> NDArray[np.int64]:
+    """Byte offsets of all records of a source, found by their heads; `tick` is called with the bytes passed."""
     steps = scan_steps(source.size(), path=path)
     try:
         wanted = next(steps)
         while True:
             (block,) = source.read_ranges([wanted])
+            if tick is not None:
+                tick(sum(wanted))
             wanted = steps.send(block)
     except StopIteration as stop:
         offsets: NDArray[np.int64] = stop.value

@@ -32,9 +32,13 @@ __all__ = (
     "check_index_size",
     "format_line",
     "integer_key",
+    "key_column",
     "key_fields",
+    "key_text",
     "parse_index_digits",
     "parse_index_text",
+    "parse_line",
+    "text_lines",
 )
 
 NO_OFFSET: Final = -1
@@ -250,33 +254,55 @@ def _eight_digits(
 def _parse_lines(text: bytes, path: str | None) -> IndexLines:
     keys: list[bytes] = []
     offsets: list[int] = []
-    for number, line in enumerate(_lines(text), start=1):
-        fields = line.strip().split(b"\t")
-        if len(fields) < 2:
-            raise _malformed(line, path, number)
-        offset = _integer(fields[1])
-        if offset is None:
-            raise CorruptIndexError(
-                "the offset is not an integer; rebuild the index with `python -m recordio index`",
-                path=path,
-                line=number,
-                key=fields[0][:80].decode("utf-8", "replace"),
-                found=fields[1][:80],
-            )
-        keys.append(fields[0].strip())
-        offsets.append(NO_OFFSET if fields[1].strip() == _MARKER else offset)
-        if offsets[-1] not in _INT64:
-            raise CorruptIndexError(
-                "the offset is larger than any file; rebuild the index with `python -m recordio index`",
-                path=path,
-                line=number,
-                key=fields[0][:80].decode("utf-8", "replace"),
-                offset=offset,
-            )
-    return IndexLines(_key_column(keys, path), np.array(offsets, dtype=np.int64))
+    for number, line in enumerate(text_lines(text), start=1):
+        key, offset = parse_line(line, path, number)
+        keys.append(key)
+        offsets.append(offset)
+    return IndexLines(key_column(keys, path), np.array(offsets, dtype=np.int64))
 
 
-def _lines(text: bytes) -> list[bytes]:
+def parse_line(line: bytes, path: str | None, number: int) -> tuple[bytes, int]:
+    """Key and offset of a line.
+
+    Args:
+        line: The line.
+        path: File named in errors.
+        number: Number of the line, counted from 1.
+
+    Raises:
+        CorruptIndexError: it is malformed.
+    """
+    fields = line.strip().split(b"\t")
+    if len(fields) < 2:
+        raise _malformed(line, path, number)
+    offset = _integer(fields[1])
+    if offset is None:
+        raise CorruptIndexError(
+            "the offset is not an integer; rebuild the index with `python -m recordio index`",
+            path=path,
+            line=number,
+            key=_shown_key(fields[0]),
+            found=fields[1][:80],
+        )
+    if fields[1].strip() == _MARKER:
+        offset = NO_OFFSET
+    if offset not in _INT64:
+        raise CorruptIndexError(
+            "the offset is larger than any file; rebuild the index with `python -m recordio index`",
+            path=path,
+            line=number,
+            key=_shown_key(fields[0]),
+            offset=offset,
+        )
+    return fields[0].strip(), offset
+
+
+def _shown_key(field: bytes) -> str:
+    return field[:80].decode("utf-8", "replace")
+
+
+def text_lines(text: bytes) -> list[bytes]:
+    """The lines of an .idx file without their LF."""
     return text.removesuffix(b"\n").split(b"\n") if text else []
 
 
@@ -286,7 +312,7 @@ def key_fields(text: bytes) -> list[str]:
     Args:
         text: what `parse_index_text` has taken.
     """
-    lines = _lines(text.replace(b"\r\n", b"\n") if b"\r" in text else text)
+    lines = text_lines(text.replace(b"\r\n", b"\n") if b"\r" in text else text)
     return [line.strip().split(b"\t", 1)[0].strip().decode() for line in lines]
 
 
@@ -318,7 +344,12 @@ def integer_key(field: bytes) -> int | None:
     return number if number is not None and number in _INT64 else None
 
 
-def _key_column(keys: Iterable[bytes], path: str | None) -> NDArray[np.int64] | list[str]:
+def key_column(keys: Iterable[bytes], path: str | None) -> NDArray[np.int64] | list[str]:
+    """Keys as numbers, or all of them as text if one is no 64-bit integer.
+
+    Raises:
+        CorruptIndexError: text that is not UTF-8.
+    """
     numbers: list[int] = []
     for key in keys:
         number = integer_key(key)
@@ -327,15 +358,21 @@ def _key_column(keys: Iterable[bytes], path: str | None) -> NDArray[np.int64] | 
         numbers.append(number)
     else:
         return np.array(numbers, dtype=np.int64)
-    names: list[str] = []
-    for line, key in enumerate(keys, start=1):
-        try:
-            names.append(key.decode("utf-8"))
-        except UnicodeDecodeError:
-            raise CorruptIndexError(
-                "the key is not UTF-8 text; rebuild the index with `python -m recordio index`",
-                path=path,
-                line=line,
-                found=key[:80],
-            ) from None
-    return names
+    return [key_text(key, path, line) for line, key in enumerate(keys, start=1)]
+
+
+def key_text(key: bytes, path: str | None, line: int) -> str:
+    """The key on a line, counted from 1, as text.
+
+    Raises:
+        CorruptIndexError: it is not UTF-8.
+    """
+    try:
+        return key.decode("utf-8")
+    except UnicodeDecodeError:
+        raise CorruptIndexError(
+            "the key is not UTF-8 text; rebuild the index with `python -m recordio index`",
+            path=path,
+            line=line,
+            found=key[:80],
+        ) from None

@@ -28,7 +28,8 @@ def payload_spans(
 
     Returns:
         Begin and end of every payload. They are equal for an empty payload, and for a record that only
-        `extract` can tell about, because it is stored in several parts, or is damaged.
+        `extract` can tell about, because it is stored in several parts, or is damaged, or no other record follows it
+        in its bytes.
     """
     view = memoryview(data).cast("B")
     # A head is looked at only where it lies in the record and at a multiple of 4, as records do in files.
@@ -37,6 +38,11 @@ def payload_spans(
     place = np.where(fit, start >> 2, 0)[:, None] + np.arange(2)
     heads = words[place] if fit.any() else np.zeros(place.shape, np.uint32)
     size = heads[:, 1].astype(np.int64)
-    fit &= (heads[:, 0] == MAGIC) & (size <= MAX_PAYLOAD) & ((size + HEAD_SIZE + 3 & -4) <= length)
+    framed = size + HEAD_SIZE + 3 & -4
+    fit &= (heads[:, 0] == MAGIC) & (size <= MAX_PAYLOAD) & (framed <= length)
+    if (fit & (framed != length)).any():
+        # A length that was made smaller leaves bytes behind that are no head.
+        behind = np.where(fit & (framed + HEAD_SIZE <= length), start + framed >> 2, 0)
+        fit &= (framed == length) | (words[behind] == MAGIC)
     begin = start + HEAD_SIZE
     return begin.tolist(), (begin + np.where(fit, size, 0)).tolist()

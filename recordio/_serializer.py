@@ -7,6 +7,10 @@ them back. A magic word at any other offset is stored as it is. Pure: no input o
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
+import numpy as np
+
 from recordio._framing import (
     FIRST,
     HEAD,
@@ -15,15 +19,19 @@ from recordio._framing import (
     MAGIC_BYTES,
     MAX_PAYLOAD,
     MIDDLE,
-    WHOLE,
     BytesLike,
 )
 from recordio.errors import PayloadTypeError, RecordTooLargeError
 
-__all__ = ("as_payload", "serialize")
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+__all__ = ("as_payload", "frame", "serialize")
 
 _PADDING = (b"", b"\0\0\0", b"\0\0", b"\0")
 _pack_head = HEAD.pack
+_WORD = np.dtype("<u4")
+_MANY = 2048
 
 
 def as_payload(payload: BytesLike) -> bytes | bytearray:
@@ -58,6 +66,40 @@ def _check_size(length: int) -> None:
         )
 
 
+def frame(payload: BytesLike) -> tuple[bytes, ...]:
+    """Frame one record, as `serialize`, without copying a payload of bytes that needs no cut.
+
+    Returns:
+        Pieces whose concatenation stands for the record.
+
+    Raises:
+        PayloadTypeError, RecordTooLargeError: as `serialize`.
+    """
+    if type(payload) is bytes and len(payload) >= _MANY:
+        _check_size(len(payload))
+        if not _cuts(payload):
+            return _pack_head(MAGIC, len(payload)), payload, _PADDING[len(payload) & 3]
+    return (serialize(payload),)
+
+
+def _cuts(data: bytes | bytearray) -> Sequence[int]:
+    """Where the magic word stands at a multiple of 4."""
+    if len(data) < _MANY:
+        found = []
+        hit = data.find(MAGIC_BYTES)
+        while hit >= 0:
+            if not hit & 3:
+                found.append(hit)
+            hit = data.find(MAGIC_BYTES, hit + 1)
+        return found
+    # Only every fourth byte can begin one: to compare words is several times as fast as to search bytes.
+    same = np.frombuffer(data, _WORD, len(data) // 4) == MAGIC
+    if not same.any():
+        return ()
+    cuts: list[int] = (4 * np.flatnonzero(same)).tolist()
+    return cuts
+
+
 def serialize(payload: BytesLike) -> bytes:
     """Frame one record.
 
@@ -73,21 +115,16 @@ def serialize(payload: BytesLike) -> bytes:
     """
     data = as_payload(payload)
     length = len(data)
-    hit = data.find(MAGIC_BYTES)
-    if hit < 0:
+    cuts = _cuts(data) if length >= _MANY or data.find(MAGIC_BYTES) >= 0 else ()
+    if not cuts:
         return b"".join((_pack_head(MAGIC, length), data, _PADDING[length & 3]))
     pieces: list[bytes | memoryview] = []
     view = memoryview(data)
     start = 0
-    while hit >= 0:
-        if hit & 3:
-            hit = data.find(MAGIC_BYTES, hit + 1)
-            continue
+    for cut in cuts:
         flag = FIRST if start == 0 else MIDDLE
-        pieces += (_pack_head(MAGIC, flag << 29 | (hit - start)), view[start:hit])
-        start = hit + len(MAGIC_BYTES)
-        hit = data.find(MAGIC_BYTES, start)
-    flag = LAST if start else WHOLE
+        pieces += (_pack_head(MAGIC, flag << 29 | (cut - start)), view[start:cut])
+        start = cut + len(MAGIC_BYTES)
     rest = length - start
-    pieces += (_pack_head(MAGIC, flag << 29 | rest), view[start:], _PADDING[rest & 3])
+    pieces += (_pack_head(MAGIC, LAST << 29 | rest), view[start:], _PADDING[rest & 3])
     return b"".join(pieces)

@@ -7,7 +7,7 @@ import contextlib
 import os
 import threading
 
-from recordio._files import write_at
+from recordio._files import write_pieces_at
 from recordio.errors import ClosedError, WrongProcessError
 
 __all__ = ("Sink",)
@@ -26,15 +26,18 @@ class Sink:
     Args:
         path: File to create; an old one is truncated.
         at_once: False creates the file at the first flush, so that making a sink touches no disk.
+        append: go on at the end of the file that is there.
     """
 
-    def __init__(self, path: str, *, at_once: bool = True) -> None:
+    def __init__(self, path: str, *, at_once: bool = True, append: bool = False) -> None:
         self.path = path
+        self._append = append
         self._descriptor = -1
         self._closed = False
         self._pid = os.getpid()
-        self._buffer = bytearray()
-        self._blocks: list[tuple[int, bytearray]] = []
+        self._buffer: list[bytes] = []  # not joined: large pieces are written from where they are
+        self._pending = 0
+        self._blocks: list[tuple[int, list[bytes]]] = []
         self._end = 0
         self._buffer_lock = threading.Lock()  # held for a moment, also on an event loop
         self._disk_lock = threading.Lock()  # held while writing, only in flush and close
@@ -42,9 +45,11 @@ class Sink:
             self._create()
 
     def _create(self) -> None:
-        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
+        flags = os.O_WRONLY | os.O_CREAT | (0 if self._append else os.O_TRUNC)
         flags |= getattr(os, "O_BINARY", 0) | getattr(os, "O_CLOEXEC", 0)
         self._descriptor = os.open(self.path, flags, 0o666)
+        if self._append:
+            self._end += os.fstat(self._descriptor).st_size
 
     def tell(self) -> int:
         """Bytes appended so far."""
@@ -53,7 +58,7 @@ class Sink:
     @property
     def pending(self) -> int:
         """Bytes in the buffer that `flush` would write."""
-        return len(self._buffer)
+        return self._pending
 
     @property
     def is_open(self) -> bool:
@@ -80,17 +85,19 @@ class Sink:
                 f"by process {self._pid}; write from there, or open another file here"
             )
 
-    def hold(self, data: bytes) -> None:
+    def hold(self, *pieces: bytes) -> None:
         """Add bytes to the buffer, however full it is; never waits for the disk."""
         self.check()
+        nbytes = len(pieces[0]) if len(pieces) == 1 else sum(map(len, pieces))
         with self._buffer_lock:
-            self._buffer += data
-            self._end += len(data)
+            self._buffer += pieces
+            self._pending += nbytes
+            self._end += nbytes
 
-    def append(self, data: bytes) -> None:
+    def append(self, *pieces: bytes) -> None:
         """Add bytes to the buffer and write it out when it is full."""
-        self.hold(data)
-        if len(self._buffer) >= _BUFFER_BYTES:
+        self.hold(*pieces)
+        if self._pending >= _BUFFER_BYTES:
             self.flush()
 
     def flush(self) -> None:
@@ -104,11 +111,12 @@ class Sink:
             self._create()
         with self._buffer_lock:
             if self._buffer:
-                self._blocks.append((self._end - len(self._buffer), self._buffer))
-                self._buffer = bytearray()
+                self._blocks.append((self._end - self._pending, self._buffer))
+                self._buffer = []
+                self._pending = 0
         while self._blocks:
             offset, block = self._blocks[0]
-            write_at(self._descriptor, block, offset)
+            write_pieces_at(self._descriptor, block, offset)
             del self._blocks[0]
 
     def close(self) -> None:

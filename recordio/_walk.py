@@ -30,11 +30,14 @@ from recordio._framing import (
 from recordio.errors import CorruptRecordError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Container, Iterator
 
-__all__ = ("Found", "Gap", "walk")
+__all__ = ("FOREIGN", "Found", "Gap", "walk")
 
 _BLOCK: Final = 1 << 20
+
+FOREIGN: Final = "no record head here; foreign bytes, or the record before them was longer"
+"""Reason of a gap behind a record that looks sound."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +102,7 @@ def walk(
     read: Callable[[int, int], bytes],
     size: int,
     *,
-    heads: frozenset[int] | set[int] = frozenset(),
+    heads: Container[int] = frozenset(),
 ) -> Iterator[Found | Gap]:
     """Yield sound records and gaps in file order; together they cover the whole file.
 
@@ -140,7 +143,7 @@ def walk(
             yield Gap(
                 end,
                 gap_end - end,
-                "no record head here; foreign bytes, or the record before them was longer",
+                FOREIGN,
             )
         position = gap_end
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 from recordio._index import beside
 from recordio._index_text import format_line
-from recordio._serializer import serialize
+from recordio._serializer import frame
 from recordio._sink import Sink
 from recordio.errors import RecordKeyError, WriterPicklingError
 
@@ -54,8 +54,13 @@ def refuse_pickling(writer: object) -> NoReturn:
     )
 
 
+def _lines_of(path: str) -> int:
+    with open(path, "rb") as file:
+        return sum(block.count(b"\n") for block in iter(lambda: file.read(1 << 20), b""))
+
+
 class RecordWriter:
-    """Writes a new record file; an old one of that name is truncated.
+    """Writes a record file; an old one of that name is truncated, unless `append` is set.
 
     Args:
         path: The .rec file to write.
@@ -65,25 +70,34 @@ class RecordWriter:
             None: to the .idx beside the file, but only if one lies there already (it described the
                 old file and must not outlive it), or from the first `write` that gives a key on.
             False: nowhere; giving a key is an error.
+        append: Go on at the end of the file that is there, and of its .idx. Both have to be whole; where the
+            file has no .idx yet, none is begun, because it would not have all records.
 
     A record written without a key is listed under its running number (0, 1, 2, ...). Records and
-    index
-    are buffered: they are complete after `close`, which a `with` block calls.
+    index are buffered: they are complete after `close`, which a `with` block calls.
     """
 
     def __init__(
         self,
         path: str | os.PathLike[str],
         index: str | os.PathLike[str] | bool | None = None,
+        *,
+        append: bool = False,
     ) -> None:
         self.path = os.fspath(path)
         self._policy = IndexPolicy(self.path, index)
-        self._records = Sink(self.path)
-        self._lines = Sink(self._policy.path) if self._policy.path is not None else None
         self._count = 0
+        if append and os.path.exists(self.path) and os.path.getsize(self.path):
+            listed = self._policy.path
+            if listed is None or not os.path.exists(listed):
+                self._policy = IndexPolicy(self.path, False)
+            else:
+                self._count = _lines_of(listed)
+        self._records = Sink(self.path, append=append)
+        self._lines = Sink(self._policy.path, append=append) if self._policy.path is not None else None
 
     def __len__(self) -> int:
-        """Records written so far."""
+        """Records written so far; those that an index listed before are counted too."""
         return self._count
 
     def tell(self) -> int:
@@ -107,17 +121,17 @@ class RecordWriter:
             WrongProcessError: this process was forked after the writer was opened.
         """
         self._records.check()
-        framed = serialize(payload)
+        framed = frame(payload)
         offset = self._records.tell()
         index_path = self._policy.path_for(key)
         if index_path is not None:
             line = format_line(self._count if key is None else key, offset).encode()
             if self._lines is None:
                 self._lines = Sink(index_path)
-            self._records.append(framed)
+            self._records.append(*framed)
             self._lines.append(line)
         else:
-            self._records.append(framed)
+            self._records.append(*framed)
         self._count += 1
         return offset
 

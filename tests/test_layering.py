@@ -29,7 +29,8 @@ GROUPS = {
     # recordio
     "format": _of(
         "recordio",
-        "errors _framing _header _index_text _parser _payloads _plan _scan _serializer _steps _walk",
+        "errors _framing _header _index_damage _index_text _parser _payloads _plan _scan _serializer _shifts _steps "
+        "_walk",
     ),
     "format-files": {"recordio"},  # and all of recordio that is not listed above
     # aioloader, inside out

@@ -38,7 +38,10 @@ def test_the_wheel_holds_the_two_packages_and_nothing_else(tmp_path: Path) -> No
     assert {
         "aioloader/viewer/static/icon.svg",
         "aioloader/viewer/static/view.css",
-        *(f"aioloader/viewer/templates/{path.name}" for path in (ROOT / "aioloader/viewer/templates").iterdir()),
+        *(
+            f"aioloader/viewer/templates/{path.name}"
+            for path in (ROOT / "aioloader/viewer/templates").iterdir()
+        ),
     } <= packages
     sources = {
         path.relative_to(ROOT).as_posix()

@@ -16,5 +16,5 @@ if TYPE_CHECKING:
 
 __all__ = ("COMMANDS",)
 
-COMMANDS = ("demo", "bench", "pack", "view")
+COMMANDS = ("demo", "bench", "pack", "index", "verify", "repair", "inspect", "view", "doctor")
 """Names of the modules, in the order of the help."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-__all__ = ("error_limit", "natural", "positive", "seconds")
+__all__ = ("error_limit", "natural", "positive", "seconds", "share")
 
 
 def positive(text: str) -> int:
@@ -21,6 +21,16 @@ def seconds(text: str) -> float:
         raise argparse.ArgumentTypeError(f"{text!r} is not a number") from None
     if not 0 < value < float("inf"):
         raise argparse.ArgumentTypeError("must be more than 0")
+    return value
+
+
+def share(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number") from None
+    if not 0 < value < 1:
+        raise argparse.ArgumentTypeError("must lie between 0 and 1")
     return value
 
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import argparse
 import sys
-from contextlib import suppress
+from contextlib import closing, suppress
 from typing import TYPE_CHECKING
 
 from aioloader.commands.arguments import natural, positive
 
 if TYPE_CHECKING:
     from aioloader.commands import Commands
+    from aioloader.viewer.collection import Collection
 
 __all__ = ("add",)
 
@@ -82,12 +83,18 @@ def _host(text: str) -> str:
 
 
 def _run(options: argparse.Namespace) -> int:
-    _check_installed(served=options.export is None)
-    from aioloader.viewer.draws import named_transform
     from aioloader.viewer.opening import open_collection
+
+    # First, so that a wrong name is told to whoever lacks the extra, too.
+    with closing(open_collection(options.path, max_pixels=options.max_pixels or None)) as collection:
+        _check_installed(served=options.export is None)
+        return _show(options, collection)
+
+
+def _show(options: argparse.Namespace, collection: Collection) -> int:
+    from aioloader.viewer.draws import named_transform
     from aioloader.viewer.site import Options
 
-    max_pixels = options.max_pixels or None
     custom = None
     if options.transform is not None:
         custom = (named_transform(options.transform), options.transform)
@@ -95,10 +102,9 @@ def _run(options: argparse.Namespace) -> int:
         per_page=options.per_page,
         size=options.size,
         seed=options.seed,
-        max_pixels=max_pixels,
+        max_pixels=options.max_pixels or None,
         custom=custom,
     )
-    collection = open_collection(options.path, max_pixels=max_pixels)
     if options.export is not None:
         from aioloader.progress_bar import ProgressBar
         from aioloader.viewer.export import export

@@ -4,7 +4,9 @@ from aioloader.datasets.arrays import ArrayDataset
 from aioloader.datasets.base import Dataset, SimpleDataset
 from aioloader.datasets.folder import ImageFolderDataset
 from aioloader.datasets.imagelist import ImageListDataset
+from aioloader.datasets.insightface import InsightFaceDataset
 from aioloader.datasets.record import ImageRecordDataset, RecordFileDataset
+from aioloader.datasets.verification import read_verification_pairs
 from aioloader.datasets.vision import CIFAR10, CIFAR100, MNIST, FashionMNIST
 
 __all__ = (
@@ -17,6 +19,8 @@ __all__ = (
     "ImageFolderDataset",
     "ImageListDataset",
     "ImageRecordDataset",
+    "InsightFaceDataset",
     "RecordFileDataset",
     "SimpleDataset",
+    "read_verification_pairs",
 )

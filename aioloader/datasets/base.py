@@ -19,7 +19,7 @@ from aioloader.samplers import Sampler
 from aioloader.samplers.streams import class_labels
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from aioloader._types import Array, IntArray
 
@@ -143,6 +143,12 @@ class IndexedView(Dataset):
         """The sample at `index`."""
         return self._parent[int(self._indices[operator.index(index)])]
 
+    def __getitems__(self, indices: Sequence[int]) -> list[Any]:
+        """The samples at some indices; see `FileDataset.__getitems__`."""
+        from aioloader.datasets.several import samples_of
+
+        return samples_of(self, indices)
+
     def __len__(self) -> int:
         """Number of samples."""
         return len(self._indices)
@@ -167,6 +173,12 @@ class TransformedView(Dataset):
     def __getitem__(self, index: int) -> Any:
         """The transformed sample; its draws come from a stream of this thread, seeded by the system."""
         return self._stage.apply(self._parent[index], default_rng())
+
+    def __getitems__(self, indices: Sequence[int]) -> list[Any]:
+        """The samples at some indices; see `FileDataset.__getitems__`."""
+        from aioloader.datasets.several import samples_of
+
+        return samples_of(self, indices)
 
     def __len__(self) -> int:
         """Number of samples."""

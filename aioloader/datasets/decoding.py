@@ -42,6 +42,8 @@ _FLOAT16_MAX = 65504.0
 RECORD_FIELDS = struct.Struct("<IIIfQQ")
 """Part head (magic, flag and length), then the image header (number of labels, label, two ids)."""
 
+_LABEL = struct.Struct("<f")
+
 
 def _scratch() -> Scratch:
     """This thread's pool of pixel buffers: fresh memory for every image costs page faults."""
@@ -145,6 +147,7 @@ class ImageRecordDecoder:
         scalar_dtype: numpy name of the dtype of scalar labels.
         vector_dtype: that of label arrays.
         dct_scaling: see `PictureReader`; only where stages are fused.
+        first_label: of several labels the first is the label, a scalar.
     """
 
     flag: int = 1
@@ -153,6 +156,7 @@ class ImageRecordDecoder:
     scalar_dtype: str = "int64"
     vector_dtype: str = "float32"
     dct_scaling: bool = False
+    first_label: bool = False
 
     def __call__(self, data: memoryview, extra: Any, facts: Facts) -> tuple[Array, Any]:
         """Image uint8 (height, width, 3) RGB or (height, width, 1), and label; see `Decoder`."""
@@ -176,9 +180,10 @@ class ImageRecordDecoder:
         """The encoded image and the label."""
         payload: Any = extract(data, path=facts.path, offset=facts.offset or 0)
         header, body = unpack(payload)
-        if header.flag:
+        if header.flag and not self.first_label:
             return body, _label_vector(header.label, np.dtype(self.vector_dtype))
-        return body, label_value(header.label, np.dtype(self.scalar_dtype))
+        label = float(header.label[0]) if header.flag else header.label
+        return body, label_value(label, np.dtype(self.scalar_dtype))
 
 
 @dataclass(frozen=True)
@@ -257,6 +262,7 @@ class _FusedRecord(FusedImages):
         self._least, self._greatest = (1, 0) if bounds is None else (int(bounds.min), int(bounds.max))
         # Of float16 not every label is one.
         self._floating = bounds is None and dtype.itemsize >= 4
+        self._first_label = decoder.first_label
 
     def __call__(
         self, data: memoryview, extra: Any, facts: Facts, rng: Rng, out: Array | None, trace: Trace
@@ -267,14 +273,20 @@ class _FusedRecord(FusedImages):
         nbytes = len(data)
         if nbytes >= 32:
             magic, word, flag, value, _, _ = RECORD_FIELDS.unpack_from(data)
+            begin = 32
             # The record in one part with one label that fits: the others take the long way.
-            if magic == MAGIC and 24 <= word < 1 << 29 and (word + 11) & -4 <= nbytes and flag == 0:
-                if self._floating:
-                    label = self._scalar(value)
-                    return self.plan(data[32 : 8 + word], facts.path, rng, out, trace), label
-                if value.is_integer() and self._least <= value <= self._greatest:
-                    label = self._scalar(int(value))
-                    return self.plan(data[32 : 8 + word], facts.path, rng, out, trace), label
+            if magic == MAGIC and 24 <= word < 1 << 29 and (word + 11) & -4 <= nbytes:
+                if flag and self._first_label and 24 + 4 * flag <= word:
+                    (value,) = _LABEL.unpack_from(data, begin)
+                    begin += 4 * flag
+                    flag = 0
+                if flag == 0:
+                    if self._floating:
+                        label = self._scalar(value)
+                        return self.plan(data[begin : 8 + word], facts.path, rng, out, trace), label
+                    if value.is_integer() and self._least <= value <= self._greatest:
+                        label = self._scalar(int(value))
+                        return self.plan(data[begin : 8 + word], facts.path, rng, out, trace), label
         body, label = self._parse(data, facts)
         return self.plan(body, facts.path, rng, out, trace), label
 

@@ -23,7 +23,7 @@ from aioloader.storage.local import LocalByteSource
 if TYPE_CHECKING:
     from aioloader._types import Array, IntArray
 
-__all__ = ("Entry", "ImageListDataset", "list_entry", "parse_line", "read_list")
+__all__ = ("Entry", "ImageListDataset", "inside_root", "list_entry", "parse_line", "read_list")
 
 _LABELS_LOOKED_AT = 1000
 
@@ -76,7 +76,7 @@ class ImageListDataset(FileDataset):
         else:
             raise ValueError(f"imglist must be filename or list of valid entries, given {imglist!r}")
         self._keys = [key for key, _, _ in entries]
-        self._paths = [os.path.join(self._root, _inside(path, key)) for key, _, path in entries]
+        self._paths = [os.path.join(self._root, inside_root(path, key)) for key, _, path in entries]
         self._labels = _label_array([labels for _, labels, _ in entries], self._keys, dtype)
 
     def __len__(self) -> int:
@@ -162,7 +162,7 @@ def list_entry(number: int, entry: Any) -> Entry:
     raise ValueError(f"imglist must be filename or list of valid entries, given {entry!r} as entry {number}")
 
 
-def _inside(path: str, key: object) -> str:
+def inside_root(path: str, key: object) -> str:
     """A path without "..", so that a link in the folder cannot lead it out.
 
     Raises:

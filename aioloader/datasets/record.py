@@ -17,22 +17,24 @@ from aioloader.datasets.decoding import (
     check_image_options,
 )
 from aioloader.datasets.files import FileDataset
+from aioloader.datasets.record_heads import read_heads
+from aioloader.datasets.shards import RecordTables, record_files
 from aioloader.datasets.stage import stage_of_argument
 from aioloader.storage.descriptors import open_regular, read_into
 from aioloader.storage.local import LocalByteSource
-from recordio import MAGIC, CorruptIndexError, CorruptRecordError, Index, RecordFileNotFoundError
+from aioloader.storage.records import unreadable_line
+from recordio import MAGIC, CorruptIndexError, CorruptRecordError, Index
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Sequence
 
     from aioloader._types import Array, IntArray
     from aioloader.abc import Decoder
+    from aioloader.datasets.record_heads import RecordHeads
 
 __all__ = ("ImageRecordDataset", "RecordFileDataset", "RecordTable", "begins_with_a_record")
 
 _LABELS_LOOKED_AT = 1000
-# Part head (magic, flag and length), then the image header's first fields (number of labels, label).
-_HEADS = struct.Struct("<IIIf")
 _MAGIC = struct.Struct("<I")
 
 
@@ -42,6 +44,7 @@ class RecordTable:
     Args:
         path: the .rec file.
         idx_path: its .idx file; None for the one beside it, if there is one.
+        tolerant: lines of the .idx that cannot be read become items that fail, each with its line.
         index: an index of the file that is known already, which may have some of its records only; nothing is read
             then.
 
@@ -54,13 +57,20 @@ class RecordTable:
         RecordIOError: the index is malformed, or a file without an index is damaged.
     """
 
-    def __init__(self, path: str, idx_path: str | None = None, index: Index | None = None) -> None:
+    def __init__(
+        self,
+        path: str,
+        idx_path: str | None = None,
+        *,
+        tolerant: bool = False,
+        index: Index | None = None,
+    ) -> None:
         given = idx_path is not None
         idx_path = idx_path or os.path.splitext(path)[0] + ".idx"
         if index is not None:
             self.index = index
         elif given or os.path.exists(idx_path):
-            self.index = Index.open(idx_path)
+            self.index = Index.open(idx_path, tolerant=tolerant)
         else:
             self.index = _scan(path)
         self.file_nbytes = os.path.getsize(path)
@@ -78,8 +88,15 @@ class RecordTable:
         self._ordered = offsets if usual else np.unique(np.append(offsets[possible], self.file_nbytes))
 
     def spans(self, indices: IntArray) -> Spans:
-        """Spans that hold the records, by line. A wrong offset gives a span too short for any record."""
+        """Spans that hold the records, by line. A wrong offset gives a span too short for any record.
+
+        A line that cannot be read gives the offset `unreadable_line` of its number, counted from 0.
+        """
         offset = np.asarray(self.index.offsets[indices], dtype=np.int64)
+        if self.index.faults:
+            lines = np.asarray(indices, dtype=np.int64)
+            unreadable = np.isin(lines, list(self.index.faults))
+            offset = np.where(unreadable, unreadable_line(lines), offset)
         after = (
             indices + 1
             if self._ordered is self.index.offsets
@@ -115,34 +132,39 @@ class RecordFileDataset(FileDataset):
     """The payloads of a RecordIO file, as bytes. Sample i is the record of the i-th line of the .idx.
 
     The .idx is the file of the same name beside it; where there is none, the records are found by a scan when
-    they are first needed.
+    they are first needed. A line of it that cannot be read is a sample that fails.
 
     Args:
-        filename: the .rec file.
+        filename: the .rec file. Several are one after the other: a pattern such as ``train-*.rec``, in the order of
+            the names, or a list.
 
     Raises:
         FileNotFoundError: there is no such file.
     """
 
-    def __init__(self, filename: str | os.PathLike[str]) -> None:
+    def __init__(self, filename: str | os.PathLike[str] | Sequence[str | os.PathLike[str]]) -> None:
         super().__init__()
-        self._path = os.path.expanduser(os.fspath(filename))
-        if not os.path.exists(self._path):
-            raise RecordFileNotFoundError(f"there is no record file {self._path!r}", path=self._path)
-        self._records: RecordTable | None = None
+        self._paths = record_files(filename)
+        self._path = self._paths[0]
+        self._records: RecordTables | None = None
 
     def __getstate__(self) -> dict[str, Any]:
         return {**super().__getstate__(), "_records": None}
 
     @property
-    def table(self) -> RecordTable:
+    def tables(self) -> RecordTables:
         """Where the records lie; found at the first use."""
         if self._records is None:
-            self._records = RecordTable(self._path)
+            self._records = RecordTables([RecordTable(path, tolerant=True) for path in self._paths])
         return self._records
 
+    @property
+    def table(self) -> RecordTable:
+        """Where those of the first file lie."""
+        return self.tables.tables[0]
+
     def __len__(self) -> int:
-        return len(self.table.index)
+        return len(self.tables)
 
     @property
     def decoder(self) -> Decoder[Any]:
@@ -151,16 +173,17 @@ class RecordFileDataset(FileDataset):
 
     def open_source(self) -> LocalByteSource:
         """See `ByteDataset.open_source`."""
-        return LocalByteSource((self._path,), whole_files=False)
+        return LocalByteSource(self._paths, whole_files=False)
 
     def spans(self, indices: IntArray) -> Spans:
         """See `ByteDataset.spans`."""
-        return self.table.spans(indices)
+        return self.tables.spans(indices)
 
     def facts(self, index: int) -> Facts:
         """See `ByteDataset.facts`."""
-        table = self.table.index
-        return Facts(table.key_at(index), self._path, int(table.offsets[index]))
+        file, line = self.tables.locate(index)
+        table = self.tables.tables[file].index
+        return Facts(table.key_at(line), self._paths[file], int(table.offsets[line]))
 
 
 class ImageRecordDataset(RecordFileDataset):
@@ -170,7 +193,7 @@ class ImageRecordDataset(RecordFileDataset):
     later label that does not fit is an error of its sample. Records with several labels give float32 (n,).
 
     Args:
-        path: the .rec file; see `RecordFileDataset` for its index.
+        path: the .rec file, or several; see `RecordFileDataset`.
         flag: 1 for colour, 0 for grey, (height, width, 1).
         transform: deprecated; use ``.transform(fn)``.
         exif: "apply" turns images upright, "ignore" leaves them as stored.
@@ -185,9 +208,11 @@ class ImageRecordDataset(RecordFileDataset):
         ValueError: an option is not allowed.
     """
 
+    _first_label = False
+
     def __init__(
         self,
-        path: str | os.PathLike[str],
+        path: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
         flag: int = 1,
         transform: Callable[..., Any] | None = None,
         *,
@@ -208,9 +233,13 @@ class ImageRecordDataset(RecordFileDataset):
     def decoder(self) -> ImageRecordDecoder:
         """See `ByteDataset.decoder`. The first time it looks at the labels of the first records."""
         if self._scalar_dtype is None:
-            self._scalar_dtype = scalar_label_dtype(self._path, self.table.first_offsets(_LABELS_LOOKED_AT))
+            first = next((n for n, table in enumerate(self.tables.tables) if len(table.index)), 0)
+            offsets = self.tables.tables[first].first_offsets(_LABELS_LOOKED_AT)
+            self._scalar_dtype = scalar_label_dtype(self._paths[first], offsets)
         vector_dtype = self._label_dtype or "float32"
-        return ImageRecordDecoder(*self._image_options, self._scalar_dtype, vector_dtype, self._dct_scaling)
+        return ImageRecordDecoder(
+            *self._image_options, self._scalar_dtype, vector_dtype, self._dct_scaling, self._first_label
+        )
 
     def labels(self) -> Array:
         """The label of every record, (n,), from the headers; each is read, in the order of the file.
@@ -219,20 +248,27 @@ class ImageRecordDataset(RecordFileDataset):
             OSError: the file cannot be read.
             ValueError: a record has no single label, or its header is damaged.
         """
-        offsets = self.table.index.offsets
-        order = np.argsort(offsets, kind="stable")
-        found = np.empty(len(offsets), np.float32)
-        for place, label in zip(
-            order.tolist(), _scalar_labels(self._path, offsets[order].tolist()), strict=True
-        ):
-            if label is None:
-                key = self.table.index.key_at(place)
-                raise ValueError(f"{self._path}: the record with the key {key!r} has no single label")
-            found[place] = label
+        found = np.concatenate(
+            [_labels_of(path, table) for path, table in zip(self._paths, self.tables.tables, strict=True)]
+        )
         if self._label_dtype is not None:
             return found.astype(self._label_dtype)
         whole = bool(np.equal(np.floor(found), found).all())
         return found.astype(np.int64) if whole and len(found) else found
+
+
+def _labels_of(path: str, table: RecordTable) -> Array:
+    """The label of every record of a file, float32 (n,)."""
+    offsets = table.index.offsets
+    order = np.argsort(offsets, kind="stable")
+    heads = read_heads(path, offsets[order])
+    lost = order[~_scalar(heads)]
+    if len(lost):
+        key = table.index.key_at(int(lost.min()))
+        raise ValueError(f"{path}: the record with the key {key!r} has no single label")
+    found = np.empty(len(offsets), np.float32)
+    found[order] = heads.label
+    return found
 
 
 def begins_with_a_record(path: str) -> bool:
@@ -255,21 +291,12 @@ def scalar_label_dtype(path: str, offsets: list[int]) -> str:
     Records that are damaged, cut within their header, or have a label array have no say; without any scalar
     label it is "float32".
     """
-    labels = [label for label in _scalar_labels(path, offsets) if label is not None]
-    return "int64" if labels and all(label.is_integer() for label in labels) else "float32"
+    heads = read_heads(path, np.array(offsets, np.int64))
+    labels = heads.label[_scalar(heads)]
+    return "int64" if len(labels) and bool((labels == np.floor(labels)).all()) else "float32"
 
 
-def _scalar_labels(path: str, offsets: Iterable[int]) -> Iterator[float | None]:
-    """The scalar label of the record at each offset; None where there is none."""
-    heads = bytearray(_HEADS.size)
-    fd = open_regular(path)
-    try:
-        for offset in offsets:
-            label = None
-            if offset >= 0 and read_into(fd, memoryview(heads), offset) == _HEADS.size:
-                magic, word, flag, found = _HEADS.unpack(heads)
-                if magic == MAGIC and word >> 29 in (0, 1) and word & 0x1FFFFFFF >= 8 and flag == 0:
-                    label = found
-            yield label
-    finally:
-        os.close(fd)
+def _scalar(heads: RecordHeads) -> Array:
+    """bool (n,): which of them have one label, in the header itself."""
+    scalar: Array = heads.packed & (heads.flag == 0)
+    return scalar

@@ -8,6 +8,8 @@ SOF0: Final = 0xC0
 """Frame header, baseline."""
 SOF1: Final = 0xC1
 """Frame header, extended sequential, Huffman coding."""
+SOF2: Final = 0xC2
+"""Frame header, progressive, Huffman coding."""
 DHT: Final = 0xC4
 RST0: Final = 0xD0
 """The first of eight restart markers; they are numbered round and round."""

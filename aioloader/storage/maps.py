@@ -94,7 +94,7 @@ class FileMaps:
         Raises:
             OSError: the file cannot be read.
             TruncatedRecordError: the file ends inside the record.
-            CorruptRecordError: the record is longer than `length`, and is damaged.
+            CorruptRecordError: the record has another length, and is damaged.
         """
         self._map(file)
         held = os.fstat(self.fds[file]).st_size
@@ -103,7 +103,7 @@ class FileMaps:
         view = self._views[file]
         if length >= HEAD_SIZE:
             magic, word = unpack_head(view, offset)
-            if magic == MAGIC and (word >> 29 != WHOLE or framed_length(word & MAX_PAYLOAD) > length):
+            if magic == MAGIC and (word >> 29 != WHOLE or framed_length(word & MAX_PAYLOAD) != length):
                 length = max(length, self._extent(file, offset, length))
         return view[offset : offset + length]
 

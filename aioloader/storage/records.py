@@ -2,7 +2,8 @@
 
 A wrong line of an index may lie inside a record; the guess for that record is then too short. It is read again
 with its real length, unless another record's head stands where the guess ends: then the index is right and the
-record's own length was damaged.
+record's own length was damaged. So it was where a record ends before the guess does, no head follows it, and one
+stands where the guess ends.
 """
 
 from __future__ import annotations
@@ -22,19 +23,23 @@ from recordio._framing import (
     WHOLE,
     begins_record,
     check_head,
+    cut_down,
     framed_length,
     overreaching,
     unpack_head,
 )
-from recordio.errors import CorruptRecordError, TruncatedRecordError
+from recordio.errors import CorruptIndexError, CorruptRecordError, TruncatedRecordError
 
 if TYPE_CHECKING:
     from aioloader._types import IntArray
 
-__all__ = ("cut_short", "outgrown", "record_extent")
+__all__ = ("cut_short", "no_place", "record_extent", "unlike", "unreadable_line")
 
 # Enough for any record that is not made of magic words; beyond it the format's own limit holds.
 _MOST_HEADS = 4096
+_UNREADABLE = -(1 << 62)
+# An index with few lines leaves much between its records that says nothing of them.
+_NEAR = 8 << 20
 _MAX_RECORD_BYTES = framed_length(MAX_PAYLOAD)
 
 
@@ -46,6 +51,34 @@ def cut_short(path: str, offset: int, needed: int, held: int) -> TruncatedRecord
         offset=offset,
         expected=f"{needed} bytes",
         found=f"{max(held, 0)} bytes",
+    )
+
+
+def unreadable_line(line: IntArray) -> IntArray:
+    """Offsets that stand for lines of an index that cannot be read, counted from 0: less than any that is written."""
+    return _UNREADABLE - line
+
+
+def no_place(path: str, offset: int, length: int) -> CorruptRecordError | CorruptIndexError:
+    """The error for a span in which no record can be, from an index.
+
+    Args:
+        path: the record file.
+        offset: of the span; for a line that cannot be read see `unreadable_line`.
+        length: of the span.
+    """
+    if offset <= _UNREADABLE:
+        return CorruptIndexError(
+            f"this line of the index of {path} cannot be read; `aioloader verify FILE` tells what is wrong with it, "
+            "`aioloader repair SRC DST` writes a copy with an index of what can be told",
+            line=_UNREADABLE - offset + 1,
+        )
+    return TruncatedRecordError(
+        "the index gives a place where the file holds no record; rebuild it with `python -m recordio index`",
+        path=path,
+        offset=offset,
+        expected=f"{HEAD_SIZE} bytes or more",
+        found=f"{max(length, 0)} bytes",
     )
 
 
@@ -72,20 +105,29 @@ def record_extent(fd: int, path: str, offset: int, guess: int) -> int:
         magic, word = unpack_head(head)
         flag, size = check_head(magic, word, continuing=heads > 0, path=path, offset=offset + extent)
         extent += framed_length(size)
-        if extent > guess:
+        if extent > guess and _begins_at(fd, offset + guess):
             # Another record's head behind the guess means that the index is right and this length is wrong.
-            behind = bytearray(HEAD_SIZE)
-            if begins_record(behind[: read_into(fd, memoryview(behind), offset + guess)]):
-                raise overreaching(path=path, offset=offset, held=guess)
+            raise overreaching(path=path, offset=offset, held=guess)
         if extent > most:
             raise cut_short(path, offset, extent, most)
         if flag in (WHOLE, LAST):
+            if (
+                extent < guess < _NEAR
+                and _begins_at(fd, offset + guess)
+                and not _begins_at(fd, offset + extent)
+            ):
+                raise cut_down(path=path, offset=offset, held=guess, found=extent)
             return extent
     return min(most, _MAX_RECORD_BYTES)
 
 
-def outgrown(data: memoryview, start: IntArray, length: IntArray) -> list[int]:
-    """Items whose record, by its own heads, is longer than the bytes that were read of it.
+def _begins_at(fd: int, offset: int) -> bool:
+    head = bytearray(HEAD_SIZE)
+    return begins_record(head[: read_into(fd, memoryview(head), offset)])
+
+
+def unlike(data: memoryview, start: IntArray, length: IntArray) -> list[int]:
+    """Items whose record, by its own heads, is longer than the bytes that were read of it, or ends where none follows.
 
     Args:
         data: the bytes of all items.
@@ -100,16 +142,16 @@ def outgrown(data: memoryview, start: IntArray, length: IntArray) -> list[int]:
     magic, word = heads[:, 0], heads[:, 1]
     framed = (word & MAX_PAYLOAD).astype(np.int64) + HEAD_SIZE + 3 & -4
     flag = word >> 29
-    longer = ((flag == WHOLE) & (framed > length[held])) | (flag == FIRST)
+    doubtful = ((flag == WHOLE) & (framed != length[held])) | (flag == FIRST)
     return [
         place
-        for place in held[(magic == MAGIC) & longer].tolist()
-        if _goes_on(data[start[place] : start[place] + length[place]])
+        for place in held[(magic == MAGIC) & doubtful].tolist()
+        if _ends_elsewhere(data[start[place] : start[place] + length[place]])
     ]
 
 
-def _goes_on(data: memoryview) -> bool:
-    """Whether the record that begins here ends elsewhere; False too where it breaks the format's rules."""
+def _ends_elsewhere(data: memoryview) -> bool:
+    """Whether the record that begins here does not end here, or before another; False where it breaks the rules."""
     extent = 0
     while len(data) - extent >= HEAD_SIZE:
         magic, word = unpack_head(data, extent)
@@ -122,4 +164,4 @@ def _goes_on(data: memoryview) -> bool:
             break
     else:
         return True
-    return extent > len(data)
+    return extent > len(data) or (extent < len(data) and not begins_record(data[extent : extent + HEAD_SIZE]))

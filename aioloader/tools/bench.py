@@ -17,10 +17,11 @@ from typing import TYPE_CHECKING, Any
 
 import anyio
 import anyio.to_thread
+import numpy as np
 
 import recordio
-from aioloader._images import check_record_file, images
-from aioloader.datasets import ImageFolderDataset, ImageRecordDataset
+from aioloader._images import image_dataset, images
+from aioloader.datasets import ImageFolderDataset, InsightFaceDataset
 from aioloader.errors import DecodeError
 from aioloader.options import available_cores
 from aioloader.tools.bare_loop import BareLoop, Work
@@ -326,17 +327,15 @@ class _Forever:
 
 def _pictures(path: str) -> tuple[int, list[bytes | Array], float, int]:
     """Length of the data, pictures for the bare loop spread evenly over it, their mean size, how many are damaged."""
-    if not os.path.isdir(path):
-        check_record_file(path)
-    dataset: Any = ImageFolderDataset(path) if os.path.isdir(path) else ImageRecordDataset(path)
+    dataset: Any = image_dataset(path)
     samples = len(dataset)
     if not samples:
-        raise ValueError(
-            f"there are no images in {path!r}; a folder needs a sub-folder with images for each class"
-        )
+        raise ValueError(f"there are no images in {path!r}")
     positions = range(0, samples, max(1, samples // _BARE_PICTURES))[:_BARE_PICTURES]
     if isinstance(dataset, ImageFolderDataset):
         encoded: Iterator[bytes] = (Path(dataset.items[k][0]).read_bytes() for k in positions)
+    elif isinstance(dataset, InsightFaceDataset):
+        encoded = _payloads(str(dataset.facts(0).path), dataset.lines.at(np.array(positions)).tolist())
     else:
         encoded = _payloads(path, positions)
     found: list[bytes | Array] = []

@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 import anyio
 
-from aioloader.datasets import ImageRecordDataset
+from aioloader._images import image_dataset
+from aioloader.datasets.insightface_files import insightface_file
 from aioloader.errors import SampleError
 from aioloader.loader import AsyncDataLoader
 from aioloader.progress_bar import ProgressBar
@@ -110,7 +111,7 @@ async def stream(
     Cancellation ends the workers at once and passes on.
     """
     augment = Compose([RandomResizedCrop(size), RandomFlipLeftRight()])
-    dataset = ImageRecordDataset(os.fspath(rec)).transform_first(augment)
+    dataset = image_dataset(rec).transform_first(augment)
     if not len(dataset):
         raise ValueError(f"{os.fspath(rec)!r} holds no records, so there is nothing to stream")
     lag = LoopLag()
@@ -178,8 +179,8 @@ def demo(
     """Run the demonstration from start to end.
 
     Args:
-        path: a .rec file, or a folder with one sub-folder per class, which is packed into a temporary .rec file
-            first; None: draw images.
+        path: a .rec file, or a folder: with one sub-folder per class, which is packed into a temporary .rec file
+            first, or of a set in InsightFace's layout; None: draw images.
         images: how many to draw.
         out: where to write the contact sheet.
         batch_size, epochs, size, num_workers, executor: as for `stream`.
@@ -211,6 +212,9 @@ def demo(
         if source.suffix != ".rec":
             raise ValueError(f"{str(source)!r} is neither a folder nor a .rec file")
         return run(source, ())
+    faces = None if source is None else insightface_file(source)
+    if faces is not None:
+        return run(Path(faces), ())
     with tempfile.TemporaryDirectory(prefix="aioloader-demo-") as scratch:
         if source is None:
             source = Path(scratch, "images")

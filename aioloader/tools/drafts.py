@@ -13,7 +13,17 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-__all__ = ("published",)
+__all__ = ("draft_of", "publish", "published", "sync")
+
+
+def draft_of(place: Path, tag: object = "") -> Path:
+    """The name that a file is written under.
+
+    Args:
+        place: where it is to be.
+        tag: tells writers of one file apart; without it a later process finds what an earlier one wrote.
+    """
+    return place.with_name(f"{place.name}.{tag}.partial" if tag else f"{place.name}.partial")
 
 
 @contextmanager
@@ -29,27 +39,45 @@ def published(*places: str | os.PathLike[str]) -> Iterator[tuple[Path, ...]]:
     After an error in the block what stood in the places before still does, and nothing else is left.
     """
     targets = [Path(place) for place in places]
-    drafts = tuple(target.with_name(f"{target.name}.{os.getpid()}.partial") for target in targets)
+    drafts = tuple(draft_of(target, os.getpid()) for target in targets)
     try:
         yield drafts
-        _publish(drafts, targets)
+        for draft in drafts:
+            sync(draft)
+        publish(targets, os.getpid())
     finally:
         for draft in drafts:
             draft.unlink(missing_ok=True)
 
 
-def _publish(drafts: Sequence[Path], places: Sequence[Path]) -> None:
-    for draft in drafts:
-        with open(draft, "rb+") as file:
-            os.fsync(file.fileno())
+def publish(places: Sequence[Path], tag: object = "") -> None:
+    """Put files in their places. One without a draft has its place already: an earlier call was cut off.
+
+    Args:
+        places: where they are to be, all in one folder; each .rec comes before what lies beside it. Their drafts are
+            synced.
+        tag: see `draft_of`.
+    """
+    waiting = [(draft_of(place, tag), place) for place in places]
+    waiting = [(draft, place) for draft, place in waiting if draft.exists()]
     # Without an .idx a reader scans, which is slow and right; with the old one it would be wrong.
-    for place in places[1:]:
-        place.unlink(missing_ok=True)
-    for draft, place in zip(drafts, places, strict=True):
+    for _, place in waiting:
+        if place != places[0] and place.suffix != ".rec":
+            place.unlink(missing_ok=True)
+    for draft, place in waiting:
         draft.replace(place)
     with suppress(OSError):  # not every system can sync a folder
-        folder = os.open(places[0].parent, os.O_RDONLY)
-        try:
-            os.fsync(folder)
-        finally:
-            os.close(folder)
+        sync(places[0].parent)
+
+
+def sync(path: Path) -> None:
+    """See that what was written to a file, or the names in a folder, outlive a loss of power.
+
+    Raises:
+        OSError: it cannot be synced.
+    """
+    fd = os.open(path, os.O_RDONLY if path.is_dir() else os.O_RDWR)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)

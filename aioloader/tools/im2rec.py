@@ -52,7 +52,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         options = _options(words)
         return _make_lists(options) if options.list else _make_records(options)
     except KeyboardInterrupt:
-        print("im2rec: interrupted; no half-written file is left", file=sys.stderr)
+        print("im2rec: interrupted; the same command goes on where this one was stopped", file=sys.stderr)
         return 130
     except (OSError, ValueError, LoaderError) as error:
         print(f"im2rec: error: {error}", file=sys.stderr)
@@ -211,6 +211,11 @@ def _convert(path: str, encode: Recode, options: argparse.Namespace) -> None:
     print("Creating .rec file from", path, "in", os.path.dirname(path))
     begin = time.monotonic()
 
+    def begin_at(done: int, count: int, reason: str) -> None:
+        if done or reason:
+            text = f"going on at image {done + 1} of {count}" if done else f"starting anew: {reason}"
+            print(f"im2rec: {text}", file=sys.stderr)
+
     def tick(done: int) -> None:
         if done % _TOLD_EVERY == 0:
             print(f"time: {time.monotonic() - begin:.2f}  count: {done}", flush=True)
@@ -224,6 +229,7 @@ def _convert(path: str, encode: Recode, options: argparse.Namespace) -> None:
         all_labels=options.pack_label,
         workers=options.num_thread,
         on_error=options.on_error,
+        begin=begin_at,
         tick=tick,
     )
     _tell_skipped(report.rec, report.records, report.skipped)

@@ -1,21 +1,25 @@
-"""Packs the images of a list into one RecordIO file, under the ids of the list."""
+"""Packs the images of a list as im2rec does: under the ids of the list, with or without an index, and no report."""
 
 from __future__ import annotations
 
-from contextlib import closing
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import recordio
-from aioloader.tools.drafts import published
-from aioloader.tools.pack import PackError, encoded_images
+import numpy as np
+
+from aioloader.tools.pack import library_versions
+from aioloader.tools.packing.plan import Output, Plan
+from aioloader.tools.packing.report import PackReport
+from aioloader.tools.packing.run import Job, run
+from aioloader.tools.packing.sources import Item, Source
 
 if TYPE_CHECKING:
     import os
     from collections.abc import Callable, Sequence
 
     from aioloader.tools.lists import Listed
+    from aioloader.tools.recode import Recode
 
 __all__ = ("ListReport", "pack_list")
 
@@ -39,12 +43,13 @@ def pack_list(
     images: Sequence[Listed],
     paths: Sequence[str],
     rec: str | os.PathLike[str],
-    encode: Callable[[bytes], bytes],
+    encode: Recode,
     *,
     index: bool = True,
     all_labels: bool = False,
     workers: int = 1,
     on_error: str = "skip",
+    begin: Callable[[int, int, str], object] | None = None,
     tick: Callable[[int], object] | None = None,
 ) -> ListReport:
     """Write a record for each image, in the order of the list: header (flag, labels, id, 0), then the image's bytes.
@@ -53,15 +58,16 @@ def pack_list(
         images: the list.
         paths: the file of each image.
         rec: the .rec file; what is there is replaced once all is written.
-        encode: what is done to the bytes of a file; raises DecodeError where they are no sound image.
+        encode: what is done to the bytes of a file.
         index: write an .idx beside it, with the ids as keys. If not, one that lies there is written anew all the same:
             it would be wrong.
         all_labels: store all labels of an image that has several, flag is then their number; else only the first.
-        workers: threads that read and encode.
+        workers: threads that encode.
         on_error: "skip": leave out images that cannot be read or are damaged; "raise": stop at the first.
-        tick: called with the number of images done so far, after each.
+        begin, tick: see `aioloader.tools.pack.pack`, which also tells what stays after an interrupt.
 
     Raises:
+        PackBusyError: another process is packing into the same files.
         PackError, OSError: with "raise", an image is damaged or cannot be read.
         PackError: with "skip", all are.
         OSError: a file cannot be written.
@@ -71,27 +77,20 @@ def pack_list(
     place = Path(rec)
     beside = place.with_suffix(".idx")
     indexed = index or beside.exists()
-    report = ListReport(place)
-    with (
-        closing(encoded_images([Path(path) for path in paths], encode, workers)) as encoded,
-        published(place, *([beside] if indexed else [])) as drafts,
-        recordio.RecordWriter(drafts[0], index=drafts[1] if indexed else False) as writer,
-    ):
-        for done, (listed, path, image) in enumerate(zip(images, paths, encoded, strict=True), 1):
-            if isinstance(image, bytes):
-                labels = listed.labels
-                label = list(labels) if all_labels and len(labels) > 1 else labels[0]
-                payload = recordio.pack(recordio.IRHeader(0, label, listed.key, 0), image)
-                writer.write(payload, listed.key if indexed else None)
-                report.records += 1
-            elif on_error == "raise":
-                raise image
-            else:
-                reason = image.reason if isinstance(image, PackError) else str(image)
-                report.skipped.append((listed.key, path, reason))
-            if tick is not None:
-                tick(done)
-        if images and not report.records:
-            _, first, reason = report.skipped[0]
-            raise PackError(first, f"{reason}; and none of the {len(images)} images could be packed")
-    return report
+    output = Output("", None, place, beside if indexed else None, None, 0, len(images))
+    items = [Item(listed.path, listed.labels, listed.key) for listed in images]
+    options = {**asdict(encode), "all_labels": all_labels, "on_error": on_error, "index": indexed}
+    options["libraries"] = {} if encode.pass_through else library_versions()
+    job = Job(
+        source=Source("list", str(rec), items, list(paths)),
+        plan=Plan(np.arange(len(images), dtype=np.int64), (output,)),
+        encode=encode,
+        out=place,
+        arguments=options,
+        workers=workers,
+        on_error=on_error,
+        all_labels=all_labels,
+    )
+    report = run(job, PackReport((), ()), begin=begin, tick=tick)
+    skipped = [(int(error.key), str(error.path), error.reason) for error in report.errors]  # type: ignore[call-overload]
+    return ListReport(place, report.records, skipped)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import random
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from aioloader.datasets.imagelist import parse_line
 from aioloader.tools.drafts import published
@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 __all__ = ("Listed", "in_mxnet_order", "read_lines", "split_list", "walk_images", "write_list")
 
 _MXNET_SEED = 100
+
+T = TypeVar("T")
 
 
 class Listed(NamedTuple):
@@ -89,8 +91,8 @@ def in_mxnet_order(images: Sequence[Listed]) -> list[Listed]:
 
 
 def split_list(
-    images: Sequence[Listed], chunks: int = 1, train_ratio: float = 1.0, test_ratio: float = 0.0
-) -> list[tuple[str, list[Listed]]]:
+    images: Sequence[T], chunks: int = 1, train_ratio: float = 1.0, test_ratio: float = 0.0
+) -> list[tuple[str, list[T]]]:
     """Divide a list into chunks, and each chunk into test, train and validation lists.
 
     Rule: im2rec's, but that what rounding leaves over goes to the train list where there is no validation list. There
@@ -112,7 +114,7 @@ def split_list(
     if not 0 <= train_ratio <= 1 or not 0 <= test_ratio <= 1:
         raise ValueError(f"ratios must lie between 0 and 1, got {train_ratio} and {test_ratio}")
     size = -(-len(images) // chunks)
-    lists: list[tuple[str, list[Listed]]] = []
+    lists: list[tuple[str, list[T]]] = []
     for number in range(chunks):
         chunk = list(images[number * size : (number + 1) * size])
         name = f"_{number}" if chunks > 1 else ""

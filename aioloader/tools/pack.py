@@ -1,370 +1,253 @@
-"""Packs a folder of images into one RecordIO file: as they are, made smaller, tiled, or raw.
+"""Packs images into RecordIO files: those of a folder, of a list, or of a well-known set.
 
-OUT.rec holds the records, OUT.idx their offsets by key, OUT.lst one line "key <tab> label <tab> path" per record. All
-three are written beside their places under other names and renamed when they are complete, so a file named .rec is
-never half-written. Images are read and encoded in threads and written in order.
+OUT.rec holds the records, OUT.idx their offsets by key, OUT.lst one line "key <tab> label <tab> path" per record, and
+OUT.json says what was packed. All are written under other names and renamed when they are complete, so a file named
+.rec is never half-written; a packing that was stopped goes on where it was. How: `aioloader.tools.packing`.
 """
 
 from __future__ import annotations
 
-from collections import deque
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
-from dataclasses import dataclass, field
+from dataclasses import asdict, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TextIO, TypeVar
+from typing import TYPE_CHECKING, Any
 
-import recordio
-from aioloader._error_budget import over_budget
-from aioloader._failures import lighten
-from aioloader.errors import DecodeError, LoaderError, SampleError, TooManyErrorsError, error_report
+from aioloader._version import __version__
 from aioloader.options import available_cores, check_max_errors
-from aioloader.permutation import permute
-from aioloader.tools.drafts import published
-from aioloader.tools.encoding import Encoded, Encoding
+from aioloader.tools.encoding import Encoding
 from aioloader.tools.jpegtran import find_jpegtran
+from aioloader.tools.packing.errors import PackBusyError, PackError
+from aioloader.tools.packing.plan import Output, make_plan, stem_of
+from aioloader.tools.packing.report import Packed, PackReport, is_report
+from aioloader.tools.packing.run import SYNC_S, Job, run
+from aioloader.tools.packing.sources import (
+    EXTENSIONS,
+    Source,
+    folder_source,
+    list_images,
+    list_source,
+)
 from aioloader.transforms import DEFAULT_MAX_PIXELS
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Callable, Generator, Iterator, Sequence
+    from collections.abc import Callable
 
-__all__ = ("EXTENSIONS", "PackError", "PackReport", "encoded_images", "list_images", "pack")
+__all__ = (
+    "EXTENSIONS",
+    "PackBusyError",
+    "PackError",
+    "PackReport",
+    "Packed",
+    "library_versions",
+    "list_images",
+    "pack",
+)
 
-T = TypeVar("T", bytes, Encoded)
-
-# The datasets read no larger ones either.
-_MOST_FILE_NBYTES = 1 << 30
-# What goes before an image in a record.
-_HEADER_NBYTES = 24
-
-EXTENSIONS = frozenset({".bmp", ".jpeg", ".jpg", ".png", ".webp"})
-
-
-class PackError(LoaderError, ValueError):
-    """One image cannot be packed; the cause is chained.
-
-    Attributes:
-        path: its file.
-        reason: the cause in one line.
-    """
-
-    def __init__(self, path: str, reason: str) -> None:
-        super().__init__(f"cannot pack {path}: {reason}")
-        self.path = path
-        self.reason = reason
-
-
-@dataclass(slots=True)
-class PackReport:
-    """What was packed.
-
-    Attributes:
-        rec, idx, lst: the files written.
-        classes: names of the classes; a record's label is the place of its class in here.
-        records: number of records.
-        nbytes: size of the .rec in bytes.
-        source_nbytes: bytes of the images before.
-        image_nbytes: bytes of the images now.
-        resized: how many were made smaller.
-        tiled: how many are tiled JPEGs.
-        kept: how many stay as they are although something else was asked for, by reason (see `Encoded.kept`).
-        skipped: (path, reason) of images that were left out.
-        errors: every image that failed, those that were replaced too; `index` is its place in `list_images`.
-        outside: how many images lie outside of the classes' folders, where there are classes; they are not packed.
-        empty: names of sub-folders that hold no images. They are no classes, so later ones have smaller numbers.
-    """
-
-    rec: Path
-    idx: Path
-    lst: Path
-    classes: tuple[str, ...]
-    records: int = 0
-    nbytes: int = 0
-    source_nbytes: int = 0
-    image_nbytes: int = 0
-    resized: int = 0
-    tiled: int = 0
-    kept: dict[str, int] = field(default_factory=dict)
-    skipped: list[tuple[str, str]] = field(default_factory=list)
-    errors: list[SampleError] = field(default_factory=list)
-    outside: int = 0
-    empty: tuple[str, ...] = ()
-
-    @property
-    def replaced(self) -> int:
-        """How many images failed and another one stands in their place."""
-        return len(self.errors) - len(self.skipped)
-
-    def error_report(self) -> dict[str, Any]:
-        """Every image that failed, as a JSON object; see `aioloader.DataLoader.error_report`."""
-        return error_report(self.errors)
-
-    def _count(self, image: Encoded) -> None:
-        self.records += 1
-        self.source_nbytes += image.source_nbytes
-        self.image_nbytes += len(image.data)
-        self.resized += image.resized
-        self.tiled += image.tiled
-        if image.kept:
-            self.kept[image.kept] = self.kept.get(image.kept, 0) + 1
-
-
-def list_images(source: str | os.PathLike[str]) -> tuple[tuple[str, ...], list[tuple[Path, int]]]:
-    """Find the images of a folder, in a fixed order: classes by name, then files by path.
-
-    Each sub-folder that holds images, at any depth, is a class. Images outside of sub-folders are taken only where
-    there are no classes, with label 0. Files and folders whose names begin with a dot are passed over.
-
-    Returns:
-        the names of the classes, and (path, label) of every image.
-
-    Raises:
-        NotADirectoryError: `source` is not a folder.
-        ValueError: it holds no images.
-    """
-    root = Path(source)
-    if not root.is_dir():
-        raise NotADirectoryError(f"there is no folder {str(root)!r}")
-    folders = _folders_in(root)
-    found = {folder.name: sorted(_images_in(folder)) for folder in folders}
-    classes = tuple(name for name, images in found.items() if images)
-    items = [(path, label) for label, name in enumerate(classes) for path in found[name]]
-    if not items:
-        items = [(path, 0) for path in sorted(root.iterdir()) if _is_image(path)]
-    if not items:
-        raise ValueError(f"there are no images ({', '.join(sorted(EXTENSIONS))}) in {str(root)!r}")
-    return classes, items
+_POLICIES = ("raise", "skip", "replace")
 
 
 def pack(
     source: str | os.PathLike[str],
     out: str | os.PathLike[str],
     *,
+    kind: str | None = None,
+    root: str | os.PathLike[str] | None = None,
     shuffle: bool = False,
     seed: int = 0,
-    encoding: str = "keep",
+    train_ratio: float | None = None,
+    test_ratio: float | None = None,
+    shards: int | None = None,
+    encoding: str | None = None,
+    pass_through: bool = False,
     tile: bool = False,
     resize: int | None = None,
-    quality: int = 95,
+    center_crop: bool = False,
+    color: int | None = None,
+    quality: int | None = None,
+    optimize: bool = False,
     num_workers: int | None = None,
+    executor: Any = None,
     on_error: str = "raise",
     max_errors: float | None = None,
     max_pixels: int | None = DEFAULT_MAX_PIXELS,
+    json: str | os.PathLike[str] | None = None,
+    resume: bool = True,
+    sync_s: float = SYNC_S,
+    begin: Callable[[int, int, str], object] | None = None,
     tick: Callable[[int], object] | None = None,
 ) -> PackReport:
-    """Pack a folder of images; existing files of these names are replaced.
+    """Pack images; existing files of these names are replaced when all is written.
+
+    The bytes of the result depend on the source and the options alone, not on the number of workers, the executor, or
+    whether the packing was stopped in between.
 
     Args:
-        source: folder with one sub-folder per class (see `list_images`).
-        out: the .rec file to write; ".rec" is added if it is missing. The .idx and .lst lie beside it.
-        shuffle: mix the records; otherwise they stand in the order of `list_images`.
-        seed: of the shuffled order, 0 <= seed < 2**64.
-        encoding: "keep": files as they are; "raw": pixels that need no decoder, upright RGB (`encode_raw`).
+        source: folder with one sub-folder per class (see `list_images`); or a .lst file; or, with `kind`, the folder
+            with the files of a set.
+        out: the .rec file to write; ".rec" is added if it is missing. The .idx, .lst and .json lie beside it. A list
+            that is the source itself is left as it is.
+        kind: "mnist", "fashion-mnist", "cifar10" or "cifar100": both parts of that set, OUT_train and OUT_test.
+        root: the folder that the paths of a list are relative to; None: the one that it lies in.
+        shuffle: mix the records of each part; otherwise they stand in the order of the source.
+        seed: of the shuffled order and of the split, 0 <= seed < 2**64.
+        train_ratio, test_ratio: shares of the images that go into OUT_train and OUT_test, drawn at random; the rest
+            goes into OUT_val. With one of them alone: `train_ratio` leaves its rest to OUT_val, `test_ratio` to
+            OUT_train.
+        shards: divide each of these into so many files, OUT-00000-of-00004.rec and so on.
+        encoding: "keep": files as they are, but for what other options ask for; "raw": pixels that need no decoder,
+            upright RGB (`encode_raw`); "jpg", "png", "webp": every image anew. None: "keep", and "png" for sets.
+        pass_through: the files' bytes, not even looked at; goes with no option that changes images.
         tile: make JPEGs tiled ones, from which a crop is decoded without the rest; no pixel changes. Needs jpegtran.
         resize: make images smaller whose shorter side is longer than this, in pixels; with "keep" they become JPEGs.
-        quality: of those JPEGs, 1 to 100.
-        num_workers: threads that read and encode; None: one per core.
+        center_crop: cut out the middle square before; with "keep" those that are not square become JPEGs.
+        color: 1: what is encoded anew becomes RGB; 0: every image becomes grey; -1: what is encoded anew keeps its
+            channels. None: 1, and -1 for sets.
+        quality: of images that are encoded anew: JPEG and WebP 1 to 100, PNG 0 to 9. None: 95, and 3 for PNG.
+        optimize: give JPEGs that are encoded anew Huffman tables of their own: a few percent smaller, and slower.
+        num_workers: how many encode at a time; None: one per core.
+        executor: where: "thread", "process", "inline" or an executor; see `aioloader.DataLoader`. None: in threads;
+            where files are only copied and no `num_workers` is given, inline, which is faster while the disk is.
         on_error: "raise", or "skip": leave an image out that cannot be read or is damaged, and report it. Damage is
-            noticed only where the image is decoded or tiled. "replace": the next image that is sound stands twice, with
-            its own label, so that the number of records is that of the images; behind the last one the first.
+            noticed only where the image is decoded or tiled. "replace": the next image of its part that is sound stands
+            twice, with its own label, so that the number of records is that of the images; behind the last one the
+            first.
         max_errors: with "skip" and "replace", how many images may fail; less than 1: which share of them, judged after
             1,000 images and at the end; None: any number.
         max_pixels: images of more pixels than this, by their header, count as damaged; None for no limit. The datasets
             have the same limit, so that what is packed can be read.
+        json: where the report goes, in the folder of `out`; None: OUT.json.
+        resume: go on where the same packing was stopped before; False: start anew.
+        sync_s: seconds between two moments at which what was written is made safe; a process that is killed loses so
+            much work.
+        begin: called once: images done before, images in all, and why what an earlier packing left is of no use, or "".
         tick: called with the number of images done so far, after each.
 
     Returns:
         what was packed.
 
     Raises:
-        NotADirectoryError, ValueError: as `list_images`; an option is not allowed; or a name has a TAB or a line break.
+        FileNotFoundError, NotADirectoryError: there is no such source.
+        FileExistsError: there is another file where the report belongs.
+        ValueError: the source has no images, or names that no list can hold; or an option is not allowed.
         ProgramNotFoundError: `tile` without jpegtran.
+        PackBusyError: another process is packing into the same files.
         PackError: an image is damaged, or too large for a record; with "skip" and "replace", all are.
         TooManyErrorsError: more images failed than `max_errors`; its `errors` has them.
         OSError: a file cannot be read or written.
 
-    After an error what stood at `out` before still does.
+    After an error what stood at `out` before still does. After an interrupt, or an error of the system (a full disk),
+    what was done stays beside it in files that end in ".partial", and the same call goes on from there.
     """
-    encode = Encoding(encoding, tile, resize, quality, find_jpegtran() if tile else None, max_pixels)
-    if on_error not in ("raise", "skip", "replace"):
+    in_memory = kind is not None
+    encode = Encoding(
+        encoding or ("png" if in_memory else "keep"),
+        tile,
+        resize,
+        quality,
+        find_jpegtran() if tile else None,
+        max_pixels,
+        center_crop,
+        (-1 if in_memory else 1) if color is None else color,
+        optimize,
+        pass_through,
+    )
+    if in_memory and encode.name == "keep":
+        raise ValueError(
+            f"the images of {kind} are in no files that could be kept: encoding must be png, raw, ..."
+        )
+    if on_error not in _POLICIES:
         raise ValueError(f"on_error must be 'raise', 'skip' or 'replace', got {on_error!r}")
     check_max_errors(max_errors)
     if num_workers is not None and num_workers < 1:
         raise ValueError(f"num_workers must be at least 1, or None, got {num_workers!r}")
-    rec = Path(out)
-    if rec.suffix != ".rec":
-        rec = rec.with_name(rec.name + ".rec")
-    classes, items = list_images(source)
-    order = list(range(len(items)))
-    root = Path(source)
-    for path, _ in items:
-        _listed_name(path, root)  # now, not after hours
-    if shuffle:
-        order = permute(seed, 0, len(items), 0, len(items)).tolist()
-        items = [items[place] for place in order]
-    rec.parent.mkdir(parents=True, exist_ok=True)
-    report = PackReport(rec, rec.with_suffix(".idx"), rec.with_suffix(".lst"), classes)
-    if classes:
-        report.outside = sum(map(_is_image, root.iterdir()))
-        report.empty = tuple(folder.name for folder in _folders_in(root) if folder.name not in classes)
-    encoded = encoded_images([path for path, _ in items], encode, num_workers or available_cores())
-    with (
-        closing(encoded),
-        published(report.rec, report.idx, report.lst) as (rec_draft, idx_draft, lst_draft),
-    ):
-        with (
-            recordio.RecordWriter(rec_draft, index=idx_draft) as writer,
-            open(lst_draft, "w", encoding="utf-8", errors="surrogateescape", newline="\n") as lines,
-        ):
-            records = _Records(writer, lines, root, report)
-            for number, ((path, label), image) in enumerate(zip(items, encoded, strict=True)):
-                if isinstance(image, Encoded):
-                    records.put(order[number], path, label, image)
-                elif on_error == "raise":
-                    raise image
-                else:
-                    records.leave_out(_failure(order[number], number, path, image), on_error == "replace")
-                    _check_errors(max_errors, report, number + 1)
-                if tick is not None:
-                    tick(number + 1)
-            records.finish()
-            _check_errors(max_errors, report, len(items), at_end=True)
-        if not report.records:
-            first = report.errors[0]
-            raise PackError(
-                str(first.path), f"{first.reason}; and none of the {len(items)} images could be packed"
-            )
-        report.nbytes = rec_draft.stat().st_size
-    return report
-
-
-class _Records:
-    """Writes records in order, and in the places of images that are to be replaced the next one that is sound."""
-
-    def __init__(self, writer: recordio.RecordWriter, lines: TextIO, root: Path, report: PackReport) -> None:
-        self._writer = writer
-        self._lines = lines
-        self._root = root
-        self._report = report
-        self._waiting: list[SampleError] = []
-        self._first: tuple[int, Path, int, Encoded] | None = None
-
-    def put(self, index: int, path: Path, label: int, image: Encoded) -> None:
-        """A sound image."""
-        if self._first is None:
-            self._first = index, path, label, image
-        waiting, self._waiting = self._waiting, []
-        for failed in waiting:
-            failed.replaced_by = index
-            self._write(path, label, image)
-        self._write(path, label, image)
-
-    def leave_out(self, failed: SampleError, replace: bool) -> None:
-        """An image that failed."""
-        lighten(failed)  # there may be many, and each holds its image
-        self._report.errors.append(failed)
-        if replace:
-            self._waiting.append(failed)
-        else:
-            self._report.skipped.append((str(failed.path), failed.reason))
-
-    def finish(self) -> None:
-        """There are no more images."""
-        if self._waiting and self._first is not None:
-            index, path, label, image = self._first
-            for failed in self._waiting:
-                failed.replaced_by = index
-                self._write(path, label, image)
-
-    def _write(self, path: Path, label: int, image: Encoded) -> None:
-        key = self._report.records
-        header = recordio.IRHeader(0, float(label), key, 0)
-        self._writer.write(recordio.pack(header, image.data), key)
-        self._lines.write(f"{key}\t{label:.6f}\t{_listed_name(path, self._root)}\n")
-        self._report._count(image)
-
-
-def _failure(index: int, position: int, path: Path, error: PackError | OSError) -> SampleError:
-    stage, reason = ("encode", error.reason) if isinstance(error, PackError) else ("read", str(error))
-    failed = SampleError(reason, dataset="pack", index=index, position=position, path=str(path), stage=stage)
-    failed.__cause__ = error.__cause__ if isinstance(error, PackError) else error
-    return failed
-
-
-def _check_errors(limit: float | None, report: PackReport, done: int, at_end: bool = False) -> None:
-    count = len(report.errors)
-    too_many = over_budget(limit, count, count, done, at_end)
-    if too_many is not None:
-        last = report.errors[-1]
-        error = TooManyErrorsError(too_many.max_errors, count, too_many.samples, f"the last: {last}")
-        error.errors = tuple(report.errors)
-        raise error from last
-
-
-def encoded_images(
-    paths: Sequence[Path], encode: Callable[[bytes], T], workers: int
-) -> Generator[T | PackError | OSError]:
-    """Images, read and encoded in threads, in order; or why there is none. A few per worker are held at a time.
-
-    Args:
-        paths: their files.
-        encode: what is done to the bytes of a file; raises DecodeError where they are no sound image.
-        workers: number of threads.
-    """
-
-    def one(path: Path) -> T | PackError | OSError:
-        try:
-            if path.stat().st_size > _MOST_FILE_NBYTES:
-                return PackError(str(path), f"more than {_MOST_FILE_NBYTES} bytes are no image")
-            encoded = encode(path.read_bytes())
-        except OSError as error:
-            return error
-        except DecodeError as error:
-            failure = PackError(str(path), str(error))
-            failure.__cause__ = error
-            return failure
-        nbytes = _nbytes(encoded)
-        if nbytes + _HEADER_NBYTES > recordio.MAX_PAYLOAD:
-            return PackError(str(path), f"{nbytes} bytes do not fit into one record; resize it")
-        return encoded
-
-    with ThreadPoolExecutor(workers, "aioloader-pack") as pool:
-        ahead = deque(pool.submit(one, path) for path in paths[: 4 * workers])
-        try:
-            for path in paths[4 * workers :]:
-                yield ahead.popleft().result()
-                ahead.append(pool.submit(one, path))
-            while ahead:
-                yield ahead.popleft().result()
-        finally:
-            pool.shutdown(wait=True, cancel_futures=True)
-
-
-def _nbytes(encoded: bytes | Encoded) -> int:
-    return len(encoded.data if isinstance(encoded, Encoded) else encoded)
-
-
-def _is_image(path: Path) -> bool:
-    return path.suffix.lower() in EXTENSIONS and not path.name.startswith(".") and path.is_file()
-
-
-def _folders_in(root: Path) -> list[Path]:
-    return sorted(path for path in root.iterdir() if path.is_dir() and not path.name.startswith("."))
-
-
-def _images_in(folder: Path) -> Iterator[Path]:
-    return (
-        path for path in folder.rglob("*") if _is_image(path) and not _is_hidden(path.relative_to(folder))
+    if not sync_s >= 0:
+        raise ValueError(f"sync_s must be at least 0 seconds, got {sync_s!r}")
+    place = Path(out)
+    stem = stem_of(place)
+    if stem.name in ("", ".."):
+        raise ValueError(f"{str(out)!r} is no name of a file")
+    found = _source(source, kind, root)
+    plan = make_plan(
+        len(found.items),
+        place,
+        shuffle=shuffle,
+        seed=seed,
+        train_ratio=train_ratio,
+        test_ratio=test_ratio,
+        parts=found.parts,
+        shards=shards,
     )
+    plan = replace(plan, outputs=tuple(_sparing(output, found.lst) for output in plan.outputs))
+    for each in (place for output in plan.outputs for place in output.places):
+        if each.is_dir():
+            raise IsADirectoryError(f"{each} is a folder: give another name")
+    report_place = stem.with_name(f"{stem.name}.json") if json is None else Path(json)
+    if report_place.resolve().parent != stem.resolve().parent:
+        raise ValueError(f"the report {report_place} must lie in the folder of {stem.name}")
+    if report_place.exists() and not is_report(report_place):
+        raise FileExistsError(
+            f"{report_place} is no report of a packing: move it, or give the report another name (json=, --report)"
+        )
+    options = asdict(encode)
+    options["encoding"], options["tile"] = options.pop("name"), bool(options.pop("jpegtran"))
+    options |= {"shuffle": shuffle, "seed": seed, "train_ratio": train_ratio, "test_ratio": test_ratio}
+    options |= {"shards": shards, "on_error": on_error, "max_errors": max_errors}
+    options["root"] = None if root is None else str(root)
+    options["libraries"] = library_versions() if encode.touches_pixels or in_memory else {}
+    if executor is None:
+        executor = "inline" if encode.copies and num_workers is None else "thread"
+    job = Job(
+        source=found,
+        plan=plan,
+        encode=encode,
+        out=stem,
+        arguments=options,
+        workers=num_workers or available_cores(),
+        executor=executor,
+        on_error=on_error,
+        max_errors=max_errors,
+        json=report_place,
+        resume=resume,
+        sync_s=sync_s,
+    )
+    report = PackReport((), found.classes, json=report_place, outside=found.outside, empty=found.empty)
+    return run(job, report, begin=begin, tick=tick)
 
 
-def _is_hidden(path: Path) -> bool:
-    return any(part.startswith(".") for part in path.parts)
+def _source(source: str | os.PathLike[str], kind: str | None, root: str | os.PathLike[str] | None) -> Source:
+    place = Path(source)
+    if kind is not None:
+        from aioloader.tools.packing.sets import set_source
+
+        if root is not None:
+            raise ValueError("root belongs to a list")
+        return set_source(kind, place)
+    if place.is_dir():
+        if root is not None:
+            raise ValueError(f"root belongs to a list, but {str(place)!r} is a folder")
+        return folder_source(source)
+    if place.suffix == ".rec":
+        raise ValueError(f"{str(place)!r} is packed already: a source is a folder of images, or a .lst file")
+    if not place.exists():
+        raise FileNotFoundError(f"there is no folder and no list {str(place)!r}")
+    return list_source(source, root)
 
 
-def _listed_name(path: Path, root: Path) -> str:
-    name = path.relative_to(root).as_posix()
-    if set(name) & set("\t\n\r"):
-        raise ValueError(f"a list cannot hold the name {name!r}: rename the file")
-    return name
+def _sparing(output: Output, lst: Path | None) -> Output:
+    """The same without its list where that is the source itself: it is not to be written over."""
+    if lst is None or output.lst is None or not output.lst.exists() or not output.lst.samefile(lst):
+        return output
+    return replace(output, lst=None)
+
+
+def library_versions() -> dict[str, str]:
+    """What decodes and encodes; another version may give other bytes."""
+    import importlib.metadata
+
+    import cv2
+
+    return {
+        "aioloader": __version__,
+        "opencv": cv2.__version__,
+        "simplejpeg": importlib.metadata.version("simplejpeg"),
+    }

@@ -6,13 +6,11 @@ Rule: OpenCV's decoder and encoders, and MXNet's order of steps and roundings, s
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
-
-import numpy as np
+from typing import TYPE_CHECKING
 
 import recordio
 from aioloader.errors import DecodeError
-from aioloader.transforms.decode import DEFAULT_MAX_PIXELS, check_extents, checked_header
+from aioloader.tools.pixels import by_opencv, middle
 from aioloader.transforms.interpolation import resize_image
 
 if TYPE_CHECKING:
@@ -70,9 +68,9 @@ class Recode:
         """
         if self.pass_through:
             return data
-        image = self._decoded(data)
+        image = by_opencv(data, self.color)
         if self.center_crop:
-            image = _middle(image)
+            image = middle(image)
         if self.resize:
             image = _resized(image, self.resize, self.interpolation)
         try:
@@ -80,28 +78,6 @@ class Recode:
         except recordio.errors.ImageEncodeError as error:
             raise DecodeError(str(error), nbytes=len(data)) from error
         return record[_HEADER_BYTES:]
-
-    def _decoded(self, data: bytes) -> Array:
-        import cv2
-
-        header = checked_header(data, DEFAULT_MAX_PIXELS)
-        try:
-            image: Any = cv2.imdecode(np.frombuffer(data, np.uint8), self.color)
-        except cv2.error as error:
-            raise DecodeError(str(error), format=header.format, nbytes=len(data)) from error
-        if image is None:
-            raise DecodeError("OpenCV cannot decode it", format=header.format, nbytes=len(data))
-        check_extents(image, header, DEFAULT_MAX_PIXELS, len(data))
-        result: Array = image
-        return result
-
-
-def _middle(image: Array) -> Array:
-    """The middle square, a view."""
-    height, width = image.shape[:2]
-    side = min(height, width)
-    top, left = (height - side) // 2, (width - side) // 2
-    return image[top : top + side, left : left + side]
 
 
 def _resized(image: Array, shorter: int, interpolation: int) -> Array:

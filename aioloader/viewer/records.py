@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from aioloader.datasets.record_layout import detection_label
 from aioloader.errors import DecodeError
 from aioloader.jpeg import is_tiled
 from aioloader.transforms.formats import read_header
@@ -38,7 +39,6 @@ FOREIGN = "foreign"
 IMAGE = "image"
 EMPTY = "empty"
 
-_LEAST_OBJECT = 5
 _MOST_BOXES = 500
 # Annotators' boxes end a little outside of the picture now and then.
 _SLACK = 0.5
@@ -172,18 +172,11 @@ def detection_boxes(label: Array) -> tuple[Box, ...]:
     Returns:
         the objects that have an area, `_MOST_BOXES` at most.
     """
-    size = len(label)
-    if size < 2 + _LEAST_OBJECT:
+    layout = detection_label(label)
+    if layout is None or not layout.objects:
         return ()
-    start, step = float(label[0]), float(label[1])
-    if not (
-        start.is_integer() and 2 <= start <= size and step.is_integer() and _LEAST_OBJECT <= step <= size
-    ):
-        return ()
-    objects, rest = divmod(size - int(start), int(step))
-    if rest or not objects:
-        return ()
-    table = label[int(start) :].reshape(objects, int(step))[:, :5].astype(np.float64)
+    objects = label[layout.header_width :].reshape(layout.objects, layout.object_width)
+    table = objects[:, :5].astype(np.float64)
     edges = table[:, 1:5]
     with np.errstate(invalid="ignore"):
         inside = np.isfinite(table).all() and (edges > -_SLACK).all() and (edges < 1 + _SLACK).all()

@@ -32,7 +32,18 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
 def test_help_names_every_command_and_exit_code(capsys: pytest.CaptureFixture[str]) -> None:
     assert _code("--help") == 0
     text = capsys.readouterr().out
-    for word in ("demo", "bench", "pack", "view", "index", "verify", "repair", "exit codes", "130", "NO_COLOR"):
+    for word in (
+        "demo",
+        "bench",
+        "pack",
+        "view",
+        "index",
+        "verify",
+        "repair",
+        "exit codes",
+        "130",
+        "NO_COLOR",
+    ):
         assert word in text
 
 

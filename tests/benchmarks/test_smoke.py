@@ -21,6 +21,7 @@ ROOT = Path(__file__).parents[2]
         "fused_path",
         "damaged",
         "image_record_iter",
+        "packing",
         "scale",
         "viewing",
         "windows",
@@ -30,7 +31,7 @@ def test_a_short_run_of_a_benchmark(name: str) -> None:
     if name == "viewing":
         pytest.importorskip("uvicorn", reason="`aioloader view` needs pip install 'aioloader[view]'")
     command = [sys.executable, "-W", "error", "-m", f"benchmarks.{name}", "--smoke"]
-    if name in ("bare_loop", "main_job", "first_batch", "damaged"):
+    if name in ("bare_loop", "main_job", "first_batch", "damaged", "packing"):
         command += ["--workers", "2"]
     done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT)
     assert done.returncode == 0, done.stderr

@@ -201,7 +201,7 @@ def test_the_first_thousand_records_of_the_file_decide(write_rec: Any, png: Any)
 def test_only_the_heads_of_the_first_records_are_read(
     write_rec: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    path = write_rec([recordio.pack((0, 1, 0, 0), bytes(5000))] * 1200)
+    path = write_rec([recordio.pack((0, 1, 0, 0), bytes(9000))] * 1200)
     dataset = ImageRecordDataset(path)
     len(dataset)
     sizes = []

@@ -251,3 +251,34 @@ def test_a_folder_that_moved_is_named(tmp_path, executor):
     dataset = ImageFolderDataset(tmp_path / "a")
     shutil.move(tmp_path / "a", tmp_path / "b")
     assert isinstance(first_error(dataset, executor).__cause__, FileNotFoundError)
+
+
+@pytest.mark.parametrize("mapped", [False, True])
+def test_a_length_that_was_made_smaller_is_no_shorter_record(tmp_path, executor, mapped):
+    path = tmp_path / "a.rec"
+    bodies = [bytes([65 + n]) * 100 for n in range(6)]
+    with recordio.RecordWriter(path, index=True) as writer:
+        for key, body in enumerate(bodies):
+            writer.write(body, key)
+    data = bytearray(path.read_bytes())
+    data[2 * 108 + 4] = 60
+    path.write_bytes(data)
+    dataset = RecordFileDataset(path)
+    with pytest.raises(recordio.CorruptRecordError, match="length was damaged"):
+        dataset[2]
+    with DataLoader(dataset, 3, executor=executor, num_workers=1, on_error="skip") as loader:
+        # Of the second pass the records are looked up in memory, where the executor can do that.
+        passes = [[payload for batch in loader for payload in batch] for _ in range(1 + mapped)]
+        errors = loader.errors
+    assert passes == [bodies[:2] + bodies[3:]] * (1 + mapped)
+    assert [(error.index, error.offset) for error in errors] == [(2, 216)] * (1 + mapped)
+
+
+def test_an_index_of_some_records_shortens_none(tmp_path, executor):
+    bodies = [bytes([65 + n]) * 100 for n in range(6)]
+    path = tmp_path / "a.rec"
+    path.write_bytes(b"".join(map(recordio.serialize, bodies)) + b"behind the last")
+    path.with_suffix(".idx").write_text("0\t0\n3\t324\n5\t540\n")
+    with DataLoader(RecordFileDataset(path), 2, executor=executor, num_workers=1) as loader:
+        for _ in range(2):
+            assert [payload for batch in loader for payload in batch] == [bodies[0], bodies[3], bodies[5]]

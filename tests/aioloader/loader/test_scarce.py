@@ -164,11 +164,12 @@ def test_packing_on_a_full_disk_is_an_error_and_what_was_there_stays(tmp_path):
     out = tmp_path / "out"
     report = pack(folder(tmp_path / "few", set(), 2), out / "images")
     before = what_is_there(out)
-    with limited(resource.RLIMIT_FSIZE, 1000), pytest.raises(OSError, match="File too large") as caught:
-        pack(folder(tmp_path / "more", set(), 16), report.rec)
+    more = folder(tmp_path / "more", set(), 300)
+    with limited(resource.RLIMIT_FSIZE, 140_000), pytest.raises(OSError, match="File too large") as caught:
+        pack(more, report.rec)
     assert caught.value.errno == errno.EFBIG
     assert what_is_there(out) == before
-    assert len(before) == 3
+    assert len(before) == 4
 
 
 @pytest.mark.slow

@@ -269,13 +269,12 @@ def test_a_file_that_goes_missing_is_named(tmp_path: Path, on_error: str) -> Non
     for number in range(10):
         last.with_name(f"{number}.jpg").write_bytes(b"any")
 
-    def vanish(done: int) -> None:
-        # One worker is not ten files ahead after the first.
-        last.unlink(missing_ok=True)
+    def vanish(done: int, count: int, reason: str) -> None:
+        last.unlink()  # listed, and not yet read
 
     def packed() -> list[tuple[str, str]]:
         out = tmp_path / "out"
-        return pack(tmp_path / "some", out, num_workers=1, on_error=on_error, tick=vanish).skipped
+        return pack(tmp_path / "some", out, num_workers=1, on_error=on_error, begin=vanish).skipped
 
     if on_error == "raise":
         with pytest.raises(FileNotFoundError, match=r"9\.jpg"):
@@ -290,7 +289,7 @@ def test_a_file_that_goes_missing_is_named(tmp_path: Path, on_error: str) -> Non
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"encoding": "webp"}, "encoding must be one of keep, raw"),
+        ({"encoding": "gif"}, "encoding must be one of keep, raw"),
         ({"encoding": "raw", "tile": True}, "raw images have no tiles"),
         ({"resize": 0}, "resize must be at least 1"),
         ({"quality": 0}, "quality must lie between 1 and 100"),
@@ -299,6 +298,20 @@ def test_a_file_that_goes_missing_is_named(tmp_path: Path, on_error: str) -> Non
         ({"on_error": "ignore"}, "on_error must be 'raise', 'skip' or 'replace'"),
         ({"shuffle": True, "seed": -1}, "seed"),
         ({"max_errors": 1.5}, "max_errors must be a number of samples, or a share"),
+        ({"encoding": "png", "quality": 10}, "quality must lie between 0 and 9"),
+        ({"encoding": "webp", "tile": True}, "webp images have no tiles"),
+        ({"color": 2}, "color must be 1"),
+        ({"pass_through": True, "resize": 8}, "pass_through leaves every byte"),
+        ({"pass_through": True, "optimize": True}, "pass_through leaves every byte"),
+        ({"shards": 0}, "shards must lie between 1"),
+        ({"shards": 1000}, "too few for 1000 shards"),
+        ({"train_ratio": 0.7, "test_ratio": 0.4}, "no more than everything together"),
+        ({"train_ratio": 1.0}, "must lie between 0 and 1"),
+        ({"test_ratio": 0.001}, "the part test would get none"),
+        ({"sync_s": -1.0}, "sync_s must be at least 0"),
+        ({"root": "."}, "root belongs to a list"),
+        ({"json": "/elsewhere/report.json"}, "must lie in the folder"),
+        ({"kind": "svhn"}, "there is no set 'svhn'"),
     ],
     ids=str,
 )
@@ -390,6 +403,6 @@ def test_what_does_not_fit_into_a_record_is_named(
         pack(photo_folder, tmp_path / "out")
     monkeypatch.setattr(recordio, "MAX_PAYLOAD", longest + 24)
     pack(photo_folder, tmp_path / "out")
-    monkeypatch.setattr("aioloader.tools.pack._MOST_FILE_NBYTES", longest - 1)
-    with pytest.raises(PackError, match="are no image"):
+    monkeypatch.setattr("aioloader.tools.packing.stream.MOST_NBYTES", longest - 1)
+    with pytest.raises(OSError, match="too many for one image"):
         pack(photo_folder, tmp_path / "out")

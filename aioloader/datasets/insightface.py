@@ -1,0 +1,403 @@
+"""InsightFace's training sets: ``train.rec``, ``train.idx`` and ``property``.
+
+What is in them, and which records are images: `insightface_layout`.
+"""
+
+from __future__ import annotations
+
+import os
+import warnings
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from aioloader._types import Facts, Spans
+from aioloader.datasets.decoding import DEFAULT_MAX_PIXELS
+from aioloader.datasets.files import load
+from aioloader.datasets.insightface_layout import (
+    FaceHeader,
+    Identities,
+    ImageLines,
+    Property,
+    choose_identities,
+    choose_images,
+    face_header,
+    identity_ranges,
+    parse_property,
+    slack,
+)
+from aioloader.datasets.record import ImageRecordDataset, RecordTable
+from aioloader.datasets.record_heads import read_heads
+from aioloader.datasets.shards import RecordTables
+from aioloader.errors import LayoutError
+from aioloader.storage.descriptors import open_regular, read_into
+from recordio import IndexNotFoundError, RecordFileNotFoundError, extract, unpack
+
+if TYPE_CHECKING:
+    from aioloader._types import Array, IntArray
+
+__all__ = ("PROPERTY", "REC", "InsightFaceDataset", "read_property")
+
+REC, PROPERTY = "train.rec", "property"
+_MOST_PROPERTY_NBYTES = 4096
+
+
+class InsightFaceDataset(ImageRecordDataset):
+    """(image, identity) of every image of a set in InsightFace's layout: uint8 (height, width, 3) RGB, and int64.
+
+    Sample i is the record with the key i + 1. The header (key 0) and the identity records are no samples. Where there
+    is no header, as in sets of InsightFace's `RecBuilder`, every record is one, in the order of the .idx. Of a record
+    with several labels the first is the identity.
+
+    Opening reads the .idx, the header, and nothing else. If the .idx lacks some of the images that the header tells of,
+    as that of a repaired file may, a warning says how many, and the others are the samples. What does not fit together
+    is a `LayoutError` when the dataset is first used.
+
+    Args:
+        path: the folder that holds train.rec, train.idx and property; or the .rec file, with an .idx of its name.
+        flag: 1 for colour, 0 for grey, (height, width, 1).
+        exif, max_pixels, dct_scaling: see `ImageRecordDataset`.
+        label_dtype: dtype of the labels instead of int64.
+
+    Raises:
+        FileNotFoundError: there is no .rec file, or no .idx, without which keys are not known.
+        ValueError: an option is not allowed.
+    """
+
+    _first_label = True
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        flag: int = 1,
+        *,
+        exif: str = "apply",
+        max_pixels: int | None = DEFAULT_MAX_PIXELS,
+        label_dtype: Any = None,
+        dct_scaling: bool = False,
+    ) -> None:
+        rec = os.path.expanduser(os.fspath(path))
+        if os.path.isdir(rec):
+            rec = os.path.join(rec, REC)
+        if not os.path.exists(rec):
+            raise RecordFileNotFoundError(f"there is no record file {rec!r}", path=rec)
+        super().__init__(
+            rec,
+            flag,
+            exif=exif,
+            max_pixels=max_pixels,
+            label_dtype="int64" if label_dtype is None else label_dtype,
+            dct_scaling=dct_scaling,
+        )
+        self._path = rec
+        self._idx_path = os.path.splitext(rec)[0] + ".idx"
+        if not os.path.exists(self._idx_path):
+            raise IndexNotFoundError(
+                "no such file, and without it nobody knows which records are images: keys tell. `aioloader index` "
+                "numbers records by their place in the file, which is right only where the header is the first one",
+                path=self._idx_path,
+            )
+        self._property_path = os.path.join(os.path.dirname(rec), PROPERTY)
+        self._images: ImageLines | None = None
+        self._identities: Identities | None = None
+        self._num_classes: int | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**super().__getstate__(), "_images": None, "_identities": None}
+
+    # -- a byte dataset ------------------------------------------------------------------------------------------------
+
+    @property
+    def tables(self) -> RecordTables:
+        """Where all records of the file lie; found at the first use."""
+        if self._records is None:
+            self._records = RecordTables([RecordTable(self._path, self._idx_path)])
+        return self._records
+
+    @property
+    def lines(self) -> ImageLines:
+        """Which of them are images; found at the first use."""
+        if self._images is None:
+            self._images = self._find_images()
+        return self._images
+
+    def __len__(self) -> int:
+        """Number of images."""
+        return self.lines.count
+
+    def spans(self, indices: IntArray) -> Spans:
+        """See `ByteDataset.spans`."""
+        return self.table.spans(self.lines.at(indices))
+
+    def facts(self, index: int) -> Facts:
+        """See `ByteDataset.facts`."""
+        line = int(self.lines.at(np.array([index], np.int64))[0])
+        table = self.table.index
+        return Facts(table.key_at(line), self._path, int(table.offsets[line]))
+
+    # -- which records are images --------------------------------------------------------------------------------------
+
+    def find_header(self) -> FaceHeader | None:
+        """What record 0 says of the set; None where it is an image, or there is none.
+
+        Raises:
+            LayoutError: it is neither an image nor a header that makes sense.
+        """
+        zeros = np.flatnonzero(self._keys() == 0)
+        return self._read_header(int(zeros[-1])) if len(zeros) else None
+
+    def _find_images(self) -> ImageLines:
+        keys = self._keys()
+        header = self.find_header()
+        if header is None:
+            return ImageLines(None, len(keys))
+        off = slack(header.first)
+        if off:
+            # The number is rounded, so the records tell where images end.
+            first = self._first_without_body(header.first - off, header.first + off, keys)
+            header = FaceHeader(first or header.first, max(header.end, first or header.first))
+        images = choose_images(keys, header)
+        if header.first > 1 and (not images.count or int(keys.max()) < header.first - 1):
+            raise LayoutError(
+                f"the header says that images have the keys 1 to {header.first - 1}, but the largest key of "
+                f"{self._idx_path} is {int(keys.max())}: the .idx is cut, or belongs to another file",
+                path=self._path,
+                key=0,
+            )
+        if images.first_missing is not None:
+            warnings.warn(
+                f"{self._idx_path} lacks {header.first - 1 - images.count} of the {header.first - 1} images that the "
+                f"set's header tells of, the first with the key {images.first_missing}; they are no samples",
+                UserWarning,
+                stacklevel=4,
+            )
+        return images
+
+    def _keys(self) -> IntArray:
+        keys = self.table.index.keys
+        if isinstance(keys, list):
+            raise LayoutError(
+                "keys are whole numbers in this layout, and some here are text", path=self._idx_path
+            )
+        return np.asarray(keys)
+
+    def _read_header(self, line: int) -> FaceHeader | None:
+        """What the record on a line of the index says of the set; None where it is an image."""
+        plan, data = self._load(np.array([line], np.int64))
+        framed = data[int(plan.start[0]) : int(plan.start[0] + plan.length[0])]
+        payload = bytes(extract(framed, path=self._path, offset=int(self.table.index.offsets[line])))
+        header = face_header(payload)
+        if header is None and len(payload) >= 24:
+            head, body = unpack(payload)
+            if head.flag and not len(body):
+                raise LayoutError(
+                    "record 0 has no image, so it should be the header of the set, but its labels "
+                    f"{head.label[:2].tolist()} are no keys",
+                    path=self._path,
+                    key=0,
+                )
+        return header
+
+    def _load(self, lines: IntArray) -> Any:
+        if self._source is None:
+            self._source = self.open_source()
+        return load(self._source, self.table.spans(lines))
+
+    def _first_without_body(self, low: int, high: int, keys: IntArray) -> int | None:
+        """The first key in [low, high] whose record has labels only."""
+        lines = np.flatnonzero((keys >= low) & (keys <= high))
+        lines = lines[np.argsort(keys[lines], kind="stable")]
+        bare = np.flatnonzero(read_heads(self._path, self.table.index.offsets[lines]).bare)
+        return int(keys[lines[bare[0]]]) if len(bare) else None
+
+    # -- what the set says of itself -----------------------------------------------------------------------------------
+
+    def _property(self) -> Property:
+        try:
+            return read_property(self._property_path)
+        except FileNotFoundError:
+            raise LayoutError(
+                "there is no such file; it holds one line: the number of identities, and height and width of the "
+                "images, as in '85742,112,112'",
+                path=self._property_path,
+            ) from None
+
+    @property
+    def image_size(self) -> tuple[int, int]:
+        """(height, width) of the images in pixels, as the file `property` says.
+
+        Raises:
+            LayoutError: there is none, or it is malformed.
+        """
+        found = self._property()
+        return found.height, found.width
+
+    @property
+    def num_classes(self) -> int:
+        """Number of identities: as the file `property` says, or without one as many as there are identity records.
+
+        Warns:
+            UserWarning: both tell, and differ. A model's last layer has the size that `property` gives.
+
+        Raises:
+            LayoutError: neither tells; or `property` is malformed.
+        """
+        if self._num_classes is None:
+            header = self.lines.header
+            records = 0 if header is None else header.end - header.first
+            if records and not os.path.exists(self._property_path):
+                told = records
+            else:
+                told = self._property().num_classes
+            if header is not None and records and abs(told - records) > slack(header.end):
+                warnings.warn(
+                    f"{self._property_path} says that there are {told} identities, and the header of {self._path} "
+                    f"has {records}; num_classes is {told}",
+                    UserWarning,
+                    stacklevel=2,
+                )
+            self._num_classes = told
+        return self._num_classes
+
+    @property
+    def identities(self) -> Identities:
+        """For each identity the range of its images' indices: ``dataset.identities[5]`` is ``range(start, stop)``.
+
+        From the identity records, of which the k-th is identity k, as its images' labels say too in every set of
+        InsightFace's programs. Without such records from the labels, all of which are read.
+
+        Raises:
+            LayoutError: an identity record is missing, damaged, or names images that are not there; or there are no
+                such records, and the images do not stand identity by identity.
+        """
+        if self._identities is None:
+            header = self.lines.header
+            told = header is not None and header.end > header.first
+            self._identities = self._recorded_identities() if told else self._labelled_identities()
+        return self._identities
+
+    def _recorded_identities(self) -> Identities:
+        header = self.lines.header
+        assert header is not None
+        lines, keys = choose_identities(self._keys(), header, self._path, self._idx_path)
+        plan, data = self._load(lines)
+        ranges = self._exact(identity_ranges(data, plan.start, plan.length, keys, self._path))
+        outside = np.flatnonzero(ranges[:, 1] > header.first)
+        if len(outside):
+            which = int(outside[0])
+            raise LayoutError(
+                f"the record with the key {int(keys[which])} says that identity {which} has the images "
+                f"{int(ranges[which, 0])} to {int(ranges[which, 1]) - 1}, but the last image is {header.first - 1}",
+                path=self._path,
+                key=int(keys[which]),
+            )
+        places = self.lines.places(ranges.ravel()).reshape(-1, 2)
+        return Identities(places[:, 0], places[:, 1])
+
+    def _exact(self, ranges: IntArray) -> IntArray:
+        """The ranges of keys, and of those that are rounded what the labels of the images about their ends say."""
+        exact = ranges.copy()
+        for identity in np.flatnonzero(ranges[:, 1] >= 1 << 24).tolist():
+            for side in (0, 1):
+                border = int(ranges[identity, side])
+                off = slack(border)
+                around = np.arange(border - off - side, border + off + 1 - side)
+                places = self.lines.places(around)
+                there = self.lines.places(around + 1) > places
+                if not off:
+                    continue
+                own = around[there][self._labels_at(places[there]) == identity]
+                if len(own):
+                    exact[identity, side] = own[-1] + 1 if side else own[0]
+        return exact
+
+    def _labelled_identities(self) -> Identities:
+        labels = self.labels()
+        if labels.dtype.kind not in "iu" or (len(labels) and int(labels.min()) < 0):
+            raise LayoutError(
+                "labels that are not whole numbers from 0 on are no identities", path=self._path
+            )
+        if (labels[1:] < labels[:-1]).any():
+            raise LayoutError(
+                "the set has no identity records, and its images do not stand identity by identity: labels() tells "
+                "them one by one",
+                path=self._path,
+            )
+        # As many as there are labels up to the last: one without images has an empty range.
+        counts = np.bincount(labels.astype(np.int64)) if len(labels) else np.empty(0, np.int64)
+        stop = np.cumsum(counts, dtype=np.int64)
+        return Identities(stop - counts, stop)
+
+    def labels(self) -> Array:
+        """The identity of every image, (n,), from the records' headers.
+
+        Where there are identity records, only the first and the last image of identity k are asked: if both have the
+        label k, so have those between them.
+
+        Raises:
+            OSError: the file cannot be read.
+            ValueError: a record's header is damaged, or its label does not fit the dtype.
+        """
+        found = np.full(len(self), np.nan)
+        asked = np.arange(len(self))
+        header = self.lines.header
+        if header is not None and header.end > header.first:
+            asked = self._fill_labels(found)
+        found[asked] = self._labels_at(asked)
+        dtype = np.dtype(self._label_dtype)
+        if dtype.kind in "iu":
+            bounds = np.iinfo(dtype)
+            fits = (found == np.floor(found)) & (found >= bounds.min) & (found <= float(bounds.max))
+            if not fits.all():
+                index = int(np.flatnonzero(~fits)[0])
+                raise ValueError(
+                    f"{self._path}: the label {found[index]} of the record with the key {self.facts(index).key!r} "
+                    f"does not fit {dtype}; make the dataset with label_dtype='float32'"
+                )
+        labels: Array = found.astype(dtype)
+        return labels
+
+    def _fill_labels(self, labels: Array) -> Array:
+        """Write the labels that identities tell, and give the indices of the images that have to be asked."""
+        try:
+            identities = self.identities
+        except LayoutError:
+            return np.arange(len(labels))
+        numbers = np.flatnonzero(identities.stop > identities.start)
+        start, stop = identities.start[numbers], identities.stop[numbers]
+        first = self._labels_at(start)
+        last = self._labels_at(stop - 1)
+        for number, low, high, one, other in zip(
+            numbers.tolist(), start.tolist(), stop.tolist(), first, last, strict=True
+        ):
+            labels[low:high] = number if one == other == number else np.nan
+        return np.flatnonzero(np.isnan(labels))
+
+    def _labels_at(self, indices: IntArray) -> Array:
+        """Labels of some images, read in the order of the file; float32 (n,)."""
+        offsets = np.asarray(self.table.index.offsets[self.lines.at(indices)])
+        order = np.argsort(offsets, kind="stable")
+        found = np.empty(len(indices), np.float32)
+        heads = read_heads(self._path, offsets[order], labels=1)
+        found[order] = heads.first_label
+        lost = order[~heads.packed]
+        if len(lost):
+            key = self.facts(int(indices[lost.min()])).key
+            raise ValueError(f"{self._path}: the record with the key {key!r} has no label: it is damaged")
+        return found
+
+
+def read_property(path: str) -> Property:
+    """Read a file `property`.
+
+    Raises:
+        OSError: it cannot be read.
+        LayoutError: it is malformed.
+    """
+    fd = open_regular(path)
+    try:
+        data = bytearray(_MOST_PROPERTY_NBYTES)
+        text = data[: read_into(fd, memoryview(data), 0)].decode("ascii", "replace")
+    finally:
+        os.close(fd)
+    return parse_property(text, path)

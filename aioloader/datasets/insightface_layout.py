@@ -1,0 +1,294 @@
+"""The layout of InsightFace's training sets: which records are images, and which tell of them. Pure.
+
+Rule: the record with the key 0 is a header: it has no body, and its labels are (first, end). The keys 1 to first - 1
+are images, ordered by identity; the keys first to end - 1 are the identities, again without a body, whose labels are
+(start, stop), the keys of their images, the stop exclusive. A record 0 with a body is an image like any other: such a
+set has images only.
+
+All these numbers are float32, so that one beyond 2**24 may be its neighbour: `slack` tells how far off it can be.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple, overload
+
+import numpy as np
+
+from aioloader.errors import LayoutError
+from recordio import MAGIC, HeaderError, unpack
+
+if TYPE_CHECKING:
+    from aioloader._types import Array, IntArray
+
+__all__ = (
+    "FaceHeader",
+    "Identities",
+    "ImageLines",
+    "Property",
+    "choose_identities",
+    "choose_images",
+    "face_header",
+    "identity_ranges",
+    "parse_property",
+    "slack",
+)
+
+_EXACT = 1 << 24
+# A framed record with two labels and no body: part head, image header, labels.
+_IDENTITY_NBYTES = 8 + 24 + 8
+_MOST_PROPERTY_NUMBER = 1 << 31
+
+
+class FaceHeader(NamedTuple):
+    """What record 0 says.
+
+    Attributes:
+        first: key of the first identity record, so one more than the last image's.
+        end: one more than the key of the last identity record; `first` where there are none.
+    """
+
+    first: int
+    end: int
+
+
+class Property(NamedTuple):
+    """What the file `property` says.
+
+    Attributes:
+        num_classes: number of identities.
+        height, width: extents of the images in pixels.
+    """
+
+    num_classes: int
+    height: int
+    width: int
+
+
+def face_header(payload: Any) -> FaceHeader | None:
+    """What the record with the key 0 says of a set; None where it is no header, but an image or anything else.
+
+    Args:
+        payload: of that record, bytes-like.
+    """
+    try:
+        header, body = unpack(payload)
+    except HeaderError:
+        return None
+    if not header.flag or len(body):
+        return None
+    first = float(header.label[0])
+    end = float(header.label[1]) if header.flag > 1 else first
+    # Every comparison with NaN is false. Some programs write something else in the second place.
+    if not 1 <= first < 2**63 or not first.is_integer():
+        return None
+    return FaceHeader(int(first), int(end) if first <= end < 2**63 and end.is_integer() else int(first))
+
+
+def parse_property(text: str, path: str) -> Property:
+    """Read the text of a file `property`: ``number of identities,height,width`` on its first line.
+
+    Args:
+        text: of the file; further lines have no say.
+        path: of the file, for the error.
+
+    Raises:
+        LayoutError: it is not of that form.
+    """
+    line = text.partition("\n")[0].strip()
+    fields = line.split(",")
+    try:
+        numbers = [int(field) for field in fields]
+    except ValueError:
+        numbers = []
+    if len(numbers) != 3 or not all(1 <= number < _MOST_PROPERTY_NUMBER for number in numbers):
+        raise LayoutError(
+            f"the first line should be the number of identities, the height and the width of the images, as in "
+            f"'85742,112,112', but is {line[:80]!r}",
+            path=path,
+        )
+    return Property(*numbers)
+
+
+class Identities(Sequence[range]):
+    """For each identity the range of its images' indices in the dataset.
+
+    Attributes:
+        start, stop: int64 (n,), the same as arrays; the stops are exclusive.
+    """
+
+    def __init__(self, start: IntArray, stop: IntArray) -> None:
+        self.start = start
+        self.stop = stop
+
+    def __len__(self) -> int:
+        """Number of identities."""
+        return len(self.start)
+
+    @overload
+    def __getitem__(self, identity: int) -> range: ...
+
+    @overload
+    def __getitem__(self, identity: slice) -> Identities: ...
+
+    def __getitem__(self, identity: int | slice) -> range | Identities:
+        """The indices of an identity's images; of a slice the identities in it."""
+        if isinstance(identity, slice):
+            return Identities(self.start[identity], self.stop[identity])
+        number = operator.index(identity)
+        if not -len(self) <= number < len(self):
+            raise IndexError(f"there is no identity {number}: the set has {len(self)}")
+        return range(int(self.start[number]), int(self.stop[number]))
+
+    def __repr__(self) -> str:
+        return f"<{len(self)} identities with {int((self.stop - self.start).sum())} images>"
+
+
+@dataclass(frozen=True)
+class ImageLines:
+    """Which lines of an .idx are images, in the order of the dataset.
+
+    Attributes:
+        header: what record 0 says; None where all records are images.
+        count: number of images.
+        first_line: of the first image, where the lines follow each other; then `lines` is None.
+        lines: int64 (n,), the lines.
+        keys: int64 (n,), keys of the images, ascending, where they are not simply 1 to n; else None.
+    """
+
+    header: FaceHeader | None
+    count: int
+    first_line: int = 0
+    lines: IntArray | None = None
+    keys: IntArray | None = None
+
+    @property
+    def first_missing(self) -> int | None:
+        """The first key of those that the header tells of and the .idx has not; None if it has all."""
+        if self.keys is None:
+            return None
+        gaps = np.flatnonzero(self.keys != np.arange(1, self.count + 1))
+        return int(gaps[0]) + 1 if len(gaps) else self.count + 1
+
+    def at(self, indices: IntArray) -> IntArray:
+        """Lines of some images."""
+        return indices + self.first_line if self.lines is None else self.lines[indices]
+
+    def places(self, keys: IntArray) -> IntArray:
+        """Index of the first image whose key is not smaller than each of some keys."""
+        if self.keys is not None:
+            return np.searchsorted(self.keys, keys).astype(np.int64)
+        return np.clip(keys - 1, 0, self.count)
+
+
+def choose_images(keys: IntArray, header: FaceHeader) -> ImageLines:
+    """The images of a set with a header, ordered by their keys; of lines with one key the last counts, as in MXNet.
+
+    Args:
+        keys: int64 (n,), all keys of the .idx by line.
+        header: what record 0 says.
+    """
+    lines: IntArray = np.flatnonzero((keys >= 1) & (keys < header.first)).astype(np.int64)
+    own = keys[lines]
+    if (own[1:] <= own[:-1]).any():
+        order = np.argsort(own, kind="stable")
+        last = np.append(np.diff(own[order]) != 0, True)
+        lines, own = lines[order][last], own[order][last]
+    count = len(lines)
+    # A few numbers where they say as much as 8 bytes for each of millions of images.
+    row = count > 0 and bool((np.diff(lines) == 1).all())
+    complete = count == header.first - 1
+    return ImageLines(
+        header,
+        count,
+        int(lines[0]) if row else 0,
+        None if row else lines,
+        None if complete else np.array(own),
+    )
+
+
+def choose_identities(
+    keys: IntArray, header: FaceHeader, path: str, idx_path: str
+) -> tuple[IntArray, IntArray]:
+    """The lines of the identity records, ordered by their keys, and the keys.
+
+    Args:
+        keys: int64 (n,), all keys of the .idx by line.
+        header: what record 0 says.
+        path, idx_path: the .rec file and the .idx, for the error.
+
+    Raises:
+        LayoutError: one is missing, or there twice.
+    """
+    lines: IntArray = np.flatnonzero(keys >= header.first).astype(np.int64)
+    own = keys[lines]
+    if (own[1:] <= own[:-1]).any():
+        order = np.argsort(own, kind="stable")
+        lines, own = lines[order], own[order]
+    end = header.end
+    if len(own) and abs(int(own[-1]) + 1 - end) <= slack(end):
+        end = int(own[-1]) + 1
+    there = int(np.searchsorted(own, end))
+    lines, own = lines[:there], own[:there]
+    expected = header.first + np.arange(there)
+    wrong = np.flatnonzero(own != expected)
+    if there != end - header.first or len(wrong):
+        key = int(expected[wrong[0]]) if len(wrong) else header.first + there
+        raise LayoutError(
+            f"the header says that identities have the keys {header.first} to {end - 1}, but {idx_path} does not have "
+            f"each of them once: see key {key}. Images and labels() do not need them",
+            path=path,
+            key=key,
+        )
+    return lines, own
+
+
+def identity_ranges(memory: Any, start: IntArray, length: IntArray, keys: IntArray, path: str) -> IntArray:
+    """The ranges that identity records hold.
+
+    Args:
+        memory: bytes-like; the framed records lie in it.
+        start, length: int64 (n,), place and bytes of each record; bytes behind a record do not matter.
+        keys: int64 (n,), key of each, for the error.
+        path: the .rec file, for the error.
+
+    Returns:
+        int64 (n, 2): first key and the one behind the last.
+
+    Raises:
+        LayoutError: a record is none of an identity.
+    """
+    short = np.flatnonzero(length < _IDENTITY_NBYTES)
+    if len(short):
+        raise _no_identity(int(keys[short[0]]), path)
+    places = start[:, None] + np.arange(_IDENTITY_NBYTES)
+    records: Array = np.frombuffer(memory, np.uint8)[places]
+    words: Array = records.view("<u4")
+    nbytes = words[:, 1]
+    sound = (
+        (words[:, 0] == MAGIC) & (nbytes >= _IDENTITY_NBYTES - 8) & (nbytes < 1 << 29) & (words[:, 2] >= 2)
+    )
+    with np.errstate(invalid="ignore"):  # any bits may stand there
+        ranges: Array = records[:, -8:].copy().view("<f4").astype(np.float64)
+        sound &= (ranges == np.floor(ranges)).all(axis=1) & (ranges >= 1).all(axis=1)
+        sound &= (ranges[:, 0] <= ranges[:, 1]) & (ranges[:, 1] < 2**53)
+    wrong = np.flatnonzero(~sound)
+    if len(wrong):
+        raise _no_identity(int(keys[wrong[0]]), path)
+    return ranges.astype(np.int64)
+
+
+def _no_identity(key: int, path: str) -> LayoutError:
+    return LayoutError(
+        f"the record with the key {key} should name the images of an identity, and does not: the set is damaged, or "
+        "its .idx belongs to another file. Images and labels() do not need it",
+        path=path,
+        key=key,
+    )
+
+
+def slack(number: int) -> int:
+    """How far a whole number that was stored as float32 can lie from what was meant; 0 up to 2**24."""
+    return 0 if number < _EXACT else int(np.spacing(np.float32(number))) // 2

@@ -1,0 +1,144 @@
+"""The first bytes of many image records: their headers without their images.
+
+A header is 32 bytes with the record's framing, and a read of it fetches a page or two. Records that lie close together
+are read as one stretch.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from aioloader.storage.descriptors import open_regular, read_into
+from recordio import MAGIC
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from aioloader._types import Array, IntArray
+
+__all__ = ("HEADER_NBYTES", "RecordHeads", "read_heads")
+
+HEADER_NBYTES = 24
+"""Bytes of an image record's header without a label vector."""
+
+# Framing of the first part (magic, flag and length), then the header.
+_HEAD = np.dtype(
+    [("magic", "<u4"), ("word", "<u4"), ("flag", "<u4"), ("label", "<f4"), ("id", "<u8"), ("id2", "<u8")]
+)
+_FRAMING_NBYTES = 8
+# A stretch of this much for each record is read faster than each record by itself.
+_CLOSE = 8 << 10
+_AT_ONCE = 4096
+
+
+class RecordHeads:
+    """What stands at the beginning of some records.
+
+    Args:
+        rows: uint8 (n, 32 + 4 * labels), their first bytes.
+        got: int64 (n,), how many of these are the file's.
+
+    Attributes:
+        sound: bool (n,), whether a record begins there.
+        split: bool (n,), whether it is stored in several parts.
+        nbytes: int64 (n,), bytes of its first part without the framing: of the payload, unless it is split.
+        packed: bool (n,), whether the payload is long enough for the header that this would be.
+        bare: bool (n,), whether it is a header with a label vector, and nothing else.
+        flag: int64 (n,), number of labels in a vector; 0 for a scalar label.
+        label: float32 (n,), the scalar label.
+        id: uint64 (n,).
+        vectors: float32 (n, labels), the first labels of vectors; what lies beyond a record's own is no label.
+        held: int64 (n,), how many labels of `vectors` are the record's.
+    """
+
+    def __init__(self, rows: Array, got: IntArray) -> None:
+        head: Array = np.ascontiguousarray(rows[:, : _HEAD.itemsize]).view(_HEAD)[:, 0]
+        word = head["word"].astype(np.int64)
+        self.sound: Array = (head["magic"] == MAGIC) & (word >> 29 <= 1) & (got >= _FRAMING_NBYTES)
+        self.split: Array = word >> 29 == 1
+        self.nbytes: IntArray = word & 0x1FFFFFFF
+        self.flag: IntArray = head["flag"].astype(np.int64)
+        self.label: Array = head["label"]
+        self.id: Array = head["id"]
+        whole = HEADER_NBYTES + 4 * self.flag
+        # Of a split record any part of the vector may lie in the next part.
+        self.packed: Array = (
+            self.sound
+            & (np.where(self.split, HEADER_NBYTES, whole) <= self.nbytes)
+            & (got >= _FRAMING_NBYTES + HEADER_NBYTES)
+        )
+        self.bare: Array = self.packed & ~self.split & (self.flag > 0) & (self.nbytes == whole)
+        self.vectors: Array = np.ascontiguousarray(rows[:, _HEAD.itemsize :]).view("<f4")
+        room = np.minimum(self.nbytes + _FRAMING_NBYTES, got) - _HEAD.itemsize
+        self.held: IntArray = np.where(self.packed, np.clip(np.minimum(self.flag, room // 4), 0, None), 0)
+        self._rows, self._got = rows, got
+
+    def __len__(self) -> int:
+        return len(self._got)
+
+    @property
+    def first_label(self) -> Array:
+        """float32 (n,): the scalar label, or the first of a vector; NaN where there is none. Needs ``labels=1``."""
+        first = np.where(self.held > 0, self.vectors[:, 0], np.float32(np.nan))
+        labels: Array = np.where(self.packed & (self.flag == 0), self.label, first)
+        return labels
+
+    @classmethod
+    def joined(cls, parts: Sequence[RecordHeads], order: IntArray | None = None) -> RecordHeads:
+        """Several as one, in this order; at least one.
+
+        Args:
+            parts: read with the same number of labels.
+            order: int64 (n,), which of them stands where; None: as they are.
+        """
+        rows = np.concatenate([part._rows for part in parts])
+        got = np.concatenate([part._got for part in parts])
+        return cls(rows, got) if order is None else cls(rows[order], got[order])
+
+
+def read_heads(path: str, offsets: IntArray, *, labels: int = 0) -> RecordHeads:
+    """Read the headers of records.
+
+    Args:
+        path: the record file.
+        offsets: int64 (n,), where the records begin; one outside of the file is not `sound`. In the order of the file
+            they are read the fastest.
+        labels: how many labels of a vector are read, too.
+
+    Raises:
+        OSError: the file cannot be read.
+    """
+    offsets = np.asarray(offsets, np.int64)
+    rows = np.zeros((len(offsets), _HEAD.itemsize + 4 * labels), np.uint8)
+    got = np.zeros(len(offsets), np.int64)
+    fd = open_regular(path)
+    try:
+        nbytes = os.fstat(fd).st_size
+        for low in range(0, len(offsets), _AT_ONCE):
+            part = slice(low, low + _AT_ONCE)
+            _read(fd, nbytes, offsets[part], rows[part], got[part])
+    finally:
+        os.close(fd)
+    return RecordHeads(rows, got)
+
+
+def _read(fd: int, nbytes: int, offsets: IntArray, rows: Array, got: IntArray) -> None:
+    width = rows.shape[1]
+    inside = np.flatnonzero((offsets >= 0) & (offsets < nbytes))
+    if not len(inside):
+        return
+    low, high = int(offsets[inside].min()), int(offsets[inside].max()) + width
+    if high - low <= len(inside) * _CLOSE:
+        stretch = bytearray(high - low)
+        held = read_into(fd, memoryview(stretch), low)
+        at = offsets[inside] - low
+        rows[inside] = np.lib.stride_tricks.sliding_window_view(np.frombuffer(stretch, np.uint8), width)[at]
+        got[inside] = np.clip(held - at, 0, width)
+    else:
+        view = memoryview(rows.reshape(-1).data)
+        for place in inside.tolist():
+            start = place * width
+            got[place] = read_into(fd, view[start : start + width], int(offsets[place]))

@@ -1,0 +1,84 @@
+"""Several record files as one: the records of the first, then those of the second, and so on."""
+
+from __future__ import annotations
+
+import glob
+import os
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from aioloader._types import Spans
+from recordio import RecordFileNotFoundError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from aioloader._types import IntArray
+    from aioloader.datasets.record import RecordTable
+
+__all__ = ("RecordTables", "is_pattern", "record_files")
+
+
+def is_pattern(path: str) -> bool:
+    """Whether a path names files by a pattern (``*``, ``?``, ``[...]``), and is not the name of one."""
+    return glob.has_magic(path) and not os.path.exists(path)
+
+
+def record_files(filename: str | os.PathLike[str] | Sequence[str | os.PathLike[str]]) -> tuple[str, ...]:
+    """The files that are meant.
+
+    Args:
+        filename: a file; or a pattern, whose files are taken in the order of their names; or several files, taken in
+            that order.
+
+    Raises:
+        FileNotFoundError: there is no such file, or none that the pattern fits.
+    """
+    if not isinstance(filename, (str, os.PathLike)):
+        names = [name for each in filename for name in record_files(os.fspath(each))]
+        if not names:
+            raise ValueError("there has to be at least one record file")
+        return tuple(names)
+    path = os.path.expanduser(os.fspath(filename))
+    if is_pattern(path):
+        found = sorted(glob.glob(path))
+        if not found:
+            raise RecordFileNotFoundError(f"there is no record file that fits {path!r}", path=path)
+        return tuple(found)
+    if not os.path.exists(path):
+        raise RecordFileNotFoundError(f"there is no record file {path!r}", path=path)
+    return (path,)
+
+
+class RecordTables:
+    """Where the records of several files lie.
+
+    Args:
+        tables: those of the files, in order.
+    """
+
+    def __init__(self, tables: Sequence[RecordTable]) -> None:
+        self.tables = tables
+        self._ends = np.cumsum([len(table.index) for table in tables])
+
+    def __len__(self) -> int:
+        return int(self._ends[-1])
+
+    def locate(self, index: int) -> tuple[int, int]:
+        """The number of the file that holds a record, and the record's line in its index."""
+        file = int(np.searchsorted(self._ends, index, side="right"))
+        return file, index - (int(self._ends[file - 1]) if file else 0)
+
+    def spans(self, indices: IntArray) -> Spans:
+        """See `RecordTable.spans`."""
+        if len(self.tables) == 1:
+            return self.tables[0].spans(indices)
+        files = np.searchsorted(self._ends, indices, side="right")
+        offset, length = np.empty(len(indices), np.int64), np.empty(len(indices), np.int64)
+        for number in np.unique(files).tolist():
+            here = files == number
+            begin = int(self._ends[number - 1]) if number else 0
+            found = self.tables[number].spans(indices[here] - begin)
+            offset[here], length[here] = found.offset, found.length
+        return Spans(files.astype(np.int64), offset, length)

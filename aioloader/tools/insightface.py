@@ -1,0 +1,299 @@
+"""``python -m aioloader.tools.insightface SRC OUT``: a folder of identities as a training set in InsightFace's layout.
+
+SRC has one sub-folder of aligned face crops for each identity. OUT gets train.rec, train.idx, property and train.lst.
+The images' bytes are packed as they are, unless ``--size`` asks for another size. With ``--extract`` it goes the other
+way.
+
+The header is the first record, so that an .idx made anew by a scan has the right keys.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from contextlib import closing
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, TextIO
+
+import recordio
+from aioloader.datasets import InsightFaceDataset
+from aioloader.errors import LoaderError
+from aioloader.progress_bar import ProgressBar
+from aioloader.tools.drafts import published
+from aioloader.tools.insightface_crops import Crop, Crops, in_order
+from aioloader.tools.insightface_extract import extract_faces, output_folder
+from aioloader.tools.pack import PackError, list_images
+from aioloader.transforms import DEFAULT_MAX_PIXELS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from pathlib import Path
+
+__all__ = ("FacePackReport", "main", "pack_faces")
+
+# Keys up to here are exact as float32, in which the layout stores them.
+_EXACT = 1 << 24
+
+
+@dataclass(slots=True)
+class FacePackReport:
+    """What was packed.
+
+    Attributes:
+        rec: the .rec file; the others lie beside it.
+        identities: names of the sub-folders; an image's label is the place of its sub-folder in here.
+        size: (height, width) of the images in pixels.
+        images: number of images.
+        nbytes: size of the .rec in bytes.
+        resized: how many images had another size and were encoded anew.
+        skipped: (path, reason) of images that were left out.
+        without: names of identities of which no image was left.
+    """
+
+    rec: Path
+    identities: tuple[str, ...]
+    size: tuple[int, int] | None = None
+    images: int = 0
+    nbytes: int = 0
+    resized: int = 0
+    skipped: list[tuple[str, str]] = field(default_factory=list)
+    without: tuple[str, ...] = ()
+
+    @property
+    def exact(self) -> bool:
+        """Whether every number of the layout is what it says; with more than 2**24 records some are rounded."""
+        return self.images + len(self.identities) < _EXACT
+
+
+def pack_faces(
+    source: str | os.PathLike[str],
+    out: str | os.PathLike[str],
+    *,
+    size: tuple[int, int] | None = None,
+    quality: int = 95,
+    num_workers: int | None = None,
+    on_error: str = "raise",
+    max_pixels: int | None = DEFAULT_MAX_PIXELS,
+    tick: Callable[[int], object] | None = None,
+) -> FacePackReport:
+    """Pack a folder of identities; existing files of these names are replaced once all is written.
+
+    Args:
+        source: folder with one sub-folder per identity.
+        out: folder to write to; made if it is missing.
+        size: (height, width) in pixels: images of another size are scaled until they cover it, cut in the middle, and
+            encoded as JPEGs. None: all images must have one size, and keep their bytes.
+        quality: of those JPEGs, 1 to 100.
+        num_workers: threads that read and encode; None: one per core.
+        on_error: "raise", or "skip": leave out images that cannot be read, are none, or, without `size`, have another
+            size than the first one.
+        max_pixels: images of more pixels than this count as damaged; None for no limit.
+        tick: called with the number of images done so far, after each.
+
+    Raises:
+        NotADirectoryError: `source` is not a folder, or `out` is a file.
+        ValueError: the source has no sub-folders with images; or an option is not allowed.
+        PackError: an image is damaged or has another size; with "skip", all are.
+        OSError: a file cannot be read or written.
+
+    After an error what stood in `out` before still does.
+    """
+    if on_error not in ("raise", "skip"):
+        raise ValueError(f"on_error must be 'raise' or 'skip', got {on_error!r}")
+    if size is not None and min(size) < 1:
+        raise ValueError(f"size must be at least 1 pixel, got {size!r}")
+    if not 1 <= quality <= 100:
+        raise ValueError(f"quality must lie between 1 and 100, got {quality!r}")
+    if num_workers is not None and num_workers < 1:
+        raise ValueError(f"num_workers must be at least 1, or None, got {num_workers!r}")
+    names, items = list_images(source)
+    if not names:
+        raise ValueError(
+            f"{os.fspath(source)!r} has no sub-folders with images: it needs one for each identity"
+        )
+    for path, _ in items:
+        if set(str(path)) & set("\t\n\r"):
+            raise ValueError(f"a list cannot hold the name {str(path)!r}: rename the file")
+    folder = output_folder(out)
+    report = FacePackReport(folder / "train.rec", names, size)
+    places = [folder / name for name in ("train.rec", "train.idx", "property", "train.lst")]
+    crops = Crops([path for path, _ in items], size, quality, max_pixels)
+    encoded = in_order(crops, num_workers)
+    with closing(encoded), published(*places) as drafts:
+        rec, idx, told, lst = drafts
+        with (
+            recordio.RecordWriter(rec, index=idx) as writer,
+            open(lst, "w", encoding="utf-8", errors="surrogateescape", newline="\n") as lines,
+        ):
+            faces = _Records(writer, lines, report)
+            for done, ((path, label), image) in enumerate(zip(items, encoded, strict=True), 1):
+                error = image if isinstance(image, PackError) else faces.put(path, label, image)
+                if error is not None and on_error == "raise":
+                    raise error
+                if error is not None:
+                    report.skipped.append((str(path), error.reason))
+                if tick is not None:
+                    tick(done)
+            if not report.images or report.size is None:
+                first, reason = report.skipped[0]
+                raise PackError(first, f"{reason}; and none of the {len(items)} images could be packed")
+            faces.write_identities()
+        with open(rec, "rb+") as file:
+            file.write(recordio.serialize(_numbers(0, report.images + 1, report.images + 1 + len(names))))
+        told.write_text(f"{len(names)},{report.size[0]},{report.size[1]}\n", encoding="ascii")
+        report.nbytes = rec.stat().st_size
+    return report
+
+
+class _Records:
+    """Writes images identity by identity, and then the records of the identities."""
+
+    def __init__(self, writer: recordio.RecordWriter, lines: TextIO, report: FacePackReport) -> None:
+        self._writer = writer
+        self._lines = lines
+        self._report = report
+        self._counts = [0] * len(report.identities)
+        writer.write(_numbers(0, 1, 1), 0)  # its place is kept for the header, which is known at the end
+
+    def put(self, path: Path, label: int, image: Crop) -> PackError | None:
+        """Write an image; or say why not."""
+        report = self._report
+        if report.size is None:
+            report.size = image.size
+        elif image.size != report.size:
+            (height, width), (expected, wide) = image.size, report.size
+            return PackError(
+                str(path),
+                f"it is {height} x {width} pixels, and the first image is {expected} x {wide}; a set has aligned crops "
+                "of one size: align the images, or make them alike by --size",
+            )
+        report.images += 1
+        report.resized += image.resized
+        self._counts[label] += 1
+        key = report.images
+        self._writer.write(recordio.pack(recordio.IRHeader(0, float(label), key, 0), image.data), key)
+        self._lines.write(f"1\t{path}\t{label}\n")
+        return None
+
+    def write_identities(self) -> None:
+        """There are no more images."""
+        report = self._report
+        stop = 1
+        for number, count in enumerate(self._counts):
+            key = report.images + 1 + number
+            self._writer.write(_numbers(key, stop, stop + count), key)
+            stop += count
+        report.without = tuple(
+            name for name, count in zip(report.identities, self._counts, strict=True) if not count
+        )
+
+
+def _numbers(key: int, first: int, second: int) -> bytes:
+    """A record of two numbers: the header, or an identity."""
+    return recordio.pack(recordio.IRHeader(2, [float(first), float(second)], key, 0), b"")
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command line.
+
+    Args:
+        argv: arguments after the program's name; None: those of this process.
+
+    Returns:
+        0: done; 1: an image is damaged or of another size, or a file cannot be read or written; 2: wrong usage, or
+        there is no such folder; 130: interrupted.
+    """
+    options = _parser().parse_args(argv)
+    try:
+        return _extract(options) if options.extract else _pack(options)
+    except KeyboardInterrupt:
+        print("insightface: interrupted; no half-written set is left", file=sys.stderr)
+        return 130
+    except (OSError, ValueError, LoaderError, recordio.RecordIOError) as error:
+        print(f"insightface: error: {error}", file=sys.stderr)
+        return 2 if isinstance(error, (FileNotFoundError, NotADirectoryError)) else 1
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m aioloader.tools.insightface",
+        description="Pack a folder with one sub-folder of aligned face crops per identity as InsightFace's programs "
+        "read it: OUT/train.rec, train.idx and property, and train.lst with the files and labels. A label is a "
+        "sub-folder's place among the sorted names.",
+    )
+    parser.add_argument(
+        "source", metavar="SRC", help="the folder; with --extract a set, its folder or .rec file"
+    )
+    parser.add_argument("out", metavar="OUT", help="the folder to write to")
+    parser.add_argument(
+        "--size",
+        type=_size,
+        metavar="PIXELS",
+        help="make all images this size, as 112 or 112x96 (height x width): scaled until they cover it and cut in the "
+        "middle, which is no alignment. Without it all must be alike, and keep their bytes",
+    )
+    parser.add_argument("--quality", type=int, default=95, help="of JPEGs that --size makes, 1 to 100 (95)")
+    parser.add_argument("--num-workers", type=int, metavar="N", help="threads; without it one per core")
+    parser.add_argument(
+        "--on-error", choices=("raise", "skip"), default="raise", help="skip: leave out what cannot be packed"
+    )
+    parser.add_argument(
+        "--extract",
+        action="store_true",
+        help="the other way: the images of a set as files, OUT/LABEL/KEY.jpg",
+    )
+    return parser
+
+
+def _size(text: str) -> tuple[int, int]:
+    height, _, width = text.lower().partition("x")
+    try:
+        size = int(height), int(width or height)
+    except ValueError:
+        size = 0, 0
+    if not (0 < size[0] < 1 << 16 and 0 < size[1] < 1 << 16):
+        raise argparse.ArgumentTypeError(f"{text!r} is no size, as 112 or 112x96")
+    return size
+
+
+def _pack(options: argparse.Namespace) -> int:
+    with ProgressBar("packing", len(list_images(options.source)[1])) as bar:
+        report = pack_faces(
+            options.source,
+            options.out,
+            size=options.size,
+            quality=options.quality,
+            num_workers=options.num_workers,
+            on_error=options.on_error,
+            tick=bar.update,
+        )
+    for path, reason in report.skipped:
+        print(f"insightface: left out {path}: {reason}", file=sys.stderr)
+    height, width = report.size or (0, 0)
+    print(
+        f"{report.rec}: {report.images:,} images of {len(report.identities):,} identities, {height} x {width} pixels, "
+        f"{report.nbytes / 1e6:,.1f} MB"
+    )
+    if report.resized:
+        print(f"{report.resized:,} were of another size and are encoded anew; scaling is no alignment")
+    if report.skipped:
+        print(f"{len(report.skipped):,} left out")
+    if report.without:
+        print(f"{len(report.without):,} identities are left without images: {', '.join(report.without[:5])}")
+    if not report.exact:
+        print(
+            "more than 16,777,216 records: some keys in the header are rounded, as the layout stores them as float32"
+        )
+    return 0
+
+
+def _extract(options: argparse.Namespace) -> int:
+    with ProgressBar("extracting", len(InsightFaceDataset(options.source))) as bar:
+        count = extract_faces(options.source, options.out, tick=bar.update)
+    print(f"{options.out}: {count:,} images")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

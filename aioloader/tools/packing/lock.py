@@ -1,0 +1,65 @@
+"""A file that one process at a time has open: the system lets go of it however the process ends."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+__all__ = ("open_locked",)
+
+
+def open_locked(path: Path) -> int | None:
+    """Open a file for reading and writing, made if it is missing, and lock it.
+
+    Returns:
+        a descriptor, to be closed by the caller; None if another process has it locked.
+
+    Raises:
+        OSError: it cannot be opened, or the file system knows no locks.
+    """
+    while True:
+        flags = os.O_RDWR | os.O_CREAT | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
+        fd = os.open(path, flags, 0o666)
+        try:
+            if not _lock(fd):
+                os.close(fd)
+                return None
+            # Whoever had it may have removed it in the meantime: then this is a file without a name.
+            if _is_still(fd, path):
+                return fd
+        except BaseException:
+            os.close(fd)
+            raise
+        os.close(fd)
+
+
+def _is_still(fd: int, path: Path) -> bool:
+    try:
+        return os.path.samestat(os.fstat(fd), os.stat(path))
+    except FileNotFoundError:
+        return False
+
+
+def _lock(fd: int) -> bool:
+    try:
+        import fcntl
+    except ImportError:  # Windows
+        import msvcrt
+
+        try:
+            # Far behind the end: what is locked there cannot be read either.
+            os.lseek(fd, 1 << 40, os.SEEK_SET)
+            getattr(msvcrt, "locking")(fd, getattr(msvcrt, "LK_NBLCK"), 1)  # noqa: B009
+        except OSError:
+            return False
+        finally:
+            os.lseek(fd, 0, os.SEEK_SET)
+        return True
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True

@@ -1,0 +1,208 @@
+"""Decode every image of a set, in parallel, and tell which are damaged.
+
+There is no second way to read: a loader goes over the records, or the files, leaves out what fails, and its errors are
+the result. What it is given are the sound records of `recordio.verify`, by offset and length, so that damage of the
+file or its index hides none of them.
+"""
+
+from __future__ import annotations
+
+import glob
+import os
+import warnings
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from aioloader._types import Facts, Spans
+from aioloader.datasets import ImageFolderDataset, ImageRecordDataset
+from aioloader.datasets.decoding import DEFAULT_MAX_PIXELS
+from aioloader.datasets.record_heads import read_heads
+from aioloader.sync import DataLoader
+from aioloader.tools.heads import evenly
+from aioloader.transforms.formats import read_header
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    import recordio
+    from aioloader._types import Array, IntArray
+    from aioloader.datasets.base import Dataset
+    from aioloader.errors import SampleError
+
+__all__ = ("ImageCheck", "ImageFolder", "SoundImages", "check", "find_files")
+
+_LOOKED_AT = 64
+_LABEL = np.dtype("<f4")
+
+
+@dataclass(frozen=True, slots=True)
+class ImageCheck:
+    """What decoding found.
+
+    Attributes:
+        images: how many were decoded, the damaged ones included.
+        errors: the damaged ones, in the order of the file: key, offset and path, and the reason.
+    """
+
+    images: int
+    errors: list[SampleError] = field(default_factory=list)
+
+    def facts(self) -> dict[str, Any]:
+        """All of it in values that JSON has."""
+        return {"images": self.images, "image_errors": [error.facts() for error in self.errors]}
+
+
+class SoundImages(ImageRecordDataset):
+    """Images of the records of a file that were found sound.
+
+    Args:
+        report: what `recordio.verify` has found in the file.
+        max_pixels: see `ImageRecordDataset`.
+
+    Raises:
+        OSError: the file cannot be read.
+    """
+
+    def __init__(self, report: recordio.Report, *, max_pixels: int | None = DEFAULT_MAX_PIXELS) -> None:
+        super().__init__(report.path, max_pixels=max_pixels, label_dtype="float32")
+        self._report = report
+        self._numbers = _images_of(report)
+
+    def __len__(self) -> int:
+        return len(self._numbers)
+
+    def spans(self, indices: IntArray) -> Spans:
+        """See `ByteDataset.spans`."""
+        chosen = self._numbers[indices]
+        offset, length = self._report.offsets[chosen], self._report.lengths[chosen]
+        return Spans(np.zeros(len(offset), np.int64), offset, length)
+
+    def facts(self, index: int) -> Facts:
+        """See `ByteDataset.facts`."""
+        number = int(self._numbers[index])
+        return Facts(self._report.key_at(number), self._path, int(self._report.offsets[number]))
+
+
+class ImageFolder(ImageFolderDataset):
+    """Images of a folder with one sub-folder per class; what else lies there is not spoken of.
+
+    Args:
+        path: the folder.
+        max_pixels: see `ImageFolderDataset`.
+
+    Raises:
+        FileNotFoundError: there is no such folder.
+    """
+
+    def __init__(self, path: str, *, max_pixels: int | None = DEFAULT_MAX_PIXELS) -> None:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", UserWarning)
+            super().__init__(path, max_pixels=max_pixels)
+
+
+def _look(image: Array, label: Any) -> np.uint8:
+    """The image is decoded; is its label one?"""
+    if not np.isfinite(label).all():
+        raise ValueError(f"the label {label} is no finite number")
+    return np.uint8(0)
+
+
+def _images_of(report: recordio.Report) -> IntArray:
+    """Which sound records are meant to hold images: all of a file of images but those that have a header only.
+
+    Args:
+        report: what was found in the file.
+
+    Returns:
+        int64 (n,), numbers of records in the order of the file; empty for a file whose records are no packed images.
+
+    Raises:
+        OSError: the file cannot be read.
+    """
+    chosen = evenly(report.records, _LOOKED_AT)
+    if not any(_is_image(report, number) for number in chosen.tolist()):
+        return chosen[:0]
+    heads = read_heads(report.path, report.offsets)
+    # Such records stand for ranges of others; see `aioloader.datasets.record_layout`.
+    return np.flatnonzero(~(heads.bare & (heads.flag == 2))).astype(np.int64)
+
+
+def _is_image(report: recordio.Report, number: int) -> bool:
+    import recordio
+
+    with open(report.path, "rb") as file:
+        file.seek(int(report.offsets[number]))
+        framed = file.read(int(report.lengths[number]))
+    try:
+        payload: Any = recordio.extract(framed)
+        read_header(recordio.unpack(payload)[1])
+    except ValueError:  # no record of an image, or one that is damaged
+        return False
+    return True
+
+
+def check(
+    dataset: Dataset,
+    *,
+    num_workers: int | None = None,
+    executor: str = "process",
+    tick: Callable[[int], Any] | None = None,
+) -> ImageCheck:
+    """Decode every image of a dataset, and look at its label.
+
+    Args:
+        dataset: of images and labels, such as `SoundImages`.
+        num_workers: workers of the loader; None: one per core.
+        executor: "process", "thread" or "inline".
+        tick: called with the number of images done so far.
+
+    Raises:
+        ValueError: an option is not allowed.
+    """
+    count = len(dataset)
+    if not count:
+        return ImageCheck(0)
+    done = 0
+    loader: DataLoader[Array]
+    batch: Array
+    with DataLoader(
+        dataset.transform(_look), 64, num_workers=num_workers, executor=executor, on_error="skip"
+    ) as loader:
+        for batch in loader:
+            done += len(batch)
+            if tick is not None:
+                tick(done + loader.stats().skipped)
+        errors = loader.errors
+    if tick is not None:
+        tick(count)
+    return ImageCheck(count, sorted(errors, key=lambda error: error.index))
+
+
+def find_files(words: list[str]) -> list[str]:
+    """The record files and folders that words of a command line name.
+
+    Args:
+        words: paths, patterns such as "shard-*.rec", and folders: one that holds .rec files stands for them.
+
+    Returns:
+        Paths, each once; those of a pattern or a folder sorted by name.
+
+    Raises:
+        FileNotFoundError: there is nothing of that name, or nothing that fits the pattern.
+    """
+    found: list[str] = []
+    for word in words:
+        path = os.path.expanduser(word)
+        if os.path.isdir(path):
+            records = sorted(glob.glob(os.path.join(glob.escape(path), "*.rec")))
+            found += records or [path]
+        elif os.path.exists(path):
+            found.append(path)
+        else:
+            fitting = sorted(glob.glob(path)) if glob.has_magic(path) else []
+            if not fitting:
+                raise FileNotFoundError(f"there is no file or folder {path!r}")
+            found += fitting
+    return list(dict.fromkeys(found))

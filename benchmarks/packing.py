@@ -1,0 +1,219 @@
+"""Packing against a bare loop that does the same work with OpenCV, or with nothing but reads and writes.
+
+    python -m benchmarks.packing --data FOLDER
+    python -m benchmarks.packing --data FOLDER --rounds 9 --images 3000
+
+Two jobs, each by turns with its loop, on the same files in the page cache; the median of the rounds and of their ratios
+counts. Files are linked often enough to make `--images`.
+
+- ``--resize 256 --quality 95``: the loop is `cv2.imread`, `cv2.resize` (INTER_AREA, shorter side 256, only where it is
+  longer), `cv2.imencode` at quality 95 with OpenCV's other settings, which are those of packing too, and a write of
+  header and bytes to a file; images that are small enough are read and written as they are, as packing does. One
+  process for each core, each with every n-th image and a file of its own, OpenCV's own threads off.
+- ``--pass-through``: the loop is read and write of each file in one process.
+
+Both sides end with an fsync of what they wrote. Importing is not part of the time.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import cv2
+
+from aioloader.options import available_cores
+from aioloader.tools.draw import draw_folder
+from aioloader.tools.pack import list_images, pack
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+SIDE, QUALITY = 256, 95
+_HEADER = bytes(32)
+
+
+def link_images(source: Path, folder: Path, count: int) -> list[Path]:
+    """A folder of `count` links to the images of another one, in classes of their own."""
+    found = [path.resolve() for path, _ in list_images(source)[1]]
+    for number in range(count):
+        path = found[number % len(found)]
+        place = folder / f"c{number // len(found):04}" / f"{number:07}{path.suffix}"
+        place.parent.mkdir(parents=True, exist_ok=True)
+        place.symlink_to(path)
+    return [path for path, _ in list_images(folder)[1]]
+
+
+def encode_files(paths: list[Path], out: Path) -> None:
+    """The loop of `--resize`, for some files."""
+    cv2.setNumThreads(1)
+    with open(out, "wb") as file:
+        for path in paths:
+            image = cv2.imread(str(path))
+            assert image is not None, path
+            height, width = image.shape[:2]
+            side = min(height, width)
+            if side > SIDE:
+                size = (width * SIDE // side, height * SIDE // side)
+                small = cv2.resize(image, size, interpolation=cv2.INTER_AREA)
+                data = cv2.imencode(".jpg", small, [cv2.IMWRITE_JPEG_QUALITY, QUALITY])[1].tobytes()
+            else:
+                data = path.read_bytes()
+            file.write(_HEADER)
+            file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+class EncodeLoop:
+    """`encode_files` in several processes, which are there before the time begins."""
+
+    def __init__(self, source: Path, processes: int) -> None:
+        command = [sys.executable, "-m", "benchmarks.packing", "--data", str(source), "--child"]
+        self._children = [
+            subprocess.Popen(
+                [*command, f"{number}/{processes}"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+            )
+            for number in range(processes)
+        ]
+        for child in self._children:
+            assert child.stdout is not None
+            assert child.stdout.readline() == "ready\n"
+
+    def __call__(self, out: Path) -> None:
+        """All images once."""
+        for child in self._children:
+            assert child.stdin is not None
+            child.stdin.write(f"{out}\n")
+            child.stdin.flush()
+        for child in self._children:
+            assert child.stdout is not None
+            assert child.stdout.readline() == "done\n"
+
+    def close(self) -> None:
+        """End the processes."""
+        for child in self._children:
+            child.communicate()
+
+
+def serve_loop(source: Path, part: str) -> None:
+    """One of the processes of `EncodeLoop`."""
+    number, processes = map(int, part.split("/"))
+    paths = [path for path, _ in list_images(source)[1]][number::processes]
+    print("ready", flush=True)
+    for line in sys.stdin:
+        encode_files(paths, Path(line.rstrip("\n")) / f"loop-{number}")
+        print("done", flush=True)
+
+
+def copy_loop(paths: list[Path], out: Path) -> None:
+    """The loop of `--pass-through`."""
+    with open(out / "loop", "wb") as file:
+        for path in paths:
+            with open(path, "rb") as source:
+                data = source.read()
+            file.write(_HEADER)
+            file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def seconds(job: Callable[[Path], object], scratch: Path) -> float:
+    """Seconds that a job takes, which writes into an empty folder."""
+    shutil.rmtree(scratch, ignore_errors=True)
+    scratch.mkdir()
+    os.sync()
+    begin = time.perf_counter()
+    job(scratch)
+    return time.perf_counter() - begin
+
+
+def compare(
+    name: str,
+    ours: Callable[[Path], object],
+    loop: Callable[[Path], object],
+    images: int,
+    rounds: int,
+    scratch: Path,
+) -> float:
+    """Take turns and print; gives the median of loop / ours."""
+    times: dict[bool, list[float]] = {True: [], False: []}
+    for number in range(rounds + 1):
+        for is_ours in (True, False) if number % 2 else (False, True):
+            took = seconds(ours if is_ours else loop, scratch)
+            if number:  # the first round warms up
+                times[is_ours].append(took)
+    ratios = sorted(bare / packed for packed, bare in zip(times[True], times[False], strict=True))
+    ratio = statistics.median(ratios)
+    print(
+        f"{name:34} pack {images / statistics.median(times[True]):8,.0f} images/s   loop "
+        f"{images / statistics.median(times[False]):8,.0f} images/s   ratio {ratio:.2f} "
+        f"({ratios[0]:.2f} to {ratios[-1]:.2f})",
+        flush=True,
+    )
+    return ratio
+
+
+def main() -> None:
+    """The command line."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", 1)[0])
+    parser.add_argument(
+        "--data", type=Path, help="folder of images, one sub-folder per class; without it some are drawn"
+    )
+    parser.add_argument("--images", type=int, default=3000)
+    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--workers", type=int, default=available_cores())
+    parser.add_argument(
+        "--executor", choices=("thread", "process", "inline"), help="not what pack would choose"
+    )
+    parser.add_argument("--only", choices=("resize", "pass-through"))
+    parser.add_argument("--smoke", action="store_true", help="few images: shows that it works")
+    parser.add_argument("--child", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.child:
+        serve_loop(options.data, options.child)
+        return
+    if options.smoke:
+        options.images, options.rounds = 24, 1
+    count, workers = options.images, options.workers
+    with tempfile.TemporaryDirectory() as folder:
+        scratch = Path(folder) / "out"
+        if options.data is None:
+            options.data = Path(folder) / "drawn"
+            draw_folder(options.data, count=24, classes=4, seed=1)
+        source = Path(folder) / "in"
+        paths = link_images(options.data, source, count)
+        given = {"executor": options.executor, "num_workers": workers if options.executor else None}
+        print(f"{count:,} images, {options.rounds} rounds, {workers} cores", flush=True)
+        if options.only != "pass-through":
+            loop = EncodeLoop(source, workers)
+            compare(
+                f"--resize {SIDE} --quality {QUALITY}",
+                lambda out: pack(source, out / "packed", resize=SIDE, quality=QUALITY, **given),
+                loop,
+                count,
+                options.rounds,
+                scratch,
+            )
+            loop.close()
+        if options.only != "resize":
+            compare(
+                "--pass-through",
+                lambda out: pack(source, out / "packed", pass_through=True, **given),
+                lambda out: copy_loop(paths, out),
+                count,
+                options.rounds,
+                scratch,
+            )
+
+
+if __name__ == "__main__":
+    main()

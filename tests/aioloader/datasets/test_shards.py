@@ -1,0 +1,95 @@
+"""Several record files as one dataset: the records of the first, then those of the second, in every executor."""
+
+from __future__ import annotations
+
+import pickle
+from pathlib import Path
+
+import numpy as np
+import pytest
+import simplejpeg
+
+import aioloader
+import recordio
+from aioloader import DataLoader, ImageRecordDataset, RecordFileDataset, SampleError
+
+SIZES = (5, 0, 1, 7)
+
+
+@pytest.fixture
+def shards(tmp_path: Path) -> list[Path]:
+    """Files of 5, 0, 1 and 7 records, whose labels count through; the last has no .idx."""
+    paths, number = [], 0
+    for shard, size in enumerate(SIZES):
+        path = tmp_path / f"set-{shard:05}-of-00004.rec"
+        with recordio.RecordWriter(path, index=shard != 3) as writer:
+            for _ in range(size):
+                image = simplejpeg.encode_jpeg(np.full((16, 16, 3), number, np.uint8))
+                body = recordio.pack(recordio.IRHeader(0, float(number), number, 0), image)
+                writer.write(body, None if shard == 3 else number)
+                number += 1
+        paths.append(path)
+    return paths
+
+
+@pytest.mark.parametrize("given", ["pattern", "list"])
+def test_records_follow_one_another(shards: list[Path], given: str) -> None:
+    dataset = ImageRecordDataset(shards if given == "list" else shards[0].parent / "set-*-of-*.rec")
+    assert len(dataset) == 13
+    assert [int(dataset[index][1]) for index in range(13)] == list(range(13))
+    assert int(dataset[-1][1]) == 12
+    assert dataset.labels().tolist() == list(range(13))
+    again = pickle.loads(pickle.dumps(dataset))
+    assert [int(again[index][1]) for index in (0, 5, 12)] == [0, 5, 12]
+    facts = dataset.facts(6)
+    assert (facts.key, facts.path) == (0, str(shards[3]))
+
+
+@pytest.mark.parametrize("executor", ["inline", "thread", "process"])
+def test_batches_are_those_of_the_records(shards: list[Path], executor: str, leftovers: object) -> None:
+    options = {"batch_size": 4, "shuffle": True, "executor": executor, "num_workers": 2}
+    with DataLoader(ImageRecordDataset(shards), **options) as loader:
+        found = np.concatenate([labels for _, labels in loader])
+        pixels = np.concatenate([images[:, 0, 0, 0] for images, _ in loader])
+        state = loader.state_dict()
+    assert sorted(found.tolist()) == list(range(13))
+    assert found.tolist() != list(range(13))
+    assert sorted(pixels.tolist()) == list(range(13))
+    with DataLoader(ImageRecordDataset(shards[::-1]), **options) as loader:
+        with pytest.raises(aioloader.ResumeError):
+            loader.load_state_dict(state)
+
+
+def test_an_error_names_the_file(shards: list[Path]) -> None:
+    data = bytearray(shards[3].read_bytes())
+    data[:4] = bytes(4)
+    shards[3].with_suffix(".idx").write_text("0\t0\n")
+    shards[3].write_bytes(data)
+    with (
+        DataLoader(ImageRecordDataset(shards), 2, num_workers=0) as loader,
+        pytest.raises(SampleError) as caught,
+    ):
+        list(loader)
+    assert caught.value.path == str(shards[3])
+
+
+def test_one_line_opens_a_pattern(shards: list[Path]) -> None:
+    pattern = str(shards[0].parent / "set-*.rec")
+    with aioloader.images(pattern, 8, 4, train=False, blocking=True, num_workers=0) as loader:
+        assert sum(len(labels) for _, labels in loader) == 13
+
+
+def test_a_name_with_a_bracket_is_a_name(tmp_path: Path, shards: list[Path]) -> None:
+    place = tmp_path / "set[1].rec"
+    shards[0].rename(place)
+    shards[0].with_suffix(".idx").rename(place.with_suffix(".idx"))
+    assert len(RecordFileDataset(place)) == 5
+
+
+def test_what_is_missing_is_named(tmp_path: Path, shards: list[Path]) -> None:
+    with pytest.raises(FileNotFoundError, match=r"no record file that fits .*none-\*"):
+        ImageRecordDataset(tmp_path / "none-*.rec")
+    with pytest.raises(FileNotFoundError, match=r"there is no record file .*none\.rec"):
+        ImageRecordDataset([shards[0], tmp_path / "none.rec"])
+    with pytest.raises(ValueError, match="at least one"):
+        ImageRecordDataset([])
