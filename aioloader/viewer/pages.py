@@ -66,6 +66,7 @@ class Pages:
             outlines=_outlines,
         )
         environment.filters["grouped"] = _grouped
+        environment.tests["finite"] = math.isfinite  # others stand in no address
         environment.filters["nbytes"] = _nbytes
         self._site = site
         self._links = links
