@@ -18,28 +18,25 @@ from aioloader.datasets.insightface_layout import (
     FaceHeader,
     Identities,
     ImageLines,
-    Property,
     choose_identities,
     choose_images,
     face_header,
     identity_ranges,
-    parse_property,
     slack,
 )
+from aioloader.datasets.insightface_property import PROPERTY, Property, read_property
 from aioloader.datasets.record import ImageRecordDataset, RecordTable
 from aioloader.datasets.record_heads import read_heads
 from aioloader.datasets.shards import RecordTables
 from aioloader.errors import LayoutError
-from aioloader.storage.descriptors import open_regular, read_into
 from recordio import IndexNotFoundError, RecordFileNotFoundError, extract, unpack
 
 if TYPE_CHECKING:
     from aioloader._types import Array, IntArray
 
-__all__ = ("PROPERTY", "REC", "InsightFaceDataset", "read_property")
+__all__ = ("REC", "InsightFaceDataset")
 
-REC, PROPERTY = "train.rec", "property"
-_MOST_PROPERTY_NBYTES = 4096
+REC = "train.rec"
 
 
 class InsightFaceDataset(ImageRecordDataset):
@@ -391,19 +388,3 @@ class InsightFaceDataset(ImageRecordDataset):
             key = self.facts(int(indices[lost.min()])).key
             raise ValueError(f"{self._path}: the record with the key {key!r} has no label: it is damaged")
         return found
-
-
-def read_property(path: str) -> Property:
-    """Read a file `property`.
-
-    Raises:
-        OSError: it cannot be read.
-        LayoutError: it is malformed.
-    """
-    fd = open_regular(path)
-    try:
-        data = bytearray(_MOST_PROPERTY_NBYTES)
-        text = data[: read_into(fd, memoryview(data), 0)].decode("ascii", "replace")
-    finally:
-        os.close(fd)
-    return parse_property(text, path)

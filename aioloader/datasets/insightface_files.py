@@ -6,7 +6,8 @@ import os
 
 import numpy as np
 
-from aioloader.datasets.insightface import PROPERTY, REC, InsightFaceDataset, read_property
+from aioloader.datasets.insightface import REC, InsightFaceDataset
+from aioloader.datasets.insightface_property import PROPERTY, read_property
 from aioloader.datasets.record_heads import read_heads
 from aioloader.errors import LayoutError
 

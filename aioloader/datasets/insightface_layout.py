@@ -27,19 +27,16 @@ __all__ = (
     "FaceHeader",
     "Identities",
     "ImageLines",
-    "Property",
     "choose_identities",
     "choose_images",
     "face_header",
     "identity_ranges",
-    "parse_property",
     "slack",
 )
 
 _EXACT = 1 << 24
 # A framed record with two labels and no body: part head, image header, labels.
 _IDENTITY_NBYTES = 8 + 24 + 8
-_MOST_PROPERTY_NUMBER = 1 << 31
 
 
 class FaceHeader(NamedTuple):
@@ -52,19 +49,6 @@ class FaceHeader(NamedTuple):
 
     first: int
     end: int
-
-
-class Property(NamedTuple):
-    """What the file `property` says.
-
-    Attributes:
-        num_classes: number of identities.
-        height, width: extents of the images in pixels.
-    """
-
-    num_classes: int
-    height: int
-    width: int
 
 
 def face_header(payload: Any) -> FaceHeader | None:
@@ -85,31 +69,6 @@ def face_header(payload: Any) -> FaceHeader | None:
     if not 1 <= first < 2**63 or not first.is_integer():
         return None
     return FaceHeader(int(first), int(end) if first <= end < 2**63 and end.is_integer() else int(first))
-
-
-def parse_property(text: str, path: str) -> Property:
-    """Read the text of a file `property`: ``number of identities,height,width`` on its first line.
-
-    Args:
-        text: of the file; further lines have no say.
-        path: of the file, for the error.
-
-    Raises:
-        LayoutError: it is not of that form.
-    """
-    line = text.partition("\n")[0].strip()
-    fields = line.split(",")
-    try:
-        numbers = [int(field) for field in fields]
-    except ValueError:
-        numbers = []
-    if len(numbers) != 3 or not all(1 <= number < _MOST_PROPERTY_NUMBER for number in numbers):
-        raise LayoutError(
-            f"the first line should be the number of identities, the height and the width of the images, as in "
-            f"'85742,112,112', but is {line[:80]!r}",
-            path=path,
-        )
-    return Property(*numbers)
 
 
 class Identities(Sequence[range]):

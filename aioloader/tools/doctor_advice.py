@@ -108,16 +108,19 @@ def _codecs(facts: Facts) -> Iterator[Advice]:
             "see whether other programs use the processor, and whether a quota holds it back; else pack the images "
             "smaller (aioloader pack --resize)",
         )
-    for codec in facts.codecs:
-        one, every, cores = codec.one_core, codec.all_cores, facts.cores.usable
-        if one and every and cores > 1 and every < _POOR_SCALING * one * cores:
-            yield Advice(
-                False,
-                f"{cores} cores together decode {every / one:.1f} times as fast as one",
-                "other programs use them, a quota holds them back, or two of them are one core's threads",
-                f"set num_workers to what helps: aioloader bench PATH tries it (about {max(1, round(every / one))})",
-            )
-            break
+    cores = facts.cores.usable
+    # The decoder that gains most tells of the cores; others may have met another program's work.
+    gain = max(
+        (codec.all_cores / codec.one_core for codec in facts.codecs if codec.one_core and codec.all_cores),
+        default=None,
+    )
+    if gain is not None and cores > 1 and gain < _POOR_SCALING * cores:
+        yield Advice(
+            False,
+            f"{cores} cores together decode {gain:.1f} times as fast as one",
+            "other programs use them, a quota holds them back, or two of them are one core's threads",
+            f"set num_workers to what helps: aioloader bench PATH tries it (about {max(1, round(gain))})",
+        )
 
 
 def _broken(name: str, error: str) -> Advice:

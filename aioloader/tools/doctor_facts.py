@@ -20,6 +20,7 @@ from aioloader.executors.slabs import default_memory_limit
 from aioloader.options import available_cores
 from aioloader.storage.gather import Gather
 from aioloader.storage.residency import cached_pages
+from aioloader.tools.control_groups import cgroup_folders, cgroup_memory, cgroup_quota, own_cgroups
 from aioloader.tools.doctor_codecs import Codec, examine_codecs
 
 if TYPE_CHECKING:
@@ -32,9 +33,6 @@ __all__ = (
     "Memory",
     "SharedMemory",
     "Software",
-    "cgroup_folders",
-    "cgroup_memory",
-    "cgroup_quota",
     "descriptors_needed",
     "gather_facts",
     "requirements_missed",
@@ -42,9 +40,6 @@ __all__ = (
 
 T = TypeVar("T")
 
-_CGROUPS = Path("/sys/fs/cgroup")
-# Version 1 has no word for "no limit": it writes a number near 2**63.
-_NO_LIMIT = 1 << 60
 _PACKAGES = (
     *("numpy", "opencv-python-headless", "simplejpeg", "turbojpeg", "anyio", "aiofiles", "cloudpickle"),
     *("uvloop", "trio", "torch", "ray", "albumentations"),
@@ -208,80 +203,6 @@ def descriptors_needed(workers: int) -> int:
     return 4 * workers + 64 + 32
 
 
-# -- control groups ----------------------------------------------------------------------------------------------------
-
-
-def cgroup_folders(own: str, controller: str, root: Path = _CGROUPS) -> list[Path]:
-    """Folders whose limits hold for this process: of its own control group and of those around it, innermost first.
-
-    Args:
-        own: text of /proc/self/cgroup.
-        controller: "cpu" or "memory".
-        root: where control groups are mounted.
-    """
-    base, inner = root, "/"
-    for line in own.splitlines():
-        fields = line.split(":", 2)
-        if len(fields) != 3:
-            continue
-        _, controllers, path = fields
-        if controller in controllers.split(","):  # version 1: a mount for each controller
-            base, inner = root / controller, path
-            break
-        if not controllers:
-            inner = path
-    parts = [part for part in inner.split("/") if part not in ("", ".", "..")]
-    return [base.joinpath(*parts[:depth]) for depth in range(len(parts), -1, -1)]
-
-
-def cgroup_quota(folders: list[Path]) -> float | None:
-    """The least number of processors that any of some control groups allows; None: all."""
-    found = []
-    for folder in folders:
-        quota, period = [*_words(folder / "cpu.max"), "", ""][:2]
-        if not quota:
-            quota, period = ("".join(_words(folder / f"cpu.cfs_{name}_us")) for name in ("quota", "period"))
-        if quota.isdecimal() and period.isdecimal() and int(period):
-            found.append(int(quota) / int(period))
-    return min(found, default=None)
-
-
-def cgroup_memory(folders: list[Path]) -> tuple[int | None, int | None]:
-    """The least limit of memory of some control groups and what is used of it, in bytes; None: no limit."""
-    found: list[tuple[int, int | None]] = []
-    for folder in folders:
-        limit = _number(folder / "memory.max", folder / "memory.limit_in_bytes")
-        if limit is None or limit >= _NO_LIMIT:
-            continue
-        used = _number(folder / "memory.current", folder / "memory.usage_in_bytes")
-        words = _words(folder / "memory.stat")
-        # The page cache counts as used and gives way.
-        for name in ("inactive_file", "total_inactive_file"):
-            if used is not None and name in words:
-                used = max(0, used - int(words[words.index(name) + 1]))
-                break
-        found.append((limit, used))
-    return min(found, key=lambda pair: pair[0], default=(None, None))
-
-
-def _words(path: Path) -> list[str]:
-    try:
-        return path.read_text().split()
-    except OSError:
-        return []
-
-
-def _number(*paths: Path) -> int | None:
-    return next((int(words[0]) for words in map(_words, paths) if words and words[0].isdecimal()), None)
-
-
-def _own_cgroups() -> str:
-    try:
-        return Path("/proc/self/cgroup").read_text()
-    except OSError:
-        return ""
-
-
 # -- the machine -------------------------------------------------------------------------------------------------------
 
 
@@ -297,7 +218,7 @@ def _cores() -> Cores:
     return Cores(
         os.cpu_count(),
         len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else None,
-        cgroup_quota(cgroup_folders(_own_cgroups(), "cpu")),
+        cgroup_quota(cgroup_folders(own_cgroups(), "cpu")),
         available_cores(),
         (model.group(1).strip() if model else None) or platform.processor() or platform.machine() or None,
         None if present is None else tuple(name for name in wanted if name in present),
@@ -316,7 +237,7 @@ def _memory() -> Memory:
     total = sizes.get("MemTotal")
     if total is None and hasattr(os, "sysconf"):
         total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    limit, used = cgroup_memory(cgroup_folders(_own_cgroups(), "memory"))
+    limit, used = cgroup_memory(cgroup_folders(own_cgroups(), "memory"))
     return Memory(total, sizes.get("MemAvailable"), limit, used, default_memory_limit())
 
 

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from aioloader._types import Facts, Spans
-from aioloader.datasets.insightface import PROPERTY, read_property
 from aioloader.datasets.insightface_layout import face_header
+from aioloader.datasets.insightface_property import PROPERTY, read_property
 from aioloader.datasets.record import RecordFileDataset
 from aioloader.datasets.record_layout import Detection, detection_label, key_range
 from aioloader.errors import LayoutError

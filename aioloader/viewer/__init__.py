@@ -5,7 +5,7 @@ The way of a request:
 - `security`: whether it may come in at all
 - `app`: which page or picture it asks for
 - `site`: makes it, in threads, once
-- `collection`, `record_files`, `image_folder`, `opening`: what is looked at, read where it is asked for
+- `collection`, `record_files`, `face_records`, `image_folder`, `opening`: what is looked at, read where it is asked for
 - `records`: what a record is (pure)
 - `pictures`, `draws`: its picture, and the picture as the trainer sees it
 - `labels`: which records have which label, found in the background

@@ -253,7 +253,7 @@ def neighbours(listing: Listing, position: int, per_page: int) -> tuple[int | No
     """Positions of the records before and after one, and the page that it stands on."""
     positions = listing.positions
     if isinstance(positions, range):
-        place = min(position, len(positions))
+        place = min(max(0, position - positions.start), len(positions))
     else:
         import numpy as np
 

@@ -101,8 +101,8 @@ class Collection:
         """The key of a record."""
         raise NotImplementedError
 
-    def index(self, position: int) -> int:
-        """The record's place in its dataset: random draws of a sample depend on it."""
+    def index(self, position: int) -> int | None:
+        """The record's place in its dataset: random draws of a sample depend on it. None: it is no sample of it."""
         return position
 
     def find(self, key: str, file: int | None = None) -> int:

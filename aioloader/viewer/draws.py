@@ -144,7 +144,9 @@ class Draws:
         return set(self._pipelines)
 
     def pipelines(self, record: Record) -> list[Pipeline]:
-        """The chains for a record, the most fitting one first."""
+        """The chains for a record, the most fitting one first; none for one that a loader does not deliver."""
+        if self._collection.index(record.position) is None:
+            return []
         fitting = [each for each in self._pipelines.values() if record.boxes or not _needs_boxes(each)]
         return sorted(
             fitting, key=lambda each: (each.name != "custom", bool(record.boxes) != each.takes_boxes)
@@ -157,7 +159,9 @@ class Draws:
     def make(self, contents: Contents, pipeline: Pipeline, epoch: int) -> Draw:
         """The picture that a loader gives for the record in an epoch."""
         record = contents.record
-        rng = Rng(self._seed, epoch, self._collection.index(record.position))
+        index = self._collection.index(record.position)
+        assert index is not None
+        rng = Rng(self._seed, epoch, index)
         try:
             image, table = self._sample(contents, pipeline, rng)
             pixels, note = as_pixels(image)

@@ -7,7 +7,9 @@ import os
 from typing import TYPE_CHECKING
 
 from aioloader._images import check_record_file
+from aioloader.datasets.insightface_files import insightface_file
 from aioloader.transforms import DEFAULT_MAX_PIXELS
+from aioloader.viewer.face_records import FaceRecords
 from aioloader.viewer.image_folder import ImageFolder
 from aioloader.viewer.record_files import RecordFiles
 
@@ -24,8 +26,8 @@ def open_collection(
 
     Args:
         path: a .rec file; a folder with .rec files, or a pattern such as ``train-*.rec``: they follow each other in the
-            order of their names; a folder with ``train.rec`` and ``property``, or that train.rec; or a folder with one
-            sub-folder of images for each class.
+            order of their names; a set in InsightFace's layout, its folder or .rec file, with its .idx; or a folder
+            with one sub-folder of images for each class.
         max_pixels: larger images are refused before they are decoded; None for no limit.
 
     Raises:
@@ -42,27 +44,21 @@ def open_collection(
             raise FileNotFoundError(f"there is no file or folder {path!r}")
         return _shards(shards, path, max_pixels)
     check_record_file(path)
-    if os.path.basename(path) == "train.rec" and _has_property(os.path.dirname(path)):
-        return _faces(path, path, max_pixels)
+    faces = insightface_file(path)
+    if faces is not None:
+        return FaceRecords(faces, path=path, max_pixels=max_pixels)
     return RecordFiles([path], path=path, kind="record file", max_pixels=max_pixels)
 
 
 def _open_folder(path: str, max_pixels: int | None) -> Collection:
     names = sorted(os.listdir(path))
     records = [os.path.join(path, name) for name in names if name.lower().endswith(".rec")]
-    if "train.rec" in names and _has_property(path):
-        return _faces(os.path.join(path, "train.rec"), path, max_pixels)
+    faces = insightface_file(path)
+    if faces is not None:
+        return FaceRecords(faces, path=path, max_pixels=max_pixels)
     if records:
         return _shards(records, path, max_pixels)
     return ImageFolder(path, max_pixels=max_pixels)
-
-
-def _has_property(folder: str) -> bool:
-    return os.path.isfile(os.path.join(folder, "property"))
-
-
-def _faces(rec: str, path: str, max_pixels: int | None) -> Collection:
-    return RecordFiles([rec], path=path, kind="InsightFace", max_pixels=max_pixels, faces=True)
 
 
 def _shards(paths: list[str], path: str, max_pixels: int | None) -> Collection:

@@ -66,6 +66,7 @@ class Pages:
             outlines=_outlines,
         )
         environment.filters["grouped"] = _grouped
+        environment.tests["finite"] = math.isfinite  # others stand in no address
         environment.filters["nbytes"] = _nbytes
         self._site = site
         self._links = links
@@ -187,7 +188,10 @@ class Pages:
 
 def _facts(record: Record, site: Site, names: Sequence[str]) -> list[tuple[str, str]]:
     """Name and value of everything that is known of a record, but for its labels."""
-    facts = [("key", str(record.key)), ("index", _grouped(site.collection.index(record.position)))]
+    facts = [("key", str(record.key))]
+    index = site.collection.index(record.position)
+    if index is not None:
+        facts.append(("index", _grouped(index)))
     if names:
         facts.append(("file", names[site.collection.file_of(record.position)]))
     if record.offset is not None:

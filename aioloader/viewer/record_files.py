@@ -1,4 +1,4 @@
-"""Record files as a collection: one, several that follow each other, or InsightFace's layout.
+"""Record files as a collection: one, or several that follow each other.
 
 Opening reads the first lines of the index only; the rest is read while the first page is shown. Without an index the
 first records are found by walking the file.
@@ -7,6 +7,7 @@ first records are found by walking the file.
 from __future__ import annotations
 
 import os
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -15,6 +16,7 @@ from aioloader.datasets.decoding import ImageRecordDecoder
 from aioloader.datasets.record import RecordTable
 from aioloader.storage.descriptors import open_regular, read_into
 from aioloader.storage.local import LocalByteSource
+from aioloader.tools.packing.report import class_names
 from aioloader.viewer.collection import Collection, Contents, LabelChunk, NoSuchRecordError, read_bytes
 from aioloader.viewer.label_heads import label_heads
 from aioloader.viewer.records import Record, failed, record_of
@@ -41,7 +43,7 @@ class RecordFiles(Collection):
         path: as the user gave it.
         kind: in words.
         max_pixels: larger images are refused.
-        faces: in InsightFace's layout: the record with the key 0 tells which keys are images.
+        head: the first records may be shown before all are found.
 
     Raises:
         OSError: the first file or its index cannot be read.
@@ -54,29 +56,37 @@ class RecordFiles(Collection):
         path: str,
         kind: str,
         max_pixels: int | None,
-        faces: bool = False,
+        head: bool = True,
     ) -> None:
         self.paths = tuple(paths)
         self.path = path
         self.kind = kind
         self.decoder = ImageRecordDecoder(max_pixels=max_pixels, scalar_dtype="float32")
         self.problems: list[str] = []
-        self._faces = faces
         self._source = LocalByteSource(self.paths, whole_files=False, watch=False)
         self._tables: list[RecordTable] = []
         self._starts = np.zeros(1, np.int64)
         self._listing: Sequence[int] | IntArray = range(0)
         self._loaded = False
-        head, whole = (None, False) if faces else _head_of(self.paths[0])
-        if head is not None:
-            self._set([head])
+        self._names = class_names(Path(self.paths[0]))
+        table, whole = _head_of(self.paths[0]) if head else (None, False)
+        if table is not None:
+            self._set([table])
             self._loaded = whole and len(self.paths) == 1
 
     def _set(self, tables: list[RecordTable]) -> None:
         lengths = [len(table.index) for table in tables]
         self._tables = tables
-        self._starts = np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)])
-        self._listing = range(int(self._starts[-1]))
+        self._listing = self._listed(sum(lengths))
+        self._starts = np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)])  # last: now they are known
+
+    def _listed(self, count: int) -> Sequence[int] | IntArray:
+        """Positions of the records that are paged over, ascending.
+
+        Args:
+            count: of all records that are known.
+        """
+        return range(count)
 
     @property
     def count(self) -> int | None:
@@ -94,8 +104,6 @@ class RecordFiles(Collection):
             return
         tables = [self._table(path) for path in self.paths]
         self._set(tables)
-        if self._faces:
-            self._listing = self._images_of_faces()
         self._loaded = True
 
     def _table(self, path: str) -> RecordTable:
@@ -110,27 +118,6 @@ class RecordFiles(Collection):
                 "not found. `aioloader repair SRC DST` writes all readable records to a new file."
             )
             return RecordTable(path, index=Index.of(offsets, path=path))
-
-    def _images_of_faces(self) -> Sequence[int] | IntArray:
-        """Positions of the images: the keys from 1 to the first number of the label of record 0."""
-        try:
-            first = self.read(self.find("0")).record
-        except NoSuchRecordError:
-            first = None
-        if first is None or first.flag != 2 or not first.labels[0] >= 1:
-            self.problems.append(
-                "The record with the key 0 does not tell which records are images, as it does in InsightFace's "
-                "layout: all records are shown."
-            )
-            return self._listing
-        index = self._tables[0].index
-        keys = index.keys
-        if isinstance(keys, list):
-            return self._listing
-        identities = int(first.labels[1] - first.labels[0])
-        images = np.flatnonzero((keys >= 1) & (keys < first.labels[0]))
-        self.kind = f"InsightFace, {len(images):,} images of {identities:,} identities"
-        return images
 
     def listing(self) -> Sequence[int] | IntArray:
         """See `Collection.listing`."""
@@ -147,14 +134,6 @@ class RecordFiles(Collection):
         file, line = self._place(position)
         return self._tables[file].index.key_at(line)
 
-    def index(self, position: int) -> int:
-        """See `Collection.index`: among all records of all files, of faces among the images."""
-        if isinstance(self._listing, np.ndarray):
-            place = int(np.searchsorted(self._listing, position))
-            if place < len(self._listing) and self._listing[place] == position:
-                return place
-        return position
-
     def find(self, key: str, file: int | None = None) -> int:
         """See `Collection.find`."""
         files = range(len(self._tables)) if file is None else [file] if 0 <= file < len(self._tables) else []
@@ -165,6 +144,14 @@ class RecordFiles(Collection):
             except RecordKeyError:
                 continue
         raise NoSuchRecordError(f"no record has the key {key[:80]!r}")
+
+    def label_name(self, label: float) -> str:
+        """See `Collection.label_name`: what the report of the packing beside the file says."""
+        return self._names.get(label, "")
+
+    def label_of_name(self, name: str) -> float | None:
+        """See `Collection.label_of_name`."""
+        return next((label for label, each in self._names.items() if each == name), None)
 
     def file_names(self) -> list[str]:
         """See `Collection.file_names`."""

@@ -42,6 +42,7 @@ EMPTY = "empty"
 _MOST_BOXES = 500
 # Annotators' boxes end a little outside of the picture now and then.
 _SLACK = 0.5
+_LARGEST = float(np.finfo(np.float32).max)
 
 
 class Box(NamedTuple):
@@ -202,7 +203,7 @@ def label_text(value: float) -> str:
     """A label as it is shown and stands in addresses: 3, 0.25."""
     if math.isfinite(value) and float(value).is_integer() and abs(value) < 1e15:
         return str(int(value))
-    return f"{value:.7g}"
+    return str(np.float32(value))  # as many digits as it takes to find it again
 
 
 def parse_label(text: str) -> float:
@@ -215,6 +216,6 @@ def parse_label(text: str) -> float:
         value = float(text) if len(text) <= 40 else math.nan
     except ValueError:
         value = math.nan
-    if not math.isfinite(value):
+    if not abs(value) <= _LARGEST:
         raise ValueError(f"{text[:40]!r} is not a label: labels are numbers")
     return value

@@ -1,7 +1,8 @@
 """Whether a request may come in: from a browser on this computer, to read.
 
 A page elsewhere on the web can make a browser ask this server under a name that it has turned to 127.0.0.1. Such a
-request names the foreign host. Pictures are not to be embedded by other pages either.
+request names the foreign host. Pictures are not to be embedded by other pages either: whether one is there, and how
+long it takes, would tell them of the data. A link that is followed may come from anywhere.
 """
 
 from __future__ import annotations
@@ -35,13 +36,17 @@ _METHODS = ("GET", "HEAD")
 _NAMES = (b"127.0.0.1", b"localhost", b"[::1]")
 
 
-def refusal(method: str, hosts: list[bytes], port: int) -> tuple[int, str] | None:
+def refusal(
+    method: str, hosts: list[bytes], port: int, site: bytes = b"", dest: bytes = b""
+) -> tuple[int, str] | None:
     """Why a request is refused; None if it is not.
 
     Args:
         method: "GET", ...
         hosts: values of its Host headers.
         port: that the server listens on.
+        site, dest: values of Sec-Fetch-Site and Sec-Fetch-Dest, by which a browser says whose page asks, and for what;
+            empty where it does not.
 
     Returns:
         status and text.
@@ -56,6 +61,8 @@ def refusal(method: str, hosts: list[bytes], port: int) -> tuple[int, str] | Non
             f"this server answers to 127.0.0.1:{port} and localhost:{port} only; "
             "forward that same port if you come from another machine"
         )
+    if site not in (b"", b"none", b"same-origin") and dest != b"document":
+        return 403, "pages elsewhere may link to this one, and embed nothing of it"
     if method not in _METHODS:
         return 405, "this server only shows: GET and HEAD"
     return None
@@ -92,7 +99,9 @@ class Guard:
             await send(message)
 
         hosts = [value for name, value in scope["headers"] if name == b"host"]
-        refused = refusal(scope["method"], hosts, self._port)
+        named = dict(scope["headers"])
+        site, dest = (named.get(name, b"").lower() for name in (b"sec-fetch-site", b"sec-fetch-dest"))
+        refused = refusal(scope["method"], hosts, self._port, site, dest)
         if refused is None:
             await self._app(scope, receive, send_guarded)
             return

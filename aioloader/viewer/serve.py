@@ -65,7 +65,7 @@ def serve(
     app = make_app(site, ServerLinks(token), token, started=lambda: ready(f"http://{HOST}:{port}/"))
     config = uvicorn.Config(
         Guard(app, port),
-        log_level="warning",
+        log_level="error",
         access_log=False,
         server_header=False,
         proxy_headers=False,

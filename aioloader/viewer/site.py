@@ -196,11 +196,19 @@ class Site:
     def label_of(self, text: str) -> float:
         """The label that a text names: a number, or the name of a class.
 
+        Links have numbers, so that of a class counts before another class's name that is a number too.
+
         Raises:
             ValueError: neither.
         """
         named = self.collection.label_of_name(text)
-        return parse_label(text) if named is None else named
+        if named is None:
+            return parse_label(text)
+        try:
+            label = parse_label(text)
+        except ValueError:
+            return named
+        return label if self.collection.label_name(label) else named
 
     async def label_counts(self) -> tuple[list[tuple[float, int]], tuple[int, int]]:
         """(label, records with it) of all labels, and how many records were looked at, of how many."""

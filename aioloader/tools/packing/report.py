@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -17,10 +18,14 @@ if TYPE_CHECKING:
     from aioloader.errors import SampleError
     from aioloader.tools.encoding import Encoded
 
-__all__ = ("PackReport", "Packed", "as_json", "is_report")
+__all__ = ("PackReport", "Packed", "as_json", "class_names", "is_report")
 
 _KIND = "aioloader pack"
 _VERSION = 1
+# A report that is read for its names only.
+_MOST_READ_NBYTES = 64 << 20
+_MOST_NAMES_TRIED = 8
+_MOST_LABEL = 1 << 24
 
 
 @dataclass(slots=True)
@@ -218,8 +223,41 @@ def _classes(report: PackReport) -> list[dict[str, Any]]:
 
 def is_report(place: Path) -> bool:
     """Whether a file is a report of a packing."""
+    return _read(place) is not None
+
+
+def _read(place: Path) -> dict[str, Any] | None:
     try:
         value = json.loads(place.read_bytes())
-    except ValueError:
-        return False
-    return isinstance(value, dict) and value.get("kind") == _KIND
+    except (ValueError, RecursionError):
+        return None
+    return value if isinstance(value, dict) and value.get("kind") == _KIND else None
+
+
+def class_names(rec: Path) -> dict[float, str]:
+    """The names of a record file's classes, by label, from the report that its packing left beside it.
+
+    Empty where there is no report that names the file, or it knows no names. One that was given another name than
+    that of the output is not found.
+    """
+    # OUT.json belongs to OUT.rec, OUT_train.rec, OUT-00000-of-00004.rec and OUT_train-00000-of-00004.rec.
+    ends = [len(rec.stem), *(each.start() for each in re.finditer("[-_]", rec.stem))]
+    for end in sorted(ends, reverse=True)[:_MOST_NAMES_TRIED]:
+        place = rec.with_name(f"{rec.stem[:end]}.json")
+        try:
+            value = _read(place) if place.is_file() and place.stat().st_size <= _MOST_READ_NBYTES else None
+        except OSError:
+            continue
+        if value is not None and rec.name in [each.get("rec") for each in _objects(value, "files")]:
+            return {
+                float(each["label"]): each["name"]
+                for each in _objects(value, "classes")
+                if isinstance(each.get("label"), int) and isinstance(each.get("name"), str)
+                if abs(each["label"]) < _MOST_LABEL
+            }
+    return {}
+
+
+def _objects(value: dict[str, Any], name: str) -> list[dict[str, Any]]:
+    found = value.get(name)
+    return [each for each in found if isinstance(each, dict)] if isinstance(found, list) else []

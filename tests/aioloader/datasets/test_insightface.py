@@ -20,9 +20,9 @@ from aioloader.datasets.insightface_layout import (
     choose_images,
     face_header,
     identity_ranges,
-    parse_property,
     slack,
 )
+from aioloader.datasets.insightface_property import parse_property
 from aioloader.datasets.record_heads import read_heads
 from aioloader.samplers import ClassBalancedSampler, PKSampler
 from aioloader.transforms import Resize

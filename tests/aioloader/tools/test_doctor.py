@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from aioloader.cli import main
 from aioloader.tools import doctor_facts
+from aioloader.tools.control_groups import cgroup_folders, cgroup_memory, cgroup_quota
 from aioloader.tools.doctor import Diagnosis, diagnosis_text, examine
 from aioloader.tools.doctor_advice import advise
 from aioloader.tools.doctor_codecs import Codec, examine_codecs
@@ -24,9 +25,6 @@ from aioloader.tools.doctor_facts import (
     Memory,
     SharedMemory,
     Software,
-    cgroup_folders,
-    cgroup_memory,
-    cgroup_quota,
     descriptors_needed,
     gather_facts,
     requirements_missed,
@@ -177,7 +175,13 @@ NOTES = {
         "unset PYTHONDEVMODE",
     ),
     "shared cores": (
-        replace(WELL, codecs=(Codec("simplejpeg", "1", None, True, "", 900.0, 1800.0),)),
+        replace(
+            WELL,
+            codecs=(
+                Codec("simplejpeg", "1", None, True, "", 900.0, 900.0),
+                Codec("OpenCV", "1", None, True, "", 900.0, 1800.0),
+            ),
+        ),
         "8 cores together decode 2.0 times as fast as one",
         "(about 2)",
     ),

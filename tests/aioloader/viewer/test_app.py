@@ -221,6 +221,20 @@ def test_other_hosts_are_refused(plain: Page, host: str, status: int) -> None:
         assert answer.status == (404 if path == "/nothing" and status == 200 else status)
 
 
+@pytest.mark.parametrize(
+    ("site", "dest", "status"),
+    [
+        *(("none", "document", 200), ("same-origin", "image", 200), ("cross-site", "document", 200)),
+        *(("cross-site", "image", 403), ("same-site", "image", 403), ("cross-site", "iframe", 403)),
+        ("cross-site", "", 403),
+    ],
+)
+def test_pages_elsewhere_embed_nothing(plain: Page, site: str, dest: str, status: int) -> None:
+    for path in ("/", "/thumb/1", "/thumb/999"):
+        answer = plain.get(path, Sec_Fetch_Site=site, Sec_Fetch_Dest=dest)
+        assert answer.status == (404 if path == "/thumb/999" and status == 200 else status)
+
+
 def test_a_request_without_a_host_or_with_two_is_refused(plain: Page) -> None:
     for hosts in (b"", b"Host: localhost:%d\r\nHost: evil.example\r\n" % plain.port):
         with socket.create_connection(("127.0.0.1", plain.port), timeout=10) as connection:

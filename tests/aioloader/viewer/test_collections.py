@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import os
+import shutil
 from pathlib import Path
 
 import numpy as np
 import psutil
 import pytest
 
+import aioloader
 import recordio
+from aioloader.tools.packing.report import class_names
 from aioloader.viewer.collection import Collection, NoSuchRecordError
 from aioloader.viewer.label_heads import label_heads
 from aioloader.viewer.labels import Labels
@@ -86,6 +90,65 @@ def test_the_images_of_insightface_are_listed_alone(sets: Path, name: str) -> No
     assert "12 images of 3 identities" in collection.kind
     assert [collection.index(place) for place in (1, 5, 12)] == [0, 4, 11]
     assert collection.read(collection.find("14")).record.kind == "empty"
+    assert [collection.index(place) for place in (0, 1, 12, 13)] == [None, 0, 11, None]
+    assert all_labels(collection).counts() == [(0, 4), (1, 4), (2, 4)]
+
+
+def test_images_of_insightface_whose_lines_stand_in_another_order(sets: Path, tmp_path: Path) -> None:
+    shutil.copytree(sets / "faces", tmp_path / "faces")
+    idx = tmp_path / "faces" / "train.idx"
+    lines = idx.read_text().splitlines(keepends=True)
+    idx.write_text("".join(reversed(lines[:5] + lines[6:])))
+    collection = opened(tmp_path / "faces")
+    dataset = aioloader.InsightFaceDataset(tmp_path / "faces")
+    listing = list(collection.listing())
+    assert listing == sorted(listing)
+    with pytest.warns(UserWarning, match="lacks 1 of the 12 images"):
+        assert len(dataset) == 11
+    for place in listing:
+        index = collection.index(place)
+        assert index is not None
+        assert dataset.facts(index).key == collection.key(place)
+    assert len(listing) == 11
+    assert "lacks 1 of the 12 images" in " ".join(collection.problems)
+    assert all_labels(collection).counts() == [(0, 4), (1, 3), (2, 4)]
+
+
+@pytest.mark.parametrize("damage", [b"", b"\0" * 60])
+def test_a_set_of_insightface_whose_header_is_lost_is_shown_whole(
+    sets: Path, tmp_path: Path, damage: bytes
+) -> None:
+    shutil.copytree(sets / "faces", tmp_path / "faces")
+    rec = tmp_path / "faces" / "train.rec"
+    if damage:
+        rec.write_bytes(damage[:40] + rec.read_bytes()[40:])
+    else:
+        (tmp_path / "faces" / "train.idx").write_text("x\t0\n13\t40\n")
+    collection = opened(tmp_path / "faces")
+    assert len(collection.listing()) == collection.count
+    assert "all are shown" in " ".join(collection.problems)
+
+
+def test_classes_have_the_names_of_the_packing(sets: Path, tmp_path: Path) -> None:
+    collection = opened(sets / "classes.rec")
+    assert [collection.label_name(label) for label in (0.0, 1.0, 9.0)] == [EVIL, "circle", ""]
+    assert [collection.label_of_name(name) for name in ("circle", "nothing")] == [1.0, None]
+    assert opened(sets / "plain.rec").label_name(0.0) == ""
+
+
+@pytest.mark.parametrize("name", ["a_train.rec", "a-00000-of-00002.rec", "a_train-00000-of-00002.rec"])
+def test_a_report_is_found_from_the_names_of_its_files(tmp_path: Path, name: str) -> None:
+    classes = [{"label": 0, "name": "cat"}, {"label": True, "name": 3}, {"label": 10**400, "name": "x"}, 7]
+    for value, names in (
+        ({"kind": "aioloader pack", "files": [{"rec": name}], "classes": classes}, {0.0: "cat"}),
+        ({"kind": "aioloader pack", "files": [{"rec": "b.rec"}], "classes": classes}, {}),
+        ({"kind": "aioloader pack", "files": name, "classes": 5}, {}),
+        ({"files": [{"rec": name}], "classes": classes}, {}),
+    ):
+        (tmp_path / "a.json").write_text(json.dumps(value))
+        assert class_names(tmp_path / name) == names
+    (tmp_path / "a.json").write_text("[" * 100_000)
+    assert class_names(tmp_path / name) == {}
 
 
 def test_a_folder(sets: Path) -> None:

@@ -126,10 +126,10 @@ def test_boxes_in_pixels() -> None:
 @settings(max_examples=40)
 @given(st.floats(width=32, allow_nan=False, allow_infinity=False))
 def test_a_label_survives_its_address(value: float) -> None:
-    assert np.float32(parse_label(label_text(value))) == pytest.approx(np.float32(value), rel=1e-6)
+    assert np.float32(parse_label(label_text(value))) == np.float32(value)
 
 
-@pytest.mark.parametrize("text", ["", "nan", "inf", "1e999", "x", "<b>", "1" * 50])
+@pytest.mark.parametrize("text", ["", "nan", "inf", "1e39", "1e999", "x", "<b>", "1" * 50])
 def test_what_is_no_label_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="labels are numbers"):
         parse_label(text)

@@ -80,15 +80,19 @@ def test_pages_labels_and_pictures_without_blocking(sets: Path, run_on: RunOn) -
     work_with(made(sets / "damaged.rec"), work, run_on)
 
 
-def test_draws_are_what_the_loader_gives(sets: Path) -> None:
+@pytest.mark.parametrize(
+    ("name", "position", "index"), [("classes.rec", 7, 7), ("shards/train-*.rec", 7, 7), ("faces", 8, 7)]
+)
+def test_draws_are_what_the_loader_gives(sets: Path, name: str, position: int, index: int) -> None:
     async def work(site: Site) -> list[np.ndarray]:
-        draws = await site.drawn(7, "train", range(3))
+        await site.loaded()
+        draws = await site.drawn(position, "train", range(3))
         return [pixels(draw.picture) for draw in draws]
 
-    path = sets / "classes.rec"
+    path = sets / name
     found = work_with(made(path, size=96, seed=5), work)
     loader = aioloader.images(
-        path, size=96, batch_size=None, blocking=True, seed=5, batch_sampler=[[7]], executor="inline"
+        path, size=96, batch_size=None, blocking=True, seed=5, batch_sampler=[[index]], executor="inline"
     )
     with loader:  # type: ignore[union-attr]
         for epoch, image in enumerate(found):
