@@ -65,6 +65,8 @@ class PackReport:
         errors: every image that failed, those that were replaced too; `index` is its place in the source.
         outside: how many images lie outside of the classes' folders, where there are classes; they are not packed.
         empty: names of sub-folders that hold no images. They are no classes, so later ones have smaller numbers.
+        others: names of shards beside these that an earlier packing divided into another number of files. A pattern
+            such as OUT-*.rec reads them too.
     """
 
     files: tuple[Packed, ...]
@@ -81,6 +83,7 @@ class PackReport:
     errors: list[SampleError] = field(default_factory=list)
     outside: int = 0
     empty: tuple[str, ...] = ()
+    others: tuple[str, ...] = ()
 
     @property
     def rec(self) -> Path:
