@@ -20,13 +20,14 @@ if TYPE_CHECKING:
 
 __all__ = ("EXIT_CODES", "guarded", "main", "tell")
 
-SOUND, DAMAGED, USAGE = 0, 1, 2
+SOUND, DAMAGED, USAGE, INTERRUPTED = 0, 1, 2, 130
 
 EXIT_CODES = """\
 exit codes:
   0  the file is sound, or the command did all it was asked to
   1  the file or its index is damaged (each fault is named on standard error); `repair` has written a copy all the same
   2  wrong usage, no such file, or the result cannot be written
+  130  interrupted (Ctrl-C); nothing half-written is left
 """
 
 
@@ -128,11 +129,15 @@ def main(arguments: Sequence[str] | None = None, *, program: str = "python -m re
         program: Its name in help and usage messages.
 
     Returns:
-        Exit code: 0 sound, 1 damaged, 2 no such file or no way to write. Wrong usage raises
+        Exit code: 0 sound, 1 damaged, 2 no such file or no way to write, 130 interrupted. Wrong usage raises
         SystemExit(2), as argparse does.
     """
     options = _parser(program).parse_args(arguments)
-    return guarded(lambda: _run(options))
+    try:
+        return guarded(lambda: _run(options))
+    except KeyboardInterrupt:
+        _say("interrupted")
+        return INTERRUPTED
 
 
 def guarded(command: Callable[[], int]) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -27,6 +28,7 @@ __all__ = ("Problem", "RepairReport", "Report", "build_index", "repair", "verify
 _COPIED_BYTES = 4 << 20
 _LINES_AT_ONCE = 1 << 16
 _MOST_SHOWN = 8
+_NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 def _nothing() -> NDArray[np.int64]:
@@ -329,17 +331,20 @@ def _publish(files: dict[str, Any]) -> None:
                     file.write(piece)
                 file.flush()
                 os.fsync(file.fileno())
-        for path in files:
-            if path in temporary:
-                os.replace(temporary[path], path)
-            else:
-                with contextlib.suppress(FileNotFoundError):
-                    os.unlink(path)
+        # A reader scans where there is no index; the old one beside the new file would be wrong.
+        for path in list(files)[1:]:
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(path)
+        for path, draft in temporary.items():
+            os.replace(draft, path)
     except BaseException as error:
         for draft in temporary.values():
             with contextlib.suppress(OSError):
                 os.unlink(draft)
-        if isinstance(error, OSError) and error.filename in temporary.values():
-            path = next(path for path, draft in temporary.items() if draft == error.filename)
+        if isinstance(error, OSError) and (error.errno in _NO_ROOM or error.filename in temporary.values()):
+            # A full disk names no file.
+            path = next(
+                (path for path, draft in temporary.items() if draft == error.filename), next(iter(files))
+            )
             raise type(error)(error.errno, f"cannot be written: {error.strerror}", path) from error
         raise

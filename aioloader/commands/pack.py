@@ -29,6 +29,12 @@ examples:
   aioloader pack --from mnist folder out         out_train.rec and out_test.rec
 
 A packing that was stopped goes on where it was when the same command is given again. docs/packing.md tells more.
+
+exit codes:
+  0    done
+  1    it failed: an image is damaged, options do not go together, a file cannot be written, ...; nothing is replaced
+  2    wrong usage, or there is no such source or image
+  130  interrupted (Ctrl-C)
 """
 
 
@@ -212,11 +218,10 @@ def _run(options: argparse.Namespace) -> int:
     except TooManyErrorsError as error:
         _write_errors(options.error_report, error.errors)
         raise
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, OSError) as error:
         if bar is not None:
             bar.close()
-            if bar.done:
-                print("aioloader: the same command goes on where this one was stopped", file=sys.stderr)
+            _tell_how_to_go_on(error, bar.done, options)
         raise
     finally:
         if bar is not None:
@@ -225,12 +230,30 @@ def _run(options: argparse.Namespace) -> int:
     return 0
 
 
+def _tell_how_to_go_on(error: BaseException, done: int, options: argparse.Namespace) -> None:
+    from aioloader.tools.packing.run import can_go_on
+
+    if isinstance(error, FileNotFoundError):
+        if options.kind is None and options.source.lower().endswith(".lst"):
+            text = "paths of a list are relative to --root, by default the list's own folder"
+            print(f"aioloader: {text}; --on-error skip leaves out what is missing", file=sys.stderr)
+    elif done and can_go_on(options.out):
+        print("aioloader: the same command goes on where this one was stopped", file=sys.stderr)
+
+
 def _tell(report: PackReport, options: argparse.Namespace) -> None:
     for failed in report.errors:
         done = "left out" if failed.replaced_by is None else "replaced"
         print(f"aioloader: {done} {failed.path}: {failed.reason}", file=sys.stderr)
+    if report.others:
+        print(
+            f"aioloader: {len(report.others):,} shards of an earlier packing lie beside these ({report.others[0]}, "
+            "...), and a pattern reads them too: delete them",
+            file=sys.stderr,
+        )
     _write_errors(options.error_report, report.errors)
-    classes = f" of {len(report.labels)} classes" if report.labels else ""
+    counted = sum(report.labels.values()) == report.records  # otherwise some have several labels
+    classes = f" of {len(report.labels):,} class{'es' * (len(report.labels) > 1)}" if counted else ""
     where = report.urls[0] if report.urls else str(report.rec)
     amount = f"{report.records:,} records{classes}, {report.nbytes / 1e6:,.1f} MB"
     if len(report.files) == 1:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import glob
 import os
+import re
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -18,7 +19,22 @@ if TYPE_CHECKING:
     from aioloader._types import IntArray
     from aioloader.datasets.record import RecordTable
 
-__all__ = ("RecordTables", "is_pattern", "record_files")
+__all__ = ("RecordTables", "is_pattern", "record_files", "shard_name")
+
+_SHARD = re.compile(r"(.*)-(\d{5,})-of-(\d{5,})\.rec", re.DOTALL)
+
+
+def shard_name(name: str) -> tuple[str, int, int] | None:
+    """What the name of a shard says, NAME-00000-of-00004.rec: that of the set, its number, and of how many it is one.
+
+    Args:
+        name: of a file, or its path.
+
+    Returns:
+        None if it is no such name.
+    """
+    found = _SHARD.fullmatch(name)
+    return None if found is None else (found[1], int(found[2]), int(found[3]))
 
 
 def is_pattern(path: str) -> bool:

@@ -53,7 +53,7 @@ def pack_with_keywords(lst: str, root: str, out: str, words: Sequence[str]) -> i
         0.
 
     Raises:
-        ValueError: a value is not allowed; a line has too few labels; an image is damaged.
+        ValueError: a value is not allowed; `out` is the list; a line has too few labels; an image is damaged.
         OSError: a file cannot be read or written.
     """
     options = _read_keywords(words)
@@ -81,6 +81,8 @@ def pack_with_keywords(lst: str, root: str, out: str, words: Sequence[str]) -> i
     images = list(read_blank_separated(lines, options.label_width, lst))
     if options.nsplit > 1:
         out += f".part{options.part:03d}"
+    if os.path.realpath(out) == os.path.realpath(lst):
+        raise ValueError(f"the records would overwrite the list {lst}: the order is IMAGES.lst ROOT OUT.rec")
     start = os.path.join(root, "") if os.path.isdir(root) else root
     report = pack_list(
         images,

@@ -7,6 +7,7 @@ OUT.json says what was packed. All are written under other names and renamed whe
 
 from __future__ import annotations
 
+import os
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,7 +17,7 @@ from aioloader.options import available_cores, check_max_errors
 from aioloader.tools.encoding import Encoding
 from aioloader.tools.jpegtran import find_jpegtran
 from aioloader.tools.packing.errors import PackBusyError, PackError
-from aioloader.tools.packing.plan import Output, make_plan, stem_of
+from aioloader.tools.packing.plan import Output, make_plan, other_shards, stem_of
 from aioloader.tools.packing.report import Packed, PackReport, is_report
 from aioloader.tools.packing.run import SYNC_S, Job, run
 from aioloader.tools.packing.sources import (
@@ -30,7 +31,6 @@ from aioloader.tools.packing.uploading import to_urls
 from aioloader.transforms import DEFAULT_MAX_PIXELS
 
 if TYPE_CHECKING:
-    import os
     from collections.abc import Callable
 
 __all__ = (
@@ -169,6 +169,8 @@ def pack(
     stem = stem_of(place)
     if stem.name in ("", ".."):
         raise ValueError(f"{str(out)!r} is no name of a file")
+    if os.fspath(out).endswith(("/", os.sep)):
+        raise ValueError(f"{str(out)!r} is the name of a folder: add one for the record file")
     found = _source(source, kind, root)
     plan = make_plan(
         len(found.items),
@@ -187,6 +189,8 @@ def pack(
     report_place = stem.with_name(f"{stem.name}.json") if json is None else Path(json)
     if report_place.resolve().parent != stem.resolve().parent:
         raise ValueError(f"the report {report_place} must lie in the folder of {stem.name}")
+    if report_place.name in {place.name for output in plan.outputs for place in output.places}:
+        raise ValueError(f"{report_place} is the name of a file that is packed: give the report another one")
     if report_place.exists() and not is_report(report_place):
         raise FileExistsError(
             f"{report_place} is no report of a packing: move it, or give the report another name (json=, --report)"
@@ -214,7 +218,9 @@ def pack(
         sync_s=sync_s,
     )
     report = PackReport((), found.classes, json=report_place, outside=found.outside, empty=found.empty)
-    return run(job, report, begin=begin, tick=tick)
+    run(job, report, begin=begin, tick=tick)
+    report.others = tuple(other_shards(plan.outputs, os.listdir(stem.parent)))
+    return report
 
 
 def _source(source: str | os.PathLike[str], kind: str | None, root: str | os.PathLike[str] | None) -> Source:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import shutil
 import sys
 from typing import TYPE_CHECKING, Any
 
@@ -51,9 +52,12 @@ class IndexCreator:
 
         Raises:
             RecordFileNotFoundError: there is no such file.
+            SameFileError: the .idx is the record file itself.
             CorruptRecordError: the file is damaged; nothing is written.
             OSError: the .idx cannot be written.
         """
+        if os.path.realpath(self.idx_path) == os.path.realpath(self.uri):
+            raise shutil.SameFileError(f"the index would overwrite {self.uri}; choose another name")
         offsets = recordio.Index.scan(self.uri, cache=False).offsets.tolist()
         with published(self.idx_path) as (draft,), open(draft, "w", encoding="utf-8", newline="\n") as lines:
             lines.writelines(f"{self.key_type(number)}\t{offset}\n" for number, offset in enumerate(offsets))
@@ -83,7 +87,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         IndexCreator(options.record, options.index).create_index()
     except (OSError, recordio.RecordIOError) as error:
         print(f"rec2idx: error: {error}", file=sys.stderr)
-        return 2 if isinstance(error, FileNotFoundError) else 1
+        return 2 if isinstance(error, (FileNotFoundError, shutil.SameFileError)) else 1
     return 0
 
 

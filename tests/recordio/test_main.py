@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -95,3 +97,42 @@ def test_importing_the_package_imports_nothing_heavy() -> None:
     )
     done = subprocess.run([sys.executable, "-c", check], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_an_interrupt_is_told_in_a_word(
+    rec: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def interrupt(*arguments: object, **options: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(os, "replace", interrupt)
+    assert main(["repair", str(rec), str(rec.with_name("b.rec"))]) == 130
+    assert capsys.readouterr().err == "interrupted\n"
+    assert sorted(path.name for path in rec.parent.iterdir()) == ["a.idx", "a.rec"]
+
+
+def test_a_full_disk_is_told_with_the_name_of_the_copy(
+    rec: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def full(descriptor: int) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "fsync", full)
+    assert main(["repair", str(rec), str(rec.with_name("b.rec"))]) == 2
+    assert "b.rec" in capsys.readouterr().err
+    assert sorted(path.name for path in rec.parent.iterdir()) == ["a.idx", "a.rec"]
+
+
+def test_an_old_index_never_lies_beside_a_new_copy(rec: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    copy = rec.with_name("b.rec")
+    copy.with_suffix(".idx").write_text("5\t0\n")
+    seen = []
+    replace = os.replace
+
+    def watch(source: str, target: str) -> None:
+        replace(source, target)
+        seen.append((Path(target).name, copy.with_suffix(".idx").exists()))
+
+    monkeypatch.setattr(os, "replace", watch)
+    assert main(["repair", str(rec), str(copy)]) == 0
+    assert seen == [("b.rec", False), ("b.idx", True)]

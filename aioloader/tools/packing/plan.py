@@ -11,15 +11,17 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from aioloader.datasets.shards import shard_name
 from aioloader.permutation import permute
 from aioloader.tools.lists import split_list
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
     from pathlib import Path
 
     from aioloader._types import IntArray
 
-__all__ = ("Output", "Plan", "make_plan", "stem_of")
+__all__ = ("Output", "Plan", "make_plan", "other_shards", "stem_of")
 
 _MOST_SHARDS = 100_000
 
@@ -66,6 +68,20 @@ class Plan:
 def stem_of(out: Path) -> Path:
     """The name that files are called by: without ".rec", if it ends so."""
     return out.with_suffix("") if out.suffix == ".rec" else out
+
+
+def other_shards(outputs: Iterable[Output], names: Iterable[str]) -> list[str]:
+    """Shards of the same names, divided into another number of files: a pattern such as OUT-*.rec reads them too.
+
+    Args:
+        outputs: the files of a plan.
+        names: all that lie in their folder.
+    """
+    own = {output.rec.name for output in outputs}
+    sets = {shard[0] for shard in map(shard_name, own) if shard is not None}
+    return sorted(
+        name for name in set(names) - own if (shard := shard_name(name)) is not None and shard[0] in sets
+    )
 
 
 def make_plan(

@@ -72,6 +72,8 @@ class PackReport:
         empty: names of sub-folders that hold no images. They are no classes, so later ones have smaller numbers.
         urls: where all files are that were written, record files first, if that is not this machine; the places above
             are those that they had here until then.
+        others: names of shards beside these that an earlier packing divided into another number of files. A pattern
+            such as OUT-*.rec reads them too.
     """
 
     files: tuple[Packed, ...]
@@ -89,6 +91,7 @@ class PackReport:
     outside: int = 0
     empty: tuple[str, ...] = ()
     urls: tuple[str, ...] = ()
+    others: tuple[str, ...] = ()
 
     @property
     def rec(self) -> Path:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from contextlib import closing, suppress
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import recordio
@@ -25,20 +26,21 @@ from aioloader.tools.packing.failures import (
     recorded,
 )
 from aioloader.tools.packing.journal import Journal
+from aioloader.tools.packing.plan import stem_of
 from aioloader.tools.packing.report import PackReport, as_json
 from aioloader.tools.packing.sources import Listing, look_at
 from aioloader.tools.packing.stream import encoded_in_order
 from aioloader.tools.packing.writer import RecordFiles
 
 if TYPE_CHECKING:
+    import os
     from collections.abc import Callable
-    from pathlib import Path
 
     from aioloader.errors import SampleError
     from aioloader.tools.packing.plan import Plan
     from aioloader.tools.packing.sources import Source
 
-__all__ = ("SYNC_S", "Job", "run")
+__all__ = ("SYNC_S", "Job", "can_go_on", "run")
 
 SYNC_S = 5.0
 """Seconds between two moments at which all that was written is made safe."""
@@ -105,7 +107,7 @@ def run(
     listing = look_at(job.source)
     job.out.parent.mkdir(parents=True, exist_ok=True)
     journal = Journal(
-        draft_of(job.out.with_name(f"{job.out.name}.pack")),
+        _journal_of(job.out),
         str(job.out),
         job.arguments,
         listing.digest,
@@ -126,6 +128,15 @@ def run(
                 raise
         journal.remove()
     return report
+
+
+def can_go_on(out: str | os.PathLike[str]) -> bool:
+    """Whether a packing into `out` was stopped, and left what a later one goes on from."""
+    return _journal_of(stem_of(Path(out))).exists()
+
+
+def _journal_of(stem: Path) -> Path:
+    return draft_of(stem.with_name(f"{stem.name}.pack"))
 
 
 class _Packing:

@@ -328,6 +328,15 @@ def test_rec2idx_numbers_the_records(tmp_path: Path) -> None:
     assert list(recordio.Index.open(out).keys) == list(range(11))
 
 
+def test_nothing_overwrites_what_it_is_made_from(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    rec, lst = (Path(shutil.copy(DATA / f"folder.{ending}", tmp_path)) for ending in ("rec", "lst"))
+    assert rec2idx([str(rec), str(tmp_path / "." / "folder.rec")]) == 2
+    assert main([str(lst), SOURCE, str(lst)]) == 1
+    assert capsys.readouterr().err.count("would overwrite") == 2
+    assert same_file(rec, "folder.rec")
+    assert same_file(lst, "folder.lst")
+
+
 def test_rec2idx_of_no_file_and_of_a_damaged_one(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert rec2idx([str(tmp_path / "none.rec"), str(tmp_path / "none.idx")]) == 2
     (tmp_path / "bad.rec").write_bytes((DATA / "folder.rec").read_bytes()[:-9])

@@ -226,3 +226,36 @@ def test_wrong_words_are_told_of(words: list[str], capsys: pytest.CaptureFixture
         main(["pack", "in", "out", *words])
     assert caught.value.code == 2
     assert words[0] in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("out", "report"), [("set", "set_train.rec"), ("set", "set_val.lst"), ("set/", None), ("", None)]
+)
+def test_names_that_would_mix_files_up_are_refused(
+    source: Path, tmp_path: Path, out: str, report: str | None
+) -> None:
+    json = None if report is None else tmp_path / "out" / report
+    with pytest.raises(ValueError, match=r"give the report another one|add one for the record file"):
+        pack(source, f"{tmp_path / 'out'}/{out}", train_ratio=0.5, json=json)
+    assert not (tmp_path / "out").exists()
+
+
+def test_shards_of_an_earlier_division_are_told_of(
+    source: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert pack(source, tmp_path / "set", shards=3).others == ()
+    assert pack(source, tmp_path / "other", shards=2).others == ()
+    assert pack(source, tmp_path / "set").others == ()
+    assert pack(source, tmp_path / "set", shards=2).others == tuple(
+        f"set-{number:05}-of-00003.rec" for number in range(3)
+    )
+    assert main(["pack", str(source), str(tmp_path / "set"), "--shards", "2"]) == 0
+    assert "3 shards of an earlier packing" in capsys.readouterr().err
+
+
+def test_what_helps_where_images_of_a_list_are_missing(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "a.lst").write_text("0\t1\tnone.jpg\n")
+    assert main(["pack", str(tmp_path / "a.lst"), str(tmp_path / "a")]) == 2
+    assert "--root" in capsys.readouterr().err
