@@ -109,8 +109,13 @@ def _show(options: argparse.Namespace, collection: Collection) -> int:
         from aioloader.progress_bar import ProgressBar
         from aioloader.viewer.export import export
 
-        with ProgressBar("writing", options.limit, unit="records") as bar:
-            report = export(collection, shown, options.export, limit=options.limit, tick=bar.update)
+        with ProgressBar("writing", unit="records") as bar:
+
+            def tick(done: int, total: int) -> None:
+                bar.total = total
+                bar.update(done)
+
+            report = export(collection, shown, options.export, limit=options.limit, tick=tick)
         print(
             f"{report.start}: {report.records:,} of {report.count:,} records, {report.nbytes / 1e6:,.1f} MB"
         )

@@ -233,8 +233,10 @@ def _parser() -> argparse.ArgumentParser:
         help="make all images this size, as 112 or 112x96 (height x width): scaled until they cover it and cut in the "
         "middle, which is no alignment. Without it all must be alike, and keep their bytes",
     )
-    parser.add_argument("--quality", type=int, default=95, help="of JPEGs that --size makes, 1 to 100 (95)")
-    parser.add_argument("--num-workers", type=int, metavar="N", help="threads; without it one per core")
+    parser.add_argument(
+        "--quality", type=_quality, default=95, help="of JPEGs that --size makes, 1 to 100 (95)"
+    )
+    parser.add_argument("--num-workers", type=_workers, metavar="N", help="threads; without it one per core")
     parser.add_argument(
         "--on-error", choices=("raise", "skip"), default="raise", help="skip: leave out what cannot be packed"
     )
@@ -255,6 +257,21 @@ def _size(text: str) -> tuple[int, int]:
     if not (0 < size[0] < 1 << 16 and 0 < size[1] < 1 << 16):
         raise argparse.ArgumentTypeError(f"{text!r} is no size, as 112 or 112x96")
     return size
+
+
+def _quality(text: str) -> int:
+    return _within(text, 1, 100)
+
+
+def _workers(text: str) -> int:
+    return _within(text, 1, 4096)
+
+
+def _within(text: str, low: int, high: int) -> int:
+    number = int(text) if text.isascii() and text.isdecimal() and len(text) < 10 else 0
+    if not low <= number <= high:
+        raise argparse.ArgumentTypeError(f"must be a whole number from {low} to {high:,}, not {text[:40]!r}")
+    return number
 
 
 def _pack(options: argparse.Namespace) -> int:
@@ -280,7 +297,8 @@ def _pack(options: argparse.Namespace) -> int:
     if report.skipped:
         print(f"{len(report.skipped):,} left out")
     if report.without:
-        print(f"{len(report.without):,} identities are left without images: {', '.join(report.without[:5])}")
+        more = ", ..." if len(report.without) > 5 else ""
+        print(f"identities without images: {len(report.without):,} ({', '.join(report.without[:5])}{more})")
     if not report.exact:
         print(
             "more than 16,777,216 records: some keys in the header are rounded, as the layout stores them as float32"

@@ -59,7 +59,7 @@ def export(
     folder: str | os.PathLike[str],
     *,
     limit: int,
-    tick: Callable[[int], None] | None = None,
+    tick: Callable[[int, int], None] | None = None,
 ) -> ExportReport:
     """Write the first records' pages.
 
@@ -68,7 +68,7 @@ def export(
         options: how.
         folder: to be made, empty, or a former export, which is replaced.
         limit: most records.
-        tick: called with the number of records written so far.
+        tick: called with the number of records written so far, and how many they will be.
 
     Raises:
         FileExistsError: there is something else in the folder, or it is a file.
@@ -125,7 +125,9 @@ def _put_in_place(draft: Path, target: Path) -> None:
         shutil.rmtree(former, ignore_errors=True)
 
 
-async def _write(site: Site, folder: Path, limit: int, tick: Callable[[int], None] | None) -> tuple[int, int]:
+async def _write(
+    site: Site, folder: Path, limit: int, tick: Callable[[int, int], None] | None
+) -> tuple[int, int]:
     failed: Exception | None = None
     written = 0
     async with anyio.create_task_group() as tasks:
@@ -148,7 +150,7 @@ async def _write(site: Site, folder: Path, limit: int, tick: Callable[[int], Non
 class _Writer:
     """Writes the pages of a site that is loaded."""
 
-    def __init__(self, site: Site, folder: Path, limit: int, tick: Callable[[int], None] | None) -> None:
+    def __init__(self, site: Site, folder: Path, limit: int, tick: Callable[[int, int], None] | None) -> None:
         self._site = site
         self._folder = folder
         self._tick = tick
@@ -174,7 +176,7 @@ class _Writer:
             for place, each in enumerate(shown, start):
                 await self._record(each, place)
                 if self._tick is not None:
-                    self._tick(place + 1)
+                    self._tick(place + 1, len(self.positions))
         await self._label_pages(by_label)
 
     def _prepare(self) -> None:

@@ -215,6 +215,14 @@ def test_a_bad_size_is_wrong_usage(size: str, capsys: pytest.CaptureFixture[str]
     assert "is no size" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("option", ["--quality=0", "--quality=101", "--num-workers=0", "--num-workers=x"])
+def test_numbers_out_of_range_are_wrong_usage(option: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["/gone", "/nowhere", option])
+    assert ended.value.code == 2
+    assert "must be a whole number from 1 to" in capsys.readouterr().err
+
+
 def test_a_missing_folder_is_2_and_a_file_too(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main([str(tmp_path / "gone"), str(tmp_path / "set")]) == 2
     (tmp_path / "file").write_text("")

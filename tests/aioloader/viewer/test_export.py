@@ -45,10 +45,12 @@ def test_every_link_of_an_export_leads_to_a_file(
 ) -> None:
     out = tmp_path / "out"
     options = Options(per_page=4, size=32)
-    seen: list[int] = []
-    report = export(open_collection(sets / name), options, out, limit=14, tick=seen.append)
+    seen: list[tuple[int, int]] = []
+    report = export(
+        open_collection(sets / name), options, out, limit=14, tick=lambda *told: seen.append(told)
+    )
     assert (report.records, report.count, report.start) == (records, count, str(out / "index.html"))
-    assert seen == [*range(1, records + 1)]
+    assert seen == [(done, records) for done in range(1, records + 1)]
     assert report.nbytes == sum(p.stat().st_size for p in out.rglob("*") if p.is_file() and p.name != MARK)
     pages = sorted(out.glob("*.html"))
     assert len([page for page in pages if re.fullmatch(r"record-\d+\.html", page.name)]) == records
@@ -94,7 +96,7 @@ def test_a_failure_leaves_the_former_export(sets: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
     export(open_collection(sets / "plain.rec"), Options(size=32), out, limit=1)
 
-    def fails(done: int) -> None:
+    def fails(done: int, total: int) -> None:
         raise OSError("the disk is full")
 
     with pytest.raises(OSError, match="the disk is full"):
