@@ -106,6 +106,12 @@ PermissionDeniedError = type("PermissionDeniedError", (Exception,), {})
         (_Library("Server returned non-2xx status code: 400 Bad Request"), Kind.REFUSED, False),
         (_Library("HTTP error: request or response body error\n\nkind: Interrupted,"), Kind.LOST, True),
         (_Library("HTTP error: error sending request\n invalid peer certificate"), Kind.REFUSED, False),
+        (
+            _Library('sending request\n error: "failed to lookup: Name or service not known"'),
+            Kind.NOWHERE,
+            True,
+        ),
+        (_Library("sending request\n InvalidMessage(\n InvalidContentType"), Kind.REFUSED, False),
         (TimeoutError(), Kind.LOST, True),
         (FileNotFoundError("not found: status code: 404"), Kind.MISSING, False),
         (PermissionDeniedError("status code: 403"), Kind.DENIED, False),
