@@ -243,7 +243,7 @@ class RemoteReadError(LoaderError, OSError):
         seconds: from the first request to the last failure.
         reason: what happened at the last one.
         kind: "missing", "denied", "refused", "unranged" (the server does not serve parts of objects), "busy", "lost"
-            (no connection, or no whole answer), or "changed".
+            (no connection, or no whole answer), "nowhere" (the host's name is unknown), or "changed".
     """
 
     def __init__(

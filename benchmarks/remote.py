@@ -87,8 +87,8 @@ class Bench:
 # -- contenders --------------------------------------------------------------------------------------------------------
 
 
-async def bytes_alone(bench: Bench, order: Any, in_flight: int) -> float:
-    """Ranges per second with nothing around them."""
+async def bytes_alone(bench: Bench, order: Any, in_flight: int) -> tuple[float, float]:
+    """Ranges per second with nothing around them, and the loop's lateness beside (p99, ms)."""
     import obstore
     from obstore.store import HTTPStore
 
@@ -105,9 +105,13 @@ async def bytes_alone(bench: Bench, order: Any, in_flight: int) -> float:
         *(worker() for _ in range(in_flight))
     )  # connections are made before the clock starts
     left = iter(bench.spans[order].tolist())
+    lag = LoopLag()
+    watching = asyncio.create_task(lag.watch())
     begin = perf_counter()
     await asyncio.gather(*(worker() for _ in range(in_flight)))
-    return len(order) / (perf_counter() - begin)
+    seconds = perf_counter() - begin
+    watching.cancel()
+    return len(order) / seconds, lag.result().p99_ms
 
 
 def torch_loader(bench: Bench, order: Any, images: bool) -> float:
@@ -176,7 +180,9 @@ class Digest:
 def proxy(bench: Bench) -> None:
     """What can be had without latency."""
     bench.proxy.behave()
-    rates = [asyncio.run(bytes_alone(bench, bench.order(n), IN_FLIGHT)) for n in range(bench.options.rounds)]
+    rates = [
+        asyncio.run(bytes_alone(bench, bench.order(n), IN_FLIGHT))[0] for n in range(bench.options.rounds)
+    ]
     megabytes = statistics.median(rates) * bench.spans[:, 1].mean() / 1e6
     print(f"proxy and server, no latency: {_told(rates)} ranges/s ({megabytes:,.0f} MB/s)")
 
@@ -189,13 +195,16 @@ def speed(bench: Bench) -> None:
         rates: dict[str, list[float]] = {"loader": [], "bytes alone": [], "torch": []}
         if images:
             rates["local"] = []
-        lags = []
+        lags: dict[str, list[float]] = {"loader": [], "bytes alone": []}
         for round_number in range(options.rounds):
             order = bench.order(round_number)
-            rates["bytes alone"].append(asyncio.run(bytes_alone(bench, order, IN_FLIGHT)))
-            rate, lag = asyncio.run(_beside(bench.url, images, options))
-            rates["loader"].append(rate)
-            lags.append(lag)
+            for name, run in (
+                ("bytes alone", bytes_alone(bench, order, IN_FLIGHT)),
+                ("loader", _beside(bench.url, images, options)),
+            ):
+                rate, lag = asyncio.run(run)
+                rates[name].append(rate)
+                lags[name].append(lag)
             if images:
                 rates["local"].append(asyncio.run(_beside(bench.rec, images, options))[0])
             if options.torch:
@@ -205,7 +214,8 @@ def speed(bench: Bench) -> None:
         for name, found in rates.items():
             if found:
                 print(f"  {name:12} {_told(found)} samples/s; loader to it: {_ratio(rates['loader'], found)}")
-        print(f"  loop's lateness beside the loader, p99: {', '.join(f'{lag:.1f}' for lag in lags)} ms")
+        for name, late in lags.items():
+            print(f"  loop's lateness beside the {name}, p99: {', '.join(f'{lag:.1f}' for lag in late)} ms")
 
 
 async def _beside(path: Any, images: bool, options: argparse.Namespace) -> tuple[float, float]:

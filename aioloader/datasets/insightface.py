@@ -29,6 +29,7 @@ from aioloader.datasets.record import ImageRecordDataset, RecordTable
 from aioloader.datasets.record_heads import read_heads
 from aioloader.datasets.shards import RecordTables
 from aioloader.errors import LayoutError
+from aioloader.storage.urls import beside, is_url, join, shown, sibling, suffix_of
 from recordio import IndexNotFoundError, RecordFileNotFoundError, extract, unpack
 
 if TYPE_CHECKING:
@@ -51,7 +52,8 @@ class InsightFaceDataset(ImageRecordDataset):
     is a `LayoutError` when the dataset is first used.
 
     Args:
-        path: the folder that holds train.rec, train.idx and property; or the .rec file, with an .idx of its name.
+        path: the folder that holds train.rec, train.idx and property; or the .rec file, with an .idx of its name; or
+            the URL of either.
         flag: 1 for colour, 0 for grey, (height, width, 1).
         exif, max_pixels, dct_scaling, cache, cache_limit, direct: see `ImageRecordDataset`.
         label_dtype: dtype of the labels instead of int64.
@@ -77,9 +79,12 @@ class InsightFaceDataset(ImageRecordDataset):
         direct: bool = False,
     ) -> None:
         rec = os.path.expanduser(os.fspath(path))
-        if os.path.isdir(rec):
+        far = is_url(rec)
+        if far and suffix_of(rec) != ".rec":
+            rec = join(rec, REC)
+        elif os.path.isdir(rec):
             rec = os.path.join(rec, REC)
-        if not os.path.exists(rec):
+        if not far and not os.path.exists(rec):
             raise RecordFileNotFoundError(f"there is no record file {rec!r}", path=rec)
         super().__init__(
             rec,
@@ -93,14 +98,14 @@ class InsightFaceDataset(ImageRecordDataset):
             direct=direct,
         )
         self._path = rec
-        self._idx_path = os.path.splitext(rec)[0] + ".idx"
-        if not os.path.exists(self._idx_path):
+        self._idx_path = beside(rec, ".idx")
+        if not far and not os.path.exists(self._idx_path):
             raise IndexNotFoundError(
                 "no such file, and without it nobody knows which records are images: keys tell. `aioloader index` "
                 "numbers records by their place in the file, which is right only where the header is the first one",
                 path=self._idx_path,
             )
-        self._property_path = os.path.join(os.path.dirname(rec), PROPERTY)
+        self._property_path = sibling(rec, PROPERTY) if far else os.path.join(os.path.dirname(rec), PROPERTY)
         self._images: ImageLines | None = None
         self._identities: Identities | None = None
         self._num_classes: int | None = None
@@ -114,7 +119,7 @@ class InsightFaceDataset(ImageRecordDataset):
     def tables(self) -> RecordTables:
         """Where all records of the file lie; found at the first use."""
         if self._records is None:
-            self._records = RecordTables([RecordTable(self._path, self._idx_path)])
+            self._records = RecordTables([RecordTable(self._path, self._idx_path, version=self._versions[0])])
         return self._records
 
     @property
@@ -136,7 +141,7 @@ class InsightFaceDataset(ImageRecordDataset):
         """See `ByteDataset.facts`."""
         line = int(self.lines.at(np.array([index], np.int64))[0])
         table = self.table.index
-        return Facts(table.key_at(line), self._path, int(table.offsets[line]))
+        return Facts(table.key_at(line), shown(self._path), int(table.offsets[line]))
 
     # -- which records are images --------------------------------------------------------------------------------------
 
@@ -210,20 +215,27 @@ class InsightFaceDataset(ImageRecordDataset):
         """The first key in [low, high] whose record has labels only."""
         lines = np.flatnonzero((keys >= low) & (keys <= high))
         lines = lines[np.argsort(keys[lines], kind="stable")]
-        bare = np.flatnonzero(read_heads(self._path, self.table.index.offsets[lines]).bare)
+        heads = read_heads(self._path, self.table.index.offsets[lines], version=self.table.version)
+        bare = np.flatnonzero(heads.bare)
         return int(keys[lines[bare[0]]]) if len(bare) else None
 
     # -- what the set says of itself -----------------------------------------------------------------------------------
 
     def _property(self) -> Property:
-        try:
-            return read_property(self._property_path)
-        except FileNotFoundError:
+        found = self._property_if_any()
+        if found is None:
             raise LayoutError(
                 "there is no such file; it holds one line: the number of identities, and height and width of the "
                 "images, as in '85742,112,112'",
                 path=self._property_path,
-            ) from None
+            )
+        return found
+
+    def _property_if_any(self) -> Property | None:
+        try:
+            return read_property(self._property_path)
+        except FileNotFoundError:
+            return None
 
     @property
     def image_size(self) -> tuple[int, int]:
@@ -248,10 +260,8 @@ class InsightFaceDataset(ImageRecordDataset):
         if self._num_classes is None:
             header = self.lines.header
             records = 0 if header is None else header.end - header.first
-            if records and not os.path.exists(self._property_path):
-                told = records
-            else:
-                told = self._property().num_classes
+            known = self._property_if_any()
+            told = records if known is None and records else self._property().num_classes
             if header is not None and records and abs(told - records) > slack(header.end):
                 warnings.warn(
                     f"{self._property_path} says that there are {told} identities, and the header of {self._path} "
@@ -381,7 +391,7 @@ class InsightFaceDataset(ImageRecordDataset):
         offsets = np.asarray(self.table.index.offsets[self.lines.at(indices)])
         order = np.argsort(offsets, kind="stable")
         found = np.empty(len(indices), np.float32)
-        heads = read_heads(self._path, offsets[order], labels=1)
+        heads = read_heads(self._path, offsets[order], labels=1, version=self.table.version)
         found[order] = heads.first_label
         lost = order[~heads.packed]
         if len(lost):

@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from aioloader.errors import LayoutError
 from aioloader.storage.descriptors import open_regular, read_into
+from aioloader.storage.urls import is_url, shown
 
 __all__ = ("PROPERTY", "Property", "parse_property", "read_property")
 
@@ -31,12 +32,16 @@ class Property(NamedTuple):
 
 
 def read_property(path: str) -> Property:
-    """Read a file `property`.
+    """Read a file `property`, or an object.
 
     Raises:
         OSError: it cannot be read.
         LayoutError: it is malformed.
     """
+    if is_url(path):
+        from aioloader.storage.remote.opening import read_text
+
+        return parse_property(read_text(path)[:_MOST_NBYTES].decode("ascii", "replace"), shown(path))
     fd = open_regular(path)
     try:
         data = bytearray(_MOST_NBYTES)

@@ -40,10 +40,11 @@ OPENING_S = 30.0
 
 # What one request may take, before anything is known of the server and after.
 _FIRST_ATTEMPT_S = 10.0
-_ATTEMPT_S = 4.0
+_ATTEMPT_S = 2.0
 _LEAST_BYTES_PER_S = 1e6
 _HEDGED_SHARE = 0.05
 _HEDGES = 4
+_TRIES_NOWHERE = 4
 _LOOK_S = 0.01
 
 
@@ -265,6 +266,7 @@ class Client:
         now = monotonic()
         late_s = self.latencies.late_s
         soonest = now + late_s
+        allowed = _HEDGES + _HEDGED_SHARE * self.counters.requests - self.counters.hedges
         for flight in list(call.flights):
             begun = flight.begun
             if begun is None or flight.task is None or flight.overdue:
@@ -274,21 +276,19 @@ class Client:
                 flight.task.cancel()
             elif not flight.doubled:
                 due = begun + self.latencies.late_for(flight.wanted.length)
-                if due <= now and self._may_hedge():
+                if due <= now and allowed >= 1:
+                    allowed -= 1
                     flight.doubled = True
-                    self.counters.hedges += 1
-                    self.counters.requests += 1
                     flight.hedge = tasks.create_task(self._double(call, flight))
                 else:
                     soonest = min(soonest, due)
         delay_s = max(_LOOK_S, soonest - now)
         call.timer = asyncio.get_running_loop().call_later(delay_s, self._watch, call, tasks)
 
-    def _may_hedge(self) -> bool:
-        return self.counters.hedges < _HEDGES + _HEDGED_SHARE * self.counters.requests
-
     async def _double(self, call: _Call, flight: _Flight) -> None:
         """The second request for a range. What goes wrong with it is of no account: the first is still there."""
+        self.counters.hedges += 1
+        self.counters.requests += 1
         try:
             answer = await self._transport.get(*flight.wanted[:3])
         except asyncio.CancelledError:
@@ -318,10 +318,13 @@ class Client:
             try:
                 answer = await self._transport.get(url, 0, 1)
             except Exception as error:
-                if "416" not in str(error):
+                if "416" not in str(error) and trouble_of(error).kind != Kind.UNRANGED:
                     raise
                 self.counters.requests += 1
-                return await self._transport.head(url)  # an empty object has no first byte
+                version = await self._transport.head(url)
+                if version.nbytes:
+                    raise
+                return version  # an empty object has no first byte
             self.counters.nbytes += len(answer.data)
             return answer.version
 
@@ -390,7 +393,9 @@ class Client:
                 return answer[0]
             pause = backoff_s(attempts, self._random.random())
             now = anyio.current_time()
-            if not trouble.again or now + pause >= begin + timeout_s:
+            # While a server is in use its name may be unknown for a moment; at first it is rather a wrong name.
+            nowhere = trouble.kind == Kind.NOWHERE and attempts >= _TRIES_NOWHERE
+            if not trouble.again or nowhere or now + pause >= begin + timeout_s:
                 raise error_of(trouble, url, 0, None, attempts, now - begin, timeout_s)
             await anyio.sleep(pause)
             self.counters.retries += 1
@@ -417,6 +422,7 @@ def _told(version: Version) -> str:
 
 
 _ADVICE = {
+    Kind.NOWHERE: "check the name of the host, and whether there is a network",
     Kind.DENIED: "check the credentials, and whether they allow to read it; see docs/remote.md",
     Kind.UNRANGED: "the server does not serve parts of files, which a loader needs: use one that does, such as nginx",
     "changed": "the object was replaced: make the dataset anew, and do not write over files that are in use",
@@ -439,8 +445,8 @@ def error_of(
     elif trouble.kind == "changed":
         kind = ObjectChangedError
     advice = _ADVICE.get(trouble.kind, "")
-    if trouble.again:
-        advice = f"no answer within the deadline of {timeout_s:g} s"
+    if trouble.again and not advice:
+        advice = f"given up at the deadline of {timeout_s:g} s"
     return kind(
         shown(url),
         offset,

@@ -13,8 +13,8 @@ __all__ = ("Pace",)
 _SLOW = 3.0
 _STEP = 16.0
 _FORGET_PER_S = 0.001
-_BUSY_SHARE = 0.05
-_MEMORY = 1 / 64
+_BUSY_SHARE = 0.1
+_MEMORY = 1 / 256
 
 
 class Pace:

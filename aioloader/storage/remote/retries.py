@@ -17,7 +17,10 @@ LONGEST_BACKOFF_S = 5.0
 _STATUS = re.compile(r"status code: (\d{3})")
 _LATER = {408, 425, 429, 500, 502, 503, 504}
 _BUSY = {429, 503}
-_HOPELESS = re.compile(r"certificate|InvalidDnsName|URL scheme is not allowed|builder error", re.IGNORECASE)
+_HOPELESS = re.compile(
+    r"certificate|InvalidDnsName|InvalidContentType|URL scheme is not allowed|builder error", re.IGNORECASE
+)
+_NOWHERE = re.compile(r"Name or service not known|nodename nor servname|No such host is known")
 
 
 class Kind:
@@ -29,6 +32,7 @@ class Kind:
     UNRANGED = "unranged"
     BUSY = "busy"
     LOST = "lost"
+    NOWHERE = "nowhere"
 
 
 class Trouble(NamedTuple):
@@ -66,23 +70,22 @@ def trouble_of(error: BaseException) -> Trouble:
         return Trouble(Kind.REFUSED, False, line)
     if isinstance(error, (ValueError, TypeError, ImportError)) or _HOPELESS.search(text):
         return Trouble(Kind.REFUSED, False, line)
-    return Trouble(Kind.LOST, True, line)
+    return Trouble(Kind.NOWHERE if _NOWHERE.search(text) else Kind.LOST, True, line)
 
 
 def _first_line(text: str) -> str:
     """The message without the library's own dump of itself; the innermost reason is kept, the URL is told elsewhere."""
     line = text.split("\n", 1)[0].strip()
     line = re.sub(r"Error performing (\w+) \S+ in [\d.]+\S* - ", r"\1: ", line)
+    deeper = re.findall(r'(?:message|error): "([^"]+)"', text)
     kind = re.search(r"kind: (Timeout|Connect|Interrupted)\b", text)
-    deeper = re.findall(r'message: "([^"]+)"', text)
-    reason = (
-        deeper[-1]
-        if deeper
-        else {"Timeout": "no answer in time", "Connect": "cannot connect"}.get(
-            kind.group(1) if kind else "", ""
-        )
-    )
+    reason = deeper[-1] if deeper else _REASONS.get(kind.group(1) if kind else "", "")
+    if "InvalidContentType" in text:
+        reason = "the server answers without encryption: is it http:// and not https://?"
     return f"{line} ({reason})" if reason and reason not in line else line
+
+
+_REASONS = {"Timeout": "no answer in time", "Connect": "cannot connect"}
 
 
 def backoff_s(attempt: int, share: float) -> float:

@@ -61,7 +61,7 @@ def test_single_errors_change_little_and_many_cut_it(share: float, expected: int
 
 def test_late_is_what_nearly_no_request_takes() -> None:
     latencies = Latencies()
-    assert latencies.late_s == 1.0  # nothing is known yet
+    assert latencies.late_s == 0.5  # nothing is known yet
     assert latencies.percentile(0.5) is None
     for number in range(500):
         latencies.add(0.05, 0.06 + 0.0001 * (number % 100), 100_000)
@@ -106,6 +106,12 @@ PermissionDeniedError = type("PermissionDeniedError", (Exception,), {})
         (_Library("Server returned non-2xx status code: 400 Bad Request"), Kind.REFUSED, False),
         (_Library("HTTP error: request or response body error\n\nkind: Interrupted,"), Kind.LOST, True),
         (_Library("HTTP error: error sending request\n invalid peer certificate"), Kind.REFUSED, False),
+        (
+            _Library('sending request\n error: "failed to lookup: Name or service not known"'),
+            Kind.NOWHERE,
+            True,
+        ),
+        (_Library("sending request\n InvalidMessage(\n InvalidContentType"), Kind.REFUSED, False),
         (TimeoutError(), Kind.LOST, True),
         (FileNotFoundError("not found: status code: 404"), Kind.MISSING, False),
         (PermissionDeniedError("status code: 403"), Kind.DENIED, False),

@@ -93,6 +93,12 @@ def test_the_readers_of_recordio_read_urls(served: Served, run_on: Any) -> None:
     assert run_on(main) == expected
 
 
+def test_an_empty_object_has_no_samples(served: Served) -> None:
+    empty = served.path.with_name("empty.rec")
+    empty.write_bytes(b"")
+    assert len(aioloader.RecordFileDataset(served.url.replace("photos.rec", "empty.rec"))) == 0
+
+
 def test_what_is_not_there_is_a_file_not_found_error(served: Served) -> None:
     with pytest.raises(FileNotFoundError, match=r"nothing\.rec") as caught:
         aioloader.ImageRecordDataset(served.url.replace("photos.rec", "nothing.rec"))

@@ -1,0 +1,48 @@
+"""A set in InsightFace's layout, far away."""
+
+from __future__ import annotations
+
+import shutil
+import uuid
+from pathlib import Path
+from typing import Any
+
+import cv2
+import numpy as np
+import pytest
+
+from aioloader import InsightFaceDataset
+from tests.aioloader.datasets.faces import write_set
+
+pytestmark = pytest.mark.remote
+
+LABELS = [0, 0, 0, 1, 1, 2]
+
+
+def _png(number: int) -> bytes:
+    done, data = cv2.imencode(".png", np.full((6, 8, 3), number, np.uint8))
+    assert done
+    return bytes(data)
+
+
+@pytest.mark.parametrize("with_property", [True, False])
+def test_a_set_of_faces_is_the_same_far_away(
+    served_folder: Path, nginx: Any, tmp_path: Path, with_property: bool
+) -> None:
+    folder = write_set(tmp_path / "faces", [_png(number) for number in range(len(LABELS))], LABELS)
+    if not with_property:
+        (folder / "property").unlink()
+    where = served_folder / uuid.uuid4().hex
+    shutil.copytree(folder, where)
+    url = f"http://{nginx.address}/{where.name}"
+    try:
+        here = InsightFaceDataset(folder)
+        for path in (url, f"{url}/train.rec"):
+            there = InsightFaceDataset(path)
+            assert len(there) == len(here)
+            assert there.labels().tolist() == here.labels().tolist() == LABELS
+            assert list(there.identities) == list(here.identities)
+            assert there.num_classes == here.num_classes
+            np.testing.assert_array_equal(there[4][0], here[4][0])
+    finally:
+        shutil.rmtree(where)
