@@ -40,7 +40,7 @@ OPENING_S = 30.0
 
 # What one request may take, before anything is known of the server and after.
 _FIRST_ATTEMPT_S = 10.0
-_ATTEMPT_S = 4.0
+_ATTEMPT_S = 2.0
 _LEAST_BYTES_PER_S = 1e6
 _HEDGED_SHARE = 0.05
 _HEDGES = 4
@@ -266,6 +266,7 @@ class Client:
         now = monotonic()
         late_s = self.latencies.late_s
         soonest = now + late_s
+        allowed = _HEDGES + _HEDGED_SHARE * self.counters.requests - self.counters.hedges
         for flight in list(call.flights):
             begun = flight.begun
             if begun is None or flight.task is None or flight.overdue:
@@ -275,21 +276,19 @@ class Client:
                 flight.task.cancel()
             elif not flight.doubled:
                 due = begun + self.latencies.late_for(flight.wanted.length)
-                if due <= now and self._may_hedge():
+                if due <= now and allowed >= 1:
+                    allowed -= 1
                     flight.doubled = True
-                    self.counters.hedges += 1
-                    self.counters.requests += 1
                     flight.hedge = tasks.create_task(self._double(call, flight))
                 else:
                     soonest = min(soonest, due)
         delay_s = max(_LOOK_S, soonest - now)
         call.timer = asyncio.get_running_loop().call_later(delay_s, self._watch, call, tasks)
 
-    def _may_hedge(self) -> bool:
-        return self.counters.hedges < _HEDGES + _HEDGED_SHARE * self.counters.requests
-
     async def _double(self, call: _Call, flight: _Flight) -> None:
         """The second request for a range. What goes wrong with it is of no account: the first is still there."""
+        self.counters.hedges += 1
+        self.counters.requests += 1
         try:
             answer = await self._transport.get(*flight.wanted[:3])
         except asyncio.CancelledError:

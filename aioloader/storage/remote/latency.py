@@ -8,7 +8,7 @@ __all__ = ("Latencies",)
 
 _KEPT = 512
 _FEW = 20
-_UNKNOWN_LATE_S = 1.0
+_UNKNOWN_LATE_S = 0.5
 _LATE_PERCENTILE = 0.98
 _SORT_EVERY = 32
 
