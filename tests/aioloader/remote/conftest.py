@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import anyio
 import numpy as np
 import pytest
 
@@ -32,11 +33,24 @@ class Served(NamedTuple):
     proxy: Any
 
 
+@pytest.fixture(scope="session")
+def _runtime() -> None:
+    """The client library's threads and descriptors are there: they stay for the life of the process."""
+    obstore = pytest.importorskip("obstore", reason="needs obstore")
+    store = obstore.store.MemoryStore()
+    obstore.put(store, "a", b"bytes")
+
+    async def get() -> None:
+        await obstore.get_range_async(store, "a", start=0, end=1)
+
+    anyio.run(get)
+
+
 @pytest.fixture(autouse=True)
 def _alone(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Indexes are kept in a directory of the test's own; tests with servers are skipped without obstore."""
     if request.node.get_closest_marker("remote"):
-        pytest.importorskip("obstore", reason="needs obstore")
+        request.getfixturevalue("_runtime")
     monkeypatch.setenv("AIOLOADER_CACHE_DIR", str(tmp_path / "user-cache"))
 
 

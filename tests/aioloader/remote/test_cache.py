@@ -23,12 +23,6 @@ def cache(request: pytest.FixtureRequest, tmp_path: Path) -> Any:
     return tmp_path / "cache" if request.param == "directory" else "memory"
 
 
-@pytest.fixture
-def runtime(served: Served) -> None:
-    """The client library's threads run: they stay for the life of the process."""
-    assert len(ImageRecordDataset(served.url))
-
-
 def _ready(url: str, cache: Any, **options: Any) -> Any:
     return ImageRecordDataset(url, cache=cache, **options).transform_first(transforms.RandomResizedCrop(32))
 
@@ -38,9 +32,7 @@ def _nbytes(directory: Path) -> int:
 
 
 @pytest.mark.parametrize("executor", ["inline", "thread"])
-def test_the_second_epoch_makes_no_request(
-    served: Served, cache: Any, executor: str, runtime: None, leftovers: Any
-) -> None:
+def test_the_second_epoch_makes_no_request(served: Served, cache: Any, executor: str, leftovers: Any) -> None:
     loader = aioloader.DataLoader(
         _ready(served.proxied, cache), 4, shuffle=True, executor=executor, num_workers=1
     )
