@@ -118,7 +118,7 @@ def read_list(path: str) -> list[Entry]:
         ValueError: a line is malformed; the message names it.
     """
     entries: list[Entry] = []
-    with open(path, encoding="utf-8", errors="surrogateescape") as file:
+    with open(path, encoding="utf-8-sig", errors="surrogateescape") as file:
         for number, line in enumerate(file, 1):
             if not line.strip():
                 continue
