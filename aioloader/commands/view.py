@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
-from contextlib import closing
+from contextlib import closing, suppress
 from typing import TYPE_CHECKING
 
 from aioloader.commands.arguments import natural, positive
@@ -120,7 +120,8 @@ def _show(options: argparse.Namespace, collection: Collection) -> int:
     listening = bound(options.port)
 
     def ready(address: str) -> None:
-        print(address, flush=True)
+        with suppress(BrokenPipeError):  # nobody reads it: the page can be asked for all the same
+            print(address, flush=True)
         print("aioloader: Ctrl-C ends it", file=sys.stderr, flush=True)
         if not options.no_browser:
             _open_browser(address)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from aioloader.datasets import ImageFolderDataset
+from aioloader.datasets.folder import IMAGE_SUFFIXES, ImageFolderDataset
 from aioloader.viewer.collection import Collection, Contents, LabelChunk, NoSuchRecordError, read_bytes
 from aioloader.viewer.records import Record, failed, file_of
 
@@ -19,7 +19,9 @@ __all__ = ("ImageFolder",)
 
 
 class ImageFolder(Collection):
-    """The images of an `ImageFolderDataset`. Nothing is known before `load` has listed them.
+    """The images of an `ImageFolderDataset`, or those of a folder without sub-folders, which have no label.
+
+    Nothing is known before `load` has listed them.
 
     Args:
         path: the folder.
@@ -35,13 +37,20 @@ class ImageFolder(Collection):
         self._dataset: ImageFolderDataset | None = None
         self._source: LocalByteSource | None = None
         self._places: dict[str, int] | None = None
+        self._flat = False
 
     def load(self) -> None:
         """See `Collection.load`."""
         with warnings.catch_warnings(record=True) as notes:
             warnings.simplefilter("always")
             dataset = ImageFolderDataset(self.path, max_pixels=self._max_pixels)
-        self.problems.extend(str(note.message) for note in notes)
+        if not len(dataset):
+            names = sorted(os.listdir(os.path.expanduser(self.path)))
+            images = [name for name in names if os.path.splitext(name)[1].lower() in IMAGE_SUFFIXES]
+            dataset.items = [(os.path.join(os.path.expanduser(self.path), name), 0) for name in images]
+            self._flat = bool(images)
+        if not self._flat:
+            self.problems.extend(str(note.message) for note in notes)
         self.decoder = dataset.decoder
         self._source = dataset.open_source()
         self._dataset = dataset
@@ -79,20 +88,21 @@ class ImageFolder(Collection):
     def read(self, position: int) -> Contents:
         """See `Collection.read`."""
         path, label = self._item(position)
-        bare = Record(position, self.key(position), path, None, labels=(float(label),))
+        bare = Record(position, self.key(position), path, None, labels=() if self._flat else (float(label),))
         assert self._dataset is not None
         assert self._source is not None
         try:
             data = read_bytes(self._source, self._dataset.spans(np.array([position], np.int64)))
         except (OSError, ValueError, EOFError) as error:
             return Contents(failed(bare, error))
-        record = file_of(bare, data, float(label))
-        return Contents(record, data, data, label)
+        return Contents(file_of(bare, data), data, data, label)
 
     def label_chunk(self, start: int, stop: int) -> LabelChunk:
         """See `Collection.label_chunk`."""
         assert self._dataset is not None
         labels = self._dataset.extras(np.arange(start, stop, dtype=np.int64)).astype(np.float32)
+        if self._flat:
+            labels[:] = np.nan
         return LabelChunk(labels, np.empty(0, np.int64), np.empty(0, np.float32))
 
     def label_name(self, label: float) -> str:

@@ -148,8 +148,12 @@ class RecordFiles(Collection):
         return self._tables[file].index.key_at(line)
 
     def index(self, position: int) -> int:
-        """See `Collection.index`: the line of the .idx."""
-        return self._place(position)[1]
+        """See `Collection.index`: among all records of all files, of faces among the images."""
+        if isinstance(self._listing, np.ndarray):
+            place = int(np.searchsorted(self._listing, position))
+            if place < len(self._listing) and self._listing[place] == position:
+                return place
+        return position
 
     def find(self, key: str, file: int | None = None) -> int:
         """See `Collection.find`."""

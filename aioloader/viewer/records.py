@@ -126,9 +126,9 @@ def record_of(bare: Record, data: Any) -> tuple[Record, Any]:
     return _with_image(known, body), body
 
 
-def file_of(bare: Record, data: Any, label: float | None) -> Record:
+def file_of(bare: Record, data: Any) -> Record:
     """Look into the bytes of an image file."""
-    return _with_image(bare if label is None else replace(bare, labels=(label,)), data)
+    return _with_image(bare, data)
 
 
 def _with_image(known: Record, body: Any) -> Record:

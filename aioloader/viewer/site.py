@@ -149,7 +149,8 @@ class Site:
         with anyio.move_on_after(_FIRST_PAGE_S):
             await self._wanted.wait()
         try:
-            await self._reader.run(self.collection.load)
+            # Searching a large file takes minutes, for which nobody waits who wants to leave.
+            await self._reader.run_abandonable(self.collection.load, abandoned=lambda: None)
         except (OSError, ValueError) as error:
             self.failure = " ".join(str(error).split())
         finally:

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 __all__ = ("Journal",)
 
 _VERSION = 1
+_ERROR = {"index", "position", "path", "key", "stage", "reason", "by", "cause"}
 
 
 class Journal:
@@ -136,7 +137,7 @@ def _is_state(line: dict[str, Any]) -> bool:
         and all(sizes and all(map(_is_count, sizes)) for sizes in files.values())
         and isinstance(counts, dict)
         and isinstance(errors, list)
-        and all(isinstance(error, dict) for error in errors)
+        and all(isinstance(error, dict) and error.keys() >= _ERROR for error in errors)
     )
 
 

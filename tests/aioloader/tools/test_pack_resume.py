@@ -270,7 +270,7 @@ def test_other_images_start_anew_and_say_so(tmp_path: Path, change: str) -> None
     ]
 
 
-@pytest.mark.parametrize("damage", ["draft", "journal", "torn", "version"])
+@pytest.mark.parametrize("damage", ["draft", "journal", "torn", "odd", "version"])
 def test_what_is_left_may_be_damaged(source: Path, tmp_path: Path, damage: str) -> None:
     stopped(source, tmp_path / "out" / "set")
     place = tmp_path / "out"
@@ -284,6 +284,10 @@ def test_what_is_left_may_be_damaged(source: Path, tmp_path: Path, damage: str) 
     elif damage == "torn":
         with open(journal, "ab") as file:
             file.write(b'{"done": 39, "files')
+        expected = (25, "")
+    elif damage == "odd":
+        with open(journal, "ab") as file:
+            file.write(b'{"done": 39, "files": {"0": ["many"]}, "counts": {}, "errors": [{}]}\n')
         expected = (25, "")
     else:
         journal.write_bytes(journal.read_bytes().replace(b'"journal":1', b'"journal":9'))

@@ -70,7 +70,7 @@ def test_shards_follow_each_other(sets: Path) -> None:
         collection = opened(path)
         assert (collection.kind, collection.count) == ("3 record files", 15)
         assert [collection.read(place).record.labels for place in (4, 5, 14)] == [(0.0,), (1.0,), (2.0,)]
-        assert [(collection.key(7), collection.index(7), collection.file_of(7))] == [(2, 2, 1)]
+        assert [(collection.key(7), collection.index(7), collection.file_of(7))] == [(2, 7, 1)]
         assert [collection.find("2"), collection.find("2", 2)] == [2, 12]
         assert collection.file_names() == ["train-0.rec", "train-1.rec", "train-2.rec"]
         labels = all_labels(collection)
@@ -84,6 +84,7 @@ def test_the_images_of_insightface_are_listed_alone(sets: Path, name: str) -> No
     assert list(collection.listing()) == [*range(1, 13)]
     assert collection.count == 16
     assert "12 images of 3 identities" in collection.kind
+    assert [collection.index(place) for place in (1, 5, 12)] == [0, 4, 11]
     assert collection.read(collection.find("14")).record.kind == "empty"
 
 
@@ -101,6 +102,15 @@ def test_a_folder(sets: Path) -> None:
     for key in ("../plain.rec", "/etc/passwd", "32", "-1", "\u00b2"):
         with pytest.raises(NoSuchRecordError):
             collection.find(key)
+
+
+def test_a_folder_without_classes(tmp_path: Path) -> None:
+    for name in ("b.jpg", "a.JPG", "c.txt"):
+        (tmp_path / name).write_bytes(jpeg(1))
+    collection = opened(tmp_path)
+    assert [collection.key(place) for place in range(collection.known)] == ["a.JPG", "b.jpg"]
+    assert (collection.read(1).record.labels, collection.read(1).record.kind) == ((), "image")
+    assert (all_labels(collection).counts(), collection.problems) == ([], [])
 
 
 @pytest.mark.parametrize("key", ["60", "-1", "x", "", str(2**70), "1.0", "9" * 5000])
