@@ -152,10 +152,10 @@ def read_list(path: str) -> list[Entry]:
 
 def _open_text(path: str) -> TextIO:
     if not is_url(path):
-        return open(path, encoding="utf-8", errors="surrogateescape")
+        return open(path, encoding="utf-8-sig", errors="surrogateescape")
     from aioloader.storage.remote.opening import read_text
 
-    return io.TextIOWrapper(io.BytesIO(read_text(path)), encoding="utf-8", errors="surrogateescape")
+    return io.TextIOWrapper(io.BytesIO(read_text(path)), encoding="utf-8-sig", errors="surrogateescape")
 
 
 def parse_line(line: str) -> tuple[int, list[float], str]:

@@ -36,6 +36,8 @@ def _advice(found: Inspection) -> Iterator[str]:
         check = f"`aioloader verify --decode {path}` names all that is damaged"
         save = "" if is_folder else ", `aioloader repair SRC DST` saves the sound records"
         yield f"{check}{save}; a loader with on_error='skip' leaves it out"
+    if found.details.get("shard_faults"):
+        yield "see that the shards are those of one packing, and all of them: a pattern reads whatever fits it"
     if found.indexed is False and found.records:
         yield "write the missing .idx with `aioloader index FILE`: without it a file is scanned when it is first opened"
     if is_folder and found.records >= _MANY_FILES:

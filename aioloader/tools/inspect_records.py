@@ -14,6 +14,7 @@ from aioloader.datasets.insightface_layout import face_header
 from aioloader.datasets.insightface_property import PROPERTY, read_property
 from aioloader.datasets.record import RecordFileDataset
 from aioloader.datasets.record_layout import Detection, detection_label, key_range
+from aioloader.datasets.shards import shard_name
 from aioloader.errors import LayoutError
 from aioloader.tools.heads import evenly, sample_heads
 from aioloader.tools.inspect_images import images_in
@@ -38,6 +39,7 @@ __all__ = ("inspect_records",)
 _MOST_NAMED = 5
 _NO_IMAGES = ("empty", "plain records")
 _LOOKED_AT = 256
+_MOST_SHARDS = 1_000_000  # names may say anything
 
 
 class _Found(RecordFileDataset):
@@ -126,7 +128,27 @@ def inspect_records(
             {"path": file.path, "records": len(file.offsets), "nbytes": os.path.getsize(file.path)}
             for file in found
         ]
+    if files != [path]:
+        details["shard_faults"] = _shard_faults(files)
     return _sum_up(path, kind, found, details, damage, images)
+
+
+def _shard_faults(files: list[str]) -> list[str]:
+    """What the names of shards, NAME-00000-of-00004.rec, tell of others that are missing or do not belong to them."""
+    sets: dict[str, dict[int, set[int]]] = {}
+    for name, number, count in filter(None, map(shard_name, files)):
+        sets.setdefault(name, {}).setdefault(count, set()).add(number)
+    faults = []
+    for name, divisions in sets.items():
+        if len(divisions) > 1:
+            counts = " and into ".join(f"{count:,}" for count in sorted(divisions))
+            faults.append(f"{name} is divided into {counts} shards, so that images may be read twice")
+        for count, numbers in sorted(divisions.items()):
+            missing = [number for number in range(min(count, _MOST_SHARDS)) if number not in numbers]
+            if missing:
+                first = f"{name}-{missing[0]:05}-of-{count:05}.rec"
+                faults.append(f"{len(missing):,} of {count:,} shards are missing, first {first}")
+    return faults
 
 
 def _open(path: str, seconds: float | None, stage: Callable[[str, int], Callable[[int], Any]]) -> _File:

@@ -160,7 +160,7 @@ def read_lines(path: str, bad_line: Callable[[int, str, str], object]) -> Iterat
     Raises:
         OSError: the file cannot be read.
     """
-    with open(path, encoding="utf-8", errors="surrogateescape", newline="\n") as file:
+    with open(path, encoding="utf-8-sig", errors="surrogateescape", newline="\n") as file:
         for number, line in enumerate(file, 1):
             if not line.strip():
                 continue

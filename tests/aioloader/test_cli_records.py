@@ -180,6 +180,7 @@ def test_inspect_prints_text_or_json(
     assert text.startswith(f"{rec}: packed images\n")
     for word in ("records", "classes", "decoding", "formats", "jpeg"):
         assert word in text
+    assert "  histogram    0: 6, 1: 6" in text
     assert _code("inspect", rec, "--json", "--sample", "5", "--all") == 0
     found = _json(capsys)
     assert (found["kind"], found["images"]["looked_at"]) == ("packed images", 5)

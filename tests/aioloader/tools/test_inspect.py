@@ -170,6 +170,16 @@ def test_shards_are_one_set(tmp_path: Path) -> None:
     assert any("aioloader index" in line for line in found.advice)
 
 
+def test_shards_that_are_missing_or_of_two_packings_are_told(tmp_path: Path) -> None:
+    for shard in ("0-of-00002", "1-of-00002", "0-of-00003", "2-of-00003"):
+        write(tmp_path / f"a-0000{shard}.rec", [(0.0, JPEGS[0])])
+    assert inspect(f"{tmp_path}/a-*-of-00002.rec").details["shard_faults"] == []
+    twice, missing = inspect(tmp_path).details["shard_faults"]
+    assert "into 2 and into 3 shards" in twice
+    assert missing == f"1 of 3 shards are missing, first {tmp_path}/a-00001-of-00003.rec"
+    assert "shard_faults" not in inspect(tmp_path / "a-00000-of-00003.rec").details
+
+
 def test_damage_is_seen_where_the_sample_meets_it(tmp_path: Path) -> None:
     path = write(tmp_path / "a.rec", [(0.0, JPEGS[0])] * 10)
     data = bytearray(path.read_bytes())

@@ -17,7 +17,9 @@ import aioloader
 import recordio
 from aioloader.cli import main
 from aioloader.tools.im2rec import main as im2rec
+from aioloader.tools.lists import read_lines
 from aioloader.tools.pack import pack
+from aioloader.tools.packing.sources import list_source
 from aioloader.transforms import raw_image
 
 DATA = Path(__file__).parents[2] / "data" / "mxnet"
@@ -222,3 +224,10 @@ def test_what_does_not_go_with_a_set(
     with pytest.raises(error, match=message):
         pack(tmp_path / "in", tmp_path / "set", **options)
     assert not list(tmp_path.glob("set*"))
+
+
+def test_a_list_may_begin_with_a_byte_order_mark(tmp_path: Path) -> None:
+    path = tmp_path / "a.lst"
+    path.write_bytes(b"\xef\xbb\xbf7\t1\ta.jpg\r\n")
+    assert [item.key for item in list_source(path).items] == [7]
+    assert [image.key for image in read_lines(str(path), lambda *bad: pytest.fail(str(bad)))] == [7]
