@@ -158,7 +158,7 @@ _KINDS: dict[str, Callable[[], dict[Any, str]]] = {
 
 @pytest.fixture
 def leftovers() -> Iterator[Callable[[], dict[str, list[str]]]]:
-    """Fails the test if, one second after its end, something is left that was not there before it.
+    """Fails the test if, three seconds after its end, something is left that was not there before it.
 
     Watched: child processes (zombies too), threads, file descriptors, entries of /dev/shm. The fixture's value is a
     function that tells what is left at this moment, for tests that look in between.
@@ -176,7 +176,7 @@ def leftovers() -> Iterator[Callable[[], dict[str, list[str]]]]:
         return {kind: texts for kind, texts in new.items() if texts}
 
     yield left
-    deadline = time.monotonic() + 1.0
+    deadline = time.monotonic() + 3.0
     while remains := left():
         if time.monotonic() > deadline:
             pytest.fail(f"left behind: {remains}")

@@ -80,7 +80,7 @@ async def test_an_async_loader_leaves_nothing(executor, how, close, warm_up, lef
     assert isinstance(results[0], kinds.get(how, type(None)))
     results.clear()
     gc.collect()
-    deadline = time.monotonic() + 1
+    deadline = time.monotonic() + 3
     while more := {
         kind: texts for kind, texts in leftovers().items() if len(texts) > len(before.get(kind, []))
     }:
