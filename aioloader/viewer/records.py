@@ -42,7 +42,6 @@ EMPTY = "empty"
 _MOST_BOXES = 500
 # Annotators' boxes end a little outside of the picture now and then.
 _SLACK = 0.5
-_LARGEST = float(np.finfo(np.float32).max)
 
 
 class Box(NamedTuple):
@@ -207,15 +206,16 @@ def label_text(value: float) -> str:
 
 
 def parse_label(text: str) -> float:
-    """A label from an address.
+    """A label from an address, as a record would hold it: in single precision.
 
     Raises:
         ValueError: it is no number.
     """
     try:
-        value = float(text) if len(text) <= 40 else math.nan
+        with np.errstate(over="ignore"):
+            value = float(np.float32(float(text))) if len(text) <= 40 else math.nan
     except ValueError:
         value = math.nan
-    if not abs(value) <= _LARGEST:
+    if not math.isfinite(value):
         raise ValueError(f"{text[:40]!r} is not a label: labels are numbers")
     return value

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import recordio
@@ -125,6 +125,7 @@ def test_boxes_in_pixels() -> None:
 
 @settings(max_examples=40)
 @given(st.floats(width=32, allow_nan=False, allow_infinity=False))
+@example(3.4028234663852886e38)  # whose eight digits are greater in double precision
 def test_a_label_survives_its_address(value: float) -> None:
     assert np.float32(parse_label(label_text(value))) == np.float32(value)
 
