@@ -44,7 +44,13 @@ def page(chromium: Any, request: pytest.FixtureRequest) -> Iterator[Any]:
     found = context.new_page()
     complaints: list[str] = []
     found.on("console", lambda message: complaints.append(message.text))
-    found.on("requestfailed", lambda failed: complaints.append(f"{failed.url} failed"))
+
+    def failed(request: Any) -> None:
+        # A page that is left calls off what it has not got yet, its icon for one.
+        if request.failure != "net::ERR_ABORTED":
+            complaints.append(f"{request.url} failed: {request.failure}")
+
+    found.on("requestfailed", failed)
     found.on("response", lambda answer: complaints.append(answer.url) if answer.status >= 400 else None)
     yield found
     context.close()
