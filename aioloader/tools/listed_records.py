@@ -92,5 +92,6 @@ def pack_list(
         all_labels=all_labels,
     )
     report = run(job, PackReport((), ()), begin=begin, tick=tick)
+    # Keys of a list are whole numbers; those of other datasets may be text or None.
     skipped = [(int(error.key), str(error.path), error.reason) for error in report.errors]  # type: ignore[call-overload]
     return ListReport(place, report.records, skipped)

@@ -49,7 +49,7 @@ def lock_within(fd: int, kind: int, seconds: float) -> bool:
         except BlockingIOError:
             if time.monotonic() >= deadline:
                 return False
-        time.sleep(0.001)
+        time.sleep(0.001)  # flock has no timeout; others hold it for microseconds
 
 
 def open_file(path: str) -> int:

@@ -295,7 +295,7 @@ class Client:
             if not flight.settled or _cancelled_otherwise(flight, hedge=True):
                 raise  # else the first was faster
             return
-        except Exception:
+        except Exception:  # the first request is still on its way, and tells what is wrong
             flight.doubled = False  # another one may be sent
             return
         if not flight.settled and self._arrived(call, flight, answer) is None:

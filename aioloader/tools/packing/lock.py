@@ -52,6 +52,7 @@ def _lock(fd: int) -> bool:
         try:
             # Far behind the end: what is locked there cannot be read either.
             os.lseek(fd, 1 << 40, os.SEEK_SET)
+            # By name: type checkers on other systems know no such attributes.
             getattr(msvcrt, "locking")(fd, getattr(msvcrt, "LK_NBLCK"), 1)  # noqa: B009
         except OSError:
             return False
