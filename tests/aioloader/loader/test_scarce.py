@@ -8,16 +8,13 @@ import signal
 import subprocess
 import sys
 import textwrap
-import threading
-import time
 
 import cloudpickle
-import numpy as np
 import psutil
 import pytest
 
 import recordio
-from aioloader import DataLoader, RecordFileDataset, SimpleDataset, WorkerError
+from aioloader import DataLoader, RecordFileDataset, SimpleDataset
 from aioloader.errors import StalledError
 from aioloader.executors.slabs import SlabMemory, default_memory_limit
 from aioloader.tools.lists import Listed, write_list
@@ -54,48 +51,54 @@ def run_script(code, *before, **options):
 # -- memory ------------------------------------------------------------------------------------------------------------
 
 
-class Greedy(Numbers):
-    """Item 3 takes more and more memory."""
-
-    def __getitem__(self, index):
-        if index == 3:
-            held = []
-            for _ in range(400):
-                held.append(np.ones(1 << 20))
-                time.sleep(0.005)
-        return super().__getitem__(index)
-
-
 @pytest.mark.slow
-def test_a_sample_for_which_its_worker_is_killed_when_memory_runs_out_is_named(leftovers):
-    """A guard of memory, such as systemd-oomd or the kernel, ends the process that has most of it."""
-    over = threading.Event()
-    ended = []
+def test_a_sample_for_which_its_worker_is_killed_when_memory_runs_out_is_named():
+    """A guard of memory, such as systemd-oomd or the kernel, ends the process that has most of it.
 
-    def guard():
-        while not over.wait(0.005):
-            for child in psutil.Process().children():
-                with contextlib.suppress(psutil.Error):
-                    if child.memory_info().rss > 500 << 20 and child.pid not in ended:
-                        ended.append(child.pid)
-                        child.kill()
+    In a small process of its own: one that has just forked counts its parent's memory as its own.
+    """
+    code = """
+        import contextlib, signal, threading, time
+        import cloudpickle, numpy as np, psutil, sys
+        from aioloader import DataLoader, WorkerError
+        from tests.aioloader.loader.samples import Numbers, labels
 
-    thread = threading.Thread(target=guard)
-    thread.start()
-    try:
-        with DataLoader(Greedy(12), 4, num_workers=2, on_error="skip") as loader:
-            assert labels(loader) == [[0, 1, 2], [4, 5, 6, 7], [8, 9, 10, 11]]
-            (error,) = loader.errors
-    finally:
-        over.set()
-        thread.join()
-    assert len(ended) == 3
-    assert (error.index, type(error.__cause__), error.__cause__.exit_code) == (
-        3,
-        WorkerError,
-        -signal.SIGKILL,
-    )
-    assert "use fewer workers" in str(error)
+        class Greedy(Numbers):
+            def __getitem__(self, index):
+                if index == 3:
+                    held = []
+                    for _ in range(400):
+                        held.append(np.ones(1 << 20))
+                        time.sleep(0.005)
+                return super().__getitem__(index)
+
+        over = threading.Event()
+        ended = []
+
+        def guard():
+            while not over.wait(0.005):
+                for child in psutil.Process().children():
+                    with contextlib.suppress(psutil.Error):
+                        if child.memory_info().rss > 500 << 20 and child.pid not in ended:
+                            ended.append(child.pid)
+                            child.kill()
+
+        thread = threading.Thread(target=guard)
+        thread.start()
+        try:
+            with DataLoader(Greedy(12), 4, num_workers=2, on_error="skip") as loader:
+                assert labels(loader) == [[0, 1, 2], [4, 5, 6, 7], [8, 9, 10, 11]]
+                (error,) = loader.errors
+        finally:
+            over.set()
+            thread.join()
+        assert len(ended) == 3
+        assert (error.index, type(error.__cause__), error.__cause__.exit_code) == (3, WorkerError, -signal.SIGKILL)
+        print(error)
+    """
+    done = run_script(code)
+    assert done.returncode == 0, done.stderr
+    assert "use fewer workers" in done.stdout
 
 
 @pytest.mark.parametrize(("which", "option"), [(resource.RLIMIT_FSIZE, "-f"), (resource.RLIMIT_AS, "-v")])
