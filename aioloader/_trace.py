@@ -113,7 +113,7 @@ class Tracer:
     """
 
     def __init__(self, path: str | os.PathLike[str], limit: int = LIMIT_NBYTES) -> None:
-        self.path = os.path.abspath(path)  # the working directory may be another one later
+        self.path = os.fspath(path)
         self.pid = os.getpid()
         self._limit = limit
         self._begin = perf_counter()
