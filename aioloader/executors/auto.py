@@ -99,6 +99,8 @@ class AutoExecutor:
         self._draining = False
         self._moving = False
         self._proved = False
+        self._worker_nbytes = _WORKER_NBYTES
+        self._weighed = 0
         self._freed = Signal()
         self._former: list[Any] = []
 
@@ -267,34 +269,48 @@ class AutoExecutor:
             self._active -= 1
             self._draining = self._draining and self._active > 0
             self._freed.set()
-        if step is self._step and step.measured and not self.settled and not self._moving and self._groups:
-            self._moving = True
-            self._groups[-1].start_soon(late(self._move))
+        if step is self._step and step.measured and not self.settled and not self._moving:
+            if "process" not in self._inner and not self._to_processes():
+                self._apply()
+            elif self._groups:
+                self._moving = True
+                self._groups[-1].start_soon(late(self._move))
         return made
 
+    def _to_processes(self) -> bool:
+        """Choose the next step; whether it needs worker processes."""
+        if self._ladder.step is self._step:  # else the pass in which it was chosen was left
+            self._ladder.next(self._room // max(1, self._worker_nbytes))
+        return self._ladder.step.kind == "process"
+
     async def _move(self) -> None:
-        """Go to the next step, or to what is chosen. Chunks that come meanwhile run as before."""
+        """The same where there are worker processes, or some have to start. Chunks that come meanwhile run as before.
+
+        A pass that ends meanwhile takes this along; the next one goes on with it.
+        """
         try:
-            ladder = self._ladder
-            if ladder.step is self._step:  # else the pass in which that began was left
-                allowed = await self._allowed()
-                ladder.next(allowed)
-            step = ladder.step
-            inner = self._executor(step.kind, step.workers)
-            while step.kind == "process" and inner.ready < step.workers:
+            await self._weigh()
+            if self._to_processes():
+                step = self._ladder.step
+                inner = self._executor("process", step.workers)
+                while inner.ready < step.workers and inner.failure is None:  # noqa: ASYNC110
+                    await anyio.sleep(_POLL_S)
                 if inner.failure is not None:
-                    ladder.without_processes(f"worker processes cannot be had ({inner.failure})")
-                    step = ladder.step
-                    break
-                await anyio.sleep(_POLL_S)
-            self._step = step
-            self.kind = step.kind
-            self._draining = self._active > 0
-            if ladder.chosen is not None:
-                self._settle(step.kind, step.workers)
+                    self._ladder.without_processes(f"worker processes cannot be had ({inner.failure})")
+            self._apply()
         finally:
             self._moving = False
             self._freed.set()
+
+    def _apply(self) -> None:
+        """The step that was chosen is in force."""
+        step = self._step = self._ladder.step
+        self._executor(step.kind, step.workers)
+        self.kind = step.kind
+        self._draining = self._active > 0
+        if self.settled:
+            self._settle(step.kind, step.workers)
+        self._freed.set()
 
     def _settle(self, kind: str, workers: int) -> None:
         """Let go of what was not chosen."""
@@ -309,17 +325,21 @@ class AutoExecutor:
             for tasks in self._groups:
                 tasks.start_soon(late(self._serve), threads)
 
-    async def _allowed(self) -> int:
-        """Worker processes that fit into memory."""
+    async def _weigh(self) -> None:
+        """Find out what a worker process takes, once for each number of them."""
         processes = self._inner.get("process")
-        pids = [] if processes is None else processes.pids
+        if processes is None or self._weighed == processes.workers:
+            return
+
+        def weigh(pids: Sequence[int], count: int) -> None:
+            self._worker_nbytes = max(own_memory(pids), default=self._worker_nbytes)
+            self._weighed = count
+
         looking = Threads(1, "aioloader-tune")
         try:
-            sizes = await looking.run(own_memory, pids)
+            await looking.run(weigh, processes.pids, processes.workers)
         finally:
             looking.close(0)
-        each = max(sizes, default=_WORKER_NBYTES)
-        return max(1, self._room // max(1, each))
 
     # -- for reports ---------------------------------------------------------------------------------------------------
 

@@ -25,7 +25,7 @@ def finished(n=24):
     return loader
 
 
-# -- prometheus ---------------------------------------------------------------------------------------------------------
+# -- prometheus ---
 
 
 @pytest.fixture
@@ -127,7 +127,7 @@ def test_a_loader_that_is_gone_is_no_longer_told(prometheus, registry):
     prometheus.register(finished(), "train", registry)  # the name is free again
 
 
-# -- opentelemetry ------------------------------------------------------------------------------------------------------
+# -- opentelemetry ---
 
 
 @pytest.fixture
