@@ -154,8 +154,9 @@ def workers(face, executor, **_):
 
 
 def memory(face, executor, **_):
-    # A batch of 8 takes 128 KiB, and there is room for one; four workers could make four at a time.
-    options = {"executor": executor, "num_workers": 4, "memory_limit": 200_000}
+    # A batch of 8 takes 128 KiB, with room for results by value 288 KiB: there is room for one at a time, not for four.
+    limit = 320_000 if executor == "process" else 200_000
+    options = {"executor": executor, "num_workers": 4, "memory_limit": limit}
     return explained(face, Pausing(64, 0.002, side=64), 8, **options)
 
 
