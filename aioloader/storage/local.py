@@ -7,7 +7,6 @@ and closed. What fails is always one item: its error is reported, the others are
 
 from __future__ import annotations
 
-import os
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, TypeVar
 
