@@ -146,7 +146,7 @@ content = np.random.RandomState(0).bytes(400 * 40_000)
 for offset, items in whole:
     assert items == [content[at : at + 40_000] for at in offset.tolist()]
 """
-    report = _run(shim, record_file, code, ms=20, deaf=deaf)
+    report = _run(shim, record_file, code, ms=10, deaf=deaf)
     assert report.in_flight >= (24 if not deaf else 8)
 
 
@@ -185,7 +185,7 @@ async def main():
     source.close()
 anyio.run(main)
 """
-    report = _run(shim, record_file, code, ms=20)
+    report = _run(shim, record_file, code, ms=10)
     reads = list(map(int, report.said))
     assert reads[0] == 50
     assert reads[-1] == 1
