@@ -14,19 +14,21 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from aioloader._epoch import Epoch
+from aioloader._parts import make_executor, setting_of
 from aioloader._pipeline.direct import Direct
 from aioloader._pipeline.engine import Engine, Items
 from aioloader._pipeline.pipeline import Pipeline
 from aioloader._pipeline.plan import EpochPlan, Geometry, IteratedOrder, ListPlan, PositionalOrder
 from aioloader._progress import Place, Progress
+from aioloader._trace import Tracer
 from aioloader.abc import PositionalSampler
 from aioloader.batchify import Stack
 from aioloader.datasets.resolve import fingerprint, resolve
 from aioloader.errors import LoaderClosedError, SampleError
-from aioloader.executors import InlineExecutor, ProcessExecutor, ThreadExecutor
 from aioloader.executors.program import Program, leaf_spec
 from aioloader.executors.slabs import SlabMemory, default_memory_limit
 from aioloader.metrics import Metrics, Stats
+from aioloader.options import available_cores
 from aioloader.permutation import ORDER_VERSION
 from aioloader.receipts import Ledger, Receipt, compare
 from aioloader.samplers import BatchSampler, RandomSampler, SequentialSampler
@@ -88,7 +90,10 @@ class Core:
         self.errors: list[SampleError] = []
         self.closed = False
         self._engine: Engine | None = None
+        self._cores = 1
+        self._last: tuple[Any, ...] | None = None  # of the engine that was closed
         self.watch_globals = True
+        self.tracer = None if options.trace is None else Tracer(options.trace)
         self._opening = threading.Lock()
         self._pid = os.getpid()
         self.passes: weakref.WeakSet[Any] = weakref.WeakSet()
@@ -164,14 +169,15 @@ class Core:
         """Whether batches are made one by one, where they are asked for."""
         if self._gathers:
             return True
-        inline = self.options.workers == 0 and isinstance(self.options.executor, str)
+        options = self.options
+        inline = options.workers == 0 and isinstance(options.executor, str) and not options.measures
         # What is far away is read ahead, also for samples that are made here.
         return inline and not getattr(self._resolved.base, "reads_ahead", False)
 
     @property
     def at_hand(self) -> bool:
         """Whether opening and closing wait for nothing, and so need no thread: the data are in memory."""
-        return self._gathers and isinstance(self.options.executor, str)
+        return self._gathers and isinstance(self.options.executor, str) and self.tracer is None
 
     @property
     def drivable(self) -> bool:
@@ -225,6 +231,9 @@ class Core:
     def _make_engine(self) -> Engine:
         options, resolved = self.options, self._resolved
         base = resolved.base
+        self._cores = 1 if self._gathers else available_cores()
+        if self.tracer is not None:
+            self.tracer.open()
         source, items = None, None
         name = type(base).__name__
         if self._gathers:
@@ -238,7 +247,7 @@ class Core:
             items = Items(name, self.length, resolved.remap)
         try:
             memory = SlabMemory(options.memory_limit or default_memory_limit())
-            executor = self._make_executor()
+            executor = make_executor(options, self._gathers, self.watch_globals)
             if getattr(executor, "maps_files", False) and isinstance(source, LocalByteSource):
                 source = MappedByteSource.over(source) or source
             whole = not _is_default(options.batchify_fn)
@@ -262,16 +271,6 @@ class Core:
             raise
         return engine
 
-    def _make_executor(self) -> Any:
-        options = self.options
-        if not isinstance(options.executor, str):
-            return options.executor
-        if self._gathers or options.workers == 0:
-            return InlineExecutor()
-        if options.executor == "thread":
-            return ThreadExecutor(options.workers, options.timeout)
-        return ProcessExecutor(options.workers, options.timeout)
-
     def _prefetch(self, executor: Any, source: Any) -> int:
         options = self.options
         if options.prefetch is not None:
@@ -279,7 +278,7 @@ class Core:
         # A source that waits long for each answer says how many samples it can have on their way.
         ahead: int = getattr(source, "samples_ahead", 0)
         batch: int = options.batch_size or getattr(options.batch_sampler, "batch_size", None) or ahead or 1
-        workers: int = executor.workers
+        workers: int = getattr(executor, "most", executor.workers)
         return max(1, 2 * workers, -(-ahead // batch))
 
     def _program(self, source: Any) -> Program:
@@ -300,6 +299,7 @@ class Core:
             foreign=foreign and (seed_globals or self.watch_globals),
             maps=getattr(source, "maps", None),
             replaces=options.on_error == "replace",
+            traced=self.tracer is not None,
         )
 
     # -- passes ----------------------------------------------------------------------------------------------------
@@ -346,8 +346,10 @@ class Core:
         """
         engine = self.open()
         if self.direct:
-            return Direct(engine, epoch.plans(), blocking)
-        pipeline = Pipeline(engine, epoch.plans())
+            return Direct(engine, epoch.plans(), blocking, epoch.trace)
+        if self.options.measures:
+            engine.prefetch = self._prefetch(engine.executor, engine.source)
+        pipeline = Pipeline(engine, epoch.plans(), epoch.trace)
         with self._opening:
             if any(_runs_elsewhere(other, pipeline.loop) for other in self.passes):
                 raise RuntimeError(
@@ -384,13 +386,31 @@ class Core:
 
     def stats(self) -> Stats:
         """See `AsyncDataLoader.stats`."""
-        engine = self._engine
         # In a fork another thread's lock on the memory would never be given back.
-        if engine is None or not self.check_pid():
-            return self.metrics.snapshot(self.options.workers, 0, (0, 0, 0))
-        restarts = getattr(engine.executor, "restarts", 0)
+        engine = self._engine if self.check_pid() else None
+        if engine is not None:
+            return self.metrics.snapshot(*self._account(engine))
+        return self.metrics.snapshot(*(self._last or (self.options.workers, 0, (0, 0, 0))))
+
+    def _account(self, engine: Engine) -> tuple[Any, ...]:
+        """What a snapshot is told besides the counters."""
+        executor = engine.executor
+        restarts = getattr(executor, "restarts", 0)
         storage = engine.source.stats() if hasattr(engine.source, "stats") else None
-        return self.metrics.snapshot(engine.executor.workers, restarts, engine.memory.usage(), storage)
+        batchify = None if _is_default(self.options.batchify_fn) else self.options.batchify_fn
+        setting = setting_of(engine, batchify, self.direct, self._cores)
+        return executor.workers, restarts, engine.memory.usage(), storage, setting
+
+    def memory_usage(self) -> tuple[int, int, int]:
+        """Bytes of slab memory in use now, at most so far, and allowed."""
+        engine = self._engine
+        return (0, 0, 0) if engine is None else engine.memory.usage()
+
+    def ended(self, epoch: Epoch) -> None:
+        """A pass is over, or was left; unless another one has begun, the time that follows is nobody's."""
+        latest = None if self._latest is None else self._latest()
+        if latest is None or latest is epoch:
+            self.metrics.pause()
 
     def shutdown(self) -> None:
         """End workers, close files, let go of memory. From any thread; blocking, at most a second."""
@@ -400,9 +420,16 @@ class Core:
         for running in list(self.passes):
             running.stop()
         engine, self._engine = self._engine, None
-        if engine is None or not self.check_pid():
+        if not self.check_pid():
             return
-        engine.executor.close()
-        if engine.source is not None:
-            engine.source.close()
-        engine.memory.close()
+        latest = None if self._latest is None else self._latest()
+        if latest is not None:
+            latest.end()
+        if engine is not None:
+            self._last = self._account(engine)
+            engine.executor.close()
+            if engine.source is not None:
+                engine.source.close()
+            engine.memory.close()
+        if self.tracer is not None:
+            self.tracer.close()

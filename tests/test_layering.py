@@ -36,8 +36,8 @@ GROUPS = {
     # aioloader, inside out
     "contracts": _of(
         "aioloader",
-        "_checks _descriptors _error_budget _failures _progress _stand_ins _tree _types _version abc errors metrics "
-        "options progress_bar rng",
+        "_checks _descriptors _error_budget _failures _progress _stand_ins _trace _tree _types _version abc errors "
+        "explain metrics options progress_bar progress_display rng",
     ),
     "waiting": _of("aioloader", "_late _signal _stacks _threads"),
     "samplers": {"aioloader.permutation", "aioloader.samplers"},
@@ -55,6 +55,7 @@ GROUPS = {
         "aioloader._core",
         "aioloader._epoch",
         "aioloader._face",
+        "aioloader._parts",
         "aioloader.loader",
         "aioloader.receipts",
     },
@@ -142,10 +143,14 @@ LAZY = {
     "jinja2",
     "mxnet",
     "obstore",
+    "opentelemetry",
+    "prometheus_client",
     "ray",
+    "rich",
     "simplejpeg",
     "starlette",
     "torch",
+    "tqdm",
     "trio",
     "uvicorn",
 }
@@ -153,6 +158,8 @@ LAZY_EXCEPTIONS = {
     ("recordio.testing", "hypothesis"),  # strategies: nobody imports it without hypothesis
     ("aioloader.testing", "hypothesis"),
     ("aioloader.interop.ray", "ray"),  # nobody imports a bridge without what it leads to
+    ("aioloader.interop.opentelemetry", "opentelemetry"),
+    ("aioloader.interop.prometheus", "prometheus_client"),
     ("aioloader.interop.torch", "torch"),
     ("aioloader.viewer.app", "starlette"),
 }

@@ -32,6 +32,8 @@ _STAGES = {
     "memory": "waiting for slab memory",
     "read": "being read",
     "work": "in the workers",
+    "deliver": "being put together",
+    "ready": "waiting for its turn",
 }
 
 
@@ -42,7 +44,7 @@ class View:
     Attributes:
         wanted: whether the caller waits for a batch.
         batch: number of the next batch to be delivered.
-        stage: what that batch waits for, see `BatchJob`; "start" before it has begun.
+        stage: where that batch is, see `Journal`; "start" before it has begun.
         indices: its samples.
         under_way: stage of every batch that is on its way, by number.
         ready: batches that wait for their turn.

@@ -131,13 +131,6 @@ def answer_of(result: ChunkResult, pack: Callable[[Any], Any]) -> tuple[Any, ...
         WorkerError: what came out cannot be pickled.
     """
     failures = [(row, stage, portable_error(error)) for row, stage, error in result.failures]
-    numbers = (
-        result.samples,
-        result.decode_s,
-        result.transform_s,
-        result.collate_s,
-        result.transforms,
-    )
     packed = None
     if result.values or result.objects or result.batch is not None:
         try:
@@ -153,7 +146,7 @@ def answer_of(result: ChunkResult, pack: Callable[[Any], Any]) -> tuple[Any, ...
                 ) from error
             packed = pack((result.values, result.objects, result.batch))
     written = np.asarray(result.written, dtype=np.int32).tobytes()
-    return written, failures, packed, numbers
+    return written, failures, packed, result.counters
 
 
 def _picklable(values: dict[int, Any]) -> tuple[dict[int, Any], list[tuple[int, BaseException]]]:
