@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from aioloader._error_budget import over_budget
 from aioloader._failures import lighten
@@ -11,7 +11,7 @@ from aioloader.progress_bar import ProgressBar
 from aioloader.receipts import Ledger
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
     from aioloader._core import Core
     from aioloader._pipeline.engine import Delivery
@@ -52,6 +52,7 @@ class Epoch:
         Raises:
             SampleError: a sample failed, with ``on_error="raise"``.
             TooManyErrorsError: more samples failed than allowed.
+            OutputError: the batch could not be converted; it does not count as taken.
             Exception: the batch could not be collated, or the pass could not go on.
         """
         core = self._core
@@ -68,11 +69,20 @@ class Epoch:
                 delivery.error = None  # breaks the cycle error -> traceback -> frame -> delivery
         if delivery.skipped:
             self._check_errors()
+        if core.convert is not None and delivery.samples:
+            self._convert(delivery, core.convert)
         self._place.consumed = delivery.consumed
         self.ledger.enter(delivery)
         if core.options.progress:
             self._show(delivery)
         return delivery.samples > 0
+
+    def _convert(self, delivery: Delivery, convert: Callable[[Any], Any]) -> None:
+        try:
+            delivery.batch = convert(delivery.batch)
+        except BaseException:
+            self.over = True  # or the next batch would be entered as if this one had been taken
+            raise
 
     def _record(self, failed: list[SampleError]) -> None:
         core = self._core

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import math
 import os
 import re
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
 __all__ = ("CacheOptions", "LoaderOptions", "available_cores", "check_max_errors", "parse_nbytes")
 
 EXECUTORS = ("process", "thread", "inline", "auto")
+OUTPUTS = ("numpy", "torch", "jax")
 _PAGE = 4096
 
 
@@ -249,7 +251,7 @@ class LoaderOptions:
         self._check_functions()
         _one_of("on_error", self.on_error, ("raise", "skip", "replace"))
         _one_of("even", self.even, ("pad", "drop"))
-        _one_of("output", self.output, ("numpy",))
+        self._check_output()
         if self.shard is not None and self.shard != "auto":
             self._check_shard(self.shard)
         if self.shard is not None and self.batch_sampler is not None:
@@ -273,6 +275,19 @@ class LoaderOptions:
             raise TypeError(
                 f"batchify_fn must be a function that takes a list of samples, got the class {batchify.__name__}; "
                 f"did you mean {batchify.__name__}()?"
+            )
+
+    def _check_output(self) -> None:
+        output = self.output
+        if isinstance(output, str) or not callable(output):
+            if output not in OUTPUTS:
+                allowed = ", ".join(map(repr, OUTPUTS))
+                raise ValueError(
+                    f"output must be one of {allowed} or a function of a batch, but got {output!r}"
+                )
+        elif inspect.iscoroutinefunction(output if inspect.isroutine(output) else type(output).__call__):
+            raise TypeError(
+                f"output must be a plain function, and {output!r} is async: await it in the body of your loop"
             )
 
     @staticmethod

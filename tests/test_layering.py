@@ -39,6 +39,7 @@ GROUPS = {
         "_checks _descriptors _error_budget _failures _progress _stand_ins _tree _types _version abc errors metrics "
         "options progress_bar rng",
     ),
+    "outputs": {"aioloader._outputs"},
     "waiting": _of("aioloader", "_late _signal _stacks _threads"),
     "samplers": {"aioloader.permutation", "aioloader.samplers"},
     "batchify": {"aioloader.batchify"},
@@ -71,6 +72,7 @@ GROUPS = {
 
 ENGINE = {
     "contracts",
+    "outputs",
     "waiting",
     "samplers",
     "batchify",
@@ -91,6 +93,8 @@ MAY_IMPORT = {
     "format": set(),
     "format-files": {"format"},
     "contracts": set(),
+    # torch and JAX by name only, where a loader is told to.
+    "outputs": {"contracts"},
     "waiting": {"contracts"},
     "samplers": {"contracts"},
     "batchify": {"contracts"},
@@ -153,7 +157,10 @@ LAZY_EXCEPTIONS = {
     ("recordio.testing", "hypothesis"),  # strategies: nobody imports it without hypothesis
     ("aioloader.testing", "hypothesis"),
     ("aioloader.interop.ray", "ray"),  # nobody imports a bridge without what it leads to
-    ("aioloader.interop.torch", "torch"),
+    *(
+        (f"aioloader.interop.torch.{part}", "torch")
+        for part in ("_dataset", "_items", "_loader", "_samples", "_tensors")
+    ),
     ("aioloader.viewer.app", "starlette"),
 }
 

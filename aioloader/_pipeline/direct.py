@@ -46,7 +46,12 @@ class Direct:
         engine: the parts.
         plans: the batches, in order.
         blocking: never suspend.
+
+    Attributes:
+        ready: whether the next batch is there already: no, it is made when it is asked for.
     """
+
+    ready = False
 
     def __init__(self, engine: Engine, plans: Iterable[BatchPlan], blocking: bool) -> None:
         self._engine = engine
