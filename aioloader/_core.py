@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import os
 import threading
-import warnings
 import weakref
 from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from aioloader._epoch import Epoch
+from aioloader._outputs import converter
 from aioloader._parts import make_executor, setting_of
 from aioloader._pipeline.direct import Direct
 from aioloader._pipeline.engine import Engine, Items
@@ -44,7 +44,8 @@ _FEW_PATHS = 64
 
 
 def _is_default(batchify: Any) -> bool:
-    return batchify is None or type(batchify) is Stack
+    """Whether samples are written to rows, and `batchify` is asked only about those that do not fit."""
+    return batchify is None or type(batchify) is Stack or getattr(batchify, "by_rows", False)
 
 
 def _runs_elsewhere(other: Pipeline, loop: Any) -> bool:
@@ -76,6 +77,7 @@ class Core:
         options: checked options.
 
     Attributes:
+        convert: makes of a batch what is handed out; None if that is the batch itself.
         watch_globals: warn of code that draws from global generators where that is not reproducible.
     """
 
@@ -115,12 +117,7 @@ class Core:
             and not self._resolved.stages
             and _is_default(options.batchify_fn)
         )
-        if options.pin_memory:
-            warnings.warn(
-                "pin_memory has no effect: batches are numpy arrays in pageable memory",
-                UserWarning,
-                stacklevel=4,
-            )
+        self.convert = converter(options.output, bool(options.pin_memory))
 
     # Finding a dataset's length may read its index: these wait until they are asked for.
 
@@ -257,7 +254,7 @@ class Core:
                 executor,
                 memory,
                 leaf_spec,
-                Stack(),
+                Stack() if options.batchify_fn is None or whole else options.batchify_fn,
                 whole,
                 options.on_error,
                 self._prefetch(executor, source),

@@ -84,6 +84,7 @@ class Epoch:
         Raises:
             SampleError: a sample failed, with ``on_error="raise"``.
             TooManyErrorsError: more samples failed than allowed.
+            OutputError: the batch could not be converted; it does not count as taken.
             Exception: the batch could not be collated, or the pass could not go on.
         """
         core = self._core
@@ -100,11 +101,20 @@ class Epoch:
                 delivery.error = None  # breaks the cycle error -> traceback -> frame -> delivery
         if delivery.skipped:
             self._check_errors()
+        if core.convert is not None and delivery.samples:
+            self._convert(delivery, core.convert)
         self._place.consumed = delivery.consumed
         self.ledger.enter(delivery)
         if self._shows:
             self._show(delivery)
         return delivery.samples > 0
+
+    def _convert(self, delivery: Delivery, convert: Callable[[Any], Any]) -> None:
+        try:
+            delivery.batch = convert(delivery.batch)
+        except BaseException:
+            self.over = True  # or the next batch would be entered as if this one had been taken
+            raise
 
     def _record(self, failed: list[SampleError]) -> None:
         core = self._core

@@ -16,9 +16,11 @@ __all__ = (
     "LayoutError",
     "LoaderClosedError",
     "LoaderError",
+    "MissingPackageError",
     "ObjectChangedError",
     "ObjectDeniedError",
     "ObjectMissingError",
+    "OutputError",
     "ReceiptError",
     "RemoteReadError",
     "RemoteWriteError",
@@ -49,6 +51,33 @@ class LoaderError(Exception):
 
 class LoaderClosedError(LoaderError, RuntimeError):
     """The loader was closed; make a new one."""
+
+
+class MissingPackageError(LoaderError, ImportError):
+    """An optional package is asked for and not installed.
+
+    Attributes:
+        package: its name, which is that of the extra too.
+    """
+
+    def __init__(self, package: str) -> None:
+        super().__init__(
+            f'this needs the package {package}, which is not installed: pip install "aioloader[{package}]"'
+        )
+        self.package = self.name = package
+
+
+class OutputError(LoaderError):
+    """A batch was made, but could not be converted to what ``output`` asks for; why is chained.
+
+    Attributes:
+        batch: the batch, as numpy arrays. It is the caller's, but does not count as delivered: a state that is saved
+            now begins with it.
+    """
+
+    def __init__(self, reason: str, batch: Any) -> None:
+        super().__init__(f"the function given as output failed: {reason}")
+        self.batch = batch
 
 
 class WorkerError(LoaderError, RuntimeError):

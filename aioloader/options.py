@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import math
 import os
 import re
@@ -16,6 +17,7 @@ __all__ = ("CacheOptions", "LoaderOptions", "available_cores", "check_max_errors
 
 AUTO = "auto"
 EXECUTORS = ("process", "thread", "inline", AUTO)
+OUTPUTS = ("numpy", "torch", "jax")
 _PAGE = 4096
 
 
@@ -254,7 +256,7 @@ class LoaderOptions:
         self._check_functions()
         _one_of("on_error", self.on_error, ("raise", "skip", "replace"))
         _one_of("even", self.even, ("pad", "drop"))
-        _one_of("output", self.output, ("numpy",))
+        self._check_output()
         if not isinstance(self.progress, bool):
             _one_of("progress", self.progress, ("tqdm", "rich", "plain"))
         path: Any = self.trace
@@ -283,6 +285,19 @@ class LoaderOptions:
             raise TypeError(
                 f"batchify_fn must be a function that takes a list of samples, got the class {batchify.__name__}; "
                 f"did you mean {batchify.__name__}()?"
+            )
+
+    def _check_output(self) -> None:
+        output = self.output
+        if isinstance(output, str) or not callable(output):
+            if output not in OUTPUTS:
+                allowed = ", ".join(map(repr, OUTPUTS))
+                raise ValueError(
+                    f"output must be one of {allowed} or a function of a batch, but got {output!r}"
+                )
+        elif inspect.iscoroutinefunction(output if inspect.isroutine(output) else type(output).__call__):
+            raise TypeError(
+                f"output must be a plain function, and {output!r} is async: await it in the body of your loop"
             )
 
     @staticmethod

@@ -156,6 +156,11 @@ class _HandOver:
             raise item
         return item
 
+    @property
+    def ready(self) -> bool:
+        """Whether the next batch is there already."""
+        return not self._queue.empty()
+
     def stop(self) -> None:
         """End the pass. From any thread."""
         self._stopped = True
@@ -196,6 +201,11 @@ class BlockingBatches(Generic[B]):
     def epoch(self) -> int:
         """Number of this epoch."""
         return self._epoch.number
+
+    @property
+    def ready(self) -> bool:
+        """Whether the next batch is there already, so that asking for it waits for nothing."""
+        return self._hand_over is not None and self._hand_over.ready
 
     def __iter__(self) -> BlockingBatches[B]:
         return self

@@ -106,6 +106,11 @@ class Pipeline:
             self._wanted = True
             await self._arrived.wait()
 
+    @property
+    def ready(self) -> bool:
+        """Whether the next batch is there already."""
+        return self._reorder.ready
+
     def stop(self) -> None:
         """Ask the supervisor to end the epoch. From any thread, also inside the garbage collector."""
         self._notify(self._stop)

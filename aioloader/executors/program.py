@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+import sys
 import threading
 import warnings
 from collections.abc import Mapping
@@ -73,7 +74,7 @@ class Program:
         stages: what is done to a sample, in order (`aioloader.datasets.resolve.Stage`).
         batchify: collates a whole batch in the executor, or None: samples are written to rows.
         seed: the loader's seed.
-        seed_globals: set the global generators of Python and numpy before each sample.
+        seed_globals: set the global generators of Python, numpy and torch (on the CPU) before each sample.
         foreign: whether code that is not ours runs; only such code can draw from the global generators.
         traced: results say when and where they were made.
     """
@@ -440,6 +441,9 @@ class Runner:
         word = int(self._globals_rng.words(1)[0])
         random.seed(word)
         np.random.seed(word & 0xFFFFFFFF)
+        torch = sys.modules.get("torch")  # only code that has imported it can draw from its generator
+        if torch is not None and hasattr(torch, "default_generator"):
+            torch.default_generator.manual_seed(word)
 
     @staticmethod
     def _globals_state() -> tuple[Any, Any]:
