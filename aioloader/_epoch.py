@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from aioloader._error_budget import over_budget
 from aioloader._failures import lighten
+from aioloader._pipeline.stream import StreamPlan
 from aioloader.errors import SampleError
 from aioloader.progress_bar import ProgressBar
 from aioloader.receipts import Ledger
@@ -28,7 +29,7 @@ class Epoch:
         self._core = core
         self._place = place
         self._start = place.consumed
-        self._plan: EpochPlan | ListPlan | None = None
+        self._plan: EpochPlan | ListPlan | StreamPlan | None = None
         self._bar: ProgressBar | None = None
         self.ledger = Ledger(place.epoch, place.consumed, place.carry)
         self._samples = 0  # so far, failed ones included
@@ -40,10 +41,13 @@ class Epoch:
         """Epoch number."""
         return self._place.epoch
 
-    def plans(self) -> Iterable[BatchPlan]:
+    def plans(self) -> Iterable[BatchPlan] | StreamPlan:
         """The batches to be made."""
         if self._plan is None:
             self._plan = self._core.plan(self._place)
+        if isinstance(self._plan, StreamPlan):
+            self._plan.told = self.ledger.remember
+            return self._plan
         return self.ledger.following(self._plan)
 
     def take(self, delivery: Delivery) -> bool:
@@ -69,7 +73,9 @@ class Epoch:
         if delivery.skipped:
             self._check_errors()
         self._place.consumed = delivery.consumed
-        self.ledger.enter(delivery)
+        plan = self.ledger.enter(delivery)
+        if plan.source_state is not None:
+            self._place.source = plan.source_state
         if core.options.progress:
             self._show(delivery)
         return delivery.samples > 0
@@ -96,7 +102,8 @@ class Epoch:
     def _show(self, delivery: Delivery) -> None:
         if self._bar is None:
             total = None
-            if self._core.options.batch_sampler is None and hasattr(self._core.sampler, "__len__"):
+            core = self._core
+            if core.options.batch_sampler is None and not core.streams and hasattr(core.sampler, "__len__"):
                 left = max(0, len(self._core.sampler) - self._start)
                 total = -(-left // self._core.geometry.world)
             self._bar = ProgressBar(f"epoch {self.number}", total, unit="samples")
@@ -113,6 +120,8 @@ class Epoch:
             self._check_errors(at_end=True)
         assert self._plan is not None
         self._core.progress.finish(self._place, self._plan.carry())
+        if isinstance(self._plan, StreamPlan):
+            self._core.carried = (self.number + 1, self._plan.left_over)
         self._core.metrics.pause()
         if self._bar is not None:
             self._bar.close()

@@ -16,6 +16,7 @@ __all__ = (
     "LayoutError",
     "LoaderClosedError",
     "LoaderError",
+    "NotResumableError",
     "ObjectChangedError",
     "ObjectMissingError",
     "ReceiptError",
@@ -89,6 +90,10 @@ class ResumeError(LoaderError, ValueError):
         self.field = field
         self.expected = expected
         self.found = found
+
+
+class NotResumableError(LoaderError, TypeError):
+    """A pass over this dataset has no state that it could be resumed from."""
 
 
 class ReceiptError(LoaderError, ValueError):

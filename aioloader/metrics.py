@@ -39,6 +39,8 @@ class Stats:
         read_s: seconds spent reading, all batches together.
         decode_s, transform_s, collate_s: seconds spent in the executor, all workers together.
         transforms: seconds by transform's name, all workers together.
+        awaited: seconds by async transform's name that samples waited for it, all samples together: two that wait side
+            by side for a second are two.
         wait_s: seconds that the caller waited for a batch.
         consumer_s: seconds that the caller took between batches.
         first_batch_s: from the first ask to the first batch, or None.
@@ -66,6 +68,7 @@ class Stats:
     transform_s: float
     collate_s: float
     transforms: Mapping[str, float]
+    awaited: Mapping[str, float]
     wait_s: float
     consumer_s: float
     first_batch_s: float | None
@@ -117,6 +120,7 @@ class Metrics:
     transform_s: float = 0.0
     collate_s: float = 0.0
     transforms: dict[str, float] = field(default_factory=dict)
+    awaited: dict[str, float] = field(default_factory=dict)
     wait_s: float = 0.0
     consumer_s: float = 0.0
     first_batch_s: float | None = None
@@ -142,6 +146,11 @@ class Metrics:
         self.collate_s += collate_s
         for name, seconds in transforms.items():
             self.transforms[name] = self.transforms.get(name, 0.0) + seconds
+
+    def waited(self, awaited: Mapping[str, float]) -> None:
+        """The samples of a batch have passed async transforms."""
+        for name, seconds in awaited.items():
+            self.awaited[name] = self.awaited.get(name, 0.0) + seconds
 
     def asked(self) -> float:
         """The caller asks for a batch; gives the time, for `handed_out`."""
@@ -194,6 +203,7 @@ class Metrics:
             transform_s=self.transform_s,
             collate_s=self.collate_s,
             transforms=MappingProxyType(dict(self.transforms)),
+            awaited=MappingProxyType(dict(self.awaited)),
             wait_s=self.wait_s,
             consumer_s=self.consumer_s,
             first_batch_s=self.first_batch_s,
