@@ -121,30 +121,32 @@ class Served:
 
 
 class Classifier:
-    """Answers with a label that the pixels decide; counts; is busy or broken for some images."""
+    """Answers with a label that the pixels decide; is busy when it first sees some images, and broken for others."""
 
-    def __init__(self, busy_every=0, broken=()):
-        self.busy_every = busy_every
+    def __init__(self, broken):
         self.broken = broken
-        self.requests = self.inside = self.most = 0
+        self.seen = set()
+        self.busy = self.inside = self.most = 0
 
     @staticmethod
     def label_of(image):
         return int(image[::8, ::8].astype(np.int64).sum()) % 3
 
-    async def __call__(self, request):
+    async def answer(self, request):
         import simplejpeg
         from starlette.responses import JSONResponse, Response
 
-        self.requests += 1
         self.inside += 1
         self.most = max(self.most, self.inside)
         try:
             image = simplejpeg.decode_jpeg(await request.body())
             await asyncio.sleep(0.02)
-            if self.busy_every and self.requests % self.busy_every == 0:
+            key = int(image[::8, ::8].sum())
+            if key % 3 == 0 and key not in self.seen:
+                self.seen.add(key)
+                self.busy += 1
                 return Response(status_code=503)
-            if int(image[::8, ::8].sum()) in self.broken:
+            if key in self.broken:
                 return Response(status_code=500)
             return JSONResponse({"label": self.label_of(image)})
         finally:
@@ -168,8 +170,8 @@ def test_an_endpoint_is_evaluated(drawn, tmp_path):
     chain = Compose([Resize(72, keep_ratio=True), CenterCrop(64), evaluation.encoded, simplejpeg.decode_jpeg])
     samples = list(aioloader.ImageFolderDataset(drawn).transform_first(chain))
     broken = {int(image[::8, ::8].sum()) for image, _ in samples[5:7]}
-    classifier = Classifier(busy_every=7, broken=broken)
-    with Served(Starlette(routes=[Route("/classify", classifier, methods=["POST"])])) as served:
+    classifier = Classifier(broken)
+    with Served(Starlette(routes=[Route("/classify", classifier.answer, methods=["POST"])])) as served:
         found = asyncio.run(evaluation.evaluate(drawn, f"{served.url}/classify", 6, batch_size=4, workers=1))
         command = [
             sys.executable,
@@ -195,6 +197,7 @@ def test_an_endpoint_is_evaluated(drawn, tmp_path):
     assert len(found["failed"]) == 2
     assert all("500 Internal Server Error" in text for text in found["failed"])
     assert 2 <= classifier.most <= 6
+    assert classifier.busy
     assert 0.02 <= found["latency_p50_s"] <= found["latency_p99_s"]
     assert nowhere.stdout.count("404 Not Found") == 24, nowhere.stderr
     assert "images=0" in nowhere.stdout
