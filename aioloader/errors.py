@@ -17,6 +17,7 @@ __all__ = (
     "LoaderClosedError",
     "LoaderError",
     "MissingPackageError",
+    "NotResumableError",
     "ObjectChangedError",
     "ObjectDeniedError",
     "ObjectMissingError",
@@ -119,6 +120,10 @@ class ResumeError(LoaderError, ValueError):
         self.field = field
         self.expected = expected
         self.found = found
+
+
+class NotResumableError(LoaderError, TypeError):
+    """A pass over this dataset has no state that it could be resumed from."""
 
 
 class ReceiptError(LoaderError, ValueError):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import weakref
 from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar
 
@@ -57,7 +58,10 @@ def _spawn(pipeline: Pipeline, entered: bool) -> None:
     _check_entered(entered)
     import trio
 
-    trio.lowlevel.spawn_system_task(pipeline.supervise, name="aioloader epoch")
+    # As asyncio does it: async transforms see the caller's context variables.
+    trio.lowlevel.spawn_system_task(
+        pipeline.supervise, name="aioloader epoch", context=contextvars.copy_context()
+    )
 
 
 class AsyncBatches(Generic[B]):

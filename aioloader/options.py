@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
+from aioloader._checks import is_async
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -281,6 +283,12 @@ class LoaderOptions:
         batchify = self.batchify_fn
         if batchify is not None and not callable(batchify):
             raise TypeError(f"batchify_fn must be a function that takes a list of samples, got {batchify!r}")
+        if is_async(batchify):
+            name = getattr(batchify, "__name__", type(batchify).__name__)
+            raise TypeError(
+                "batchify_fn must be a function that takes a list of samples and runs in a worker, got the async "
+                f"function {name}: await what it needs in an async transform"
+            )
         if isinstance(batchify, type) and any("__call__" in vars(base) for base in batchify.__mro__):
             raise TypeError(
                 f"batchify_fn must be a function that takes a list of samples, got the class {batchify.__name__}; "
