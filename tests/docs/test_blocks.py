@@ -226,6 +226,7 @@ def _program(words: list[str]) -> Any:
 
 def _programs() -> dict[tuple[str, ...], Callable[[list[str]], Any]]:
     import aioloader.cli
+    import aioloader.tools.draw
     import aioloader.tools.im2rec
     import aioloader.tools.insightface
     import aioloader.tools.rec2idx
@@ -235,6 +236,7 @@ def _programs() -> dict[tuple[str, ...], Callable[[list[str]], Any]]:
         ("aioloader",): aioloader.cli.main,
         ("python", "-m", "aioloader"): aioloader.cli.main,
         ("python", "-m", "recordio"): recordio.__main__.main,
+        ("python", "-m", "aioloader.tools.draw"): aioloader.tools.draw.main,
         ("python", "-m", "aioloader.tools.im2rec"): aioloader.tools.im2rec.main,
         ("python", "-m", "aioloader.tools.insightface"): aioloader.tools.insightface.main,
         ("python", "-m", "aioloader.tools.rec2idx"): aioloader.tools.rec2idx.main,

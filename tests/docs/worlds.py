@@ -20,6 +20,7 @@ __all__ = ("WORDS", "Step", "after", "lay")
 WORDS = {
     "README.md": {"num_workers=8": "num_workers=2"},
     "caching.md": {"/mnt/nfs/": "", "/scratch/": "scratch-"},
+    "index.md": {"draw photos": "draw photos --count 16"},
     "doctor.md": {"aioloader doctor": "aioloader doctor --seconds 0"},
 }
 """Of a page: words of its blocks that a reader replaces by others, and what stands for them here."""
