@@ -16,7 +16,8 @@ def as_markdown(text: str) -> str:
 
 def _as_prose(section: re.Match[str]) -> str:
     """What is returned is told in a sentence: a colon in it parts no type from a description."""
-    return section[0].replace(": ", ":&#32;")
+    head, _, told = section[0].partition("\n")
+    return head + "\n" + re.sub(r":(?=\s)", "&#58;", told)
 
 
 class Docstrings(griffe.Extension):

@@ -26,7 +26,8 @@ _STYLE = """
 svg { --ink:#1f2937; --soft:#56657a; --paper:#fff; --ours:#0f766e; --peer:#9fb0c3; --bare:#56657a; }
 @media (prefers-color-scheme: dark) { svg { --ink:#e2e4e9; --soft:#9aa8ba; --paper:#1e2129; --ours:#2dd4bf;
   --peer:#51647c; --bare:#8796a9; } }
-text { fill:var(--ink); font:13px system-ui, sans-serif; } .strong { font-weight:600; }
+text { fill:var(--ink); font:13px system-ui, sans-serif; paint-order:stroke; stroke:var(--paper); stroke-width:3; }
+.strong { font-weight:600; }
 .faint { fill:var(--soft); font-size:12px; } .ours { fill:var(--ours); } .peer { fill:var(--peer); }
 .bare { fill:var(--bare); } .range { stroke:var(--ink); stroke-width:1.2; }
 .cut { stroke:var(--paper); stroke-width:5; } .mark { stroke:var(--bare); stroke-dasharray:4 3; }
