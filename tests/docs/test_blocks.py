@@ -261,13 +261,15 @@ def _shown(block: Block, command: str) -> str | None:
 
 
 def _outline(text: str) -> list[str]:
-    """Lines of words: figures, and how wide they are, may differ. Of a line that is drawn anew the last one counts."""
+    """Lines of words: figures, units of bytes and blanks may differ. Of a line drawn anew the last state counts."""
     lines = [line.rpartition("\r")[2] for line in text.strip().splitlines()]
-    return [re.sub(r" +", " ", re.sub(r"[0-9][0-9.,]*", "N", line)).strip() for line in lines if line.strip()]
+    figures = [re.sub(r"[0-9][0-9.,]*(?: [kMG](?=B\b))?", "N", line) for line in lines]
+    return [" ".join(line.split()) for line in figures if line.strip()]
 
 
 def test_the_outline_of_a_transcript_keeps_its_words() -> None:
     assert _outline("epoch 0:  1,234 images\r\n\n x 0.5\n") == ["epoch N: N images", "x N"]
+    assert _outline("4.8 MB") == _outline("48 kB") != _outline("48 ms")
     assert _outline("a 1") != _outline("b 1")
 
 
