@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from aioloader._error_budget import over_budget
 from aioloader._failures import lighten
+from aioloader._pipeline.stream import StreamPlan
 from aioloader.errors import SampleError
 from aioloader.progress_display import open_display
 from aioloader.receipts import Ledger
@@ -50,7 +51,7 @@ class Epoch:
         self._core = core
         self._place = place
         self._start = place.consumed
-        self._plan: EpochPlan | ListPlan | None = None
+        self._plan: EpochPlan | ListPlan | StreamPlan | None = None
         self._bar: Display | None = None
         self._shows = bool(core.options.progress)
         self._waited = core.metrics.wait_s, core.metrics.consumer_s
@@ -72,10 +73,13 @@ class Epoch:
         """Epoch number."""
         return self._place.epoch
 
-    def plans(self) -> Iterable[BatchPlan]:
+    def plans(self) -> Iterable[BatchPlan] | StreamPlan:
         """The batches to be made."""
         if self._plan is None:
             self._plan = self._core.plan(self._place)
+        if isinstance(self._plan, StreamPlan):
+            self._plan.told = self.ledger.remember
+            return self._plan
         return self.ledger.following(self._plan)
 
     def take(self, delivery: Delivery) -> bool:
@@ -84,6 +88,7 @@ class Epoch:
         Raises:
             SampleError: a sample failed, with ``on_error="raise"``.
             TooManyErrorsError: more samples failed than allowed.
+            OutputError: the batch could not be converted; it does not count as taken.
             Exception: the batch could not be collated, or the pass could not go on.
         """
         core = self._core
@@ -100,11 +105,22 @@ class Epoch:
                 delivery.error = None  # breaks the cycle error -> traceback -> frame -> delivery
         if delivery.skipped:
             self._check_errors()
+        if core.convert is not None and delivery.samples:
+            self._convert(delivery, core.convert)
         self._place.consumed = delivery.consumed
-        self.ledger.enter(delivery)
+        plan = self.ledger.enter(delivery)
+        if plan.source_state is not None:
+            self._place.source = plan.source_state
         if self._shows:
             self._show(delivery)
         return delivery.samples > 0
+
+    def _convert(self, delivery: Delivery, convert: Callable[[Any], Any]) -> None:
+        try:
+            delivery.batch = convert(delivery.batch)
+        except BaseException:
+            self.over = True  # or the next batch would be entered as if this one had been taken
+            raise
 
     def _record(self, failed: list[SampleError]) -> None:
         core = self._core
@@ -137,10 +153,11 @@ class Epoch:
         self._bar.advance(delivery.samples, f"{starved:.0%} waiting for data")
 
     def _total(self) -> int | None:
-        if self._core.options.batch_sampler is not None or not hasattr(self._core.sampler, "__len__"):
+        core = self._core
+        if core.streams or core.options.batch_sampler is not None or not hasattr(core.sampler, "__len__"):
             return None
-        left = max(0, len(self._core.sampler) - self._start)
-        return -(-left // self._core.geometry.world)
+        left = max(0, len(core.sampler) - self._start)
+        return -(-left // core.geometry.world)
 
     def end(self) -> None:
         """The pass is over, or the caller has left it. May be called twice, from any thread."""
@@ -161,4 +178,6 @@ class Epoch:
             self._check_errors(at_end=True)
         assert self._plan is not None
         self._core.progress.finish(self._place, self._plan.carry())
+        if isinstance(self._plan, StreamPlan):
+            self._core.carried = (self.number + 1, self._plan.left_over)
         self.end()

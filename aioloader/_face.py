@@ -22,7 +22,11 @@ class Face:
     _core: Core
 
     def __len__(self) -> int:
-        """Number of batches that the next pass delivers to this rank; of a resumed epoch, those that are left."""
+        """Number of batches that the next pass delivers to this rank; of a resumed epoch, those that are left.
+
+        Raises:
+            TypeError: the dataset is an `aioloader.IterableDataset`.
+        """
         return len(self._core)
 
     def set_epoch(self, epoch: int) -> None:
@@ -36,8 +40,11 @@ class Face:
         """Where the caller is, as a JSON object: all batches handed out so far are consumed.
 
         After ``break`` it is the place reached, until the next pass begins.
+
+        Raises:
+            NotResumableError: the dataset is an `aioloader.IterableDataset` whose source has no state.
         """
-        return self._core.progress.state()
+        return self._core.state()
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on where `state` was taken: the next pass delivers what was left of that epoch.

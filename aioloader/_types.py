@@ -131,6 +131,8 @@ class Chunk:
         whole: the chunk is a whole batch, to be collated by the program's batchify function.
         spill: (offset, nbytes) in the slab memory for results that have no row.
         settled: called once, from any thread, when nobody touches the chunk's memory any more.
+        samples: what to begin with, by place in the chunk, instead of bytes or a dataset's items; or None.
+        segment: which part of the program runs: 0 up to the first async transform, n from the n-th on.
     """
 
     batch: int
@@ -142,6 +144,8 @@ class Chunk:
     whole: bool
     spill: tuple[int, int]
     settled: Any
+    samples: list[Any] | None = None
+    segment: int = 0
 
     def __len__(self) -> int:
         return int(self.numbers.shape[1])
@@ -158,6 +162,8 @@ class Chunk:
             self.whole,
             self.spill,
             self.settled,
+            None if self.samples is None else [self.samples[n] for n in np.arange(len(self))[columns]],
+            self.segment,
         )
 
 
@@ -250,6 +256,7 @@ class ChunkResult:
         longest_s: of one chunk, at most.
         cpu_s: CPU seconds that it took, and `pauses`: how often a worker stopped to wait for something.
         spans: what traces show, one for each chunk; empty without a trace.
+        awaited: seconds that samples waited for async transforms, by name, all samples together.
         spill_nbytes: bytes of spill per sample that would have been needed.
         roots: arrays over the spill region that hold what `batch` is made of.
         tainted: somebody may still write to the chunk's memory: copy what is delivered.
@@ -270,6 +277,7 @@ class ChunkResult:
     cpu_s: float = 0.0
     pauses: int = 0
     spans: list[WorkSpan] = field(default_factory=list)
+    awaited: dict[str, float] = field(default_factory=dict)
     spill_nbytes: int = 0
     roots: list[Array] = field(default_factory=list)
     tainted: bool = False
@@ -325,6 +333,8 @@ class ChunkResult:
         self.cpu_s += other.cpu_s
         self.pauses += other.pauses
         self.spans += other.spans
+        for name, seconds in other.awaited.items():
+            self.awaited[name] = self.awaited.get(name, 0.0) + seconds
         self.spill_nbytes = max(self.spill_nbytes, other.spill_nbytes)
         self.roots += other.roots
         self.tainted |= other.tainted

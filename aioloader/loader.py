@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import weakref
 from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar
 
@@ -57,7 +58,10 @@ def _spawn(pipeline: Pipeline, entered: bool) -> None:
     _check_entered(entered)
     import trio
 
-    trio.lowlevel.spawn_system_task(pipeline.supervise, name="aioloader epoch")
+    # As asyncio does it: async transforms see the caller's context variables.
+    trio.lowlevel.spawn_system_task(
+        pipeline.supervise, name="aioloader epoch", context=contextvars.copy_context()
+    )
 
 
 class AsyncBatches(Generic[B]):
@@ -83,6 +87,11 @@ class AsyncBatches(Generic[B]):
         """Number of this epoch."""
         return self._epoch.number
 
+    @property
+    def ready(self) -> bool:
+        """Whether the next batch is there already, so that asking for it waits for nothing."""
+        return self._pass is not None and self._pass.ready
+
     def __aiter__(self) -> AsyncBatches[B]:
         return self
 
@@ -93,6 +102,7 @@ class AsyncBatches(Generic[B]):
             StopAsyncIteration: the epoch is over, or has failed before.
             SampleError: a sample failed, with ``on_error="raise"``; all earlier batches came first.
             TooManyErrorsError: more samples failed than ``max_errors``.
+            OutputError: a batch could not be converted to what `output` asks for; the epoch ends before it.
             LoaderClosedError: the loader was closed.
             RuntimeError: another task waits for its next batch, or another event loop uses the loader.
         """
@@ -182,8 +192,11 @@ class AsyncDataLoader(Face, Generic[B]):
         memory_limit: bytes of slab memory, for batches on their way and batches that the caller keeps; None: a
             quarter of the machine's memory.
         even: with `shard`, "pad" or "drop": how all ranks get the same number of batches.
-        output: "numpy".
-        pin_memory: accepted for Gluon's sake.
+        output: what a batch is handed out as. "numpy"; "torch" or "jax": tensors or arrays over the batch's own memory
+            where the package can share it, in the same structure, strings and objects as they are; or a function that
+            takes the batch as numpy arrays, in this thread, and gives what is handed out.
+        pin_memory: with ``output="torch"`` and a CUDA device, tensors are copied to torch's pinned memory; else there
+            is a warning.
         progress: True: a progress bar on standard error where that is a terminal, or in a notebook: tqdm's or rich's
             where installed; "tqdm", "rich" or "plain" (a line of our own): that one, wherever standard error goes.
         stall_timeout: seconds without any progress, while a batch is waited for, after which the logger "aioloader"
@@ -193,6 +206,7 @@ class AsyncDataLoader(Face, Generic[B]):
 
     Raises:
         ValueError, TypeError: an option is not allowed.
+        MissingPackageError: `output` asks for a package that is not installed.
     """
 
     def __init__(

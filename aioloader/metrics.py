@@ -85,6 +85,8 @@ class Stats(StorageStats, Setting):
         work_s: seconds that workers were at samples, what is between these three included; 0 where it is not known.
         cpu_s: CPU seconds of that work; pauses: how often a worker stopped in it to wait for something.
         process_cpu_s: CPU seconds of this process, all its threads together; without worker processes.
+        awaited: seconds by async transform's name that samples waited for it, all samples together: two that wait side
+            by side for a second are two.
         wait_s: seconds that the caller waited for a batch.
         waits: of these, by where the batch was meanwhile: "start" (not begun), "plan", "memory", "read", "work" (in the
             executor, or in its queue), "deliver", "ready".
@@ -127,6 +129,7 @@ class Stats(StorageStats, Setting):
     transform_s: float
     collate_s: float
     transforms: Mapping[str, float]
+    awaited: Mapping[str, float]
     wait_s: float
     consumer_s: float
     first_batch_s: float | None
@@ -284,6 +287,7 @@ class Metrics:
     cpu_s: float = 0.0
     pauses: int = 0
     queue_s: float = 0.0
+    awaited: dict[str, float] = field(default_factory=dict)
     wait_s: float = 0.0
     consumer_s: float = 0.0
     first_batch_s: float | None = None
@@ -327,6 +331,11 @@ class Metrics:
             self.startup_s = max(0.0, waited - self.read_s - longest_s)
         elif work_s:
             self.queue_s += max(0.0, seconds - longest_s)
+
+    def waited(self, awaited: Mapping[str, float]) -> None:
+        """The samples of a batch have passed async transforms."""
+        for name, seconds in awaited.items():
+            self.awaited[name] = self.awaited.get(name, 0.0) + seconds
 
     def asked(self) -> float:
         """The caller asks for a batch; gives the time, for `handed_out`."""
@@ -406,6 +415,7 @@ class Metrics:
             cpu_s=self.cpu_s,
             pauses=self.pauses,
             process_cpu_s=cpu_s,
+            awaited=MappingProxyType(dict(self.awaited)),
             wait_s=self.wait_s,
             waits=MappingProxyType(dict(self.waits)),
             consumer_s=self.consumer_s,

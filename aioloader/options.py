@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import inspect
 import math
 import os
 import re
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
+
+from aioloader._checks import is_async
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -16,6 +19,7 @@ __all__ = ("CacheOptions", "LoaderOptions", "available_cores", "check_max_errors
 
 AUTO = "auto"
 EXECUTORS = ("process", "thread", "inline", AUTO)
+OUTPUTS = ("numpy", "torch", "jax")
 _PAGE = 4096
 
 
@@ -254,7 +258,7 @@ class LoaderOptions:
         self._check_functions()
         _one_of("on_error", self.on_error, ("raise", "skip", "replace"))
         _one_of("even", self.even, ("pad", "drop"))
-        _one_of("output", self.output, ("numpy",))
+        self._check_output()
         if not isinstance(self.progress, bool):
             _one_of("progress", self.progress, ("tqdm", "rich", "plain"))
         path: Any = self.trace
@@ -279,10 +283,29 @@ class LoaderOptions:
         batchify = self.batchify_fn
         if batchify is not None and not callable(batchify):
             raise TypeError(f"batchify_fn must be a function that takes a list of samples, got {batchify!r}")
+        if is_async(batchify):
+            name = getattr(batchify, "__name__", type(batchify).__name__)
+            raise TypeError(
+                "batchify_fn must be a function that takes a list of samples and runs in a worker, got the async "
+                f"function {name}: await what it needs in an async transform"
+            )
         if isinstance(batchify, type) and any("__call__" in vars(base) for base in batchify.__mro__):
             raise TypeError(
                 f"batchify_fn must be a function that takes a list of samples, got the class {batchify.__name__}; "
                 f"did you mean {batchify.__name__}()?"
+            )
+
+    def _check_output(self) -> None:
+        output = self.output
+        if isinstance(output, str) or not callable(output):
+            if output not in OUTPUTS:
+                allowed = ", ".join(map(repr, OUTPUTS))
+                raise ValueError(
+                    f"output must be one of {allowed} or a function of a batch, but got {output!r}"
+                )
+        elif inspect.iscoroutinefunction(output if inspect.isroutine(output) else type(output).__call__):
+            raise TypeError(
+                f"output must be a plain function, and {output!r} is async: await it in the body of your loop"
             )
 
     @staticmethod

@@ -7,6 +7,7 @@ itself. Otherwise one daemon thread per loader runs an event loop, and whole bat
 from __future__ import annotations
 
 import contextlib
+import contextvars
 import queue
 import threading
 import weakref
@@ -49,7 +50,7 @@ class _Portal:
 
     def __init__(self) -> None:
         self._ready = threading.Event()
-        self._waiting: deque[Callable[[], Any]] = deque()
+        self._waiting: deque[tuple[Callable[[], Any], contextvars.Context]] = deque()
         self._more = Signal()
         self._notify: Notify | None = None
         self._scope: anyio.CancelScope | None = None
@@ -80,13 +81,14 @@ class _Portal:
             self._ready.set()
             while True:
                 while self._waiting:
-                    tasks.start_soon(late(self._waiting.popleft()))
+                    task, callers = self._waiting.popleft()
+                    _ = _context_here(callers).run(tasks.start_soon, late(task))
                 await self._more.wait()
 
     def start(self, task: Callable[[], Any]) -> None:
-        """Run an async function as a task of the portal. It must not raise."""
+        """Run an async function as a task of the portal, with the caller's context variables. It must not raise."""
         assert self._notify is not None
-        self._waiting.append(task)
+        self._waiting.append((task, contextvars.copy_context()))
         self._notify(self._more.set)
 
     def stop(self) -> None:
@@ -96,6 +98,15 @@ class _Portal:
         self._notify(self._scope.cancel)
         if self.thread is not threading.current_thread():
             self.thread.join(1.0)
+
+
+def _context_here(callers: contextvars.Context) -> contextvars.Context:
+    """The context variables of another thread, but for those that say which event loop runs in this one."""
+    context = contextvars.copy_context()
+    for variable, value in callers.items():
+        if variable not in context:
+            context.run(variable.set, value)
+    return context
 
 
 class _HandOver:
@@ -156,6 +167,11 @@ class _HandOver:
             raise item
         return item
 
+    @property
+    def ready(self) -> bool:
+        """Whether the next batch is there already."""
+        return not self._queue.empty()
+
     def stop(self) -> None:
         """End the pass. From any thread."""
         self._stopped = True
@@ -196,6 +212,11 @@ class BlockingBatches(Generic[B]):
     def epoch(self) -> int:
         """Number of this epoch."""
         return self._epoch.number
+
+    @property
+    def ready(self) -> bool:
+        """Whether the next batch is there already, so that asking for it waits for nothing."""
+        return self._hand_over is not None and self._hand_over.ready
 
     def __iter__(self) -> BlockingBatches[B]:
         return self

@@ -39,6 +39,7 @@ GROUPS = {
         "_checks _descriptors _error_budget _failures _progress _stand_ins _trace _tree _types _version abc errors "
         "explain metrics options progress_bar progress_display rng",
     ),
+    "outputs": {"aioloader._outputs"},
     "waiting": _of("aioloader", "_late _signal _stacks _threads"),
     "samplers": {"aioloader.permutation", "aioloader.samplers"},
     "batchify": {"aioloader.batchify"},
@@ -72,6 +73,7 @@ GROUPS = {
 
 ENGINE = {
     "contracts",
+    "outputs",
     "waiting",
     "samplers",
     "batchify",
@@ -92,6 +94,8 @@ MAY_IMPORT = {
     "format": set(),
     "format-files": {"format"},
     "contracts": set(),
+    # torch and JAX by name only, where a loader is told to.
+    "outputs": {"contracts"},
     "waiting": {"contracts"},
     "samplers": {"contracts"},
     "batchify": {"contracts"},
@@ -160,7 +164,10 @@ LAZY_EXCEPTIONS = {
     ("aioloader.interop.ray", "ray"),  # nobody imports a bridge without what it leads to
     ("aioloader.interop.opentelemetry", "opentelemetry"),
     ("aioloader.interop.prometheus", "prometheus_client"),
-    ("aioloader.interop.torch", "torch"),
+    *(
+        (f"aioloader.interop.torch.{part}", "torch")
+        for part in ("_dataset", "_items", "_loader", "_samples", "_tensors")
+    ),
     ("aioloader.viewer.app", "starlette"),
 }
 

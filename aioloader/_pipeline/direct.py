@@ -48,7 +48,12 @@ class Direct:
         plans: the batches, in order.
         blocking: never suspend.
         trace: takes down what happens, or None.
+
+    Attributes:
+        ready: whether the next batch is there already: no, it is made when it is asked for.
     """
+
+    ready = False
 
     def __init__(
         self, engine: Engine, plans: Iterable[BatchPlan], blocking: bool, trace: PassTrace | None = None

@@ -155,6 +155,8 @@ class BatchJob:
         start, room = self._spill
         share = room // parts // 64 * 64
         spill = (start + part * share, share)
+        given = self.plan.samples
+        samples = None if given is None else [given[row] for row in rows]
         self._holders.enter()
         return Chunk(
             self.plan.number,
@@ -166,6 +168,7 @@ class BatchJob:
             self.engine.whole,
             spill,
             self._holders.leave,
+            samples,
         )
 
     def _chunks(self) -> list[Chunk]:
@@ -218,6 +221,8 @@ class BatchJob:
     async def _find_substitute(self, run: Run) -> None:
         """Make one sample from elsewhere for a batch that has no sound one of its own; by value, as its row 0."""
         engine, plan, result = self.engine, self.plan, self._result
+        if plan.samples is not None:
+            return  # there is no elsewhere: what comes next is the next batch's
         if self._fetch.slab is not None and not result.tainted:
             # Nobody reads it any more: so there is room for one sample, however scarce memory is.
             self._owned.remove(self._fetch.slab)
@@ -261,6 +266,8 @@ class BatchJob:
     def _deliver(self) -> Delivery:
         engine, result, plan = self.engine, self._result, self.plan
         engine.metrics.made(result.decode_s, result.transform_s, result.collate_s, result.transforms)
+        if result.awaited:
+            engine.metrics.waited(result.awaited)
         done = max(1, self.rows)
         seconds = (result.decode_s + result.transform_s + result.collate_s) / done
         engine.sample_s = seconds if not engine.sample_s else 0.8 * engine.sample_s + 0.2 * seconds
@@ -298,9 +305,11 @@ class BatchJob:
         return int(self._fetch.numbers[INDEX, fill[row]])
 
     def _irreplaceable(self, record: SampleError) -> LoaderError:
+        others = ", and neither is any of the other items that were tried in their place"
+        if self.plan.samples is not None:
+            others = ", and of an iterable dataset no others can be had in their place"
         error = LoaderError(
-            f"no sample of this batch of {self.rows} is sound, and neither is any of the other items that were tried "
-            "in their place; see loader.errors for why"
+            f"no sample of this batch of {self.rows} is sound{others}; see loader.errors for why"
         )
         error.__cause__ = record
         return error

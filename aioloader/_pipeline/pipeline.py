@@ -19,6 +19,7 @@ from aioloader._pipeline.engine import Delivery, Engine
 from aioloader._pipeline.lag import watch_lag
 from aioloader._pipeline.permits import Permits
 from aioloader._pipeline.reorder import Reorder
+from aioloader._pipeline.stream import StreamPlan
 from aioloader._pipeline.watchdog import View, Watchdog
 from aioloader._signal import Signal
 from aioloader._threads import loop_notifier
@@ -60,7 +61,9 @@ class Pipeline:
         ended: it has ended.
     """
 
-    def __init__(self, engine: Engine, plans: Iterable[BatchPlan], trace: PassTrace | None = None) -> None:
+    def __init__(
+        self, engine: Engine, plans: Iterable[BatchPlan] | StreamPlan, trace: PassTrace | None = None
+    ) -> None:
         self._engine = engine
         self._trace = trace
         self._plans = plans
@@ -71,6 +74,7 @@ class Pipeline:
         self._jobs: set[BatchJob] = set()
         self._making: dict[int, BatchJob] = {}
         self._wanted = False
+        self._asks = False  # the dataset's source for samples
         self._scope: anyio.CancelScope | None = None
         self._stop_asked = False
         self._fed: int | None = None
@@ -105,6 +109,11 @@ class Pipeline:
                 )
             self._wanted = True
             await self._arrived.wait()
+
+    @property
+    def ready(self) -> bool:
+        """Whether the next batch is there already."""
+        return self._reorder.ready
 
     def stop(self) -> None:
         """Ask the supervisor to end the epoch. From any thread, also inside the garbage collector."""
@@ -152,11 +161,12 @@ class Pipeline:
     async def _feed(self, tasks: anyio.abc.TaskGroup) -> None:
         """Start one job per batch. Permits and memory are taken here only, in the order of the batches."""
         number = 0
+        stream = self._plans if isinstance(self._plans, StreamPlan) else None
         try:
-            plans = iter(self._plans)
+            plans = iter(()) if isinstance(self._plans, StreamPlan) else iter(self._plans)
             while True:
                 await self._permits.take()
-                plan = _following(plans)
+                plan = _following(plans) if stream is None else await self._from(stream)
                 if plan is None:
                     break
                 job = self._making[number] = BatchJob(self._engine, plan)
@@ -176,8 +186,17 @@ class Pipeline:
             # It comes at the place of the batch that could not be started; all earlier ones are delivered.
             self._reorder.push(number, Delivery(-1, error=error))
             number += 1
+        finally:
+            if stream is not None:
+                await stream.aclose()
         self._fed = number
         self._arrived.set()
+
+    async def _from(self, stream: StreamPlan) -> BatchPlan | None:
+        self._asks = True
+        plan = await stream.following()
+        self._asks = False
+        return plan
 
     def _fail(self, error: BaseException) -> None:
         """End the epoch with `error`, at the place of the first batch that is not there."""
@@ -216,7 +235,7 @@ class Pipeline:
         return View(
             self._wanted,
             number,
-            "start" if job is None else job.journal.stage,
+            job.journal.stage if job is not None else "source" if self._asks else "start",
             () if job is None else tuple(job.plan.indices.tolist()),
             {each: other.journal.stage for each, other in self._making.items()},
             len(self._reorder),

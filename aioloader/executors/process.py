@@ -29,7 +29,7 @@ from aioloader.executors.leading import LedExecutor
 from aioloader.executors.process_handle import WorkerHandle, end_all, pickled_program
 from aioloader.executors.slabs import MAX_WORKERS, SlabMemory, control_array
 from aioloader.executors.states import ask_stacks, marks, states_of
-from aioloader.executors.wire import unpack_value
+from aioloader.executors.wire import pack_value, unpack_value, unsendable
 from aioloader.executors.worker import CALLED_OFF, CURRENT, PLACE
 
 if TYPE_CHECKING:
@@ -286,10 +286,22 @@ class ProcessExecutor(LedExecutor):
                 return
             handle = min(free, key=lambda each: len(each.running))
             attempt = heapq.heappop(self._queue)[2]
+            packed = None
+            if attempt.part.samples is not None:
+                # Packed at each attempt: what is in the spill may be overwritten by a worker that dies then.
+                try:
+                    packed = pack_value(attempt.part.samples, self._memory.memory, attempt.part.spill)[:2]
+                except Exception as error:
+                    errors = unsendable(attempt.part.samples)
+                    if errors:
+                        attempt.set_aside(errors)
+                    else:
+                        self._resolve(attempt, error)
+                    continue
             lanes = {other.lane for other in handle.running.values()}
             attempt.lane = next(lane for lane in range(_OUTSTANDING) if lane not in lanes)
             self._control[handle.slot, CALLED_OFF + attempt.lane] = 0
-            handle.give(attempt)
+            handle.give(attempt, packed)
 
     # -- death -----------------------------------------------------------------------------------------------------
 

@@ -196,8 +196,8 @@ class WorkerHandle:
         self._post(("setup", list(sys.path), _aliases(), program))
         self.state = "up"
 
-    def give(self, attempt: Attempt) -> None:
-        """Send a chunk."""
+    def give(self, attempt: Attempt, samples: tuple[bytes, list[Any]] | None = None) -> None:
+        """Send a chunk; `samples` are its packed samples, if it has any."""
         chunk = attempt.part
         layout = chunk.layout
         if layout is not None and layout.number not in self._layouts:
@@ -211,6 +211,8 @@ class WorkerHandle:
             chunk.rows,
             chunk.whole,
             chunk.spill,
+            chunk.segment,
+            samples,
         )
         self.running[attempt.number] = attempt
         self._post(("run", attempt.number, attempt.lane, -1 if layout is None else layout.number, fields))

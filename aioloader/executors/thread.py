@@ -160,7 +160,7 @@ class ThreadExecutor:
         holders.enter()
         stays = False
         try:
-            if self._copies_only and int(part.numbers[LENGTH].sum()) <= _COPIED_HERE:
+            if self._copies_only and part.samples is None and int(part.numbers[LENGTH].sum()) <= _COPIED_HERE:
                 return self._work(part, task)
             with task.scope:
                 try:
