@@ -222,6 +222,19 @@ def test_a_batchify_function_is_named():
     assert text.startswith("The transform pad is the limit.")
 
 
+async def test_an_async_transform_is_named():
+    async def caption(image, label):
+        await anyio.sleep(0.02)
+        return image, label
+
+    data = SimpleDataset(Pausing(40, 0.0)).transform(caption, concurrency=2)
+    async with AsyncDataLoader(data, 4, executor="thread", num_workers=2) as loader:
+        async for _ in loader:
+            pass
+        assert loader.explain().startswith("The transform caption is the limit.")
+        assert loader.stats().stages["await:caption"].busy_s >= 0.8
+
+
 async def test_statistics_tell_where_samples_were_and_how_late_the_loop_is():
     async with aioloader.AsyncDataLoader(Pausing(64, 0.002), 8, executor="thread", num_workers=2) as loader:
         async for _ in loader:
