@@ -165,7 +165,7 @@ QUICK = [
     (decode, "thread", "blocking"),
     (transform, "process", "async"),
     (consumer, "thread", "blocking"),
-    (workers, "process", "blocking"),
+    (workers, "thread", "blocking"),
     (memory, "thread", "async"),
 ]
 ALL = [
