@@ -25,6 +25,9 @@ _PAUSES = 0.5
 _COMPUTING = 0.3
 # Threads of which all together compute for hardly more than one core are held up by the interpreter's lock.
 _ONE_CORE = 1.3
+# A thread asks the other to let go after 5 ms. Where waits are longer, other programs have the cores.
+_LONGEST_TURN_S = 0.012
+_ON_A_CORE = 0.75
 _HARDLY_MORE = 1.05
 
 
@@ -127,7 +130,8 @@ class _Case:
             and stats.cores > 1
             and self.busy_s > 1.5 * self.span
             and 0.6 < together < _ONE_CORE
-            and stats.cpu_s < 0.75 * self.busy_s
+            and stats.cpu_s < _ON_A_CORE * self.busy_s
+            and stats.pauses > (self.busy_s - stats.cpu_s) / _LONGEST_TURN_S
         )
 
     def _free_cores(self) -> float:
@@ -145,13 +149,16 @@ class _Case:
         return max(1.0, min(rate, self.consumer_rate) / self.rate)
 
     def _with_workers(self, count: int) -> float:
-        """The gain with another number of workers."""
-        return self._gain(count * self.samples / self.busy_s) if self.busy_s else 1.0
+        """The gain with another number of workers; of more, each has as much to do as now at most."""
+        if not self.busy_s:
+            return 1.0
+        gain = self._gain(count * self.samples / self.busy_s)
+        return min(gain, count / self.workers) if count > self.workers and not self.inline else gain
 
     def _without(self, seconds: float) -> float:
         """The gain if workers had to work so many seconds less."""
         left = self.busy_s - seconds
-        return self._gain(self.workers * self.samples / left) if left > 0 else self._gain(math.inf)
+        return self._gain(self.rate * self.busy_s / left if left > 0 else math.inf)
 
     # -- the sentences -------------------------------------------------------------------------------------------------
 
@@ -388,11 +395,17 @@ class _Case:
                 f"It waits rather than computes ({stats.cpu_s / self.busy_s:.0%} of the time on a core): "
                 f"num_workers={more} would give {_times(self._with_workers(more))}, and {_faster(limit, half)}."
             )
+        taken = ""
+        if 0 < stats.cpu_s < _ON_A_CORE * self.busy_s:
+            taken = (
+                f"Workers had a core for only {stats.cpu_s / self.busy_s:.0%} of that time: other programs, or "
+                "the code that takes the batches, had the rest. "
+            )
+        cores = f"All {stats.cores} cores" if stats.cores > 1 else "The one core"
         return (
-            f"All {stats.cores} cores that this process may use have a worker; {_faster(limit, half)}; "
-            f"a machine with twice the cores would give {_times(self._with_workers(2 * self.workers))}."
-            if stats.cores > 1
-            else f"There is one core; {_faster(limit, half)}."
+            f"{taken}{cores} that this process may use {'have' if stats.cores > 1 else 'has'} a worker; "
+            f"{_faster(limit, half)}; a machine with twice the cores would give "
+            f"{_times(self._with_workers(2 * self.workers))}."
         )
 
 
