@@ -8,13 +8,14 @@ from __future__ import annotations
 import inspect
 import os
 import threading
-import warnings
 import weakref
 from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from aioloader._epoch import Epoch
+from aioloader._outputs import converter
+from aioloader._parts import make_executor, setting_of
 from aioloader._pipeline.awaited import AsyncStages, cut
 from aioloader._pipeline.direct import Direct
 from aioloader._pipeline.engine import Engine, Items
@@ -22,15 +23,16 @@ from aioloader._pipeline.pipeline import Pipeline
 from aioloader._pipeline.plan import EpochPlan, Geometry, IteratedOrder, ListPlan, PositionalOrder
 from aioloader._pipeline.stream import StreamPlan
 from aioloader._progress import Place, Progress
+from aioloader._trace import Tracer
 from aioloader.abc import PositionalSampler
 from aioloader.batchify import Stack
 from aioloader.datasets.iterable import IterableDataset
 from aioloader.datasets.resolve import fingerprint, resolve
 from aioloader.errors import LoaderClosedError, NotResumableError, SampleError
-from aioloader.executors import InlineExecutor, ProcessExecutor, ThreadExecutor
 from aioloader.executors.program import Program, leaf_spec
 from aioloader.executors.slabs import SlabMemory, default_memory_limit
 from aioloader.metrics import Metrics, Stats
+from aioloader.options import available_cores
 from aioloader.permutation import ORDER_VERSION
 from aioloader.receipts import Ledger, Receipt, compare
 from aioloader.samplers import BatchSampler, RandomSampler, SequentialSampler
@@ -47,7 +49,8 @@ _ENDLESS = 2**62
 
 
 def _is_default(batchify: Any) -> bool:
-    return batchify is None or type(batchify) is Stack
+    """Whether samples are written to rows, and `batchify` is asked only about those that do not fit."""
+    return batchify is None or type(batchify) is Stack or getattr(batchify, "by_rows", False)
 
 
 def _runs_elsewhere(other: Pipeline, loop: Any) -> bool:
@@ -98,6 +101,7 @@ class Core:
         options: checked options.
 
     Attributes:
+        convert: makes of a batch what is handed out; None if that is the batch itself.
         streams: samples come from an `IterableDataset`.
         carried: (epoch, samples): what rollover brings into an epoch of one.
         watch_globals: warn of code that draws from global generators where that is not reproducible.
@@ -121,7 +125,10 @@ class Core:
         self.errors: list[SampleError] = []
         self.closed = False
         self._engine: Engine | None = None
+        self._cores = 1
+        self._last: tuple[Any, ...] | None = None  # of the engine that was closed
         self.watch_globals = True
+        self.tracer = None if options.trace is None else Tracer(options.trace)
         self.carried: tuple[int, list[Any]] = (-1, [])
         self._opening = threading.Lock()
         self._pid = os.getpid()
@@ -145,12 +152,7 @@ class Core:
             and not self._resolved.stages
             and _is_default(options.batchify_fn)
         )
-        if options.pin_memory:
-            warnings.warn(
-                "pin_memory has no effect: batches are numpy arrays in pageable memory",
-                UserWarning,
-                stacklevel=4,
-            )
+        self.convert = converter(options.output, bool(options.pin_memory))
 
     # Finding a dataset's length may read its index: these wait until they are asked for.
 
@@ -214,7 +216,8 @@ class Core:
         """Whether batches are made one by one, where they are asked for."""
         if self._gathers:
             return True
-        inline = self.options.workers == 0 and isinstance(self.options.executor, str)
+        options = self.options
+        inline = options.workers == 0 and isinstance(options.executor, str) and not options.measures
         # What is waited for is begun ahead, also for samples that are made here.
         if self._waiting or self.streams:
             return False
@@ -223,7 +226,7 @@ class Core:
     @property
     def at_hand(self) -> bool:
         """Whether opening and closing wait for nothing, and so need no thread: the data are in memory."""
-        return self._gathers and isinstance(self.options.executor, str)
+        return self._gathers and isinstance(self.options.executor, str) and self.tracer is None
 
     @property
     def drivable(self) -> bool:
@@ -279,6 +282,9 @@ class Core:
     def _make_engine(self) -> Engine:
         options, resolved = self.options, self._resolved
         base = resolved.base
+        self._cores = 1 if self._gathers else available_cores()
+        if self.tracer is not None:
+            self.tracer.open()
         source, items = None, None
         name = type(base).__name__
         if self._gathers:
@@ -294,7 +300,7 @@ class Core:
             items = Items(name, self.length, resolved.remap)
         try:
             memory = SlabMemory(options.memory_limit or default_memory_limit())
-            executor = self._make_executor()
+            executor = make_executor(options, self._gathers or self._nothing_to_run, self.watch_globals)
             if self._waiting:
                 executor = AsyncStages(
                     executor, self._segments, self._waiting, leaf_spec, self.seed, options.timeout
@@ -308,7 +314,7 @@ class Core:
                 executor,
                 memory,
                 leaf_spec,
-                Stack(),
+                Stack() if options.batchify_fn is None or whole else options.batchify_fn,
                 whole,
                 options.on_error,
                 self._prefetch(executor, source),
@@ -321,16 +327,6 @@ class Core:
                 source.close()
             raise
         return engine
-
-    def _make_executor(self) -> Any:
-        options = self.options
-        if not isinstance(options.executor, str):
-            return options.executor
-        if self._gathers or options.workers == 0 or self._nothing_to_run:
-            return InlineExecutor()
-        if options.executor == "thread":
-            return ThreadExecutor(options.workers, options.timeout)
-        return ProcessExecutor(options.workers, options.timeout)
 
     @property
     def _nothing_to_run(self) -> bool:
@@ -345,7 +341,7 @@ class Core:
         calls = [stage.concurrency for group in self._waiting for stage in group]
         ahead: int = max(getattr(source, "samples_ahead", 0), *calls, 0)
         batch: int = options.batch_size or getattr(options.batch_sampler, "batch_size", None) or ahead or 1
-        workers: int = executor.workers
+        workers: int = getattr(executor, "most", executor.workers)
         return max(1, 2 * workers, -(-ahead // batch))
 
     def _program(self, source: Any) -> Program:
@@ -371,6 +367,7 @@ class Core:
             foreign=foreign and (seed_globals or self.watch_globals),
             maps=getattr(source, "maps", None),
             replaces=options.on_error == "replace",
+            traced=self.tracer is not None,
         )
 
     # -- passes ----------------------------------------------------------------------------------------------------
@@ -430,8 +427,10 @@ class Core:
         engine = self.open()
         plans = epoch.plans()
         if self.direct and not isinstance(plans, StreamPlan):
-            return Direct(engine, plans, blocking)
-        pipeline = Pipeline(engine, plans)
+            return Direct(engine, plans, blocking, epoch.trace)
+        if self.options.measures:
+            engine.prefetch = self._prefetch(engine.executor, engine.source)
+        pipeline = Pipeline(engine, plans, epoch.trace)
         with self._opening:
             if any(_runs_elsewhere(other, pipeline.loop) for other in self.passes):
                 raise RuntimeError(
@@ -485,13 +484,31 @@ class Core:
 
     def stats(self) -> Stats:
         """See `AsyncDataLoader.stats`."""
-        engine = self._engine
         # In a fork another thread's lock on the memory would never be given back.
-        if engine is None or not self.check_pid():
-            return self.metrics.snapshot(self.options.workers, 0, (0, 0, 0))
-        restarts = getattr(engine.executor, "restarts", 0)
+        engine = self._engine if self.check_pid() else None
+        if engine is not None:
+            return self.metrics.snapshot(*self._account(engine))
+        return self.metrics.snapshot(*(self._last or (self.options.workers, 0, (0, 0, 0))))
+
+    def _account(self, engine: Engine) -> tuple[Any, ...]:
+        """What a snapshot is told besides the counters."""
+        executor = engine.executor
+        restarts = getattr(executor, "restarts", 0)
         storage = engine.source.stats() if hasattr(engine.source, "stats") else None
-        return self.metrics.snapshot(engine.executor.workers, restarts, engine.memory.usage(), storage)
+        batchify = None if _is_default(self.options.batchify_fn) else self.options.batchify_fn
+        setting = setting_of(engine, batchify, self.direct, self._cores)
+        return executor.workers, restarts, engine.memory.usage(), storage, setting
+
+    def memory_usage(self) -> tuple[int, int, int]:
+        """Bytes of slab memory in use now, at most so far, and allowed."""
+        engine = self._engine
+        return (0, 0, 0) if engine is None else engine.memory.usage()
+
+    def ended(self, epoch: Epoch) -> None:
+        """A pass is over, or was left; unless another one has begun, the time that follows is nobody's."""
+        latest = None if self._latest is None else self._latest()
+        if latest is None or latest is epoch:
+            self.metrics.pause()
 
     def shutdown(self) -> None:
         """End workers, close files, let go of memory. From any thread; blocking, at most a second."""
@@ -501,9 +518,16 @@ class Core:
         for running in list(self.passes):
             running.stop()
         engine, self._engine = self._engine, None
-        if engine is None or not self.check_pid():
+        if not self.check_pid():
             return
-        engine.executor.close()
-        if engine.source is not None:
-            engine.source.close()
-        engine.memory.close()
+        latest = None if self._latest is None else self._latest()
+        if latest is not None:
+            latest.end()
+        if engine is not None:
+            self._last = self._account(engine)
+            engine.executor.close()
+            if engine.source is not None:
+                engine.source.close()
+            engine.memory.close()
+        if self.tracer is not None:
+            self.tracer.close()

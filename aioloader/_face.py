@@ -5,11 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from aioloader.errors import error_report
-from aioloader.metrics import Stats, explain
+from aioloader.explain import explain
 
 if TYPE_CHECKING:
     from aioloader._core import Core
     from aioloader.errors import SampleError
+    from aioloader.metrics import Stats
     from aioloader.receipts import Receipt
 
 __all__ = ("Face",)
@@ -82,7 +83,11 @@ class Face:
         return self._core.stats()
 
     def explain(self) -> str:
-        """What limits the loader, and what to change, in one paragraph."""
+        """What limits the loader, what to change, and how much that would give, in one paragraph.
+
+        Its first sentence names the limit: storage, decode, the transform with its name, the consumer, the workers, or
+        memory. See `aioloader.explain`.
+        """
         return explain(self.stats())
 
     @property

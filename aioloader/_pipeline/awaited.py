@@ -119,6 +119,22 @@ class AsyncStages:
         workers: int = self._executor.workers
         return workers
 
+    @property
+    def most(self) -> int:
+        """Workers that there may be at most."""
+        most: int = getattr(self._executor, "most", self._executor.workers)
+        return most
+
+    @property
+    def kind(self) -> str:
+        """What runs all else, for statistics."""
+        return getattr(self._executor, "kind", type(self._executor).__name__)
+
+    @property
+    def tuning(self) -> str:
+        """What was measured to choose it, in words."""
+        return getattr(self._executor, "tuning", "")
+
     def open(self, program: Any, memory: Any) -> None:
         """See `aioloader.abc.Executor.open`."""
         self._memory = memory

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Awaitable, Callable
+from time import perf_counter
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,7 @@ import numpy as np
 from aioloader._pipeline.collate import collate
 from aioloader._pipeline.engine import Delivery, Engine
 from aioloader._pipeline.fetch import Fetch
+from aioloader._pipeline.journal import Journal
 from aioloader._pipeline.plan import BatchPlan
 from aioloader._stand_ins import candidates, stand_ins
 from aioloader._threads import Holders
@@ -37,7 +39,7 @@ class BatchJob:
         blocking: nothing here may suspend (see `aioloader._pipeline.direct`).
 
     Attributes:
-        stage: what it waits for: "plan", "memory", "read" or "work"; for reports of a stall.
+        journal: where it is, and where it was.
     """
 
     def __init__(self, engine: Engine, plan: BatchPlan, blocking: bool = False) -> None:
@@ -53,7 +55,7 @@ class BatchJob:
         self._done: list[int] = []
         self._is_read = False
         self._substitute: int | None = None
-        self.stage = "plan"
+        self.journal = Journal()
         # Not a method of this job: that would be a cycle, and memory would wait for the garbage collector.
         self._owned: list[Any] = []
         self._holders = Holders(functools.partial(engine.memory.retire, self._owned))
@@ -125,7 +127,7 @@ class BatchJob:
         if self._is_read:
             return
         self._is_read = True
-        self.stage = "read"
+        self.journal.enter("read")
         await self._fetch.read(self._owned)
         self._result.failures += self._fetch.failures
         self._done += [failure.row for failure in self._fetch.failures]
@@ -133,13 +135,13 @@ class BatchJob:
     async def discover(self, run: Run) -> None:
         """Make samples one by one, by value, until one tells the layout of the rows."""
         await self._read()
-        self.stage = "work"
+        self.journal.enter("work")
         for row in range(self.rows):
             if self.engine.layout is not None:
                 break
             if row in self._done:
                 continue
-            result = await run([self._chunk(np.asarray([row]))])
+            result = await self._worked(run, [self._chunk(np.asarray([row]))])
             self._done.append(row)
             self._result.merge(result)
             for sample in result.values.values():
@@ -179,16 +181,28 @@ class BatchJob:
         pieces = [rows[start : start + size] for start in range(0, len(rows), size)]
         return [self._chunk(piece, part, len(pieces)) for part, piece in enumerate(pieces)]
 
+    async def _worked(self, run: Run, chunks: list[Chunk]) -> ChunkResult:
+        """Have chunks run, and enter what that took."""
+        begin = perf_counter()
+        result = await run(chunks)
+        self.engine.metrics.worked(
+            perf_counter() - begin, result.work_s, result.longest_s, result.cpu_s, result.pauses
+        )
+        if result.spans:
+            self.journal.spans += [(begin, span) for span in result.spans]
+        return result
+
     async def complete(self, run: Run) -> Delivery:
         """Make what is left of the samples, and the batch. A failure of the batch is in the delivery."""
         try:
             await self._read()
-            self.stage = "work"
+            self.journal.enter("work")
             chunks = self._chunks()
             if chunks:
-                self._result.merge(await run(chunks))
+                self._result.merge(await self._worked(run, chunks))
             if self._result.failures and self.engine.on_error == "replace" and not self._sound():
                 await self._find_substitute(run)
+            self.journal.enter("deliver")
             return self._deliver()
         except Exception as error:
             error.add_note(f"in batch {self.plan.number} of this pass")
@@ -238,7 +252,7 @@ class BatchJob:
                 self._spill,
                 self._holders.leave,
             )
-            made = await run([chunk])
+            made = await self._worked(run, [chunk])
             result.tainted |= made.tainted
             if not made.failures:
                 result.merge(made)

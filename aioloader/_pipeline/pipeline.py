@@ -16,6 +16,7 @@ import anyio.lowlevel
 from aioloader._late import late
 from aioloader._pipeline.dispatch import BatchJob
 from aioloader._pipeline.engine import Delivery, Engine
+from aioloader._pipeline.lag import watch_lag
 from aioloader._pipeline.permits import Permits
 from aioloader._pipeline.reorder import Reorder
 from aioloader._pipeline.stream import StreamPlan
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from aioloader._pipeline.plan import BatchPlan
+    from aioloader._trace import PassTrace
 
 __all__ = ("Pipeline",)
 
@@ -51,6 +53,7 @@ class Pipeline:
     Args:
         engine: the parts.
         plans: the batches, in order.
+        trace: takes down what happens, or None.
 
     Attributes:
         loop: the event loop that runs it.
@@ -58,8 +61,11 @@ class Pipeline:
         ended: it has ended.
     """
 
-    def __init__(self, engine: Engine, plans: Iterable[BatchPlan] | StreamPlan) -> None:
+    def __init__(
+        self, engine: Engine, plans: Iterable[BatchPlan] | StreamPlan, trace: PassTrace | None = None
+    ) -> None:
         self._engine = engine
+        self._trace = trace
         self._plans = plans
         self._permits = Permits(max(1, engine.prefetch))
         self._reorder: Reorder[Delivery] = Reorder(self._permits.limit + 1)
@@ -89,6 +95,8 @@ class Pipeline:
                 self._permits.give_back()
                 self._engine.metrics.in_flight = self._permits.taken
                 self._memory_freed.set()
+                if self._trace is not None:
+                    self._trace.end(self._reorder.next - 1, delivery.samples)
                 return delivery
             if self._fed is not None and self._reorder.next >= self._fed:
                 if self.ended.is_set():
@@ -101,6 +109,11 @@ class Pipeline:
                 )
             self._wanted = True
             await self._arrived.wait()
+
+    @property
+    def ready(self) -> bool:
+        """Whether the next batch is there already."""
+        return self._reorder.ready
 
     def stop(self) -> None:
         """Ask the supervisor to end the epoch. From any thread, also inside the garbage collector."""
@@ -125,6 +138,7 @@ class Pipeline:
                     self._scope.cancel()
                 try:
                     async with anyio.create_task_group() as watching:
+                        watching.start_soon(late(watch_lag), self._engine.metrics.lag)
                         if self._engine.stall_timeout is not None:
                             watchdog = Watchdog(self._engine, self._look, self._engine.stall_timeout)
                             watching.start_soon(late(watchdog.run))
@@ -156,6 +170,8 @@ class Pipeline:
                 if plan is None:
                     break
                 job = self._making[number] = BatchJob(self._engine, plan)
+                if self._trace is not None:
+                    self._trace.begin(number, job.journal)
                 try:
                     await self._prepare(job)
                 except BaseException:
@@ -200,7 +216,8 @@ class Pipeline:
         """Wait for slab memory. What frees it is this epoch's deliveries, the caller, or an epoch given up."""
         alone_since = None
         while not job.allocate():
-            job.stage = "memory"
+            if job.journal.stage != "memory":
+                job.journal.enter("memory")
             now = perf_counter()
             if self._permits.taken > 1:
                 alone_since = None
@@ -218,9 +235,9 @@ class Pipeline:
         return View(
             self._wanted,
             number,
-            job.stage if job is not None else "source" if self._asks else "start",
+            job.journal.stage if job is not None else "source" if self._asks else "start",
             () if job is None else tuple(job.plan.indices.tolist()),
-            {each: other.stage for each, other in self._making.items()},
+            {each: other.journal.stage for each, other in self._making.items()},
             len(self._reorder),
             self._permits.limit,
         )
@@ -228,6 +245,8 @@ class Pipeline:
     async def _complete(self, job: BatchJob, number: int) -> None:
         self._jobs.discard(job)
         delivery = await job.complete(self._engine.executor.run)
+        job.journal.enter("ready")
+        delivery.journal = job.journal
         del self._making[number]
         self._reorder.push(number, delivery)
         self._memory_freed.set()

@@ -33,6 +33,8 @@ _STAGES = {
     "memory": "waiting for slab memory",
     "read": "being read",
     "work": "in the workers",
+    "deliver": "being put together",
+    "ready": "waiting for its turn",
 }
 
 
@@ -43,8 +45,8 @@ class View:
     Attributes:
         wanted: whether the caller waits for a batch.
         batch: number of the next batch to be delivered.
-        stage: what that batch waits for, see `BatchJob`; "start" before it has begun,
-            "source" while its samples are waited for.
+        stage: where that batch is, see `Journal`; "start" before it has begun, "source" while its samples are
+            waited for.
         indices: its samples.
         under_way: stage of every batch that is on its way, by number.
         ready: batches that wait for their turn.

@@ -70,7 +70,7 @@ class Answer(NamedTuple):
         arrays: (n, ...) for every leaf of the layout; None for one without rows.
         failures: (row, stage, pickled exception) of the samples that failed.
         packed: (pickle, buffers) of values, objects and batch; None where there are none.
-        numbers: samples collated; seconds of decoding, transforms and collating; seconds by transform's name.
+        numbers: what was counted, see `aioloader._types.ChunkResult.counters`.
         error: the pickled exception that ended the chunk, or None.
     """
 
@@ -201,13 +201,7 @@ def put_back(answer: Answer, chunk: Chunk, memory: SlabMemory) -> ChunkResult:
         result.objects = {
             leaf: {rows[place]: value for place, value in those.items()} for leaf, those in objects.items()
         }
-    (
-        result.samples,
-        result.decode_s,
-        result.transform_s,
-        result.collate_s,
-        result.transforms,
-    ) = answer.numbers
+    result.counters = answer.numbers
     return result
 
 

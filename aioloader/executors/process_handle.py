@@ -122,6 +122,7 @@ class WorkerHandle:
         slot: line of the control memory.
         state: "none" (to be started), "up", or "dead" (reaped, its chunks not yet seen to).
         running: chunks sent and not answered, by number, oldest first.
+        dismissed: it was told to leave.
         stack: where the process stood when it crashed, or when it was found stuck; None if that is not known.
     """
 
@@ -141,6 +142,7 @@ class WorkerHandle:
         self.process = None
         self.sock = None
         self.ready = False
+        self.dismissed = False
         self.timed_out = False
         self.exit_code: int | None = None
         self.stack: str | None = None
@@ -294,6 +296,13 @@ class WorkerHandle:
         if process is None or stacks is None or process.returncode is not None:
             return None
         return stacks.wait(process.pid, self._asked)
+
+    def dismiss(self) -> None:
+        """Have the process leave; whoever tends it sees its end. From the loop's thread."""
+        if self.state == "up" and self.sock is not None:
+            self.dismissed = True
+            with contextlib.suppress(OSError):
+                self.sock.shutdown(socket.SHUT_WR)
 
     def kill(self) -> None:
         """End the process and those it has started, at once."""

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import random
+import sys
 import threading
 import warnings
 from collections.abc import Mapping
@@ -34,8 +36,10 @@ from aioloader._types import (
     IntArray,
     RowLayout,
     Trace,
+    WorkSpan,
 )
 from aioloader.errors import LoaderError
+from aioloader.executors.usage import usage
 from aioloader.rng import GLOBALS_DOMAIN, LATER_DOMAIN, SAMPLE_DOMAIN, Rng
 
 if TYPE_CHECKING:
@@ -72,8 +76,9 @@ class Program:
         later: the same after each async transform, or several in a row.
         batchify: collates a whole batch in the executor, or None: samples are written to rows.
         seed: the loader's seed.
-        seed_globals: set the global generators of Python and numpy before each sample.
+        seed_globals: set the global generators of Python, numpy and torch (on the CPU) before each sample.
         foreign: whether code that is not ours runs; only such code can draw from the global generators.
+        traced: results say when and where they were made.
     """
 
     decoder: Any
@@ -86,6 +91,7 @@ class Program:
     foreign: bool
     maps: Any = None
     replaces: bool = False
+    traced: bool = False
     later: tuple[tuple[Any, ...], ...] = ()
 
     @property
@@ -233,6 +239,8 @@ class Runner:
             progress: told the place in the chunk of every sample before it is worked on.
         """
         result = ChunkResult()
+        started = perf_counter()
+        used = usage()
         layout = None if chunk.whole else chunk.layout
         if layout is not None:
             self._plain = ("tuple", None, (LEAF,) * len(layout.leaves))
@@ -287,7 +295,24 @@ class Runner:
             result.samples = len(samples)
             result.batch = self._batchify(samples)
             result.collate_s = perf_counter() - start
+        self._account(result, started, used, len(chunk))
         return result
+
+    def _account(self, result: ChunkResult, started: float, used: tuple[float, int], samples: int) -> None:
+        """Enter what the chunk took of its worker."""
+        ended = perf_counter()
+        cpu_s, pauses = usage()
+        result.work_s = result.longest_s = ended - started
+        result.cpu_s = cpu_s - used[0]
+        result.pauses = pauses - used[1]
+        if self.program.traced:
+            parts = [("decode", result.decode_s)]
+            parts += [(f"transform:{name}", seconds) for name, seconds in result.transforms.items()]
+            if self.program.batchify is not None:
+                parts.append(("collate", result.collate_s))
+            thread = threading.current_thread().name
+            place = os.getpid(), threading.get_native_id(), thread
+            result.spans.append(WorkSpan(*place, started, ended, samples, tuple(parts)))
 
     def _batchify(self, samples: list[Any]) -> Any:
         """The batch. What it raises ends no task: one that looks like a cancellation would be taken for one."""
@@ -468,6 +493,9 @@ class Runner:
         word = int(self._globals_rng.words(segment + 1)[segment])
         random.seed(word)
         np.random.seed(word & 0xFFFFFFFF)
+        torch = sys.modules.get("torch")  # only code that has imported it can draw from its generator
+        if torch is not None and hasattr(torch, "default_generator"):
+            torch.default_generator.manual_seed(word)
 
     @staticmethod
     def _globals_state() -> tuple[Any, Any]:

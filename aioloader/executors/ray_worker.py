@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from aioloader._types import ChunkResult
 from aioloader.errors import WorkerError
 from aioloader.executors.parcels import Answer, Parcel, pack_buffers, unpack_parcel
 from aioloader.executors.program import Program, Runner
@@ -52,7 +53,7 @@ class RayWorker:
             result = runner.run(chunk)
             written, failures, packed, numbers = answer_of(result, pack_buffers)
         except BaseException as error:
-            return Answer(empty, [], [], None, (0, 0.0, 0.0, 0.0, {}), portable_error(error))
+            return Answer(empty, [], [], None, ChunkResult().counters, portable_error(error))
         arrays = self._rows(chunk) if len(written) else []
         return Answer(np.frombuffer(written, np.int32), arrays, failures, packed, numbers, None)
 

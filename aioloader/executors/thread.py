@@ -63,6 +63,8 @@ class ThreadExecutor:
         timeout: seconds without progress on a sample after which it counts as failed.
     """
 
+    kind = "thread"
+
     def __init__(self, workers: int, timeout: float = 120.0) -> None:
         if workers < 1:
             raise ValueError(f"workers must be at least 1, got {workers}")

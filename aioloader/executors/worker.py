@@ -35,13 +35,24 @@ from aioloader.executors.wire import Inbox, encode, pack_value, unpack_value
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ("answer_of", "main", "portable_error")
+__all__ = ("answer_of", "main", "own_slot", "portable_error")
 
 # Words of a worker's line of control memory.
 CURRENT, PLACE, CALLED_OFF = 0, 1, 2
 _PARENT_CHECK_MS = 500
 # Standard output may be full, closed, or None where the program was started without it.
 _NO_STREAM = (OSError, ValueError, AttributeError)
+
+
+_slot: int | None = None
+
+
+def own_slot() -> int | None:
+    """The number of this worker process among those of its loader, from 0; None in any other process.
+
+    A process that takes the place of one that died has its number.
+    """
+    return _slot
 
 
 def _leave() -> NoReturn:
@@ -131,13 +142,6 @@ def answer_of(result: ChunkResult, pack: Callable[[Any], Any]) -> tuple[Any, ...
         WorkerError: what came out cannot be pickled.
     """
     failures = [(row, stage, portable_error(error)) for row, stage, error in result.failures]
-    numbers = (
-        result.samples,
-        result.decode_s,
-        result.transform_s,
-        result.collate_s,
-        result.transforms,
-    )
     packed = None
     if result.values or result.objects or result.batch is not None:
         try:
@@ -153,7 +157,7 @@ def answer_of(result: ChunkResult, pack: Callable[[Any], Any]) -> tuple[Any, ...
                 ) from error
             packed = pack((result.values, result.objects, result.batch))
     written = np.asarray(result.written, dtype=np.int32).tobytes()
-    return written, failures, packed, numbers
+    return written, failures, packed, result.counters
 
 
 def _picklable(values: dict[int, Any]) -> tuple[dict[int, Any], list[tuple[int, BaseException]]]:
@@ -258,6 +262,8 @@ def main(fd: int, memory_fd: int, nbytes: int, slot: int, parent: int, stack_fd:
         parent: process number of the core.
         stack_fd: descriptor to write Python stacks to, or -1.
     """
+    global _slot
+    _slot = slot
     fill_streams()
     if stack_fd >= 0:
         answer_signals(stack_fd)
