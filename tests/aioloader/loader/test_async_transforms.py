@@ -888,11 +888,12 @@ async def test_seconds_waited_are_told_by_name_and_are_no_work_of_the_workers():
 
     async with AsyncDataLoader(numbers(12).transform(caption), 4, num_workers=0) as loader:
         await collect(loader)
-        stats = loader.stats()
+        stats, told = loader.stats(), loader.explain()
     assert set(stats.awaited) == {"caption"}
     assert stats.awaited["caption"] >= 0.12
     assert stats.transform_s < 0.1
     assert not stats.transforms
+    assert told.startswith("The transform caption is the limit. It is awaited: a sample waits")
 
 
 async def test_a_stall_names_the_async_transform_and_where_it_waits(caplog):
