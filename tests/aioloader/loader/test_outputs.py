@@ -53,6 +53,13 @@ def take(kind, dataset, batch_size=4, **options):
     return anyio.run(main)
 
 
+def churn(loader):
+    """Use the loader's memory again, several times over."""
+    for _ in range(3):
+        for _ in loader:
+            pass
+
+
 FACES = ["for", "async for"]
 
 
@@ -254,13 +261,11 @@ def test_memory_is_not_used_again_before_the_last_view_of_a_tensor_dies(torch, e
     kept = []
     options = {"executor": executor, "num_workers": 2, "memory_limit": 1 << 20, "output": "torch"}
     with DataLoader(Numbers(200), 10, **options) as loader:
-        for number, (images, labels) in enumerate(loader):
+        for number, (images, _labels) in enumerate(loader):
             if number % 3 == 0:
                 kept.append(images[4:6, 1].t())
-        del images, labels
-        for _ in range(3):
-            for _ in loader:
-                pass
+        del images, _labels
+        churn(loader)
         gc.collect()
         assert [view[0].tolist() for view in kept] == [[s + 4, s + 5] for s in range(0, 200, 30)]
         assert loader.stats().memory_bytes > 0
@@ -376,16 +381,14 @@ def test_jax_shares_the_slab_and_it_is_not_used_again(jax, executor):
     kept, shared = [], []
     options = {"executor": executor, "num_workers": 2, "memory_limit": 1 << 20, "output": "jax"}
     with DataLoader(Numbers(200), 10, **options) as loader:
-        for number, (images, labels) in enumerate(loader):
+        for number, (images, _labels) in enumerate(loader):
             memory = loader._core._engine.memory.memory
             start = np.frombuffer(memory, np.uint8).ctypes.data
             shared.append(start <= images.unsafe_buffer_pointer() < start + len(memory))
             if number % 3 == 0:
                 kept.append(images)
-        del images, labels
-        for _ in range(3):
-            for _ in loader:
-                pass
+        del images, _labels
+        churn(loader)
         gc.collect()
         firsts = [np.asarray(images)[:, 0, 0].tolist() for images in kept]
         assert firsts == [list(range(s, s + 10)) for s in range(0, 200, 30)]
