@@ -54,7 +54,7 @@ _WAIT_POLL_S = 0.005
 _REAP_S = 0.4
 
 # A fork in another thread, such as of torch's workers, would inherit the pipe by which a worker that is being started
-# tells that it has begun, and keep it open: the starting thread would wait for as long as the fork lives. So forks wait.
+# tells that it has begun, and keep it open: who starts it would wait for as long as the fork lives. So forks wait.
 _starting = threading.Lock()
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(
