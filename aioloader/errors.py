@@ -17,7 +17,9 @@ __all__ = (
     "LoaderClosedError",
     "LoaderError",
     "MissingPackageError",
+    "NotResumableError",
     "ObjectChangedError",
+    "ObjectDeniedError",
     "ObjectMissingError",
     "OutputError",
     "ReceiptError",
@@ -118,6 +120,10 @@ class ResumeError(LoaderError, ValueError):
         self.field = field
         self.expected = expected
         self.found = found
+
+
+class NotResumableError(LoaderError, TypeError):
+    """A pass over this dataset has no state that it could be resumed from."""
 
 
 class ReceiptError(LoaderError, ValueError):
@@ -301,6 +307,10 @@ class RemoteReadError(LoaderError, OSError):
 
 class ObjectMissingError(RemoteReadError, FileNotFoundError):
     """There is no such object."""
+
+
+class ObjectDeniedError(RemoteReadError, PermissionError):
+    """An object must not be read with these credentials, or with none."""
 
 
 class ObjectChangedError(RemoteReadError):

@@ -5,9 +5,9 @@ from __future__ import annotations
 from html import escape
 from typing import TYPE_CHECKING
 
+from benchmarks.bars import Bar, draw_bars
 from benchmarks.cases import CASES
 from benchmarks.words import (
-    axis_end,
     busy_warning,
     cpu_words,
     goal_figure,
@@ -63,8 +63,6 @@ svg .mark { stroke:var(--bare); stroke-dasharray:4 3; }
 details { margin-top:10px; } summary { cursor:pointer; color:var(--soft); font-size:13px; }
 ol.notes { font-size:13px; color:var(--soft); padding-left:20px; margin:10px 0 0; }
 """
-
-_WIDTH, _LEFT, _RIGHT, _LINE = 1080, 200, 200, 27
 
 
 def render_page(results: Results, outcomes: Sequence[Outcome], method: str) -> str:
@@ -150,52 +148,22 @@ def _case(results: Results, case: str) -> str:
 
 def _chart(rows: Sequence[Row], case: str) -> str:
     """Bars of the rates, fastest first, with the range over the rounds, the bare loop as a line, and outliers cut."""
-    rates = [rate for rate in map(shown_rate, rows) if rate is not None]
-    longest = axis_end(rate.high for rate in rates)
-    height = len(rows) * _LINE + 8
-    span = _WIDTH - _LEFT - _RIGHT
-
-    def at(value: float) -> float:
-        return _LEFT + span * min(1.0, value / longest)
-
-    label = f"Rates in the case {case}; the table below holds the figures."
-    parts = [f'<svg viewBox="0 0 {_WIDTH} {height}" role="img" aria-label="{escape(label)}">']
-    bare = next((shown_rate(row) for row in rows if row.name == "bare_loop"), None)
-    if bare and bare.median <= longest:
-        x = at(bare.median)
-        parts.append(f'<line class="mark" x1="{x:.1f}" x2="{x:.1f}" y1="0" y2="{height}"/>')
-    for number, (row, rate) in enumerate(zip(rows, rates, strict=True)):
-        y = number * _LINE + 4
-        kind = {"aioloader": "ours", "bare_loop": "bare"}.get(row.name, "peer")
-        strong = " strong" if kind == "ours" else ""
-        title = f"{row.title}: {rate_words(row)} {rate_unit(case)}"
-        parts.append(
-            f"<g><title>{escape(title)}</title>"
-            f'<text class="{strong.strip()}" x="{_LEFT - 10}" y="{y + 15}" text-anchor="end">'
-            f"{escape(row.title.replace('bare_loop', 'bare loop'))}</text>"
-            f'<rect class="{kind}" x="{_LEFT}" y="{y}" height="{_LINE - 8}" rx="2" '
-            f'width="{max(1.0, at(rate.median) - _LEFT):.1f}"/>'
-            f"{_cut(at(longest), y) if rate.median > longest else _range(at(rate.low), at(rate.high), y)}"
-            f'<text class="{strong.strip()}" x="{at(rate.high) + 8:.1f}" y="{y + 15}">{rate.median:{rate_form(case)}}'
-            f"{_share(row)}</text></g>"
-        )
-    return "".join([*parts, "</svg>"])
-
-
-def _range(low: float, high: float, y: int) -> str:
-    middle = y + (_LINE - 8) / 2
-    return f'<line class="range" x1="{low:.1f}" x2="{high:.1f}" y1="{middle}" y2="{middle}"/>'
-
-
-def _cut(end: float, y: int) -> str:
-    """A gap that tells that a bar is longer than drawn."""
-    return f'<line class="cut" x1="{end - 44:.1f}" x2="{end - 32:.1f}" y1="{y + _LINE - 6}" y2="{y - 2}"/>'
+    bars = []
+    for row in rows:
+        rate = shown_rate(row)
+        if rate is not None:
+            kind = {"aioloader": "ours", "bare_loop": "bare"}.get(row.name, "peer")
+            words = f"{row.title}: {rate_words(row)} {rate_unit(case)}"
+            figure = format(rate.median, rate_form(case))
+            title = row.title.replace("bare_loop", "bare loop")
+            bars.append(Bar(title, kind, *rate, figure, words, _share(row)))
+    return draw_bars(bars, f"Rates in the case {case}; the table below holds the figures.")
 
 
 def _share(row: Row) -> str:
     if row.name in ("aioloader", "bare_loop") or row.ahead is None:
         return ""
-    return f'<tspan class="faint" dx="8">aioloader {row.ahead.median:.2f}x</tspan>'
+    return f"aioloader {row.ahead.median:.2f}x"
 
 
 def _table(rows: Sequence[Row], case: str) -> str:

@@ -36,8 +36,8 @@ GROUPS = {
     # aioloader, inside out
     "contracts": _of(
         "aioloader",
-        "_checks _descriptors _error_budget _failures _progress _stand_ins _tree _types _version abc errors metrics "
-        "options progress_bar rng",
+        "_checks _descriptors _error_budget _failures _progress _stand_ins _trace _tree _types _version abc errors "
+        "explain metrics options progress_bar progress_display rng",
     ),
     "outputs": {"aioloader._outputs"},
     "waiting": _of("aioloader", "_late _signal _stacks _threads"),
@@ -56,6 +56,7 @@ GROUPS = {
         "aioloader._core",
         "aioloader._epoch",
         "aioloader._face",
+        "aioloader._parts",
         "aioloader.loader",
         "aioloader.receipts",
     },
@@ -146,10 +147,14 @@ LAZY = {
     "jinja2",
     "mxnet",
     "obstore",
+    "opentelemetry",
+    "prometheus_client",
     "ray",
+    "rich",
     "simplejpeg",
     "starlette",
     "torch",
+    "tqdm",
     "trio",
     "uvicorn",
 }
@@ -157,6 +162,8 @@ LAZY_EXCEPTIONS = {
     ("recordio.testing", "hypothesis"),  # strategies: nobody imports it without hypothesis
     ("aioloader.testing", "hypothesis"),
     ("aioloader.interop.ray", "ray"),  # nobody imports a bridge without what it leads to
+    ("aioloader.interop.opentelemetry", "opentelemetry"),
+    ("aioloader.interop.prometheus", "prometheus_client"),
     *(
         (f"aioloader.interop.torch.{part}", "torch")
         for part in ("_dataset", "_items", "_loader", "_samples", "_tensors")

@@ -1,13 +1,17 @@
 """Draws images with known classes, for demonstrations and tests that must not download anything.
 
+    python -m aioloader.tools.draw FOLDER --count 120 --classes 4
+
 An image shows large and small shapes of its class (`CLASSES`) before a gradient with soft lights and some grain, and
 its class's name in a corner. It depends on (seed, number, class, extents) only, with one version of OpenCV.
 """
 
 from __future__ import annotations
 
+import argparse
 import colorsys
 import math
+import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -19,11 +23,11 @@ from aioloader.rng import Rng
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from aioloader._types import Array
 
-__all__ = ("CLASSES", "SIZES", "draw_folder", "draw_image")
+__all__ = ("CLASSES", "SIZES", "draw_folder", "draw_image", "main")
 
 CLASSES = ("circle", "cross", "drop", "heart", "hexagon", "moon", "ring", "square", "star", "triangle")
 
@@ -247,3 +251,33 @@ def _write(image: Array, name: str) -> None:
             max(1, round(thickness * size)),
             cv2.LINE_AA,
         )
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command line.
+
+    Args:
+        argv: arguments after the program's name; None: those of this process.
+
+    Returns:
+        0: done; 1: a file cannot be written; 2: wrong usage.
+    """
+    parser = argparse.ArgumentParser(
+        prog="python -m aioloader.tools.draw",
+        description="Draw JPEG files with known classes, one sub-folder per class, to try things with.",
+    )
+    parser.add_argument("folder", metavar="FOLDER", help="where to; made if it is missing")
+    parser.add_argument("--count", type=int, default=120, metavar="N", help="number of files (120)")
+    parser.add_argument("--classes", type=int, default=4, metavar="N", help=f"1 to {len(CLASSES)} (4)")
+    options = parser.parse_args(argv)
+    try:
+        folder = draw_folder(options.folder, count=options.count, classes=options.classes)
+    except (OSError, ValueError) as error:
+        print(f"draw: error: {error}", file=sys.stderr)
+        return 2 if isinstance(error, ValueError) else 1
+    print(f"{folder}: {options.count} images of {', '.join(CLASSES[: options.classes])}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

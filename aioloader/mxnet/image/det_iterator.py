@@ -108,8 +108,8 @@ class ImageDetIter(DetHooks, ImageIter):
     here. An image of which augmenters leave no object is left out, which is logged, and the next one takes its place.
 
     Args:
-        batch_size, data_shape, path_imgrec, path_imglist, path_root, path_imgidx, shuffle, part_index, num_parts,
-            imglist, data_name, label_name, last_batch_handle: see `ImageIter`.
+        batch_size, data_shape, path_imgrec, path_imglist, path_root, path_imgidx, shuffle: see `ImageIter`.
+        part_index, num_parts, imglist, data_name, label_name, last_batch_handle: see `ImageIter`.
         aug_list: `DetAugmenter`s; None: those that `CreateDetAugmenter` makes of `kwargs`.
         num_workers, exif, pad_counts_rolled, drop_remainder, on_error, max_errors: see `ImageIter`.
         **kwargs: for `CreateDetAugmenter`; beside `aug_list` they have no effect, which is warned about.

@@ -1,4 +1,4 @@
-"""The code of the guides runs as it stands, block after block; and the program that a guide only names."""
+"""The guides to torch and Ray run as they stand, block after block; and the program that a guide only names."""
 
 import os
 import re
@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-import recordio
 from tests.aioloader.cluster import local_cluster
 
 ROOT = Path(__file__).parents[3]
@@ -45,17 +44,6 @@ def guide(photo_rec, tmp_path, monkeypatch):
         return program
 
     return make
-
-
-def test_the_guide_to_sampling(guide, tmp_path):
-    for name in ("faces", "more"):
-        with recordio.RecordWriter(tmp_path / f"{name}.rec", tmp_path / f"{name}.idx") as writer:
-            for key in range(64):
-                header = recordio.IRHeader(0, key // 4, key, 0)
-                writer.write(recordio.pack(header, b"never decoded"), key)
-    program = guide("sampling.md")
-    program.write_text(program.read_text() + "\nif __name__ == '__main__':\n    print(len(loader))\n")
-    assert run(program).split() == ["2"]
 
 
 @pytest.mark.torch

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import simplejpeg
 
-from aioloader.tools.draw import CLASSES, draw_folder, draw_image
+from aioloader.tools.draw import CLASSES, draw_folder, draw_image, main
 
 
 def test_an_image_is_the_same_every_time() -> None:
@@ -57,3 +57,12 @@ def test_a_number_of_classes_that_there_is_not_is_refused(tmp_path: Path, classe
     with pytest.raises(ValueError, match=f"got {classes}"):
         draw_folder(tmp_path, count=1, classes=classes)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_the_command_draws_and_says_what(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = tmp_path / "drawn"
+    assert main([str(folder), "--count", "3", "--classes", "2"]) == 0
+    assert capsys.readouterr().out == f"{folder}: 3 images of circle, cross\n"
+    assert sorted(path.name for path in folder.rglob("*.jpg")) == ["00000.jpg", "00001.jpg", "00002.jpg"]
+    assert main([str(folder), "--classes", "11"]) == 2
+    assert "classes must be 1 to 10" in capsys.readouterr().err

@@ -1,0 +1,86 @@
+"""Horizontal bars with their ranges, as SVG. Pure: figures in, text out; colours are the page's classes."""
+
+from __future__ import annotations
+
+from html import escape
+from typing import TYPE_CHECKING, NamedTuple
+
+from benchmarks.words import axis_end
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+__all__ = ("Bar", "draw_bars")
+
+_LEFT, _RIGHT, _LINE = 200, 200, 27
+
+
+class Bar(NamedTuple):
+    """One contender.
+
+    Attributes:
+        title: its name.
+        kind: "ours", "peer" or "bare"; the last one's length is a dashed line through all of them.
+        median, low, high: its figure, and the range over the rounds.
+        figure: the median as it is written.
+        words: all that is known of it, for whoever points at it.
+        note: a faint remark behind the figure; "" for none.
+    """
+
+    title: str
+    kind: str
+    median: float
+    low: float
+    high: float
+    figure: str
+    words: str
+    note: str = ""
+
+
+def draw_bars(bars: Sequence[Bar], label: str, *, width: int = 1080, style: str = "") -> str:
+    """Draw them from top to bottom, in the order given. A bar far longer than all others is cut, and shows it.
+
+    Args:
+        bars: at least one.
+        label: what the picture says, for those who do not see it.
+        width: of the picture, in its own units; it grows with its place.
+        style: CSS of a picture that stands alone.
+    """
+    longest = axis_end(bar.high for bar in bars)
+    height = len(bars) * _LINE + 8
+    span = width - _LEFT - _RIGHT
+
+    def at(value: float) -> float:
+        return _LEFT + span * min(1.0, value / longest)
+
+    alone = f' xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}"' if style else ""
+    parts = [f'<svg{alone} viewBox="0 0 {width} {height}" role="img" aria-label="{escape(label)}">']
+    if style:
+        parts.append(f"<style>{style}</style>")
+    bare = next((bar for bar in bars if bar.kind == "bare"), None)
+    if bare and bare.median <= longest:
+        x = at(bare.median)
+        parts.append(f'<line class="mark" x1="{x:.1f}" x2="{x:.1f}" y1="0" y2="{height}"/>')
+    for number, bar in enumerate(bars):
+        y = number * _LINE + 4
+        strong = "strong" if bar.kind == "ours" else ""
+        note = f'<tspan class="faint" dx="8">{escape(bar.note)}</tspan>' if bar.note else ""
+        parts.append(
+            f"<g><title>{escape(bar.words)}</title>"
+            f'<text class="{strong}" x="{_LEFT - 10}" y="{y + 15}" text-anchor="end">{escape(bar.title)}</text>'
+            f'<rect class="{bar.kind}" x="{_LEFT}" y="{y}" height="{_LINE - 8}" rx="2" '
+            f'width="{max(1.0, at(bar.median) - _LEFT):.1f}"/>'
+            f"{_cut(at(longest), y) if bar.median > longest else _range(at(bar.low), at(bar.high), y)}"
+            f'<text class="{strong}" x="{at(bar.high) + 8:.1f}" y="{y + 15}">{escape(bar.figure)}{note}</text></g>'
+        )
+    return "".join([*parts, "</svg>"])
+
+
+def _range(low: float, high: float, y: int) -> str:
+    middle = y + (_LINE - 8) / 2
+    return f'<line class="range" x1="{low:.1f}" x2="{high:.1f}" y1="{middle}" y2="{middle}"/>'
+
+
+def _cut(end: float, y: int) -> str:
+    """A gap that tells that a bar is longer than drawn."""
+    return f'<line class="cut" x1="{end - 44:.1f}" x2="{end - 32:.1f}" y1="{y + _LINE - 6}" y2="{y - 2}"/>'

@@ -1,0 +1,139 @@
+"""Plots of docs/benchmarks.md: one SVG for each case, drawn from the figures of its table, and of no others.
+
+    python -m benchmarks.charts                    docs/benchmarks.md
+    python -m benchmarks.charts PAGE PICTURES      another page, and where its pictures go
+
+Run it after the page has changed. Each case's heading gets the picture below it, where it has none yet.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from benchmarks.bars import Bar, draw_bars
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+__all__ = ("Chart", "draw_page", "read_charts", "with_pictures")
+
+_DOCS = Path(__file__).parent.parent / "docs"
+_STYLE = """
+svg { --ink:#1f2937; --soft:#56657a; --paper:#fff; --ours:#0f766e; --peer:#9fb0c3; --bare:#56657a; }
+@media (prefers-color-scheme: dark) { svg { --ink:#e2e4e9; --soft:#9aa8ba; --paper:#1e2129; --ours:#2dd4bf;
+  --peer:#51647c; --bare:#8796a9; } }
+text { fill:var(--ink); font:13px system-ui, sans-serif; paint-order:stroke; stroke:var(--paper); stroke-width:3; }
+.strong { font-weight:600; }
+.faint { fill:var(--soft); font-size:12px; } .ours { fill:var(--ours); } .peer { fill:var(--peer); }
+.bare { fill:var(--bare); } .range { stroke:var(--ink); stroke-width:1.2; }
+.cut { stroke:var(--paper); stroke-width:5; } .mark { stroke:var(--bare); stroke-dasharray:4 3; }
+"""
+_HEADING = re.compile(r"^## ([a-z0-9-]+): (.+)$", re.MULTILINE)
+_FIGURE = re.compile(r"([0-9][0-9,]*(?:\.[0-9]+)?)(?: \(([0-9.,]+) to ([0-9.,]+)\))?$")
+
+
+class Chart(NamedTuple):
+    """A case of the page.
+
+    Attributes:
+        case: its name.
+        title: what is done in it.
+        unit: of its figures.
+        bars: the contenders in the order of the table.
+    """
+
+    case: str
+    title: str
+    unit: str
+    bars: list[Bar]
+
+    def svg(self) -> str:
+        """The picture."""
+        label = f"{self.case}: {self.title}; {self.unit}. The table below holds the figures."
+        return draw_bars(self.bars, label, width=880, style=_STYLE) + "\n"
+
+
+def read_charts(text: str) -> Iterator[Chart]:
+    """The cases of a page, each with the first table below its heading.
+
+    Args:
+        text: of the page, as `python -m benchmarks` writes it.
+    """
+    for heading in _HEADING.finditer(text):
+        section = text[heading.end() :].partition("\n## ")[0]
+        table = re.search(r"^\|.*?(?=^(?!\|)|\Z)", section, re.MULTILINE | re.DOTALL)
+        lines = table[0].splitlines() if table else []
+        if lines:
+            head, _, *rows = [[cell.strip() for cell in line[1:-1].split("|")] for line in lines]
+            bars = [bar for bar in (_bar(dict(zip(head, row, strict=True)), head[2]) for row in rows) if bar]
+            if bars:
+                yield Chart(heading[1], heading[2], head[2], bars)
+
+
+def _bar(row: dict[str, str], unit: str) -> Bar | None:
+    found = _FIGURE.match(row[unit])
+    if found is None:  # it failed
+        return None
+    median, low, high = (float((each or found[1]).replace(",", "")) for each in found.groups())
+    title = re.sub(r" \[\d+\]|\*\*", "", row["contender"])
+    kind = "ours" if title.startswith("aioloader/") else "bare" if title == "bare_loop" else "peer"
+    note = row["aioloader is"].partition(" ")[0].rstrip("x") if kind == "peer" else ""
+    return Bar(
+        title.replace("bare_loop", "bare loop"),
+        kind,
+        median,
+        low,
+        high,
+        found[1],
+        f"{title}: {row[unit]} {unit}",
+        f"aioloader {note}x" if note else "",
+    )
+
+
+def with_pictures(text: str, charts: Sequence[Chart]) -> str:
+    """The page with a picture below the heading of every chart that has none yet."""
+    for chart in charts:
+        picture = f"![{chart.case}: {chart.unit}](images/benchmarks/{chart.case}.svg)"
+        if picture not in text:
+            heading = f"## {chart.case}: {chart.title}\n"
+            text = text.replace(heading, f"{heading}\n{picture}\n")
+    return text
+
+
+def draw_page(page: Path, pictures: Path) -> list[Path]:
+    """Draw the pictures of a page, and name them in it.
+
+    Returns:
+        the pictures written.
+    """
+    text = page.read_text(encoding="utf-8")
+    charts = list(read_charts(text))
+    pictures.mkdir(parents=True, exist_ok=True)
+    written = []
+    for chart in charts:
+        path = pictures / f"{chart.case}.svg"
+        path.write_text(chart.svg(), encoding="utf-8")
+        written.append(path)
+    page.write_text(with_pictures(text, charts), encoding="utf-8")
+    return written
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run from the command line."""
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.charts", description="Draw the plots of a page."
+    )
+    parser.add_argument("page", nargs="?", type=Path, default=_DOCS / "benchmarks.md")
+    parser.add_argument("pictures", nargs="?", type=Path, default=_DOCS / "images" / "benchmarks")
+    options = parser.parse_args(argv)
+    for path in draw_page(options.page, options.pictures):
+        print(path)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

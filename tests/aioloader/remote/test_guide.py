@@ -1,0 +1,62 @@
+"""The blocks of docs/remote.md, with real servers in the place of the hosts that it names."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from aioloader.storage.remote import configure
+from tests.aioloader.remote.conftest import Served
+from tests.docs.blocks import blocks
+
+pytestmark = pytest.mark.remote
+
+PREFIXES = ("s3://", "s3://public-bucket/", "https://")
+
+
+@pytest.fixture
+def options_undone() -> Iterator[None]:
+    """Options hold for the whole process."""
+    yield
+    for prefix in PREFIXES:
+        configure(prefix)
+
+
+def test_the_blocks_of_remote_md(
+    bucket: str,
+    served: Served,
+    s3_server: Any,
+    photo_folder: Path,
+    options_undone: None,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    pytest.importorskip("obstore")
+    monkeypatch.setenv("AIOLOADER_CACHE_DIR", str(tmp_path / "cache"))
+    for path in sorted(photo_folder.rglob("*.jpg"))[:6]:
+        s3_server.put_file(bucket, f"train/{path.parent.name}/{path.name}", path)
+    places = {
+        "s3://bucket/train.rec": f"s3://{bucket}/set 1/photos.rec",
+        "gs://bucket/train": f"s3://{bucket}/train",  # the same code, and there is no such server here
+        "https://host/train.rec": served.url,
+        "/scratch/cache": str(tmp_path / "kept"),
+    }
+    names: dict[str, Any] = {"__name__": "guide"}
+    for block in blocks("remote.md", "python"):
+        code = block.code
+        for place, other in places.items():
+            code = code.replace(place, other)
+        exec(compile("\n" * (block.line - 1) + code, block.place, "exec"), names)
+        if "loader" in names:
+            images, labels = next(iter(names["loader"]))
+            assert images.shape == (len(names["dataset"]), 224, 224, 3)
+            assert len(labels) == len(images)
+            assert len(names["folder"]) == 6
+            names["loader"].close()
+            del names["loader"]
+    names.clear()
+    gc.collect()

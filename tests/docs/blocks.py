@@ -1,0 +1,92 @@
+"""The pages of the site, the README among them, and the code blocks in them."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import textwrap
+from pathlib import Path
+from typing import NamedTuple
+
+__all__ = ("PAGES", "ROOT", "Block", "blocks", "commands")
+
+ROOT = Path(__file__).parents[2]
+PAGES = {
+    "README.md": ROOT / "README.md",
+    **{path.relative_to(ROOT / "docs").as_posix(): path for path in sorted((ROOT / "docs").rglob("*.md"))},
+}
+"""Name of a page, without its folder docs/, and where it lies."""
+
+_FENCE = re.compile(r"^( *)(`{3,})([^\n`]*)\n(.*?)^\1\2 *$", re.MULTILINE | re.DOTALL)
+
+
+class Block(NamedTuple):
+    """A fenced block.
+
+    Attributes:
+        page: its page, a key of `PAGES`.
+        line: number of its first line of code, from 1.
+        language: the first word behind the fence's backticks; "" for nothing.
+        info: what stands there besides.
+        code: the lines, without the indentation of the fence.
+    """
+
+    page: str
+    line: int
+    language: str
+    info: str
+    code: str
+
+    @property
+    def title(self) -> str:
+        """Name of the file that the block is; "" where it has none."""
+        found = re.search(r'title="([^"]+)"', self.info)
+        return found[1] if found else ""
+
+    @property
+    def place(self) -> str:
+        """Where it stands, for messages."""
+        return f"{PAGES[self.page].relative_to(ROOT)}:{self.line}"
+
+    @property
+    def imports(self) -> set[str]:
+        """Names of the packages that a Python block imports, at any depth of its lines."""
+        found = re.findall(r"^\s*(?:import|from)\s+(\w+)", self.code, re.MULTILINE)
+        return set(found)
+
+
+def blocks(page: str, *languages: str) -> list[Block]:
+    """The blocks of a page in their order.
+
+    Args:
+        page: a key of `PAGES`.
+        languages: of which languages; none: of all.
+    """
+    text = PAGES[page].read_text(encoding="utf-8")
+    found = []
+    for match in _FENCE.finditer(text):
+        language, _, info = match[3].strip().partition(" ")
+        if not languages or language in languages:
+            line = text.count("\n", 0, match.start()) + 2
+            found.append(Block(page, line, language, info, textwrap.dedent(match[4])))
+    return found
+
+
+def commands(block: Block) -> list[list[str]]:
+    """The commands of a block of shell lines, or of a transcript (lines that begin with ``$``), each taken apart.
+
+    ``a && b`` are two commands; comments are left out.
+    """
+    lines = block.code.replace("\\\n", " ").splitlines()
+    if block.language == "console":
+        lines = [line[2:] for line in lines if line.startswith("$ ")]
+    found = []
+    for line in lines:
+        words = shlex.split(line, comments=True)
+        while "&&" in words:
+            place = words.index("&&")
+            found.append(words[:place])
+            words = words[place + 1 :]
+        if words:
+            found.append(words)
+    return found

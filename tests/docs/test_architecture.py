@@ -1,0 +1,54 @@
+"""The diagram and the table of the folders name what there is, and all of it."""
+
+from __future__ import annotations
+
+import re
+from xml.etree import ElementTree
+
+from tests.docs.blocks import PAGES, ROOT
+
+PICTURE = ROOT / "docs" / "images" / "architecture.svg"
+BESIDE = {"benchmarks", "tests", "examples", "recordio"}
+
+
+def _named() -> set[str]:
+    """Folders and files that the diagram names."""
+    texts = [node.text or "" for node in ElementTree.parse(PICTURE).iter("{http://www.w3.org/2000/svg}text")]
+    return {word for text in texts for word in re.findall(r"[a-z_]+(?:/[a-z_]+)*(?:/|\.py)", text)}
+
+
+def _packages() -> set[str]:
+    """Folders of the two packages that hold modules, as the diagram writes them."""
+    found = {path.parent for path in (ROOT / "aioloader").rglob("*.py")} - {ROOT / "aioloader"}
+    return {"recordio/", *(f"{path.relative_to(ROOT / 'aioloader').as_posix()}/" for path in found)}
+
+
+def test_every_place_in_the_diagram_exists() -> None:
+    stations = {path.name for path in (ROOT / "aioloader" / "_pipeline").glob("*.py")}
+    for name in _named():
+        top = name.partition("/")[0]
+        place = (ROOT if top in BESIDE else ROOT / "aioloader") / name
+        assert place.exists() or name in stations, name
+
+
+def test_every_package_folder_is_in_the_diagram() -> None:
+    # MXNet's names are a tree of their own, which its guide tells.
+    inner = {name for name in _packages() if name.startswith("mxnet/") and name != "mxnet/"}
+    assert _packages() - inner - _named() == set()
+
+
+def test_design_shows_the_diagram_once() -> None:
+    assert PAGES["design.md"].read_text(encoding="utf-8").count("images/architecture.svg") == 1
+
+
+def test_the_table_of_the_readme_names_what_there_is() -> None:
+    text = PAGES["README.md"].read_text(encoding="utf-8")
+    table = text[text.index("## The folders are the path of a sample") : text.index("Why it is so")]
+    named = re.findall(r"`([a-z_]+(?:/[a-z_]+)*(?:/|\.py))`", table)
+    assert named
+    for name in named:
+        place = name if name.startswith(("recordio", "benchmarks", "aioloader")) else f"aioloader/{name}"
+        assert (ROOT / place).exists(), name
+    tops = {f"aioloader/{name.partition('/')[0]}/" for name in _packages() if name != "recordio/"}
+    shown = {*named, *(f"aioloader/{name}" for name in named)}
+    assert tops - shown == set()

@@ -1,0 +1,294 @@
+"""Every code block of the README and the site runs as it stands, page by page, in a folder with the files it names.
+
+Python blocks of a page are one program. Lines of a shell block, and of a transcript those behind ``$``, are commands:
+they run in this process where the program is ours. A block with a title is saved under that name, for a command to run.
+
+What does not run here stands in `NOT_RUN`, with the reason. A page with blocks that need PyTorch, Ray or a server runs
+once without these blocks and once whole, in the suite that has what they need.
+"""
+
+from __future__ import annotations
+
+import ast
+import gc
+import importlib.util
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+from tests.docs.blocks import PAGES, ROOT, Block, blocks, commands
+from tests.docs.worlds import WORDS, after, lay
+
+LANGUAGES = {"python", "sh", "console", "text"}
+
+NOT_RUN = {
+    "pip install": "installing: .ci/run does it, with the wheel and with every extra",
+    "python3.11 -m venv": "the same",
+    ".": "the same",
+    "pytest": "the suite itself",
+    "aioloader demo": ".ci/run runs it, from the wheel",
+    "aioloader view train.rec": "a server that runs until Ctrl-C: tests/aioloader/viewer/test_app.py",
+}
+"""Beginnings of commands, and why they do not run here. A longer beginning in `RUN_ALL_THE_SAME` counts more."""
+
+RUN_ALL_THE_SAME = ("aioloader view train.rec --export",)
+
+ELSEWHERE = {
+    "boxes.md": "tests/aioloader/transforms/test_boxes.py",
+    "detection.md": "tests/aioloader/transforms/test_detection_guide.py",
+    "insightface.md": "tests/aioloader/interop/test_insightface_guide.py",
+    "ray.md": "tests/aioloader/interop/test_guides.py",
+    "remote.md": "tests/aioloader/remote/test_guide.py",
+    "torch.md": "tests/aioloader/interop/test_guides.py",
+}
+"""Pages whose Python blocks another test runs, because it looks at what they make."""
+
+QUICK = {"sampling.md"}
+
+EXIT_CODES = {
+    "aioloader repair bad.rec": {1},  # the source is damaged, which is what the page is about
+    "aioloader doctor": {0, 1},  # something may hurt on the machine of the tests
+}
+
+SUITES = {"torch", "ray"}
+OPTIONAL = {*SUITES, "albumentations", "jax", "lightning", "keras", "jinja2", "tqdm", "rich"}
+
+
+class Case(NamedTuple):
+    """One run of a page: with the blocks that need no more than these packages."""
+
+    page: str
+    needs: frozenset[str]
+
+
+def needs(block: Block) -> frozenset[str]:
+    """The optional packages without which a block cannot run."""
+    if block.language == "python":
+        return frozenset(block.imports & OPTIONAL)
+    return frozenset({"jinja2"}) if "aioloader view" in block.code else frozenset()
+
+
+def runnable(page: str) -> list[Block]:
+    """The blocks of a page that this test runs."""
+    languages = ("sh", "console") if page in ELSEWHERE else ("python", "sh", "console")
+    return [block for block in blocks(page, *languages) if block.language == "python" or _kept(block)]
+
+
+def _kept(block: Block) -> list[list[str]]:
+    """The commands of a block that run here."""
+    return [words for words in commands(block) if _reason(words) is None]
+
+
+def _reason(words: list[str]) -> str | None:
+    text = " ".join(words)
+    if text.startswith(RUN_ALL_THE_SAME):
+        return None
+    return next((reason for start, reason in NOT_RUN.items() if f"{text} ".startswith(f"{start} ")), None)
+
+
+def _cases() -> list[Any]:
+    found = []
+    for page in PAGES:
+        kinds = {needs(block) for block in runnable(page)}
+        for wanted in sorted({frozenset(), frozenset().union(*kinds)}, key=len):
+            # Without the extras a page runs only if that leaves something to run.
+            if any(kind <= wanted for kind in kinds):
+                marks = [getattr(pytest.mark, name) for name in sorted(wanted & SUITES)]
+                if not marks and page not in QUICK:
+                    marks = [pytest.mark.slow]
+                name = " ".join([page, *sorted(wanted)])
+                found.append(pytest.param(Case(page, wanted), marks=marks, id=name))
+    return found
+
+
+# --- what holds of all blocks, run or not ---
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_every_block_names_its_language_and_parses(page: str) -> None:
+    for block in blocks(page):
+        assert block.language in LANGUAGES, f"{block.place}: one of {sorted(LANGUAGES)}"
+        if block.language == "python":
+            ast.parse(block.code, block.place)
+
+
+def test_no_program_hides_in_an_indented_block() -> None:
+    # Commands of the benchmarks take minutes. .ci/run runs short ones.
+    start = re.compile(r"^(?: {4}|\t)(?:\$ |pip |aioloader |import |from \w+ import )", re.MULTILINE)
+    for page, path in PAGES.items():
+        text = re.sub(r"^```.*?^```", "", path.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
+        outside = [line for line in text.splitlines() if start.match(line)]
+        assert outside == [], page
+
+
+def test_what_does_not_run_here_is_still_in_the_pages() -> None:
+    every = [
+        " ".join(words) for page in PAGES for b in blocks(page, "sh", "console") for words in commands(b)
+    ]
+    for begin in (*NOT_RUN, *EXIT_CODES, *RUN_ALL_THE_SAME):
+        assert [text for text in every if f"{text} ".startswith(f"{begin} ")], f"no page has {begin!r}"
+    for page, path in ELSEWHERE.items():
+        assert page in (ROOT / path).read_text(encoding="utf-8"), f"{path} does not run {page}"
+    for page, words in WORDS.items():
+        text = PAGES[page].read_text(encoding="utf-8")
+        assert [word for word in words if word not in text] == [], page
+
+
+# --- the blocks ---
+
+
+@pytest.fixture
+def world(
+    request: pytest.FixtureRequest,
+    photo_rec: Path,
+    photo_folder: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> dict[str, Any]:
+    """The working directory of a page, and the names that it begins with."""
+    place = tmp_path / "here"
+    place.mkdir()
+    monkeypatch.chdir(place)
+    monkeypatch.setenv("AIOLOADER_CACHE_DIR", str(tmp_path / "cache"))
+    monkeypatch.setenv("MXNET_HOME", str(place / "mxnet"))
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    monkeypatch.setitem(sys.modules, "mxnet", None)  # what a page puts there goes again
+    case: Case = request.getfixturevalue("case")
+    return {"__name__": "guide", **lay(case.page, place, photo_rec, photo_folder)}
+
+
+@pytest.mark.filterwarnings("ignore:.*:DeprecationWarning:torch")
+@pytest.mark.parametrize("case", _cases())
+def test_the_blocks_of_a_page_run(
+    case: Case, world: dict[str, Any], leftovers: Any, capfd: pytest.CaptureFixture[str]
+) -> None:
+    for package in sorted(case.needs):
+        pytest.importorskip(package)
+    for block in runnable(case.page):
+        if not needs(block) <= case.needs:
+            continue
+        if block.language == "python":
+            run_python(block, world)
+        else:
+            run_commands(block, capfd)
+    if case.page not in ELSEWHERE:
+        after(case.page, world)
+    world.clear()
+    gc.collect()
+
+
+def run_python(block: Block, names: dict[str, Any]) -> None:
+    """Run a block in the names of those before it; one with a title is saved for a command instead."""
+    code = _settled(block.page, block.code)
+    if block.title:
+        Path(block.title).write_text(code, encoding="utf-8")
+        return
+    # Lines of an error are those of the page.
+    exec(compile("\n" * (block.line - 1) + code, block.place, "exec"), names)
+
+
+def run_commands(block: Block, capfd: pytest.CaptureFixture[str]) -> None:
+    """Run the commands of a block; what a transcript shows must be what they print, but for figures."""
+    capfd.readouterr()
+    for words in _kept(block._replace(code=_settled(block.page, block.code))):
+        if "--tile" in words and shutil.which("jpegtran") is None:
+            continue
+        text = " ".join(words)
+        allowed = next((codes for begin, codes in EXIT_CODES.items() if text.startswith(begin)), {0})
+        try:
+            code = _program(words)
+        except SystemExit as stop:
+            code = stop.code or 0
+        assert code in allowed, f"{block.place}: {text}: exit code {code}"
+        printed = capfd.readouterr()
+        shown = _shown(block, text)
+        if shown is not None:
+            assert _outline(printed.out + printed.err) == _outline(shown), f"{block.place}: {text}"
+
+
+def _program(words: list[str]) -> Any:
+    """Run one command; gives its exit code."""
+    for begin, main in _programs().items():
+        if words[: len(begin)] == list(begin):
+            return main(words[len(begin) :])
+    assert words[0] == "python", f"no such program here: {words}; is it to be in NOT_RUN?"
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run([sys.executable, *words[1:]], env=environment, check=False, timeout=110)
+    return done.returncode
+
+
+def _programs() -> dict[tuple[str, ...], Callable[[list[str]], Any]]:
+    import aioloader.cli
+    import aioloader.tools.draw
+    import aioloader.tools.im2rec
+    import aioloader.tools.insightface
+    import aioloader.tools.rec2idx
+    import recordio.__main__
+
+    return {
+        ("aioloader",): aioloader.cli.main,
+        ("python", "-m", "aioloader"): aioloader.cli.main,
+        ("python", "-m", "recordio"): recordio.__main__.main,
+        ("python", "-m", "aioloader.tools.draw"): aioloader.tools.draw.main,
+        ("python", "-m", "aioloader.tools.im2rec"): aioloader.tools.im2rec.main,
+        ("python", "-m", "aioloader.tools.insightface"): aioloader.tools.insightface.main,
+        ("python", "-m", "aioloader.tools.rec2idx"): aioloader.tools.rec2idx.main,
+    }
+
+
+def _settled(page: str, code: str) -> str:
+    for word, other in WORDS.get(page, {}).items():
+        code = code.replace(word, other)
+    return code
+
+
+def _shown(block: Block, command: str) -> str | None:
+    """What a transcript shows behind a command; None where it shows nothing, or what depends on the photographs."""
+    if block.language != "console" or block.title != "Transcript":
+        return None
+    parts = re.split(r"^\$ (.*)\n", block.code, flags=re.MULTILINE)
+    for shell, output in zip(parts[1::2], parts[2::2], strict=True):
+        if shell == command:
+            return output
+    return None
+
+
+def _outline(text: str) -> list[str]:
+    """Lines of words: figures, units of bytes and blanks may differ. Of a line drawn anew the last state counts."""
+    lines = [line.rpartition("\r")[2] for line in text.strip().splitlines()]
+    figures = [re.sub(r"[0-9][0-9.,]*(?: [kMG](?=B\b))?", "N", line) for line in lines]
+    return [" ".join(line.split()) for line in figures if line.strip()]
+
+
+def test_the_outline_of_a_transcript_keeps_its_words() -> None:
+    assert _outline("epoch 0:  1,234 images\r\n\n x 0.5\n") == ["epoch N: N images", "x N"]
+    assert _outline("4.8 MB") == _outline("48 kB") != _outline("48 ms")
+    assert _outline("a 1") != _outline("b 1")
+
+
+def test_optional_packages_are_known() -> None:
+    """A block that imports what neither aioloader nor the tests need says so, by being in `OPTIONAL`."""
+    always = {
+        *sys.stdlib_module_names,
+        "aioloader",
+        "anyio",
+        "cv2",
+        "numpy",
+        "PIL",
+        "recordio",
+        "simplejpeg",
+        "trio",
+    }
+    for page in PAGES:
+        own = {Path(block.title).stem for block in blocks(page, "python") if block.title}
+        for block in blocks(page, "python"):
+            unknown = block.imports - always - OPTIONAL - own
+            assert not unknown, f"{block.place}: {sorted(unknown)}"
+    assert [name for name in ("numpy", "cv2") if importlib.util.find_spec(name) is None] == []

@@ -1,0 +1,87 @@
+"""The reference has every public name. What a docstring has to hold is looked at where it is cheap: there is one."""
+
+from __future__ import annotations
+
+import ast
+import re
+from pathlib import Path
+
+import pytest
+
+import aioloader
+from tests.docs.blocks import ROOT
+
+REFERENCE = ROOT / "docs" / "reference"
+
+MODULES = (
+    *("abc", "batchify", "datasets", "errors", "executors", "samplers", "transforms", "transforms.boxes"),
+    *("interop.ray", "interop.torch", "storage.remote", "jpeg"),
+    *("mxnet.io", "mxnet.recordio", "mxnet.image", "mxnet.gluon.data", "mxnet.gluon.data.vision"),
+)
+"""Modules of aioloader whose ``__all__`` is public, besides the package's own and those of recordio."""
+
+# Submodules, each of which has a page; and what is no thing of its own.
+NO_ENTRY = {"abc", "batchify", "samplers", "transforms", "boxes", "__version__"}
+
+
+def _file(module: str) -> Path | None:
+    base = ROOT.joinpath(*module.split("."))
+    return next((path for path in (base / "__init__.py", base.with_suffix(".py")) if path.is_file()), None)
+
+
+def _exported(module: str) -> list[str]:
+    """``__all__`` of a module, read from its source: some cannot be imported without an extra."""
+    path = _file(module)
+    assert path is not None, module
+    for node in ast.parse(path.read_text(encoding="utf-8")).body:
+        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "__all__":
+            return list(ast.literal_eval(node.value))
+    return []
+
+
+def _directives() -> list[str]:
+    return [
+        name
+        for path in sorted(REFERENCE.glob("*.md"))
+        for name in re.findall(r"^::: ([\w.]+)$", path.read_text(encoding="utf-8"), re.MULTILINE)
+    ]
+
+
+def _documented() -> set[str]:
+    found = set()
+    for name in _directives():
+        found.add(name)
+        if _file(name) is not None:
+            found |= {f"{name}.{each}" for each in _exported(name)}
+    return found
+
+
+def test_nothing_is_in_the_reference_twice() -> None:
+    names = _directives()
+    assert sorted(names) == sorted(set(names))
+
+
+@pytest.mark.parametrize(
+    "module",
+    ["aioloader", *(f"aioloader.{name}" for name in MODULES), "recordio", "recordio.aio", "recordio.errors"],
+)
+def test_every_public_name_has_an_entry(module: str) -> None:
+    documented = _documented()
+    missing = []
+    for name in _exported(module):
+        places = {f"{module}.{name}"}
+        if module == "aioloader" and name in aioloader._MODULE_OF:
+            places.add(f"{aioloader._MODULE_OF[name]}.{name}")
+        if name not in NO_ENTRY and not places & documented:
+            missing.append(name)
+    assert missing == []
+
+
+def test_the_table_of_names_leads_to_what_there_is() -> None:
+    text = (REFERENCE / "index.md").read_text(encoding="utf-8")
+    for module in re.findall(r"`(aioloader(?:\.[a-z_]+)+)`", text):
+        assert _file(module) or _file(module.rpartition(".")[0]), module
+    for name in aioloader.__all__:
+        if isinstance(getattr(aioloader, name), type) and issubclass(getattr(aioloader, name), Exception):
+            continue  # they have a page
+        assert name in NO_ENTRY or f"`aioloader.{name}`" in text or f"`{name}`" in text, name

@@ -1,0 +1,187 @@
+"""What the pages' blocks find where they run: the files that they name, and what a reader has defined before."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import anyio
+import numpy as np
+
+import aioloader
+import recordio
+from aioloader.tools.pack import pack
+from aioloader.transforms import RandomResizedCrop
+
+__all__ = ("WORDS", "Step", "after", "lay")
+
+WORDS = {
+    "README.md": {"num_workers=8": "num_workers=2"},
+    "caching.md": {"/mnt/nfs/": "", "/scratch/": "scratch-"},
+    "index.md": {"draw photos": "draw photos --count 16"},
+    "doctor.md": {"aioloader doctor": "aioloader doctor --seconds 0"},
+}
+"""Of a page: words of its blocks that a reader replaces by others, and what stands for them here."""
+
+
+class Step:
+    """A training step, for ``step(images, labels)`` and ``await step(images, labels)``; counts the samples."""
+
+    def __init__(self) -> None:
+        self.seen = 0
+
+    def __call__(self, images: Any, labels: Any) -> Step:
+        assert len(images) == len(labels)
+        self.seen += len(images)
+        return self
+
+    def __await__(self) -> Iterator[None]:
+        return iter(())
+
+
+def lay(page: str, folder: Path, photo_rec: Path, photo_folder: Path) -> dict[str, Any]:
+    """Put the files that a page names into a folder.
+
+    Args:
+        page: a key of `PAGES`.
+        folder: the working directory of the blocks.
+        photo_rec, photo_folder: the fixtures of these names.
+
+    Returns:
+        the names that its first block begins with.
+    """
+    for suffix in (".rec", ".idx"):
+        shutil.copy(photo_rec.with_suffix(suffix), folder / f"train{suffix}")
+    return _WORLDS.get(page, lambda *_: {})(folder, photo_rec, photo_folder)
+
+
+def after(page: str, names: dict[str, Any]) -> None:
+    """Run what a page only defines, and look at what it left."""
+    _AFTER.get(page, lambda _: None)(names)
+
+
+def _folders(folder: Path, photo_folder: Path, *names: str) -> None:
+    for name in names:
+        shutil.copytree(photo_folder, folder / name)
+
+
+def _cifar10(folder: Path) -> None:
+    folder.mkdir(parents=True)
+    for name in (*(f"data_batch_{number}" for number in range(1, 6)), "test_batch"):
+        rows = np.arange(20 * 3073, dtype=np.uint32).reshape(20, 3073).astype(np.uint8)
+        rows[:, 0] = np.arange(20) % 10
+        (folder / f"{name}.bin").write_bytes(rows.tobytes())
+
+
+def _readme(folder: Path, photo_rec: Path, photo_folder: Path) -> dict[str, Any]:
+    _folders(folder, photo_folder, "FOLDER")
+    _cifar10(folder / "mxnet" / "datasets" / "cifar10")
+    return {"step": Step()}
+
+
+def _after_readme(names: dict[str, Any]) -> None:
+    anyio.run(names["train"], 1)
+    assert names["step"].seen > 2 * 28
+
+
+def _photos(folder: Path, photo_rec: Path, photo_folder: Path) -> dict[str, Any]:
+    _folders(folder, photo_folder, "photos")
+    return {}
+
+
+def _detection(folder: Path, photo_rec: Path, photo_folder: Path) -> dict[str, Any]:
+    street = folder / "FOLDER" / "street"
+    street.mkdir(parents=True)
+    shutil.copy(next(photo_folder.rglob("*.jpg")), street / "a.jpg")
+    (folder / "objects.lst").write_text("0\t2\t5\t3\t0.1\t0.2\t0.45\t0.8\tstreet/a.jpg\n")
+    return {}
+
+
+def _insightface(folder: Path, photo_rec: Path, photo_folder: Path) -> dict[str, Any]:
+    for number in range(6):
+        place = folder / "CROPS" / f"n{number // 2}" / f"{number}.jpg"
+        place.parent.mkdir(parents=True, exist_ok=True)
+        place.write_bytes(_crop(number))
+    return {}
+
+
+def _crop(number: int) -> bytes:
+    import simplejpeg
+
+    data: bytes = simplejpeg.encode_jpeg(np.full((112, 112, 3), 20 * number, np.uint8))
+    return data
+
+
+def _packing(folder: Path, photo_rec: Path, photo_folder: Path) -> dict[str, Any]:
+    _folders(folder, photo_folder, "photos")
+    _cifar10(folder / "downloads")
+    shutil.copy(photo_rec.with_suffix(".lst"), folder / "train.lst")
+    pack(folder / "photos", folder / "out", shards=2, train_ratio=0.9)
+    return {}
+
+
+def _sampling(folder: Path, photo_rec: Path, photo_folder: Path) -> dict[str, Any]:
+    for name in ("faces", "more"):
+        with recordio.RecordWriter(folder / f"{name}.rec", folder / f"{name}.idx") as writer:
+            for key in range(64):
+                header = recordio.IRHeader(0, key // 4, key, 0)
+                writer.write(recordio.pack(header, b"never decoded"), key)
+    return {}
+
+
+def _after_sampling(names: dict[str, Any]) -> None:
+    assert len(names["loader"]) == 2
+
+
+def _scaling(folder: Path, photo_rec: Path, photo_folder: Path) -> dict[str, Any]:
+    dataset = aioloader.ImageRecordDataset(folder / "train.rec").transform_first(RandomResizedCrop(16))
+
+    def gather(receipt: aioloader.Receipt) -> list[aioloader.Receipt]:
+        """Those of all six ranks."""
+        return [receipt, *(_pass(dataset, rank).receipt() for rank in range(1, 6))]
+
+    return {"dataset": dataset, "rank": 0, "gather": gather}
+
+
+def _pass(dataset: Any, rank: int) -> aioloader.DataLoader[Any]:
+    options = {"shuffle": True, "shard": (rank, 6), "num_workers": 0}
+    with aioloader.DataLoader(dataset, 64, **options) as loader:
+        for _ in loader:
+            pass
+    return loader
+
+
+def _tools(folder: Path, photo_rec: Path, photo_folder: Path) -> dict[str, Any]:
+    for suffix in (".rec", ".idx"):
+        shutil.copy(photo_rec.with_suffix(suffix), folder / f"train-0{suffix}")
+        shutil.copy(photo_rec.with_suffix(suffix), folder / f"bad{suffix}")
+    with open(folder / "bad.rec", "r+b") as file:
+        file.write(b"\0\0\0\0")
+    return {}
+
+
+def _failure(folder: Path, photo_rec: Path, photo_folder: Path) -> dict[str, Any]:
+    _photos(folder, photo_rec, photo_folder)
+    damaged = sorted((folder / "photos").rglob("*.jpg"))[3]
+    damaged.write_bytes(damaged.read_bytes()[:2000])
+    return {}
+
+
+_WORLDS: dict[str, Callable[[Path, Path, Path], dict[str, Any]]] = {
+    "README.md": _readme,
+    "detection.md": _detection,
+    "insightface.md": _insightface,
+    "packing.md": _packing,
+    "sampling.md": _sampling,
+    "scaling.md": _scaling,
+    "tools.md": _tools,
+    **dict.fromkeys(("determinism.md", "executors.md", "from-torch.md", "leases.md", "path.md"), _photos),
+    **dict.fromkeys(("tutorial-async.md", "tutorial-script.md"), _photos),
+    "failure.md": _failure,
+}
+_AFTER: dict[str, Callable[[dict[str, Any]], None]] = {
+    "README.md": _after_readme,
+    "sampling.md": _after_sampling,
+}

@@ -1,0 +1,102 @@
+"""What the package says of itself: version, extras, Pythons, and the bounds that the oldest environment is made of."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+import tomllib
+from importlib import metadata
+from pathlib import Path
+
+import pytest
+
+import aioloader
+
+ROOT = Path(__file__).parent.parent
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+EXTRAS: dict[str, list[str]] = PROJECT["optional-dependencies"]
+
+# For those who work on the project.
+FOR_DEVELOPERS = {"test", "dev", "docs", "bench"}
+
+
+def _extras_of(requirement: str) -> set[str]:
+    found = re.fullmatch(r"aioloader\[([a-z0-9,-]+)\]", requirement)
+    return set(found[1].split(",")) if found else set()
+
+
+def test_the_version_is_one() -> None:
+    assert re.fullmatch(r"\d+\.\d+\.\d+(?:\.dev\d+|rc\d+)?", aioloader.__version__)
+    assert "version" in PROJECT["dynamic"]
+    try:
+        installed = metadata.version("aioloader")
+    except metadata.PackageNotFoundError:
+        pytest.skip("aioloader is run from a checkout that is not installed")
+    assert installed == aioloader.__version__
+
+
+def test_all_is_every_extra_of_users() -> None:
+    named = {name for requirement in EXTRAS["all"] for name in _extras_of(requirement)}
+    assert named == set(EXTRAS) - FOR_DEVELOPERS - {"all"}
+
+
+def test_extras_name_extras_that_exist() -> None:
+    for requirements in EXTRAS.values():
+        for requirement in requirements:
+            assert _extras_of(requirement) <= set(EXTRAS), requirement
+
+
+def test_every_requirement_has_a_lower_bound() -> None:
+    for requirement in (*PROJECT["dependencies"], *(each for some in EXTRAS.values() for each in some)):
+        if not _extras_of(requirement) and not requirement.startswith("types-"):
+            assert re.match(r"[A-Za-z0-9_.-]+(\[[a-z,]+\])?\s*(>=|==)\s*\d", requirement), requirement
+
+
+def test_the_oldest_environment_is_that_of_the_lower_bounds() -> None:
+    bounds = dict(re.match(r"([a-z-]+)>=([0-9.]+)", each).groups() for each in PROJECT["dependencies"])
+    lines = (ROOT / ".ci" / "lower-bounds.txt").read_text(encoding="utf-8").splitlines()
+    pinned = dict(line.split("==") for line in lines if "==" in line and not line.startswith("#"))
+    assert set(bounds) <= set(pinned)
+    for name, bound in bounds.items():
+        own, given = ([int(part) for part in version.split(".")] for version in (bound, pinned[name]))
+        length = max(len(own), len(given))
+        own, given = ([*parts, *[0] * (length - len(parts))] for parts in (own, given))
+        assert given == own, f"{name}: {bound} is promised, {pinned[name]} is tested"
+
+
+def test_pythons_are_those_from_the_oldest_on() -> None:
+    named = [
+        tuple(map(int, found[1].split(".")))
+        for each in PROJECT["classifiers"]
+        if (found := re.fullmatch(r"Programming Language :: Python :: (3\.\d+)", each))
+    ]
+    assert PROJECT["requires-python"] == f">={named[0][0]}.{named[0][1]}"
+    assert named == [(3, minor) for minor in range(named[0][1], named[-1][1] + 1)]
+
+
+@pytest.mark.slow
+def test_the_package_is_imported_without_any_extra() -> None:
+    """Each extra's packages are hidden: what does not need them works."""
+    hidden = (
+        "albumentations",
+        "jinja2",
+        "obstore",
+        "ray",
+        "starlette",
+        "torch",
+        "jax",
+        "turbojpeg",
+        "uvicorn",
+    )
+    code = f"""
+import sys
+for name in {hidden!r}:
+    sys.modules[name] = None
+import numpy, aioloader, recordio, aioloader.mxnet
+arrays = aioloader.ArrayDataset(numpy.arange(10))
+with aioloader.DataLoader(arrays, 4) as loader:
+    print([len(batch) for batch in loader])
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, check=False)
+    assert done.stdout == "[4, 4, 2]\n", done.stderr
