@@ -44,6 +44,7 @@ ELSEWHERE = {
     "boxes.md": "tests/aioloader/transforms/test_boxes.py",
     "detection.md": "tests/aioloader/transforms/test_detection_guide.py",
     "insightface.md": "tests/aioloader/interop/test_insightface_guide.py",
+    "jax.md": "tests/aioloader/interop/test_guides.py",
     "ray.md": "tests/aioloader/interop/test_guides.py",
     "remote.md": "tests/aioloader/remote/test_guide.py",
     "torch.md": "tests/aioloader/interop/test_guides.py",
