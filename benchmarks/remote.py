@@ -10,8 +10,10 @@ in the same run by turns:
   interpreter that has it), and against the bytes alone, 256 requests in flight, with nothing around them. Payloads
   first; then pictures, cropped to 224, where the decoder is the limit. The lateness of the loader's event loop beside.
 - proxy: what the proxy and the server can do without latency, so that they are known not to be the limit.
+- lag: how late the loader's event loop is with 256 requests in flight. The servers run only where a core is left over,
+  as they would on a machine of their own; at four times the latency too, where that many requests leave cores free.
 - faults: 1 % of 503s, 1 % of resets, 0.5 % of stalls of 30 s, against the same without; the batches must be identical,
-  and the loader's counts those of the proxy.
+  and the loader's counts those of the proxy. Wants epochs of some seconds: ``--records 10000``.
 - cache: the second epoch, against a local file, and the requests that it makes.
 - away: the server goes away for 20 s in the middle of an epoch.
 """
@@ -32,6 +34,7 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import psutil
 
 import aioloader
 from aioloader import transforms
@@ -45,7 +48,7 @@ from tests.servers.nginx import Nginx
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-PARTS = ("proxy", "speed", "faults", "cache", "away")
+PARTS = ("proxy", "speed", "lag", "faults", "cache", "away")
 FAULTS = (
     Rule("status", share=0.01),
     Rule("reset", share=0.01),
@@ -64,6 +67,7 @@ class Bench:
         rec: the record file.
         upstream: "host:port" of the server that serves it.
         proxy: before it.
+        servers: process numbers of both.
         spans: int64 (n, 2), offset and length of every record.
         options: of the command line.
     """
@@ -71,6 +75,7 @@ class Bench:
     rec: Path
     upstream: str
     proxy: FaultProxy
+    servers: list[int]
     spans: Any
     options: argparse.Namespace
 
@@ -231,6 +236,34 @@ async def _beside(path: Any, images: bool, options: argparse.Namespace) -> tuple
     return rate, lag.result().p99_ms
 
 
+def lag(bench: Bench) -> None:
+    """The loop's lateness, with the servers out of the way."""
+    ordinary = [os.sched_getscheduler(process) for process in bench.servers]
+    for process in bench.servers:
+        os.sched_setscheduler(process, os.SCHED_IDLE, os.sched_param(0))
+    try:
+        for latency_s in (bench.options.latency, 4 * bench.options.latency):
+            bench.proxy.behave(latency_s=latency_s)
+            for images in (False, True):
+                _lag(bench, images, latency_s)
+    finally:
+        for process, policy in zip(bench.servers, ordinary, strict=True):
+            os.sched_setscheduler(process, policy, os.sched_param(0))
+
+
+def _lag(bench: Bench, images: bool, latency_s: float) -> None:
+    late: dict[str, list[float]] = {"bytes alone": [], "loader": []}
+    rates: list[float] = []
+    for round_number in range(bench.options.rounds):
+        late["bytes alone"].append(asyncio.run(bytes_alone(bench, bench.order(round_number), IN_FLIGHT))[1])
+        rate, lateness = asyncio.run(_beside(bench.url, images, bench.options))
+        rates.append(rate)
+        late["loader"].append(lateness)
+    what = "pictures of 224" if images else "payloads"
+    told = "; ".join(f"beside the {name} {_told(found, '.1f')} ms" for name, found in late.items())
+    print(f"lag: {what}, {latency_s * 1e3:.0f} ms latency, {_told(rates)} samples/s; p99 {told}")
+
+
 def faults(bench: Bench) -> None:
     """With faults, against without. One process of the proxy: only then it knows what it was asked before."""
     with FaultProxy(bench.upstream) as between:
@@ -346,9 +379,9 @@ async def _interrupted(bench: Bench) -> tuple[int, float]:
 # -- the command line --------------------------------------------------------------------------------------------------
 
 
-def _told(rates: list[float]) -> str:
-    low, high = min(rates), max(rates)
-    return f"{statistics.median(rates):,.0f} ({low:,.0f} to {high:,.0f})"
+def _told(figures: list[float], how: str = ",.0f") -> str:
+    low, high = min(figures), max(figures)
+    return f"{statistics.median(figures):{how}} ({low:{how}} to {high:{how}})"
 
 
 def _ratio(some: list[float], others: list[float]) -> str:
@@ -374,6 +407,7 @@ def main() -> None:
     parts: dict[str, Callable[[Bench], None]] = {
         "proxy": proxy,
         "speed": speed,
+        "lag": lag,
         "faults": faults,
         "cache": cache,
         "away": away,
@@ -390,7 +424,14 @@ def main() -> None:
         spans = dataset.spans(np.arange(len(dataset)))
         server = stack.enter_context(Nginx(folder))
         between = stack.enter_context(FaultProxy(server.address, processes=options.proxies))
-        bench = Bench(rec, server.address, between, np.stack((spans.offset, spans.length), axis=1), options)
+        bench = Bench(
+            rec,
+            server.address,
+            between,
+            [child.pid for child in psutil.Process().children(recursive=True)],
+            np.stack((spans.offset, spans.length), axis=1),
+            options,
+        )
         print(f"{len(dataset)} records of {rec.stat().st_size / len(dataset) / 1e3:.0f} kB")
         for name in options.only.split(","):
             parts[name](bench)

@@ -24,7 +24,7 @@ class Counts(NamedTuple):
         requests: that arrived, whatever became of them.
         repeats: of these, how many had been asked for before (same method, target and range).
         replies: passed on whole; injected statuses are among them.
-        nbytes: bytes of the bodies of replies that were passed on whole.
+        nbytes: bytes of the bodies of replies that were passed on whole and gave what was asked for (2xx).
         nbytes_of_parts: bytes of the bodies of those that were not.
         cut_off: requests whose client or server went away before the whole reply, other than by a rule.
         connections: that clients made.

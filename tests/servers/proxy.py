@@ -417,7 +417,8 @@ class Server(asyncio.Protocol):
             self._proxy.idle.append(self)
         else:
             self.transport.abort()
-        client.finished(nbytes, stays, shortened=shortened)
+        wanted = head.first[1].startswith("2")
+        client.finished(nbytes if wanted else 0, stays, shortened=shortened)
 
     def hold(self, held: bool) -> None:
         """Stop reading while the client does not."""

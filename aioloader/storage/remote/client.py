@@ -3,7 +3,8 @@
 Every range is one task. A bounded number of them have a request in flight (`pace`, `slots`); one whose request fails
 is tried again after a pause (`retries`) until the deadline that all ranges of a call share. A request that takes longer
 than nearly all others (`latency`) is sent a second time, and the first answer counts: such hedges are 5 % of all
-requests at most. Every answer tells which state of the object it is from; another one than expected is an error.
+requests at most. Every answer tells which state of the object it is from, or the server was told to answer from that
+state only; another one than expected is an error.
 
 Runs in asyncio, because the client library does, and with its own task groups and timers: the work for one request
 counts here. On cancellation all tasks have ended before the call returns, and nothing is handed over afterwards.
@@ -15,23 +16,26 @@ import asyncio
 import random
 from functools import partial
 from time import monotonic
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import anyio
 
-from aioloader.errors import ObjectChangedError, ObjectMissingError, RemoteReadError
+from aioloader.errors import RemoteReadError
 from aioloader.storage.remote.counters import Counters
+from aioloader.storage.remote.flights import Call, Flight, Wanted
 from aioloader.storage.remote.latency import Latencies
 from aioloader.storage.remote.pace import Pace
+from aioloader.storage.remote.reporting import difference, error_of
 from aioloader.storage.remote.retries import Kind, Trouble, backoff_s, trouble_of
 from aioloader.storage.remote.slots import Slots
-from aioloader.storage.remote.transport import Answer, Transport, Version
-from aioloader.storage.urls import shown
+from aioloader.storage.remote.transport import Transport
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
 
-__all__ = ("OPENING_S", "Client", "Wanted")
+    from aioloader.storage.remote.transport import Answer, Version
+
+__all__ = ("OPENING_S", "Client")
 
 T = TypeVar("T")
 
@@ -46,63 +50,9 @@ _HEDGED_SHARE = 0.05
 _HEDGES = 4
 _TRIES_NOWHERE = 4
 _LOOK_S = 0.01
-
-
-class Wanted(NamedTuple):
-    """A range of an object.
-
-    Attributes:
-        url: the object.
-        offset: first byte.
-        length: bytes, at least one; the object has them.
-        version: which state of the object they have to be from; None for any.
-    """
-
-    url: str
-    offset: int
-    length: int
-    version: Version | None = None
-
-
-class _Flight:
-    """A range on its way."""
-
-    __slots__ = (
-        "attempts",
-        "begun",
-        "doubled",
-        "hedge",
-        "number",
-        "overdue",
-        "settled",
-        "since",
-        "task",
-        "wanted",
-    )
-
-    def __init__(self, number: int, wanted: Wanted) -> None:
-        self.number = number
-        self.wanted = wanted
-        self.since = monotonic()
-        self.attempts = 0
-        self.begun: float | None = None  # when the request in flight was sent
-        self.overdue = False  # it was given up
-        self.doubled = False
-        self.settled = False
-        self.task: asyncio.Task[None] | None = None
-        self.hedge: asyncio.Task[None] | None = None
-
-
-class _Call:
-    """One call of `Client.fetch`."""
-
-    def __init__(self, take: Callable[[int, Answer], None], timeout_s: float) -> None:
-        self.take = take
-        self.timeout_s = timeout_s
-        self.deadline = monotonic() + timeout_s
-        self.flights: set[_Flight] = set()
-        self.failures: dict[int, RemoteReadError] = {}
-        self.timer: asyncio.TimerHandle | None = None
+# Once the usual latency is known only one request in so many tells more than its bytes, see `_ask`.
+_TELLING = 16
+_TELLING_WHILE_IT_GROWS = 4
 
 
 class Client:
@@ -122,6 +72,8 @@ class Client:
         self._pace = Pace() if pace is None else pace
         self._slots = Slots(self._pace)
         self._random = random.Random()  # of pauses: never part of what a loader gives
+        self._asked = 0
+        self._unseen = 0  # answers since one whose beginning was seen
         self.counters = Counters()
         self.latencies = Latencies()
 
@@ -146,13 +98,15 @@ class Client:
         """
         if not wanted:
             return {}
-        call = _Call(take, timeout_s)
+        task = asyncio.current_task()
+        assert task is not None
+        call = Call(task, take, timeout_s)
         try:
             async with asyncio.TaskGroup() as tasks:
                 self._watch(call, tasks)
                 for number, each in enumerate(wanted):
                     await self._slots.take()
-                    flight = _Flight(number, each)
+                    flight = Flight(number, each)
                     call.flights.add(flight)
                     flight.task = tasks.create_task(self._fly(call, flight))
         finally:
@@ -176,7 +130,7 @@ class Client:
             raise failures[number]
         return [found[number] for number in range(len(wanted))]
 
-    async def _fly(self, call: _Call, flight: _Flight) -> None:
+    async def _fly(self, call: Call, flight: Flight) -> None:
         """One range to its end; begins with a place taken."""
         holds = True
         try:
@@ -204,12 +158,11 @@ class Client:
                 self._slots.give_back()
             call.flights.discard(flight)
 
-    async def _attempt(self, call: _Call, flight: _Flight) -> Trouble | None:
+    async def _attempt(self, call: Call, flight: Flight) -> Trouble | None:
         """One request for a range; None if the range is settled."""
         flight.begun = monotonic()
-        self.counters.requests += 1
         try:
-            answer = await self._transport.get(*flight.wanted[:3])
+            answer = await self._ask(flight.wanted)
         except asyncio.CancelledError:
             if not flight.overdue or flight.settled or _cancelled_otherwise(flight):
                 raise
@@ -223,7 +176,33 @@ class Client:
             flight.begun = None
         return self._arrived(call, flight, answer)
 
-    def _patience_s(self, flight: _Flight) -> float:
+    async def _ask(self, wanted: Wanted) -> Answer:
+        """One request, counted.
+
+        An answer that tells when its head came, and which state of the object it is from, costs this process twice as
+        much as the bytes alone. So most requests leave the check to the server.
+        """
+        url, offset, length, version = wanted
+        self._asked += 1
+        if version is not None and self.latencies.known and self._asked % self._telling:
+            guarded = self._transport.guarded(url, version)
+            if guarded is None:
+                self.counters.requests += 1
+                guarded = await self._transport.try_guard(url, version)
+                self.counters.nbytes += not guarded
+            if guarded:
+                self.counters.requests += 1
+                answer = await self._transport.get_guarded(url, offset, length, version)
+                if answer is not None:
+                    return answer
+        self.counters.requests += 1
+        return await self._transport.get(url, offset, length)
+
+    @property
+    def _telling(self) -> int:
+        return _TELLING if self._pace.at_most else _TELLING_WHILE_IT_GROWS
+
+    def _patience_s(self, flight: Flight) -> float:
         """Seconds that one request may take. Longer each time: the connection may be slow and not lost."""
         usual_s = _ATTEMPT_S if self.latencies.known else _FIRST_ATTEMPT_S
         usual_s += flight.wanted.length / _LEAST_BYTES_PER_S
@@ -234,22 +213,26 @@ class Client:
             self._pace.busy(monotonic())
         return trouble
 
-    def _arrived(self, call: _Call, flight: _Flight, answer: Answer) -> Trouble | None:
+    def _arrived(self, call: Call, flight: Flight, answer: Answer) -> Trouble | None:
         wanted = flight.wanted
         self.counters.nbytes += len(answer.data)
         if wanted.version is not None and not wanted.version.same(answer.version):
-            return Trouble("changed", False, _difference(wanted.version, answer.version))
+            return Trouble("changed", False, difference(wanted.version, answer.version))
         if len(answer.data) != wanted.length:
             text = f"{len(answer.data)} bytes came of {wanted.length}"
             return self._note(Trouble(Kind.LOST, True, text))
         self.latencies.add(answer.first_s, answer.whole_s, len(answer.data))
-        self._pace.answered(answer.first_s, monotonic(), self._slots.taken)
+        if answer.first_s is None:
+            self._unseen += 1
+        else:
+            self._pace.answered(answer.first_s, monotonic(), self._slots.taken, 1 + self._unseen)
+            self._unseen = 0
         if self._settle(call, flight):
             call.take(flight.number, answer)
         return None
 
     @staticmethod
-    def _settle(call: _Call, flight: _Flight) -> bool:
+    def _settle(call: Call, flight: Flight) -> bool:
         """A range has its end; False if it had one before."""
         if flight.settled:
             return False
@@ -261,8 +244,10 @@ class Client:
 
     # -- stragglers --------------------------------------------------------------------------------------------------
 
-    def _watch(self, call: _Call, tasks: asyncio.TaskGroup) -> None:
+    def _watch(self, call: Call, tasks: asyncio.TaskGroup) -> None:
         """Give up requests that take too long, and send those a second time that are late; again and again."""
+        if call.task.cancelling():
+            return  # the group ends its tasks, and takes no more
         now = monotonic()
         late_s = self.latencies.late_s
         soonest = now + late_s
@@ -285,12 +270,11 @@ class Client:
         delay_s = max(_LOOK_S, soonest - now)
         call.timer = asyncio.get_running_loop().call_later(delay_s, self._watch, call, tasks)
 
-    async def _double(self, call: _Call, flight: _Flight) -> None:
+    async def _double(self, call: Call, flight: Flight) -> None:
         """The second request for a range. What goes wrong with it is of no account: the first is still there."""
         self.counters.hedges += 1
-        self.counters.requests += 1
         try:
-            answer = await self._transport.get(*flight.wanted[:3])
+            answer = await self._ask(flight.wanted)
         except asyncio.CancelledError:
             if not flight.settled or _cancelled_otherwise(flight, hedge=True):
                 raise  # else the first was faster
@@ -400,60 +384,14 @@ class Client:
             await anyio.sleep(pause)
             self.counters.retries += 1
 
-    def _error(self, call: _Call, flight: _Flight, trouble: Trouble) -> RemoteReadError:
+    def _error(self, call: Call, flight: Flight, trouble: Trouble) -> RemoteReadError:
         seconds = monotonic() - flight.since
         url, offset, length, _ = flight.wanted
         return error_of(trouble, url, offset, length, flight.attempts, seconds, call.timeout_s)
 
 
-def _cancelled_otherwise(flight: _Flight, hedge: bool = False) -> bool:
+def _cancelled_otherwise(flight: Flight, hedge: bool = False) -> bool:
     """After `Task.cancel` by this module was seen: whether somebody else has cancelled the task too."""
     task = flight.hedge if hedge else flight.task
     assert task is not None
     return task.uncancel() > 0
-
-
-def _difference(expected: Version, found: Version) -> str:
-    return f"it was {_told(expected)} when the dataset was made, and is {_told(found)} now"
-
-
-def _told(version: Version) -> str:
-    return f"{version.nbytes} bytes, {version.etag or version.modified or 'of unknown date'}"
-
-
-_ADVICE = {
-    Kind.NOWHERE: "check the name of the host, and whether there is a network",
-    Kind.DENIED: "check the credentials, and whether they allow to read it; see docs/remote.md",
-    Kind.UNRANGED: "the server does not serve parts of files, which a loader needs: use one that does, such as nginx",
-    "changed": "the object was replaced: make the dataset anew, and do not write over files that are in use",
-}
-
-
-def error_of(
-    trouble: Trouble,
-    url: str,
-    offset: int,
-    length: int | None,
-    attempts: int,
-    seconds: float,
-    timeout_s: float,
-) -> RemoteReadError:
-    """The error for what went wrong at last."""
-    kind: type[RemoteReadError] = RemoteReadError
-    if trouble.kind == Kind.MISSING:
-        kind = ObjectMissingError
-    elif trouble.kind == "changed":
-        kind = ObjectChangedError
-    advice = _ADVICE.get(trouble.kind, "")
-    if trouble.again and not advice:
-        advice = f"given up at the deadline of {timeout_s:g} s"
-    return kind(
-        shown(url),
-        offset,
-        length,
-        attempts=attempts,
-        seconds=seconds,
-        reason=trouble.text,
-        kind=trouble.kind,
-        advice=advice,
-    )

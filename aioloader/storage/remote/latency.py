@@ -24,28 +24,33 @@ class Latencies:
         self._first: deque[float] = deque(maxlen=_KEPT)
         self._whole: deque[float] = deque(maxlen=_KEPT)
         self._late_s = _UNKNOWN_LATE_S
+        self._usual_first_s = 0.0
         self._due = _FEW
         self._nbytes = 0.0
         self._body_s = 0.0
 
-    def add(self, first_s: float, whole_s: float, nbytes: int) -> None:
+    def add(self, first_s: float | None, whole_s: float, nbytes: int) -> None:
         """A request was answered.
 
         Args:
-            first_s: seconds to the first bytes of the answer.
+            first_s: seconds to the first bytes of the answer; None where nobody saw them come.
             whole_s: seconds to its last.
             nbytes: its bytes.
         """
-        self._first.append(first_s)
         self._whole.append(whole_s)
-        # A moving average over some dozens of answers, by bytes and by time apart: long bodies weigh more.
-        self._nbytes += (nbytes - self._nbytes) / 32
-        self._body_s += (max(whole_s - first_s, 1e-6) - self._body_s) / 32
+        if first_s is not None:
+            self._first.append(first_s)
+            # A moving average over some dozens of answers, by bytes and by time apart: long bodies weigh more.
+            self._nbytes += (nbytes - self._nbytes) / 32
+            self._body_s += (max(whole_s - first_s, 1e-6) - self._body_s) / 32
         self._due -= 1
         if self._due <= 0:
             self._due = _SORT_EVERY
-            usual, late = self.percentile(0.5), _percentile(sorted(self._whole), _LATE_PERCENTILE)
-            self._late_s = max(1.5 * late, 2 * (usual or 0.0), 0.02)
+            ordered = sorted(self._whole)
+            self._usual_first_s = _percentile(sorted(self._first), 0.5) if self._first else 0.0
+            self._late_s = max(
+                1.5 * _percentile(ordered, _LATE_PERCENTILE), 2 * _percentile(ordered, 0.5), 0.02
+            )
 
     def percentile(self, share: float) -> float | None:
         """Seconds to the last byte that this share of the latest requests did not exceed; None before the first."""
@@ -71,8 +76,8 @@ class Latencies:
         """Unwanted bytes that arrive, in one stream as busy as now, in the time that another request would wait."""
         if not self.known:
             return _UNKNOWN_GAP
-        latency = _percentile(sorted(self._first), 0.5)
-        return int(min(_MOST_GAP, max(_LEAST_GAP, latency * self._nbytes / self._body_s)))
+        worth = self._usual_first_s * self._nbytes / max(self._body_s, 1e-6)
+        return int(min(_MOST_GAP, max(_LEAST_GAP, worth)))
 
 
 def _percentile(ordered: list[float], share: float) -> float:

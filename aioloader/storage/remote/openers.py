@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import recordio
-from aioloader.storage.remote.client import OPENING_S, Client, Wanted
+from aioloader.storage.remote.client import OPENING_S, Client
+from aioloader.storage.remote.flights import Wanted
 from aioloader.storage.remote.loop_thread import LoopThread, in_asyncio
 from aioloader.storage.remote.planner import MOST_BYTES
 from aioloader.storage.urls import SCHEMES, shown

@@ -42,15 +42,21 @@ class Pace:
         """How many may be in flight now."""
         return int(self._limit)
 
-    def answered(self, latency_s: float, now: float, in_flight: int) -> None:
+    @property
+    def at_most(self) -> bool:
+        """Whether as many may be in flight as ever."""
+        return self._limit >= self._most
+
+    def answered(self, latency_s: float, now: float, in_flight: int, answers: int = 1) -> None:
         """An answer began to arrive.
 
         Args:
             latency_s: seconds from the request to its first bytes.
             now: a monotonic clock, seconds.
             in_flight: requests under way; a number that is not used up is no reason to raise it.
+            answers: how many it stands for: it is the only one of them whose beginning was seen.
         """
-        self._busy -= self._busy * _MEMORY
+        self._busy -= self._busy * min(1.0, answers * _MEMORY)
         forgotten = 1.0 + _FORGET_PER_S * max(0.0, now - self._answered_at)
         self._answered_at = now
         # At the least number nothing waits for anything of ours: that is how long answers take now.
@@ -60,7 +66,7 @@ class Pace:
         if latency_s <= max(_SLOW * self._base_s, self._base_s + 0.01):
             if in_flight >= self._limit / 2 and self._busy <= _BUSY_SHARE:
                 step = 1.0 if self._cut_at == float("-inf") else _STEP / self._limit
-                self._limit = min(self._most, self._limit + step)
+                self._limit = min(self._most, self._limit + answers * step)
         else:
             self._cut(0.9, now, latency_s)
 

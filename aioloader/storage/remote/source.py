@@ -19,7 +19,8 @@ from aioloader.errors import ObjectChangedError, RemoteReadError, SpanTooShortEr
 from aioloader.metrics import StorageStats
 from aioloader.storage.layout import lay_out_apart
 from aioloader.storage.records import doubtful, extent_steps, no_place, unlike
-from aioloader.storage.remote.client import Client, Wanted
+from aioloader.storage.remote.client import Client
+from aioloader.storage.remote.flights import Wanted
 from aioloader.storage.remote.loop_thread import LoopThread, in_asyncio
 from aioloader.storage.remote.planner import plan_requests, scatter
 from aioloader.storage.urls import shown

@@ -82,19 +82,22 @@ def open_store(url: str) -> Any:
     return _open(locate(url).store, url, {})
 
 
-def _open(base: str, url: str, retries: Mapping[str, Any] = _NO_RETRIES) -> Any:
+def _open(base: str, url: str, retries: Mapping[str, Any] = _NO_RETRIES, state: str | None = None) -> Any:
     """A store.
 
     Args:
         base: the store's URL, see `urls.locate`.
         url: of an object in it, which options are looked up for.
         retries: the library's own.
+        state: all requests are for objects with this ETag.
     """
     library()
     from obstore.store import HTTPStore, from_url
 
     options = options_for(url)
-    client = options.pop("client_options", {})
+    client = dict(options.pop("client_options", {}))
+    if state is not None:
+        client["default_headers"] = {**client.get("default_headers", {}), "If-Match": state}
     if retries:
         options["retry_config"] = dict(retries)
     scheme = scheme_of(base)
@@ -116,30 +119,37 @@ class Stores:
     """The stores that one byte source uses, with their connections. May be pickled; the copy opens its own."""
 
     def __init__(self) -> None:
-        self._stores: OrderedDict[str, Any] = OrderedDict()
-        self._latest: tuple[str, Any, str] | None = None
+        self._stores: OrderedDict[tuple[str, str | None], Any] = OrderedDict()
+        self._latest: tuple[tuple[str, str | None], Any, str] | None = None
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Stores, ()
 
-    def find(self, url: str) -> tuple[Any, str]:
+    def find(self, url: str, state: str | None = None) -> tuple[Any, str]:
         """The store of an object, and its path there.
+
+        Args:
+            url: the object.
+            state: an ETag; the store then gives nothing of objects that have another one.
 
         Raises:
             ImportError: obstore is not installed.
             ValueError: the URL is malformed, or an option is.
         """
-        if self._latest is not None and self._latest[0] == url:  # a record file is asked for again and again
+        if self._latest is not None and self._latest[0] == (
+            url,
+            state,
+        ):  # a record file is asked for again and again
             return self._latest[1:]
         location = locate(url)
-        store = self._stores.get(location.store)
+        store = self._stores.get((location.store, state))
         if store is None:
-            store = self._stores[location.store] = _open(location.store, url)
+            store = self._stores[location.store, state] = _open(location.store, url, state=state)
             if len(self._stores) > _MOST_STORES:
                 self._stores.popitem(last=False)
         else:
-            self._stores.move_to_end(location.store)
-        self._latest = url, store, location.path
+            self._stores.move_to_end((location.store, state))
+        self._latest = (url, state), store, location.path
         return store, location.path
 
     def close(self) -> None:

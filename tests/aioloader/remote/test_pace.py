@@ -25,6 +25,15 @@ def test_a_server_that_stays_fast_gets_all_that_is_allowed() -> None:
     assert pace.limit == 256
 
 
+def test_one_answer_may_stand_for_several() -> None:
+    pace, other = Pace(start=32, most=256), Pace(start=32, most=256)
+    for _ in range(10):
+        pace.answered(0.05, 0.0, 256, answers=4)
+    for _ in range(40):
+        other.answered(0.05, 0.0, 256)
+    assert pace.limit == other.limit == 72
+
+
 def test_a_server_that_becomes_slow_gets_less() -> None:
     pace = Pace(start=32, least=16, most=256)
     # It answers 64 at a time; what is more waits.
