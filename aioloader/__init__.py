@@ -36,6 +36,7 @@ if TYPE_CHECKING:
         ImageListDataset,
         ImageRecordDataset,
         InsightFaceDataset,
+        IterableDataset,
         RecordFileDataset,
         SimpleDataset,
     )
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
         LayoutError,
         LoaderClosedError,
         LoaderError,
+        NotResumableError,
         ReceiptError,
         ResumeError,
         SampleError,
@@ -71,9 +73,11 @@ __all__ = (
     "ImageListDataset",
     "ImageRecordDataset",
     "InsightFaceDataset",
+    "IterableDataset",
     "LayoutError",
     "LoaderClosedError",
     "LoaderError",
+    "NotResumableError",
     "Receipt",
     "ReceiptError",
     "RecordFileDataset",
@@ -96,10 +100,10 @@ __all__ = (
 _NAMES_OF = {
     "aioloader.datasets": (
         "CIFAR10 CIFAR100 MNIST ArrayDataset Dataset FashionMNIST ImageFolderDataset ImageListDataset "
-        "ImageRecordDataset InsightFaceDataset RecordFileDataset SimpleDataset"
+        "ImageRecordDataset InsightFaceDataset IterableDataset RecordFileDataset SimpleDataset"
     ),
     "aioloader.errors": (
-        "DecodeError LayoutError LoaderClosedError LoaderError ReceiptError ResumeError SampleError "
+        "DecodeError LayoutError LoaderClosedError LoaderError NotResumableError ReceiptError ResumeError SampleError "
         "TooManyErrorsError WorkerError"
     ),
     "aioloader.executors": "ForeignRandomnessWarning",

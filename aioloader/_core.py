@@ -5,28 +5,34 @@ The core never refers to the loader that owns it, so the loader can be collected
 
 from __future__ import annotations
 
+import inspect
 import os
 import threading
-import warnings
 import weakref
 from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from aioloader._epoch import Epoch
+from aioloader._outputs import converter
+from aioloader._parts import make_executor, setting_of
+from aioloader._pipeline.awaited import AsyncStages, cut
 from aioloader._pipeline.direct import Direct
 from aioloader._pipeline.engine import Engine, Items
 from aioloader._pipeline.pipeline import Pipeline
 from aioloader._pipeline.plan import EpochPlan, Geometry, IteratedOrder, ListPlan, PositionalOrder
+from aioloader._pipeline.stream import StreamPlan
 from aioloader._progress import Place, Progress
+from aioloader._trace import Tracer
 from aioloader.abc import PositionalSampler
 from aioloader.batchify import Stack
+from aioloader.datasets.iterable import IterableDataset
 from aioloader.datasets.resolve import fingerprint, resolve
-from aioloader.errors import LoaderClosedError, SampleError
-from aioloader.executors import InlineExecutor, ProcessExecutor, ThreadExecutor
+from aioloader.errors import LoaderClosedError, NotResumableError, SampleError
 from aioloader.executors.program import Program, leaf_spec
 from aioloader.executors.slabs import SlabMemory, default_memory_limit
 from aioloader.metrics import Metrics, Stats
+from aioloader.options import available_cores
 from aioloader.permutation import ORDER_VERSION
 from aioloader.receipts import Ledger, Receipt, compare
 from aioloader.samplers import BatchSampler, RandomSampler, SequentialSampler
@@ -39,10 +45,12 @@ if TYPE_CHECKING:
 __all__ = ("Core",)
 
 _FEW_PATHS = 64
+_ENDLESS = 2**62
 
 
 def _is_default(batchify: Any) -> bool:
-    return batchify is None or type(batchify) is Stack
+    """Whether samples are written to rows, and `batchify` is asked only about those that do not fit."""
+    return batchify is None or type(batchify) is Stack or getattr(batchify, "by_rows", False)
 
 
 def _runs_elsewhere(other: Pipeline, loop: Any) -> bool:
@@ -66,6 +74,25 @@ def _by_position(options: LoaderOptions) -> LoaderOptions:
     return options
 
 
+def _check_stream(options: LoaderOptions) -> None:
+    """Raise if an option needs samples that have a number.
+
+    Raises:
+        ValueError: there is one.
+    """
+    for name, given, instead in (
+        ("shuffle", options.shuffle, "mix them in the source"),
+        ("sampler", options.sampler is not None, "give them in that order"),
+        ("batch_sampler", options.batch_sampler is not None, "give batch_size"),
+        ("shard", options.shard is not None, "give each rank a source of its own"),
+    ):
+        if given:
+            raise ValueError(
+                f"{name} needs a dataset whose samples have numbers; those of an IterableDataset come as they come: "
+                f"{instead}"
+            )
+
+
 class Core:
     """The parts of one loader.
 
@@ -74,11 +101,21 @@ class Core:
         options: checked options.
 
     Attributes:
+        convert: makes of a batch what is handed out; None if that is the batch itself.
+        streams: samples come from an `IterableDataset`.
+        carried: (epoch, samples): what rollover brings into an epoch of one.
         watch_globals: warn of code that draws from global generators where that is not reproducible.
     """
 
     def __init__(self, dataset: Any, options: LoaderOptions) -> None:
-        if not hasattr(dataset, "__len__") or not hasattr(dataset, "__getitem__"):
+        self.streams = isinstance(dataset, IterableDataset)
+        if self.streams:
+            _check_stream(options)
+        elif hasattr(dataset, "__aiter__") or inspect.isasyncgenfunction(dataset):
+            raise TypeError(
+                "to load from an async iterable, give the loader aioloader.IterableDataset(...) of it"
+            )
+        elif not hasattr(dataset, "__len__") or not hasattr(dataset, "__getitem__"):
             raise TypeError(
                 f"a dataset needs __len__ and __getitem__, but {type(dataset).__name__} has not both; "
                 "wrap a list of items in aioloader.SimpleDataset"
@@ -88,13 +125,18 @@ class Core:
         self.errors: list[SampleError] = []
         self.closed = False
         self._engine: Engine | None = None
+        self._cores = 1
+        self._last: tuple[Any, ...] | None = None  # of the engine that was closed
         self.watch_globals = True
+        self.tracer = None if options.trace is None else Tracer(options.trace)
+        self.carried: tuple[int, list[Any]] = (-1, [])
         self._opening = threading.Lock()
         self._pid = os.getpid()
         self.passes: weakref.WeakSet[Any] = weakref.WeakSet()
 
         self._dataset = dataset
         self._resolved = resolve(dataset)
+        self._segments, self._waiting = cut(self._resolved.stages)
         self.seed = int.from_bytes(os.urandom(8), "little") if options.seed is None else int(options.seed)
         self.progress = Progress(self._identity, self.seed, self._extent)
         self._latest: weakref.ref[Epoch] | None = None
@@ -110,18 +152,17 @@ class Core:
             and not self._resolved.stages
             and _is_default(options.batchify_fn)
         )
-        if options.pin_memory:
-            warnings.warn(
-                "pin_memory has no effect: batches are numpy arrays in pageable memory",
-                UserWarning,
-                stacklevel=4,
-            )
+        self.convert = converter(options.output, bool(options.pin_memory))
 
     # Finding a dataset's length may read its index: these wait until they are asked for.
 
     @cached_property
     def length(self) -> int:
         """Number of items of the dataset."""
+        if self.streams:
+            raise TypeError(
+                "nobody knows how many samples an IterableDataset will give, so its loader has no length"
+            )
         return len(self._dataset)
 
     @cached_property
@@ -132,6 +173,15 @@ class Core:
         return (RandomSampler if self.options.shuffle else SequentialSampler)(self.length)
 
     def _identity(self) -> dict[str, Any]:
+        if self.streams:
+            kind = "iterable"
+            return {
+                "order_version": ORDER_VERSION,
+                "unit": kind,
+                "length": None,
+                "fingerprint": kind,
+                "order": None,
+            }
         unit, order = "batches", None
         if self.options.batch_sampler is None:
             computed = isinstance(self.sampler, PositionalSampler)
@@ -150,6 +200,8 @@ class Core:
         return order_fingerprint(self.sampler)
 
     def _extent(self) -> int | None:
+        if self.streams:
+            return None
         sampler = self.sampler if self.options.batch_sampler is None else self.options.batch_sampler
         return len(sampler) if hasattr(sampler, "__len__") else None
 
@@ -164,14 +216,17 @@ class Core:
         """Whether batches are made one by one, where they are asked for."""
         if self._gathers:
             return True
-        inline = self.options.workers == 0 and isinstance(self.options.executor, str)
-        # What is far away is read ahead, also for samples that are made here.
+        options = self.options
+        inline = options.workers == 0 and isinstance(options.executor, str) and not options.measures
+        # What is waited for is begun ahead, also for samples that are made here.
+        if self._waiting or self.streams:
+            return False
         return inline and not getattr(self._resolved.base, "reads_ahead", False)
 
     @property
     def at_hand(self) -> bool:
         """Whether opening and closing wait for nothing, and so need no thread: the data are in memory."""
-        return self._gathers and isinstance(self.options.executor, str)
+        return self._gathers and isinstance(self.options.executor, str) and self.tracer is None
 
     @property
     def drivable(self) -> bool:
@@ -182,6 +237,8 @@ class Core:
         return source is None or hasattr(source, "read_blocking")
 
     def __len__(self) -> int:
+        if self.streams:
+            return self.length
         consumed = self.progress.next.consumed  # of an epoch that is to be resumed
         if self.options.batch_sampler is not None:
             return max(0, len(self.options.batch_sampler) - consumed)
@@ -225,10 +282,15 @@ class Core:
     def _make_engine(self) -> Engine:
         options, resolved = self.options, self._resolved
         base = resolved.base
+        self._cores = 1 if self._gathers else available_cores()
+        if self.tracer is not None:
+            self.tracer.open()
         source, items = None, None
         name = type(base).__name__
         if self._gathers:
             items = Items(name, self.length, resolved.remap, arrays=base.arrays, single=len(base.arrays) == 1)
+        elif self.streams:
+            items = Items(name, _ENDLESS, None)
         elif resolved.base_kind == "bytes":
             source = base.open_source()
             if hasattr(source, "timeout"):
@@ -238,7 +300,11 @@ class Core:
             items = Items(name, self.length, resolved.remap)
         try:
             memory = SlabMemory(options.memory_limit or default_memory_limit())
-            executor = self._make_executor()
+            executor = make_executor(options, self._gathers or self._nothing_to_run, self.watch_globals)
+            if self._waiting:
+                executor = AsyncStages(
+                    executor, self._segments, self._waiting, leaf_spec, self.seed, options.timeout
+                )
             if getattr(executor, "maps_files", False) and isinstance(source, LocalByteSource):
                 source = MappedByteSource.over(source) or source
             whole = not _is_default(options.batchify_fn)
@@ -248,7 +314,7 @@ class Core:
                 executor,
                 memory,
                 leaf_spec,
-                Stack(),
+                Stack() if options.batchify_fn is None or whole else options.batchify_fn,
                 whole,
                 options.on_error,
                 self._prefetch(executor, source),
@@ -262,24 +328,20 @@ class Core:
             raise
         return engine
 
-    def _make_executor(self) -> Any:
-        options = self.options
-        if not isinstance(options.executor, str):
-            return options.executor
-        if self._gathers or options.workers == 0:
-            return InlineExecutor()
-        if options.executor == "thread":
-            return ThreadExecutor(options.workers, options.timeout)
-        return ProcessExecutor(options.workers, options.timeout)
+    @property
+    def _nothing_to_run(self) -> bool:
+        """Whether samples come as they are, or are only waited for."""
+        return self.streams and not any(self._segments) and _is_default(self.options.batchify_fn)
 
     def _prefetch(self, executor: Any, source: Any) -> int:
         options = self.options
         if options.prefetch is not None:
             return max(1, int(options.prefetch))
-        # A source that waits long for each answer says how many samples it can have on their way.
-        ahead: int = getattr(source, "samples_ahead", 0)
+        # What waits long for each answer says how many samples can be on their way.
+        calls = [stage.concurrency for group in self._waiting for stage in group]
+        ahead: int = max(getattr(source, "samples_ahead", 0), *calls, 0)
         batch: int = options.batch_size or getattr(options.batch_sampler, "batch_size", None) or ahead or 1
-        workers: int = executor.workers
+        workers: int = getattr(executor, "most", executor.workers)
         return max(1, 2 * workers, -(-ahead // batch))
 
     def _program(self, source: Any) -> Program:
@@ -287,19 +349,25 @@ class Core:
         in_bytes = source is not None
         batchify = None if _is_default(options.batchify_fn) else options.batchify_fn
         paths = tuple(str(path) for path in getattr(source, "paths", ()) or ())
-        foreign = not in_bytes or batchify is not None or not all(stage.native for stage in resolved.stages)
+        foreign = (
+            not (in_bytes or self.streams)
+            or batchify is not None
+            or not all(stage.native for stage in resolved.stages)
+        )
         seed_globals = options.executor not in ("thread", "inline") and options.workers > 0
         return Program(
             decoder=resolved.base.decoder if in_bytes else None,
-            dataset=None if in_bytes or self._gathers else resolved.base,
+            dataset=None if in_bytes or self._gathers or self.streams else resolved.base,
             paths=paths if len(paths) <= _FEW_PATHS else (),
-            stages=resolved.stages,
+            stages=self._segments[0],
+            later=tuple(self._segments[1:]),
             batchify=batchify,
             seed=self.seed,
             seed_globals=seed_globals,
             foreign=foreign and (seed_globals or self.watch_globals),
             maps=getattr(source, "maps", None),
             replaces=options.on_error == "replace",
+            traced=self.tracer is not None,
         )
 
     # -- passes ----------------------------------------------------------------------------------------------------
@@ -325,9 +393,21 @@ class Core:
         self._ledger = epoch.ledger
         return epoch
 
-    def plan(self, place: Place) -> EpochPlan | ListPlan:
+    def plan(self, place: Place) -> EpochPlan | ListPlan | StreamPlan:
         """The batches of a pass that starts at `place`."""
         options = self.options
+        if self.streams:
+            epoch, carried = self.carried
+            self.carried = (-1, [])
+            return StreamPlan(
+                self._dataset,
+                self.geometry.batch_size,
+                self.geometry.last_batch,
+                place.epoch,
+                place.consumed,
+                place.source,
+                carried if epoch == place.epoch else None,
+            )
         if options.batch_sampler is not None:
             return ListPlan(options.batch_sampler, place.epoch, place.consumed)
         return EpochPlan(self._order(place), self.geometry, place.consumed)
@@ -345,9 +425,12 @@ class Core:
             RuntimeError: a pass of this loader is under way in another loop. Workers talk to one loop at a time.
         """
         engine = self.open()
-        if self.direct:
-            return Direct(engine, epoch.plans(), blocking)
-        pipeline = Pipeline(engine, epoch.plans())
+        plans = epoch.plans()
+        if self.direct and not isinstance(plans, StreamPlan):
+            return Direct(engine, plans, blocking, epoch.trace)
+        if self.options.measures:
+            engine.prefetch = self._prefetch(engine.executor, engine.source)
+        pipeline = Pipeline(engine, plans, epoch.trace)
         with self._opening:
             if any(_runs_elsewhere(other, pipeline.loop) for other in self.passes):
                 raise RuntimeError(
@@ -359,9 +442,22 @@ class Core:
 
     # -- state -----------------------------------------------------------------------------------------------------
 
+    def state(self) -> dict[str, Any]:
+        """See `AsyncDataLoader.state_dict`."""
+        if isinstance(self._dataset, IterableDataset):
+            self._dataset.check_resumable()
+            if self.geometry.last_batch == "rollover":
+                raise NotResumableError(
+                    "with last_batch='rollover' a pass over an IterableDataset cannot be resumed: what is carried over "
+                    "are samples, which a state does not hold"
+                )
+        return self.progress.state()
+
     def load_state(self, state: dict[str, Any]) -> None:
         """See `AsyncDataLoader.load_state_dict`."""
         self.check_open()
+        if isinstance(self._dataset, IterableDataset):
+            self._dataset.check_resumable()
         self.progress.load(state, fixed=self._engine is not None)
         self.seed = self.progress.seed
 
@@ -374,6 +470,10 @@ class Core:
 
     def check_receipt(self, receipt: Receipt) -> None:
         """See `AsyncDataLoader.check_receipt`."""
+        if self.streams:
+            raise TypeError(
+                "what an IterableDataset gave does not come again, so no receipt of it can be checked"
+            )
         if self.options.batch_sampler is not None or not isinstance(self.sampler, PositionalSampler):
             name = "batch_sampler" if self.options.batch_sampler is not None else "sampler"
             raise TypeError(
@@ -384,13 +484,31 @@ class Core:
 
     def stats(self) -> Stats:
         """See `AsyncDataLoader.stats`."""
-        engine = self._engine
         # In a fork another thread's lock on the memory would never be given back.
-        if engine is None or not self.check_pid():
-            return self.metrics.snapshot(self.options.workers, 0, (0, 0, 0))
-        restarts = getattr(engine.executor, "restarts", 0)
+        engine = self._engine if self.check_pid() else None
+        if engine is not None:
+            return self.metrics.snapshot(*self._account(engine))
+        return self.metrics.snapshot(*(self._last or (self.options.workers, 0, (0, 0, 0))))
+
+    def _account(self, engine: Engine) -> tuple[Any, ...]:
+        """What a snapshot is told besides the counters."""
+        executor = engine.executor
+        restarts = getattr(executor, "restarts", 0)
         storage = engine.source.stats() if hasattr(engine.source, "stats") else None
-        return self.metrics.snapshot(engine.executor.workers, restarts, engine.memory.usage(), storage)
+        batchify = None if _is_default(self.options.batchify_fn) else self.options.batchify_fn
+        setting = setting_of(engine, batchify, self.direct, self._cores)
+        return executor.workers, restarts, engine.memory.usage(), storage, setting
+
+    def memory_usage(self) -> tuple[int, int, int]:
+        """Bytes of slab memory in use now, at most so far, and allowed."""
+        engine = self._engine
+        return (0, 0, 0) if engine is None else engine.memory.usage()
+
+    def ended(self, epoch: Epoch) -> None:
+        """A pass is over, or was left; unless another one has begun, the time that follows is nobody's."""
+        latest = None if self._latest is None else self._latest()
+        if latest is None or latest is epoch:
+            self.metrics.pause()
 
     def shutdown(self) -> None:
         """End workers, close files, let go of memory. From any thread; blocking, at most a second."""
@@ -400,9 +518,16 @@ class Core:
         for running in list(self.passes):
             running.stop()
         engine, self._engine = self._engine, None
-        if engine is None or not self.check_pid():
+        if not self.check_pid():
             return
-        engine.executor.close()
-        if engine.source is not None:
-            engine.source.close()
-        engine.memory.close()
+        latest = None if self._latest is None else self._latest()
+        if latest is not None:
+            latest.end()
+        if engine is not None:
+            self._last = self._account(engine)
+            engine.executor.close()
+            if engine.source is not None:
+                engine.source.close()
+            engine.memory.close()
+        if self.tracer is not None:
+            self.tracer.close()

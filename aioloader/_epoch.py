@@ -2,23 +2,46 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from aioloader._error_budget import over_budget
 from aioloader._failures import lighten
+from aioloader._pipeline.stream import StreamPlan
 from aioloader.errors import SampleError
-from aioloader.progress_bar import ProgressBar
+from aioloader.progress_display import open_display
 from aioloader.receipts import Ledger
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
     from aioloader._core import Core
     from aioloader._pipeline.engine import Delivery
+    from aioloader._pipeline.journal import Journal
     from aioloader._pipeline.plan import BatchPlan, EpochPlan, ListPlan
     from aioloader._progress import Place
+    from aioloader._trace import PassTrace
+    from aioloader.progress_display import Display
 
 __all__ = ("Epoch",)
+
+
+class _Traced:
+    """The caller's side of a pass, counted and taken down. Does not refer to the pass: that would be a cycle."""
+
+    def __init__(self, core: Core, trace: PassTrace) -> None:
+        self._core = core
+        self._trace = trace
+
+    def asked(self) -> float:
+        """See `Metrics.asked`."""
+        now = self._core.metrics.asked()
+        self._trace.asked(now)
+        return now
+
+    def handed_out(self, asked: float, samples: int, journal: Journal | None) -> None:
+        """See `Metrics.handed_out`."""
+        self._core.metrics.handed_out(asked, samples, journal)
+        self._trace.handed_out(asked, samples, self._core.memory_usage())
 
 
 class Epoch:
@@ -28,8 +51,18 @@ class Epoch:
         self._core = core
         self._place = place
         self._start = place.consumed
-        self._plan: EpochPlan | ListPlan | None = None
-        self._bar: ProgressBar | None = None
+        self._plan: EpochPlan | ListPlan | StreamPlan | None = None
+        self._bar: Display | None = None
+        self._shows = bool(core.options.progress)
+        self._waited = core.metrics.wait_s, core.metrics.consumer_s
+        # What the caller's side tells of every batch; on the hot path of data in memory.
+        self.trace: PassTrace | None = None
+        caller: Any = core.metrics
+        if core.tracer is not None:
+            self.trace = core.tracer.begin_pass(place.epoch)
+            caller = _Traced(core, self.trace)
+        self.asked: Callable[[], float] = caller.asked
+        self.handed_out: Callable[[float, int, Journal | None], None] = caller.handed_out
         self.ledger = Ledger(place.epoch, place.consumed, place.carry)
         self._samples = 0  # so far, failed ones included
         self._failed = 0
@@ -40,10 +73,13 @@ class Epoch:
         """Epoch number."""
         return self._place.epoch
 
-    def plans(self) -> Iterable[BatchPlan]:
+    def plans(self) -> Iterable[BatchPlan] | StreamPlan:
         """The batches to be made."""
         if self._plan is None:
             self._plan = self._core.plan(self._place)
+        if isinstance(self._plan, StreamPlan):
+            self._plan.told = self.ledger.remember
+            return self._plan
         return self.ledger.following(self._plan)
 
     def take(self, delivery: Delivery) -> bool:
@@ -52,6 +88,7 @@ class Epoch:
         Raises:
             SampleError: a sample failed, with ``on_error="raise"``.
             TooManyErrorsError: more samples failed than allowed.
+            OutputError: the batch could not be converted; it does not count as taken.
             Exception: the batch could not be collated, or the pass could not go on.
         """
         core = self._core
@@ -68,11 +105,22 @@ class Epoch:
                 delivery.error = None  # breaks the cycle error -> traceback -> frame -> delivery
         if delivery.skipped:
             self._check_errors()
+        if core.convert is not None and delivery.samples:
+            self._convert(delivery, core.convert)
         self._place.consumed = delivery.consumed
-        self.ledger.enter(delivery)
-        if core.options.progress:
+        plan = self.ledger.enter(delivery)
+        if plan.source_state is not None:
+            self._place.source = plan.source_state
+        if self._shows:
             self._show(delivery)
         return delivery.samples > 0
+
+    def _convert(self, delivery: Delivery, convert: Callable[[Any], Any]) -> None:
+        try:
+            delivery.batch = convert(delivery.batch)
+        except BaseException:
+            self.over = True  # or the next batch would be entered as if this one had been taken
+            raise
 
     def _record(self, failed: list[SampleError]) -> None:
         core = self._core
@@ -94,13 +142,30 @@ class Epoch:
             raise too_many from errors[-1]
 
     def _show(self, delivery: Delivery) -> None:
+        metrics = self._core.metrics
         if self._bar is None:
-            total = None
-            if self._core.options.batch_sampler is None and hasattr(self._core.sampler, "__len__"):
-                left = max(0, len(self._core.sampler) - self._start)
-                total = -(-left // self._core.geometry.world)
-            self._bar = ProgressBar(f"epoch {self.number}", total, unit="samples")
-        self._bar.advance(delivery.samples)
+            self._bar = open_display(self._core.options.progress, f"epoch {self.number}", self._total())
+            if self._bar is None:
+                self._shows = False
+                return
+        waited, took = metrics.wait_s - self._waited[0], metrics.consumer_s - self._waited[1]
+        starved = waited / (waited + took) if waited + took else 0.0
+        self._bar.advance(delivery.samples, f"{starved:.0%} waiting for data")
+
+    def _total(self) -> int | None:
+        core = self._core
+        if core.streams or core.options.batch_sampler is not None or not hasattr(core.sampler, "__len__"):
+            return None
+        left = max(0, len(core.sampler) - self._start)
+        return -(-left // core.geometry.world)
+
+    def end(self) -> None:
+        """The pass is over, or the caller has left it. May be called twice, from any thread."""
+        self._core.ended(self)
+        if self._bar is not None:
+            self._bar.close()
+        if self.trace is not None:
+            self.trace.close()
 
     def finish(self) -> None:
         """All batches were delivered.
@@ -113,6 +178,6 @@ class Epoch:
             self._check_errors(at_end=True)
         assert self._plan is not None
         self._core.progress.finish(self._place, self._plan.carry())
-        self._core.metrics.pause()
-        if self._bar is not None:
-            self._bar.close()
+        if isinstance(self._plan, StreamPlan):
+            self._core.carried = (self.number + 1, self._plan.left_over)
+        self.end()

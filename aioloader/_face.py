@@ -5,11 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from aioloader.errors import error_report
-from aioloader.metrics import Stats, explain
+from aioloader.explain import explain
 
 if TYPE_CHECKING:
     from aioloader._core import Core
     from aioloader.errors import SampleError
+    from aioloader.metrics import Stats
     from aioloader.receipts import Receipt
 
 __all__ = ("Face",)
@@ -21,7 +22,11 @@ class Face:
     _core: Core
 
     def __len__(self) -> int:
-        """Number of batches that the next pass delivers to this rank; of a resumed epoch, those that are left."""
+        """Number of batches that the next pass delivers to this rank; of a resumed epoch, those that are left.
+
+        Raises:
+            TypeError: the dataset is an `aioloader.IterableDataset`.
+        """
         return len(self._core)
 
     def set_epoch(self, epoch: int) -> None:
@@ -35,8 +40,11 @@ class Face:
         """Where the caller is, as a JSON object: all batches handed out so far are consumed.
 
         After ``break`` it is the place reached, until the next pass begins.
+
+        Raises:
+            NotResumableError: the dataset is an `aioloader.IterableDataset` whose source has no state.
         """
-        return self._core.progress.state()
+        return self._core.state()
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on where `state` was taken: the next pass delivers what was left of that epoch.
@@ -75,7 +83,11 @@ class Face:
         return self._core.stats()
 
     def explain(self) -> str:
-        """What limits the loader, and what to change, in one paragraph."""
+        """What limits the loader, what to change, and how much that would give, in one paragraph.
+
+        Its first sentence names the limit: storage, decode, the transform with its name, the consumer, the workers, or
+        memory. See `aioloader.explain`.
+        """
         return explain(self.stats())
 
     @property

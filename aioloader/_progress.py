@@ -27,14 +27,16 @@ class Place:
         epoch: epoch number.
         consumed: stream positions (batches, with a batch sampler) handed out of it.
         carry: what rollover brought into it, or None.
+        source: where the source of an iterable dataset is, in its own words, or None.
     """
 
-    __slots__ = ("carry", "consumed", "epoch")
+    __slots__ = ("carry", "consumed", "epoch", "source")
 
-    def __init__(self, epoch: int = 0, consumed: int = 0, carry: Any = None) -> None:
+    def __init__(self, epoch: int = 0, consumed: int = 0, carry: Any = None, source: Any = None) -> None:
         self.epoch = epoch
         self.consumed = consumed
         self.carry = carry
+        self.source = source
 
 
 class Progress:
@@ -60,7 +62,7 @@ class Progress:
     def begin(self) -> Place:
         """A new pass: where it starts. Leaving it early drops its carry and goes on with the epoch after it."""
         place = self.next
-        self.current = Place(place.epoch, place.consumed, place.carry)
+        self.current = Place(place.epoch, place.consumed, place.carry, place.source)
         self.next = Place(place.epoch + 1)
         return self.current
 
@@ -82,6 +84,7 @@ class Progress:
     def state(self) -> dict[str, Any]:
         """The state to resume from: a JSON object."""
         place = self.current or self.next
+        source = {} if place.source is None else {"source": place.source}
         return {
             "version": STATE_VERSION,
             **self._identity(),
@@ -89,6 +92,7 @@ class Progress:
             "epoch": place.epoch,
             "consumed": place.consumed,
             "carry": place.carry,
+            **source,
         }
 
     def load(self, state: dict[str, Any], fixed: bool = False) -> None:
@@ -120,7 +124,7 @@ class Progress:
         if fixed and seed != self.seed:
             raise ResumeError("seed", self.seed, seed, "load the state before the first iteration")
         self.seed = seed
-        self.next = Place(epoch, consumed, carry)
+        self.next = Place(epoch, consumed, carry, state.get("source"))
         self.current = None
 
 

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import sys
 import threading
+from typing import TYPE_CHECKING, Any
 
-__all__ = ("stack_of", "stacks_of")
+if TYPE_CHECKING:
+    from types import FrameType
+
+__all__ = ("stack_of", "stack_of_coroutine", "stacks_of")
 
 
 def stack_of(thread: int) -> str | None:
@@ -19,10 +23,24 @@ def stack_of(thread: int) -> str | None:
         return None
     lines = []
     while frame is not None:
-        code = frame.f_code
-        lines.append(f'  File "{code.co_filename}", line {frame.f_lineno} in {code.co_name}')
+        lines.append(_line(frame))
         frame = frame.f_back
     return "\n".join(lines)
+
+
+def stack_of_coroutine(coroutine: Any) -> str | None:
+    """Where a coroutine waits, innermost call first; None if it does not tell. Only while it waits."""
+    lines = []
+    while coroutine is not None:
+        frame = getattr(coroutine, "cr_frame", None) or getattr(coroutine, "gi_frame", None)
+        if frame is not None:
+            lines.append(_line(frame))
+        coroutine = getattr(coroutine, "cr_await", None) or getattr(coroutine, "gi_yieldfrom", None)
+    return "\n".join(reversed(lines)) or None
+
+
+def _line(frame: FrameType) -> str:
+    return f'  File "{frame.f_code.co_filename}", line {frame.f_lineno} in {frame.f_code.co_name}'
 
 
 def stacks_of(prefix: str) -> dict[str, str]:

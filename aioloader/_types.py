@@ -131,6 +131,8 @@ class Chunk:
         whole: the chunk is a whole batch, to be collated by the program's batchify function.
         spill: (offset, nbytes) in the slab memory for results that have no row.
         settled: called once, from any thread, when nobody touches the chunk's memory any more.
+        samples: what to begin with, by place in the chunk, instead of bytes or a dataset's items; or None.
+        segment: which part of the program runs: 0 up to the first async transform, n from the n-th on.
     """
 
     batch: int
@@ -142,6 +144,8 @@ class Chunk:
     whole: bool
     spill: tuple[int, int]
     settled: Any
+    samples: list[Any] | None = None
+    segment: int = 0
 
     def __len__(self) -> int:
         return int(self.numbers.shape[1])
@@ -158,6 +162,8 @@ class Chunk:
             self.whole,
             self.spill,
             self.settled,
+            None if self.samples is None else [self.samples[n] for n in np.arange(len(self))[columns]],
+            self.segment,
         )
 
 
@@ -213,6 +219,26 @@ class Trace:
     decode_s: float = 0.0
 
 
+class WorkSpan(NamedTuple):
+    """A chunk as its worker saw it, for traces; seconds by `time.perf_counter`, which all processes of a machine share.
+
+    Attributes:
+        pid, tid: numbers of the process and the thread.
+        thread: the thread's name.
+        begin, end: when it was worked on.
+        samples: how many there were.
+        parts: (name, seconds) of what was done, all samples together: "decode", "transform:<name>", "collate".
+    """
+
+    pid: int
+    tid: int
+    thread: str
+    begin: float
+    end: float
+    samples: int
+    parts: tuple[tuple[str, float], ...]
+
+
 @dataclass(slots=True)
 class ChunkResult:
     """What came out of a chunk.
@@ -226,6 +252,11 @@ class ChunkResult:
         samples: how many samples a whole chunk collated.
         decode_s, transform_s, collate_s: seconds spent, all samples together.
         transforms: seconds by transform's name.
+        work_s: seconds that workers were at it, what is between these included; 0 where that cannot be told.
+        longest_s: of one chunk, at most.
+        cpu_s: CPU seconds that it took, and `pauses`: how often a worker stopped to wait for something.
+        spans: what traces show, one for each chunk; empty without a trace.
+        awaited: seconds that samples waited for async transforms, by name, all samples together.
         spill_nbytes: bytes of spill per sample that would have been needed.
         roots: arrays over the spill region that hold what `batch` is made of.
         tainted: somebody may still write to the chunk's memory: copy what is delivered.
@@ -241,9 +272,46 @@ class ChunkResult:
     transform_s: float = 0.0
     collate_s: float = 0.0
     transforms: dict[str, float] = field(default_factory=dict)
+    work_s: float = 0.0
+    longest_s: float = 0.0
+    cpu_s: float = 0.0
+    pauses: int = 0
+    spans: list[WorkSpan] = field(default_factory=list)
+    awaited: dict[str, float] = field(default_factory=dict)
     spill_nbytes: int = 0
     roots: list[Array] = field(default_factory=list)
     tainted: bool = False
+
+    @property
+    def counters(self) -> tuple[Any, ...]:
+        """What is counted, as it is sent by a worker that is elsewhere."""
+        return (
+            self.samples,
+            self.decode_s,
+            self.transform_s,
+            self.collate_s,
+            self.transforms,
+            self.work_s,
+            self.longest_s,
+            self.cpu_s,
+            self.pauses,
+            self.spans,
+        )
+
+    @counters.setter
+    def counters(self, counters: tuple[Any, ...]) -> None:
+        (
+            self.samples,
+            self.decode_s,
+            self.transform_s,
+            self.collate_s,
+            self.transforms,
+            self.work_s,
+            self.longest_s,
+            self.cpu_s,
+            self.pauses,
+            self.spans,
+        ) = counters
 
     def merge(self, other: ChunkResult) -> None:
         """Take in the result of another part of the same chunk."""
@@ -260,6 +328,13 @@ class ChunkResult:
         self.collate_s += other.collate_s
         for name, seconds in other.transforms.items():
             self.transforms[name] = self.transforms.get(name, 0.0) + seconds
+        self.work_s += other.work_s
+        self.longest_s = max(self.longest_s, other.longest_s)
+        self.cpu_s += other.cpu_s
+        self.pauses += other.pauses
+        self.spans += other.spans
+        for name, seconds in other.awaited.items():
+            self.awaited[name] = self.awaited.get(name, 0.0) + seconds
         self.spill_nbytes = max(self.spill_nbytes, other.spill_nbytes)
         self.roots += other.roots
         self.tainted |= other.tainted

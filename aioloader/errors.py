@@ -16,9 +16,12 @@ __all__ = (
     "LayoutError",
     "LoaderClosedError",
     "LoaderError",
+    "MissingPackageError",
+    "NotResumableError",
     "ObjectChangedError",
     "ObjectDeniedError",
     "ObjectMissingError",
+    "OutputError",
     "ReceiptError",
     "RemoteReadError",
     "RemoteWriteError",
@@ -49,6 +52,33 @@ class LoaderError(Exception):
 
 class LoaderClosedError(LoaderError, RuntimeError):
     """The loader was closed; make a new one."""
+
+
+class MissingPackageError(LoaderError, ImportError):
+    """An optional package is asked for and not installed.
+
+    Attributes:
+        package: its name, which is that of the extra too.
+    """
+
+    def __init__(self, package: str) -> None:
+        super().__init__(
+            f'this needs the package {package}, which is not installed: pip install "aioloader[{package}]"'
+        )
+        self.package = self.name = package
+
+
+class OutputError(LoaderError):
+    """A batch was made, but could not be converted to what ``output`` asks for; why is chained.
+
+    Attributes:
+        batch: the batch, as numpy arrays. It is the caller's, but does not count as delivered: a state that is saved
+            now begins with it.
+    """
+
+    def __init__(self, reason: str, batch: Any) -> None:
+        super().__init__(f"the function given as output failed: {reason}")
+        self.batch = batch
 
 
 class WorkerError(LoaderError, RuntimeError):
@@ -90,6 +120,10 @@ class ResumeError(LoaderError, ValueError):
         self.field = field
         self.expected = expected
         self.found = found
+
+
+class NotResumableError(LoaderError, TypeError):
+    """A pass over this dataset has no state that it could be resumed from."""
 
 
 class ReceiptError(LoaderError, ValueError):

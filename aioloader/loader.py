@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import weakref
 from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar
 
@@ -17,6 +18,7 @@ from aioloader._threads import Threads
 from aioloader.options import LoaderOptions
 
 if TYPE_CHECKING:
+    import os
     from collections.abc import Callable, Iterator
     from types import TracebackType
 
@@ -56,7 +58,10 @@ def _spawn(pipeline: Pipeline, entered: bool) -> None:
     _check_entered(entered)
     import trio
 
-    trio.lowlevel.spawn_system_task(pipeline.supervise, name="aioloader epoch")
+    # As asyncio does it: async transforms see the caller's context variables.
+    trio.lowlevel.spawn_system_task(
+        pipeline.supervise, name="aioloader epoch", context=contextvars.copy_context()
+    )
 
 
 class AsyncBatches(Generic[B]):
@@ -72,6 +77,7 @@ class AsyncBatches(Generic[B]):
         if not core.direct:
             _check_entered(entered)
         self._epoch: Epoch = core.begin()
+        weakref.finalize(self, self._epoch.end)  # where the loop over it is left early
         self._pass: Direct | Pipeline | None = None
         self._finalizer: weakref.finalize[..., Any] | None = None
         self._busy = False
@@ -80,6 +86,11 @@ class AsyncBatches(Generic[B]):
     def epoch(self) -> int:
         """Number of this epoch."""
         return self._epoch.number
+
+    @property
+    def ready(self) -> bool:
+        """Whether the next batch is there already, so that asking for it waits for nothing."""
+        return self._pass is not None and self._pass.ready
 
     def __aiter__(self) -> AsyncBatches[B]:
         return self
@@ -91,6 +102,7 @@ class AsyncBatches(Generic[B]):
             StopAsyncIteration: the epoch is over, or has failed before.
             SampleError: a sample failed, with ``on_error="raise"``; all earlier batches came first.
             TooManyErrorsError: more samples failed than ``max_errors``.
+            OutputError: a batch could not be converted to what `output` asks for; the epoch ends before it.
             LoaderClosedError: the loader was closed.
             RuntimeError: another task waits for its next batch, or another event loop uses the loader.
         """
@@ -103,15 +115,14 @@ class AsyncBatches(Generic[B]):
             if self._pass is None:
                 await self._start()
             assert self._pass is not None
-            metrics = self._core.metrics
-            asked = metrics.asked()
+            asked = self._epoch.asked()
             while True:
                 delivery = await self._pass.next()
                 if delivery is None:
                     self._epoch.finish()
                     raise StopAsyncIteration
                 if self._epoch.take(delivery):
-                    metrics.handed_out(asked, delivery.samples)
+                    self._epoch.handed_out(asked, delivery.samples, delivery.journal)
                     batch: B = delivery.batch
                     return batch
         except (StopAsyncIteration, Exception):
@@ -136,8 +147,10 @@ class AsyncBatches(Generic[B]):
         self._pass = started
 
     def _stop(self) -> None:
-        if self._epoch.over and self._finalizer is not None:
-            self._finalizer()
+        if self._epoch.over:
+            self._epoch.end()
+            if self._finalizer is not None:
+                self._finalizer()
 
 
 class AsyncDataLoader(Face, Generic[B]):
@@ -164,9 +177,10 @@ class AsyncDataLoader(Face, Generic[B]):
         last_batch: "keep" (the default), "discard" or "rollover" to the next epoch.
         batch_sampler: iterable of lists of indices; excludes the four above.
         batchify_fn: makes a batch of a list of samples, in a worker; default `aioloader.batchify.Stack`.
-        num_workers: number of workers; None: the cores that this process may use; 0: inline.
+        num_workers: number of workers; None: the cores that this process may use; 0: inline; "auto": by measurement.
         seed: 0 <= seed < 2**64; None draws one and records it in the state.
-        executor: "process", "thread", "inline", "auto" or an `aioloader.abc.Executor`.
+        executor: "process", "thread", "inline", "auto" (by measurement, on the first samples) or an
+            `aioloader.abc.Executor`.
         prefetch: batches on their way at a time, at least one; None: twice the workers.
         timeout: seconds without progress on a sample after which its worker is ended and the sample fails.
         shard: (index, count) of this process, or "auto" (RANK and WORLD_SIZE of the environment). All need one seed.
@@ -178,15 +192,21 @@ class AsyncDataLoader(Face, Generic[B]):
         memory_limit: bytes of slab memory, for batches on their way and batches that the caller keeps; None: a
             quarter of the machine's memory.
         even: with `shard`, "pad" or "drop": how all ranks get the same number of batches.
-        output: "numpy".
-        pin_memory: accepted for Gluon's sake.
-        progress: show a progress bar on standard error.
+        output: what a batch is handed out as. "numpy"; "torch" or "jax": tensors or arrays over the batch's own memory
+            where the package can share it, in the same structure, strings and objects as they are; or a function that
+            takes the batch as numpy arrays, in this thread, and gives what is handed out.
+        pin_memory: with ``output="torch"`` and a CUDA device, tensors are copied to torch's pinned memory; else there
+            is a warning.
+        progress: True: a progress bar on standard error where that is a terminal, or in a notebook: tqdm's or rich's
+            where installed; "tqdm", "rich" or "plain" (a line of our own): that one, wherever standard error goes.
         stall_timeout: seconds without any progress, while a batch is waited for, after which the logger "aioloader"
             gets a warning: what the batch waits for, which samples are outstanding, and the Python stacks of the
             workers; None: never.
+        trace: path of a file to write a trace to, for ui.perfetto.dev or chrome://tracing; of 64 MiB at most.
 
     Raises:
         ValueError, TypeError: an option is not allowed.
+        MissingPackageError: `output` asks for a package that is not installed.
     """
 
     def __init__(
@@ -198,7 +218,7 @@ class AsyncDataLoader(Face, Generic[B]):
         last_batch: str | None = None,
         batch_sampler: Any = None,
         batchify_fn: Callable[[list[Any]], Any] | None = None,
-        num_workers: int | None = None,
+        num_workers: int | str | None = None,
         *,
         seed: int | None = 0,
         executor: Any = "process",
@@ -211,8 +231,9 @@ class AsyncDataLoader(Face, Generic[B]):
         even: str = "pad",
         output: Any = "numpy",
         pin_memory: bool = False,
-        progress: bool = False,
+        progress: bool | str = False,
         stall_timeout: float | None = 30,
+        trace: str | os.PathLike[str] | None = None,
     ) -> None:
         options = LoaderOptions(
             batch_size,
@@ -235,6 +256,7 @@ class AsyncDataLoader(Face, Generic[B]):
             pin_memory,
             progress,
             stall_timeout,
+            trace,
         )
         self._core = Core(dataset, options)
         self._entered = False

@@ -1,16 +1,19 @@
-"""Counters of a loader: what each station did and how long it took, and what that says about the bottleneck."""
+"""Counters of a loader: what each station did and how long it took. `aioloader.explain` says what follows from them."""
 
 from __future__ import annotations
 
+import math
 from dataclasses import asdict, dataclass, field
-from time import perf_counter
+from time import perf_counter, process_time
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ("Metrics", "Stats", "StorageStats")
+    from aioloader._pipeline.journal import Journal
+
+__all__ = ("Lag", "Metrics", "Setting", "StageStats", "Stats", "StorageStats")
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,9 +30,48 @@ class StorageStats:
     latency_p99_s: float | None = None
 
 
+@dataclass(frozen=True)  # slots of two bases would not go together
+class Setting:
+    """How a loader is set up; see `Stats` for the fields."""
+
+    executor: str = "process"
+    cores: int = 1
+    prefetch: int = 1
+    foreign: bool = False
+    batchify: str | None = None
+    tuning: str = ""
+
+
 @dataclass(frozen=True, slots=True)
-class Stats:
-    """A snapshot of a loader's counters since it was made, or since `reset`.
+class StageStats:
+    """What one stage did.
+
+    Attributes:
+        name: "plan", "memory", "read", "queue", "decode", "transform:<name>", "collate", "deliver", "reorder" or
+            "consumer".
+        samples: that passed it.
+        busy_s: seconds at work, or waiting where that is all the stage does; all batches or workers together.
+        places: how many can be in it at a time.
+        samples_per_s: that passed it; `capacity`: that would pass if it were never idle, None for one that only waits.
+        occupancy: share of its places that was in use, on average, 0 to 1.
+        nbytes: bytes that passed it, where that is counted; else 0.
+        wait_s: seconds that the caller waited for a batch that was in this stage; None where stages share it.
+    """
+
+    name: str
+    samples: int
+    busy_s: float
+    places: int
+    samples_per_s: float
+    capacity: float | None
+    occupancy: float
+    nbytes: int = 0
+    wait_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stats(StorageStats, Setting):
+    """A snapshot of a loader's counters since it was made.
 
     Attributes:
         seconds: from the first ask to the last batch, without the pauses between epochs.
@@ -37,16 +79,37 @@ class Stats:
         skipped: samples left out; replaced: failed samples whose place another one took.
         bytes_read: bytes that were read.
         read_s: seconds spent reading, all batches together.
-        decode_s, transform_s, collate_s: seconds spent in the executor, all workers together.
+        decode_s, transform_s, collate_s: seconds spent in the executor, all workers together. What a dataset's own
+            ``__getitem__`` takes counts as decoding.
         transforms: seconds by transform's name, all workers together.
+        work_s: seconds that workers were at samples, what is between these three included; 0 where it is not known.
+        cpu_s: CPU seconds of that work; pauses: how often a worker stopped in it to wait for something.
+        process_cpu_s: CPU seconds of this process, all its threads together; without worker processes.
+        awaited: seconds by async transform's name that samples waited for it, all samples together: two that wait side
+            by side for a second are two.
         wait_s: seconds that the caller waited for a batch.
+        waits: of these, by where the batch was meanwhile: "start" (not begun), "plan", "memory", "read", "work" (in the
+            executor, or in its queue), "deliver", "ready".
         consumer_s: seconds that the caller took between batches.
+        plan_s, queue_s, deliver_s, ready_s: seconds that batches spent being looked up, waiting for a worker, being
+            put together, and waiting for their turn; all batches together.
         first_batch_s: from the first ask to the first batch, or None.
+        startup_s: of these, seconds in which files were opened and workers started.
+        loop_lag_p50_s, loop_lag_p99_s, loop_lag_max_s: how late the event loop was that runs the loader, while a pass
+            was under way: the median, the 99th percentile and the greatest, in seconds; None where no task of the
+            loader runs in it. The caller's own loop; for `DataLoader` the loop of its thread.
         in_flight: batches on their way now.
         workers: number of workers.
         restarts: workers that were replaced.
         memory_bytes: slab memory in use now; memory_peak_bytes: at most; memory_limit_bytes: allowed.
         memory_wait_s: seconds that fetching waited for slab memory.
+        executor: "process", "thread", "inline", or the class of an executor of the caller's; what was chosen, where it
+            was to be chosen.
+        cores: that this process may use.
+        prefetch: batches that may be on their way at a time.
+        foreign: the dataset's own ``__getitem__`` makes the samples.
+        batchify: name of the caller's batchify function, or None.
+        tuning: what was chosen by measurement and why, in words; empty where nothing was to be chosen.
         requests: sent over the network; of these, retries: because an earlier one had failed, and hedges: because an
             earlier one was late. 0 for local files, as all that follows is 0 or None.
         request_bytes: bytes of their answers, unwanted ones between samples included.
@@ -66,6 +129,7 @@ class Stats:
     transform_s: float
     collate_s: float
     transforms: Mapping[str, float]
+    awaited: Mapping[str, float]
     wait_s: float
     consumer_s: float
     first_batch_s: float | None
@@ -76,19 +140,29 @@ class Stats:
     memory_peak_bytes: int
     memory_limit_bytes: int
     memory_wait_s: float
-    requests: int = 0
-    request_bytes: int = 0
-    merged: float | None = None
-    retries: int = 0
-    hedges: int = 0
-    hit_rate: float | None = None
-    latency_p50_s: float | None = None
-    latency_p99_s: float | None = None
+    work_s: float = 0.0
+    cpu_s: float = 0.0
+    pauses: int = 0
+    process_cpu_s: float = 0.0
+    waits: Mapping[str, float] = field(default_factory=lambda: MappingProxyType({}))
+    plan_s: float = 0.0
+    queue_s: float = 0.0
+    deliver_s: float = 0.0
+    ready_s: float = 0.0
+    startup_s: float = 0.0
+    loop_lag_p50_s: float | None = None
+    loop_lag_p99_s: float | None = None
+    loop_lag_max_s: float | None = None
 
     @property
     def samples_per_s(self) -> float:
         """Samples handed out per second."""
         return self.samples / self.seconds if self.seconds else 0.0
+
+    @property
+    def bytes_per_s(self) -> float:
+        """Bytes read per second."""
+        return self.bytes_read / self.seconds if self.seconds else 0.0
 
     @property
     def starvation(self) -> float:
@@ -97,15 +171,107 @@ class Stats:
         return self.wait_s / total if total else 0.0
 
     @property
+    def busy_s(self) -> float:
+        """Seconds that workers had work, all of them together."""
+        return max(self.work_s, self.decode_s + self.transform_s + self.collate_s)
+
+    @property
     def occupancy(self) -> float:
         """Share of the workers' time that was used, 0 to 1."""
-        busy = self.decode_s + self.transform_s + self.collate_s
-        return min(1.0, busy / (self.seconds * self.workers)) if self.seconds else 0.0
+        places = self.seconds * self.workers
+        return min(1.0, self.busy_s / places) if places else 0.0
+
+    @property
+    def stages(self) -> dict[str, StageStats]:
+        """What each stage did, in the order of a sample's path."""
+        workers, ahead = max(1, self.workers), self.prefetch
+        found = [
+            self._stage("plan", self.plan_s, 1, wait="plan"),
+            self._stage("memory", self.memory_wait_s, 1, waits_only=True, wait="memory"),
+            self._stage("read", self.read_s, ahead, nbytes=self.bytes_read, wait="read"),
+            self._stage("queue", self.queue_s, ahead, waits_only=True),
+            self._stage("decode", self.decode_s, workers),
+            *(self._stage(f"transform:{name}", each, workers) for name, each in self.transforms.items()),
+            self._stage("collate", self.collate_s, workers),
+            self._stage("deliver", self.deliver_s, 1, wait="deliver"),
+            self._stage("reorder", self.ready_s, ahead, waits_only=True, wait="ready"),
+            self._stage("consumer", self.consumer_s, 1),
+        ]
+        return {stage.name: stage for stage in found}
+
+    def _stage(
+        self,
+        name: str,
+        busy_s: float,
+        places: int,
+        *,
+        nbytes: int = 0,
+        waits_only: bool = False,
+        wait: str | None = None,
+    ) -> StageStats:
+        room = self.seconds * places
+        return StageStats(
+            name,
+            self.samples,
+            busy_s,
+            places,
+            self.samples_per_s,
+            None if waits_only or not busy_s else self.samples * places / busy_s,
+            min(1.0, busy_s / room) if room else 0.0,
+            nbytes,
+            None if wait is None else self.waits.get(wait, 0.0),
+        )
+
+
+_LEAST_LAG_S = 1e-5
+_PER_OCTAVE = 4
+_LAG_CLASSES = 25 * _PER_OCTAVE  # up to five minutes
+
+
+class Lag:
+    """How late something was, as a histogram: a fixed amount of memory, quantiles within a fifth."""
+
+    def __init__(self) -> None:
+        self._counts = [0] * _LAG_CLASSES
+        self._total = 0
+        self.max_s = 0.0
+
+    def enter(self, late_s: float, every_s: float) -> None:
+        """One more observation.
+
+        Args:
+            late_s: how late it was.
+            every_s: how often one looks. What was later than that hid others, which are entered too.
+        """
+        self.max_s = max(self.max_s, late_s)
+        while True:
+            self._counts[self._class(late_s)] += 1
+            self._total += 1
+            late_s -= every_s
+            if late_s <= 0:
+                return
+
+    @staticmethod
+    def _class(late_s: float) -> int:
+        if late_s <= _LEAST_LAG_S:
+            return 0
+        return min(_LAG_CLASSES - 1, int(_PER_OCTAVE * math.log2(late_s / _LEAST_LAG_S)) + 1)
+
+    def quantile(self, share: float) -> float | None:
+        """What `share` (0 to 1) of the observations did not exceed, or None if there are none."""
+        if not self._total:
+            return None
+        left = math.ceil(share * self._total)
+        number = -1
+        while left > 0:
+            number += 1
+            left -= self._counts[number]
+        return min(self.max_s, _LEAST_LAG_S * 2 ** (number / _PER_OCTAVE))
 
 
 @dataclass
 class Metrics:
-    """Counts; used from the loop's thread only."""
+    """Counts; used from the loop's thread only, `asked` and what follows from the caller's."""
 
     batches: int = 0
     samples: int = 0
@@ -117,6 +283,11 @@ class Metrics:
     transform_s: float = 0.0
     collate_s: float = 0.0
     transforms: dict[str, float] = field(default_factory=dict)
+    work_s: float = 0.0
+    cpu_s: float = 0.0
+    pauses: int = 0
+    queue_s: float = 0.0
+    awaited: dict[str, float] = field(default_factory=dict)
     wait_s: float = 0.0
     consumer_s: float = 0.0
     first_batch_s: float | None = None
@@ -125,8 +296,14 @@ class Metrics:
     started: float | None = None
     ended: float = 0.0
     paused_s: float = 0.0
+    startup_s: float | None = None
+    lag: Lag = field(default_factory=Lag)
+    waits: dict[str, float] = field(default_factory=dict)
+    spent: dict[str, float] = field(default_factory=dict)
     _handed_out: float | None = None
     _paused: float | None = None
+    _cpu_s: float = 0.0
+    _cpu_from: float | None = None
 
     def read(self, seconds: float, nbytes: int, samples: int) -> None:
         """A batch of `samples` was read."""
@@ -143,11 +320,30 @@ class Metrics:
         for name, seconds in transforms.items():
             self.transforms[name] = self.transforms.get(name, 0.0) + seconds
 
+    def worked(self, seconds: float, work_s: float, longest_s: float, cpu_s: float, pauses: int) -> None:
+        """The executor was asked for samples `seconds` ago, and they are here; what this took of workers."""
+        self.work_s += work_s
+        self.cpu_s += cpu_s
+        self.pauses += pauses
+        if self.startup_s is None:
+            # What the first samples waited for, besides being read and made.
+            waited = 0.0 if self.started is None else perf_counter() - self.started
+            self.startup_s = max(0.0, waited - self.read_s - longest_s)
+        elif work_s:
+            self.queue_s += max(0.0, seconds - longest_s)
+
+    def waited(self, awaited: Mapping[str, float]) -> None:
+        """The samples of a batch have passed async transforms."""
+        for name, seconds in awaited.items():
+            self.awaited[name] = self.awaited.get(name, 0.0) + seconds
+
     def asked(self) -> float:
         """The caller asks for a batch; gives the time, for `handed_out`."""
         now = perf_counter()
         if self.started is None:
             self.started = now
+        if self._cpu_from is None:
+            self._cpu_from = process_time()
         if self._paused is not None:
             self.paused_s += now - self._paused
             self._paused = None
@@ -156,9 +352,15 @@ class Metrics:
             self._handed_out = None
         return now
 
-    def handed_out(self, asked: float, samples: int) -> None:
-        """The caller got a batch."""
-        now = perf_counter()
+    def handed_out(self, asked: float, samples: int, journal: Journal | None = None) -> None:
+        """The caller got a batch.
+
+        Args:
+            asked: when it had asked.
+            samples: of the batch.
+            journal: the batch's way, or None.
+        """
+        end = now = perf_counter()
         self.wait_s += now - asked
         self.batches += 1
         self.samples += samples
@@ -166,10 +368,21 @@ class Metrics:
         self._handed_out = now
         if self.first_batch_s is None and self.started is not None:
             self.first_batch_s = now - self.started
+        if journal is not None:
+            for stage, since in reversed(journal.times):
+                self.spent[stage] = self.spent.get(stage, 0.0) + end - since
+                if end > asked:
+                    self.waits[stage] = self.waits.get(stage, 0.0) + end - max(since, asked)
+                end = since
+            if end > asked:
+                self.waits["start"] = self.waits.get("start", 0.0) + end - asked
 
     def pause(self) -> None:
         """The epoch is over: the time until the next ask is nobody's."""
         self._handed_out = None
+        if self._cpu_from is not None:
+            self._cpu_s += process_time() - self._cpu_from
+            self._cpu_from = None
         if self._paused is None and self.started is not None:
             self._paused = perf_counter()
 
@@ -179,9 +392,13 @@ class Metrics:
         restarts: int,
         memory: tuple[int, int, int],
         storage: StorageStats | None = None,
+        setting: Setting | None = None,
     ) -> Stats:
         """The counters now."""
         used, peak, limit = memory
+        cpu_s = self._cpu_s
+        if self._cpu_from is not None:
+            cpu_s += process_time() - self._cpu_from
         return Stats(
             seconds=0.0 if self.started is None else max(0.0, self.ended - self.started - self.paused_s),
             batches=self.batches,
@@ -194,9 +411,23 @@ class Metrics:
             transform_s=self.transform_s,
             collate_s=self.collate_s,
             transforms=MappingProxyType(dict(self.transforms)),
+            work_s=self.work_s,
+            cpu_s=self.cpu_s,
+            pauses=self.pauses,
+            process_cpu_s=cpu_s,
+            awaited=MappingProxyType(dict(self.awaited)),
             wait_s=self.wait_s,
+            waits=MappingProxyType(dict(self.waits)),
             consumer_s=self.consumer_s,
+            plan_s=self.spent.get("plan", 0.0),
+            queue_s=self.queue_s,
+            deliver_s=self.spent.get("deliver", 0.0),
+            ready_s=self.spent.get("ready", 0.0),
             first_batch_s=self.first_batch_s,
+            startup_s=self.startup_s or 0.0,
+            loop_lag_p50_s=self.lag.quantile(0.5),
+            loop_lag_p99_s=self.lag.quantile(0.99),
+            loop_lag_max_s=self.lag.max_s if self.lag.quantile(1.0) is not None else None,
             in_flight=self.in_flight,
             workers=workers,
             restarts=restarts,
@@ -205,78 +436,5 @@ class Metrics:
             memory_limit_bytes=limit,
             memory_wait_s=self.memory_wait_s,
             **asdict(storage or StorageStats()),
+            **asdict(setting or Setting()),
         )
-
-
-def explain(stats: Stats) -> str:
-    """One paragraph: what limits the loader, and what to change. Its first sentence names the limit."""
-    if not stats.batches:
-        return "Nothing has been delivered yet, so there is nothing to explain."
-    busy = stats.decode_s + stats.transform_s + stats.collate_s
-    per_sample = 1e3 * busy / max(1, stats.samples)
-    rate = f"{stats.samples_per_s:,.0f} samples/s"
-    crew = "one worker" if stats.workers == 1 else f"{stats.workers} workers"
-    if stats.starvation < 0.1:
-        return (
-            f"The consumer is the limit: it waited for data in only {stats.starvation:.0%} of its time "
-            f"({rate}). The loader keeps up; faster loading would change nothing."
-        )
-    if stats.memory_wait_s > 0.3 * stats.seconds:
-        return (
-            f"Memory is the limit: fetching waited {stats.memory_wait_s:.1f} s for slab memory ({rate}). "
-            f"Raise memory_limit (now {stats.memory_limit_bytes >> 20} MiB), or keep fewer batches."
-        )
-    if stats.read_s > 2 * busy / max(1, stats.workers) and stats.occupancy < 0.5:
-        return (
-            f"Storage is the limit: reading took {stats.read_s:.1f} s while {crew} had work for "
-            f"{stats.occupancy:.0%} of the time ({rate}). {_storage_advice(stats)}"
-        )
-    if stats.first_batch_s is not None and stats.first_batch_s > 0.5 * stats.seconds:
-        return (
-            f"Starting is the limit so far: the first batch came after {stats.first_batch_s:.2f} s of "
-            f"{stats.seconds:.2f} s ({rate}). Keep the loader for all epochs, and ask again later."
-        )
-    if not stats.decode_s and not stats.transform_s and stats.collate_s:
-        return (
-            f"This process is the limit: it gathers rows in memory, without workers. Copying takes "
-            f"{1e3 * stats.collate_s / stats.batches:.3f} ms a batch, {stats.collate_s / stats.seconds:.0%} of the "
-            f"time; the rest is the cost of a batch as such ({rate}). Larger batches cost less per sample."
-        )
-    if stats.occupancy < 0.5:
-        if stats.starvation < 0.5:
-            return (
-                f"The consumer is the limit for the most part: it waited for data in {stats.starvation:.0%} of its "
-                f"time, while {crew} had work for {stats.occupancy:.0%} ({rate}). A larger prefetch evens out what "
-                "is left."
-            )
-        return (
-            f"The loader's own work is the limit: {crew} had work for only {stats.occupancy:.0%} of the time, and "
-            f"neither storage nor memory kept them from it ({rate}, {per_sample:.3f} ms a sample in a worker). Make "
-            "batches larger; where samples cost so little, num_workers=0 may be faster."
-        )
-    costs = {"Decode": stats.decode_s, **stats.transforms, "Collating": stats.collate_s}
-    limit = max(costs, key=lambda name: costs[name])
-    advice = _ADVICE.get(limit, "make it faster")
-    return (
-        f"{limit if limit in _ADVICE else f'The transform {limit}'} is the limit: it takes "
-        f"{costs[limit] / busy:.0%} of the workers' time, {per_sample:.2f} ms a sample in all "
-        f"({rate} with {crew}, at work for {stats.occupancy:.0%} of the time). "
-        f"Add workers if there are cores left, or {advice}."
-    )
-
-
-def _storage_advice(stats: Stats) -> str:
-    if not stats.requests:
-        return "Raise prefetch, or use faster storage."
-    each = stats.bytes_read / stats.requests / 1024
-    latency = ""
-    if stats.latency_p50_s is not None and stats.latency_p99_s is not None:
-        latency = f" in {1e3 * stats.latency_p50_s:.0f} ms (p99 {1e3 * stats.latency_p99_s:.0f} ms)"
-    failed = f", {stats.retries} of them tried again" if stats.retries else ""
-    return (
-        f"It is the network: {stats.requests:,} requests for {each:,.0f} KiB each, answered{latency}{failed}. "
-        'Raise prefetch, keep what was read (cache="DIR"), or bring the data nearer.'
-    )
-
-
-_ADVICE = {"Decode": "store smaller images", "Collating": "make batchify_fn faster"}

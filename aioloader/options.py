@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import math
 import os
 import re
@@ -9,12 +10,16 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
+from aioloader._checks import is_async
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
 __all__ = ("CacheOptions", "LoaderOptions", "available_cores", "check_max_errors", "parse_nbytes")
 
-EXECUTORS = ("process", "thread", "inline", "auto")
+AUTO = "auto"
+EXECUTORS = ("process", "thread", "inline", AUTO)
+OUTPUTS = ("numpy", "torch", "jax")
 _PAGE = 4096
 
 
@@ -185,7 +190,7 @@ class LoaderOptions:
     last_batch: str | None = None
     batch_sampler: Any = None
     batchify_fn: Callable[[list[Any]], Any] | None = None
-    num_workers: int | None = None
+    num_workers: int | str | None = None
     seed: int | None = 0
     executor: Any = "process"
     prefetch: int | None = None
@@ -197,8 +202,9 @@ class LoaderOptions:
     even: str = "pad"
     output: Any = "numpy"
     pin_memory: bool = False
-    progress: bool = False
+    progress: bool | str = False
     stall_timeout: float | None = 30
+    trace: str | os.PathLike[str] | None = None
 
     def __post_init__(self) -> None:
         _at_least("timeout", self.timeout, 0, exclusive=True)
@@ -219,6 +225,8 @@ class LoaderOptions:
             )
         for name in ("batch_size", "num_workers", "prefetch", "memory_limit", "seed"):
             value = getattr(self, name)
+            if name == "num_workers" and value == AUTO:
+                continue
             if value is not None and not hasattr(value, "__index__"):
                 raise TypeError(f"{name} must be a whole number, got {value!r}")
         _at_least("batch_size", self.batch_size, 1)
@@ -226,7 +234,8 @@ class LoaderOptions:
             raise ValueError(
                 f"last_batch must be one of 'keep', 'discard', or 'rollover', but got {self.last_batch}"
             )
-        _at_least("num_workers", self.num_workers, 0)
+        if self.num_workers != AUTO:
+            _at_least("num_workers", self.num_workers, 0)
         _at_least("prefetch", self.prefetch, 0)
         check_max_errors(self.max_errors)
         if self.memory_limit is not None and self.memory_limit < _PAGE:
@@ -249,7 +258,12 @@ class LoaderOptions:
         self._check_functions()
         _one_of("on_error", self.on_error, ("raise", "skip", "replace"))
         _one_of("even", self.even, ("pad", "drop"))
-        _one_of("output", self.output, ("numpy",))
+        self._check_output()
+        if not isinstance(self.progress, bool):
+            _one_of("progress", self.progress, ("tqdm", "rich", "plain"))
+        path: Any = self.trace
+        if path is not None and (not isinstance(path, (str, os.PathLike)) or not os.fspath(path)):
+            raise TypeError(f"trace must be the path of a file, got {self.trace!r}")
         if self.shard is not None and self.shard != "auto":
             self._check_shard(self.shard)
         if self.shard is not None and self.batch_sampler is not None:
@@ -269,10 +283,29 @@ class LoaderOptions:
         batchify = self.batchify_fn
         if batchify is not None and not callable(batchify):
             raise TypeError(f"batchify_fn must be a function that takes a list of samples, got {batchify!r}")
+        if is_async(batchify):
+            name = getattr(batchify, "__name__", type(batchify).__name__)
+            raise TypeError(
+                "batchify_fn must be a function that takes a list of samples and runs in a worker, got the async "
+                f"function {name}: await what it needs in an async transform"
+            )
         if isinstance(batchify, type) and any("__call__" in vars(base) for base in batchify.__mro__):
             raise TypeError(
                 f"batchify_fn must be a function that takes a list of samples, got the class {batchify.__name__}; "
                 f"did you mean {batchify.__name__}()?"
+            )
+
+    def _check_output(self) -> None:
+        output = self.output
+        if isinstance(output, str) or not callable(output):
+            if output not in OUTPUTS:
+                allowed = ", ".join(map(repr, OUTPUTS))
+                raise ValueError(
+                    f"output must be one of {allowed} or a function of a batch, but got {output!r}"
+                )
+        elif inspect.iscoroutinefunction(output if inspect.isroutine(output) else type(output).__call__):
+            raise TypeError(
+                f"output must be a plain function, and {output!r} is async: await it in the body of your loop"
             )
 
     @staticmethod
@@ -302,7 +335,16 @@ class LoaderOptions:
 
     @property
     def workers(self) -> int:
-        """Workers to use; 0: inline."""
+        """Workers to use, at most where their number is to be found out; 0: inline."""
         if self.executor == "inline":
             return 0
-        return available_cores() if self.num_workers is None else int(self.num_workers)
+        if self.num_workers is None or isinstance(self.num_workers, str):
+            return available_cores()
+        return int(self.num_workers)
+
+    @property
+    def measures(self) -> bool:
+        """Whether the executor, or the number of its workers, is to be chosen by measurement."""
+        if not isinstance(self.executor, str) or self.executor == "inline" or self.num_workers == 0:
+            return False
+        return self.executor == AUTO or self.num_workers == AUTO

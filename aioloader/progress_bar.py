@@ -33,6 +33,9 @@ class ProgressBar:
         unit: what is counted, in the plural.
         file: where to write; None: standard error as it is now.
         done: how many are done before it begins; they do not count for the rate.
+
+    Attributes:
+        note: what stands at the end of the line, empty at first.
     """
 
     def __init__(
@@ -47,6 +50,7 @@ class ProgressBar:
         self.label = label
         self.total = total
         self.unit = unit
+        self.note = ""
         self.done = self._before = done
         # None where the program was started without it.
         self._file: TextIO | None = sys.stderr if file is None else file
@@ -107,6 +111,8 @@ class ProgressBar:
             parts.append(f"in {_duration(seconds)}")
         elif self.total is not None and rate > 0:
             parts.append(f"{_duration((self.total - self.done) / rate)} left")
+        if self.note:
+            parts.append(self.note)
         tail = "  ".join(parts)
         if self.total is None:
             return f"{self.label}  {self.done:,} {self.unit}  {tail}"

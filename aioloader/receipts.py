@@ -145,8 +145,12 @@ class Ledger:
             self._made.append(plan)
             yield plan
 
-    def enter(self, delivery: Delivery) -> None:
-        """The next batch was delivered to the caller, or none of its samples was left."""
+    def remember(self, plan: BatchPlan) -> None:
+        """A batch is to be made, and delivered after those before it."""
+        self._made.append(plan)
+
+    def enter(self, delivery: Delivery) -> BatchPlan:
+        """The next batch was delivered to the caller, or none of its samples was left; gives its plan."""
         plan = self._made.popleft()
         own = len(plan.indices) - plan.padded
         filling = plan.padded
@@ -165,6 +169,7 @@ class Ledger:
         self._samples += own
         if self._samples >= _FOLD_AT:
             self._fold()
+        return plan
 
     def receipt(self) -> Receipt:
         """What was delivered so far."""

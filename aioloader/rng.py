@@ -20,8 +20,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, MutableSequence, Sequence
 
 __all__ = (
+    "AWAITED_DOMAIN",
     "CHOICE_DOMAIN",
     "GLOBALS_DOMAIN",
+    "LATER_DOMAIN",
     "ORDER_DOMAIN",
     "SAMPLE_DOMAIN",
     "TURN_DOMAIN",
@@ -37,6 +39,10 @@ ORDER_DOMAIN = 1
 GLOBALS_DOMAIN = 2
 CHOICE_DOMAIN = 3
 TURN_DOMAIN = 4
+# Of a chain with async transforms: the n-th of them (from 0) draws from AWAITED_DOMAIN + n, and what follows the n-th
+# group of them (from 1) in a worker from LATER_DOMAIN + n.
+AWAITED_DOMAIN = 1 << 32
+LATER_DOMAIN = 1 << 33
 
 _MASK = 0xFFFFFFFFFFFFFFFF
 _BLOCK = 8

@@ -7,6 +7,7 @@ itself. Otherwise one daemon thread per loader runs an event loop, and whole bat
 from __future__ import annotations
 
 import contextlib
+import contextvars
 import queue
 import threading
 import weakref
@@ -26,6 +27,7 @@ from aioloader.errors import LoaderClosedError, single
 from aioloader.options import LoaderOptions
 
 if TYPE_CHECKING:
+    import os
     from collections.abc import AsyncIterator, Callable
     from types import TracebackType
 
@@ -48,7 +50,7 @@ class _Portal:
 
     def __init__(self) -> None:
         self._ready = threading.Event()
-        self._waiting: deque[Callable[[], Any]] = deque()
+        self._waiting: deque[tuple[Callable[[], Any], contextvars.Context]] = deque()
         self._more = Signal()
         self._notify: Notify | None = None
         self._scope: anyio.CancelScope | None = None
@@ -79,13 +81,14 @@ class _Portal:
             self._ready.set()
             while True:
                 while self._waiting:
-                    tasks.start_soon(late(self._waiting.popleft()))
+                    task, callers = self._waiting.popleft()
+                    _ = _context_here(callers).run(tasks.start_soon, late(task))
                 await self._more.wait()
 
     def start(self, task: Callable[[], Any]) -> None:
-        """Run an async function as a task of the portal. It must not raise."""
+        """Run an async function as a task of the portal, with the caller's context variables. It must not raise."""
         assert self._notify is not None
-        self._waiting.append(task)
+        self._waiting.append((task, contextvars.copy_context()))
         self._notify(self._more.set)
 
     def stop(self) -> None:
@@ -95,6 +98,15 @@ class _Portal:
         self._notify(self._scope.cancel)
         if self.thread is not threading.current_thread():
             self.thread.join(1.0)
+
+
+def _context_here(callers: contextvars.Context) -> contextvars.Context:
+    """The context variables of another thread, but for those that say which event loop runs in this one."""
+    context = contextvars.copy_context()
+    for variable, value in callers.items():
+        if variable not in context:
+            context.run(variable.set, value)
+    return context
 
 
 class _HandOver:
@@ -155,6 +167,11 @@ class _HandOver:
             raise item
         return item
 
+    @property
+    def ready(self) -> bool:
+        """Whether the next batch is there already."""
+        return not self._queue.empty()
+
     def stop(self) -> None:
         """End the pass. From any thread."""
         self._stopped = True
@@ -173,6 +190,7 @@ class BlockingBatches(Generic[B]):
         self._loader = loader  # an iterator keeps its loader alive
         self._core = core
         self._epoch: Epoch = core.begin()
+        weakref.finalize(self, self._epoch.end)  # where the loop over it is left early
         self._direct: Direct | None = None
         self._hand_over: _HandOver | None = None
         self._finalizer: weakref.finalize[..., Any] | None = None
@@ -195,6 +213,11 @@ class BlockingBatches(Generic[B]):
         """Number of this epoch."""
         return self._epoch.number
 
+    @property
+    def ready(self) -> bool:
+        """Whether the next batch is there already, so that asking for it waits for nothing."""
+        return self._hand_over is not None and self._hand_over.ready
+
     def __iter__(self) -> BlockingBatches[B]:
         return self
 
@@ -213,8 +236,7 @@ class BlockingBatches(Generic[B]):
         if self._epoch.over:
             raise StopIteration
         self._core.check_open()
-        metrics = self._core.metrics
-        asked = metrics.asked()
+        asked = self._epoch.asked()
         try:
             while True:
                 if self._direct is not None:
@@ -226,12 +248,14 @@ class BlockingBatches(Generic[B]):
                     self._epoch.finish()
                     raise StopIteration
                 if self._epoch.take(delivery):
-                    metrics.handed_out(asked, delivery.samples)
+                    self._epoch.handed_out(asked, delivery.samples, delivery.journal)
                     batch: B = delivery.batch
                     return batch
         except Exception:
-            if self._epoch.over and self._finalizer is not None:
-                self._finalizer()
+            if self._epoch.over:
+                self._epoch.end()
+                if self._finalizer is not None:
+                    self._finalizer()
             raise
 
 
@@ -263,7 +287,7 @@ class DataLoader(Face, Generic[B]):
         last_batch: str | None = None,
         batch_sampler: Any = None,
         batchify_fn: Callable[[list[Any]], Any] | None = None,
-        num_workers: int | None = None,
+        num_workers: int | str | None = None,
         pin_memory: bool = False,
         pin_device_id: int = 0,
         prefetch: int | None = None,
@@ -279,8 +303,9 @@ class DataLoader(Face, Generic[B]):
         memory_limit: int | None = None,
         even: str = "pad",
         output: Any = "numpy",
-        progress: bool = False,
+        progress: bool | str = False,
         stall_timeout: float | None = 30,
+        trace: str | os.PathLike[str] | None = None,
     ) -> None:
         options = LoaderOptions(
             batch_size,
@@ -303,6 +328,7 @@ class DataLoader(Face, Generic[B]):
             pin_memory,
             progress,
             stall_timeout,
+            trace,
         )
         self._core = Core(dataset, options)
         self._portal_cell: list[_Portal] = []

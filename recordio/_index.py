@@ -27,7 +27,7 @@ from recordio._index_text import (
     parse_index_digits,
     parse_index_text,
 )
-from recordio._openers import BlockingSource, RangeSource, local_path, open_source, target_name
+from recordio._openers import BlockingSource, RangeSource, in_order, local_path, open_source
 from recordio._scan import scan_steps
 from recordio._steps import index_steps
 from recordio.errors import (
@@ -137,17 +137,15 @@ class Index:
         try:
 
             def read() -> IndexLines:
-                return parse_index_text(fetch_all(source, path=url), path=url)
+                return parse_index_text(fetch_all(source, path=source.path), path=source.path)
 
-            # A source has a name without the signature of its URL, which is another one each time.
-            name = target_name(getattr(source, "inner", url))
             try:
-                return cls(_through_object_cache(source, name, "idx", cache, read), path=url)
+                return cls(_through_object_cache(source, "idx", cache, read), path=source.path)
             except CorruptIndexError:
                 if not tolerant or source.size() > MAX_INDEX_BYTES:
                     raise
-                lines, faults = parse_damaged_text(fetch_all(source, path=url), path=url)
-                return cls(lines, path=url, faults=faults)
+                lines, faults = parse_damaged_text(fetch_all(source, path=source.path), path=source.path)
+                return cls(lines, path=source.path, faults=faults)
         finally:
             source.close()
 
@@ -165,14 +163,8 @@ class Index:
         """
         source = open_source(rec_path)
         if not isinstance(source, LocalFile):
-            name = target_name(rec_path)
-
-            def walk_object() -> IndexLines:
-                offsets = scan_source(source, path=name)
-                return IndexLines(range(len(offsets)), offsets)
-
             try:
-                return cls(_through_object_cache(source, name, "scan", cache, walk_object), path=name)
+                return scan_object(source, cache=cache)
             finally:
                 source.close()
         file = source
@@ -372,6 +364,17 @@ def scan_source(
         return offsets
 
 
+def scan_object(source: BlockingSource, *, cache: CacheChoice = True) -> Index:
+    """`Index.scan` of what is no local file and open already; it stays open."""
+
+    def walk() -> IndexLines:
+        with in_order(source) as ahead:
+            offsets = scan_source(ahead, path=source.path)
+        return IndexLines(range(len(offsets)), offsets)
+
+    return Index(_through_object_cache(source, "scan", cache, walk), path=source.path)
+
+
 def fetch_all(source: BlockingSource, *, path: str | None) -> bytes:
     """All bytes of the source of an index."""
     steps = index_steps(source.size(), path=path)
@@ -385,17 +388,16 @@ def fetch_all(source: BlockingSource, *, path: str | None) -> bytes:
 
 
 def _through_object_cache(
-    source: BlockingSource, name: str, kind: str, cache: CacheChoice, make: Callable[[], IndexLines]
+    source: BlockingSource, kind: str, cache: CacheChoice, make: Callable[[], IndexLines]
 ) -> IndexLines:
     state = None if isinstance(source, LocalFile) or cache is not True else source.state()
     if state is None:
         return make()
-    file = _index_cache.cache_file(name, kind)
-    signature = _index_cache.sign_object(name, source.size(), state)
-    lines = _index_cache.load(file, signature)
+    copy = _index_cache.ObjectCopy(source.path, kind, source.size(), state)
+    lines = copy.load()
     if lines is None:
         lines = make()
-        _index_cache.store(file, signature, lines)
+        copy.store(lines)
     return lines
 
 

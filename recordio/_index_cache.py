@@ -30,7 +30,7 @@ from recordio._index_text import IndexLines
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ("Signature", "cache_directory", "cache_file", "load", "sign", "sign_object", "store")
+__all__ = ("ObjectCopy", "Signature", "cache_directory", "cache_file", "load", "sign", "store")
 
 _MAGIC: Final = b"RIOINDEX"
 _VERSION: Final = 1
@@ -64,11 +64,6 @@ def sign(path: str) -> Signature:
         with open(path, "rb") as file:
             checksum = zlib.crc32(file.read(_SMALL_SOURCE_BYTES))
     return Signature(os.path.abspath(path), status.st_size, status.st_mtime_ns, checksum)
-
-
-def sign_object(name: str, size: int, state: str) -> Signature:
-    """Describe an object that is no file: `state` is another text whenever its bytes are others."""
-    return Signature(name, size, 0, zlib.crc32(state.encode()))
 
 
 def cache_directory() -> Path:
@@ -171,6 +166,29 @@ def store(file: Path, signature: Signature, lines: IndexLines) -> bool:
             os.unlink(temporary)
         return False
     return True
+
+
+class ObjectCopy:
+    """The copy of the index of an object that is no file.
+
+    Args:
+        name: Of the object.
+        kind: As for `cache_file`.
+        size: Bytes of the object.
+        state: Another text whenever its bytes are others.
+    """
+
+    def __init__(self, name: str, kind: str, size: int, state: str) -> None:
+        self._file = cache_file(name, kind)
+        self._signature = Signature(name, size, 0, zlib.crc32(state.encode()))
+
+    def load(self) -> IndexLines | None:
+        """As the function of that name."""
+        return load(self._file, self._signature)
+
+    def store(self, lines: IndexLines) -> bool:
+        """As the function of that name."""
+        return store(self._file, self._signature, lines)
 
 
 def _aligned(length: int) -> int:

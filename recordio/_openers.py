@@ -9,6 +9,7 @@ from __future__ import annotations
 import inspect
 import os
 import re
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, cast, runtime_checkable
 
@@ -17,7 +18,7 @@ from recordio._framing import UNKNOWN_SIZE
 from recordio.errors import PayloadTypeError, ShortReadError, UnknownSchemeError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
 __all__ = (
     "AsyncRangeSource",
@@ -25,11 +26,13 @@ __all__ = (
     "OpenTarget",
     "RangeSource",
     "check_lengths",
+    "in_order",
     "local_path",
     "open_async_source",
     "open_source",
     "register_opener",
     "scheme_of",
+    "source_name",
     "target_name",
 )
 
@@ -45,6 +48,9 @@ class RangeSource(Protocol):
 
     It may have a method `state()`: a text that is another whenever the bytes are others (an ETag), or None. With one,
     an index of it is kept in the user's cache directory.
+
+    It may have a method `in_order()`: another source of the same bytes, for one pass over them, that fetches what comes
+    next before it is asked for. It is closed by who has asked for it.
     """
 
     def read_ranges(self, ranges: Sequence[tuple[int, int]]) -> list[bytes]:
@@ -58,7 +64,7 @@ class RangeSource(Protocol):
 
 @runtime_checkable
 class AsyncRangeSource(Protocol):
-    """The same with `await`, the optional `size()` too; must not block the event loop."""
+    """The same with `await`, the optional `size()` and `state()` too; must not block the event loop."""
 
     async def read_ranges(self, ranges: Sequence[tuple[int, int]]) -> list[bytes]:
         """As `RangeSource.read_ranges`."""
@@ -87,8 +93,9 @@ def check_lengths(source: object, ranges: Sequence[tuple[int, int]], blocks: Seq
 class _ObjectSource:
     """A caller's object or an opener's, as the readers use it: it has a size, and nothing of it is short unseen."""
 
-    def __init__(self, inner: RangeSource) -> None:
+    def __init__(self, inner: RangeSource, url: str | None = None) -> None:
         self.inner = inner
+        self.path = source_name(inner, url)
 
     def read_ranges(self, ranges: Sequence[tuple[int, int]]) -> list[bytes]:
         blocks = self.inner.read_ranges(ranges)
@@ -111,6 +118,21 @@ class _ObjectSource:
 
 BlockingSource: TypeAlias = LocalFile | _ObjectSource
 OpenTarget: TypeAlias = str | os.PathLike[str] | RangeSource | AsyncRangeSource
+
+
+@contextmanager
+def in_order(source: BlockingSource) -> Iterator[BlockingSource]:
+    """The source for a pass from its beginning to its end: one that reads ahead, if it has such."""
+    make: Any = getattr(getattr(source, "inner", None), "in_order", None)
+    if not callable(make):
+        yield source
+        return
+    ahead = _ObjectSource(make())
+    try:
+        yield ahead
+    finally:
+        ahead.close()
+
 
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+)://")
 
@@ -167,6 +189,15 @@ def target_name(target: object) -> str:
     return str(name) if name else f"<{type(target).__name__}>"
 
 
+def source_name(source: object, url: str | None = None) -> str:
+    """How a source is called, which may have been opened from a URL.
+
+    Its own name goes first: it may be without the signature of the URL, which is another one each time.
+    """
+    named = getattr(source, "path", None) or getattr(source, "url", None)
+    return str(named or url or target_name(source))
+
+
 def _openers_for(url: str) -> _Openers:
     scheme = scheme_of(url) or ""
     try:
@@ -192,7 +223,7 @@ def open_source(target: OpenTarget) -> BlockingSource:
         return LocalFile(path)
     if isinstance(target, str | os.PathLike):
         url = os.fspath(target)
-        return _ObjectSource(_openers_for(url).blocking(url))
+        return _ObjectSource(_openers_for(url).blocking(url), url)
     _check_source(target)
     if inspect.iscoroutinefunction(target.read_ranges):
         raise PayloadTypeError(

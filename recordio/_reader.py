@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, overload
 import numpy as np
 
 from recordio._framing import MAX_PAYLOAD
-from recordio._index import Index, beside, scan_source
+from recordio._index import Index, beside, scan_object
 from recordio._openers import (
     AsyncRangeSource,
     BlockingSource,
@@ -96,10 +96,7 @@ def load_index(choice: str | Index | None, source: BlockingSource, target: objec
         except IndexNotFoundError:
             if named or local_path(choice) is not None:
                 raise
-    if path is not None:
-        return Index.scan(path)
-    name = target_name(target)
-    return Index.of(scan_source(source, path=name), path=name)
+    return scan_object(source) if path is None else Index.scan(path)
 
 
 class RecordReader:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import bisect
 import math
-import os
 from array import array
 from dataclasses import dataclass
 from itertools import pairwise
@@ -17,17 +16,18 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
-from recordio._index import Index, beside
+from recordio._framing import UNKNOWN_SIZE
+from recordio._index import Index
+from recordio._openers import BlockingSource, in_order, open_source
 from recordio._shifts import COMPARED, Shifts, contained
 from recordio._walk import FOREIGN, Found, walk
-from recordio.errors import CorruptIndexError
+from recordio.errors import CorruptIndexError, IndexNotFoundError, PayloadTypeError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from numpy.typing import NDArray
 
-    from recordio._files import LocalFile
     from recordio._walk import Gap
 
 __all__ = ("Key", "Problem", "Survey", "read_piece")
@@ -83,7 +83,8 @@ class Survey:
 
     Args:
         file: The record file.
-        index: Its .idx; None: the one beside it, if there is one.
+        index: Its .idx, a path or URL; there need not be one unless it is `named`.
+        named: The caller has asked for this index.
         tick: Called with the bytes looked at so far.
 
     Attributes:
@@ -100,36 +101,46 @@ class Survey:
 
     def __init__(
         self,
-        file: LocalFile,
-        index: str | os.PathLike[str] | None,
+        file: BlockingSource,
+        index: str,
+        named: bool,
         tick: Callable[[int], object] | None = None,
     ) -> None:
         self.size = file.size()
+        if self.size >= UNKNOWN_SIZE:
+            raise PayloadTypeError(
+                f"{file.path}: its source cannot tell its size, which a check of all of it needs"
+            )
         self.index: Index | None = None
         self.index_path: str | None = None
         self._index_problems: list[Problem] = []
         self._index_was_cut = False
-        if index is not None or os.path.exists(beside(file.path)):
-            self.index_path = beside(file.path) if index is None else os.fspath(index)
-            self.index = self._read_index(self.index_path)
+        try:
+            self.index = self._read_index(index)
+            self.index_path = index if self.index is None else self.index.path
+        except IndexNotFoundError:
+            if named:
+                raise
         self._offsets = np.empty(0, np.int64) if self.index is None else np.asarray(self.index.offsets)
         self._places = np.unique(self._offsets[self._offsets >= 0])
-
-        def read(offset: int, length: int) -> bytes:
-            if tick is not None:
-                tick(offset + length)
-            return read_piece(file, offset, length)
 
         starts, lengths = array("q"), array("q")
         self.gaps: list[Gap] = []
         self._gap_at: list[int] = []  # number of records before each gap
-        for item in walk(read, self.size, heads=_Heads(self._places)):
-            if isinstance(item, Found):
-                starts.append(item.offset)
-                lengths.append(item.length)
-            else:
-                self.gaps.append(item)
-                self._gap_at.append(len(starts))
+        with in_order(file) as ahead:
+
+            def read(offset: int, length: int) -> bytes:
+                if tick is not None:
+                    tick(offset + length)
+                return read_piece(ahead, offset, length)
+
+            for item in walk(read, self.size, heads=_Heads(self._places)):
+                if isinstance(item, Found):
+                    starts.append(item.offset)
+                    lengths.append(item.length)
+                else:
+                    self.gaps.append(item)
+                    self._gap_at.append(len(starts))
         self.starts: NDArray[np.int64] = np.array(starts, np.int64)
         self.lengths: NDArray[np.int64] = np.array(lengths, np.int64)
         if tick is not None:
@@ -144,7 +155,9 @@ class Survey:
             self._index_problems.append(Problem(-1, 0, error.key, str(error)))
             return None
         if not len(index) and self.size:
-            self._index_problems.append(Problem(-1, 0, None, f"{path}: the index is empty, the file is not"))
+            self._index_problems.append(
+                Problem(-1, 0, None, f"{index.path}: the index is empty, the file is not")
+            )
             return None
         for line, fault in index.faults.items():
             # A line without a TAB may be a piece of a key, or of an offset.
@@ -302,13 +315,14 @@ class Survey:
 
 
 def _ends_with_a_line(path: str) -> bool:
-    with open(path, "rb") as file:
-        if not file.seek(0, os.SEEK_END):
-            return True
-        file.seek(-1, os.SEEK_END)
-        return file.read(1) == b"\n"
+    source = open_source(path)
+    try:
+        size = source.size()
+        return not size or source.read_ranges([(size - 1, 1)]) == [b"\n"]
+    finally:
+        source.close()
 
 
-def read_piece(file: LocalFile, offset: int, length: int) -> bytes:
+def read_piece(file: BlockingSource, offset: int, length: int) -> bytes:
     """One range of a file."""
     return file.read_ranges([(offset, length)])[0]

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from recordio._files import LocalFile
 from recordio._index import Index, beside, scan_source
 from recordio._index_text import format_line
+from recordio._openers import BlockingSource, in_order, local_path, open_source
 from recordio._survey import Key, Problem, Survey, read_piece
 from recordio.errors import RepairTargetError
 
@@ -163,8 +163,9 @@ def build_index(
     """Write an .idx for a record file: key 0, 1, 2, ... in file order.
 
     Args:
-        path: The record file.
-        out: The .idx to write; None: beside the file. It replaces an old one in one step.
+        path: The record file, or its URL (see `register_opener`).
+        out: The .idx to write, a local file; None: beside the file, which a URL has no place for. It replaces an old
+            one in one step.
         tick: Called now and then with the bytes passed so far.
 
     Returns:
@@ -172,15 +173,17 @@ def build_index(
 
     Raises:
         RecordFileNotFoundError: there is no such file.
-        RepairTargetError: `out` is the record file itself.
+        RepairTargetError: `out` is the record file itself, or a URL.
         CorruptRecordError: the file is damaged; nothing is written.
     """
     target = beside(os.fspath(path)) if out is None else os.fspath(out)
     if _same(target, os.fspath(path)):
         raise RepairTargetError(f"the index would overwrite {os.fspath(path)}; choose another name")
-    file = LocalFile(path)
+    _check_local(target)
+    file = open_source(path)
     try:
-        index = Index.of(scan_source(file, path=file.path, tick=tick), path=target)
+        with in_order(file) as ahead:
+            index = Index.of(scan_source(ahead, path=file.path, tick=tick), path=target)
     finally:
         file.close()
     _publish({target: [index.format().encode()]})
@@ -198,7 +201,7 @@ def verify(
     Damaged payload bytes cannot be seen: the format has no checksum (docs/format.md, "Damage").
 
     Args:
-        path: The record file.
+        path: The record file, or its URL (see `register_opener`), which is read as a stream.
         index: The .idx to check with it; None: the one beside the file, if there is one.
         tick: Called now and then with the bytes read so far.
 
@@ -206,9 +209,9 @@ def verify(
         RecordFileNotFoundError: there is no such file.
         IndexNotFoundError: the index named does not exist.
     """
-    file = LocalFile(path)
+    file = open_source(path)
     try:
-        survey = Survey(file, index, tick)
+        survey = Survey(file, _index_of(path, index), index is not None, tick)
     finally:
         file.close()
     return Report(**_found(file.path, survey))
@@ -228,30 +231,31 @@ def repair(
     no key at all can be told, no .idx is written, and an old one beside the copy is deleted.
 
     Args:
-        src: The damaged record file.
-        dst: The record file to write; its .idx goes beside it.
+        src: The damaged record file, or its URL (see `register_opener`).
+        dst: The record file to write, a local one; its .idx goes beside it.
         index: The .idx of the source; None: the one beside it, if there is one. Without one there are no keys to keep:
             they are 0, 1, 2, ... in the order of the records kept.
         tick: Called now and then with the bytes done so far; twice the size of the source in all.
 
     Raises:
         RecordFileNotFoundError: there is no such source.
-        RepairTargetError: the copy, or its index, would overwrite the source or its index.
+        RepairTargetError: the copy, or its index, would overwrite the source or its index, or is a URL.
     """
-    file = LocalFile(src)
     target = os.fspath(dst)
     target_index = beside(target)
-    source_index = beside(file.path) if index is None else os.fspath(index)
+    source_index = _index_of(src, index)
+    _check_local(target)
     for new in (target, target_index):
-        for old in (file.path, source_index):
+        for old in (local_path(src) or os.fspath(src), source_index):
             if _same(new, old):
                 raise RepairTargetError(f"repair would overwrite {old}; choose another name than {target}")
     if _same(target, target_index):
         raise RepairTargetError(
             f"{target} is the name of an index; give the record file, for example with .rec"
         )
+    file = open_source(src)
     try:
-        survey = Survey(file, index, tick)
+        survey = Survey(file, source_index, index is not None, tick)
         keyless = survey.unlisted() if survey.index is not None else survey.starts
         if survey.index_path is None:
             keyless = _nothing()
@@ -284,7 +288,7 @@ def _found(path: str, survey: Survey) -> dict[str, Any]:
     }
 
 
-def _copy(file: LocalFile, survey: Survey, tick: Tick) -> Iterator[bytes]:
+def _copy(file: BlockingSource, survey: Survey, tick: Tick) -> Iterator[bytes]:
     """The sound records; those that follow each other are read together."""
     starts, ends = survey.starts, survey.starts + survey.lengths
     breaks = np.flatnonzero(starts[1:] != ends[:-1]) + 1
@@ -313,6 +317,18 @@ def _index_lines(survey: Survey) -> Iterator[bytes]:
         part = slice(low, low + _LINES_AT_ONCE)
         keys = map(key_at, lines[part].tolist())
         yield "".join(map(format_line, keys, offsets[numbers[part]].tolist())).encode()
+
+
+def _index_of(path: str | os.PathLike[str], index: str | os.PathLike[str] | None) -> str:
+    """The .idx of a record file: the one that was named, or the one beside it."""
+    if index is not None:
+        return os.fspath(index)
+    return beside(local_path(path) or os.fspath(path))
+
+
+def _check_local(target: str) -> None:
+    if local_path(target) is None:
+        raise RepairTargetError(f"{target} is a URL, and this writes local files: name one")
 
 
 def _same(new: str, old: str) -> bool:

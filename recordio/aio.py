@@ -15,11 +15,13 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
+from recordio import _index_cache
 from recordio._async_writer import AsyncRecordWriter
 from recordio._files import LocalFile
 from recordio._framing import MAX_PAYLOAD, UNKNOWN_SIZE
 from recordio._hop import checkpoint, hop
 from recordio._index import Index
+from recordio._index_text import IndexLines, parse_index_text
 from recordio._openers import (
     AsyncRangeSource,
     BlockingSource,
@@ -28,6 +30,7 @@ from recordio._openers import (
     check_lengths,
     local_path,
     open_async_source,
+    source_name,
     target_name,
 )
 from recordio._parser import RecordParser, Signal
@@ -37,7 +40,7 @@ from recordio._steps import BLOCK_BYTES, batches, index_steps, normalise, read_s
 from recordio.errors import ClosedError, CorruptRecordError, IndexNotFoundError
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Iterator, Sequence
+    from collections.abc import Awaitable, Callable, Generator, Iterator, Sequence
     from types import TracebackType
 
     from numpy.typing import NDArray
@@ -51,8 +54,9 @@ _T = TypeVar("_T")
 class _Source:
     """One await for any source: async ones are awaited, blocking ones run in a thread."""
 
-    def __init__(self, source: BlockingSource | AsyncRangeSource) -> None:
+    def __init__(self, source: BlockingSource | AsyncRangeSource, url: str | None = None) -> None:
         self.inner: Any = source
+        self.path = source_name(source, url)
         self._awaits = inspect.iscoroutinefunction(source.read_ranges)
 
     async def read_ranges(self, ranges: Sequence[tuple[int, int]]) -> list[bytes]:
@@ -64,6 +68,10 @@ class _Source:
     async def size(self) -> int:
         size = getattr(self.inner, "size", None)
         return int(await self._call(size)) if callable(size) else UNKNOWN_SIZE
+
+    async def state(self) -> str | None:
+        state = getattr(self.inner, "state", None)
+        return await self._call(state) if callable(state) else None
 
     async def _call(self, function: Any, *args: Any) -> Any:
         if self._awaits:
@@ -88,6 +96,19 @@ class _Source:
                 if inspect.isawaitable(result):
                     await result
                 return
+
+
+async def _kept(source: _Source, kind: str, make: Callable[[], Awaitable[IndexLines]]) -> IndexLines:
+    """An index through its copy in the user's cache directory, where the source can tell its state."""
+    state = await source.state()
+    if state is None:
+        return await make()
+    copy = _index_cache.ObjectCopy(source.path, kind, await source.size(), state)
+    lines = await hop(copy.load)
+    if lines is None:
+        lines = await make()
+        await hop(copy.store, lines)
+    return lines
 
 
 class AsyncRecordReader:
@@ -151,7 +172,7 @@ class AsyncRecordReader:
             if local_path(self._target) is not None:
                 opened = _Source(await hop(LocalFile, local_path(self._target)))
             else:
-                opened = _Source(open_async_source(self._target))
+                opened = _Source(open_async_source(self._target), self.path)
             choice = await hop(check_index_choice, self._target, self._index_named)
             if self._opened is None:  # no other task was faster
                 self._opened, self._choice = opened, choice
@@ -171,26 +192,35 @@ class AsyncRecordReader:
         if isinstance(choice, str):
             if local_path(choice) is not None:
                 return await hop(Index.open, choice)
-            text = await self._fetch(choice)
-            if text is not None:
-                return await hop(lambda: Index.parse(text, path=choice))
+            index = await self._open_index(choice)
+            if index is not None:
+                return index
         path = local_path(self._target)
         if path is not None:
             return await hop(Index.scan, path)
-        steps = scan_steps(await source.size(), path=self.path)
-        try:
-            wanted = next(steps)
-            while True:
-                (block,) = await source.read_ranges([wanted])
-                wanted = steps.send(block)
-        except StopIteration as stop:
-            return Index.of(stop.value, path=self.path)
 
-    async def _fetch(self, url: str) -> bytes | None:
-        try:
-            source = _Source(open_async_source(url))
+        async def walk() -> IndexLines:
+            steps = scan_steps(await source.size(), path=self.path)
             try:
-                return await source.run(index_steps(await source.size(), path=url))
+                wanted = next(steps)
+                while True:
+                    (block,) = await source.read_ranges([wanted])
+                    wanted = steps.send(block)
+            except StopIteration as stop:
+                return IndexLines(range(len(stop.value)), stop.value)
+
+        return Index(await _kept(source, "scan", walk), path=self.path)
+
+    async def _open_index(self, url: str) -> Index | None:
+        try:
+            source = _Source(open_async_source(url), url)
+            try:
+
+                async def read() -> IndexLines:
+                    text = await source.run(index_steps(await source.size(), path=source.path))
+                    return await hop(lambda: parse_index_text(text, path=source.path))
+
+                return Index(await _kept(source, "idx", read), path=source.path)
             finally:
                 await source.close()
         except FileNotFoundError as error:

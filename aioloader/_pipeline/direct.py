@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from aioloader._pipeline.engine import Delivery, Engine
     from aioloader._pipeline.plan import BatchPlan
+    from aioloader._trace import PassTrace
     from aioloader._types import Chunk, ChunkResult
 
 __all__ = ("Direct", "drive")
@@ -46,10 +47,19 @@ class Direct:
         engine: the parts.
         plans: the batches, in order.
         blocking: never suspend.
+        trace: takes down what happens, or None.
+
+    Attributes:
+        ready: whether the next batch is there already: no, it is made when it is asked for.
     """
 
-    def __init__(self, engine: Engine, plans: Iterable[BatchPlan], blocking: bool) -> None:
+    ready = False
+
+    def __init__(
+        self, engine: Engine, plans: Iterable[BatchPlan], blocking: bool, trace: PassTrace | None = None
+    ) -> None:
         self._engine = engine
+        self._trace = trace
         self._plans = iter(plans)
         self._plan: BatchPlan | None = None
         self._blocking = blocking
@@ -67,8 +77,15 @@ class Direct:
             return None
         if self._gather is not None:
             self._plan = None
-            return self._gather.batch(plan)
+            if self._trace is None:
+                return self._gather.batch(plan)
+            begin = time.perf_counter()
+            gathered = self._gather.batch(plan)
+            self._trace.gathered(begin, gathered.samples)
+            return gathered
         job = BatchJob(self._engine, plan, self._blocking)
+        if self._trace is not None:
+            self._trace.begin(plan.number, job.journal)
         try:
             await job.plan_reads()
             self._room(job)
@@ -79,6 +96,9 @@ class Direct:
             job.abandon()
             raise
         delivery = await job.complete(self._run)
+        delivery.journal = job.journal
+        if self._trace is not None:
+            self._trace.end(plan.number, delivery.samples)
         self._plan = None
         self._yielded_at = min(self._yielded_at, time.monotonic())
         return delivery

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Awaitable, Callable
+from time import perf_counter
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,7 @@ import numpy as np
 from aioloader._pipeline.collate import collate
 from aioloader._pipeline.engine import Delivery, Engine
 from aioloader._pipeline.fetch import Fetch
+from aioloader._pipeline.journal import Journal
 from aioloader._pipeline.plan import BatchPlan
 from aioloader._stand_ins import candidates, stand_ins
 from aioloader._threads import Holders
@@ -37,7 +39,7 @@ class BatchJob:
         blocking: nothing here may suspend (see `aioloader._pipeline.direct`).
 
     Attributes:
-        stage: what it waits for: "plan", "memory", "read" or "work"; for reports of a stall.
+        journal: where it is, and where it was.
     """
 
     def __init__(self, engine: Engine, plan: BatchPlan, blocking: bool = False) -> None:
@@ -53,7 +55,7 @@ class BatchJob:
         self._done: list[int] = []
         self._is_read = False
         self._substitute: int | None = None
-        self.stage = "plan"
+        self.journal = Journal()
         # Not a method of this job: that would be a cycle, and memory would wait for the garbage collector.
         self._owned: list[Any] = []
         self._holders = Holders(functools.partial(engine.memory.retire, self._owned))
@@ -125,7 +127,7 @@ class BatchJob:
         if self._is_read:
             return
         self._is_read = True
-        self.stage = "read"
+        self.journal.enter("read")
         await self._fetch.read(self._owned)
         self._result.failures += self._fetch.failures
         self._done += [failure.row for failure in self._fetch.failures]
@@ -133,13 +135,13 @@ class BatchJob:
     async def discover(self, run: Run) -> None:
         """Make samples one by one, by value, until one tells the layout of the rows."""
         await self._read()
-        self.stage = "work"
+        self.journal.enter("work")
         for row in range(self.rows):
             if self.engine.layout is not None:
                 break
             if row in self._done:
                 continue
-            result = await run([self._chunk(np.asarray([row]))])
+            result = await self._worked(run, [self._chunk(np.asarray([row]))])
             self._done.append(row)
             self._result.merge(result)
             for sample in result.values.values():
@@ -153,6 +155,8 @@ class BatchJob:
         start, room = self._spill
         share = room // parts // 64 * 64
         spill = (start + part * share, share)
+        given = self.plan.samples
+        samples = None if given is None else [given[row] for row in rows]
         self._holders.enter()
         return Chunk(
             self.plan.number,
@@ -164,6 +168,7 @@ class BatchJob:
             self.engine.whole,
             spill,
             self._holders.leave,
+            samples,
         )
 
     def _chunks(self) -> list[Chunk]:
@@ -176,16 +181,28 @@ class BatchJob:
         pieces = [rows[start : start + size] for start in range(0, len(rows), size)]
         return [self._chunk(piece, part, len(pieces)) for part, piece in enumerate(pieces)]
 
+    async def _worked(self, run: Run, chunks: list[Chunk]) -> ChunkResult:
+        """Have chunks run, and enter what that took."""
+        begin = perf_counter()
+        result = await run(chunks)
+        self.engine.metrics.worked(
+            perf_counter() - begin, result.work_s, result.longest_s, result.cpu_s, result.pauses
+        )
+        if result.spans:
+            self.journal.spans += [(begin, span) for span in result.spans]
+        return result
+
     async def complete(self, run: Run) -> Delivery:
         """Make what is left of the samples, and the batch. A failure of the batch is in the delivery."""
         try:
             await self._read()
-            self.stage = "work"
+            self.journal.enter("work")
             chunks = self._chunks()
             if chunks:
-                self._result.merge(await run(chunks))
+                self._result.merge(await self._worked(run, chunks))
             if self._result.failures and self.engine.on_error == "replace" and not self._sound():
                 await self._find_substitute(run)
+            self.journal.enter("deliver")
             return self._deliver()
         except Exception as error:
             error.add_note(f"in batch {self.plan.number} of this pass")
@@ -204,6 +221,8 @@ class BatchJob:
     async def _find_substitute(self, run: Run) -> None:
         """Make one sample from elsewhere for a batch that has no sound one of its own; by value, as its row 0."""
         engine, plan, result = self.engine, self.plan, self._result
+        if plan.samples is not None:
+            return  # there is no elsewhere: what comes next is the next batch's
         if self._fetch.slab is not None and not result.tainted:
             # Nobody reads it any more: so there is room for one sample, however scarce memory is.
             self._owned.remove(self._fetch.slab)
@@ -233,7 +252,7 @@ class BatchJob:
                 self._spill,
                 self._holders.leave,
             )
-            made = await run([chunk])
+            made = await self._worked(run, [chunk])
             result.tainted |= made.tainted
             if not made.failures:
                 result.merge(made)
@@ -247,6 +266,8 @@ class BatchJob:
     def _deliver(self) -> Delivery:
         engine, result, plan = self.engine, self._result, self.plan
         engine.metrics.made(result.decode_s, result.transform_s, result.collate_s, result.transforms)
+        if result.awaited:
+            engine.metrics.waited(result.awaited)
         done = max(1, self.rows)
         seconds = (result.decode_s + result.transform_s + result.collate_s) / done
         engine.sample_s = seconds if not engine.sample_s else 0.8 * engine.sample_s + 0.2 * seconds
@@ -284,9 +305,11 @@ class BatchJob:
         return int(self._fetch.numbers[INDEX, fill[row]])
 
     def _irreplaceable(self, record: SampleError) -> LoaderError:
+        others = ", and neither is any of the other items that were tried in their place"
+        if self.plan.samples is not None:
+            others = ", and of an iterable dataset no others can be had in their place"
         error = LoaderError(
-            f"no sample of this batch of {self.rows} is sound, and neither is any of the other items that were tried "
-            "in their place; see loader.errors for why"
+            f"no sample of this batch of {self.rows} is sound{others}; see loader.errors for why"
         )
         error.__cause__ = record
         return error

@@ -14,6 +14,8 @@ from aioloader.metrics import Metrics
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from aioloader._pipeline.journal import Journal
+
 __all__ = ("Delivery", "Engine", "Items")
 
 _layout_numbers = itertools.count(1)
@@ -160,6 +162,7 @@ class Delivery:
         skipped: samples that were left out or replaced.
         samples: how many samples the batch holds.
         padded: how many of them only fill it up.
+        journal: the batch's way here; None where there was none.
     """
 
     consumed: int
@@ -168,3 +171,4 @@ class Delivery:
     skipped: list[SampleError] = field(default_factory=list)
     samples: int = 0
     padded: int = 0
+    journal: Journal | None = None

@@ -16,8 +16,10 @@ import anyio.lowlevel
 from aioloader._late import late
 from aioloader._pipeline.dispatch import BatchJob
 from aioloader._pipeline.engine import Delivery, Engine
+from aioloader._pipeline.lag import watch_lag
 from aioloader._pipeline.permits import Permits
 from aioloader._pipeline.reorder import Reorder
+from aioloader._pipeline.stream import StreamPlan
 from aioloader._pipeline.watchdog import View, Watchdog
 from aioloader._signal import Signal
 from aioloader._threads import loop_notifier
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from aioloader._pipeline.plan import BatchPlan
+    from aioloader._trace import PassTrace
 
 __all__ = ("Pipeline",)
 
@@ -50,6 +53,7 @@ class Pipeline:
     Args:
         engine: the parts.
         plans: the batches, in order.
+        trace: takes down what happens, or None.
 
     Attributes:
         loop: the event loop that runs it.
@@ -57,8 +61,11 @@ class Pipeline:
         ended: it has ended.
     """
 
-    def __init__(self, engine: Engine, plans: Iterable[BatchPlan]) -> None:
+    def __init__(
+        self, engine: Engine, plans: Iterable[BatchPlan] | StreamPlan, trace: PassTrace | None = None
+    ) -> None:
         self._engine = engine
+        self._trace = trace
         self._plans = plans
         self._permits = Permits(max(1, engine.prefetch))
         self._reorder: Reorder[Delivery] = Reorder(self._permits.limit + 1)
@@ -67,6 +74,7 @@ class Pipeline:
         self._jobs: set[BatchJob] = set()
         self._making: dict[int, BatchJob] = {}
         self._wanted = False
+        self._asks = False  # the dataset's source for samples
         self._scope: anyio.CancelScope | None = None
         self._stop_asked = False
         self._fed: int | None = None
@@ -87,6 +95,8 @@ class Pipeline:
                 self._permits.give_back()
                 self._engine.metrics.in_flight = self._permits.taken
                 self._memory_freed.set()
+                if self._trace is not None:
+                    self._trace.end(self._reorder.next - 1, delivery.samples)
                 return delivery
             if self._fed is not None and self._reorder.next >= self._fed:
                 if self.ended.is_set():
@@ -99,6 +109,11 @@ class Pipeline:
                 )
             self._wanted = True
             await self._arrived.wait()
+
+    @property
+    def ready(self) -> bool:
+        """Whether the next batch is there already."""
+        return self._reorder.ready
 
     def stop(self) -> None:
         """Ask the supervisor to end the epoch. From any thread, also inside the garbage collector."""
@@ -123,6 +138,7 @@ class Pipeline:
                     self._scope.cancel()
                 try:
                     async with anyio.create_task_group() as watching:
+                        watching.start_soon(late(watch_lag), self._engine.metrics.lag)
                         if self._engine.stall_timeout is not None:
                             watchdog = Watchdog(self._engine, self._look, self._engine.stall_timeout)
                             watching.start_soon(late(watchdog.run))
@@ -145,14 +161,17 @@ class Pipeline:
     async def _feed(self, tasks: anyio.abc.TaskGroup) -> None:
         """Start one job per batch. Permits and memory are taken here only, in the order of the batches."""
         number = 0
+        stream = self._plans if isinstance(self._plans, StreamPlan) else None
         try:
-            plans = iter(self._plans)
+            plans = iter(()) if isinstance(self._plans, StreamPlan) else iter(self._plans)
             while True:
                 await self._permits.take()
-                plan = _following(plans)
+                plan = _following(plans) if stream is None else await self._from(stream)
                 if plan is None:
                     break
                 job = self._making[number] = BatchJob(self._engine, plan)
+                if self._trace is not None:
+                    self._trace.begin(number, job.journal)
                 try:
                     await self._prepare(job)
                 except BaseException:
@@ -167,8 +186,17 @@ class Pipeline:
             # It comes at the place of the batch that could not be started; all earlier ones are delivered.
             self._reorder.push(number, Delivery(-1, error=error))
             number += 1
+        finally:
+            if stream is not None:
+                await stream.aclose()
         self._fed = number
         self._arrived.set()
+
+    async def _from(self, stream: StreamPlan) -> BatchPlan | None:
+        self._asks = True
+        plan = await stream.following()
+        self._asks = False
+        return plan
 
     def _fail(self, error: BaseException) -> None:
         """End the epoch with `error`, at the place of the first batch that is not there."""
@@ -188,7 +216,8 @@ class Pipeline:
         """Wait for slab memory. What frees it is this epoch's deliveries, the caller, or an epoch given up."""
         alone_since = None
         while not job.allocate():
-            job.stage = "memory"
+            if job.journal.stage != "memory":
+                job.journal.enter("memory")
             now = perf_counter()
             if self._permits.taken > 1:
                 alone_since = None
@@ -206,9 +235,9 @@ class Pipeline:
         return View(
             self._wanted,
             number,
-            "start" if job is None else job.stage,
+            job.journal.stage if job is not None else "source" if self._asks else "start",
             () if job is None else tuple(job.plan.indices.tolist()),
-            {each: other.stage for each, other in self._making.items()},
+            {each: other.journal.stage for each, other in self._making.items()},
             len(self._reorder),
             self._permits.limit,
         )
@@ -216,6 +245,8 @@ class Pipeline:
     async def _complete(self, job: BatchJob, number: int) -> None:
         self._jobs.discard(job)
         delivery = await job.complete(self._engine.executor.run)
+        job.journal.enter("ready")
+        delivery.journal = job.journal
         del self._making[number]
         self._reorder.push(number, delivery)
         self._memory_freed.set()

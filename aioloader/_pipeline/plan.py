@@ -66,6 +66,8 @@ class BatchPlan:
         epochs: int64 (n,), the epoch that each sample is drawn for.
         consumed: stream positions that all ranks have consumed once it is delivered.
         padded: how many of its last samples only fill it up.
+        samples: the samples themselves, where they come from an iterable; else None.
+        source_state: where that iterable is behind this batch, in its own words; or None.
     """
 
     number: int
@@ -74,6 +76,8 @@ class BatchPlan:
     epochs: IntArray
     consumed: int
     padded: int = 0
+    samples: list[Any] | None = None
+    source_state: Any = None
 
 
 class Order(Protocol):

@@ -50,6 +50,11 @@ class Reorder(Generic[T]):
             self.next += 1
         return item
 
+    @property
+    def ready(self) -> bool:
+        """Whether the next result is there."""
+        return self.next in self._held
+
     def first_missing(self) -> int:
         """The first number from `next` on that is not there."""
         number = self.next

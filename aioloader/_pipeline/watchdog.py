@@ -28,10 +28,13 @@ _POLL_S = 1.0
 _SHOWN = 16
 _STAGES = {
     "start": "not begun",
+    "source": "waiting for the dataset's source to give its samples",
     "plan": "being looked up",
     "memory": "waiting for slab memory",
     "read": "being read",
     "work": "in the workers",
+    "deliver": "being put together",
+    "ready": "waiting for its turn",
 }
 
 
@@ -42,7 +45,8 @@ class View:
     Attributes:
         wanted: whether the caller waits for a batch.
         batch: number of the next batch to be delivered.
-        stage: what that batch waits for, see `BatchJob`; "start" before it has begun.
+        stage: where that batch is, see `Journal`; "start" before it has begun, "source" while its samples are
+            waited for.
         indices: its samples.
         under_way: stage of every batch that is on its way, by number.
         ready: batches that wait for their turn.

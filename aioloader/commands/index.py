@@ -27,20 +27,22 @@ def add(commands: Commands) -> None:
         epilog=_EXIT_CODES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    index.add_argument("file", metavar="FILE", help="the .rec file")
-    index.add_argument("--out", metavar="IDX", help="the .idx to write (default: beside the file)")
+    index.add_argument("file", metavar="FILE", help="the .rec file, or its URL")
+    index.add_argument(
+        "--out", metavar="IDX", help="the .idx to write, a path or URL (default: beside the file)"
+    )
     index.set_defaults(command=_run)
 
 
 def _run(options: argparse.Namespace) -> int:
     from aioloader.tools.reading import reading
-    from recordio import build_index
+    from aioloader.tools.write_index import write_index
     from recordio.__main__ import guarded
 
     def index() -> int:
         with reading("scanning", options.file) as tick:
-            found = build_index(options.file, options.out, tick=tick)
-        print(f"{found.path}: {len(found)} records")
+            path, count = write_index(options.file, options.out, tick=tick)
+        print(f"{path}: {count} records")
         return 0
 
     return guarded(index)

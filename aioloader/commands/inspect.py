@@ -34,8 +34,8 @@ def add(commands: Commands) -> None:
     inspect.add_argument(
         "path",
         metavar="PATH",
-        help="a .rec file, a pattern such as 'train-*.rec', a folder of them or of images, a .lst file, an IDX or "
-        "CIFAR file",
+        help="a .rec file, a pattern such as 'train-*.rec', a folder of them or of images, or the URL of one; a .lst "
+        "file, an IDX or CIFAR file",
     )
     inspect.add_argument(
         "--sample", type=positive, default=256, metavar="N", help="images to look into and decode"

@@ -29,7 +29,7 @@ def add(commands: Commands) -> None:
         epilog=_EXIT_CODES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    repair.add_argument("source", metavar="SRC", help="the .rec file")
+    repair.add_argument("source", metavar="SRC", help="the .rec file, or its URL")
     repair.add_argument("destination", metavar="DST", help="the .rec file to write")
     repair.add_argument("--index", metavar="IDX", help="the .idx of SRC (default: the one beside it)")
     repair.add_argument("--json", action="store_true", help="print what was found and written as JSON")
@@ -37,11 +37,16 @@ def add(commands: Commands) -> None:
 
 
 def _run(options: argparse.Namespace) -> int:
+    from aioloader.storage.urls import is_url
     from aioloader.tools.reading import reading
     from recordio import repair
     from recordio.__main__ import guarded, tell
 
     def run() -> int:
+        if is_url(options.source):
+            from aioloader.storage.remote import register
+
+            register()
         with reading("repairing", options.source, passes=2) as tick:
             report = repair(options.source, options.destination, options.index, tick=tick)
         return tell(report, options.json)

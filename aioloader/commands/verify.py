@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import sys
 from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
@@ -39,7 +38,8 @@ def add(commands: Commands) -> None:
         "files",
         nargs="+",
         metavar="FILE",
-        help="a .rec file, a pattern such as 'train-*.rec', a folder of them, or a folder of images (with --decode)",
+        help="a .rec file or its URL, a pattern such as 'train-*.rec', a folder of them, or a folder of images (with "
+        "--decode)",
     )
     verify.add_argument(
         "--index", metavar="IDX", help="the .idx of the only file (default: the one beside it)"
@@ -56,6 +56,8 @@ def add(commands: Commands) -> None:
 
 
 def _run(options: argparse.Namespace, parser: argparse.ArgumentParser) -> int:
+    from aioloader.storage.urls import is_url
+    from aioloader.tools.places import is_folder
     from aioloader.tools.verify import find_files
     from recordio.__main__ import guarded
 
@@ -63,8 +65,12 @@ def _run(options: argparse.Namespace, parser: argparse.ArgumentParser) -> int:
         files = find_files(options.files)
         if options.index is not None and len(files) != 1:
             parser.error("--index goes with one file")
+        if any(map(is_url, files)):
+            from aioloader.storage.remote import register
+
+            register()
         for path in files:
-            if os.path.isdir(path) and not options.decode:
+            if is_folder(path) and not options.decode:
                 parser.error(f"{path} is a folder without .rec files; --decode checks the images in it")
         codes, facts = [], []
         for path in files:
@@ -81,13 +87,15 @@ def _run(options: argparse.Namespace, parser: argparse.ArgumentParser) -> int:
 def _verify(path: str, options: argparse.Namespace) -> tuple[int, dict[str, Any]]:
     """Check one file or folder and tell what is wrong, as text unless all is JSON: exit code, and what was found."""
     from aioloader.progress_bar import ProgressBar
+    from aioloader.storage.urls import shown
+    from aioloader.tools.places import is_folder
     from aioloader.tools.reading import reading
     from aioloader.tools.verify import ImageFolder, SoundImages, check
     from recordio import verify
     from recordio.__main__ import tell
 
-    code, facts = 0, {"path": path, "ok": True}
-    if os.path.isdir(path):
+    code, facts = 0, {"path": shown(path), "ok": True}
+    if is_folder(path):
         dataset: Any = ImageFolder(path)
     else:
         with reading("reading", path) as tick:
@@ -96,14 +104,14 @@ def _verify(path: str, options: argparse.Namespace) -> tuple[int, dict[str, Any]
         code = int(not report.ok) if options.json else tell(report, as_json=False)
         if not options.decode:
             return code, facts
-        dataset = SoundImages(report)
+        dataset = SoundImages(report, path)
     with ProgressBar("decoding", len(dataset)) if len(dataset) else nullcontext() as bar:
         tick = None if bar is None else bar.update
         checked = check(dataset, num_workers=options.num_workers, tick=tick)
     facts |= checked.facts()
     facts["ok"] = facts["ok"] and not checked.errors
     if not options.json:
-        _tell_images(path, checked)
+        _tell_images(shown(path), checked)
     return max(code, int(bool(checked.errors))), facts
 
 

@@ -30,7 +30,8 @@ def add(commands: Commands) -> None:
     view.add_argument(
         "path",
         metavar="PATH",
-        help="a .rec file, a folder or pattern of them, InsightFace's layout, or a folder with a sub-folder per class",
+        help="a .rec file, a folder or pattern of them, InsightFace's layout, or a folder with a sub-folder per "
+        "class; or the URL of one",
     )
     view.add_argument("--port", type=_port, default=8765, metavar="N", help="0 for any free one")
     view.add_argument("--host", type=_host, default=_HOST, metavar=_HOST, help="no other is possible")

@@ -5,6 +5,7 @@ from aioloader.datasets.base import Dataset, SimpleDataset
 from aioloader.datasets.folder import ImageFolderDataset
 from aioloader.datasets.imagelist import ImageListDataset
 from aioloader.datasets.insightface import InsightFaceDataset
+from aioloader.datasets.iterable import IterableDataset
 from aioloader.datasets.record import ImageRecordDataset, RecordFileDataset
 from aioloader.datasets.verification import read_verification_pairs
 from aioloader.datasets.vision import CIFAR10, CIFAR100, MNIST, FashionMNIST
@@ -20,6 +21,7 @@ __all__ = (
     "ImageListDataset",
     "ImageRecordDataset",
     "InsightFaceDataset",
+    "IterableDataset",
     "RecordFileDataset",
     "SimpleDataset",
     "read_verification_pairs",

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from aioloader._checks import require
+from aioloader._checks import check_sync, require
 from aioloader.abc import PositionalSampler
 from aioloader.datasets.stage import Stage
 from aioloader.rng import default_rng
@@ -51,36 +51,70 @@ class Dataset:
             f"{type(self).__name__} cannot tell its labels: give an array with the label of every sample instead"
         )
 
-    def transform(self, fn: Callable[..., Any], lazy: bool = True) -> Dataset:
+    def transform(
+        self, fn: Callable[..., Any], lazy: bool = True, *, concurrency: int | None = None
+    ) -> Dataset:
         """The dataset with `fn` applied to every sample.
 
         Args:
             fn: takes the elements of a tuple sample as its arguments, any other sample (a list too) as one
-                argument. If it has a parameter named ``rng``, it is given the sample's draws.
+                argument. If it has a parameter named ``rng``, it is given the sample's draws. An async function is
+                awaited in the event loop of the loader's caller, many samples at a time.
             lazy: apply it whenever a sample is taken; False: to all samples now, and keep the results in
                 memory.
-        """
-        return self._transformed(Stage(fn, first=False), lazy)
+            concurrency: of an async function, how many calls a loader has under way at most; None: 64. It also says
+                that what a plain function returns is to be awaited.
 
-    def transform_first(self, fn: Callable[..., Any], lazy: bool = True) -> Dataset:
+        Raises:
+            TypeError: `fn` cannot be called; or it is async, and `lazy` is False.
+            ValueError: `concurrency` is less than 1.
+        """
+        return self._transformed(Stage(fn, first=False, concurrency=concurrency), lazy)
+
+    def transform_first(
+        self, fn: Callable[..., Any], lazy: bool = True, *, concurrency: int | None = None
+    ) -> Dataset:
         """The dataset with `fn` applied to the first element of every sample, the others kept as they are.
 
         Args:
-            fn: takes the first element, or a sample that is no tuple; see `transform` for ``rng``.
-            lazy: see `transform`.
+            fn: takes the first element, or a sample that is no tuple; see `transform` for ``rng`` and async functions.
+            lazy, concurrency: see `transform`.
+
+        Raises:
+            TypeError, ValueError: as `transform` does.
         """
-        return self._transformed(Stage(fn, first=True), lazy)
+        return self._transformed(Stage(fn, first=True, concurrency=concurrency), lazy)
 
     def _transformed(self, stage: Stage, lazy: bool) -> Dataset:
+        if stage.is_async and not lazy:
+            raise TypeError(
+                f"{stage.name} is async and needs an event loop, so it cannot be applied to all samples here and now: "
+                "leave lazy as it is, or put `await dataset.get(index)` of all samples in a list"
+            )
         view = TransformedView(self, stage)
         return view if lazy else SimpleDataset([view[index] for index in range(len(view))])
+
+    async def get(self, index: int) -> Any:
+        """The sample at `index`, as ``dataset[index]``, with async transforms awaited and all else done in a thread.
+
+        For single samples in an event loop, a service or a notebook; a loader is faster for many. On cancellation what
+        runs in a thread is waited for.
+
+        Raises:
+            Exception: what ``dataset[index]`` or a transform raises, as itself.
+        """
+        return await _in_thread(self.__getitem__, index)
 
     def filter(self, fn: Callable[[Any], object]) -> Dataset:
         """The samples that satisfy a condition. Every sample is looked at once, now.
 
         Args:
             fn: takes a sample (a tuple as one argument) and says whether it is kept.
+
+        Raises:
+            TypeError: `fn` is an async function.
         """
+        check_sync(fn, "filter()")
         kept = (index for index in range(len(self)) if fn(self[index]))
         return IndexedView(self, np.fromiter(kept, dtype=np.int64))
 
@@ -143,6 +177,12 @@ class IndexedView(Dataset):
         """The sample at `index`."""
         return self._parent[int(self._indices[operator.index(index)])]
 
+    async def get(self, index: int) -> Any:
+        """See `Dataset.get`."""
+        if not _inherits_items(self, IndexedView):
+            return await super().get(index)
+        return await _get(self._parent, int(self._indices[operator.index(index)]))
+
     def __getitems__(self, indices: Sequence[int]) -> list[Any]:
         """The samples at some indices; see `FileDataset.__getitems__`."""
         from aioloader.datasets.several import samples_of
@@ -174,6 +214,15 @@ class TransformedView(Dataset):
         """The transformed sample; its draws come from a stream of this thread, seeded by the system."""
         return self._stage.apply(self._parent[index], default_rng())
 
+    async def get(self, index: int) -> Any:
+        """See `Dataset.get`."""
+        if not _inherits_items(self, TransformedView):
+            return await super().get(index)
+        sample = await _get(self._parent, index)
+        if self._stage.is_async:
+            return await self._stage.apply_async(sample, default_rng())
+        return await _in_thread(lambda: self._stage.apply(sample, default_rng()))
+
     def __getitems__(self, indices: Sequence[int]) -> list[Any]:
         """The samples at some indices; see `FileDataset.__getitems__`."""
         from aioloader.datasets.several import samples_of
@@ -189,6 +238,24 @@ class TransformedView(Dataset):
         return class_labels(self._parent)
 
 
+def _inherits_items(view: Dataset, cls: type[Dataset]) -> bool:
+    """Whether no class derived from `cls` has an ``__getitem__`` of its own."""
+    return type(view).__getitem__ is cls.__getitem__
+
+
+async def _in_thread(fn: Callable[..., Any], *args: Any) -> Any:
+    from anyio import to_thread  # worker processes do without
+
+    return await to_thread.run_sync(fn, *args)
+
+
+async def _get(dataset: Any, index: int) -> Any:
+    """A sample of a dataset beneath a view, which may be any object with items."""
+    if isinstance(dataset, Dataset):
+        return await dataset.get(index)
+    return await _in_thread(dataset.__getitem__, index)
+
+
 class SimpleDataset(Dataset):
     """Anything with a length and items, such as a list, as a `Dataset`.
 
@@ -202,6 +269,12 @@ class SimpleDataset(Dataset):
     def __getitem__(self, index: int) -> Any:
         """Item `index` of the data."""
         return self._data[index]
+
+    async def get(self, index: int) -> Any:
+        """See `Dataset.get`."""
+        if isinstance(self._data, Dataset) and _inherits_items(self, SimpleDataset):
+            return await self._data.get(index)
+        return await super().get(index)
 
     def __len__(self) -> int:
         """Number of items."""

@@ -16,6 +16,7 @@ from aioloader._types import WHOLE_FILE, Array
 from aioloader.datasets.arrays import ArrayDataset, as_gatherable
 from aioloader.datasets.base import Dataset, IndexedView, SimpleDataset, TransformedView
 from aioloader.datasets.files import file_nbytes
+from aioloader.datasets.iterable import IterableDataset
 from aioloader.datasets.stage import Stage
 from aioloader.storage.urls import name_of
 
@@ -36,13 +37,13 @@ class Resolved:
     Attributes:
         base: the innermost dataset.
         base_kind: "bytes": base is a `ByteDataset`; "gather": it is a `GatherDataset`; "foreign": only its
-            ``__getitem__`` is known.
+            ``__getitem__`` is known; "stream": it is an `IterableDataset`.
         remap: int64 (length of the outer dataset,), index to index of the base; None where they are the same.
         stages: what is done to every sample of the base, in order.
     """
 
     base: Any
-    base_kind: Literal["bytes", "gather", "foreign"]
+    base_kind: Literal["bytes", "gather", "foreign", "stream"]
     remap: IntArray | None
     stages: tuple[Stage, ...]
 
@@ -53,6 +54,8 @@ def resolve(dataset: Any) -> Resolved:
     Args:
         dataset: anything with ``__len__`` and ``__getitem__``.
     """
+    if isinstance(dataset, IterableDataset):
+        return Resolved(dataset, "stream", None, dataset.stages)
     remap: IntArray | None = None
     stages: list[Stage] = []
     while True:

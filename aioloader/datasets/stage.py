@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import functools
+import inspect
 import warnings
+from collections.abc import Awaitable
 from typing import TYPE_CHECKING, Any
 
+from aioloader._checks import is_async
 from aioloader.transforms.base import accepts_rng, bind, is_native
 from aioloader.transforms.compose import Compose
 
@@ -17,6 +20,9 @@ if TYPE_CHECKING:
 
 __all__ = ("Stage", "stage_of_argument")
 
+# Enough to hide a network's latency, and few enough for a service that knows nothing of us.
+_CONCURRENCY = 64
+
 
 class Stage:
     """A transform with the rule of how it takes its samples. Can be pickled if `fn` can.
@@ -25,32 +31,44 @@ class Stage:
         fn: the transform.
         first: it takes the first element of a tuple sample; False: it takes all elements, as arguments. A
             sample that is no tuple is one argument in both cases.
+        concurrency: of an async function, how many calls a loader has under way at most; None: 64. To give it says that
+            `fn` is to be awaited, also where that cannot be told by looking at it.
 
     Attributes:
         fn, first: as given.
         name: of the transform, for errors and statistics.
         native: it is made of this package's transforms only: every draw comes from ``rng``, and nothing of
             the input is kept.
+        concurrency: most calls at a time of an async function; 0 for any other one.
+        takes_rng: it is given the sample's draws.
 
     Raises:
-        TypeError: `fn` cannot be called.
+        TypeError: `fn` cannot be called, or is an async generator function.
+        ValueError: `concurrency` is less than 1.
     """
 
-    __slots__ = ("_apply", "_spread", "first", "fn", "name", "native")
+    __slots__ = ("_apply", "concurrency", "first", "fn", "name", "native", "takes_rng")
 
-    def __init__(self, fn: Callable[..., Any], *, first: bool) -> None:
+    def __init__(self, fn: Callable[..., Any], *, first: bool, concurrency: int | None = None) -> None:
         self._apply = bind(fn)
-        self._spread = accepts_rng(fn)
+        self.takes_rng = accepts_rng(fn)
         self.fn = fn
         self.first = first
         self.name = _name(fn)
         self.native = is_native(fn)
+        self.concurrency = _calls_at_a_time(fn, self.name, self.native, concurrency)
+
+    @property
+    def is_async(self) -> bool:
+        """Whether the transform is awaited, in the event loop."""
+        return self.concurrency > 0
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _remake, (self.fn, self.first)
+        return _remake, (self.fn, self.first, self.concurrency or None)
 
     def __repr__(self) -> str:
-        return f"Stage({self.fn!r}, first={self.first})"
+        calls = f", concurrency={self.concurrency}" if self.is_async else ""
+        return f"Stage({self.fn!r}, first={self.first}{calls})"
 
     def apply(self, sample: Any, rng: Rng, out: Array | None = None) -> Any:
         """The transformed sample.
@@ -59,21 +77,77 @@ class Stage:
             sample: not altered, unless its image is `out` itself.
             rng: the sample's draws.
             out: where the image may be written, see `aioloader.abc.Transform.apply`.
+
+        Raises:
+            TypeError: the transform is async.
         """
+        if self.concurrency:
+            raise TypeError(
+                f"the transform {self.name} is async, so it needs an event loop: iterate a loader over the dataset, or "
+                "use `await dataset.get(index)` for a single sample"
+            )
         if not isinstance(sample, tuple):
             return self._apply(sample, rng, out)
         if len(sample) == 1:
             return self._apply(sample[0], rng, out)
         if not self.first:
-            return self.fn(*sample, rng=rng) if self._spread else self.fn(*sample)
-        image = self._apply(sample[0], rng, out)
-        if hasattr(sample, "_make"):
-            return sample._make((image, *sample[1:]))
-        return (image, *sample[1:])
+            return self.fn(*sample, rng=rng) if self.takes_rng else self.fn(*sample)
+        return _with_first(sample, self._apply(sample[0], rng, out))
+
+    async def apply_async(self, sample: Any, rng: Rng) -> Any:
+        """The sample that an async transform makes.
+
+        Args:
+            sample: not altered.
+            rng: the sample's draws.
+
+        Raises:
+            TypeError: the function gave nothing that can be awaited.
+        """
+        whole = not isinstance(sample, tuple)
+        if whole or self.first or len(sample) == 1:
+            image = await self._awaitable(self._apply(sample if whole else sample[0], rng, None))
+            return image if whole or len(sample) == 1 else _with_first(sample, image)
+        given = self.fn(*sample, rng=rng) if self.takes_rng else self.fn(*sample)
+        return await self._awaitable(given)
+
+    def _awaitable(self, given: Any) -> Awaitable[Any]:
+        if not isinstance(given, Awaitable):
+            raise TypeError(
+                f"the transform {self.name} gave a {type(given).__name__}, which cannot be awaited: concurrency= is "
+                "for async functions"
+            )
+        return given
 
 
-def _remake(fn: Callable[..., Any], first: bool) -> Stage:
-    return Stage(fn, first=first)
+def _with_first(sample: tuple[Any, ...], image: Any) -> Any:
+    """The sample with another first element."""
+    if hasattr(sample, "_make"):
+        return sample._make((image, *sample[1:]))
+    return (image, *sample[1:])
+
+
+def _calls_at_a_time(fn: Any, name: str, native: bool, concurrency: int | None) -> int:
+    """How many calls of a transform may wait at a time; 0 if it is not async."""
+    if concurrency is None:
+        if inspect.isasyncgenfunction(fn):
+            raise TypeError(
+                f"{name} is an async generator: a transform returns one sample, so use return, not yield"
+            )
+        return _CONCURRENCY if is_async(fn) else 0
+    if isinstance(concurrency, bool) or not hasattr(concurrency, "__index__"):
+        raise TypeError(f"concurrency must be a whole number, got {concurrency!r}")
+    if concurrency < 1:
+        raise ValueError(f"concurrency must be at least 1, got {concurrency}")
+    if native:
+        raise TypeError(
+            f"concurrency is for async functions; {name} runs in the loader's workers, see num_workers"
+        )
+    return int(concurrency)
+
+
+def _remake(fn: Callable[..., Any], first: bool, concurrency: int | None = None) -> Stage:
+    return Stage(fn, first=first, concurrency=concurrency)
 
 
 def _name(fn: Any) -> str:

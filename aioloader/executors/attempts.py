@@ -23,7 +23,7 @@ from aioloader._types import ROW, ChunkResult, Failure
 from aioloader.errors import StalledError, WorkerError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from aioloader._types import Chunk
 
@@ -117,6 +117,14 @@ class Attempt:
         """Whether nobody waits for the outcome any more."""
         return self.way.run.abandoned
 
+    def set_aside(self, errors: Mapping[int, Exception]) -> None:
+        """Some samples cannot be given to any worker: they are failures, and the others are an attempt of their own.
+
+        Args:
+            errors: why, by place; not empty.
+        """
+        self.way.set_aside(errors)
+
     def end(self, outcome: ChunkResult | Died | BaseException) -> None:
         """The attempt is over, and its worker touches the memory no more."""
         self.way.ended(outcome)
@@ -146,6 +154,15 @@ class _Way:
         self.attempt = None
         self.chunk.settled()
         self.run.finished(error)
+
+    def set_aside(self, errors: Mapping[int, Exception]) -> None:
+        assert self.attempt is not None
+        part = self.attempt.part
+        failures = [
+            Failure(int(part.numbers[ROW, place]), "transform", error) for place, error in errors.items()
+        ]
+        self._parts.insert(0, part.part([place not in errors for place in range(len(part))]))
+        self.ended(ChunkResult(failures=failures))
 
     def ended(self, outcome: ChunkResult | Died | BaseException) -> None:
         assert self.attempt is not None

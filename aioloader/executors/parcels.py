@@ -21,7 +21,16 @@ if TYPE_CHECKING:
 
     from aioloader.executors.slabs import SlabMemory
 
-__all__ = ("Answer", "Parcel", "pack_parcel", "put_back", "read_error", "unpack_parcel")
+__all__ = (
+    "Answer",
+    "Parcel",
+    "pack_buffers",
+    "pack_parcel",
+    "put_back",
+    "read_error",
+    "unpack_buffers",
+    "unpack_parcel",
+)
 
 _ALIGN = 64
 
@@ -38,6 +47,8 @@ class Parcel(NamedTuple):
         layout: the pickled layout of the rows, or None.
         rows: samples of the whole batch.
         whole: the chunk is a whole batch, to be collated.
+        segment: see `aioloader._types.Chunk`.
+        samples: (pickle, buffers) of the chunk's samples, or None.
     """
 
     batch: int
@@ -47,6 +58,8 @@ class Parcel(NamedTuple):
     layout: bytes | None
     rows: int
     whole: bool
+    segment: int = 0
+    samples: tuple[bytes, list[Array]] | None = None
 
 
 class Answer(NamedTuple):
@@ -57,7 +70,7 @@ class Answer(NamedTuple):
         arrays: (n, ...) for every leaf of the layout; None for one without rows.
         failures: (row, stage, pickled exception) of the samples that failed.
         packed: (pickle, buffers) of values, objects and batch; None where there are none.
-        numbers: samples collated; seconds of decoding, transforms and collating; seconds by transform's name.
+        numbers: what was counted, see `aioloader._types.ChunkResult.counters`.
         error: the pickled exception that ended the chunk, or None.
     """
 
@@ -86,7 +99,31 @@ def pack_parcel(chunk: Chunk, memory: SlabMemory) -> Parcel:
         numbers[ROW] = np.arange(len(chunk))
         if chunk.layout is not None:
             layout = cloudpickle.dumps(chunk.layout, protocol=5)
-    return Parcel(chunk.batch, numbers, payload, chunk.extras, layout, chunk.rows, chunk.whole)
+    samples = None if chunk.samples is None else pack_buffers(chunk.samples)
+    return Parcel(
+        chunk.batch,
+        numbers,
+        payload,
+        chunk.extras,
+        layout,
+        chunk.rows,
+        chunk.whole,
+        chunk.segment,
+        samples,
+    )
+
+
+def pack_buffers(value: Any) -> tuple[bytes, list[Array]]:
+    """A pickle and its large buffers, uint8 (n,) each, which are views."""
+    buffers: list[pickle.PickleBuffer] = []
+    blob: bytes = cloudpickle.dumps(value, protocol=5, buffer_callback=buffers.append)
+    return blob, [np.frombuffer(buffer.raw(), np.uint8) for buffer in buffers]
+
+
+def unpack_buffers(packed: tuple[bytes, list[Array]]) -> Any:
+    """The inverse of `pack_buffers`, with memory of its own: what Ray gives is read-only, and keeps its store's."""
+    blob, buffers = packed
+    return pickle.loads(blob, buffers=[bytearray(each) for each in buffers])
 
 
 def unpack_parcel(parcel: Parcel, layout: RowLayout | None) -> tuple[Chunk, int]:
@@ -103,7 +140,20 @@ def unpack_parcel(parcel: Parcel, layout: RowLayout | None) -> tuple[Chunk, int]
     extras = (
         None if parcel.extras is None else parcel.extras.copy()
     )  # Ray gives arrays that cannot be written to
-    chunk = Chunk(parcel.batch, parcel.numbers, extras, layout, bases, rows, parcel.whole, (0, 0), None)
+    samples = None if parcel.samples is None else unpack_buffers(parcel.samples)
+    chunk = Chunk(
+        parcel.batch,
+        parcel.numbers,
+        extras,
+        layout,
+        bases,
+        rows,
+        parcel.whole,
+        (0, 0),
+        None,
+        samples,
+        parcel.segment,
+    )
     return chunk, size
 
 
@@ -143,23 +193,15 @@ def put_back(answer: Answer, chunk: Chunk, memory: SlabMemory) -> ChunkResult:
         Failure(rows[place], stage, read_error(blob)) for place, stage, blob in answer.failures
     ]
     if answer.packed is not None:
-        blob, buffers = answer.packed
         try:
-            # Copies: what Ray gives is read-only, and keeps its store's memory.
-            values, objects, result.batch = pickle.loads(blob, buffers=[bytearray(each) for each in buffers])
+            values, objects, result.batch = unpack_buffers(answer.packed)
         except Exception as error:
             raise WorkerError(f"a worker's result cannot be read: {type(error).__name__}: {error}") from error
         result.values = {rows[place]: value for place, value in values.items()}
         result.objects = {
             leaf: {rows[place]: value for place, value in those.items()} for leaf, those in objects.items()
         }
-    (
-        result.samples,
-        result.decode_s,
-        result.transform_s,
-        result.collate_s,
-        result.transforms,
-    ) = answer.numbers
+    result.counters = answer.numbers
     return result
 
 

@@ -20,6 +20,7 @@ import anyio
 import numpy as np
 
 from aioloader._late import late
+from aioloader._signal import Signal
 from aioloader._threads import Threads
 from aioloader._types import ChunkResult, Failure
 from aioloader.errors import LoaderClosedError, WorkerError
@@ -28,7 +29,7 @@ from aioloader.executors.leading import LedExecutor
 from aioloader.executors.process_handle import WorkerHandle, end_all, pickled_program
 from aioloader.executors.slabs import MAX_WORKERS, SlabMemory, control_array
 from aioloader.executors.states import ask_stacks, marks, states_of
-from aioloader.executors.wire import unpack_value
+from aioloader.executors.wire import pack_value, unpack_value, unsendable
 from aioloader.executors.worker import CALLED_OFF, CURRENT, PLACE
 
 if TYPE_CHECKING:
@@ -54,9 +55,11 @@ class ProcessExecutor(LedExecutor):
         timeout: seconds without progress on a sample after which its worker is ended.
 
     Attributes:
+        kind: "process".
         maps_files: workers inherit descriptors, so that a program's `maps` work there.
     """
 
+    kind = "process"
     maps_files = True
 
     def __init__(self, workers: int, timeout: float = 120.0) -> None:
@@ -76,6 +79,7 @@ class ProcessExecutor(LedExecutor):
         self._handles: list[WorkerHandle] = []
         self._program: Program | None = None
         self._program_bytes: bytes | None = None
+        self._resized = Signal()
 
     def open(self, program: Program, memory: SlabMemory) -> None:
         """See `aioloader.abc.Executor.open`."""
@@ -95,15 +99,47 @@ class ProcessExecutor(LedExecutor):
     def _draining(self) -> bool:
         return bool(self._abandoned)
 
+    def resize(self, workers: int) -> None:
+        """Have another number of workers: more are started, and those that are too many leave when they have no chunk.
+
+        In the loop's thread.
+        """
+        self.workers = workers
+        self._handles += [WorkerHandle(slot) for slot in range(len(self._handles), workers)]
+        for handle in self._handles[workers:]:
+            if not handle.running:
+                handle.dismiss()
+        self._resized.set()
+
+    @property
+    def failure(self) -> BaseException | None:
+        """Why no worker can be had, or None."""
+        return self._fatal
+
+    @property
+    def ready(self) -> int:
+        """Workers that have loaded their program."""
+        return sum(handle.state == "up" and handle.ready for handle in self._handles[: self.workers])
+
     async def _lead(self) -> None:
         async with anyio.create_task_group() as tasks:
-            for handle in self._handles:
-                tasks.start_soon(late(self._tend), handle)
+            tended: set[int] = set()
+
+            async def tend(handle: WorkerHandle) -> None:
+                await self._tend(handle)
+                tended.discard(handle.slot)
+
             tasks.start_soon(late(self._watch))
+            while True:
+                for handle in self._handles[: self.workers]:
+                    if handle.slot not in tended:
+                        tended.add(handle.slot)
+                        tasks.start_soon(late(tend), handle)
+                await self._resized.wait()
 
     async def _tend(self, handle: WorkerHandle) -> None:
-        """Keep one worker alive and talk to it."""
-        while not self._closed and self._fatal is None:
+        """Keep one worker alive and talk to it, as long as there is to be one."""
+        while not self._closed and self._fatal is None and (handle.slot < self.workers or handle.running):
             if handle.state == "none":
                 try:
                     await self._admin.run(self._start, handle)
@@ -149,6 +185,8 @@ class ProcessExecutor(LedExecutor):
         else:
             attempt = handle.running.pop(rest[0])
             self._resolve(attempt, self._result(attempt.part, *rest[1:]))
+            if handle.slot >= self.workers and not handle.running:
+                handle.dismiss()
         self._assign()
 
     def _result(
@@ -174,13 +212,7 @@ class ProcessExecutor(LedExecutor):
             unreadable = WorkerError(f"a worker's result cannot be read: {type(trouble).__name__}: {trouble}")
             unreadable.__cause__ = trouble
             return unreadable
-        (
-            result.samples,
-            result.decode_s,
-            result.transform_s,
-            result.collate_s,
-            result.transforms,
-        ) = numbers
+        result.counters = numbers
         return result
 
     @staticmethod
@@ -245,17 +277,31 @@ class ProcessExecutor(LedExecutor):
                 continue
             free = [
                 handle
-                for handle in self._handles
-                if handle.state == "up" and len(handle.running) < (_OUTSTANDING if handle.ready else 1)
+                for handle in self._handles[: self.workers]
+                if handle.state == "up"
+                and not handle.dismissed
+                and len(handle.running) < (_OUTSTANDING if handle.ready else 1)
             ]
             if not free:
                 return
             handle = min(free, key=lambda each: len(each.running))
             attempt = heapq.heappop(self._queue)[2]
+            packed = None
+            if attempt.part.samples is not None:
+                # Packed at each attempt: what is in the spill may be overwritten by a worker that dies then.
+                try:
+                    packed = pack_value(attempt.part.samples, self._memory.memory, attempt.part.spill)[:2]
+                except Exception as error:
+                    errors = unsendable(attempt.part.samples)
+                    if errors:
+                        attempt.set_aside(errors)
+                    else:
+                        self._resolve(attempt, error)
+                    continue
             lanes = {other.lane for other in handle.running.values()}
             attempt.lane = next(lane for lane in range(_OUTSTANDING) if lane not in lanes)
             self._control[handle.slot, CALLED_OFF + attempt.lane] = 0
-            handle.give(attempt)
+            handle.give(attempt, packed)
 
     # -- death -----------------------------------------------------------------------------------------------------
 
@@ -272,7 +318,7 @@ class ProcessExecutor(LedExecutor):
             death = Died(at, handle.exit_code, handle.timed_out, handle.stack, between=between)
             self._resolve(attempt, death)
         code = handle.exit_code
-        if not handle.ready:
+        if not handle.ready and not handle.dismissed:
             if code is not None and code < 0:
                 handle.killed_starts += 1
             else:
@@ -285,7 +331,8 @@ class ProcessExecutor(LedExecutor):
                         exit_code=code,
                     )
                 )
-        self.restarts += 1
+        if not handle.dismissed:
+            self.restarts += 1
         handle.clear()
 
     def _give_up(self, error: BaseException) -> None:

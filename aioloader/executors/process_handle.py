@@ -122,6 +122,7 @@ class WorkerHandle:
         slot: line of the control memory.
         state: "none" (to be started), "up", or "dead" (reaped, its chunks not yet seen to).
         running: chunks sent and not answered, by number, oldest first.
+        dismissed: it was told to leave.
         stack: where the process stood when it crashed, or when it was found stuck; None if that is not known.
     """
 
@@ -141,6 +142,7 @@ class WorkerHandle:
         self.process = None
         self.sock = None
         self.ready = False
+        self.dismissed = False
         self.timed_out = False
         self.exit_code: int | None = None
         self.stack: str | None = None
@@ -194,8 +196,8 @@ class WorkerHandle:
         self._post(("setup", list(sys.path), _aliases(), program))
         self.state = "up"
 
-    def give(self, attempt: Attempt) -> None:
-        """Send a chunk."""
+    def give(self, attempt: Attempt, samples: tuple[bytes, list[Any]] | None = None) -> None:
+        """Send a chunk; `samples` are its packed samples, if it has any."""
         chunk = attempt.part
         layout = chunk.layout
         if layout is not None and layout.number not in self._layouts:
@@ -209,6 +211,8 @@ class WorkerHandle:
             chunk.rows,
             chunk.whole,
             chunk.spill,
+            chunk.segment,
+            samples,
         )
         self.running[attempt.number] = attempt
         self._post(("run", attempt.number, attempt.lane, -1 if layout is None else layout.number, fields))
@@ -292,6 +296,13 @@ class WorkerHandle:
         if process is None or stacks is None or process.returncode is not None:
             return None
         return stacks.wait(process.pid, self._asked)
+
+    def dismiss(self) -> None:
+        """Have the process leave; whoever tends it sees its end. From the loop's thread."""
+        if self.state == "up" and self.sock is not None:
+            self.dismissed = True
+            with contextlib.suppress(OSError):
+                self.sock.shutdown(socket.SHUT_WR)
 
     def kill(self) -> None:
         """End the process and those it has started, at once."""

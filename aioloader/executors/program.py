@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import os
 import random
+import sys
 import threading
 import warnings
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, is_dataclass
 from time import perf_counter
+from types import CoroutineType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -33,9 +36,11 @@ from aioloader._types import (
     IntArray,
     RowLayout,
     Trace,
+    WorkSpan,
 )
 from aioloader.errors import LoaderError
-from aioloader.rng import GLOBALS_DOMAIN, Rng
+from aioloader.executors.usage import usage
+from aioloader.rng import GLOBALS_DOMAIN, LATER_DOMAIN, SAMPLE_DOMAIN, Rng
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
@@ -67,11 +72,13 @@ class Program:
         paths: files of the byte source where they are few, for errors.
         replaces: in a batch that `batchify` collates, another sample takes the place of one that failed.
         maps: files of which records are looked up in a map (``record``, ``whole``), or None.
-        stages: what is done to a sample, in order (`aioloader.datasets.resolve.Stage`).
+        stages: what is done to a sample, in order (`aioloader.datasets.resolve.Stage`), up to the first async one.
+        later: the same after each async transform, or several in a row.
         batchify: collates a whole batch in the executor, or None: samples are written to rows.
         seed: the loader's seed.
-        seed_globals: set the global generators of Python and numpy before each sample.
+        seed_globals: set the global generators of Python, numpy and torch (on the CPU) before each sample.
         foreign: whether code that is not ours runs; only such code can draw from the global generators.
+        traced: results say when and where they were made.
     """
 
     decoder: Any
@@ -84,11 +91,13 @@ class Program:
     foreign: bool
     maps: Any = None
     replaces: bool = False
+    traced: bool = False
+    later: tuple[tuple[Any, ...], ...] = ()
 
     @property
     def copies_only(self) -> bool:
         """Whether samples are the payloads themselves, found and copied many at a time."""
-        return not self.stages and self.batchify is None and _many_fits(self.decoder)
+        return not self.stages and not self.later and self.batchify is None and _many_fits(self.decoder)
 
 
 def leaf_spec(value: Any) -> ArraySpec | None:
@@ -136,9 +145,46 @@ def _many_fits(decoder: Any) -> bool:
 
 
 def _own(sample: Any) -> Any:
-    """The sample with arrays of its own: what made it may write to them again for the next one."""
+    """The sample with arrays of its own: what made it may write to them again for the next one.
+
+    Raises:
+        TypeError: there is a coroutine in it, which nobody would await.
+    """
     structure, leaves = flatten(sample)
+    for leaf in leaves:
+        if isinstance(leaf, CoroutineType):
+            name = leaf.__qualname__
+            leaf.close()
+            raise TypeError(
+                f"a transform or the dataset gave a coroutine ({name}), which is not awaited here: make the transform "
+                "an async function itself, or say so by .transform(fn, concurrency=64)"
+            )
     return unflatten(structure, [leaf.copy() if isinstance(leaf, np.ndarray) else leaf for leaf in leaves])
+
+
+class _Leg:
+    """Stages that follow one another without an async transform between them.
+
+    Attributes:
+        stages: the stages.
+        names: what each is called in a `Failure`.
+        in_place: whether a row may be handed to it: no foreign code comes after it that might keep what it is given.
+    """
+
+    def __init__(self, stages: tuple[Any, ...]) -> None:
+        self.stages = stages
+        self.names = [f"transform:{stage.name}" for stage in stages]
+        native = [stage.native for stage in stages]
+        self.in_place = [all(native[place:]) for place in range(len(native))]
+
+    def run(self, sample: Any, rng: Rng, out: Array | None, trace: Trace, done: int = 0) -> Any:
+        """The sample after the stages from number `done` on."""
+        for place in range(done, len(self.names)):
+            begin = perf_counter()
+            trace.stage = self.names[place]
+            sample = self.stages[place].apply(sample, rng, out if self.in_place[place] else None)
+            trace.transforms[place] += perf_counter() - begin
+        return sample
 
 
 class Runner:
@@ -157,13 +203,10 @@ class Runner:
         self._bytes = memoryview(memory).toreadonly()
         self._rng = Rng(program.seed)
         self._globals_rng = Rng(program.seed)
-        # Rows are handed to a stage only if no foreign code comes after it that might keep what it is given.
-        native = [stage.native for stage in program.stages]
-        self._in_place = [all(native[place:]) for place in range(len(native))]
+        self._legs = [_Leg(stages) for stages in (program.stages, *program.later)]
         # A decoder may make its sample and the first stages in one; it decodes less and copies less then.
         fuse = getattr(program.decoder, "fuse", None)
         self._fused = None if fuse is None else fuse(program.stages)
-        self._names = [f"transform:{stage.name}" for stage in program.stages]
         # Samples that are the payloads themselves are made many at a time.
         self._many = program.decoder.many if program.copies_only else None
         self._draws = False  # the last sample did
@@ -196,6 +239,8 @@ class Runner:
             progress: told the place in the chunk of every sample before it is worked on.
         """
         result = ChunkResult()
+        started = perf_counter()
+        used = usage()
         layout = None if chunk.whole else chunk.layout
         if layout is not None:
             self._plain = ("tuple", None, (LEAF,) * len(layout.leaves))
@@ -203,7 +248,8 @@ class Runner:
         arrays = self._row_arrays(chunk, layout)
         samples: list[Any] = []
         columns = chunk.numbers.T.tolist()
-        trace = Trace([0.0] * len(self.program.stages))
+        leg = self._legs[chunk.segment]
+        trace = Trace([0.0] * len(leg.stages))
         made = yield from self._bulk(chunk, result, trace, called_off, progress)
         words: list[list[int]] = []
         words_end = 0
@@ -212,7 +258,7 @@ class Runner:
                 continue
             if called_off is not None and called_off():
                 break
-            if self._draws and place >= words_end:
+            if self._draws and place >= words_end and not chunk.segment:
                 few = columns[place : place + _AHEAD]
                 words = self._rng.ahead(self.program.seed, [(each[EPOCH], each[INDEX]) for each in few])
                 words_end = place + len(few)
@@ -224,7 +270,10 @@ class Runner:
             trace.stage = "decode"
             try:
                 drawn = words[place - words_end] if place < words_end else None
-                sample = self._sample(column, extra, out, trace, drawn)
+                if chunk.samples is None:
+                    sample = self._sample(column, extra, out, trace, drawn)
+                else:
+                    sample = self._go_on(chunk, place, column, out, trace)
                 trace.stage = "collate"
                 if chunk.whole:
                     samples.append(_own(sample))
@@ -237,7 +286,7 @@ class Runner:
             yield
         result.decode_s = trace.decode_s
         result.transform_s = sum(trace.transforms)
-        for step, seconds in zip(self.program.stages, trace.transforms, strict=True):
+        for step, seconds in zip(leg.stages, trace.transforms, strict=True):
             result.transforms[step.name] = result.transforms.get(step.name, 0.0) + seconds
         if chunk.whole and samples:
             start = perf_counter()
@@ -246,7 +295,24 @@ class Runner:
             result.samples = len(samples)
             result.batch = self._batchify(samples)
             result.collate_s = perf_counter() - start
+        self._account(result, started, used, len(chunk))
         return result
+
+    def _account(self, result: ChunkResult, started: float, used: tuple[float, int], samples: int) -> None:
+        """Enter what the chunk took of its worker."""
+        ended = perf_counter()
+        cpu_s, pauses = usage()
+        result.work_s = result.longest_s = ended - started
+        result.cpu_s = cpu_s - used[0]
+        result.pauses = pauses - used[1]
+        if self.program.traced:
+            parts = [("decode", result.decode_s)]
+            parts += [(f"transform:{name}", seconds) for name, seconds in result.transforms.items()]
+            if self.program.batchify is not None:
+                parts.append(("collate", result.collate_s))
+            thread = threading.current_thread().name
+            place = os.getpid(), threading.get_native_id(), thread
+            result.spans.append(WorkSpan(*place, started, ended, samples, tuple(parts)))
 
     def _batchify(self, samples: list[Any]) -> Any:
         """The batch. What it raises ends no task: one that looks like a cancellation would be taken for one."""
@@ -274,6 +340,7 @@ class Runner:
         if (
             self._many is None
             or chunk.whole
+            or chunk.samples is not None
             or layout is None
             or layout.leaves != (None,)
             or layout.structure
@@ -321,7 +388,7 @@ class Runner:
     def _sample(
         self, column: list[int], extra: Any, out: Array | None, trace: Trace, words: list[int] | None
     ) -> Any:
-        program = self.program
+        program, leg = self.program, self._legs[0]
         rng = self._rng
         rng.seek(program.seed, column[EPOCH], column[INDEX])
         if words is not None:
@@ -349,16 +416,26 @@ class Runner:
                 trace.decode_s += perf_counter() - begin
             else:
                 done = self._fused.stages
-                row = out if done == len(self._names) or self._in_place[done] else None
+                row = out if done == len(leg.names) or leg.in_place[done] else None
                 sample = self._fused(data, extra, facts, rng, row, trace)
-        for place in range(done, len(self._names)):
-            begin = perf_counter()
-            trace.stage = self._names[place]
-            sample = program.stages[place].apply(sample, rng, out if self._in_place[place] else None)
-            trace.transforms[place] += perf_counter() - begin
+        sample = leg.run(sample, rng, out, trace, done)
         if watched is not None:
             self._watch(watched)
         self._draws = rng.drew
+        return sample
+
+    def _go_on(self, chunk: Chunk, place: int, column: list[int], out: Array | None, trace: Trace) -> Any:
+        """A sample that was begun elsewhere."""
+        assert chunk.samples is not None
+        program, segment = self.program, chunk.segment
+        epoch, index = column[EPOCH], column[INDEX]
+        self._rng.seek(program.seed, epoch, index, LATER_DOMAIN + segment if segment else SAMPLE_DOMAIN)
+        if program.seed_globals and program.foreign:
+            self._seed_globals(epoch, index, segment)
+        watched = self._globals_state() if self._watch_globals else None
+        sample = self._legs[segment].run(chunk.samples[place], self._rng, out, trace)
+        if watched is not None:
+            self._watch(watched)
         return sample
 
     def _row_arrays(self, chunk: Chunk, layout: RowLayout | None) -> list[Array | None]:
@@ -410,12 +487,15 @@ class Runner:
         result.written.append(row)
         return True
 
-    def _seed_globals(self, epoch: int, index: int) -> None:
+    def _seed_globals(self, epoch: int, index: int, segment: int = 0) -> None:
         # A stream of its own: the draws of `rng` must not depend on whether this is done.
         self._globals_rng.seek(self.program.seed, epoch, index, GLOBALS_DOMAIN)
-        word = int(self._globals_rng.words(1)[0])
+        word = int(self._globals_rng.words(segment + 1)[segment])
         random.seed(word)
         np.random.seed(word & 0xFFFFFFFF)
+        torch = sys.modules.get("torch")  # only code that has imported it can draw from its generator
+        if torch is not None and hasattr(torch, "default_generator"):
+            torch.default_generator.manual_seed(word)
 
     @staticmethod
     def _globals_state() -> tuple[Any, Any]:

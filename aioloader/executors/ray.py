@@ -219,8 +219,12 @@ class RayExecutor(LedExecutor):
             self._lost(place, facts[0])
         else:
             attempt = place.running.pop(facts[0], None)
-            if attempt is not None:
-                self._resolve(attempt, facts[1])
+            if attempt is None:
+                return
+            if kind == "refused" and facts[1] and attempt.number not in self._dropping:
+                attempt.set_aside(facts[1])
+            else:
+                self._resolve(attempt, facts[-1])
 
     def _dropped(self, number: int) -> None:
         for place in self._places:

@@ -15,6 +15,7 @@ from aioloader.errors import WorkerError
 from aioloader.executors.attempts import Attempt, Died
 from aioloader.executors.parcels import pack_parcel, put_back, read_error
 from aioloader.executors.ray_worker import RayWorker
+from aioloader.executors.wire import unsendable
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -65,8 +66,9 @@ class Courier:
 
     Args:
         tell: called with every event, from the courier's thread: ("ready", key), ("failed", key, error) where the
-            program cannot be loaded, ("lost", key, reason), ("done", key, number, outcome), ("free", key, number)
-            for a chunk that was dropped before, ("dropped", number) and ("broken", error).
+            program cannot be loaded, ("lost", key, reason), ("done", key, number, outcome), ("refused", key, number,
+            errors, error) for a chunk with samples that cannot be pickled, ("free", key, number) for one that was
+            dropped before, ("dropped", number) and ("broken", error).
         program: the pickled program.
         memory: where the chunks' bytes and rows lie.
         options: of the actors, see ``ray.remote``.
@@ -162,7 +164,14 @@ class Courier:
         if actor is None:
             return  # it was lost, which the executor is told, and this chunk with it
         self._out[attempt.number] = (key, attempt)
-        parcel = pack_parcel(attempt.part, self._memory)
+        try:
+            parcel = pack_parcel(attempt.part, self._memory)
+        except Exception as error:
+            if attempt.part.samples is None:
+                raise
+            del self._out[attempt.number]
+            self._tell("refused", key, attempt.number, unsendable(attempt.part.samples), error)
+            return
         # One argument each: arrays go to the object store, where they need no copy.
         self._await(actor.run.remote(*parcel), self._take, key, attempt.number)
 

@@ -6,11 +6,11 @@ import mmap
 import pickle
 from typing import TYPE_CHECKING, Any
 
-import cloudpickle
 import numpy as np
 
+from aioloader._types import ChunkResult
 from aioloader.errors import WorkerError
-from aioloader.executors.parcels import Answer, Parcel, unpack_parcel
+from aioloader.executors.parcels import Answer, Parcel, pack_buffers, unpack_parcel
 from aioloader.executors.program import Program, Runner
 from aioloader.executors.worker import answer_of, portable_error
 
@@ -51,9 +51,9 @@ class RayWorker:
             runner = self._ready(size)
             np.frombuffer(self._memory, np.uint8)[: parcel.payload.nbytes] = parcel.payload
             result = runner.run(chunk)
-            written, failures, packed, numbers = answer_of(result, _pack)
+            written, failures, packed, numbers = answer_of(result, pack_buffers)
         except BaseException as error:
-            return Answer(empty, [], [], None, (0, 0.0, 0.0, 0.0, {}), portable_error(error))
+            return Answer(empty, [], [], None, ChunkResult().counters, portable_error(error))
         arrays = self._rows(chunk) if len(written) else []
         return Answer(np.frombuffer(written, np.int32), arrays, failures, packed, numbers, None)
 
@@ -85,9 +85,3 @@ class RayWorker:
             )
             for leaf, base in zip(chunk.layout.leaves, chunk.bases, strict=True)
         ]
-
-
-def _pack(payload: tuple[dict[int, Any], dict[int, dict[int, Any]], Any]) -> tuple[bytes, list[Any]]:
-    buffers: list[pickle.PickleBuffer] = []
-    blob: bytes = cloudpickle.dumps(payload, protocol=5, buffer_callback=buffers.append)
-    return blob, [np.frombuffer(buffer.raw(), np.uint8) for buffer in buffers]

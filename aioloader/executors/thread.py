@@ -63,6 +63,8 @@ class ThreadExecutor:
         timeout: seconds without progress on a sample after which it counts as failed.
     """
 
+    kind = "thread"
+
     def __init__(self, workers: int, timeout: float = 120.0) -> None:
         if workers < 1:
             raise ValueError(f"workers must be at least 1, got {workers}")
@@ -158,7 +160,7 @@ class ThreadExecutor:
         holders.enter()
         stays = False
         try:
-            if self._copies_only and int(part.numbers[LENGTH].sum()) <= _COPIED_HERE:
+            if self._copies_only and part.samples is None and int(part.numbers[LENGTH].sum()) <= _COPIED_HERE:
                 return self._work(part, task)
             with task.scope:
                 try:

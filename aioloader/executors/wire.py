@@ -8,10 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 import cloudpickle
 
+from aioloader.errors import WorkerError
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ("Inbox", "encode", "pack_value", "unpack_value")
+__all__ = ("Inbox", "encode", "pack_value", "unpack_value", "unsendable")
 
 _LENGTH = struct.Struct("<Q")
 _ALIGN = 64
@@ -76,6 +78,21 @@ def pack_value(value: Any, memory: Any, spill: tuple[int, int]) -> tuple[bytes, 
                 else:
                     places.append(bytes(raw))
     return blob, places, needed
+
+
+def unsendable(samples: list[Any]) -> dict[int, WorkerError]:
+    """Which of some samples cannot be pickled, by place, and why."""
+    found = {}
+    for place, sample in enumerate(samples):
+        try:
+            cloudpickle.dumps(sample, protocol=5)
+        except Exception as error:
+            found[place] = WorkerError(
+                f"what an async transform or an iterable dataset gave cannot be sent to a worker process: {error}; "
+                "give arrays and plain values, or use executor='thread'"
+            )
+            found[place].__cause__ = error
+    return found
 
 
 def unpack_value(blob: bytes, buffers: list[Any]) -> Any:

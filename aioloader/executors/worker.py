@@ -30,18 +30,29 @@ from aioloader.errors import WorkerError
 from aioloader.executors.program import Runner
 from aioloader.executors.slabs import control_array, keep_out
 from aioloader.executors.stacks import answer_signals, tell_stack
-from aioloader.executors.wire import Inbox, encode, pack_value
+from aioloader.executors.wire import Inbox, encode, pack_value, unpack_value
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ("answer_of", "main", "portable_error")
+__all__ = ("answer_of", "main", "own_slot", "portable_error")
 
 # Words of a worker's line of control memory.
 CURRENT, PLACE, CALLED_OFF = 0, 1, 2
 _PARENT_CHECK_MS = 500
 # Standard output may be full, closed, or None where the program was started without it.
 _NO_STREAM = (OSError, ValueError, AttributeError)
+
+
+_slot: int | None = None
+
+
+def own_slot() -> int | None:
+    """The number of this worker process among those of its loader, from 0; None in any other process.
+
+    A process that takes the place of one that died has its number.
+    """
+    return _slot
 
 
 def _leave() -> NoReturn:
@@ -131,13 +142,6 @@ def answer_of(result: ChunkResult, pack: Callable[[Any], Any]) -> tuple[Any, ...
         WorkerError: what came out cannot be pickled.
     """
     failures = [(row, stage, portable_error(error)) for row, stage, error in result.failures]
-    numbers = (
-        result.samples,
-        result.decode_s,
-        result.transform_s,
-        result.collate_s,
-        result.transforms,
-    )
     packed = None
     if result.values or result.objects or result.batch is not None:
         try:
@@ -153,7 +157,7 @@ def answer_of(result: ChunkResult, pack: Callable[[Any], Any]) -> tuple[Any, ...
                 ) from error
             packed = pack((result.values, result.objects, result.batch))
     written = np.asarray(result.written, dtype=np.int32).tobytes()
-    return written, failures, packed, numbers
+    return written, failures, packed, result.counters
 
 
 def _picklable(values: dict[int, Any]) -> tuple[dict[int, Any], list[tuple[int, BaseException]]]:
@@ -204,7 +208,9 @@ class _Worker:
             return
         self.send(("ready",))
 
-    def work(self, number: int, lane: int, chunk: Chunk) -> None:
+    def work(
+        self, number: int, lane: int, chunk: Chunk, packed: tuple[bytes, list[Any]] | None = None
+    ) -> None:
         if self.runner is None:
             return  # the core has been told that nothing can be made here
         self.control[PLACE] = -1
@@ -219,6 +225,8 @@ class _Worker:
 
         error: bytes | None = None
         try:
+            if packed is not None:
+                chunk.samples = self.unpack(*packed)
             result = self.runner.run(chunk, called_off=called_off, progress=progress)
             answer = self.answer(result, chunk)
         except BaseException as failure:
@@ -230,6 +238,14 @@ class _Worker:
         with contextlib.suppress(*_NO_STREAM):
             sys.stdout.flush()
         self.send(("done", number, *answer, error))
+
+    def unpack(self, blob: bytes, places: list[Any]) -> Any:
+        """The samples of a chunk. They are copied: the answer may be written to where they lie."""
+        buffers = [
+            bytearray(place) if isinstance(place, bytes) else bytearray(self.memory[place[0] : sum(place)])
+            for place in places
+        ]
+        return unpack_value(blob, buffers)
 
     def answer(self, result: ChunkResult, chunk: Chunk) -> tuple[Any, ...]:
         return answer_of(result, lambda payload: pack_value(payload, self.memory, chunk.spill))
@@ -246,6 +262,8 @@ def main(fd: int, memory_fd: int, nbytes: int, slot: int, parent: int, stack_fd:
         parent: process number of the core.
         stack_fd: descriptor to write Python stacks to, or -1.
     """
+    global _slot
+    _slot = slot
     fill_streams()
     if stack_fd >= 0:
         answer_signals(stack_fd)
@@ -265,7 +283,7 @@ def main(fd: int, memory_fd: int, nbytes: int, slot: int, parent: int, stack_fd:
             worker.layouts[layout.number] = layout
         else:
             number, lane, layout_number, fields = rest
-            batch, data, extras, bases, rows, whole, spill = fields
+            batch, data, extras, bases, rows, whole, spill, segment, packed = fields
             numbers = np.frombuffer(data, dtype=np.int64).reshape(8, -1)
             chunk = Chunk(
                 batch,
@@ -277,5 +295,7 @@ def main(fd: int, memory_fd: int, nbytes: int, slot: int, parent: int, stack_fd:
                 whole,
                 spill,
                 None,
+                None,
+                segment,
             )
-            worker.work(number, lane, chunk)
+            worker.work(number, lane, chunk, packed)

@@ -7,8 +7,6 @@ and closed. What fails is always one item: its error is reported, the others are
 
 from __future__ import annotations
 
-import errno
-import os
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -16,12 +14,15 @@ import numpy as np
 
 from aioloader._types import ReadPlan
 from aioloader.errors import SpanTooShortError
-from aioloader.storage.descriptors import Descriptors, check_regular, open_regular, read_into
+from aioloader.storage.descriptors import Descriptors, read_into
 from aioloader.storage.direct import DirectReads
 from aioloader.storage.gather import Gather
 from aioloader.storage.layout import Read, lay_out, lay_out_apart
 from aioloader.storage.records import cut_short, doubtful, no_place, record_extent, unlike
 from aioloader.storage.residency import Residency
+from aioloader.storage.side_by_side import side_by_side
+from aioloader.storage.waits import Waits
+from aioloader.storage.whole_files import WholeFiles, announce
 from recordio.errors import ShortReadError
 
 if TYPE_CHECKING:
@@ -30,14 +31,15 @@ if TYPE_CHECKING:
     from aioloader._threads import Threads
     from aioloader._types import IntArray, Spans
 
-__all__ = ("LocalByteSource", "sample_status")
+__all__ = ("LocalByteSource",)
 
-_MAX_GAP_BYTES = 16 * 1024
 # To copy so many bytes from memory takes less time than a thread to answer.
 _READ_HERE = 1 << 19
 _OPEN_FILES = 64
-_SLOW_READ_S = 5e-4
-_MAX_FILE_BYTES = 1 << 30
+# On a slow file system: parts that a batch is read in at the same time.
+_PARTS = 16
+_PAGE = 4096
+_PROBED_NBYTES = 1 << 18
 
 Failures = list[tuple[int, BaseException]]
 T = TypeVar("T")
@@ -51,7 +53,7 @@ class LocalByteSource:
     Args:
         paths: the files; `Spans.file` counts them.
         whole_files: spans are whole files (length -1), not records.
-        threads: most calls that read at a time; further ones wait.
+        threads: most calls that read at a time; further ones wait. Where reads turn out to be slow there are more.
         watch: ask the system how much of a record file is in memory, and read accordingly. That takes microseconds for
             each megabyte that is: too long for who reads a few records only.
         direct: read records past the page cache, where the file system can.
@@ -76,7 +78,9 @@ class LocalByteSource:
         self._direct_reads = DirectReads(self._gather) if direct else None
         self._residencies: dict[int, Residency] = {}
         self._threads: Threads | None = None
-        self._slow = False
+        self._many: Threads | None = None
+        self._files = WholeFiles(paths)
+        self._waits = self._files.waits if whole_files else Waits()
         self._closed = False
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -90,9 +94,10 @@ class LocalByteSource:
     def close(self) -> None:
         """Close files and threads; may be called twice."""
         self._closed = True
-        threads, self._threads = self._threads, None
-        if threads is not None:
-            threads.close()
+        for threads in (self._threads, self._many):
+            if threads is not None:
+                threads.close()
+        self._threads = self._many = None
         if self._direct_reads is not None:
             self._direct_reads.close()
         self._gather.close()
@@ -103,6 +108,12 @@ class LocalByteSource:
 
     async def plan(self, spans: Spans) -> ReadPlan:
         """See `ByteSource.plan`. Leaves the event loop's thread only if a file has to be asked for a size."""
+        if self.whole_files and self._files.size_waits.slow:
+            length = spans.length.copy()
+            failures: Failures = []
+            parts = [(spans.file, places, length, failures) for places in _split(np.arange(len(spans)))]
+            await self._side_by_side(self._files.find_sizes, parts)
+            return self._laid_out(spans, length, sorted(failures, key=_place))
         if self._asks_files(spans):
             return await self.aside(self.plan_blocking, spans)
         return self.plan_blocking(spans)
@@ -120,36 +131,32 @@ class LocalByteSource:
         length = spans.length.copy()
         failures: Failures = []
         if self.whole_files:
-            self._find_sizes(spans, length, failures)
+            self._files.find_sizes(spans.file, np.arange(len(spans)), length, failures)
         else:
             self._check_spans(spans, length, failures)
-        failures.sort(key=lambda failure: failure[0])
+        failures.sort(key=_place)
         return length, failures
 
     def plan_blocking(self, spans: Spans) -> ReadPlan:
         """See `BlockingByteSource.plan_blocking`."""
-        length, failures = self._extents(spans)
+        return self._laid_out(spans, *self._extents(spans))
+
+    def _laid_out(self, spans: Spans, length: IntArray, failures: Failures) -> ReadPlan:
         if not failures and self._is_cached(spans.file):
             nbytes, start, reads = lay_out_apart(spans.file, spans.offset, length)
             return ReadPlan(nbytes, start, length, reads)
+        gap = self._waits.gap_bytes(float(length.mean()) if len(length) else 0.0)
         if not failures:
-            nbytes, start, reads = lay_out(spans.file, spans.offset, length, max_gap_bytes=_MAX_GAP_BYTES)
+            nbytes, start, reads = lay_out(spans.file, spans.offset, length, max_gap_bytes=gap)
             return ReadPlan(nbytes, start, length, reads)
         fine = np.ones(len(length), bool)
         fine[[place for place, _ in failures]] = False
         start = np.full(len(length), -1, np.int64)
         nbytes, start[fine], reads = lay_out(
-            spans.file[fine], spans.offset[fine], length[fine], max_gap_bytes=_MAX_GAP_BYTES
+            spans.file[fine], spans.offset[fine], length[fine], max_gap_bytes=gap
         )
         length[~fine] = 0
         return ReadPlan(nbytes, start, length, reads, failures)
-
-    def _find_sizes(self, spans: Spans, length: IntArray, failures: Failures) -> None:
-        for place, number in enumerate(spans.file.tolist()):
-            try:
-                length[place] = sample_status(self.paths[number]).st_size
-            except OSError as error:
-                failures.append((place, error))
 
     def _check_spans(self, spans: Spans, length: IntArray, failures: Failures) -> None:
         bad = (spans.offset < 0) | (length <= 0)
@@ -175,7 +182,11 @@ class LocalByteSource:
         """See `ByteSource.read`; one thread hop, or none for little that is in memory."""
         if self._read_cached(plan, out):
             return []
-        return await self.aside(self.read_blocking, plan, out)
+        if self._closed or not self._waits.slow or len(plan.reads) < 2:
+            return await self.aside(self.read_blocking, plan, out)
+        parts = [(plan, reads, out) for reads in _split(plan.reads)]
+        found = await self._side_by_side(self._read_part, parts)
+        return await self.aside(self._checked, plan, out, [failure for part in found for failure in part])
 
     def _is_cached(self, files: IntArray) -> bool:
         """Whether all items lie in one file that was in memory when the system was last asked."""
@@ -203,28 +214,31 @@ class LocalByteSource:
         """See `BlockingByteSource.read_blocking`."""
         if self._closed:
             raise RuntimeError("the byte source is closed")
+        return self._checked(plan, out, self._read_part(plan, plan.reads, out))
+
+    def _read_part(self, plan: ReadPlan, reads: IntArray, out: memoryview) -> Failures:
+        """Some of the reads of a plan."""
         failures: Failures = []
         if self.whole_files:
-            for read in _each(plan.reads):
-                self._read_one(self._read_whole, plan, read, out, failures)
+            for read, got in self._files.read(reads, out):
+                if isinstance(got, OSError):
+                    failures += [(item, got) for item in _items_of(plan, read)]
+                elif got < read[2]:
+                    self._report_missing(plan, read, got, failures)
         else:
-            files = plan.reads[:, 0]
-            for reads in np.split(plan.reads, np.flatnonzero(files[1:] != files[:-1]) + 1):
-                self._read_spans(reads, plan, out, failures)
-            self._report_unlike(plan, out, failures)
-        failures.sort(key=lambda failure: failure[0])
+            files = reads[:, 0]
+            for part in np.split(reads, np.flatnonzero(files[1:] != files[:-1]) + 1):
+                self._read_spans(part, plan, out, failures)
         return failures
 
-    def _read_one(
-        self,
-        read_one: Callable[[Read, memoryview], int],
-        plan: ReadPlan,
-        read: Read,
-        out: memoryview,
-        failures: Failures,
-    ) -> None:
+    def _checked(self, plan: ReadPlan, out: memoryview, failures: Failures) -> Failures:
+        if not self.whole_files:
+            self._report_unlike(plan, out, failures)
+        return sorted(failures, key=_place)
+
+    def _read_one(self, plan: ReadPlan, read: Read, out: memoryview, failures: Failures) -> None:
         try:
-            got = read_one(read, out)
+            got = self._read_span(read, out)
         except OSError as error:
             self._read_apart(plan, read, out, error, failures)
         else:
@@ -245,15 +259,14 @@ class LocalByteSource:
         try:
             with self._descriptors.borrow(number, self.paths[number]) as fd:
                 self._announce(number, fd, reads)
-                begin, count = perf_counter(), len(reads)
+                begin, count, total = perf_counter(), len(reads), int(reads[:, 2].sum())
                 if len(reads) > 1 and self._gather.available:
                     got = self._gather.read(fd, reads[:, 1], reads[:, 2], out, reads[:, 3])
                     # What was not read, or not to its end, is asked for in the ordinary way, which tells why.
                     reads = reads[got != reads[:, 2]]
                 for read in _each(reads):
-                    self._read_one(self._read_span, plan, read, out, failures)
-                # Where the system does not tell what is in memory: a read that takes so long waited for something.
-                self._slow = self._slow or perf_counter() - begin > _SLOW_READ_S * count
+                    self._read_one(plan, read, out, failures)
+                self._waits.read(perf_counter() - begin, count, total)
         except OSError as error:  # the file cannot be opened
             failures += [(item, error) for read in _each(reads) for item in _items_of(plan, read)]
 
@@ -264,23 +277,26 @@ class LocalByteSource:
         residency = self._residencies.setdefault(number, Residency())
         if residency.due:
             residency.look([fd])
-        if len(reads) > 1 and not residency.complete and (residency.known or self._slow):
+            if not residency.complete:
+                self._probe(fd, int(reads[0, 1]))
+        # Where the system does not tell what is in memory: reads that were slow waited for something.
+        if len(reads) > 1 and not residency.complete and (residency.known or self._waits.ever):
             for offset, nbytes in reads[:, 1:3].tolist():
-                os.posix_fadvise(fd, offset, nbytes, os.POSIX_FADV_WILLNEED)
+                announce(fd, offset, nbytes)
+
+    def _probe(self, fd: int, offset: int) -> None:
+        """Measure how long the file system waits before it reads, and how fast it then is."""
+        scratch = memoryview(bytearray(_PROBED_NBYTES))
+        begin = perf_counter()
+        read_into(fd, scratch[:_PAGE], offset)
+        first = perf_counter()
+        rest = read_into(fd, scratch[_PAGE:], offset + _PAGE)
+        self._waits.probed(first - begin, perf_counter() - first, rest)
 
     def _read_span(self, read: Read, out: memoryview) -> int:
         number, offset, nbytes, place = read
         with self._descriptors.borrow(number, self.paths[number]) as fd:
             return read_into(fd, out[place : place + nbytes], offset)
-
-    def _read_whole(self, read: Read, out: memoryview) -> int:
-        number, _, nbytes, place = read
-        fd = open_regular(self.paths[number])
-        try:
-            # A file that has grown since it was planned is read as far as planned.
-            return read_into(fd, out[place : place + nbytes], 0)
-        finally:
-            os.close(fd)
 
     def _read_apart(
         self, plan: ReadPlan, read: Read, out: memoryview, error: OSError, failures: Failures
@@ -288,7 +304,7 @@ class LocalByteSource:
         """After a read failed: its items one by one, because the others may be readable."""
         number, offset, _, place = read
         items = _items_of(plan, read)
-        if len(items) == 1 or self.whole_files:
+        if len(items) == 1:
             failures += [(item, error) for item in items]
             return
         for item in items:
@@ -347,24 +363,29 @@ class LocalByteSource:
             self._threads = Threads(self._limit, "aioloader-read")
         return await self._threads.run(fn, *args)
 
+    async def _side_by_side(self, fn: Callable[..., T], parts: list[tuple[Any, ...]]) -> list[T]:
+        if self._closed:
+            raise RuntimeError("the byte source is closed")
+        if self._many is None:
+            from aioloader._threads import Threads
 
-def sample_status(path: str) -> os.stat_result:
-    """What the system knows of a file that is one sample.
-
-    Raises:
-        OSError: it cannot be asked, is no regular file, or is too large.
-    """
-    status = os.stat(path)
-    check_regular(status, path)
-    if status.st_size > _MAX_FILE_BYTES:
-        raise OSError(errno.EFBIG, f"{status.st_size} bytes are too many for one sample", path)
-    return status
+            self._many = Threads(_PARTS, "aioloader-reads")
+        return await side_by_side(self._many, fn, parts)
 
 
 def _remake(
     paths: Sequence[str], whole_files: bool, threads: int, watch: bool, direct: bool
 ) -> LocalByteSource:
     return LocalByteSource(paths, whole_files=whole_files, threads=threads, watch=watch, direct=direct)
+
+
+def _split(rows: IntArray) -> list[IntArray]:
+    """As many parts of neighbours as are read at the same time."""
+    return np.array_split(rows, min(_PARTS, max(1, len(rows))))
+
+
+def _place(failure: tuple[int, BaseException]) -> int:
+    return failure[0]
 
 
 def _each(reads: IntArray) -> Iterator[Read]:

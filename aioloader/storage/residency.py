@@ -72,6 +72,7 @@ class Residency:
     def look(self, fds: Sequence[int]) -> None:
         """Ask the system about these files. Takes microseconds for a megabyte in memory; from any thread."""
         begin = time.monotonic()
+        self._next_look = begin + _LOOK_S  # others need not ask meanwhile
         cached = [cached_pages(fd) for fd in fds]
         sizes = [os.fstat(fd).st_size for fd in fds]
         self.known = None not in cached

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from aioloader._types import IntArray
+    from aioloader.storage.remote.transport import Version
 
 __all__ = ("evenly", "sample_heads")
 
@@ -29,14 +30,16 @@ def sample_heads(
     path: str,
     offsets: IntArray,
     *,
+    version: Version | None = None,
     seconds: float | None = None,
     tick: Callable[[int], Any] | None = None,
 ) -> tuple[IntArray, RecordHeads]:
     """Read the headers of records.
 
     Args:
-        path: the record file.
+        path: the record file, or its URL.
         offsets: int64 (n,), where the records begin; ascending is fastest.
+        version: what the object is, where `path` is a URL.
         seconds: after so long an even sample of them will do, and of more than four million in any case; None: all
             are read.
         tick: called now and then with the number of headers read so far.
@@ -52,7 +55,7 @@ def sample_heads(
     passes = 1 if seconds is None else min(_MOST_PASSES, max(1, count // _BETWEEN_TICKS))
     most = count if seconds is None else min(count, _MOST_SAMPLED)
     looked = [np.empty(0, np.int64)]
-    parts = [read_heads(path, offsets[:0])]
+    parts = [read_heads(path, offsets[:0], version=version)]
     done = 0
     for first in _spread(passes):
         numbers = np.arange(first, count, passes, dtype=np.int64)
@@ -62,7 +65,7 @@ def sample_heads(
         for low in range(0, len(numbers), _BETWEEN_TICKS):
             part = numbers[low : low + _BETWEEN_TICKS]
             looked.append(part)
-            parts.append(read_heads(path, offsets[part]))
+            parts.append(read_heads(path, offsets[part], version=version))
             done += len(part)
             if tick is not None:
                 tick(done)

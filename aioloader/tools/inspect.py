@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import dataclasses
-import glob
 import os
 from typing import TYPE_CHECKING, Any
 
 from aioloader.datasets.decoding import DEFAULT_MAX_PIXELS
 from aioloader.datasets.record import begins_with_a_record
+from aioloader.datasets.shards import is_pattern
 from aioloader.errors import DecodeError
+from aioloader.storage.urls import is_url, shown, suffix_of
 from aioloader.tools.inspect_advice import advice_for
 from aioloader.tools.inspect_files import inspect_array_file, inspect_folder, inspect_image, inspect_list
 from aioloader.tools.inspect_records import inspect_records
 from aioloader.tools.inspect_report import Inspection
+from aioloader.tools.places import record_files_at
 from aioloader.transforms.formats import read_header
 
 if TYPE_CHECKING:
@@ -38,8 +40,8 @@ def inspect(
     record file without an .idx has to be scanned.
 
     Args:
-        path: a .rec file, a pattern such as "train-*.rec", a folder of .rec files, a folder with one sub-folder of
-            images per class, a .lst file, an IDX or CIFAR file, or an image.
+        path: a .rec file or its URL, a pattern such as "train-*.rec", a folder of .rec files, a folder with one
+            sub-folder of images per class, a .lst file, an IDX or CIFAR file, or an image.
         sample: how many images to look into and decode, evenly spread over the set.
         seconds: about how long to read headers; then an even sample of them will do. None: all are read.
         max_pixels: larger images count as damaged; None for no limit.
@@ -54,8 +56,12 @@ def inspect(
     if sample < 1:
         raise ValueError(f"sample must be at least 1, got {sample}")
     name = os.path.expanduser(os.fspath(path))
+    if is_url(name):
+        from aioloader.storage.remote import register
+
+        register()
     found = _inspect(name, sample, seconds, max_pixels, stage or _no_stage)
-    return dataclasses.replace(found, advice=advice_for(found))
+    return dataclasses.replace(found, path=shown(name), advice=advice_for(found))
 
 
 def _no_stage(label: str, total: int) -> Callable[[int], Any]:
@@ -69,17 +75,18 @@ def _inspect(
     max_pixels: int | None,
     stage: Callable[[str, int], Callable[[int], Any]],
 ) -> Inspection:
-    if os.path.isdir(path):
-        files = sorted(glob.glob(os.path.join(glob.escape(path), "*.rec")))
-        if not files:
-            return inspect_folder(path, sample=sample, seconds=seconds, max_pixels=max_pixels, stage=stage)
-    elif os.path.exists(path):
-        files = [path]
-    else:
-        files = sorted(glob.glob(path)) if glob.has_magic(path) else []
-        if not files:
-            raise FileNotFoundError(f"there is no file or folder {path!r}")
-    if path.lower().endswith(".rec") or len(files) > 1 or files != [path] or begins_with_a_record(path):
+    files = record_files_at(path)
+    if not files:
+        return inspect_folder(path, sample=sample, seconds=seconds, max_pixels=max_pixels, stage=stage)
+    if is_url(path) and not is_pattern(path) and suffix_of(path).lower() not in (".rec", ""):
+        raise ValueError(f"far away, record files and folders can be inspected, and {shown(path)} is neither")
+    if (
+        is_url(path)
+        or path.lower().endswith(".rec")
+        or len(files) > 1
+        or files != [path]
+        or begins_with_a_record(path)
+    ):
         return inspect_records(
             path, files, sample=sample, seconds=seconds, max_pixels=max_pixels, stage=stage
         )

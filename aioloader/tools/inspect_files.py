@@ -15,6 +15,8 @@ import numpy as np
 
 from aioloader.datasets import ImageFolderDataset
 from aioloader.datasets.imagelist import read_list
+from aioloader.storage.urls import is_url
+from aioloader.tools.fetching import fetch
 from aioloader.tools.heads import evenly
 from aioloader.tools.inspect_images import images_in
 from aioloader.tools.inspect_report import Inspection, labels_of, sizes_of
@@ -55,7 +57,8 @@ def inspect_folder(
     # In the order of the names; where time is short, those spread over the list.
     order = np.random.default_rng(0).permutation(len(items)) if seconds is not None else np.arange(len(items))
     for looked, number in enumerate(order.tolist(), start=1):
-        sizes.append(_size(items[number][0]))
+        nbytes = dataset.file_nbytes(number)
+        sizes.append(nbytes if nbytes >= 0 else None)
         if looked % _BETWEEN_LOOKS == 0:
             tick(looked)
             if seconds is not None and monotonic() - begun > seconds:
@@ -63,7 +66,7 @@ def inspect_folder(
     known = np.array([size for size in sizes if size is not None])
     chosen = evenly(len(items), sample).tolist()
     images = images_in(
-        _read([items[number][0] for number in chosen], path),
+        _sample(dataset, chosen, path),
         max_pixels=max_pixels,
         tick=stage("decoding a sample", len(chosen)),
     )
@@ -90,11 +93,13 @@ def inspect_folder(
     )
 
 
-def _size(path: str) -> int | None:
-    try:
-        return os.path.getsize(path)
-    except OSError:
-        return None
+def _sample(dataset: ImageFolderDataset, chosen: list[int], root: str) -> Iterator[tuple[object, Any]]:
+    paths = [dataset.items[number][0] for number in chosen]
+    if not is_url(root):
+        yield from _read(paths, root)
+        return
+    for path, data in zip(paths, fetch(dataset, np.array(chosen, np.int64)), strict=True):
+        yield path[len(root.rstrip("/")) + 1 :], data
 
 
 def _read(paths: list[str], root: str) -> Iterator[tuple[object, Any]]:

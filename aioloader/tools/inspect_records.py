@@ -15,14 +15,18 @@ from aioloader.datasets.insightface_property import PROPERTY, read_property
 from aioloader.datasets.record import RecordFileDataset
 from aioloader.datasets.record_layout import Detection, detection_label, key_range
 from aioloader.datasets.shards import shard_name
-from aioloader.errors import LayoutError
+from aioloader.errors import LayoutError, SpanTooShortError
+from aioloader.storage.urls import is_url, shown, sibling, suffix_of
+from aioloader.tools.fetching import fetch
 from aioloader.tools.heads import evenly, sample_heads
 from aioloader.tools.inspect_images import images_in
 from aioloader.tools.inspect_report import Inspection, labels_of, sizes_of
+from aioloader.tools.places import version_at
 from aioloader.transforms.formats import read_header
 from recordio import (
     CorruptRecordError,
     RecordIOError,
+    extract,
     unpack,
     verify,
 )
@@ -45,8 +49,8 @@ _MOST_SHARDS = 1_000_000  # names may say anything
 class _Found(RecordFileDataset):
     """The sound records of a damaged file that has no index to tell where they lie."""
 
-    def __init__(self, report: recordio.Report) -> None:
-        super().__init__(report.path)
+    def __init__(self, path: str, report: recordio.Report) -> None:
+        super().__init__(path)
         self.report = report
 
     def __len__(self) -> int:
@@ -59,7 +63,7 @@ class _Found(RecordFileDataset):
 
     def facts(self, index: int) -> Facts:
         """See `ByteDataset.facts`."""
-        return Facts(None, self._path, int(self.report.offsets[index]))
+        return Facts(None, self.report.path, int(self.report.offsets[index]))
 
 
 @dataclass
@@ -67,12 +71,14 @@ class _File:
     """One record file, as far as it is known.
 
     Attributes:
+        nbytes: of the file.
         offsets, lengths: int64 (n,), places of its records and upper bounds of their framed lengths.
         numbers: int64 (m,), which of them were looked at.
         heads: the headers of these.
     """
 
     path: str
+    nbytes: int
     indexed: bool
     records: RecordFileDataset
     offsets: IntArray
@@ -80,6 +86,25 @@ class _File:
     numbers: IntArray
     heads: RecordHeads
     damage: list[str] = field(default_factory=list)
+    fetched: dict[int, Any] = field(default_factory=dict)
+
+    def fetch(self, numbers: IntArray) -> None:
+        """Have these records at hand, if they are far away."""
+        if is_url(self.path) and len(numbers):
+            self.fetched = dict(zip(numbers.tolist(), fetch(self.records, numbers), strict=True))
+
+    def payload(self, number: int) -> Any:
+        """The payload of a record.
+
+        Raises:
+            OSError, ValueError, EOFError: it cannot be read, or is damaged.
+        """
+        framed = self.fetched.get(number)
+        if framed is None or isinstance(framed, SpanTooShortError):
+            return self.records[number]
+        if isinstance(framed, BaseException):
+            raise framed
+        return extract(framed, path=shown(self.path), offset=int(self.offsets[number]))
 
 
 def inspect_records(
@@ -116,6 +141,8 @@ def inspect_records(
             chosen.tolist(), (np.searchsorted(starts, chosen, side="right") - 1).tolist(), strict=True
         )
     ]
+    for file in found:
+        file.fetch(np.array([number for one, number in picked if one is file], np.int64))
     kind, details = _kind(found, [picked[place] for place in evenly(len(picked), _LOOKED_AT).tolist()])
     damage = [text for file in found for text in file.damage]
     images = None
@@ -125,8 +152,7 @@ def inspect_records(
         )
     if len(files) > 1:
         details["shards"] = [
-            {"path": file.path, "records": len(file.offsets), "nbytes": os.path.getsize(file.path)}
-            for file in found
+            {"path": shown(file.path), "records": len(file.offsets), "nbytes": file.nbytes} for file in found
         ]
     if files != [path]:
         details["shard_faults"] = _shard_faults(files)
@@ -153,12 +179,16 @@ def _shard_faults(files: list[str]) -> list[str]:
 
 def _open(path: str, seconds: float | None, stage: Callable[[str, int], Callable[[int], Any]]) -> _File:
     records = RecordFileDataset(path)
-    indexed = os.path.exists(os.path.splitext(path)[0] + ".idx")
+    name, version = shown(path), version_at(path)
+    nbytes = os.path.getsize(path) if version is None else version.nbytes
+    indexed = version is None and os.path.exists(os.path.splitext(path)[0] + ".idx")
     damage = []
     try:
         count = len(records)
         spans = records.spans(np.arange(count, dtype=np.int64))
         offsets, lengths = spans.offset, spans.length
+        if version is not None:
+            indexed = suffix_of(records.table.index.path or "") == ".idx"
         if records.table.index.faults:
             first = next(iter(records.table.index.faults.values()))
             faulty = len(records.table.index.faults)
@@ -167,15 +197,15 @@ def _open(path: str, seconds: float | None, stage: Callable[[str, int], Callable
     except CorruptRecordError as error:
         if indexed:
             raise
-        size = os.path.getsize(path)
-        tick = stage("looking for sound records", size)
-        records = _Found(verify(path, tick=tick))
+        tick = stage("looking for sound records", nbytes)
+        records = _Found(path, verify(path, tick=tick))
         offsets, lengths = records.report.offsets, records.report.lengths
         damage.append(
-            f"{path} is damaged and has no index: {error.message} at byte {error.offset}, and "
+            f"{name} is damaged and has no index: {error.message} at byte {error.offset}, and "
             f"{len(records.report.problems)} faults in all"
         )
-    numbers, heads = sample_heads(path, offsets, seconds=seconds, tick=stage("reading headers", len(offsets)))
+    tick = stage("reading headers", len(offsets))
+    numbers, heads = sample_heads(path, offsets, version=version, seconds=seconds, tick=tick)
     lost = np.flatnonzero(~heads.sound)
     if indexed:  # lines that cannot be read were told of
         lost = lost[~np.isin(numbers[lost], list(records.table.index.faults))]
@@ -183,10 +213,10 @@ def _open(path: str, seconds: float | None, stage: Callable[[str, int], Callable
         places = offsets[numbers[lost[:_MOST_NAMED]]].tolist()
         more = ", ..." if len(lost) > _MOST_NAMED else ""
         damage.append(
-            f"{path}: {len(lost):,} of {len(heads):,} places of the index that were looked at hold no record: byte "
+            f"{name}: {len(lost):,} of {len(heads):,} places of the index that were looked at hold no record: byte "
             f"{', '.join(map(str, places))}{more}"
         )
-    return _File(path, indexed, records, offsets, lengths, numbers, heads, damage)
+    return _File(path, nbytes, indexed, records, offsets, lengths, numbers, heads, damage)
 
 
 def _kind(found: list[_File], picked: list[tuple[_File, int]]) -> tuple[str, dict[str, Any]]:
@@ -218,7 +248,7 @@ def _payloads(picked: list[tuple[_File, int]]) -> Iterator[tuple[object, Any]]:
     for file, number in picked:
         key = file.records.facts(number).key
         try:
-            header, body = unpack(memoryview(file.records[number]))
+            header, body = unpack(memoryview(file.payload(number)))
         except (OSError, ValueError, EOFError) as error:
             yield key, error
             continue
@@ -271,14 +301,15 @@ def _faces(file: _File) -> dict[str, Any] | None:
     return {
         "identities": header.end - header.first,
         "identity_keys": [header.first, header.end],
-        "property": _property(os.path.dirname(file.path)),
+        "property": _property(file.path),
     }
 
 
-def _property(folder: str) -> list[int] | None:
+def _property(rec: str) -> list[int] | None:
     """Number of classes, height and width of an InsightFace set; None where its file is missing or malformed."""
+    beside = sibling(rec, PROPERTY) if is_url(rec) else os.path.join(os.path.dirname(rec), PROPERTY)
     try:
-        return list(read_property(os.path.join(folder, PROPERTY)))
+        return list(read_property(beside))
     except (OSError, LayoutError):
         return None
 
@@ -313,7 +344,7 @@ def _sum_up(
         path,
         kind,
         len(found),
-        sum(os.path.getsize(file.path) for file in found),
+        sum(file.nbytes for file in found),
         total,
         images_in_all=sum(widths.values()) if headers == total and kind not in _NO_IMAGES else None,
         headers=headers,

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from aioloader.progress_bar import ProgressBar
 from aioloader.storage.descriptors import check_regular
+from aioloader.tools.places import version_at
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -24,7 +25,7 @@ def reading(label: str, path: str, passes: int = 1) -> Iterator[Callable[[int], 
 
     Args:
         label: what is going on, a word or two.
-        path: the file; that there is none is told by whoever reads it.
+        path: the file, or its URL; that there is none is told by whoever reads it.
         passes: how often its bytes are counted.
 
     Yields:
@@ -34,7 +35,10 @@ def reading(label: str, path: str, passes: int = 1) -> Iterator[Callable[[int], 
         OSError: it is no regular file: a pipe would be waited for, a device has no end.
     """
     nbytes = 0
-    if os.path.exists(path) and not os.path.isdir(path):
+    version = version_at(path)
+    if version is not None:
+        nbytes = passes * version.nbytes
+    elif os.path.exists(path) and not os.path.isdir(path):
         status = os.stat(path)
         check_regular(status, path)
         nbytes = passes * status.st_size

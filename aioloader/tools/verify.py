@@ -7,7 +7,6 @@ file or its index hides none of them.
 
 from __future__ import annotations
 
-import glob
 import os
 import warnings
 from dataclasses import dataclass, field
@@ -18,9 +17,11 @@ import numpy as np
 from aioloader._types import Facts, Spans
 from aioloader.datasets import ImageFolderDataset, ImageRecordDataset
 from aioloader.datasets.decoding import DEFAULT_MAX_PIXELS
+from aioloader.datasets.files import Source, load
 from aioloader.datasets.record_heads import read_heads
 from aioloader.sync import DataLoader
 from aioloader.tools.heads import evenly
+from aioloader.tools.places import record_files_at
 from aioloader.transforms.formats import read_header
 
 if TYPE_CHECKING:
@@ -59,16 +60,23 @@ class SoundImages(ImageRecordDataset):
 
     Args:
         report: what `recordio.verify` has found in the file.
+        path: of the file, where that is a URL: a report does not tell its signature.
         max_pixels: see `ImageRecordDataset`.
 
     Raises:
         OSError: the file cannot be read.
     """
 
-    def __init__(self, report: recordio.Report, *, max_pixels: int | None = DEFAULT_MAX_PIXELS) -> None:
-        super().__init__(report.path, max_pixels=max_pixels, label_dtype="float32")
+    def __init__(
+        self,
+        report: recordio.Report,
+        path: str | None = None,
+        *,
+        max_pixels: int | None = DEFAULT_MAX_PIXELS,
+    ) -> None:
+        super().__init__(path or report.path, max_pixels=max_pixels, label_dtype="float32")
         self._report = report
-        self._numbers = _images_of(report)
+        self._numbers = self._find_images()
 
     def __len__(self) -> int:
         return len(self._numbers)
@@ -82,7 +90,29 @@ class SoundImages(ImageRecordDataset):
     def facts(self, index: int) -> Facts:
         """See `ByteDataset.facts`."""
         number = int(self._numbers[index])
-        return Facts(self._report.key_at(number), self._path, int(self._report.offsets[number]))
+        return Facts(self._report.key_at(number), self._report.path, int(self._report.offsets[number]))
+
+    def _find_images(self) -> IntArray:
+        """Which sound records are meant to hold images: all of a file of images but those that have a header only.
+
+        Returns:
+            int64 (n,), numbers of records in the order of the file; empty for one whose records are no packed images.
+        """
+        report = self._report
+        chosen = evenly(report.records, _LOOKED_AT)
+        source = self.open_source()
+        try:
+            if not any(_is_image(source, self._framed(number)) for number in chosen.tolist()):
+                return chosen[:0]
+        finally:
+            source.close()
+        heads = read_heads(self._path, report.offsets, version=self._versions[0])
+        # Such records stand for ranges of others; see `aioloader.datasets.record_layout`.
+        return np.flatnonzero(~(heads.bare & (heads.flag == 2))).astype(np.int64)
+
+    def _framed(self, number: int) -> Spans:
+        one = slice(number, number + 1)
+        return Spans(np.zeros(1, np.int64), self._report.offsets[one], self._report.lengths[one])
 
 
 class ImageFolder(ImageFolderDataset):
@@ -109,36 +139,15 @@ def _look(image: Array, label: Any) -> np.uint8:
     return np.uint8(0)
 
 
-def _images_of(report: recordio.Report) -> IntArray:
-    """Which sound records are meant to hold images: all of a file of images but those that have a header only.
-
-    Args:
-        report: what was found in the file.
-
-    Returns:
-        int64 (n,), numbers of records in the order of the file; empty for a file whose records are no packed images.
-
-    Raises:
-        OSError: the file cannot be read.
-    """
-    chosen = evenly(report.records, _LOOKED_AT)
-    if not any(_is_image(report, number) for number in chosen.tolist()):
-        return chosen[:0]
-    heads = read_heads(report.path, report.offsets)
-    # Such records stand for ranges of others; see `aioloader.datasets.record_layout`.
-    return np.flatnonzero(~(heads.bare & (heads.flag == 2))).astype(np.int64)
-
-
-def _is_image(report: recordio.Report, number: int) -> bool:
+def _is_image(source: Source, spans: Spans) -> bool:
     import recordio
 
-    with open(report.path, "rb") as file:
-        file.seek(int(report.offsets[number]))
-        framed = file.read(int(report.lengths[number]))
     try:
-        payload: Any = recordio.extract(framed)
+        plan, data = load(source, spans)
+        start = int(plan.start[0])
+        payload: Any = recordio.extract(data[start : start + int(plan.length[0])])
         read_header(recordio.unpack(payload)[1])
-    except ValueError:  # no record of an image, or one that is damaged
+    except (ValueError, EOFError):  # no record of an image, or one that is damaged
         return False
     return True
 
@@ -184,7 +193,7 @@ def find_files(words: list[str]) -> list[str]:
     """The record files and folders that words of a command line name.
 
     Args:
-        words: paths, patterns such as "shard-*.rec", and folders: one that holds .rec files stands for them.
+        words: paths or URLs, patterns such as "shard-*.rec", and folders: one that holds .rec files stands for them.
 
     Returns:
         Paths, each once; those of a pattern or a folder sorted by name.
@@ -195,14 +204,5 @@ def find_files(words: list[str]) -> list[str]:
     found: list[str] = []
     for word in words:
         path = os.path.expanduser(word)
-        if os.path.isdir(path):
-            records = sorted(glob.glob(os.path.join(glob.escape(path), "*.rec")))
-            found += records or [path]
-        elif os.path.exists(path):
-            found.append(path)
-        else:
-            fitting = sorted(glob.glob(path)) if glob.has_magic(path) else []
-            if not fitting:
-                raise FileNotFoundError(f"there is no file or folder {path!r}")
-            found += fitting
+        found += record_files_at(path) or [path]
     return list(dict.fromkeys(found))

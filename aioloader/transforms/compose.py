@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
+from aioloader._checks import check_sync
 from aioloader.transforms.base import Step, Transform, bind, check_probability, is_native
 
 if TYPE_CHECKING:
@@ -29,10 +30,15 @@ class Compose(Transform):
 
     Args:
         transforms: callables; the sequence itself is neither kept nor altered.
+
+    Raises:
+        TypeError: one of them is no callable, or an async function.
     """
 
     def __init__(self, transforms: Iterable[Callable[..., Any]]) -> None:
         self.transforms: tuple[Callable[..., Any], ...] = tuple(transforms)
+        for part in self.transforms:
+            check_sync(part, "Compose")
         self._bind()
 
     def _bind(self) -> None:
@@ -100,6 +106,7 @@ class RandomApply(Transform):
         self.transforms: Callable[..., Any] = (
             Compose(transforms) if isinstance(transforms, Sequence) else transforms
         )
+        check_sync(self.transforms, "RandomApply")
         self.p = check_probability(p, "RandomApply")
         self._bind()
 

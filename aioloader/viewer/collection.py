@@ -9,13 +9,14 @@ import numpy as np
 
 from aioloader._types import Spans
 from aioloader.errors import SpanTooShortError
+from aioloader.storage.local import LocalByteSource
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from aioloader._types import Array, IntArray
     from aioloader.abc import Decoder
-    from aioloader.storage.local import LocalByteSource
+    from aioloader.storage.remote.source import RemoteByteSource
     from aioloader.viewer.records import Record
 
 __all__ = ("MOST_RECORD_NBYTES", "Collection", "Contents", "LabelChunk", "NoSuchRecordError", "read_bytes")
@@ -149,7 +150,7 @@ class Collection:
         """Close all files."""
 
 
-def read_bytes(source: LocalByteSource, spans: Spans) -> memoryview:
+def read_bytes(source: LocalByteSource | RemoteByteSource, spans: Spans) -> memoryview:
     """The bytes of one item, of which the span may be too short.
 
     Raises:
@@ -161,8 +162,10 @@ def read_bytes(source: LocalByteSource, spans: Spans) -> memoryview:
         return _read(source, Spans(spans.file, spans.offset, np.array([short.needed], np.int64)))
 
 
-def _read(source: LocalByteSource, spans: Spans) -> memoryview:
-    plan = source.plan_blocking(spans)
+def _read(source: LocalByteSource | RemoteByteSource, spans: Spans) -> memoryview:
+    here = isinstance(source, LocalByteSource)
+    far: Any = source
+    plan = far.plan_blocking(spans) if here else far.blocking(far.plan, spans)
     for _, error in plan.failures:
         raise error
     if plan.nbytes > MOST_RECORD_NBYTES + 4096:
@@ -170,7 +173,7 @@ def _read(source: LocalByteSource, spans: Spans) -> memoryview:
             f"{plan.nbytes:,} bytes are too many to be shown; records of up to {MOST_RECORD_NBYTES:,} are read"
         )
     data = memoryview(bytearray(plan.nbytes))
-    for _, error in source.read_blocking(plan, data):
+    for _, error in far.read_blocking(plan, data) if here else far.blocking(far.read, plan, data):
         raise error
     start = int(plan.start[0])
     return data[start : start + int(plan.length[0])].toreadonly()

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 import warnings
+from typing import Any
 
 import numpy as np
 
 from aioloader.datasets.folder import IMAGE_SUFFIXES, ImageFolderDataset
-from aioloader.storage.local import LocalByteSource
+from aioloader.storage.urls import is_url
 from aioloader.viewer.collection import Collection, Contents, LabelChunk, NoSuchRecordError, read_bytes
 from aioloader.viewer.records import Record, failed, file_of
 
@@ -32,7 +33,7 @@ class ImageFolder(Collection):
         self.problems: list[str] = []
         self._max_pixels = max_pixels
         self._dataset: ImageFolderDataset | None = None
-        self._source: LocalByteSource | None = None
+        self._source: Any = None
         self._places: dict[str, int] | None = None
         self._flat = False
 
@@ -41,7 +42,7 @@ class ImageFolder(Collection):
         with warnings.catch_warnings(record=True) as notes:
             warnings.simplefilter("always")
             dataset = ImageFolderDataset(self.path, max_pixels=self._max_pixels)
-        if not len(dataset):
+        if not len(dataset) and not is_url(self.path):
             names = sorted(os.listdir(os.path.expanduser(self.path)))
             images = [name for name in names if os.path.splitext(name)[1].lower() in IMAGE_SUFFIXES]
             dataset.items = [(os.path.join(os.path.expanduser(self.path), name), 0) for name in images]
@@ -49,7 +50,7 @@ class ImageFolder(Collection):
         if not self._flat:
             self.problems.extend(str(note.message) for note in notes)
         self.decoder = dataset.decoder
-        self._source = LocalByteSource([item for item, _ in dataset.items], whole_files=True)
+        self._source = dataset.open_source()
         self._dataset = dataset
 
     @property
@@ -69,7 +70,10 @@ class ImageFolder(Collection):
 
     def key(self, position: int) -> str:
         """See `Collection.key`: the path below the folder."""
-        return os.path.relpath(self._item(position)[0], os.path.expanduser(self.path)).replace(os.sep, "/")
+        path = self._item(position)[0]
+        if is_url(path):
+            return path[len(self.path.rstrip("/")) + 1 :]
+        return os.path.relpath(path, os.path.expanduser(self.path)).replace(os.sep, "/")
 
     def find(self, key: str, file: int | None = None) -> int:
         """See `Collection.find`: by the path below the folder, which is looked up in the list, or by number."""

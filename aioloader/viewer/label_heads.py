@@ -12,13 +12,14 @@ from aioloader.viewer.records import detection_boxes
 
 if TYPE_CHECKING:
     from aioloader._types import Array, IntArray
+    from aioloader.storage.remote.transport import Version
 
 __all__ = ("label_heads",)
 
 _LABELS_LOOKED_AT = 240
 
 
-def label_heads(path: str, offsets: IntArray) -> LabelChunk:
+def label_heads(path: str, offsets: IntArray, version: Version | None = None) -> LabelChunk:
     """The labels of the records at some offsets of a file.
 
     Of a record with several labels all count, up to `_LABELS_LOOKED_AT`; of a detection label the classes. A damaged
@@ -27,7 +28,7 @@ def label_heads(path: str, offsets: IntArray) -> LabelChunk:
     Raises:
         OSError: the file cannot be read.
     """
-    heads = read_heads(path, offsets, labels=_LABELS_LOOKED_AT)
+    heads = read_heads(path, offsets, labels=_LABELS_LOOKED_AT, version=version)
     first = np.where(heads.packed & (heads.flag == 0), heads.label, np.float32(np.nan)).astype(np.float32)
     owners: list[int] = []
     values: list[Array] = []

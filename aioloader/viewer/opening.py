@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 
 from aioloader._images import check_record_file
 from aioloader.datasets.insightface_files import insightface_file
+from aioloader.storage.urls import is_url, shown
+from aioloader.tools.places import record_files_at
 from aioloader.transforms import DEFAULT_MAX_PIXELS
 from aioloader.viewer.face_records import FaceRecords
 from aioloader.viewer.image_folder import ImageFolder
@@ -27,7 +29,7 @@ def open_collection(
     Args:
         path: a .rec file; a folder with .rec files, or a pattern such as ``train-*.rec``: they follow each other in the
             order of their names; a set in InsightFace's layout, its folder or .rec file, with its .idx; or a folder
-            with one sub-folder of images for each class.
+            with one sub-folder of images for each class. Or the URL of one, without InsightFace's layout.
         max_pixels: larger images are refused before they are decoded; None for no limit.
 
     Raises:
@@ -36,6 +38,8 @@ def open_collection(
         ValueError: it is none of these.
     """
     path = os.path.expanduser(os.fspath(path))
+    if is_url(path):
+        return _open_far(path, max_pixels)
     if os.path.isdir(path):
         return _open_folder(path, max_pixels)
     if not os.path.exists(path):
@@ -48,6 +52,16 @@ def open_collection(
     if faces is not None:
         return FaceRecords(faces, path=path, max_pixels=max_pixels)
     return RecordFiles([path], path=path, kind="record file", max_pixels=max_pixels)
+
+
+def _open_far(url: str, max_pixels: int | None) -> Collection:
+    from aioloader.storage.remote.opening import describe_all
+
+    paths = record_files_at(url)
+    if not paths:
+        return ImageFolder(url, max_pixels=max_pixels)
+    kind = "record file" if len(paths) == 1 else f"{len(paths)} record files"
+    return RecordFiles(paths, path=shown(url), kind=kind, max_pixels=max_pixels, versions=describe_all(paths))
 
 
 def _open_folder(path: str, max_pixels: int | None) -> Collection:

@@ -7,6 +7,7 @@ import os
 from typing import TYPE_CHECKING, Any
 
 from aioloader import __version__
+from aioloader.storage.urls import is_url, name_of
 from aioloader.viewer.records import DAMAGED, EMPTY, FOREIGN, IMAGE, Box, label_text
 
 if TYPE_CHECKING:
@@ -54,10 +55,13 @@ class Pages:
             lstrip_blocks=True,
         )
         collection = site.collection
+        path = collection.path
+        if not is_url(path):
+            path = os.path.abspath(os.path.expanduser(path))
         environment.globals.update(
             links=links,
-            title=os.path.basename(os.path.abspath(os.path.expanduser(collection.path))) or collection.path,
-            path=os.path.abspath(os.path.expanduser(collection.path)),
+            title=name_of(path.rstrip("/")) or collection.path,
+            path=path,
             version=__version__,
             label_text=label_text,
             label_words=site.label_words,

@@ -16,16 +16,19 @@ from aioloader.datasets.decoding import ImageRecordDecoder
 from aioloader.datasets.record import RecordTable
 from aioloader.storage.descriptors import open_regular, read_into
 from aioloader.storage.local import LocalByteSource
+from aioloader.storage.urls import name_of, shown
 from aioloader.tools.packing.report import class_names
 from aioloader.viewer.collection import Collection, Contents, LabelChunk, NoSuchRecordError, read_bytes
 from aioloader.viewer.label_heads import label_heads
 from aioloader.viewer.records import Record, failed, record_of
-from recordio import CorruptRecordError, Index, RecordKeyError, RecordParser
+from recordio import CorruptRecordError, Index, RecordKeyError, RecordParser, verify
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from aioloader._types import IntArray, Spans
+    from aioloader.storage.remote.source import RemoteByteSource
+    from aioloader.storage.remote.transport import Version
 
 __all__ = ("RecordFiles",)
 
@@ -39,11 +42,12 @@ class RecordFiles(Collection):
     """Records of files that stand in order.
 
     Args:
-        paths: the .rec files, one at least; each .idx is found beside its file.
+        paths: the .rec files, one at least, or their URLs; each .idx is found beside its file.
         path: as the user gave it.
         kind: in words.
         max_pixels: larger images are refused.
         head: the first records may be shown before all are found.
+        versions: what each object is, where the paths are URLs.
 
     Raises:
         OSError: the first file or its index cannot be read.
@@ -57,19 +61,21 @@ class RecordFiles(Collection):
         kind: str,
         max_pixels: int | None,
         head: bool = True,
+        versions: Sequence[Version] | None = None,
     ) -> None:
         self.paths = tuple(paths)
         self.path = path
         self.kind = kind
         self.decoder = ImageRecordDecoder(max_pixels=max_pixels, scalar_dtype="float32")
         self.problems: list[str] = []
-        self._source = LocalByteSource(self.paths, whole_files=False, watch=False)
+        self._versions: Sequence[Version | None] = versions or [None] * len(self.paths)
+        self._source = _source(self.paths, versions)
         self._tables: list[RecordTable] = []
         self._starts = np.zeros(1, np.int64)
         self._listing: Sequence[int] | IntArray = range(0)
         self._loaded = False
-        self._names = class_names(Path(self.paths[0]))
-        table, whole = _head_of(self.paths[0]) if head else (None, False)
+        self._names = class_names(Path(self.paths[0])) if versions is None else {}
+        table, whole = _head_of(self.paths[0]) if head and versions is None else (None, False)
         if table is not None:
             self._set([table])
             self._loaded = whole and len(self.paths) == 1
@@ -102,11 +108,13 @@ class RecordFiles(Collection):
         """See `Collection.load`."""
         if self._loaded:
             return
-        tables = [self._table(path) for path in self.paths]
+        tables = [self._table(*each) for each in zip(self.paths, self._versions, strict=True)]
         self._set(tables)
         self._loaded = True
 
-    def _table(self, path: str) -> RecordTable:
+    def _table(self, path: str, version: Version | None) -> RecordTable:
+        if version is not None:
+            return self._far_table(path, version)
         if os.path.exists(os.path.splitext(path)[0] + ".idx"):
             return RecordTable(path)
         try:
@@ -118,6 +126,15 @@ class RecordFiles(Collection):
                 "not found. `aioloader repair SRC DST` writes all readable records to a new file."
             )
             return RecordTable(path, index=Index.of(offsets, path=path))
+
+    def _far_table(self, url: str, version: Version) -> RecordTable:
+        try:
+            return RecordTable(url, version=version)
+        except CorruptRecordError as error:
+            self.problems.append(
+                f"{name_of(url)} has no .idx and is damaged at byte {error.offset}; the records behind it have no keys"
+            )
+            return RecordTable(url, index=Index.of(verify(url).offsets, path=shown(url)), version=version)
 
     def listing(self) -> Sequence[int] | IntArray:
         """See `Collection.listing`."""
@@ -155,7 +172,7 @@ class RecordFiles(Collection):
 
     def file_names(self) -> list[str]:
         """See `Collection.file_names`."""
-        return [os.path.basename(path) for path in self.paths] if len(self.paths) > 1 else []
+        return [name_of(path) for path in self.paths] if len(self.paths) > 1 else []
 
     def file_of(self, position: int) -> int:
         """See `Collection.file_of`."""
@@ -170,7 +187,9 @@ class RecordFiles(Collection):
         """See `Collection.read`."""
         file, line = self._place(position)
         table = self._tables[file]
-        bare = Record(position, table.index.key_at(line), self.paths[file], int(table.index.offsets[line]))
+        bare = Record(
+            position, table.index.key_at(line), shown(self.paths[file]), int(table.index.offsets[line])
+        )
         try:
             data = read_bytes(self._source, self._spans(file, line))
         except (OSError, ValueError, EOFError) as error:
@@ -182,7 +201,8 @@ class RecordFiles(Collection):
         """See `Collection.label_chunk`."""
         file, line = self._place(start)
         last = min(stop - start, len(self._tables[file].index) - line)
-        found = label_heads(self.paths[file], self._tables[file].index.offsets[line : line + last])
+        offsets = self._tables[file].index.offsets[line : line + last]
+        found = label_heads(self.paths[file], offsets, self._versions[file])
         if last == stop - start:
             return found
         rest = self.label_chunk(start + last, stop)
@@ -195,6 +215,14 @@ class RecordFiles(Collection):
     def close(self) -> None:
         """See `Collection.close`."""
         self._source.close()
+
+
+def _source(paths: Sequence[str], versions: Sequence[Version] | None) -> LocalByteSource | RemoteByteSource:
+    if versions is None:
+        return LocalByteSource(paths, whole_files=False, watch=False)
+    from aioloader.storage.remote.source import RemoteByteSource
+
+    return RemoteByteSource(paths, whole_files=False, versions=versions)
 
 
 def _line_of(index: Index, key: str) -> int:

@@ -1,52 +1,15 @@
-"""Counters of a loader, and what they say in words."""
+"""Counters of a loader."""
 
 import dataclasses
 
-import numpy as np
 import pytest
 
-from aioloader import ArrayDataset, DataLoader
-from aioloader.metrics import Metrics, Stats, explain
+from aioloader._pipeline.journal import Journal
+from aioloader.metrics import Lag, Metrics, Setting, Stats, StorageStats
 
 QUIET = dataclasses.replace(
     Metrics().snapshot(workers=2, restarts=0, memory=(0, 0, 1 << 30)), seconds=10.0, batches=10, samples=1000
 )
-
-
-@pytest.mark.parametrize(
-    ("facts", "limit"),
-    [
-        ({"wait_s": 0.5, "consumer_s": 9.5, "decode_s": 9.0}, "The consumer is the limit"),
-        ({"wait_s": 9.0, "consumer_s": 1.0, "decode_s": 18.0, "transform_s": 1.0}, "Decode is the limit"),
-        (
-            {"wait_s": 9.0, "decode_s": 2.0, "transform_s": 17.0, "transforms": {"blur": 16.0, "flip": 1.0}},
-            "The transform blur is the limit",
-        ),
-        ({"wait_s": 9.0, "decode_s": 2.0, "read_s": 30.0}, "Storage is the limit"),
-        ({"wait_s": 9.0, "decode_s": 9.0, "memory_wait_s": 6.0}, "Memory is the limit"),
-        ({"wait_s": 9.0, "decode_s": 2.0, "collate_s": 14.0}, "Collating is the limit"),
-        (
-            {"wait_s": 9.0, "decode_s": 6.0, "transform_s": 10.0, "transforms": {"a": 5.0, "b": 5.0}},
-            "Decode is the limit",
-        ),
-        ({"wait_s": 9.0, "consumer_s": 0.5, "collate_s": 6.0}, "This process is the limit"),
-        ({"wait_s": 9.0, "consumer_s": 0.5, "decode_s": 3.0}, "The loader's own work is the limit"),
-        ({"wait_s": 3.0, "consumer_s": 7.0, "decode_s": 3.0}, "The consumer is the limit for the most part"),
-        ({"wait_s": 9.0, "decode_s": 3.0, "first_batch_s": 8.0}, "Starting is the limit so far"),
-    ],
-    ids=lambda value: value if isinstance(value, str) else "",
-)
-def test_the_first_sentence_names_the_limit(facts, limit):
-    assert explain(dataclasses.replace(QUIET, **facts)).startswith(limit)
-
-
-@pytest.mark.parametrize(
-    "facts", [{"collate_s": 6.0}, {"decode_s": 3.0}, {"decode_s": 2.0, "collate_s": 1.0}], ids=str
-)
-def test_workers_that_are_idle_are_not_to_be_more(facts):
-    text = explain(dataclasses.replace(QUIET, wait_s=9.0, consumer_s=0.5, **facts))
-    assert "Add workers" not in text
-    assert " 0%" not in text
 
 
 def test_time_between_epochs_is_nobodys(monkeypatch):
@@ -63,19 +26,6 @@ def test_time_between_epochs_is_nobodys(monkeypatch):
     metrics.pause()
     metrics.pause()  # of a second iterator; no time was asked for again
     assert metrics.snapshot(workers=1, restarts=0, memory=(0, 0, 1)).seconds == stats.seconds
-
-
-def test_data_in_memory_is_explained_without_workers():
-    loader = DataLoader(ArrayDataset(np.zeros((20_000, 1000), np.uint8)), 256, shuffle=True)
-    for _ in range(3):
-        assert sum(len(batch) for batch in loader) == 20_000
-    text = loader.explain()
-    assert "Decode" not in text
-    assert "workers if" not in text
-
-
-def test_before_the_first_batch_there_is_nothing_to_explain():
-    assert "Nothing" in explain(Metrics().snapshot(2, 0, (0, 0, 0)))
 
 
 def test_rates_are_shares_of_the_time_that_passed():
@@ -100,3 +50,92 @@ def test_a_snapshot_does_not_change():
     metrics.made(1.0, 2.0, 0.0, {"flip": 2.0})
     assert isinstance(stats, Stats)
     assert (stats.decode_s, dict(stats.transforms)) == (1.0, {"flip": 2.0})
+
+
+def test_the_callers_waiting_is_split_by_where_its_batch_was(monkeypatch):
+    clock = iter([1.0, 2.0, 5.0, 7.0, 3.0, 10.0])
+    monkeypatch.setattr("aioloader._pipeline.journal.perf_counter", lambda: next(clock))
+    monkeypatch.setattr("aioloader.metrics.perf_counter", lambda: next(clock))
+    journal = Journal()  # begun at 1
+    for stage in ("read", "work", "ready"):  # at 2, 5 and 7
+        journal.enter(stage)
+    metrics = Metrics()
+    metrics.handed_out(metrics.asked(), 4, journal)  # asked at 3, handed out at 10
+    assert metrics.waits == {"ready": 3.0, "work": 2.0, "read": 2.0}
+    stats = metrics.snapshot(1, 0, (0, 0, 0))
+    assert sum(stats.waits.values()) == stats.wait_s == 7.0
+    assert (stats.plan_s, stats.ready_s) == (1.0, 3.0)
+
+
+def test_waiting_before_a_batch_is_begun_is_told_apart(monkeypatch):
+    clock = iter([5.0, 1.0, 6.0])
+    monkeypatch.setattr("aioloader._pipeline.journal.perf_counter", lambda: next(clock))
+    monkeypatch.setattr("aioloader.metrics.perf_counter", lambda: next(clock))
+    metrics = Metrics()
+    journal = Journal()
+    metrics.handed_out(metrics.asked(), 4, journal)
+    assert metrics.waits == {"plan": 1.0, "start": 4.0}
+
+
+def test_stages_come_in_the_order_of_a_samples_path():
+    stats = dataclasses.replace(
+        QUIET,
+        read_s=20.0,
+        bytes_read=5000,
+        decode_s=6.0,
+        transforms={"flip": 4.0},
+        transform_s=4.0,
+        consumer_s=1.0,
+        prefetch=4,
+        waits={"read": 2.5},
+    )
+    names = [
+        "plan",
+        "memory",
+        "read",
+        "queue",
+        "decode",
+        "transform:flip",
+        "collate",
+        "deliver",
+        "reorder",
+        "consumer",
+    ]
+    assert list(stats.stages) == names
+    read, decode = stats.stages["read"], stats.stages["decode"]
+    assert (read.nbytes, read.occupancy, read.wait_s, read.capacity) == (5000, 0.5, 2.5, 200.0)
+    assert (decode.samples_per_s, decode.places, decode.wait_s) == (100.0, 2, None)
+    assert decode.capacity == pytest.approx(1000 * 2 / 6)
+    assert stats.stages["queue"].capacity is None
+
+
+def test_what_a_source_and_a_setting_tell_are_attributes_of_the_same_names():
+    storage = StorageStats(requests=7, retries=2, latency_p50_s=0.1)
+    setting = Setting(executor="thread", cores=3, tuning="words")
+    stats = Metrics().snapshot(1, 0, (0, 0, 0), storage, setting)
+    for part in (storage, setting):
+        for field in dataclasses.fields(part):
+            assert getattr(stats, field.name) == getattr(part, field.name)
+
+
+def test_lag_has_quantiles_and_counts_what_a_long_block_hid():
+    lag = Lag()
+    assert lag.quantile(0.5) is None
+    for _ in range(98):
+        lag.enter(0.0004, 0.05)
+    lag.enter(0.101, 0.05)  # and two ticks that never came
+    assert 0.0004 <= lag.quantile(0.5) <= 0.0005
+    assert 0.05 <= lag.quantile(0.99) <= 0.06
+    assert lag.max_s == lag.quantile(1.0) == 0.101
+
+
+def test_the_start_is_what_the_first_samples_waited_for(monkeypatch):
+    clock = iter([10.0, 12.0])
+    monkeypatch.setattr("aioloader.metrics.perf_counter", lambda: next(clock))
+    metrics = Metrics()
+    metrics.asked()
+    metrics.read(0.5, 100, 1)
+    metrics.worked(1.2, work_s=0.4, longest_s=0.4, cpu_s=0.3, pauses=1)
+    assert metrics.startup_s == pytest.approx(2.0 - 0.5 - 0.4)
+    metrics.worked(1.0, work_s=0.8, longest_s=0.5, cpu_s=0.3, pauses=0)
+    assert metrics.queue_s == pytest.approx(0.5)

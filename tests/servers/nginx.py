@@ -1,4 +1,7 @@
-"""nginx over a folder, on a port of its own: a real server of HTTP ranges with ETags."""
+"""nginx over a folder, on a port of its own: a real server of HTTP ranges with ETags.
+
+What lies in the sub-folder "private" is given only to who sends ``Authorization: Bearer open sesame``.
+"""
 
 from __future__ import annotations
 
@@ -37,6 +40,7 @@ http {{
         root {root};
         autoindex on;
         max_ranges 64;
+        location /private/ {{ if ($http_authorization != "Bearer open sesame") {{ return 401; }} }}
     }}
 }}
 """

@@ -12,7 +12,7 @@ from pathlib import Path
 
 __all__ = ("S3", "has_moto")
 
-# An S3 server without signatures being checked: any credentials will do, none too.
+# An S3 server without signatures being checked: any credentials will do, and for what is public none too.
 _SERVE = """
 import sys
 from moto.server import ThreadedMotoServer
@@ -86,6 +86,11 @@ class S3:
         """Make a bucket; its name has three characters or more."""
         self._put(f"/{bucket}", b"")
 
+    def make_public(self, bucket: str, *keys: str) -> None:
+        """Let everybody read objects of a bucket; keys are escaped as in a URL."""
+        for target in (f"/{bucket}", *(f"/{bucket}/{key}" for key in keys)):
+            self._put(f"{target}?acl", b"", {"x-amz-acl": "public-read"})
+
     def put(self, bucket: str, key: str, data: bytes) -> None:
         """Store an object; one of that name is replaced."""
         self._put(f"/{bucket}/{key}", data)
@@ -94,8 +99,10 @@ class S3:
         """Store a file's bytes."""
         self.put(bucket, key, Path(path).read_bytes())
 
-    def _put(self, path: str, data: bytes) -> None:
-        request = urllib.request.Request(f"http://{self.address}{path}", data=data, method="PUT")
+    def _put(self, path: str, data: bytes, headers: dict[str, str] | None = None) -> None:
+        request = urllib.request.Request(
+            f"http://{self.address}{path}", data=data, headers=headers or {}, method="PUT"
+        )
         request.add_header("Content-Type", "application/octet-stream")
         # Whose signature it is says for which region and service; moto looks at no more than that.
         request.add_header(

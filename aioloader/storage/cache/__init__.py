@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import logging
 from typing import TYPE_CHECKING, TypeAlias
 
 from aioloader.storage.cache.counts import CacheCounts
@@ -25,12 +27,22 @@ __all__ = (
 Cache: TypeAlias = SpanCache | MemoryCache
 
 
+_logger = logging.getLogger(__name__)
+_NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
+
+
 def open_cache(options: CacheOptions) -> Cache | None:
-    """The cache that options ask for; None for none.
+    """The cache that options ask for; None for none, and where there is no room at all on its disk.
 
     Raises:
         OSError: its directory cannot be made or written to.
     """
-    if options.directory is not None:
+    if options.directory is None:
+        return MemoryCache(options.limit_nbytes) if options.in_memory else None
+    try:
         return SpanCache(options.directory, options.limit_nbytes)
-    return MemoryCache(options.limit_nbytes) if options.in_memory else None
+    except OSError as error:
+        if error.errno not in _NO_ROOM:
+            raise
+        _logger.warning("%s: %s; the loader goes on without a cache", options.directory, error.strerror)
+        return None

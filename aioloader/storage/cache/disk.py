@@ -184,6 +184,16 @@ class SpanCache:
             self._full_until = time.monotonic() + _FULL_S
         self._counter.add(written=written, written_nbytes=nbytes, refused=refused)
 
+    def held(self, name: str, version: str, offset: IntArray) -> IntArray:
+        """Bytes of the longest span that is there from each offset on, int64 (n,); 0 where there is none.
+
+        Args:
+            name, version: as for `read`.
+            offset: int64 (n,).
+        """
+        shelf = self._shelf(name, version)
+        return np.zeros(len(offset), np.int64) if shelf is None else shelf.held(offset)
+
     def counts(self) -> CacheCounts:
         """What was done so far."""
         counts = self._counter.counts()

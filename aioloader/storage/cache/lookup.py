@@ -14,7 +14,7 @@ from aioloader.storage.records import unlike
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from aioloader._types import IntArray, ReadPlan
+    from aioloader._types import IntArray, ReadPlan, Spans
     from aioloader.storage.cache import Cache
 
 __all__ = ("Lookup", "Missing", "file_key")
@@ -106,6 +106,17 @@ class Lookup:
             for chosen, name, version, offset in groups
         ]
         return Missing(items[~here], reads[wanted], start, missing)
+
+    def held(self, spans: Spans) -> IntArray:
+        """Of records: bytes of the longest span that is there from each offset on, int64 (n,); 0 for none."""
+        assert self._identify is not None
+        length = np.zeros(len(spans), np.int64)
+        for number in np.unique(spans.file).tolist():
+            known = self._identify(number)
+            if known is not None:
+                chosen = np.flatnonzero(spans.file == number)
+                length[chosen] = self._cache.held(*known, spans.offset[chosen])
+        return length
 
     def _groups(self, reads: Any, start: IntArray) -> list[tuple[IntArray, str, str, IntArray]]:
         """Items that are looked up together; `reads` holds each item's."""

@@ -88,6 +88,11 @@ class MemoryCache:
                 nbytes_written += nbytes
         self._counter.add(written=written, written_nbytes=nbytes_written, refused=refused)
 
+    def held(self, name: str, version: str, offset: IntArray) -> IntArray:
+        """See `SpanCache.held`."""
+        spans = self._objects.get((name, version), {})
+        return np.array([len(spans.get(key, b"")) for key in offset.tolist()], np.int64)
+
     def counts(self) -> CacheCounts:
         """See `SpanCache.counts`."""
         return self._counter.counts()

@@ -149,6 +149,11 @@ class Shelf:
                 rows = self._entries.find(offset, length)
             return rows, self._entries.table[rows]
 
+    def held(self, offset: IntArray) -> IntArray:
+        """Bytes of the longest span from each offset on, int64 (n,); 0 where there is none."""
+        rows, found = self._find(offset, np.ones(len(offset), np.int64))
+        return np.where(rows >= 0, found["length"], 0)
+
     # -- reading ---------------------------------------------------------------------------------------------------
 
     def read(self, offset: IntArray, length: IntArray, out: memoryview, place: IntArray) -> tuple[Any, int]:

@@ -9,17 +9,18 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
-from aioloader._types import ReadPlan
+from aioloader._types import ReadPlan, Spans
 from aioloader.metrics import StorageStats
 from aioloader.storage.cache.lookup import Lookup, file_key
 from aioloader.storage.layout import lay_out_apart
-from aioloader.storage.local import sample_status
+from aioloader.storage.records import TRUSTED_SPAN_BYTES
+from aioloader.storage.whole_files import sample_status
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from aioloader._threads import Threads
-    from aioloader._types import IntArray, Spans
+    from aioloader._types import IntArray
     from aioloader.storage.cache import Cache
     from aioloader.storage.local import Failures, LocalByteSource
 
@@ -70,6 +71,8 @@ class CachedByteSource:
     async def plan(self, spans: Spans) -> ReadPlan:
         """See `ByteSource.plan`."""
         if not self._source.whole_files:
+            if _large(spans).any():
+                return await self._source.aside(self.plan_blocking, spans)
             return await self._source.plan(spans)
         if (self._nbytes[spans.file] < 0).any():
             return await self._source.aside(self.plan_blocking, spans)
@@ -78,7 +81,7 @@ class CachedByteSource:
     def plan_blocking(self, spans: Spans) -> ReadPlan:
         """See `BlockingByteSource.plan_blocking`."""
         if not self._source.whole_files:
-            return self._source.plan_blocking(spans)
+            return self._plan_records(spans)
         failures: Failures = []
         fine = np.ones(len(spans), bool)
         for place in np.flatnonzero(self._nbytes[spans.file] < 0).tolist():
@@ -97,9 +100,22 @@ class CachedByteSource:
         nbytes, start[fine], reads = lay_out_apart(spans.file[fine], spans.offset[fine], length[fine])
         return ReadPlan(nbytes, start, length, reads, failures)
 
+    def _plan_records(self, spans: Spans) -> ReadPlan:
+        large = _large(spans)
+        if not large.any():
+            return self._source.plan_blocking(spans)
+        told = _Told(spans, large, self._lookup.held(spans))
+        return told.plan(None if told.rest is None else self._source.plan_blocking(told.rest))
+
     async def read(self, plan: ReadPlan, out: memoryview) -> Failures:
-        """See `ByteSource.read`; one thread hop."""
-        return await self._source.aside(self.read_blocking, plan, out)
+        """See `ByteSource.read`; one thread hop for what is in the cache."""
+        missing = await self._source.aside(self._lookup.find, plan, out)
+        if missing is None:
+            return []
+        failures = await self._source.read(replace(plan, reads=missing.reads, start=missing.start), out)
+        failed = [place for place, _ in failures]
+        await self._source.aside(self._lookup.keep, plan, missing, failed, out)
+        return failures
 
     def read_blocking(self, plan: ReadPlan, out: memoryview) -> Failures:
         """See `BlockingByteSource.read_blocking`."""
@@ -185,8 +201,12 @@ class CachedObjectSource:
 
     async def plan(self, spans: Spans) -> ReadPlan:
         """See `ByteSource.plan`."""
-        plan: ReadPlan = await self._source.plan(spans)
-        return plan
+        large = np.zeros(len(spans), bool) if self._source.whole_files else _large(spans)
+        if not large.any():
+            plan: ReadPlan = await self._source.plan(spans)
+            return plan
+        told = _Told(spans, large, await self._aside(self._lookup.held, spans))
+        return told.plan(None if told.rest is None else await self._source.plan(told.rest))
 
     async def read(self, plan: ReadPlan, out: memoryview) -> Failures:
         """See `ByteSource.read`. The cache is read and written in a thread.
@@ -233,6 +253,44 @@ class CachedObjectSource:
 
             self._threads = Threads(_THREADS, "aioloader-cache")
         return await self._threads.run(fn, *args)
+
+
+def _large(spans: Spans) -> Any:
+    """Which spans are so large that a source asks the records' own heads how long they are: bool (n,)."""
+    return spans.length > TRUSTED_SPAN_BYTES
+
+
+class _Told:
+    """Large records of which the cache knows how long they are: their heads need not be asked for.
+
+    Args:
+        spans: of a batch.
+        large: bool (n,), see `_large`.
+        held: int64 (n,), bytes that the cache has from each offset on.
+
+    Attributes:
+        rest: the spans that the source has to plan; None if there are none.
+    """
+
+    def __init__(self, spans: Spans, large: Any, held: IntArray) -> None:
+        self._spans = spans
+        known = large & (held > 0)
+        self._length = np.where(known, held, spans.length)
+        self._left = np.flatnonzero(~known)
+        left = self._left
+        self.rest = Spans(spans.file[left], spans.offset[left], spans.length[left]) if len(left) else None
+
+    def plan(self, rest: ReadPlan | None) -> ReadPlan:
+        """The plan of the batch, from that of the `rest`: a read for each item, in their order."""
+        length, failures = self._length, []
+        if rest is not None:
+            length[self._left] = rest.length
+            failures = [(int(self._left[place]), error) for place, error in rest.failures]
+        failed = [place for place, _ in failures]
+        length[failed] = 0
+        nbytes, start, reads = lay_out_apart(self._spans.file, self._spans.offset, length)
+        start[failed] = -1
+        return ReadPlan(nbytes, start, length, reads, failures)
 
 
 def _version(status: os.stat_result) -> str:

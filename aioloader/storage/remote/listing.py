@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from aioloader.storage.remote.transport import Version
 
-__all__ = ("Folder", "arrange", "glob_pattern", "list_folder", "list_matching")
+__all__ = ("Folder", "arrange", "as_answered", "glob_pattern", "list_folder", "list_matching")
 
 _LISTING_S = 120.0
 
@@ -55,6 +55,17 @@ def arrange(paths: Iterable[tuple[str, Version]], root: str) -> Folder:
             folders.setdefault(name, [])
     # Consoles of clouds mark folders by empty objects of their names.
     return Folder(folders, [name for name, version in files if version.nbytes or name not in folders])
+
+
+def as_answered(version: Version) -> Version:
+    """A version from a listing, as an answer with the object's bytes tells it. Pure.
+
+    Azure and others list an ETag without the quotation marks that it has in the head of an answer.
+    """
+    etag = version.etag
+    if etag is None or etag.endswith('"'):
+        return version
+    return version._replace(etag=f'"{etag}"')
 
 
 def list_matching(pattern: str) -> list[str]:
@@ -101,7 +112,7 @@ def list_folder(url: str) -> Folder:
         )
     with client_and_thread() as (client, thread):
         found = thread.call(partial(client.list, url, _LISTING_S))
-    folder = arrange(found, locate(url).path)
+    folder = arrange(((path, as_answered(version)) for path, version in found), locate(url).path)
     if not folder.folders and not folder.files:
         raise ObjectMissingError(
             shown(url), 0, None, attempts=1, seconds=0.0, reason="there is no object below it", kind="missing"

@@ -9,6 +9,7 @@ from aioloader.storage.remote.client import OPENING_S, Client
 from aioloader.storage.remote.flights import Wanted
 from aioloader.storage.remote.loop_thread import LoopThread, in_asyncio
 from aioloader.storage.remote.planner import MOST_BYTES
+from aioloader.storage.remote.stream import Stream
 from aioloader.storage.urls import SCHEMES, shown
 
 if TYPE_CHECKING:
@@ -63,6 +64,10 @@ class _Object:
         return [_joined([next(found) for _ in range(count)]) for count in counts]
 
 
+def _state_of(version: Version) -> str | None:
+    return version.tag if version.etag or version.modified else None
+
+
 def _joined(parts: list[bytes]) -> bytes:
     return parts[0] if len(parts) == 1 else b"".join(parts)
 
@@ -109,8 +114,11 @@ class BlockingObject(_Object):
 
     def state(self) -> str | None:
         """Which state of the object it is; None if the server does not tell."""
-        version = self._call(self._described)
-        return version.tag if version.etag or version.modified else None
+        return _state_of(self._call(self._described))
+
+    def in_order(self) -> Stream:
+        """See `recordio.RangeSource`."""
+        return Stream(self)
 
     def close(self) -> None:
         """Close connections; may be called twice."""
@@ -145,6 +153,10 @@ class AsyncObject(_Object):
     async def size(self) -> int:
         """Bytes of the object."""
         return (await self._here(self._described)).nbytes
+
+    async def state(self) -> str | None:
+        """Which state of the object it is; None if the server does not tell."""
+        return _state_of(await self._here(self._described))
 
     async def aclose(self) -> None:
         """Close connections; may be called twice."""

@@ -13,8 +13,8 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from aioloader._version import __version__
-from aioloader.storage.remote.credentials import shared_profile
-from aioloader.storage.urls import WEB, locate, scheme_of
+from aioloader.storage.remote.environment import azure, google, s3
+from aioloader.storage.urls import BUCKETS, WEB, locate, scheme_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -24,6 +24,7 @@ __all__ = ("Stores", "configure", "library", "open_store", "options_for")
 # A store of its own for every signed URL: the latest are kept, with their connections.
 _MOST_STORES = 64
 _NO_RETRIES = {"max_retries": 0, "retry_timeout": timedelta(0)}
+_FROM_ENVIRONMENT = {**dict.fromkeys(BUCKETS, azure), "s3": s3, "s3a": s3, "gs": google}
 _options: dict[str, dict[str, Any]] = {}
 _lock = threading.Lock()
 
@@ -103,15 +104,7 @@ def _open(base: str, url: str, retries: Mapping[str, Any] = _NO_RETRIES, state: 
     scheme = scheme_of(base)
     if scheme in WEB:
         return HTTPStore.from_url(base, client_options=_client_options(base, client), **options)
-    endpoint = str(options.get("endpoint") or options.get("aws_endpoint") or "")
-    if scheme in ("s3", "s3a"):
-        endpoint = (
-            endpoint or os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL") or ""
-        )
-        if endpoint:
-            options.setdefault("endpoint", endpoint)
-        for name, value in shared_profile(os.environ).items():
-            options.setdefault(name, value)
+    endpoint = _FROM_ENVIRONMENT[scheme or ""](options, os.environ)
     return from_url(base, client_options=_client_options(endpoint, client), **options)
 
 

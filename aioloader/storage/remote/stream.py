@@ -26,13 +26,13 @@ class Stream:
 
     Args:
         source: the object.
-        reached: told how far the pass has come, bytes.
+        reached: told how far the pass has come, bytes; None: nobody is.
 
     Attributes:
         path: name of the object, for errors.
     """
 
-    def __init__(self, source: BlockingObject, reached: Callable[[int], object]) -> None:
+    def __init__(self, source: BlockingObject, reached: Callable[[int], object] | None = None) -> None:
         self._source = source
         self._reached = reached
         self.path = source.path
@@ -62,7 +62,8 @@ class Stream:
                 self._drop()
             self._next = offset
         self._fill()
-        self._reached(offset)
+        if self._reached is not None:
+            self._reached(offset)
         parts: list[bytes] = []
         for begin, block in self._blocks:
             if begin >= stop:

@@ -52,6 +52,12 @@ def test_the_guide_to_torch(guide):
     run(guide("torch.md"))
 
 
+@pytest.mark.jax
+def test_the_guide_to_jax(guide):
+    pytest.importorskip("jax")
+    run(guide("jax.md"))
+
+
 @pytest.mark.ray
 @pytest.mark.filterwarnings("ignore")  # Ray's own
 def test_the_guide_to_ray(guide, monkeypatch):

@@ -296,3 +296,27 @@ def test_a_worker_that_was_stopped_is_ended_after_the_timeout(leftovers):
         assert labels(loader) == [[0, 1, 2, 3], [4, 6, 7], [8, 9, 10, 11]]
         (error,) = loader.errors
     assert (error.index, type(error.__cause__)) == (5, StalledError)
+
+
+def test_without_any_room_on_its_disk_a_loader_goes_on_without_a_cache(tmp_path):
+    place = tmp_path / "small"
+    place.mkdir()
+    with recordio.RecordWriter(tmp_path / "a.rec", tmp_path / "a.idx") as writer:
+        for number in range(8):
+            writer.write(bytes([number]) * 100, number)
+    code = f"""
+        import aioloader
+        with open({str(place / "fill")!r}, "wb", buffering=0) as file:
+            try:
+                while True:
+                    file.write(bytes(4096))
+            except OSError as error:
+                print(error.strerror)
+        dataset = aioloader.RecordFileDataset({str(tmp_path / "a.rec")!r}, cache={str(place / "cache")!r})
+        with aioloader.DataLoader(dataset, 4, batchify_fn=list, num_workers=0) as loader:
+            print([[item[0] for item in batch] for _ in range(2) for batch in loader])
+    """
+    done = run_script(code, *on_small_disk(str(place), "64k"))
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines() == ["No space left on device", str([[0, 1, 2, 3], [4, 5, 6, 7]] * 2)]
+    assert done.stderr.count("goes on without a cache") == 1

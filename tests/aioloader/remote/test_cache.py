@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import aioloader
+import recordio
 from aioloader import ImageRecordDataset, transforms
 from tests.aioloader.remote.conftest import Served, assert_same, epoch
 from tests.servers.faults import Rule
@@ -123,3 +124,18 @@ def test_faults_leave_nothing_wrong_in_the_cache(served: Served, cache: Any) -> 
     assert served.proxy.counts().requests == 0
     assert_same(first, epoch(served.path))
     assert_same(second, first)
+
+
+def test_records_of_more_than_8_mib_are_found_again_too(served: Served, cache: Any) -> None:
+    path = served.path.with_name("large.rec")
+    payloads = [np.random.RandomState(n).bytes(size) for n, size in enumerate((9 << 20, 1000, 10 << 20))]
+    with recordio.RecordWriter(path, path.with_suffix(".idx")) as writer:
+        for number, payload in enumerate(payloads):
+            writer.write(payload, number)
+    dataset = aioloader.RecordFileDataset(served.proxied.replace("photos.rec", "large.rec"), cache=cache)
+    with aioloader.DataLoader(dataset, 2, batchify_fn=list, executor="thread", num_workers=1) as loader:
+        first = [item for batch in loader for item in batch]
+        served.proxy.restart()
+        second = [item for batch in loader for item in batch]
+    assert served.proxy.counts().requests == 0
+    assert first == second == payloads

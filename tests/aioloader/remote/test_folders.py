@@ -15,7 +15,7 @@ import pytest
 import aioloader
 from aioloader import transforms
 from aioloader.errors import RemoteReadError
-from aioloader.storage.remote.listing import arrange
+from aioloader.storage.remote.listing import arrange, as_answered
 from aioloader.storage.remote.transport import Version
 from tests.aioloader.remote.conftest import assert_same
 
@@ -39,6 +39,13 @@ def test_a_listing_becomes_a_folder_of_folders(root: str) -> None:
     found = arrange(paths, root)
     assert found.folders == {"cat": [("1.jpg", FULL), ("3.jpg", FULL)], "dog": []}
     assert found.files == ["labels.txt", "nothing"]
+
+
+@pytest.mark.parametrize(
+    ("listed", "answered"), [("abc", '"abc"'), ('"abc"', '"abc"'), ('W/"abc"', 'W/"abc"'), (None, None)]
+)
+def test_an_etag_is_listed_as_it_is_answered(listed: str | None, answered: str | None) -> None:
+    assert as_answered(Version(3, listed, None)) == Version(3, answered, None)
 
 
 def _epoch(dataset: Any, **options: Any) -> list[tuple[Any, Any]]:

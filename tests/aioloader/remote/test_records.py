@@ -144,3 +144,43 @@ def test_the_stats_of_a_local_loader_tell_of_no_requests(served: Served) -> None
             pass
         stats = loader.stats()
     assert (stats.requests, stats.retries, stats.hedges, stats.latency_p99_s) == (0, 0, 0, None)
+
+
+@pytest.mark.parametrize("with_idx", [True, False], ids=["idx", "scan"])
+@pytest.mark.parametrize("waits", [True, False], ids=["async", "blocking"])
+def test_readers_fetch_an_index_once(served: Served, with_idx: bool, waits: bool, run_on: Any) -> None:
+    aioloader.storage.remote.register()
+    if not with_idx:
+        served.path.with_suffix(".idx").unlink()
+
+    async def load() -> list[int]:
+        async with recordio.aio.AsyncRecordReader(served.proxied) as reader:
+            await reader.load()
+            return list(reader.offsets)
+
+    def offsets() -> list[int]:
+        served.proxy.restart()
+        if waits:
+            return run_on(load)
+        with recordio.RecordReader(served.proxied) as reader:
+            return list(reader.offsets)
+
+    first = offsets()
+    assert offsets() == first
+    # One byte of the record file and of its index tells whether they are the same still.
+    assert {span for _, _, span in served.proxy.log()} <= {"bytes=0-0", ""}
+    assert served.proxy.counts().nbytes < 1_000  # a page that says that there is no index, too
+
+
+def test_a_reader_sees_that_an_index_has_changed(served: Served, run_on: Any) -> None:
+    aioloader.storage.remote.register()
+    index = served.path.with_suffix(".idx")
+
+    async def count() -> int:
+        async with recordio.aio.AsyncRecordReader(served.url) as reader:
+            await reader.load()
+            return len(reader)
+
+    before = run_on(count)
+    index.write_text("".join(index.read_text().splitlines(keepends=True)[:-1]))
+    assert run_on(count) == before - 1

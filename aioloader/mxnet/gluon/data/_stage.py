@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from aioloader._checks import is_async
 from aioloader.datasets.stage import Stage
 from aioloader.mxnet.ndarray import NDArray
 from aioloader.transforms import accepts_rng, is_native
@@ -113,6 +114,11 @@ def image_stage(fn: Callable[..., Any], *, first: bool, given: bool) -> ImageSta
         first: it takes the first element; False: all elements of a tuple sample.
         given: the first element is an image, which the function takes as NDArray.
     """
+    if is_async(fn):
+        raise TypeError(
+            f"{getattr(fn, '__name__', type(fn).__name__)} is an async function, and nothing is awaited in a script of "
+            "MXNet's: use aioloader.AsyncDataLoader and the datasets of aioloader"
+        )
     native = native_of(fn)
     if native is not None:
         return ImageStage(native, first=True, gives=True)

@@ -29,7 +29,7 @@ class Dataset(datasets.Dataset):
     # Whether the image of a sample is an NDArray where a function sees it, also if a loader made it.
     _has_images = False
 
-    def transform(self, fn: Callable[..., Any], lazy: bool = True) -> Dataset:
+    def transform(self, fn: Callable[..., Any], lazy: bool = True) -> Dataset:  # type: ignore[override]  # MXNet's own
         """The dataset with `fn` applied to every sample.
 
         Args:
@@ -39,7 +39,7 @@ class Dataset(datasets.Dataset):
         """
         return self._with(fn, False, lazy)
 
-    def transform_first(self, fn: Callable[..., Any], lazy: bool = True) -> Dataset:
+    def transform_first(self, fn: Callable[..., Any], lazy: bool = True) -> Dataset:  # type: ignore[override]
         """The dataset with `fn` applied to the first element of every sample, the others kept as they are."""
         return self._with(fn, True, lazy)
 

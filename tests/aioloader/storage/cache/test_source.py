@@ -39,13 +39,20 @@ def small_rec(small_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> P
 def read_calls(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Items of each call by which files were read."""
     calls = []
-    real = LocalByteSource.read_blocking
+    real, real_cached = LocalByteSource.read_blocking, LocalByteSource._read_cached
 
     def read(self: LocalByteSource, plan: Any, out: memoryview) -> Any:
         calls.append(int((plan.start >= 0).sum()))
         return real(self, plan, out)
 
+    def read_cached(self: LocalByteSource, plan: Any, out: memoryview) -> bool:
+        done = real_cached(self, plan, out)
+        if done:
+            calls.append(int((plan.start >= 0).sum()))
+        return done
+
     monkeypatch.setattr(LocalByteSource, "read_blocking", read)
+    monkeypatch.setattr(LocalByteSource, "_read_cached", read_cached)
     return calls
 
 

@@ -123,6 +123,16 @@ def test_a_longer_span_answers_for_a_shorter_one_and_not_the_other_way(
     assert [get(nbytes) for nbytes in (10, 100, 101)] == [True, True, False]
 
 
+def test_how_long_a_span_is_can_be_asked(open_any: Callable[..., Cache]) -> None:
+    cache, content = open_any(1 << 30), Content()
+    assert cache.held(NAME, VERSION, content.offset).tolist() == [0] * 60
+    content.put(cache, slice(0, 40, 2))
+    expected = [int(n) if i < 40 and i % 2 == 0 else 0 for i, n in enumerate(content.length)]
+    assert cache.held(NAME, VERSION, content.offset).tolist() == expected
+    assert cache.held(NAME, VERSION, content.offset[:1] - 1).tolist() == [0]
+    assert cache.held(NAME, "another", content.offset).tolist() == [0] * 60
+
+
 def test_a_full_cache_keeps_what_it_has(open_any: Callable[..., Cache]) -> None:
     content = Content(longest=3000)
     limit = int(content.length.sum()) // 2

@@ -1,43 +1,21 @@
-"""Torch: batches as tensors, as a dataset for torch's own loader or as a loader with a state."""
+"""Batches as a dataset for torch's own loader."""
 
 from __future__ import annotations
 
 import os
-from collections import deque
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import torch
 import torch.distributed
 import torch.utils.data
 
-from aioloader._tree import map_leaves
+from aioloader.interop.torch._tensors import as_tensors
 from aioloader.sync import DataLoader
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ("LoaderDataset", "StatefulLoader", "as_tensors")
-
-
-def as_tensors(batch: Any) -> Any:
-    """The same batch with tensors for arrays, which share their memory. What torch has no dtype for stays as it is.
-
-    Args:
-        batch: arrays in tuples, lists, dicts, named tuples or dataclasses.
-    """
-    return map_leaves(_as_tensor, batch)
-
-
-def _as_tensor(leaf: Any) -> Any:
-    if not isinstance(leaf, np.ndarray) or leaf.dtype.kind not in "biufc":
-        return leaf
-    if not leaf.flags.writeable or not leaf.dtype.isnative:
-        leaf = leaf.astype(leaf.dtype.newbyteorder("="))  # a copy
-    try:
-        return torch.from_numpy(leaf)
-    except TypeError:  # a dtype that torch does not have
-        return leaf
+__all__ = ("LoaderDataset",)
 
 
 def _rank_and_world() -> tuple[int, int] | None:
@@ -165,100 +143,3 @@ class LoaderDataset(torch.utils.data.IterableDataset):  # type: ignore[misc]  # 
         The states of all processes are taken after the same number of batches; the number of processes may differ then.
         """
         self._state = dict(state)
-
-
-class StatefulLoader:
-    """A loader of tensors, on a device if wanted, with the methods of torchdata's StatefulDataLoader.
-
-    ::
-
-        with aioloader.DataLoader(dataset, 64, shuffle=True, shard="auto") as loader:
-            batches = StatefulLoader(loader, device="cuda")
-            for images, labels in batches:
-                ...
-                checkpoint = {"model": model.state_dict(), "data": batches.state_dict()}
-
-    The state counts what was handed out here. Batches that are being copied to the device ahead of that do not count.
-
-    Args:
-        loader: the loader; nobody else iterates it.
-        device: where the tensors are to be; None: in the batch's own memory.
-        ahead: batches that are copied ahead, at least 0.
-
-    Raises:
-        ValueError: `ahead` is negative.
-    """
-
-    def __init__(self, loader: DataLoader[Any], device: Any = None, ahead: int = 1) -> None:
-        if ahead < 0:
-            raise ValueError(f"ahead must not be negative, got {ahead}")
-        self._loader = loader
-        self._device = None if device is None else torch.device(device)
-        self._ahead = ahead
-        self._state: dict[str, Any] | None = None
-        self._pass = 0
-
-    def __len__(self) -> int:
-        """Number of batches that the next pass delivers."""
-        return len(self._loader)
-
-    def __iter__(self) -> Iterator[Any]:
-        """A new pass. One that was under way is over: it counts nothing any more."""
-        batches = iter(self._loader)
-        self._pass += 1
-        self._state = self._loader.state_dict()
-        return self._deliver(batches, self._pass)
-
-    def _deliver(self, batches: Iterator[Any], number: int) -> Iterator[Any]:
-        waiting: deque[tuple[Any, dict[str, Any]]] = deque()
-        end: BaseException | None = None
-        while True:
-            while end is None and len(waiting) <= self._ahead:
-                try:
-                    batch = next(batches)
-                except Exception as error:
-                    end = error  # what came before it is delivered first
-                else:
-                    waiting.append((self._moved(batch), self._loader.state_dict()))
-            if not waiting:
-                break
-            tensors, state = waiting.popleft()
-            if number == self._pass:
-                self._state = state
-            yield tensors
-        if number == self._pass:
-            self._state = None  # the loader itself knows what comes next
-        if end is not None and not isinstance(end, StopIteration):
-            raise end
-
-    def _moved(self, batch: Any) -> Any:
-        tensors = as_tensors(batch)
-        return tensors if self._device is None else map_leaves(self._move, tensors)
-
-    def _move(self, leaf: Any) -> Any:
-        if not isinstance(leaf, torch.Tensor):
-            return leaf
-        if self._device is not None and self._device.type == "cuda":
-            # Out of torch's own pinned memory, which it does not use again before the copy is done.
-            return leaf.pin_memory().to(self._device, non_blocking=True)
-        return leaf.to(self._device)
-
-    def state_dict(self) -> dict[str, Any]:
-        """Where the caller is, as a JSON object: all batches handed out so far are consumed."""
-        return self._loader.state_dict() if self._state is None else dict(self._state)
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on where `state` was taken: the next pass delivers what was left of that epoch.
-
-        Raises:
-            ResumeError: the state is damaged, or belongs to other data or another way of sampling.
-        """
-        self._loader.load_state_dict(state)
-        self._pass += 1
-        self._state = None
-
-    def set_epoch(self, epoch: int) -> None:
-        """Make `epoch` the number of the next pass."""
-        self._loader.set_epoch(epoch)
-        self._pass += 1
-        self._state = None

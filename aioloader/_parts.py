@@ -1,0 +1,57 @@
+"""Which executor a loader has, by its options, and how it is set up, for its statistics."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from aioloader.executors import InlineExecutor, ProcessExecutor, ThreadExecutor
+from aioloader.executors.auto import AutoExecutor
+from aioloader.metrics import Setting
+from aioloader.options import AUTO
+
+if TYPE_CHECKING:
+    from aioloader._pipeline.engine import Engine
+    from aioloader.options import LoaderOptions
+
+__all__ = ("make_executor", "setting_of")
+
+
+def make_executor(options: LoaderOptions, gathers: bool, watch: bool) -> Any:
+    """The executor.
+
+    Args:
+        options: of the loader.
+        gathers: the data are arrays in memory, and batches need none.
+        watch: warn of code that draws from global generators where that is not reproducible.
+    """
+    if not isinstance(options.executor, str):
+        return options.executor
+    if gathers or options.workers == 0:
+        return InlineExecutor()
+    if options.measures:
+        kinds = ("thread", "process", "inline") if options.executor == AUTO else (options.executor,)
+        fixed = options.num_workers is not None and options.num_workers != AUTO
+        return AutoExecutor(kinds, options.workers, options.timeout, fixed=fixed, watch=watch)
+    if options.executor == "thread":
+        return ThreadExecutor(options.workers, options.timeout)
+    return ProcessExecutor(options.workers, options.timeout)
+
+
+def setting_of(engine: Engine, batchify: Any, direct: bool, cores: int) -> Setting:
+    """How a loader is set up.
+
+    Args:
+        engine: its parts.
+        batchify: the caller's function, or None.
+        direct: batches are made one by one, where they are asked for.
+        cores: that this process may use.
+    """
+    executor = engine.executor
+    return Setting(
+        executor=getattr(executor, "kind", type(executor).__name__),
+        cores=cores,
+        prefetch=1 if direct else engine.prefetch,
+        foreign=engine.source is None and engine.items.arrays is None,
+        batchify=None if batchify is None else str(getattr(batchify, "__name__", type(batchify).__name__)),
+        tuning=getattr(executor, "tuning", ""),
+    )

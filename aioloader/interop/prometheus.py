@@ -1,0 +1,91 @@
+"""Statistics of loaders as Prometheus metrics, read when they are scraped; needs ``pip install aioloader[metrics]``.
+
+::
+
+    from aioloader.interop import prometheus
+    prometheus_client.start_http_server(8000)
+
+    loader = aioloader.DataLoader(dataset, 64, shuffle=True)
+    prometheus.register(loader, "train")
+
+Names begin with ``aioloader_`` and end with the unit, counters with ``_total``: ``aioloader_delivered_samples_total``,
+``aioloader_stage_seconds_total{stage="decode"}``, ``aioloader_starvation_ratio``. Each has the label ``loader``.
+"""
+
+from __future__ import annotations
+
+import weakref
+from typing import TYPE_CHECKING, Any
+
+from prometheus_client import REGISTRY
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+
+from aioloader.interop._measures import MEASURES, Loaders, Measure
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from aioloader._face import Face
+
+__all__ = ("register", "unregister")
+
+_UNITS = {"s": "seconds", "By": "bytes", "1": "ratio"}
+
+
+class _Collector:
+    """All loaders of one registry: a registry takes every name once."""
+
+    def __init__(self) -> None:
+        self.loaders = Loaders()
+
+    def describe(self) -> Iterator[Any]:
+        """The metrics without values."""
+        return (_family(measure) for measure in MEASURES)
+
+    def collect(self) -> Iterator[Any]:
+        """The metrics now."""
+        found = list(self.loaders.stats())
+        for measure in MEASURES:
+            family = _family(measure)
+            for name, stats in found:
+                for label, value in measure.read(stats).items():
+                    if value is not None:
+                        family.add_metric([name, label] if measure.label else [name], value)
+            yield family
+
+
+def _family(measure: Measure) -> Any:
+    unit = _UNITS.get(measure.unit, measure.unit)
+    name = f"aioloader_{measure.name.replace('.', '_')}_{unit}"
+    labels = ["loader", measure.label] if measure.label else ["loader"]
+    make = CounterMetricFamily if measure.kind == "counter" else GaugeMetricFamily
+    return make(name, measure.about, labels=labels)
+
+
+_collectors: weakref.WeakKeyDictionary[Any, _Collector] = weakref.WeakKeyDictionary()
+
+
+def register(loader: Face, name: str = "loader", registry: Any = REGISTRY) -> None:
+    """Have a loader's statistics scraped, for as long as the loader lives.
+
+    Args:
+        loader: an `AsyncDataLoader` or `DataLoader`.
+        name: value of the label ``loader``, one for each loader of a registry.
+        registry: of `prometheus_client`.
+
+    Raises:
+        ValueError: another loader has the name.
+    """
+    collector = _collectors.get(registry)
+    if collector is None:
+        collector = _Collector()
+        registry.register(collector)
+        _collectors[registry] = collector
+    collector.loaders.add(name, loader)
+
+
+def unregister(loader: Face, name: str = "loader", registry: Any = REGISTRY) -> None:
+    """Let a loader go before its end. Nothing happens if it is not registered."""
+    collector = _collectors.get(registry)
+    if collector is not None:
+        collector.loaders.drop(name, loader)

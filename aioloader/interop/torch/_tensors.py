@@ -1,0 +1,85 @@
+"""Batches of arrays as tensors, and their way to a device."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from aioloader._outputs import torch_leaf
+from aioloader._tree import flatten, map_leaves
+
+__all__ = ("Mover", "as_tensors")
+
+_tensor = torch_leaf()
+
+
+def as_tensors(batch: Any) -> Any:
+    """The same batch with tensors for arrays, which share their memory. What torch has no dtype for stays as it is.
+
+    Args:
+        batch: arrays in tuples, lists, dicts, named tuples or dataclasses.
+    """
+    return map_leaves(_tensor, batch)
+
+
+class Mover:
+    """Takes batches to a device: a copy is started, and waited for where the batch is handed out.
+
+    To a CUDA device it goes out of pinned memory, on a stream of its own, beside what the caller computes meanwhile.
+    The pinned memory is torch's own, which is not used again before the copy has ended; so the batch's memory, the
+    loader's, is free as soon as the copy was started.
+
+    Args:
+        device: where to, or None: tensors over the batch's own memory.
+
+    Attributes:
+        takes_long: whether `start` copies in the calling thread.
+
+    Raises:
+        RuntimeError: torch has no such device here.
+    """
+
+    def __init__(self, device: Any) -> None:
+        self.device = None if device is None else torch.device(device)
+        self._stream: Any = None
+        if self.device is not None and self.device.type == "cuda":
+            if not torch.cuda.is_available():
+                raise RuntimeError(
+                    f"torch finds no CUDA device here for device={str(device)!r}; use 'cpu' or None"
+                )
+            if self.device.index is None:  # threads have current devices of their own
+                self.device = torch.device("cuda", torch.cuda.current_device())
+            self._stream = torch.cuda.Stream(self.device)
+        self.takes_long = self.device is not None and self.device.type not in ("cpu", "meta")
+
+    def start(self, batch: Any) -> tuple[Any, Any]:
+        """Start the copy of a batch; from any thread. Gives its tensors, and what `arrive` needs."""
+        tensors = as_tensors(batch)
+        if self.device is None:
+            return tensors, None
+        if self._stream is None:
+            return map_leaves(self._to, tensors), None
+        with torch.cuda.stream(self._stream):
+            moved = map_leaves(self._to_cuda, tensors)
+            return moved, self._stream.record_event()
+
+    def _to(self, leaf: Any) -> Any:
+        return leaf.to(self.device) if isinstance(leaf, torch.Tensor) else leaf
+
+    def _to_cuda(self, leaf: Any) -> Any:
+        if not isinstance(leaf, torch.Tensor):
+            return leaf
+        if leaf.device.type == "cpu" and not leaf.is_pinned():
+            leaf = leaf.pin_memory()
+        return leaf.to(self.device, non_blocking=True)
+
+    def arrive(self, tensors: Any, event: Any) -> Any:
+        """The tensors, for the stream that is current here: what it does from now on comes after the copy."""
+        if event is not None:
+            current = torch.cuda.current_stream(self.device)
+            current.wait_event(event)
+            for leaf in flatten(tensors)[1]:
+                if isinstance(leaf, torch.Tensor) and leaf.device.type == "cuda":
+                    leaf.record_stream(current)  # its memory belongs to the other stream
+        return tensors

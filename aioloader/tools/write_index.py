@@ -1,0 +1,50 @@
+"""The .idx of a record file, here or far away, by a scan of it."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from typing import TYPE_CHECKING
+
+from aioloader.storage.urls import beside, is_url, name_of, shown
+from recordio import RecordIOError, build_index
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+__all__ = ("write_index",)
+
+
+def write_index(
+    path: str, out: str | None = None, *, tick: Callable[[int], object] | None = None
+) -> tuple[str, int]:
+    """Write an .idx with the keys 0, 1, 2, ... in the order of the file; an old one is replaced.
+
+    Args:
+        path: the .rec file, or its URL, of which only the records' heads are needed.
+        out: the .idx, a path or URL; None: beside the file.
+        tick: called now and then with the bytes passed so far.
+
+    Returns:
+        where it was written, and how many records it names.
+
+    Raises:
+        OSError: the file cannot be read, or the index not written.
+        RecordIOError: the file is damaged, or would be overwritten; nothing is written.
+    """
+    target = beside(path, ".idx") if out is None else out
+    if target == path:
+        raise RecordIOError(f"the index would overwrite {shown(path)}; choose another name")
+    if is_url(path):
+        from aioloader.storage.remote import register
+
+        register()
+    if not is_url(target):
+        return target, len(build_index(path, target, tick=tick))
+    from aioloader.storage.remote.upload import upload
+
+    with tempfile.TemporaryDirectory(prefix="aioloader-") as folder:
+        draft = os.path.join(folder, name_of(target))
+        index = build_index(path, draft, tick=tick)
+        upload(draft, target)
+    return shown(target), len(index)

@@ -1,0 +1,315 @@
+"""Torch's DataLoader and `aioloader.interop.torch.DataLoader` by turns, in one run: a script whose import is changed.
+
+    python -m benchmarks.torch_adapter --data FOLDER --workers 2 --rounds 7
+
+Both loaders are given the same dataset and arguments, and keep their workers between epochs. First the batches of an
+epoch are compared, bit for bit; then each takes a whole epoch in turn. Medians over the rounds and their ratio are what
+counts; the figures themselves belong to the machine. The cases:
+
+- pillow: images opened, cropped, resized and flipped by Pillow, made float32 planes by torch
+- arrays: float32 planes of 224 x 224 out of a memory-mapped file of numpy's, copied by numpy
+- fields: a dict of twelve numbers, small arrays and a text
+- collate: tensors of 16,384 numbers, put together by a collate function of the script's own
+- memory: a TensorDataset of small images, without workers
+- folder: the pillow script with its dataset swapped for `aioloader.ImageFolderDataset` and the same steps, against the
+  script as it was (its batches are not the same: the draws are others)
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import math
+import random
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+from time import perf_counter
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+import torch.utils.data
+from PIL import Image
+
+import aioloader
+from aioloader import transforms
+from aioloader.interop.torch import DataLoader
+from aioloader.options import available_cores
+from benchmarks.data import add_data_option, load_jpegs
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+SIZE = 224
+MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
+_MEAN = torch.tensor(MEAN).view(3, 1, 1) * 255
+_STD = torch.tensor(STD).view(3, 1, 1) * 255
+
+
+class Pictures(torch.utils.data.Dataset):
+    """(planes, number of the class) of every file in ``root/<class>/``, as scripts with Pillow make them.
+
+    Args:
+        root: the folder.
+        fixed: the crop follows from the index; else it is drawn.
+    """
+
+    def __init__(self, root: Path, fixed: bool) -> None:
+        classes = sorted(path for path in root.iterdir() if path.is_dir())
+        self._files = [
+            (str(path), number) for number, each in enumerate(classes) for path in sorted(each.iterdir())
+        ]
+        self._fixed = fixed
+
+    def __len__(self) -> int:
+        return len(self._files)
+
+    def __getitem__(self, index: int) -> tuple[Any, int]:
+        path, label = self._files[index]
+        draws = random.Random(index) if self._fixed else random
+        with Image.open(path) as file:
+            image = file.convert("RGB")
+        x, y, width, height = random_box(*image.size, draws)
+        box = (x, y, x + width, y + height)
+        image = image.resize((SIZE, SIZE), Image.Resampling.BILINEAR, box=box)
+        if draws.random() < 0.5:
+            image = image.transpose(Image.Transpose.FLIP_LEFT_RIGHT)
+        planes = torch.from_numpy(np.array(image)).permute(2, 0, 1).float()
+        return planes.sub_(_MEAN).div_(_STD), label
+
+
+def random_box(width: int, height: int, draws: Any) -> tuple[int, int, int, int]:
+    """(x, y, width, height) as torchvision draws it."""
+    for _ in range(10):
+        area = width * height * draws.uniform(0.08, 1.0)
+        ratio = math.exp(draws.uniform(math.log(3 / 4), math.log(4 / 3)))
+        w, h = round(math.sqrt(area * ratio)), round(math.sqrt(area / ratio))
+        if 0 < w <= width and 0 < h <= height:
+            return draws.randint(0, width - w), draws.randint(0, height - h), w, h
+    side = min(width, height)
+    return (width - side) // 2, (height - side) // 2, side, side
+
+
+class Arrays(torch.utils.data.Dataset):
+    """(planes, number) out of a file of numpy's."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._planes: Any = None
+
+    def __len__(self) -> int:
+        return 2048
+
+    def __getitem__(self, index: int) -> tuple[Any, int]:
+        if self._planes is None:
+            self._planes = np.load(self._path, mmap_mode="r")
+        return np.array(self._planes[index % len(self._planes)]), index
+
+
+class Fields(torch.utils.data.Dataset):
+    """Twelve small fields."""
+
+    def __len__(self) -> int:
+        return 8192
+
+    def __getitem__(self, index: int) -> dict[str, Any]:
+        return {
+            "index": index,
+            "weight": index / 7,
+            "flag": index % 2 == 0,
+            "name": f"sample {index}",
+            "box": np.array([index, index, index + 1, index + 1], np.float32),
+            "size": (index % 640, index % 480),
+            "vector": torch.full((16,), float(index)),
+            "token": np.int32(index),
+            "score": np.float32(index),
+            "times": [index, index + 0.5],
+        }
+
+
+class Tensors(torch.utils.data.Dataset):
+    """A tensor of 16,384 numbers."""
+
+    def __len__(self) -> int:
+        return 4096
+
+    def __getitem__(self, index: int) -> Any:
+        return torch.full((128, 128), float(index))
+
+
+def collate(samples: list[Any]) -> dict[str, Any]:
+    """A collate function of the script's own."""
+    stacked = torch.stack(samples)
+    return {"images": stacked, "means": stacked.mean((1, 2)), "count": len(samples)}
+
+
+@dataclass
+class Case:
+    """What is measured.
+
+    Attributes:
+        dataset: of the script.
+        options: of its loader.
+        swapped: the dataset that ours is given instead, or None.
+        fixed: a dataset that gives the same batches to both, to compare them; None: `dataset` does.
+    """
+
+    dataset: Any
+    options: dict[str, Any]
+    swapped: Any = None
+    fixed: Any = None
+
+
+def cases(root: Path, scratch: Path) -> dict[str, Callable[[], Case]]:
+    """All cases, made when they are needed."""
+
+    def arrays() -> Case:
+        path = scratch / "planes.npy"
+        generator = np.random.default_rng(0)
+        np.save(path, generator.standard_normal((256, 3, SIZE, SIZE), np.float32))
+        return Case(Arrays(path), {"batch_size": 64})
+
+    def memory() -> Case:
+        images = torch.randint(0, 256, (20_000, 3, 32, 32), dtype=torch.uint8)
+        dataset = torch.utils.data.TensorDataset(images, torch.arange(20_000))
+        return Case(dataset, {"batch_size": 64, "num_workers": 0})
+
+    def folder() -> Case:
+        chain = transforms.Compose(
+            [
+                transforms.RandomResizedCrop(SIZE),
+                transforms.RandomFlipLeftRight(),
+                transforms.ToTensor(),
+                transforms.Normalize(MEAN, STD),
+            ]
+        )
+        swapped = aioloader.ImageFolderDataset(root).transform_first(chain)
+        return Case(Pictures(root, False), {"batch_size": 64}, swapped)
+
+    return {
+        "pillow": lambda: Case(Pictures(root, False), {"batch_size": 64}, fixed=Pictures(root, True)),
+        "arrays": arrays,
+        "fields": lambda: Case(Fields(), {"batch_size": 64}),
+        "collate": lambda: Case(Tensors(), {"batch_size": 64, "collate_fn": collate}),
+        "memory": memory,
+        "folder": folder,
+    }
+
+
+def compare_batches(case: Case, options: dict[str, Any]) -> int:
+    """The batches of an epoch of both, shuffled after the same ``manual_seed``; how many there were.
+
+    Raises:
+        AssertionError: they are not the same.
+    """
+    dataset = case.dataset if case.fixed is None else case.fixed
+    runs = []
+    for make in (torch.utils.data.DataLoader, DataLoader):
+        torch.manual_seed(0)
+        runs.append(make(dataset, shuffle=True, **options))
+    count = 0
+    torch.manual_seed(1)
+    theirs = iter(runs[0])
+    torch.manual_seed(1)
+    for batch, other in zip(iter(runs[1]), theirs, strict=True):
+        assert_same(batch, other)
+        count += 1
+    runs[1].close()
+    return count
+
+
+def assert_same(first: Any, second: Any) -> None:
+    """Raise if two batches differ in a type or a value."""
+    assert type(first) is type(second), (type(first), type(second))
+    if isinstance(first, torch.Tensor):
+        assert first.dtype == second.dtype
+        assert torch.equal(first, second)
+    elif isinstance(first, dict):
+        assert list(first) == list(second)
+        for key in first:
+            assert_same(first[key], second[key])
+    elif isinstance(first, (list, tuple)):
+        for pair in zip(first, second, strict=True):
+            assert_same(*pair)
+    else:
+        assert first == second
+
+
+def epoch(loader: Any) -> tuple[float, float]:
+    """Batches per second of a whole epoch, and seconds to its first batch."""
+    count, first = 0, 0.0
+    begin = perf_counter()
+    for _ in loader:
+        if not count:
+            first = perf_counter() - begin
+        count += 1
+    return count / (perf_counter() - begin), first
+
+
+def measure(name: str, case: Case, options: argparse.Namespace) -> None:
+    """One case: compare, then take turns, then print."""
+    arguments: dict[str, Any] = {"num_workers": options.workers, **case.options}
+    if arguments["num_workers"]:
+        arguments["persistent_workers"] = True
+    told = "batches differ by design"
+    if case.swapped is None:
+        told = f"{compare_batches(case, arguments)} batches identical"
+    theirs = torch.utils.data.DataLoader(case.dataset, shuffle=True, **arguments)
+    ours = DataLoader(case.swapped or case.dataset, shuffle=True, **arguments)
+    starts = [epoch(loader)[1] for loader in (theirs, ours)]  # starts the workers
+    rates: tuple[list[float], list[float]] = ([], [])
+    for turn in range(options.rounds):
+        for side in (0, 1) if turn % 2 else (1, 0):
+            rates[side].append(epoch((theirs, ours)[side])[0])
+    ours.close()
+    del theirs, ours
+    gc.collect()
+    ratios = [mine / other for other, mine in zip(*rates, strict=True)]
+    size = arguments["batch_size"]
+    print(
+        f"{name:8} torch {size * median(rates[0]):9,.0f}  aioloader {size * median(rates[1]):9,.0f} samples/s  "
+        f"ratio {median(ratios):.2f} ({min(ratios):.2f} to {max(ratios):.2f})  "
+        f"first batch {starts[0]:.2f} s, {starts[1]:.2f} s  {told}",
+        flush=True,
+    )
+
+
+def lay_out(jpegs: list[bytes], folder: Path, repeat: int) -> Path:
+    """The images as ``folder/<class>/<name>.jpg``, ten classes."""
+    for number, jpeg in enumerate(jpegs * repeat):
+        path = folder / f"class{number % 10}" / f"{number:06}.jpg"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(jpeg)
+    return folder
+
+
+def main() -> None:
+    """Run from the command line."""
+    parser = argparse.ArgumentParser(
+        description="torch's DataLoader against aioloader.interop.torch.DataLoader"
+    )
+    add_data_option(parser)
+    parser.add_argument("--workers", type=int, default=available_cores(), help="default: one per core")
+    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--images", type=int, default=1000, help="how many images an epoch has, at least")
+    parser.add_argument("--only", help="some of the cases, by commas")
+    parser.add_argument(
+        "--smoke", action="store_true", help="one short round: shows that it works, measures nothing"
+    )
+    options = parser.parse_args()
+    if options.smoke:
+        options.rounds, options.images = 1, 120
+    with tempfile.TemporaryDirectory() as scratch:
+        jpegs = load_jpegs(options.data, scratch)[: options.images]
+        root = lay_out(jpegs, Path(scratch, "folder"), -(-options.images // len(jpegs)))
+        found = cases(root, Path(scratch))
+        names = options.only.split(",") if options.only else list(found)
+        print(f"{options.rounds} rounds, {options.workers} workers, torch {torch.__version__}")
+        for name in names:
+            measure(name, found[name](), options)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,221 @@
+"""Executors and numbers of workers that are chosen by measurement, on loaders that really run."""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+
+import anyio
+import numpy as np
+import pytest
+
+import aioloader
+from aioloader import AsyncDataLoader, DataLoader, transforms
+from aioloader.datasets import SimpleDataset
+from tests.aioloader.loader.samples import Numbers
+
+AUTO = [
+    {"executor": "auto"},
+    {"executor": "auto", "num_workers": "auto"},
+    {"executor": "auto", "num_workers": 2},
+    {"executor": "process", "num_workers": "auto"},
+    {"executor": "thread", "num_workers": "auto"},
+]
+
+
+@pytest.fixture(autouse=True)
+def four_cores(monkeypatch):
+    """Room to choose from, also where there is one core."""
+    monkeypatch.setattr("aioloader.options.available_cores", lambda: 4)
+
+
+class Counted(Numbers):
+    """Cannot be sent to a process; knows which items were asked for."""
+
+    def __init__(self, n=100, pause_s=0.0):
+        super().__init__(n, pause_s)
+        self.lock = threading.Lock()
+        self.asked = []
+
+    def __getitem__(self, index):
+        with self.lock:
+            self.asked.append(index)
+        return super().__getitem__(index)
+
+
+def jitter(image, label):
+    """Draws from the global generators, as foreign code does."""
+    return image + np.int32(1000 * random.random()) + np.random.randint(1000, dtype=np.int32), label
+
+
+def spin(image, label):
+    until = time.thread_time() + 0.002
+    while time.thread_time() < until:
+        pass
+    return image, label
+
+
+def taken(loader, passes=1):
+    return [[(image.tolist(), label.tolist()) for image, label in loader] for _ in range(passes)]
+
+
+@pytest.mark.parametrize("options", AUTO, ids=str)
+def test_batches_are_the_same_whatever_is_chosen(options, photo_rec):
+    chain = [transforms.RandomResizedCrop(24), transforms.RandomFlipLeftRight()]
+    data = aioloader.ImageRecordDataset(photo_rec).transform_first(transforms.Compose(chain))
+    with DataLoader(data, 4, shuffle=True, num_workers=0) as loader:
+        wanted = taken(loader, 3)
+    with DataLoader(data, 4, shuffle=True, **options) as loader:
+        assert taken(loader, 3) == wanted
+        stats = loader.stats()
+    assert stats.executor in ("thread", "process", "inline")
+    assert 1 <= stats.workers <= 4
+    assert stats.tuning
+    assert loader.explain().endswith(stats.tuning)
+
+
+@pytest.mark.parametrize("options", AUTO[:4], ids=str)
+def test_draws_from_global_generators_are_those_of_processes(options):
+    data = SimpleDataset(Numbers(40)).transform(jitter)
+    with DataLoader(data, 4, executor="process", num_workers=2) as loader:
+        wanted = taken(loader, 2)
+    random.seed(5)
+    np.random.seed(5)
+    before = random.getstate(), np.random.get_state(legacy=False)["state"]["pos"]
+    with DataLoader(data, 4, **options) as loader:
+        assert taken(loader, 2) == wanted
+        assert loader.stats().executor == "process"
+    # Nothing was drawn here.
+    assert (random.getstate(), np.random.get_state(legacy=False)["state"]["pos"]) == before
+
+
+def test_what_cannot_be_sent_runs_in_threads_and_every_sample_once():
+    data = Counted(200, 0.001)
+    with DataLoader(data, 5, shuffle=True, executor="auto") as loader:
+        labels = [int(label) for _, batch in loader for label in batch]
+        stats = loader.stats()
+    assert sorted(labels) == sorted(data.asked) == list(range(200))
+    assert stats.executor == "thread"
+    assert "cannot be sent to worker processes" in stats.tuning
+
+
+async def test_in_ones_own_loop_under_asyncio(no_blocking):
+    async with AsyncDataLoader(Numbers(120, 0.001), 6, shuffle=True, executor="auto") as loader:
+        for _ in range(2):
+            seen = [int(label) async for _, batch in loader for label in batch]
+            assert sorted(seen) == list(range(120))
+        assert loader.stats().executor == "process"
+
+
+def test_under_trio():
+    async def main():
+        async with AsyncDataLoader(Counted(60), 6, executor="auto") as loader:
+            return [int(label) async for _, batch in loader for label in batch]
+
+    assert anyio.run(main, backend="trio") == list(range(60))
+
+
+@pytest.mark.parametrize("after", [1, 3, 10])
+def test_a_loop_that_is_left_while_measuring_loses_nothing(after):
+    with DataLoader(Numbers(200, 0.001), 4, executor="process", num_workers="auto") as loader:
+        for _ in range(2):
+            for number, _ in enumerate(loader):
+                if number == after:
+                    break
+        assert [label for _, batch in loader for label in batch.tolist()] == list(range(200))
+
+
+def test_a_failed_sample_is_one_error():
+    with DataLoader(Numbers(40, fail=[7]), 4, executor="auto", on_error="skip") as loader:
+        labels = [int(label) for _, batch in loader for label in batch]
+        assert labels == [n for n in range(40) if n != 7]
+        assert [error.index for error in loader.errors] == [7]
+
+
+class Nowhere:
+    """Can be pickled, and not be unpickled anywhere else."""
+
+    def __init__(self, n):
+        self.n = n
+        self.pid = __import__("os").getpid()
+
+    def __len__(self):
+        return self.n
+
+    def __getitem__(self, index):
+        return index
+
+    def __setstate__(self, state):
+        raise ImportError("no such module here")
+
+
+def test_workers_that_cannot_load_the_dataset_are_replaced_by_threads():
+    with DataLoader(Nowhere(30), 5, executor="auto") as loader:
+        assert [int(each) for batch in loader for each in batch] == list(range(30))
+        stats = loader.stats()
+    assert stats.executor == "thread"
+    assert "worker processes cannot be had" in stats.tuning
+
+
+def test_too_little_memory_for_processes(monkeypatch):
+    monkeypatch.setattr("aioloader.executors.auto.available_memory", lambda: 1 << 10)
+    with DataLoader(Numbers(200, 0.001), 5, executor="auto") as loader:
+        assert len(list(loader)) == 40
+        stats = loader.stats()
+    assert stats.executor == "thread"
+    assert "too large to be sent" in stats.tuning
+
+
+def test_samples_that_cost_nothing_are_made_here(photo_rec):
+    data = aioloader.RecordFileDataset(photo_rec)
+    with DataLoader(data, 4, batchify_fn=None, executor="auto") as loader:
+        for _ in range(60):
+            assert len(list(loader)) == -(-len(data) // 4)
+            if loader.stats().executor == "inline":
+                break
+        stats = loader.stats()
+    assert stats.executor == "inline"
+    assert "less than to hand it to a worker" in stats.tuning
+
+
+def test_no_workers_stay_none():
+    with DataLoader(Numbers(8), 4, executor="auto", num_workers=0) as loader:
+        assert len(list(loader)) == 2
+        assert loader.stats().executor == "inline"
+
+
+@pytest.mark.slow
+def test_python_that_holds_the_lock_gets_processes_and_as_many_as_help():
+    data = SimpleDataset(Numbers(600)).transform(spin)
+    with DataLoader(data, 10, executor="auto") as loader:
+        for _ in range(3):
+            assert len(list(loader)) == 60
+        stats = loader.stats()
+    assert stats.executor == "process"
+    assert stats.tuning.startswith("By measurement")
+    assert stats.restarts == 0
+
+
+@pytest.mark.slow
+def test_workers_that_are_too_many_leave(leftovers):
+    import psutil
+
+    data = SimpleDataset(Numbers(2000)).transform(spin)
+    with DataLoader(data, 10, executor="process", num_workers="auto") as loader:
+        for number, _ in enumerate(loader):
+            if loader.stats().tuning.startswith("By measurement") and number > 20:
+                break
+        stats = loader.stats()
+        deadline = time.monotonic() + 10
+        while len(psutil.Process().children()) > stats.workers and time.monotonic() < deadline:
+            for _ in loader:
+                break
+        assert len(psutil.Process().children()) == stats.workers
+        assert loader.stats().restarts == 0
+
+
+@pytest.mark.parametrize("value", ["many", "", 1.5, -1])
+def test_other_words_are_refused(value):
+    with pytest.raises((TypeError, ValueError), match="num_workers"):
+        DataLoader(Numbers(8), 4, num_workers=value)

@@ -1,0 +1,572 @@
+"""`IterableDataset`: samples from an async iterable, taken as fast as the caller takes batches."""
+
+import asyncio
+import json
+import os
+import threading
+
+import anyio
+import anyio.lowlevel
+import numpy as np
+import pytest
+
+import aioloader
+from aioloader import AsyncDataLoader, DataLoader, IterableDataset, NotResumableError, SampleError
+
+BACKENDS = ["asyncio", "trio"]
+
+
+async def collect(loader):
+    return [batch async for batch in loader]
+
+
+class Numbers:
+    """Gives 0, 1, ...; tells how many it gave and how it was left."""
+
+    def __init__(self, n=10**9, fail_at=None, error=None):
+        self.n = n
+        self.fail_at = fail_at
+        self.error = error
+        self.given = 0
+        self.opened = self.closed = 0
+
+    async def __call__(self):
+        self.opened += 1
+        try:
+            for number in range(self.n):
+                await anyio.lowlevel.checkpoint()
+                if number == self.fail_at:
+                    raise self.error
+                self.given += 1
+                yield number
+        finally:
+            with anyio.CancelScope(shield=True):
+                await anyio.lowlevel.checkpoint()
+                self.closed += 1
+
+
+def as_lists(batches):
+    return [np.asarray(batch).tolist() for batch in batches]
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("executor", ["inline", "thread", "process"])
+@pytest.mark.parametrize(
+    ("last_batch", "expected"),
+    [
+        ("keep", [[[0, 1, 2], [3, 4, 5], [6]]] * 2),
+        ("discard", [[[0, 1, 2], [3, 4, 5]]] * 2),
+        ("rollover", [[[0, 1, 2], [3, 4, 5]], [[6, 0, 1], [2, 3, 4]]]),
+    ],
+)
+def test_batches_of_two_passes(backend, executor, last_batch, expected):
+    numbers = Numbers(7)
+
+    async def main():
+        async with AsyncDataLoader(
+            IterableDataset(numbers), 3, executor=executor, last_batch=last_batch
+        ) as loader:
+            return [as_lists(await collect(loader)) for _ in range(2)]
+
+    assert anyio.run(main, backend=backend) == expected
+    assert numbers.opened == numbers.closed == 2
+
+
+@pytest.mark.parametrize("executor", ["inline", "thread", "process"])
+def test_the_blocking_loader_takes_them_too(executor, leftovers):
+    numbers = Numbers(7)
+    with DataLoader(IterableDataset(numbers), 3, executor=executor) as loader:
+        assert as_lists(loader) == [[0, 1, 2], [3, 4, 5], [6]]
+        for batch in loader:
+            assert batch.tolist() == [0, 1, 2]
+            break
+        assert as_lists(list(loader)) == [[0, 1, 2], [3, 4, 5], [6]]
+    assert numbers.opened == numbers.closed == 3
+
+
+def squared(x):
+    return np.full((3, 4), x * x, np.float32), x, os.getpid()
+
+
+async def captioned(image, x, pid):
+    await anyio.lowlevel.checkpoint()
+    return image, x, pid, f"caption {x}"
+
+
+@pytest.mark.parametrize("executor", ["inline", "thread", "process"])
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_transforms_run_where_those_of_other_datasets_do(executor, backend):
+    async def doubled(x):
+        await anyio.lowlevel.checkpoint()
+        return 2 * x
+
+    async def main():
+        dataset = IterableDataset(Numbers(7)).transform(doubled).transform(squared).transform(captioned)
+        async with AsyncDataLoader(dataset, 3, executor=executor, num_workers=1) as loader:
+            return await collect(loader)
+
+    batches = anyio.run(main, backend=backend)
+    assert [numbers.tolist() for _, numbers, _, _ in batches] == [[0, 2, 4], [6, 8, 10], [12]]
+    assert batches[0][3] == ["caption 0", "caption 2", "caption 4"]
+    assert (batches[1][0][2] == 100).all()
+    assert batches[1][0].dtype == np.float32
+    assert ({*batches[0][2].tolist()} == {os.getpid()}) == (executor != "process")
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("prefetch", [0, 1, 4])
+def test_samples_are_taken_only_as_fast_as_batches_are(backend, prefetch):
+    async def main():
+        numbers = Numbers()
+        async with AsyncDataLoader(
+            IterableDataset(numbers), 5, executor="inline", prefetch=prefetch
+        ) as loader:
+            taken = 0
+            async for _ in loader:
+                taken += 1
+                await anyio.wait_all_tasks_blocked()
+                assert numbers.given == 5 * (taken + max(1, prefetch))
+                if taken == 6:
+                    break
+        assert numbers.closed == 1
+
+    anyio.run(main, backend=backend)
+
+
+def test_the_blocking_loader_runs_no_further_ahead():
+    numbers = Numbers()
+    with DataLoader(IterableDataset(numbers), 5, executor="inline", prefetch=2) as loader:
+        for taken, _ in enumerate(loader, 1):
+            assert numbers.given <= 5 * (taken + 2 + 3)  # those handed over wait in front of the caller
+            if taken == 20:
+                break
+
+
+class Trouble(Exception):
+    """A source's own."""
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize(
+    ("last_batch", "before"),
+    [("keep", [[0, 1, 2], [3, 4]]), ("discard", [[0, 1, 2]]), ("rollover", [[0, 1, 2]])],
+)
+def test_an_error_of_the_source_ends_the_pass_at_its_place(backend, last_batch, before):
+    numbers = Numbers(fail_at=5, error=Trouble("lost"))
+    seen = []
+
+    async def main():
+        async with AsyncDataLoader(
+            IterableDataset(numbers), 3, num_workers=0, last_batch=last_batch
+        ) as loader:
+            async for batch in loader:
+                seen.append(batch.tolist())
+
+    with pytest.raises(Trouble, match="lost"):
+        anyio.run(main, backend=backend)
+    assert seen == before
+    assert numbers.closed == 1
+
+
+def test_the_blocking_loader_raises_it_too():
+    with DataLoader(IterableDataset(Numbers(fail_at=5, error=Trouble())), 3, executor="inline") as loader:
+        batches = iter(loader)
+        assert [next(batches).tolist() for _ in range(2)] == [[0, 1, 2], [3, 4]]
+        with pytest.raises(Trouble):
+            next(batches)
+
+
+async def test_a_source_that_looks_like_being_cancelled_is_in_error():
+    async def source():
+        yield 1
+        task = asyncio.ensure_future(asyncio.sleep(60))
+        task.cancel()
+        await task
+
+    async with AsyncDataLoader(IterableDataset(source), 1, num_workers=0) as loader:
+        batches = aiter(loader)
+        await anext(batches)
+        with anyio.fail_after(5), pytest.raises(aioloader.LoaderError, match="source raised CancelledError"):
+            await anext(batches)
+
+
+def failing(x):
+    if x == 4:
+        raise ValueError("four")
+    return x
+
+
+@pytest.mark.parametrize("where", ["worker", "loop"])
+def test_failed_samples_follow_the_policy_and_are_named_by_their_number(where):
+    async def awaited(x):
+        return failing(x)
+
+    fn = failing if where == "worker" else awaited
+
+    async def main(policy, fn=fn, size=3):
+        async with AsyncDataLoader(
+            IterableDataset(Numbers(7)).transform(fn), size, executor="thread", on_error=policy
+        ) as loader:
+            return as_lists(await collect(loader)), loader.errors
+
+    assert anyio.run(main, "skip")[0] == [[0, 1, 2], [3, 5], [6]]
+    batches, (error,) = anyio.run(main, "replace")
+    assert batches == [[0, 1, 2], [3, 5, 5], [6]]
+    assert (error.index, error.position, error.dataset, error.replaced_by) == (4, 4, "IterableDataset", 5)
+    with pytest.raises(SampleError, match="IterableDataset: sample at index 4 failed in transform"):
+        anyio.run(main, "raise")
+    with pytest.raises(aioloader.LoaderError, match="of an iterable dataset no others can be had"):
+        anyio.run(main, "replace", fn, 1)
+
+
+# --- leaving ---
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("way", ["break", "aclose", "cancel", "drop"])
+@pytest.mark.parametrize("waits", [False, True])
+def test_the_source_is_closed_when_a_pass_is_left(backend, way, waits, leftovers):
+    closed = []
+
+    async def source():
+        try:
+            for number in range(1000):
+                if waits and number >= 4:
+                    await anyio.sleep_forever()
+                yield number
+        finally:
+            with anyio.CancelScope(shield=True):
+                await anyio.sleep(0.001)  # there is time to say goodbye
+                closed.append(True)
+
+    async def main():
+        loader = AsyncDataLoader(IterableDataset(source), 4, num_workers=0, prefetch=2)
+        async with loader:
+            if way == "aclose":
+                batches = aiter(loader)
+                await anext(batches)
+                await loader.aclose()
+            elif way == "cancel":
+                with anyio.CancelScope() as scope:
+                    async for _ in loader:
+                        scope.cancel()
+                        await anyio.lowlevel.checkpoint()
+            else:
+                async for _ in loader:
+                    await anyio.wait_all_tasks_blocked()
+                    break
+            with anyio.fail_after(5):
+                while not closed:
+                    await anyio.sleep(0.001)
+        assert closed == [True]
+
+    anyio.run(main, backend=backend)
+
+
+async def test_a_failure_while_closing_is_told_to_the_log(caplog):
+    async def source():
+        try:
+            while True:
+                yield 1
+        finally:
+            raise Trouble("cannot say goodbye")
+
+    async with AsyncDataLoader(IterableDataset(source), 2, num_workers=0) as loader:
+        async for _ in loader:
+            break
+    assert "the source of IterableDataset failed while it was closed" in caplog.text
+    assert "cannot say goodbye" in caplog.text
+
+
+async def test_a_slow_goodbye_does_not_keep_the_loader():
+    async def source():
+        try:
+            while True:
+                yield 1
+        finally:
+            await asyncio.sleep(60)
+
+    async with AsyncDataLoader(IterableDataset(source), 2, num_workers=0) as loader:
+        async for _ in loader:
+            break
+        with anyio.fail_after(5):
+            await loader.aclose()
+
+
+async def test_a_timeout_around_anext_loses_nothing():
+    queue = asyncio.Queue()
+
+    async def source():
+        while (item := await queue.get()) is not None:
+            yield item
+
+    async with AsyncDataLoader(IterableDataset(source), 2, num_workers=0) as loader:
+        batches = aiter(loader)
+        queue.put_nowait(1)
+        for _ in range(2):
+            with pytest.raises(TimeoutError):
+                async with asyncio.timeout(0.02):
+                    await anext(batches)
+        queue.put_nowait(2)
+        assert (await anext(batches)).tolist() == [1, 2]
+        queue.put_nowait(3)
+        queue.put_nowait(None)
+        assert (await anext(batches)).tolist() == [3]
+        with pytest.raises(StopAsyncIteration):
+            await anext(batches)
+
+
+async def test_a_source_that_never_waits_leaves_the_loop_free():
+    async def source():
+        for number in range(50_000):
+            yield number
+
+    turns = 0
+
+    async def tick():
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    ticking = asyncio.ensure_future(tick())
+    async with AsyncDataLoader(IterableDataset(source), 50_000, num_workers=0, batchify_fn=len) as loader:
+        assert await collect(loader) == [50_000]
+    ticking.cancel()
+    assert turns > 5
+
+
+# --- sources ---
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_a_stream_goes_on_in_the_next_pass_and_stays_open(backend):
+    async def main():
+        send, receive = anyio.create_memory_object_stream(100)
+        for number in range(20):
+            send.send_nowait(number)
+        async with AsyncDataLoader(IterableDataset(receive), 2, num_workers=0, prefetch=1) as loader:
+            first = []
+            async for batch in loader:
+                first += batch.tolist()
+                if len(first) == 4:
+                    break
+            await anyio.wait_all_tasks_blocked()
+            send.close()
+            rest = np.concatenate(await collect(loader)).tolist()
+        assert first == [0, 1, 2, 3]
+        assert rest[-1] == 19
+        assert receive.statistics().open_receive_streams == 1
+        receive.close()
+
+    anyio.run(main, backend=backend)
+
+
+async def test_functions_are_called_for_every_pass_and_told_the_epoch():
+    told = []
+
+    async def awaited(epoch):
+        told.append(epoch)
+
+        async def numbers():
+            yield epoch
+
+        return numbers()
+
+    async with AsyncDataLoader(IterableDataset(awaited), 1, num_workers=0) as loader:
+        assert as_lists(await collect(loader)) == [[0]]
+        assert as_lists(await collect(loader)) == [[1]]
+        loader.set_epoch(7)
+        assert as_lists(await collect(loader)) == [[7]]
+    assert told == [0, 1, 7]
+
+
+async def test_an_async_generator_is_good_for_one_pass():
+    async with AsyncDataLoader(IterableDataset(Numbers(3)()), 2, num_workers=0) as loader:
+        assert as_lists(await collect(loader)) == [[0, 1], [2]]
+        with pytest.raises(RuntimeError, match=r"was iterated before.*give IterableDataset the function"):
+            await collect(loader)
+
+
+class Own(IterableDataset):
+    """A subclass with an iterator of its own."""
+
+    async def __aiter__(self):
+        for number in range(5):
+            yield number
+
+
+async def test_a_subclass_may_be_its_own_source():
+    async with AsyncDataLoader(Own(), 2, num_workers=0) as loader:
+        assert as_lists(await collect(loader)) == [[0, 1], [2, 3], [4]]
+    async with AsyncDataLoader(Own().transform(lambda x: -x), 2, num_workers=0) as loader:
+        assert as_lists(await collect(loader)) == [[0, -1], [-2, -3], [-4]]
+        assert as_lists(await collect(loader)) == [[0, -1], [-2, -3], [-4]]
+
+
+async def test_it_can_be_looked_at_by_itself():
+    async def tripled(x):
+        return 3 * x
+
+    numbers = Numbers(4)
+    dataset = IterableDataset(numbers).transform(lambda x: x + 1).transform(tripled)
+    assert [sample async for sample in dataset] == [3, 6, 9, 12]
+    assert numbers.closed == 1
+
+
+@pytest.mark.parametrize("source", [[1, 2], range(3), 7, "text", None])
+def test_what_is_no_async_iterable_is_refused(source):
+    with pytest.raises(TypeError, match="source"):
+        IterableDataset(source)
+
+
+async def test_a_function_that_gives_none_is_an_error_of_the_pass():
+    async with AsyncDataLoader(IterableDataset(lambda: [1, 2]), 2, num_workers=0) as loader:
+        with pytest.raises(TypeError, match="gave a list, which is no async iterable"):
+            await collect(loader)
+
+
+@pytest.mark.parametrize("given", [Numbers(3)(), Numbers(3).__call__])
+def test_a_loader_takes_it_in_its_wrapping_only(given):
+    with pytest.raises(TypeError, match=r"give the loader aioloader.IterableDataset\(\.\.\.\) of it"):
+        DataLoader(given, 2)
+
+
+# --- what needs numbers ---
+
+
+@pytest.mark.parametrize(
+    ("options", "name"),
+    [
+        ({"shuffle": True}, "shuffle"),
+        ({"sampler": [1, 2]}, "sampler"),
+        ({"batch_size": None, "batch_sampler": [[1]]}, "batch_sampler"),
+        ({"shard": (0, 2)}, "shard"),
+    ],
+)
+@pytest.mark.parametrize("cls", [AsyncDataLoader, DataLoader])
+def test_options_that_need_numbers_are_refused(cls, options, name):
+    with pytest.raises(ValueError, match=f"^{name} needs a dataset whose samples have numbers"):
+        cls(IterableDataset(Numbers(3)), **{"batch_size": 2, **options})
+
+
+async def test_it_has_no_length_and_no_receipt_that_could_be_checked():
+    async with AsyncDataLoader(IterableDataset(Numbers(3)), 2, num_workers=0, progress=True) as loader:
+        with pytest.raises(TypeError, match="nobody knows how many samples"):
+            len(loader)
+        await collect(loader)
+        assert loader.receipt().seen == 3
+        with pytest.raises(TypeError, match="does not come again"):
+            loader.check_receipt(loader.receipt())
+    with pytest.raises(TypeError, match="has no len"):
+        len(IterableDataset(Numbers(3)))
+
+
+# --- state ---
+
+
+async def test_without_a_state_of_its_own_a_pass_cannot_be_resumed():
+    async with AsyncDataLoader(IterableDataset(Numbers(3)), 2, num_workers=0) as loader:
+        with pytest.raises(NotResumableError, match=r"cannot be resumed.*state_dict"):
+            loader.state_dict()
+        with pytest.raises(NotResumableError):
+            loader.load_state_dict({})
+
+
+class Tape:
+    """A source that tells where it is."""
+
+    def __init__(self, n):
+        self.n = n
+        self.place = 0
+
+    def __aiter__(self):
+        return self._play()
+
+    async def _play(self):
+        while self.place < self.n:
+            self.place += 1
+            await anyio.lowlevel.checkpoint()
+            yield self.place - 1
+        self.place = 0
+
+    def state_dict(self):
+        return {"place": self.place}
+
+    def load_state_dict(self, state):
+        self.place = state["place"]
+
+
+def drawn(x, *, rng):
+    return x, rng.random()
+
+
+@pytest.mark.parametrize("stop", [0, 1, 3, 4])
+def test_a_source_with_a_state_is_resumed_behind_what_was_handed_out(run_on, stop):
+    def loader_of():
+        return AsyncDataLoader(IterableDataset(Tape(11)).transform(drawn), 3, num_workers=0, prefetch=3)
+
+    async def main():
+        async with loader_of() as loader:
+            whole = [np.stack(batch).tolist() for batch in await collect(loader)]
+        seen = []
+        async with loader_of() as loader:
+            if stop:
+                async for batch in loader:
+                    seen.append(np.stack(batch).tolist())
+                    if len(seen) == stop:
+                        await anyio.wait_all_tasks_blocked()  # by now it is further on
+                        break
+            state = json.loads(json.dumps(loader.state_dict()))
+        async with loader_of() as loader:
+            loader.load_state_dict(state)
+            seen += [np.stack(batch).tolist() for batch in await collect(loader)]
+        assert seen == whole
+
+    run_on(main)
+
+
+async def test_states_of_other_loaders_are_refused():
+    async with AsyncDataLoader(IterableDataset(Tape(5)), 3, num_workers=0) as loader:
+        other = DataLoader([1, 2, 3], 2).state_dict()
+        with pytest.raises(aioloader.ResumeError):
+            loader.load_state_dict(other)
+        with pytest.raises(aioloader.ResumeError):
+            DataLoader([1, 2, 3], 2).load_state_dict(loader.state_dict())
+    with pytest.raises(NotResumableError, match="rollover"):
+        AsyncDataLoader(IterableDataset(Tape(5)), 3, last_batch="rollover").state_dict()
+
+
+# --- how it is done ---
+
+
+async def test_nothing_is_started_for_samples_that_come_as_they_are(leftovers):
+    async def awaited(x):
+        return x
+
+    before = set(threading.enumerate())
+    async with AsyncDataLoader(IterableDataset(Numbers(40)).transform(awaited), 4) as loader:
+        async for _ in loader:
+            assert not leftovers().get("child processes")
+            assert not [
+                t for t in set(threading.enumerate()) - before if t.name.startswith("aioloader-worker")
+            ]
+
+
+async def test_a_silent_source_is_told_of_as_such(caplog):
+    told = asyncio.Event()
+
+    async def source():
+        await told.wait()
+        yield 1
+
+    async def tell():
+        while not caplog.records:
+            await asyncio.sleep(0.01)
+        told.set()
+
+    async with AsyncDataLoader(IterableDataset(source), 1, num_workers=0, stall_timeout=0.2) as loader:
+        telling = asyncio.ensure_future(tell())
+        assert as_lists(await collect(loader)) == [[1]]
+        await telling
+    assert "waiting for the dataset's source to give its samples" in caplog.records[0].getMessage()

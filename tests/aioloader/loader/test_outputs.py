@@ -1,0 +1,445 @@
+"""What batches are handed out as: `output` and `pin_memory`, the same for both faces."""
+
+import dataclasses
+import gc
+import importlib
+import pickle
+import sys
+from collections import namedtuple
+
+import anyio
+import numpy as np
+import pytest
+
+import aioloader
+from aioloader import ArrayDataset, AsyncDataLoader, DataLoader, ImageRecordDataset
+from aioloader.errors import MissingPackageError, OutputError
+from tests.aioloader.loader.samples import Numbers
+
+Pair = namedtuple("Pair", "image number")
+
+
+@dataclasses.dataclass
+class Both:
+    image: object
+    name: object
+
+
+class Nested:
+    """Item i in tuples, dicts, a named tuple and a dataclass, with a text and an object."""
+
+    def __len__(self):
+        return 12
+
+    def __getitem__(self, index):
+        image = np.full((3, 2), index, np.float32)
+        return {
+            "pair": Pair(image, index),
+            "both": Both(image.astype(np.float16), f"item {index}"),
+            "rest": (np.uint16(index), [index > 5, None]),
+        }
+
+
+def take(kind, dataset, batch_size=4, **options):
+    """All batches of one pass, by ``for`` or by ``async for``."""
+    if kind == "for":
+        with DataLoader(dataset, batch_size, **options) as loader:
+            return list(loader)
+
+    async def main():
+        async with AsyncDataLoader(dataset, batch_size, **options) as loader:
+            return [batch async for batch in loader]
+
+    return anyio.run(main)
+
+
+FACES = ["for", "async for"]
+
+
+# --- a function ---
+
+
+@pytest.mark.parametrize("face", FACES)
+@pytest.mark.parametrize("executor", ["inline", "thread"])
+def test_a_function_is_given_the_batch_and_gives_what_is_handed_out(face, executor):
+    got = take(face, Numbers(10), executor=executor, num_workers=2, output=lambda batch: ("made", batch[1]))
+    assert [(word, labels.tolist()) for word, labels in got] == [
+        ("made", [0, 1, 2, 3]),
+        ("made", [4, 5, 6, 7]),
+        ("made", [8, 9]),
+    ]
+
+
+def test_a_class_may_be_the_function():
+    (batch,) = take("for", Numbers(3), num_workers=0, output=list)
+    assert type(batch) is list
+    assert batch[1].tolist() == [0, 1, 2]
+
+
+def fails_at_4(batch):
+    if 4 in batch[1]:
+        raise KeyError("four")
+    return batch
+
+
+@pytest.mark.parametrize("face", FACES)
+@pytest.mark.parametrize("executor", ["inline", "thread"])
+def test_its_error_has_the_batch_and_the_state_goes_on_with_it(face, executor):
+    options = {"shuffle": False, "executor": executor, "num_workers": 2}
+    got = []
+
+    def check(error, loader):
+        assert isinstance(error.__cause__, KeyError)
+        assert "KeyError: 'four'" in str(error)
+        assert error.batch[1].tolist() == [4, 5, 6, 7]
+        again = DataLoader(Numbers(12), 4, **options)
+        again.load_state_dict(loader.state_dict())
+        assert [labels.tolist() for _, labels in again] == [[4, 5, 6, 7], [8, 9, 10, 11]]
+        again.close()
+
+    if face == "for":
+        with DataLoader(Numbers(12), 4, output=fails_at_4, **options) as loader:
+            passing = iter(loader)
+            with pytest.raises(OutputError) as caught:
+                for batch in passing:
+                    got.append(batch[1].tolist())
+            assert next(passing, "over") == "over"
+            check(caught.value, loader)
+    else:
+
+        async def main():
+            async with AsyncDataLoader(Numbers(12), 4, output=fails_at_4, **options) as loader:
+                passing = aiter(loader)
+                with pytest.raises(OutputError) as caught:
+                    async for batch in passing:
+                        got.append(batch[1].tolist())
+                assert await anext(passing, "over") == "over"
+                return caught.value, loader
+
+        check(*anyio.run(main))
+    assert got == [[0, 1, 2, 3]]
+
+
+def test_the_memory_of_a_batch_that_a_function_dropped_is_used_again():
+    with DataLoader(Numbers(400), 10, num_workers=2, executor="thread", output=lambda batch: None) as loader:
+        assert list(loader) == [None] * 40
+        gc.collect()
+        assert loader.stats().memory_bytes == 0
+
+
+# --- options ---
+
+
+@pytest.mark.parametrize("output", ["tensor", "Torch", "", None, 3, b"torch"])
+def test_an_unknown_output_is_refused(output):
+    with pytest.raises(ValueError, match="output must be one of 'numpy', 'torch', 'jax' or a function"):
+        DataLoader(Numbers(), 4, output=output)
+
+
+def test_an_async_function_is_refused():
+    async def later(batch):
+        return batch
+
+    class Later:
+        async def __call__(self, batch):
+            return batch
+
+    for output in (later, Later()):
+        with pytest.raises(TypeError, match="await it in the body of your loop"):
+            DataLoader(Numbers(), 4, output=output)
+    DataLoader(Numbers(), 4, output=Later)  # making one waits for nothing
+
+
+@pytest.mark.parametrize("package", ["torch", "jax"])
+def test_a_package_that_is_not_there_is_named(package, monkeypatch):
+    monkeypatch.setitem(sys.modules, package, None)
+    with pytest.raises(MissingPackageError, match=rf'pip install "aioloader\[{package}\]"') as caught:
+        AsyncDataLoader(Numbers(), 4, output=package)
+    assert isinstance(caught.value, ImportError)
+    assert isinstance(caught.value, aioloader.LoaderError)
+    assert pickle.loads(pickle.dumps(caught.value)).package == caught.value.name == package
+    if package == "torch":
+        for name in [each for each in sys.modules if each.startswith("aioloader.interop.torch")]:
+            monkeypatch.delitem(sys.modules, name)
+        with pytest.raises(MissingPackageError):
+            importlib.import_module("aioloader.interop.torch")
+
+
+@pytest.mark.parametrize("output", ["numpy", list])
+def test_memory_that_cannot_be_pinned_is_told_once(output):
+    with pytest.warns(UserWarning, match="pin_memory has no effect: output=.*output='torch'") as told:
+        loader = DataLoader(Numbers(8), 4, pin_memory=True, output=output, num_workers=0)
+    assert len(told) == 1
+    assert told[0].filename == __file__
+    assert len(list(loader)) == 2
+
+
+# --- torch ---
+
+
+@pytest.fixture
+def torch():
+    return pytest.importorskip("torch")
+
+
+def all_of(torch, tree, pick):
+    from aioloader._tree import flatten
+
+    return [pick(leaf) for leaf in flatten(tree)[1] if isinstance(leaf, torch.Tensor)]
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize("face", FACES)
+@pytest.mark.parametrize("executor", ["inline", "thread", "process"])
+def test_tensors_have_the_structure_and_the_values_of_the_arrays(torch, face, executor):
+    options = {"executor": executor, "num_workers": 2}
+    arrays, tensors = (take(face, Nested(), output=output, **options) for output in ("numpy", "torch"))
+    for expected, got in zip(arrays, tensors, strict=True):
+        assert list(got) == ["pair", "both", "rest"]
+        assert type(got["pair"]) is Pair
+        assert type(got["both"]) is Both
+        assert got["both"].name == expected["both"].name  # texts
+        assert type(got["rest"]) is tuple
+        assert got["rest"][1][1] == [None] * 4
+        pairs = [
+            (got["pair"].image, expected["pair"].image, torch.float32),
+            (got["pair"].number, expected["pair"].number, torch.int64),
+            (got["both"].image, expected["both"].image, torch.float16),
+            (got["rest"][0], expected["rest"][0], torch.uint16),
+            (got["rest"][1][0], expected["rest"][1][0], torch.bool),
+        ]
+        for tensor, array, dtype in pairs:
+            assert tensor.dtype == dtype
+            assert np.array_equal(tensor.numpy(), array)
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize("executor", ["inline", "thread", "process"])
+def test_a_tensor_is_the_slabs_memory(torch, executor, monkeypatch):
+    loader = DataLoader(Numbers(100), 10, executor=executor, num_workers=2, output="torch")
+    places = []
+    with loader:
+        for images, labels in loader:
+            memory = loader._core._engine.memory
+            start = np.frombuffer(memory.memory, np.uint8).ctypes.data
+            end = start + len(memory.memory)
+            places += [start <= tensor.data_ptr() < end for tensor in (images, labels)]
+            images += 1  # it may be written to
+    assert places == [True] * 20
+
+
+@pytest.mark.torch
+def test_pictures_and_gathered_arrays_are_not_copied(torch, photo_rec):
+    """The very pointer of the array that the batch was made as."""
+    pointers = []
+
+    def both(batch):
+        pointers.append([array.ctypes.data for array in batch])
+        return convert(batch)
+
+    datasets = [
+        ImageRecordDataset(photo_rec).transform_first(aioloader.transforms.CenterCrop(64)),
+        ArrayDataset(np.zeros((200, 64, 64), np.uint8), np.arange(200)),
+    ]
+    for dataset in datasets:
+        with DataLoader(dataset, 50, num_workers=0, output="torch") as loader:
+            convert, loader._core.convert = loader._core.convert, both
+            for batch in loader:
+                assert [tensor.data_ptr() for tensor in batch] == pointers[-1]
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize("executor", ["inline", "thread", "process"])
+def test_memory_is_not_used_again_before_the_last_view_of_a_tensor_dies(torch, executor):
+    kept = []
+    options = {"executor": executor, "num_workers": 2, "memory_limit": 1 << 20, "output": "torch"}
+    with DataLoader(Numbers(200), 10, **options) as loader:
+        for number, (images, _labels) in enumerate(loader):
+            if number % 3 == 0:
+                kept.append(images[4:6, 1].t())
+        del images, _labels
+        for _ in range(3):
+            for _ in loader:
+                pass
+        gc.collect()
+        assert [view[0].tolist() for view in kept] == [[s + 4, s + 5] for s in range(0, 200, 30)]
+        assert loader.stats().memory_bytes > 0
+        kept.clear()
+        gc.collect()
+        assert loader.stats().memory_bytes == 0
+
+
+@pytest.mark.torch
+def test_what_torch_cannot_share_is_copied_and_what_it_lacks_stays(torch):
+    from aioloader._outputs import torch_leaf
+
+    leaf = torch_leaf()
+    frozen = np.arange(6.0)
+    frozen.flags.writeable = False
+    for array in (frozen, np.arange(6, dtype=">i4"), np.arange(6)[::-1], np.array(3), np.empty((0, 4))):
+        tensor = leaf(array)
+        assert isinstance(tensor, torch.Tensor)
+        assert tensor.shape == array.shape
+        assert np.array_equal(tensor.numpy(), array)
+    tensor = leaf(frozen)
+    tensor += 1
+    assert frozen.tolist() == [0, 1, 2, 3, 4, 5]
+    same = np.arange(6)[::2]
+    assert leaf(same).data_ptr() == same.ctypes.data  # steps are no reason to copy
+    for array in (
+        np.zeros(2, "M8[s]"),
+        np.array(["a"]),
+        np.zeros(2, "f4,i4"),
+        np.longdouble([1]),
+        "text",
+        None,
+    ):
+        assert leaf(array) is array
+
+
+@pytest.mark.torch
+def test_bfloat16(torch):
+    ml_dtypes = pytest.importorskip("ml_dtypes")
+
+    class Short:
+        def __len__(self):
+            return 8
+
+        def __getitem__(self, index):
+            return np.full(3, index, ml_dtypes.bfloat16)
+
+    for executor in ("inline", "process"):
+        (batch,) = take("for", Short(), 8, executor=executor, num_workers=1, output="torch")
+        assert batch.dtype == torch.bfloat16
+        assert batch.float().tolist() == [[index] * 3 for index in range(8)]
+
+
+@pytest.mark.torch
+def test_images_as_tensors(torch, photo_rec):
+    with aioloader.images(photo_rec, 64, 4, blocking=True, num_workers=0, output="torch") as loader:
+        images, labels = next(iter(loader))
+    assert (images.dtype, tuple(images.shape), labels.dtype) == (torch.uint8, (4, 64, 64, 3), torch.int64)
+
+
+@pytest.mark.torch
+def test_without_cuda_nothing_is_pinned(torch, monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    with pytest.warns(UserWarning, match="pin_memory has no effect: torch finds no CUDA device"):
+        loader = DataLoader(Numbers(8), 4, pin_memory=True, output="torch", num_workers=0)
+    assert isinstance(next(iter(loader))[0], torch.Tensor)
+
+
+@pytest.mark.torch
+@pytest.mark.gpu
+def test_tensors_are_pinned(torch):
+    if not torch.cuda.is_available():
+        pytest.skip("needs a CUDA device")
+    for batch in take("for", Nested(), output="torch", pin_memory=True, num_workers=0):
+        assert all(all_of(torch, batch, lambda tensor: tensor.is_pinned()))
+
+
+# --- JAX ---
+
+
+@pytest.fixture
+def jax():
+    return pytest.importorskip("jax")
+
+
+@pytest.mark.jax
+@pytest.mark.parametrize("face", FACES)
+@pytest.mark.parametrize("executor", ["inline", "thread", "process"])
+def test_jax_arrays_equal_the_batch(jax, face, executor):
+    options = {"executor": executor, "num_workers": 2}
+    numpy_batches, batches = (take(face, Nested(), output=output, **options) for output in ("numpy", "jax"))
+    for expected, got in zip(numpy_batches, batches, strict=True):
+        assert type(got["pair"]) is Pair
+        assert type(got["both"]) is Both
+        assert got["both"].name == expected["both"].name
+        assert got["rest"][1][1] == [None] * 4
+        pairs = [
+            (got["pair"].image, expected["pair"].image, np.float32),
+            (got["pair"].number, expected["pair"].number, np.int32),  # JAX's own rule
+            (got["both"].image, expected["both"].image, np.float16),
+            (got["rest"][0], expected["rest"][0], np.uint16),
+            (got["rest"][1][0], expected["rest"][1][0], np.bool_),
+        ]
+        for made, array, dtype in pairs:
+            assert isinstance(made, jax.Array)
+            assert made.dtype == dtype
+            assert np.array_equal(np.asarray(made), array)
+
+
+@pytest.mark.jax
+@pytest.mark.parametrize("executor", ["inline", "process"])
+def test_jax_shares_the_slab_and_it_is_not_used_again(jax, executor):
+    kept, shared = [], []
+    options = {"executor": executor, "num_workers": 2, "memory_limit": 1 << 20, "output": "jax"}
+    with DataLoader(Numbers(200), 10, **options) as loader:
+        for number, (images, _labels) in enumerate(loader):
+            memory = loader._core._engine.memory.memory
+            start = np.frombuffer(memory, np.uint8).ctypes.data
+            shared.append(start <= images.unsafe_buffer_pointer() < start + len(memory))
+            if number % 3 == 0:
+                kept.append(images)
+        del images, _labels
+        for _ in range(3):
+            for _ in loader:
+                pass
+        gc.collect()
+        firsts = [np.asarray(images)[:, 0, 0].tolist() for images in kept]
+        assert firsts == [list(range(s, s + 10)) for s in range(0, 200, 30)]
+        assert all(shared)
+        kept.clear()
+        gc.collect()
+        assert loader.stats().memory_bytes == 0
+
+
+@pytest.mark.jax
+def test_integers_that_jax_would_cut_off_are_an_error(jax):
+    class Large:
+        def __len__(self):
+            return 4
+
+        def __getitem__(self, index):
+            return 2**40 + index
+
+    with pytest.raises(OutputError, match="jax_enable_x64") as caught:
+        take("for", Large(), output="jax", num_workers=0)
+    assert caught.value.batch.tolist() == [2**40 + index for index in range(4)]
+    jax.config.update("jax_enable_x64", True)
+    try:
+        (batch,) = take("for", Large(), output="jax", num_workers=0)
+        assert batch.tolist() == caught.value.batch.tolist()
+    finally:
+        jax.config.update("jax_enable_x64", False)
+
+
+@pytest.mark.jax
+def test_what_jax_lacks_stays_and_short_floats_do_not(jax):
+    import ml_dtypes
+
+    from aioloader._outputs import jax_leaf
+
+    leaf = jax_leaf()
+    for array in (
+        np.zeros(2, "M8[s]"),
+        np.array(["a"]),
+        np.zeros(2, "f4,i4"),
+        np.longdouble([1]),
+        "text",
+        None,
+    ):
+        assert leaf(array) is array
+    frozen = np.arange(6, dtype=np.float32)
+    frozen.flags.writeable = False
+    odd = [
+        np.arange(3, dtype=ml_dtypes.bfloat16),
+        frozen,
+        np.arange(6, dtype=">i4"),
+        np.arange(6, dtype="i4")[::-2],
+    ]
+    for array in odd:
+        made = leaf(array)
+        assert isinstance(made, jax.Array)
+        assert np.array_equal(np.asarray(made), array)

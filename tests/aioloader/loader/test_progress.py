@@ -1,0 +1,173 @@
+"""Progress bars of loaders: which one, where, what it says, and that it ends."""
+
+from __future__ import annotations
+
+import io
+import sys
+from importlib.util import find_spec
+
+import pytest
+
+from aioloader import AsyncDataLoader, DataLoader, SampleError, progress_display
+from aioloader.progress_display import open_display
+from tests.aioloader.loader.samples import Numbers
+
+
+class Terminal(io.StringIO):
+    encoding = "utf-8"
+
+    def isatty(self):
+        return True
+
+
+BARS = [
+    "plain",
+    *(
+        pytest.param(n, marks=pytest.mark.skipif(not find_spec(n), reason=f"needs {n}"))
+        for n in ("tqdm", "rich")
+    ),
+]
+
+
+@pytest.fixture
+def terminal(monkeypatch):
+    """A terminal, once the test has put it there: before that, pytest puts its own file there."""
+    monkeypatch.setenv("COLUMNS", "120")
+    monkeypatch.setenv("TERM", "xterm")
+    out = Terminal()
+    out.install = lambda: monkeypatch.setattr(sys, "stderr", out)
+    return out
+
+
+@pytest.fixture(params=BARS)
+def bar(request, monkeypatch):
+    """Each bar that is installed, chosen by True."""
+    monkeypatch.setattr(
+        progress_display.importlib.util,
+        "find_spec",
+        lambda name: find_spec(name) if name == request.param else None,
+    )
+    return request.param
+
+
+def last_line(out):
+    lines = out.getvalue().replace("\x1b[K", "").replace("\r", "\n").split("\n")
+    return next(line for line in reversed(lines) if "epoch" in line)
+
+
+def test_on_a_terminal_it_tells_total_rate_and_waiting(bar, terminal):
+    terminal.install()
+    with DataLoader(Numbers(60, 0.002), 4, num_workers=0, progress=True) as loader:
+        for _ in loader:
+            pass
+    line = last_line(terminal)
+    assert "epoch 0" in line
+    assert "60/60" in line
+    assert "samples/s" in line
+    assert "% waiting for data" in terminal.getvalue()
+    assert terminal.getvalue().endswith("\n") or "\x1b[?25h" in terminal.getvalue()[-20:]
+
+
+async def test_in_a_loop_of_ones_own_too(bar, terminal, leftovers):
+    terminal.install()
+    async with AsyncDataLoader(
+        Numbers(60, 0.002), 4, executor="thread", num_workers=1, progress=True
+    ) as loader:
+        async for _ in loader:
+            pass
+    assert "60/60" in last_line(terminal)
+
+
+@pytest.mark.parametrize("faces", ["blocking", "async"])
+async def test_a_loop_that_is_left_ends_the_bar(bar, terminal, faces):
+    terminal.install()
+    if faces == "blocking":
+        with DataLoader(Numbers(60), 4, num_workers=0, progress=True) as loader:
+            for _ in loader:
+                break
+            shown = terminal.getvalue()
+    else:
+        async with AsyncDataLoader(Numbers(60), 4, num_workers=0, progress=True) as loader:
+            async for _ in loader:
+                break
+            shown = terminal.getvalue()
+    assert "4/60" in shown
+    assert shown.endswith("\n") or "\x1b[?25h" in shown[-20:]
+    assert terminal.getvalue() == shown
+
+
+def test_an_error_ends_the_bar(bar, terminal):
+    terminal.install()
+    with DataLoader(Numbers(60, fail=[30]), 4, num_workers=0, progress=True) as loader:
+        with pytest.raises(SampleError):
+            for _ in loader:
+                pass
+        shown = terminal.getvalue()
+    assert "28/60" in shown
+    assert terminal.getvalue() == shown
+
+
+def test_a_loader_that_is_closed_ends_the_bar(terminal):
+    terminal.install()
+    loader = DataLoader(Numbers(60), 4, num_workers=0, progress=True)
+    batches = iter(loader)
+    next(batches)
+    loader.close()
+    assert terminal.getvalue().endswith("\n")
+
+
+def test_elsewhere_nothing_is_shown_unless_asked_for(monkeypatch):
+    out = io.StringIO()
+    monkeypatch.setattr(sys, "stderr", out)
+    for progress, shown in ((True, ""), ("plain", "epoch 0 100%  20/20")):
+        with DataLoader(Numbers(20), 4, num_workers=0, progress=progress) as loader:
+            for _ in loader:
+                pass
+        assert out.getvalue().startswith(shown)
+        assert bool(out.getvalue()) is bool(shown)
+
+
+def test_without_standard_error_there_is_no_bar(monkeypatch):
+    monkeypatch.setattr(sys, "stderr", None)
+    assert open_display("plain", "epoch 0", 3) is None
+
+
+def test_a_terminal_that_goes_away_ends_the_bar_only(bar, terminal):
+    terminal.install()
+    with DataLoader(Numbers(60, 0.01), 4, num_workers=0, progress=True) as loader:
+        for number, _ in enumerate(loader):
+            if number == 2:
+                terminal.close()
+    assert loader.stats().samples == 60
+
+
+def test_a_bar_that_is_not_installed_is_named(monkeypatch):
+    monkeypatch.setattr(progress_display.importlib.util, "find_spec", lambda name: None)
+    with DataLoader(Numbers(8), 4, num_workers=0, progress="rich") as loader:
+        with pytest.raises(ModuleNotFoundError, match="pip install rich"):
+            list(loader)
+
+
+def test_what_is_no_bar_is_refused():
+    with pytest.raises(ValueError, match="progress must be one of"):
+        DataLoader(Numbers(8), 4, progress="bar")
+
+
+def test_in_a_notebook_there_is_a_bar(monkeypatch):
+    class Shell:
+        kernel = object()
+
+    class IPython:
+        @staticmethod
+        def get_ipython():
+            return Shell()
+
+    monkeypatch.setitem(sys.modules, "IPython", IPython)
+    monkeypatch.setattr(progress_display.importlib.util, "find_spec", lambda name: None)
+    out = io.StringIO()
+    monkeypatch.setattr(sys, "stderr", out)
+    display = open_display(True, "epoch 0", 3)
+    assert display is not None
+    display.advance(3, "")
+    display.close()
+    assert "3/3" in out.getvalue()

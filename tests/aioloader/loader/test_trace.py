@@ -1,0 +1,274 @@
+"""Traces: whole JSON at every moment, every stage in them, and slices that lie within one another."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections import defaultdict
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import aioloader
+from aioloader import ArrayDataset, AsyncDataLoader, DataLoader
+from aioloader._trace import TraceFile, Tracer
+from tests.aioloader.loader.samples import Numbers
+
+CLOSE_US = 0.0021  # rounded to nanoseconds
+STAGES = {"plan", "read", "work", "deliver", "chunk", "decode", "wait", "consumer", "pass"}
+
+
+def halve(image, label):
+    return image // 2, label
+
+
+def keep(samples):
+    return np.stack([image for image, _ in samples])
+
+
+def read_trace(path):
+    events = json.loads(Path(path).read_text())
+    for event in events:
+        assert event["ph"] in "XMbeiC", event
+        assert isinstance(event["name"], str)
+        assert isinstance(event["pid"], int)
+        assert isinstance(event["tid"], int)
+        if event["ph"] != "M":
+            assert event["ts"] >= 0
+        if event["ph"] == "X":
+            assert event["dur"] >= 0
+        if event["ph"] in "be":
+            assert event["id"]
+            assert event["cat"]
+    return events
+
+
+def check_nesting(events):
+    """Slices of a lane follow one another, or lie within one another."""
+    lanes = defaultdict(list)
+    for event in events:
+        if event["ph"] == "X":
+            lanes[event["pid"], event["tid"]].append((event["ts"], -event["dur"], event["name"]))
+    for lane, slices in lanes.items():
+        open_ends = []
+        for begin, took, name in sorted(slices):
+            end = begin - took
+            while open_ends and open_ends[-1] <= begin + CLOSE_US:
+                open_ends.pop()
+            assert not open_ends or end <= open_ends[-1] + CLOSE_US, (lane, name, begin, end, open_ends)
+            open_ends.append(end)
+
+
+def check_passes(events, count):
+    """Everything happens while a pass is under way."""
+    passes = [event for event in events if event["ph"] == "X" and event["name"] == "pass"]
+    assert len(passes) == count
+    for event in events:
+        if event["ph"] == "X" and event["cat"] != "pass":
+            begin, end = event["ts"], event["ts"] + event["dur"]
+            assert any(
+                each["ts"] - CLOSE_US <= begin and end <= each["ts"] + each["dur"] + CLOSE_US
+                for each in passes
+            ), event
+
+
+def check_queue(events):
+    """Every chunk was in the queue from when to when."""
+    begun = {event["id"]: event["ts"] for event in events if event["ph"] == "b"}
+    ended = {event["id"]: event["ts"] for event in events if event["ph"] == "e"}
+    assert begun.keys() == ended.keys()
+    assert all(begun[each] <= ended[each] + CLOSE_US for each in begun)
+    return len(begun)
+
+
+def names_of(events):
+    return {event["name"] for event in events if event["ph"] == "X"}
+
+
+def lanes_of(events):
+    return {
+        (event["pid"], event["tid"]): event["args"]["name"]
+        for event in events
+        if event["ph"] == "M" and event["name"] == "thread_name"
+    }
+
+
+@pytest.mark.parametrize("executor", ["inline", "thread", "process"])
+def test_every_stage_is_there(executor, tmp_path, photo_rec):
+    path = tmp_path / "out.json"
+    data = aioloader.ImageRecordDataset(photo_rec).transform_first(aioloader.transforms.Resize(16))
+    options = {"executor": executor, "num_workers": 2, "trace": path}
+    with DataLoader(data, 4, shuffle=True, **options) as loader:
+        for _ in range(2):
+            for _ in loader:
+                time.sleep(0.001)
+    events = read_trace(path)
+    check_nesting(events)
+    check_passes(events, 2)
+    stages = STAGES | {"transform:Resize"}
+    if executor != "inline":
+        stages |= {"reorder wait"}
+    assert stages <= names_of(events)
+    chunks = [event for event in events if event["name"] == "chunk"]
+    assert check_queue(events) == len(chunks)
+    assert sum(event["args"]["samples"] for event in chunks) == 2 * len(data)
+    workers = {(event["pid"], event["tid"]) for event in chunks}
+    assert len(workers) <= (1 if executor == "inline" else 2)
+    assert (os.getpid() in {pid for pid, _ in workers}) is (executor != "process")
+    assert workers <= lanes_of(events).keys()
+
+
+async def test_the_callers_own_loop_is_traced_too(tmp_path, no_blocking):
+    path = tmp_path / "out.json"
+    options = {"executor": "process", "num_workers": 1, "trace": path}
+    async with AsyncDataLoader(Numbers(40, 0.0005), 8, batchify_fn=keep, **options) as loader:
+        async for _ in loader:
+            pass
+    events = read_trace(path)
+    check_nesting(events)
+    check_passes(events, 1)
+    assert STAGES | {"collate", "reorder wait"} <= names_of(events)
+
+
+def test_waiting_for_memory_is_a_stage(tmp_path):
+    path = tmp_path / "out.json"
+
+    class Large(Numbers):
+        def __getitem__(self, index):
+            time.sleep(0.001)
+            return np.zeros((64, 64), np.int32), index
+
+    options = {"executor": "thread", "num_workers": 2, "memory_limit": 200_000, "trace": path}
+    with DataLoader(Large(64), 8, **options) as loader:
+        for _ in loader:
+            pass
+    events = read_trace(path)
+    check_nesting(events)
+    assert "memory wait" in names_of(events)
+
+
+def test_data_in_memory_has_a_trace(tmp_path):
+    path = tmp_path / "out.json"
+    with DataLoader(ArrayDataset(np.arange(100)), 10, trace=str(path)) as loader:
+        assert len(list(loader)) == 10
+    events = read_trace(path)
+    check_nesting(events)
+    check_passes(events, 1)
+    assert {"collate", "wait", "consumer"} <= names_of(events)
+
+
+@pytest.mark.parametrize("executor", ["inline", "thread"])
+def test_a_loop_that_was_left_leaves_a_whole_trace(executor, tmp_path):
+    path = tmp_path / "out.json"
+    with DataLoader(Numbers(100, 0.001), 4, executor=executor, num_workers=2, trace=path) as loader:
+        for number, _ in enumerate(loader):
+            if number == 3:
+                break
+        with pytest.raises(KeyError):
+            for _ in loader:
+                raise KeyError("of the loop's body")
+    events = read_trace(path)
+    check_nesting(events)
+    check_passes(events, 2)
+
+
+def test_two_passes_at_once_have_lanes_of_their_own(tmp_path):
+    path = tmp_path / "out.json"
+    with DataLoader(Numbers(40, 0.0005), 4, executor="thread", num_workers=2, trace=path) as loader:
+        for _ in zip(loader, loader, strict=True):
+            pass
+    events = read_trace(path)
+    check_nesting(events)
+    check_passes(events, 2)
+    assert {"caller", "caller 1"} <= set(lanes_of(events).values())
+
+
+def test_batches_are_the_same(tmp_path):
+    found = []
+    for options in ({}, {"trace": tmp_path / "out.json"}):
+        with DataLoader(Numbers(50), 8, shuffle=True, executor="thread", num_workers=2, **options) as loader:
+            found.append([batch[1].tolist() for batch in loader])
+    assert found[0] == found[1]
+
+
+def test_a_path_that_cannot_be_written_is_an_error(tmp_path):
+    with DataLoader(Numbers(8), 4, num_workers=0, trace=tmp_path / "missing" / "out.json") as loader:
+        with pytest.raises(FileNotFoundError, match="missing"):
+            list(loader)
+
+
+@pytest.mark.parametrize("trace", ["", 3, True, b""])
+def test_what_is_no_path_is_refused(trace):
+    with pytest.raises(TypeError, match="trace must be the path"):
+        DataLoader(Numbers(8), 4, trace=trace)
+
+
+def test_the_file_is_whole_after_every_write(tmp_path):
+    path = tmp_path / "out.json"
+    file = TraceFile(path)
+    assert json.loads(path.read_text()) == []
+    for count in range(1, 6):
+        assert file.append([{"name": "é" * count, "n": n} for n in range(count)]) == count
+        assert len(json.loads(path.read_text())) == count * (count + 1) // 2
+    file.close()
+
+
+def test_a_file_has_a_bound(tmp_path):
+    path = tmp_path / "out.json"
+    file = TraceFile(path, limit=1000)
+    fitted = file.append([{"name": f"{n:04}"} for n in range(200)])
+    assert 0 < fitted < 200
+    assert len(json.loads(path.read_text())) == fitted
+    assert path.stat().st_size <= 1000
+    assert file.append([{"name": "x" * 1000}]) == 0
+    file.close()
+
+
+def test_a_trace_that_has_grown_too_large_ends_and_the_pass_goes_on(tmp_path, caplog):
+    path = tmp_path / "out.json"
+    tracer = Tracer(path, limit=4000)
+    tracer.open()
+    for n in range(1000):
+        tracer.slice(f"slice {n}", (1, 1), time.perf_counter(), time.perf_counter())
+    tracer.close()
+    assert path.stat().st_size <= 4000
+    assert read_trace(path)
+    assert "has grown to its limit of 4000 bytes" in caplog.text
+    assert not any(thread.name == "aioloader-trace" for thread in threading.enumerate())
+
+
+SCRIPT = """
+import sys, time
+from aioloader import DataLoader
+from tests.aioloader.loader.samples import Numbers
+loader = DataLoader(Numbers(100_000, 0.0002), 4, executor="thread", num_workers=2, trace=sys.argv[1])
+for number, _ in enumerate(loader):
+    if number == 20:
+        time.sleep(0.5)
+        print("now", flush=True)
+"""
+
+
+def test_a_program_that_is_killed_leaves_a_whole_trace(tmp_path):
+    path = tmp_path / "out.json"
+    root = Path(__file__).parents[3]
+    child = subprocess.Popen(
+        [sys.executable, "-c", SCRIPT, str(path)],
+        stdout=subprocess.PIPE,
+        cwd=root,
+        env={**os.environ, "PYTHONPATH": str(root)},
+    )
+    assert child.stdout is not None
+    with child.stdout:
+        assert child.stdout.readline() == b"now\n"
+        child.send_signal(signal.SIGKILL)
+        child.wait()
+    events = read_trace(path)
+    check_nesting(events)
+    assert {"chunk", "wait"} <= names_of(events)

@@ -1,0 +1,256 @@
+"""Google's and Azure's object storage, with the environment that their own tools read."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import uuid
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import numpy as np
+import pytest
+
+import aioloader
+from aioloader import transforms
+from aioloader.storage.remote import configure
+from aioloader.storage.remote.environment import azure, google, s3
+from aioloader.tools.pack import pack
+from tests.aioloader.remote.conftest import assert_same, epoch
+
+_PREFIXES = ("AWS_", "AZURE_", "AZURITE_", "GOOGLE_", "STORAGE_")
+
+
+@pytest.fixture
+def nothing_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The environment says nothing of any cloud."""
+    for name in [name for name in os.environ if name.startswith(_PREFIXES)]:
+        monkeypatch.delenv(name)
+
+
+@pytest.fixture(params=["gs", "az"])
+def cloud(
+    request: pytest.FixtureRequest, photo_rec: Path, nothing_said: None, monkeypatch: pytest.MonkeyPatch
+) -> tuple[str, Any]:
+    """URL of a bucket with photos.rec and its index in the folder "set 1", and the server."""
+    server = request.getfixturevalue("gcs_server" if request.param == "gs" else "azurite")
+    for name, value in server.environment().items():
+        monkeypatch.setenv(name, value)
+    bucket = f"b{uuid.uuid4().hex}"
+    server.make_bucket(bucket)
+    for path in (photo_rec, photo_rec.with_suffix(".idx")):
+        server.put_file(bucket, f"set%201/{path.name}", path)
+    return f"{request.param}://{bucket}", server
+
+
+@pytest.fixture(params=["gs", "az"])
+def writable(request: pytest.FixtureRequest, nothing_said: None, monkeypatch: pytest.MonkeyPatch) -> str:
+    """URL of an empty bucket that can be written to.
+
+    fake-gcs-server does not take what Google's XML interface takes. That interface is the one of S3, which moto serves.
+    """
+    server = request.getfixturevalue("s3_server" if request.param == "gs" else "azurite")
+    environment = server.environment()
+    if request.param == "gs":
+        environment = {"GOOGLE_BASE_URL": f"http://{server.address}", "GOOGLE_BEARER_TOKEN": "any"}
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    bucket = f"b{uuid.uuid4().hex}"
+    server.make_bucket(bucket)
+    return f"{request.param}://{bucket}"
+
+
+@pytest.mark.remote
+@pytest.mark.parametrize("executor", ["inline", "process"])
+def test_a_record_file_gives_the_same_batches(cloud: tuple[str, Any], photo_rec: Path, executor: str) -> None:
+    url = f"{cloud[0]}/set 1/photos.rec"
+    assert_same(epoch(url, executor=executor, num_workers=2), epoch(photo_rec))
+    with pytest.raises(FileNotFoundError, match=r"nothing\.rec"):
+        aioloader.ImageRecordDataset(f"{cloud[0]}/nothing.rec")
+
+
+@pytest.mark.remote
+def test_a_folder_of_images_is_listed(cloud: tuple[str, Any], photo_folder: Path) -> None:
+    url, server = cloud
+    for path in sorted(photo_folder.rglob("*.*")):
+        name = path.relative_to(photo_folder).as_posix()
+        server.put_file(url[5:], f"some%20photos/{quote(name)}", path)
+    here, there = (
+        aioloader.ImageFolderDataset(photo_folder),
+        aioloader.ImageFolderDataset(f"{url}/some photos"),
+    )
+    assert there.synsets == here.synsets
+    assert [Path(path).name for path, _ in there.items] == [Path(path).name for path, _ in here.items]
+    np.testing.assert_array_equal(there[3][0], here[3][0])
+    small = there.transform_first(transforms.RandomResizedCrop(16))
+    with aioloader.DataLoader(small, 5, executor="inline") as loader:
+        assert sum(len(labels) for _, labels in loader) == len(here)
+    with pytest.raises(FileNotFoundError):
+        aioloader.ImageFolderDataset(f"{url}/nothing/there")
+
+
+@pytest.mark.remote
+def test_what_is_packed_is_uploaded(
+    writable: str,
+    photo_folder: Path,
+    photo_rec: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    report = pack(photo_folder, f"{writable}/new/set", shards=2)
+    records = [url for url in report.urls if url.endswith(".rec")]
+    assert len(records) == 2
+    assert_same(epoch(f"{writable}/new/set-*.rec"), epoch(photo_rec))
+
+
+@pytest.mark.remote
+def test_large_objects_are_uploaded_in_parts(writable: str, tmp_path: Path) -> None:
+    from aioloader.storage.remote.opening import read_text
+    from aioloader.storage.remote.upload import delete, upload
+
+    path = tmp_path / "large"
+    path.write_bytes(np.random.RandomState(0).bytes(12 << 20))
+    upload(path, f"{writable}/some/large.bin")
+    assert read_text(f"{writable}/some/large.bin") == path.read_bytes()
+    delete(f"{writable}/some/large.bin")
+    delete(f"{writable}/some/large.bin")
+    with pytest.raises(FileNotFoundError):
+        read_text(f"{writable}/some/large.bin")
+
+
+@pytest.mark.remote
+def test_an_object_that_was_replaced_is_noticed(
+    cloud: tuple[str, Any], photo_rec: Path, tmp_path: Path
+) -> None:
+    url, server = cloud
+    dataset = aioloader.RecordFileDataset(f"{url}/set 1/photos.rec")
+    first = dataset[0]
+    changed = tmp_path / "photos.rec"
+    data = bytearray(photo_rec.read_bytes())
+    data[40] ^= 1
+    changed.write_bytes(data)
+    server.put_file(url[5:], "set%201/photos.rec", changed)
+    with pytest.raises(aioloader.errors.ObjectChangedError):
+        dataset[1]
+    assert aioloader.RecordFileDataset(f"{url}/set 1/photos.rec")[0] != first
+
+
+@pytest.mark.remote
+@pytest.mark.parametrize("how", ["connection string", "emulator", "program"])
+def test_an_account_is_found_as_azures_tools_find_it(
+    azurite: Any, photo_rec: Path, how: str, nothing_said: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bucket = f"b{uuid.uuid4().hex}"
+    azurite.make_bucket(bucket)
+    azurite.put_file(bucket, "photos.rec", photo_rec)
+    prefix = f"az://{bucket}/"
+    if how == "connection string":
+        monkeypatch.setenv("AZURE_STORAGE_CONNECTION_STRING", azurite.connection_string())
+    elif how == "emulator":
+        monkeypatch.setenv("AZURE_STORAGE_CONNECTION_STRING", "UseDevelopmentStorage=true")
+        monkeypatch.setenv("AZURITE_BLOB_STORAGE_URL", f"http://{azurite.address}")
+    else:
+        named = azurite.environment()
+        configure(
+            prefix,
+            account_name=named["AZURE_STORAGE_ACCOUNT_NAME"],
+            account_key=named["AZURE_STORAGE_ACCOUNT_KEY"],
+            endpoint=named["AZURE_STORAGE_ENDPOINT"],
+        )
+    try:
+        assert_same(epoch(f"{prefix}photos.rec"), epoch(photo_rec))
+    finally:
+        configure(prefix)
+
+
+@pytest.mark.remote
+def test_an_endpoint_of_google_is_given_in_the_program(
+    gcs_server: Any, photo_rec: Path, nothing_said: None
+) -> None:
+    bucket = f"b{uuid.uuid4().hex}"
+    gcs_server.make_bucket(bucket)
+    gcs_server.put_file(bucket, "photos.rec", photo_rec)
+    configure("gs://", base_url=f"http://{gcs_server.address}", skip_signature=True)
+    try:
+        assert_same(epoch(f"gs://{bucket}/photos.rec"), epoch(photo_rec))
+    finally:
+        configure("gs://")
+
+
+# --- the environment, without a server ---
+
+
+@pytest.mark.parametrize(
+    ("given", "environment", "options", "endpoint"),
+    [
+        ({}, {}, {}, ""),
+        (
+            {},
+            {
+                "AZURE_STORAGE_CONNECTION_STRING": "AccountName=me;AccountKey=a2V5==;EndpointSuffix=core.windows.net"
+            },
+            {"account_name": "me", "account_key": "a2V5==", "endpoint": "https://me.blob.core.windows.net"},
+            "https://me.blob.core.windows.net",
+        ),
+        (
+            {},
+            {
+                "AZURE_STORAGE_CONNECTION_STRING": "BlobEndpoint=https://me.here/;SharedAccessSignature=sv=1&sig=%3D",
+                "AZURE_STORAGE_ENDPOINT": "https://else.where",
+            },
+            {"sas_key": "sv=1&sig=%3D"},
+            "https://else.where",
+        ),
+        (
+            {"account_name": "mine", "endpoint": "http://said"},
+            {"AZURE_STORAGE_CONNECTION_STRING": "AccountName=me;AccountKey=k;BlobEndpoint=http://not.said"},
+            {"account_name": "mine", "account_key": "k", "endpoint": "http://said"},
+            "http://said",
+        ),
+        ({}, {"AZURE_STORAGE_CONNECTION_STRING": "UseDevelopmentStorage=true"}, {"use_emulator": True}, ""),
+    ],
+)
+def test_a_connection_string_of_azure(
+    given: dict[str, Any], environment: dict[str, str], options: dict[str, Any], endpoint: str
+) -> None:
+    assert azure(given, environment) == endpoint
+    assert given == options
+
+
+@pytest.mark.parametrize(
+    ("given", "environment", "options", "endpoint"),
+    [
+        ({}, {}, {}, ""),
+        ({}, {"GOOGLE_BASE_URL": "http://a"}, {}, "http://a"),
+        (
+            {},
+            {"STORAGE_EMULATOR_HOST": "a:1"},
+            {"base_url": "http://a:1", "bearer_token": "emulator"},
+            "http://a:1",
+        ),
+        (
+            {"base_url": "https://b"},
+            {"STORAGE_EMULATOR_HOST": "http://a:1"},
+            {"base_url": "https://b"},
+            "https://b",
+        ),
+    ],
+)
+def test_an_emulator_of_google(
+    given: dict[str, Any], environment: dict[str, str], options: dict[str, Any], endpoint: str
+) -> None:
+    assert google(given, environment) == endpoint
+    assert given == options
+
+
+def test_an_endpoint_of_s3_is_that_of_the_program_before_that_of_the_environment() -> None:
+    nowhere = {"AWS_CONFIG_FILE": "/nowhere", "AWS_SHARED_CREDENTIALS_FILE": "/nowhere"}
+    assert s3({}, nowhere) == ""
+    assert (
+        s3({}, {**nowhere, "AWS_ENDPOINT_URL": "http://a", "AWS_ENDPOINT_URL_S3": "http://b"}) == "http://b"
+    )
+    options = {"endpoint": "http://c"}
+    assert s3(options, {**nowhere, "AWS_ENDPOINT_URL": "http://a"}) == "http://c"
+    assert options == {"endpoint": "http://c"}

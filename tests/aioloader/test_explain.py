@@ -1,0 +1,173 @@
+"""What counters say in words; `loader/test_bottlenecks.py` has loaders that really run."""
+
+import dataclasses
+import re
+
+import numpy as np
+import pytest
+
+from aioloader import ArrayDataset, DataLoader
+from aioloader.explain import explain
+from aioloader.metrics import Metrics, Setting
+
+WORDS = ("storage", "decode", "transform", "consumer", "workers", "memory")
+QUIET = dataclasses.replace(
+    Metrics().snapshot(2, 0, (0, 1 << 20, 1 << 30), None, Setting(cores=2, prefetch=4)),
+    seconds=10.0,
+    batches=10,
+    samples=1000,
+    wait_s=9.0,
+    consumer_s=1.0,
+)
+BLUR = {"blur": 16.0, "flip": 1.0}
+CASES = {
+    "consumer": ("consumer", {"wait_s": 0.5, "consumer_s": 9.5, "decode_s": 9.0}),
+    "consumer, mostly": ("consumer", {"wait_s": 3.0, "consumer_s": 7.0, "decode_s": 3.0}),
+    "decode": ("decode", {"decode_s": 18.0, "transform_s": 1.0, "cpu_s": 18.0}),
+    "decode, split transforms": (
+        "decode",
+        {"decode_s": 6.0, "transform_s": 10.0, "transforms": {"a": 5.0, "b": 5.0}},
+    ),
+    "transform": ("transform", {"decode_s": 2.0, "transform_s": 17.0, "transforms": BLUR}),
+    "batchify": ("transform", {"decode_s": 2.0, "collate_s": 14.0, "batchify": "pad"}),
+    "storage": ("storage", {"decode_s": 2.0, "read_s": 30.0, "waits": {"read": 8.0, "work": 1.0}}),
+    "storage, from workers": (
+        "storage",
+        {
+            "decode_s": 19.0,
+            "work_s": 19.5,
+            "cpu_s": 1.0,
+            "pauses": 2000,
+            "foreign": True,
+            "waits": {"work": 9.0},
+        },
+    ),
+    "storage, inline": ("storage", {"executor": "inline", "workers": 1, "read_s": 7.0, "decode_s": 1.5}),
+    "storage, while opening": ("storage", {"executor": "thread", "decode_s": 3.0, "startup_s": 8.0}),
+    "memory": ("memory", {"decode_s": 9.0, "memory_wait_s": 6.0, "waits": {"work": 9.0}}),
+    "memory, arrays": ("memory", {"executor": "inline", "workers": 1, "collate_s": 6.0}),
+    "workers, too few": ("workers", {"decode_s": 19.0, "cores": 8, "cpu_s": 19.0}),
+    "workers, idle": ("workers", {"decode_s": 3.0}),
+    "workers, starting": ("workers", {"decode_s": 3.0, "startup_s": 8.0}),
+    "workers, none": ("workers", {"executor": "inline", "workers": 1, "decode_s": 1.0}),
+    "decode, inline": ("decode", {"executor": "inline", "workers": 1, "decode_s": 8.0, "cpu_s": 8.0}),
+    "consumer, inline": (
+        "consumer",
+        {"executor": "inline", "workers": 1, "decode_s": 3.0, "wait_s": 3.0, "consumer_s": 7.0},
+    ),
+}
+
+
+def case(name, **more):
+    return dataclasses.replace(QUIET, **{**CASES[name][1], **more})
+
+
+def named(text):
+    first = text.partition(".")[0].lower()
+    return [word for word in WORDS if word in first]
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_the_first_sentence_names_the_limit_and_nothing_else(name):
+    text = explain(case(name))
+    assert named(text) == [CASES[name][0]], text
+    assert "\n" not in text
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_every_explanation_says_what_a_change_would_give(name):
+    assert re.search(r"about \d+(\.\d)?x|hardly more", explain(case(name)))
+
+
+def test_a_transform_is_named():
+    assert explain(case("transform")).startswith("The transform blur is the limit.")
+    assert explain(case("batchify")).startswith("The transform pad is the limit.")
+
+
+def test_one_more_worker_gives_its_share():
+    text = explain(case("workers, too few"))
+    assert "A third worker would give about 1.6x" in text  # from 95 % of two to all of three
+    assert "8 workers about 4.2x" in text
+
+
+def test_more_workers_give_no_more_than_the_consumer_takes():
+    text = explain(case("workers, too few", wait_s=3.0, consumer_s=7.0))
+    assert "A third worker would give about 1.4x" in text
+    assert "8 workers about 1.4x" in text
+
+
+def test_cores_that_are_taken_are_not_free():
+    busy = case("workers, too few", cores=4, process_cpu_s=21.0)
+    assert named(explain(busy)) == ["decode"]
+
+
+def test_threads_that_hold_each_other_up_are_told_to_be_processes():
+    text = explain(case("transform", executor="thread", cpu_s=9.8, pauses=4000, work_s=19.5))
+    assert text.startswith("The transform blur is the limit.")
+    assert "executor='process' would give about 2.0x" in text
+
+
+def test_a_transform_that_waits_is_told_to_have_more_workers():
+    text = explain(case("transform", work_s=19.5, cpu_s=0.4, pauses=1000))
+    assert text.startswith("The transform blur is the limit.")
+    assert "num_workers=4 would give about 2.1x" in text
+
+
+def test_half_a_decode_is_what_it_saves():
+    text = explain(case("decode", cpu_s=19.0, work_s=20.0))
+    assert "would give about 1.8x" in text  # 20 s of work without 9
+
+
+def test_storage_at_hand_is_what_workers_could_do():
+    text = explain(case("storage"))
+    assert "prefetch=8 (now 4) would give about 2.0x" in text
+    assert "data that is at hand (a faster disk) about 10x" in text
+
+
+def test_the_network_is_told_in_numbers():
+    text = explain(
+        case("storage", requests=20, request_bytes=20 << 20, latency_p50_s=0.1, latency_p99_s=0.3, retries=2)
+    )
+    assert "20 requests for 1,024 KiB each, answered in 100 ms (p99 300 ms), 2 of them tried again" in text
+    assert 'cache="DIR"' in text
+
+
+def test_enough_workers_are_counted_where_the_consumer_is_the_limit():
+    text = explain(case("consumer", workers=8, decode_s=11.0))
+    assert "Two of the 8 workers would do." in text
+
+
+@pytest.mark.parametrize(
+    "facts", [{"collate_s": 6.0, "executor": "inline", "workers": 1}, {"decode_s": 3.0}], ids=str
+)
+def test_workers_that_are_idle_are_not_to_be_more(facts):
+    text = explain(dataclasses.replace(QUIET, **facts))
+    assert "worker would give" not in text
+    assert " 0%" not in text
+
+
+def test_what_was_chosen_by_measurement_is_told():
+    text = explain(case("decode", tuning="By measurement 2 threads were chosen."))
+    assert text.endswith("By measurement 2 threads were chosen.")
+
+
+def test_data_in_memory_is_explained_without_workers():
+    loader = DataLoader(ArrayDataset(np.zeros((20_000, 1000), np.uint8)), 256, shuffle=True)
+    for _ in range(3):
+        assert sum(len(batch) for batch in loader) == 20_000
+    text = loader.explain()
+    assert named(text) in (["memory"], ["consumer"])
+    assert "num_workers" not in text
+
+
+def test_before_the_first_batch_there_is_nothing_to_explain():
+    assert "Nothing" in explain(Metrics().snapshot(2, 0, (0, 0, 0)))
+
+
+@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize(
+    "field", ["seconds", "wait_s", "consumer_s", "samples", "decode_s", "work_s", "cpu_s"]
+)
+def test_no_counters_make_it_fail(name, field):
+    assert explain(case(name, **{field: 0}))
+    assert explain(case(name, **{field: 1}))
