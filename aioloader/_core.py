@@ -301,12 +301,12 @@ class Core:
         try:
             memory = SlabMemory(options.memory_limit or default_memory_limit())
             executor = make_executor(options, self._gathers or self._nothing_to_run, self.watch_globals)
+            if getattr(executor, "maps_files", False) and isinstance(source, LocalByteSource):
+                source = MappedByteSource.over(source) or source
             if self._waiting:
                 executor = AsyncStages(
                     executor, self._segments, self._waiting, leaf_spec, self.seed, options.timeout
                 )
-            if getattr(executor, "maps_files", False) and isinstance(source, LocalByteSource):
-                source = MappedByteSource.over(source) or source
             whole = not _is_default(options.batchify_fn)
             engine = Engine(
                 items,

@@ -26,7 +26,11 @@ import pytest
 from tests.docs.blocks import PAGES, ROOT, Block, blocks, commands
 from tests.docs.worlds import WORDS, after, lay
 
-LANGUAGES = {"python", "sh", "console", "text"}
+LANGUAGES = {"python", "py", "sh", "console", "text"}
+"""Languages of fences; "py" is Python that does not run, of a page in `NOT_A_PROGRAM`."""
+
+NOT_A_PROGRAM = {"torch.md": "lines for a model that the reader has"}
+"""Pages with blocks of Python that are parsed only, and why."""
 
 NOT_RUN = {
     "pip install": "installing: .ci/run does it, with the wheel and with every extra",
@@ -44,6 +48,7 @@ ELSEWHERE = {
     "boxes.md": "tests/aioloader/transforms/test_boxes.py",
     "detection.md": "tests/aioloader/transforms/test_detection_guide.py",
     "insightface.md": "tests/aioloader/interop/test_insightface_guide.py",
+    "jax.md": "tests/aioloader/interop/test_guides.py",
     "ray.md": "tests/aioloader/interop/test_guides.py",
     "remote.md": "tests/aioloader/remote/test_guide.py",
     "torch.md": "tests/aioloader/interop/test_guides.py",
@@ -62,12 +67,13 @@ OPTIONAL = {
     *SUITES,
     "albumentations",
     "jax",
-    "lightning",
     "keras",
     "jinja2",
+    "lightning",
+    "opentelemetry",
     "prometheus_client",
-    "tqdm",
     "rich",
+    "tqdm",
 }
 
 
@@ -109,7 +115,7 @@ def _cases() -> list[Any]:
         kinds = {needs(block) for block in runnable(page)}
         for wanted in sorted({frozenset(), frozenset().union(*kinds)}, key=len):
             # Without the extras a page runs only if that leaves something to run.
-            if any(kind <= wanted for kind in kinds):
+            if any(kind <= wanted for kind in kinds) and (wanted or frozenset() in kinds):
                 marks = [getattr(pytest.mark, name) for name in sorted(wanted & SUITES)]
                 if not marks and page not in QUICK:
                     marks = [pytest.mark.slow]
@@ -125,7 +131,8 @@ def _cases() -> list[Any]:
 def test_every_block_names_its_language_and_parses(page: str) -> None:
     for block in blocks(page):
         assert block.language in LANGUAGES, f"{block.place}: one of {sorted(LANGUAGES)}"
-        if block.language == "python":
+        assert block.language != "py" or page in NOT_A_PROGRAM, f"{block.place}: it is to run"
+        if block.language in ("python", "py"):
             ast.parse(block.code, block.place)
 
 
@@ -144,11 +151,12 @@ def test_what_does_not_run_here_is_still_in_the_pages() -> None:
     ]
     for begin in (*NOT_RUN, *EXIT_CODES, *RUN_ALL_THE_SAME):
         assert [text for text in every if f"{text} ".startswith(f"{begin} ")], f"no page has {begin!r}"
-    for page, path in ELSEWHERE.items():
+    for page in PAGES.keys() & ELSEWHERE.keys():
+        path = ELSEWHERE[page]
         assert page in (ROOT / path).read_text(encoding="utf-8"), f"{path} does not run {page}"
-    for page, words in WORDS.items():
+    for page in PAGES.keys() & WORDS.keys():
         text = PAGES[page].read_text(encoding="utf-8")
-        assert [word for word in words if word not in text] == [], page
+        assert [word for word in WORDS[page] if word not in text] == [], page
 
 
 # --- the blocks ---
@@ -177,7 +185,7 @@ def world(
 @pytest.mark.filterwarnings("ignore:.*:DeprecationWarning:torch")
 @pytest.mark.parametrize("case", _cases())
 def test_the_blocks_of_a_page_run(
-    case: Case, world: dict[str, Any], leftovers: Any, capfd: pytest.CaptureFixture[str]
+    case: Case, world: dict[str, Any], capfd: pytest.CaptureFixture[str]
 ) -> None:
     for package in sorted(case.needs):
         pytest.importorskip(package)
@@ -191,7 +199,7 @@ def test_the_blocks_of_a_page_run(
     if case.page not in ELSEWHERE:
         after(case.page, world)
     world.clear()
-    gc.collect()
+    gc.collect()  # loaders that a page leaves open end their workers
 
 
 def run_python(block: Block, names: dict[str, Any]) -> None:

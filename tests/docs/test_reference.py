@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+from functools import lru_cache
 from pathlib import Path
 
 import pytest
@@ -54,6 +55,7 @@ def _directives() -> list[str]:
     ]
 
 
+@lru_cache
 def _documented() -> set[str]:
     found = set()
     for name in _directives():

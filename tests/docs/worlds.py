@@ -19,6 +19,10 @@ __all__ = ("WORDS", "Step", "after", "lay")
 
 WORDS = {
     "README.md": {"num_workers=8": "num_workers=2"},
+    # A server would go on behind the page.
+    "diagnosis.md": {
+        "prometheus_client.start_http_server(8000)": "shown = prometheus_client.generate_latest()"
+    },
     "caching.md": {"/mnt/nfs/": "", "/scratch/": "scratch-"},
     "index.md": {"draw photos": "draw photos --count 16"},
     "doctor.md": {"aioloader doctor": "aioloader doctor --seconds 0"},
@@ -84,6 +88,11 @@ def _readme(folder: Path, photo_rec: Path, photo_folder: Path) -> dict[str, Any]
 def _after_readme(names: dict[str, Any]) -> None:
     anyio.run(names["train"], 1)
     assert names["step"].seen > 2 * 28
+
+
+def _after_diagnosis(names: dict[str, Any]) -> None:
+    if "shown" in names:  # prometheus_client is there
+        assert b"aioloader_delivered_samples_total" in names["shown"]
 
 
 def _photos(folder: Path, photo_rec: Path, photo_folder: Path) -> dict[str, Any]:
@@ -177,11 +186,14 @@ _WORLDS: dict[str, Callable[[Path, Path, Path], dict[str, Any]]] = {
     "sampling.md": _sampling,
     "scaling.md": _scaling,
     "tools.md": _tools,
-    **dict.fromkeys(("determinism.md", "executors.md", "from-torch.md", "leases.md", "path.md"), _photos),
+    **dict.fromkeys(
+        ("async.md", "determinism.md", "executors.md", "from-torch.md", "leases.md", "path.md"), _photos
+    ),
     **dict.fromkeys(("tutorial-async.md", "tutorial-script.md"), _photos),
     "failure.md": _failure,
 }
 _AFTER: dict[str, Callable[[dict[str, Any]], None]] = {
     "README.md": _after_readme,
+    "diagnosis.md": _after_diagnosis,
     "sampling.md": _after_sampling,
 }
