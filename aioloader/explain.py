@@ -11,6 +11,8 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
+from aioloader._wording import HARDLY_MORE, faster, mib, number, ordinal, times
+
 if TYPE_CHECKING:
     from aioloader.metrics import Stats
 
@@ -28,7 +30,6 @@ _ONE_CORE = 1.3
 # A thread asks the other to let go after 5 ms. Where waits are longer, other programs have the cores.
 _LONGEST_TURN_S = 0.012
 _ON_A_CORE = 0.75
-_HARDLY_MORE = 1.05
 
 
 def explain(stats: Stats) -> str:
@@ -84,8 +85,6 @@ class _Case:
             return self._consumer()
         if stats.startup_s > 0.5 * stats.seconds:
             return self._start()
-        if stats.awaited and self.occupancy < _SETTLED and self._share("work") >= 0.5:
-            return self._awaiting()
         if not stats.decode_s and not stats.transform_s and stats.collate_s and self.inline:
             return self._gathering()
         if self._awaits():
@@ -172,13 +171,13 @@ class _Case:
         most = 1 / (1 - self.starved)
         text = (
             f"The consumer is the limit. It waited for data in only {self.starved:.0%} of its time "
-            f"({self._rate_now}), so that faster loading would give {_times(most)} at most. "
+            f"({self._rate_now}), so that faster loading would give {times(most)} at most. "
         )
         if self.inline or self.stats.workers < 2 or not self.busy_s:
             return text + "What takes time is the code that takes the batches."
         enough = max(1, math.ceil(self.busy_s / self.span * 1.25))
         if enough < self.stats.workers:
-            return text + f"{_number(enough).capitalize()} of the {self.stats.workers} workers would do."
+            return text + f"{number(enough).capitalize()} of the {self.stats.workers} workers would do."
         return text + "What takes time is the code that takes the batches."
 
     def _consumer_mostly(self) -> str:
@@ -186,29 +185,16 @@ class _Case:
         return (
             f"The consumer is the limit for the most part. It waited for data in {self.starved:.0%} of its time, while "
             f"{self.crew} had work for {self.occupancy:.0%} ({self._rate_now}). Batches come unevenly: a larger "
-            f"prefetch (now {self.stats.prefetch}) evens that out and gives {_times(gain)} at most."
+            f"prefetch (now {self.stats.prefetch}) evens that out and gives {times(gain)} at most."
         )
 
     def _start(self) -> str:
         stats = self.stats
         what = f"It took {stats.startup_s:.2f} of {stats.seconds:.2f} s"
-        later = f"Keep the loader for all epochs, which gives {_times(stats.seconds / self.span)}, and ask again later."
+        later = f"Keep the loader for all epochs, which gives {times(stats.seconds / self.span)}, and ask again later."
         if stats.executor in ("thread", "inline"):
             return f"Storage is the limit so far. {what} to open the files ({self._rate_now}). {later}"
         return f"The workers are the limit so far. {what} to start them ({self._rate_now}). {later}"
-
-    def _awaiting(self) -> str:
-        """An async transform: neither cores nor workers have anything to do with it."""
-        stats = self.stats
-        limit = max(stats.awaited, key=lambda name: stats.awaited[name])
-        seconds = stats.awaited[limit]
-        return (
-            f"The transform {limit} is the limit. It is awaited: a sample waits {1e3 * seconds / self.samples:.1f} ms "
-            f"for it, and {seconds / self.span:.1f} calls were under way on average, while workers had work for "
-            f"{self.occupancy:.0%} of the time ({self._rate_now}). Twice as many calls at a time (concurrency= of "
-            f".transform, and prefetch, now {stats.prefetch}), or answers in half the time, would give "
-            f"{_times(self._gain(2 * self.rate))} if the service bears it."
-        )
 
     def _gathering(self) -> str:
         stats = self.stats
@@ -216,7 +202,7 @@ class _Case:
             f"Memory is the limit. Rows are gathered in this thread, without workers: copying takes "
             f"{1e3 * stats.collate_s / stats.batches:.3f} ms a batch, {stats.collate_s / self.span:.0%} of the time; "
             f"the rest is the cost of a batch as such ({self._rate_now}). Batches twice as large would give "
-            f"{_times(self._batches_twice(stats.collate_s))}."
+            f"{times(self._batches_twice(stats.collate_s))}."
         )
 
     def _batches_twice(self, useful_s: float) -> float:
@@ -229,9 +215,9 @@ class _Case:
         return (
             f"Memory is the limit. Fetching waited {stats.memory_wait_s:.1f} of {self.span:.1f} s for a place in slab "
             f"memory, while {self.crew} had work for {self.occupancy:.0%} of the time ({self._rate_now}). Raise "
-            f"memory_limit (now {_mib(stats.memory_limit_bytes)}; {stats.prefetch} batches on their way need "
-            f"{_mib(self._needed_bytes())}), or keep fewer batches: with enough of it the same workers would give "
-            f"{_times(self._with_workers(self.workers))}."
+            f"memory_limit (now {mib(stats.memory_limit_bytes)}; {stats.prefetch} batches on their way need "
+            f"{mib(self._needed_bytes())}), or keep fewer batches: with enough of it the same workers would give "
+            f"{times(self._with_workers(self.workers))}."
         )
 
     def _needed_bytes(self) -> float:
@@ -253,36 +239,34 @@ class _Case:
             text += self._network() + " "
         text += (
             f"If it is the delay of a read that costs, prefetch={2 * stats.prefetch} (now {stats.prefetch}) would give "
-            f"{_times(min(2.0, gain))}; data that is at hand (a faster disk"
+            f"{times(min(2.0, gain))}; data that is at hand (a faster disk"
         )
         where = (
             ', or cache="DIR" from the second epoch on'
             if stats.requests or stats.hit_rate is not None
             else ""
         )
-        return f"{text}{where}) {_times(gain)}."
+        return f"{text}{where}) {times(gain)}."
 
     def _source(self) -> str:
         gain = self._with_workers(self.workers)
         return (
             f"Storage is the limit. The caller waited for the source, or the sampler, to say what comes next in "
             f"{self._share('start') * self.starved:.0%} of its time, while {self.crew} had work for "
-            f"{self.occupancy:.0%} ({self._rate_now}). With samples at hand the loader would give {_times(gain)}."
+            f"{self.occupancy:.0%} ({self._rate_now}). With samples at hand the loader would give {times(gain)}."
         )
 
     def _awaited(self) -> str:
         stats = self.stats
         name = max(stats.awaited, key=lambda each: stats.awaited[each])
         seconds = stats.awaited[name]
-        at_once = seconds / self.span
-        twice = (
-            min(2.0, self._with_workers(self.workers)) if self.busy_s else min(2.0, self._gain(2 * self.rate))
-        )
+        twice = self._with_workers(self.workers) if self.busy_s else self._gain(2 * self.rate)
         return (
-            f"The transform {name} is the limit. It is awaited for {1e3 * seconds / self.samples:.1f} ms a sample, by "
-            f"{at_once:.1f} samples at a time on average, while {self.crew} had work for {self.occupancy:.0%} "
-            f"({self._rate_now}). If the service behind it bears twice as many at a time, a greater concurrency= of "
-            f"the transform with prefetch={2 * stats.prefetch} (now {stats.prefetch}) would give {_times(twice)}."
+            f"The transform {name} is the limit. It is awaited: a sample waits {1e3 * seconds / self.samples:.1f} ms "
+            f"for it, and {seconds / self.span:.1f} calls were under way on average, while {self.crew} had work for "
+            f"{self.occupancy:.0%} ({self._rate_now}). If the service behind it bears twice as many at a time, a "
+            f"greater concurrency= of the transform with prefetch={2 * stats.prefetch} (now {stats.prefetch}) would "
+            f"give {times(min(2.0, twice))}."
         )
 
     def _network(self) -> str:
@@ -303,8 +287,8 @@ class _Case:
             f"Storage is the limit. Of the time that samples take {stats.decode_s / self.busy_s:.0%} goes "
             f"into {where}, and only {share:.0%} is spent computing: the rest is waiting, for files or another "
             f"service ({self._rate_now} with {self.crew}). Waiting needs no core: num_workers={more} would give "
-            f"{_times(self._with_workers(more))}; data that is at hand "
-            f"{_times(self._without(stats.decode_s - min(stats.cpu_s, stats.decode_s)))}."
+            f"{times(self._with_workers(more))}; data that is at hand "
+            f"{times(self._without(stats.decode_s - min(stats.cpu_s, stats.decode_s)))}."
         )
 
     def _idle_workers(self) -> str:
@@ -313,11 +297,11 @@ class _Case:
         text = (
             f"The workers are the limit: not their number, but handing work to them. {self.crew.capitalize()} had work "
             f"for only {self.occupancy:.0%} of the time, {per_sample:.3f} ms a sample, and neither reads nor a lack of "
-            f"room kept them from it ({self._rate_now}). Batches twice as large would give {_times(twice)}"
+            f"room kept them from it ({self._rate_now}). Batches twice as large would give {times(twice)}"
         )
         alone = self._gain(1 / (self.busy_s / self.samples + 1 / self.consumer_rate)) if self.busy_s else 1.0
-        if alone > _HARDLY_MORE:
-            text += f"; num_workers=0, where nothing is handed over, {_times(alone)}"
+        if alone > HARDLY_MORE:
+            text += f"; num_workers=0, where nothing is handed over, {times(alone)}"
         return text + "."
 
     def _more_workers(self) -> str:
@@ -328,10 +312,10 @@ class _Case:
             f"The workers are the limit: there are too few. {self.crew.capitalize()} had work for {self.occupancy:.0%} "
             f"of the time, {1e3 * self.busy_s / self.samples:.2f} ms a sample, of which "
             f"{self.costs[limit] / self.busy_s:.0%} is {limit}; of {stats.cores} cores {self._free_cores():.1f} were "
-            f"free ({self._rate_now}). A {_ordinal(one)} worker would give {_times(self._with_workers(one))}"
+            f"free ({self._rate_now}). A {ordinal(one)} worker would give {times(self._with_workers(one))}"
         )
         if most > one:
-            text += f", {most} workers {_times(self._with_workers(most))}"
+            text += f", {most} workers {times(self._with_workers(most))}"
         if stats.executor == "thread":
             text += (
                 " where the work releases the interpreter's lock; where it does not, take executor='process'"
@@ -346,14 +330,14 @@ class _Case:
             return (
                 f"The consumer is the limit for the most part. It took {1 - self.starved:.0%} of the time, and "
                 f"loading, in the same thread, the rest ({self._rate_now}). One worker beside it "
-                f"(num_workers=1) would give {_times(self._beside(1))}."
+                f"(num_workers=1) would give {times(self._beside(1))}."
             )
         if stats.read_s > self.busy_s:
             without = self.span / max(self.span - stats.read_s, 1e-9)
             return (
                 f"Storage is the limit. Reading took {stats.read_s / self.span:.0%} of the time, and nothing else was "
                 f"done meanwhile ({self._rate_now}). Workers, of which num_workers=0 has none, would let reads go on "
-                f"beside the rest: num_workers=1 would give {_times(self._beside(1))}; data at hand {_times(without)}."
+                f"beside the rest: num_workers=1 would give {times(self._beside(1))}; data at hand {times(without)}."
             )
         if self._reads_in_workers():
             return self._storage_of_workers()
@@ -362,7 +346,7 @@ class _Case:
                 f"The workers are the limit: there are none, and this thread does all. Of its time "
                 f"{self.busy_s / self.span:.0%} went into samples; the rest is the cost of a batch as such "
                 f"({self._rate_now}). Batches twice as large would give "
-                f"{_times(self._batches_twice(self.busy_s + stats.read_s))}."
+                f"{times(self._batches_twice(self.busy_s + stats.read_s))}."
             )
         return self._work()
 
@@ -391,15 +375,17 @@ class _Case:
             half = self.span / max(self.span - cost / 2, 1e-9)
             if stats.cores > 1 or self.starved < 1 - _FED:
                 count = max(1, stats.cores)
-                return f"num_workers={count} would give {_times(self._beside(count))}, and {_faster(limit, half)}."
-            return f"There is one core; {_faster(limit, half)}."
+                return (
+                    f"num_workers={count} would give {times(self._beside(count))}, and {faster(limit, half)}."
+                )
+            return f"There is one core; {faster(limit, half)}."
         half = self._without(cost / 2)
         if self._locked():
             gain = self._gain(self.rate * min(stats.cores, self.workers) * self.span / stats.cpu_s)
             return (
                 f"The threads take turns at the interpreter's lock: together they computed for "
-                f"{stats.cpu_s / self.span:.1f} of {stats.cores} cores. executor='process' would give {_times(gain)}, "
-                f"and {_faster(limit, half)}."
+                f"{stats.cpu_s / self.span:.1f} of {stats.cores} cores. executor='process' would give {times(gain)}, "
+                f"and {faster(limit, half)}."
             )
         waits = (
             stats.cpu_s and stats.cpu_s < _COMPUTING * self.busy_s and stats.pauses > _PAUSES * self.samples
@@ -408,7 +394,7 @@ class _Case:
             more = 2 * self.workers
             return (
                 f"It waits rather than computes ({stats.cpu_s / self.busy_s:.0%} of the time on a core): "
-                f"num_workers={more} would give {_times(self._with_workers(more))}, and {_faster(limit, half)}."
+                f"num_workers={more} would give {times(self._with_workers(more))}, and {faster(limit, half)}."
             )
         taken = ""
         if 0 < stats.cpu_s < _ON_A_CORE * self.busy_s:
@@ -419,55 +405,6 @@ class _Case:
         cores = f"All {stats.cores} cores" if stats.cores > 1 else "The one core"
         return (
             f"{taken}{cores} that this process may use {'have' if stats.cores > 1 else 'has'} a worker; "
-            f"{_faster(limit, half)}; a machine with twice the cores would give "
-            f"{_times(self._with_workers(2 * self.workers))}."
+            f"{faster(limit, half)}; a machine with twice the cores would give "
+            f"{times(self._with_workers(2 * self.workers))}."
         )
-
-
-def _faster(limit: str, gain: float) -> str:
-    if limit == "decode":
-        return (
-            f"decoding in half the time (smaller images, `aioloader pack --tile`, dct_scaling=True) would give "
-            f"{_times(gain)}"
-        )
-    name = limit.partition(" ")[2]
-    return f"{name} in half the time would give {_times(gain)}"
-
-
-def _times(gain: float) -> str:
-    if gain < _HARDLY_MORE:
-        return "hardly more"
-    return f"about {gain:.1f}x" if gain < 9.95 else f"about {min(gain, 999):.0f}x"
-
-
-def _mib(nbytes: float) -> str:
-    return f"{nbytes / (1 << 20):,.1f} MiB" if nbytes < 10 << 20 else f"{nbytes / (1 << 20):,.0f} MiB"
-
-
-_NUMBERS = ("none", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten")
-
-
-def _number(count: int) -> str:
-    return _NUMBERS[count] if count < len(_NUMBERS) else str(count)
-
-
-_ORDINALS = (
-    "",
-    "first",
-    "second",
-    "third",
-    "fourth",
-    "fifth",
-    "sixth",
-    "seventh",
-    "eighth",
-    "ninth",
-    "tenth",
-)
-
-
-def _ordinal(number: int) -> str:
-    if number < len(_ORDINALS):
-        return _ORDINALS[number]
-    ending = "th" if 10 <= number % 100 <= 20 else {1: "st", 2: "nd", 3: "rd"}.get(number % 10, "th")
-    return f"{number}{ending}"

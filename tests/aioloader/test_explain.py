@@ -96,7 +96,7 @@ def test_a_transform_is_named():
 def test_an_async_transform_is_named():
     text = explain(case("transform, awaited"))
     assert text.startswith(
-        "The transform caption is the limit. It is awaited for 40.0 ms a sample, by 4.0 samples"
+        "The transform caption is the limit. It is awaited: a sample waits 40.0 ms for it, and 4.0 calls"
     )
     assert "prefetch=8 (now 4) would give about 2.0x" in text
 
