@@ -504,12 +504,6 @@ class Core:
         engine = self._engine
         return (0, 0, 0) if engine is None else engine.memory.usage()
 
-    def ended(self, epoch: Epoch) -> None:
-        """A pass is over, or was left; unless another one has begun, the time that follows is nobody's."""
-        latest = None if self._latest is None else self._latest()
-        if latest is None or latest is epoch:
-            self.metrics.pause()
-
     def shutdown(self) -> None:
         """End workers, close files, let go of memory. From any thread; blocking, at most a second."""
         if self.closed:

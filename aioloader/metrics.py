@@ -303,6 +303,7 @@ class Metrics:
     spent: dict[str, float] = field(default_factory=dict)
     _handed_out: float | None = None
     _paused: float | None = None
+    latest_pass: object = None
     _cpu_s: float = 0.0
     _cpu_from: float | None = None
 
