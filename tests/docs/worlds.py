@@ -178,7 +178,7 @@ _WORLDS: dict[str, Callable[[Path, Path, Path], dict[str, Any]]] = {
     "scaling.md": _scaling,
     "tools.md": _tools,
     **dict.fromkeys(("determinism.md", "executors.md", "from-torch.md", "leases.md", "path.md"), _photos),
-    **dict.fromkeys(("tutorial-async.md", "tutorial-script.md"), _photos),
+    **dict.fromkeys(("async.md", "tutorial-async.md", "tutorial-script.md"), _photos),
     "failure.md": _failure,
 }
 _AFTER: dict[str, Callable[[dict[str, Any]], None]] = {
