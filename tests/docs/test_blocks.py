@@ -58,7 +58,17 @@ EXIT_CODES = {
 }
 
 SUITES = {"torch", "ray"}
-OPTIONAL = {*SUITES, "albumentations", "jax", "lightning", "keras", "jinja2", "tqdm", "rich"}
+OPTIONAL = {
+    *SUITES,
+    "albumentations",
+    "jax",
+    "lightning",
+    "keras",
+    "jinja2",
+    "prometheus_client",
+    "tqdm",
+    "rich",
+}
 
 
 class Case(NamedTuple):
