@@ -81,8 +81,6 @@ class _Case:
             return self._consumer()
         if stats.startup_s > 0.5 * stats.seconds:
             return self._start()
-        if stats.awaited and self.occupancy < _SETTLED and self._share("work") >= 0.5:
-            return self._awaiting()
         if not stats.decode_s and not stats.transform_s and stats.collate_s and self.inline:
             return self._gathering()
         if self._awaits():
@@ -189,19 +187,6 @@ class _Case:
         if stats.executor in ("thread", "inline"):
             return f"Storage is the limit so far. {what} to open the files ({self._rate_now}). {later}"
         return f"The workers are the limit so far. {what} to start them ({self._rate_now}). {later}"
-
-    def _awaiting(self) -> str:
-        """An async transform: neither cores nor workers have anything to do with it."""
-        stats = self.stats
-        limit = max(stats.awaited, key=lambda name: stats.awaited[name])
-        seconds = stats.awaited[limit]
-        return (
-            f"The transform {limit} is the limit. It is awaited: a sample waits {1e3 * seconds / self.samples:.1f} ms "
-            f"for it, and {seconds / self.span:.1f} calls were under way on average, while workers had work for "
-            f"{self.occupancy:.0%} of the time ({self._rate_now}). Twice as many calls at a time (concurrency= of "
-            f".transform, and prefetch, now {stats.prefetch}), or answers in half the time, would give "
-            f"{_times(self._gain(2 * self.rate))} if the service bears it."
-        )
 
     def _gathering(self) -> str:
         stats = self.stats
