@@ -186,10 +186,8 @@ _WORLDS: dict[str, Callable[[Path, Path, Path], dict[str, Any]]] = {
     "sampling.md": _sampling,
     "scaling.md": _scaling,
     "tools.md": _tools,
-    **dict.fromkeys(
-        ("async.md", "determinism.md", "executors.md", "from-torch.md", "leases.md", "path.md"), _photos
-    ),
-    **dict.fromkeys(("tutorial-async.md", "tutorial-script.md"), _photos),
+    **dict.fromkeys(("determinism.md", "executors.md", "from-torch.md", "leases.md", "path.md"), _photos),
+    **dict.fromkeys(("async.md", "tutorial-async.md", "tutorial-script.md"), _photos),
     "failure.md": _failure,
 }
 _AFTER: dict[str, Callable[[dict[str, Any]], None]] = {
