@@ -91,6 +91,9 @@ def _open(base: str, url: str, retries: Mapping[str, Any] = _NO_RETRIES, state: 
         url: of an object in it, which options are looked up for.
         retries: the library's own.
         state: all requests are for objects with this ETag.
+
+    Raises:
+        ValueError: the URL is malformed, or an option is, or one is missing.
     """
     library()
     from obstore.store import HTTPStore, from_url
@@ -102,10 +105,14 @@ def _open(base: str, url: str, retries: Mapping[str, Any] = _NO_RETRIES, state: 
     if retries:
         options["retry_config"] = dict(retries)
     scheme = scheme_of(base)
-    if scheme in WEB:
-        return HTTPStore.from_url(base, client_options=_client_options(base, client), **options)
-    endpoint = _FROM_ENVIRONMENT[scheme or ""](options, os.environ)
-    return from_url(base, client_options=_client_options(endpoint, client), **options)
+    make, endpoint = HTTPStore.from_url, base
+    if scheme not in WEB:
+        make, endpoint = from_url, _FROM_ENVIRONMENT[scheme or ""](options, os.environ)
+    try:
+        return make(base, client_options=_client_options(endpoint, client), **options)
+    except Exception as error:
+        # Nothing was sent yet: what is wrong now, such as an account that is not named, stays wrong.
+        raise ValueError(str(error).partition("\n")[0]) from error
 
 
 class Stores:

@@ -11,6 +11,7 @@ from __future__ import annotations
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from aioloader.storage.remote.retries import Kind, trouble_of
 from aioloader.storage.remote.stores import Stores, library
 
 if TYPE_CHECKING:
@@ -108,7 +109,8 @@ class Transport:
         """Ask with a state that cannot be, and see whether the server refuses.
 
         Meanwhile, and for good where it does not refuse, the object counts as one without a guard; where there was no
-        answer at all, as one of which nothing is known.
+        answer at all, as one of which nothing is known. Azure takes the header for a part of what was to be signed, and
+        denies the request: no guard either.
         """
         assert version.etag is not None
         key = url, version.etag
@@ -118,9 +120,10 @@ class Transport:
             await self._obstore().get_range_async(store, path, start=0, length=1)
         except self._precondition_error():
             self._guards[key] = True
-        except BaseException:
-            del self._guards[key]
-            raise
+        except BaseException as error:
+            if trouble_of(error).kind != Kind.DENIED:
+                del self._guards[key]
+                raise
         return self._guards[key]
 
     async def get_guarded(self, url: str, offset: int, length: int, version: Version) -> Answer | None:

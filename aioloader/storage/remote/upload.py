@@ -23,10 +23,9 @@ def upload(path: str | os.PathLike[str], url: str) -> None:
         OSError: the file cannot be read.
         RemoteWriteError: the object cannot be written.
     """
-    store = open_store(url)
     with open(path, "rb") as file:
         try:
-            library().put(store, locate(url).path, file)
+            library().put(open_store(url), locate(url).path, file)
         except Exception as error:
             raise RemoteWriteError(shown(url), trouble_of(error).text) from error
 

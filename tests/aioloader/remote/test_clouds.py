@@ -71,6 +71,16 @@ def test_a_record_file_gives_the_same_batches(cloud: tuple[str, Any], photo_rec:
 
 
 @pytest.mark.remote
+def test_many_requests_for_an_object_are_answered(cloud: tuple[str, Any], photo_rec: Path) -> None:
+    dataset = aioloader.RecordFileDataset(f"{cloud[0]}/set 1/photos.rec")
+    expected = list(map(bytes, aioloader.RecordFileDataset(photo_rec)))
+    with aioloader.DataLoader(dataset, 1, batchify_fn=list, executor="inline") as loader:
+        for _ in range(4):
+            assert [payload for batch in loader for payload in batch] == expected
+        assert loader.stats().requests > 40
+
+
+@pytest.mark.remote
 def test_a_folder_of_images_is_listed(cloud: tuple[str, Any], photo_folder: Path) -> None:
     url, server = cloud
     for path in sorted(photo_folder.rglob("*.*")):
@@ -254,3 +264,11 @@ def test_an_endpoint_of_s3_is_that_of_the_program_before_that_of_the_environment
     options = {"endpoint": "http://c"}
     assert s3(options, {**nowhere, "AWS_ENDPOINT_URL": "http://a"}) == "http://c"
     assert options == {"endpoint": "http://c"}
+
+
+@pytest.mark.remote
+def test_an_account_that_is_not_named_is_told_at_once(nothing_said: None) -> None:
+    for ask in (aioloader.ImageRecordDataset, aioloader.ImageFolderDataset):
+        with pytest.raises(aioloader.errors.RemoteReadError, match="Account must be specified") as caught:
+            ask("az://photos/train.rec")
+        assert (caught.value.kind, caught.value.attempts) == ("refused", 1)
