@@ -111,10 +111,13 @@ def _apart(value: Any, signature: bytearray) -> Any:
         if not _SMALLEST <= value <= _LARGEST:
             raise _NoRow
         signature.append(_INT)
-        return value
-    if cls is float or cls is bool:
-        signature.append(_FLOAT if cls is float else _BOOL)
-        return value
+        return np.int64(value)  # numpy's scalars are known to fit their rows by their type alone
+    if cls is float:
+        signature.append(_FLOAT)
+        return np.float64(value)
+    if cls is bool:
+        signature.append(_BOOL)
+        return np.bool_(value)
     if cls is str or cls is bytes:
         signature.append(_TEXT)
         return value
