@@ -20,7 +20,7 @@ from aioloader.datasets.arrays import ArrayDataset
 from aioloader.datasets.base import Dataset
 from aioloader.errors import OutputError, SampleError
 from aioloader.interop.torch._items import Crew, Items, WorkerStage, known_dataset
-from aioloader.interop.torch._samples import Collated, RowCollate, batch_of_rows, batch_of_whole
+from aioloader.interop.torch._samples import Collated, RowCollate, batch_of_whole
 from aioloader.interop.torch._tensors import as_tensors
 
 if TYPE_CHECKING:
@@ -154,11 +154,14 @@ class DataLoader(torch.utils.data.DataLoader):  # type: ignore[misc]  # torch is
         ):
             items = items.transform(WorkerStage(crew))
         batchify: Any = None
+        restore: Any = batch_of_whole
         if not default:
             batchify = Collated(self.collate_fn, self.num_workers > 0, not self._auto_collation)
-        elif not known:
-            batchify = RowCollate()
-        restore = batch_of_whole if not default else _Known(single) if known else batch_of_rows
+        elif known:
+            restore = _Known(single)
+        else:
+            batchify = RowCollate(self.num_workers > 0)
+            restore = batchify.batch
         order = _Order(self, crew)
         engine: sync.DataLoader[Any] = sync.DataLoader(
             items,

@@ -18,7 +18,7 @@ import cloudpickle
 import numpy as np
 import torch
 import torch.utils.data
-from torch.utils.data import default_collate
+from torch.utils.data._utils import collate as torch_collate
 
 from aioloader._outputs import torch_leaf
 
@@ -32,7 +32,6 @@ __all__ = (
     "Made",
     "Odd",
     "RowCollate",
-    "batch_of_rows",
     "batch_of_whole",
     "take_apart",
     "worker_stack",
@@ -112,10 +111,13 @@ def _apart(value: Any, signature: bytearray) -> Any:
         if not _SMALLEST <= value <= _LARGEST:
             raise _NoRow
         signature.append(_INT)
-        return value
-    if cls is float or cls is bool:
-        signature.append(_FLOAT if cls is float else _BOOL)
-        return value
+        return np.int64(value)  # numpy's scalars are known to fit their rows by their type alone
+    if cls is float:
+        signature.append(_FLOAT)
+        return np.float64(value)
+    if cls is bool:
+        signature.append(_BOOL)
+        return np.bool_(value)
     if cls is str or cls is bytes:
         signature.append(_TEXT)
         return value
@@ -177,39 +179,52 @@ def _plain_array(tensor: Any) -> Array | None:
 
 
 def worker_stack(batch: Any, *, collate_fn_map: Any = None) -> Any:
-    """What default_collate does to tensors, for worker processes that hand their memory over themselves.
+    """What default_collate does to tensors in worker processes: the first one decides on the dtype of all.
 
-    Torch's own takes fresh shared memory for every batch there.
+    Torch's own takes fresh shared memory for every batch there; these hand their memory over themselves.
     """
-    del collate_fn_map
-    return torch.stack(batch, 0)
+    if batch[0].is_nested or batch[0].layout != torch.strided:
+        return torch_collate.collate_tensor_fn(batch, collate_fn_map=collate_fn_map)  # which refuses them
+    return torch.stack(batch, 0, out=batch[0].new_empty((len(batch), *batch[0].shape)))
 
 
 # -- at delivery -------------------------------------------------------------------------------------------------------
 
 
 class RowCollate:
-    """Collates the batches whose samples do not all have rows of one layout; see `aioloader.batchify.Stack`."""
+    """Collates the batches whose samples do not all have rows of one layout; see `aioloader.batchify.Stack`.
+
+    Args:
+        in_worker: as default_collate does it in worker processes.
+    """
 
     by_rows = True
 
+    def __init__(self, in_worker: bool) -> None:
+        self._in_worker = in_worker
+
     def __call__(self, samples: list[Any]) -> Made:
         """The batch that default_collate makes."""
-        return Made(default_collate([_together(sample) for sample in samples]))
+        return Made(self._collated([_together(sample) for sample in samples]))
 
+    def _collated(self, samples: list[Any]) -> Any:
+        how = dict(torch_collate.default_collate_fn_map)
+        if self._in_worker and how.get(torch.Tensor) is torch_collate.collate_tensor_fn:
+            how[torch.Tensor] = worker_stack
+        return torch_collate.collate(samples, collate_fn_map=how)
 
-def batch_of_rows(batch: Any) -> Any:
-    """The batch that default_collate would have made of its samples."""
-    if type(batch) is Made:
-        return batch.batch
-    if type(batch) is list:  # all are odd
-        return default_collate([_together(sample) for sample in batch])
-    signatures, rows = batch
-    if (signatures != signatures[0]).any():
-        return default_collate(
-            [_at_row(iter(signature.tolist()), rows, row) for row, signature in enumerate(signatures)]
-        )
-    return _batch(iter(signatures[0].tolist()), rows, False)
+    def batch(self, batch: Any) -> Any:
+        """The batch that default_collate would have made of the samples of a batch of rows."""
+        if type(batch) is Made:
+            return batch.batch
+        if type(batch) is list:  # all are odd
+            return self._collated([_together(sample) for sample in batch])
+        signatures, rows = batch
+        if (signatures != signatures[0]).any():
+            return self._collated(
+                [_at_row(iter(signature.tolist()), rows, row) for row, signature in enumerate(signatures)]
+            )
+        return _batch(iter(signatures[0].tolist()), rows, False)
 
 
 def _batch(signature: Iterator[int], value: Any, in_sequence: bool) -> Any:

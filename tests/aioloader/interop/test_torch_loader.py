@@ -82,6 +82,8 @@ def same(torch, first, second):
             and all(same(torch, first[key], second[key]) for key in first)
         )
     if isinstance(first, torch.Tensor):
+        if first.layout != torch.strided:
+            return first.layout == second.layout and torch.equal(first.to_dense(), second.to_dense())
         return (
             type(first) is type(second)
             and first.dtype == second.dtype
@@ -365,6 +367,8 @@ def samplers(torch):
 @pytest.mark.parametrize("workers", [0, 1])
 def test_samplers_of_torch(torch, ours, workers):
     dataset, all_options = samplers(torch)
+    if workers:  # each starts processes
+        all_options = {name: all_options[name] for name in ("a generator", "weights", "no batches")}
     for make_options in all_options.values():
         expected = outcome(torch.utils.data.DataLoader, dataset, num_workers=workers, **make_options())
         got = outcome(ours, dataset, num_workers=workers, **make_options())
