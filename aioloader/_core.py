@@ -301,12 +301,12 @@ class Core:
         try:
             memory = SlabMemory(options.memory_limit or default_memory_limit())
             executor = make_executor(options, self._gathers or self._nothing_to_run, self.watch_globals)
+            if getattr(executor, "maps_files", False) and isinstance(source, LocalByteSource):
+                source = MappedByteSource.over(source) or source
             if self._waiting:
                 executor = AsyncStages(
                     executor, self._segments, self._waiting, leaf_spec, self.seed, options.timeout
                 )
-            if getattr(executor, "maps_files", False) and isinstance(source, LocalByteSource):
-                source = MappedByteSource.over(source) or source
             whole = not _is_default(options.batchify_fn)
             engine = Engine(
                 items,
@@ -503,12 +503,6 @@ class Core:
         """Bytes of slab memory in use now, at most so far, and allowed."""
         engine = self._engine
         return (0, 0, 0) if engine is None else engine.memory.usage()
-
-    def ended(self, epoch: Epoch) -> None:
-        """A pass is over, or was left; unless another one has begun, the time that follows is nobody's."""
-        latest = None if self._latest is None else self._latest()
-        if latest is None or latest is epoch:
-            self.metrics.pause()
 
     def shutdown(self) -> None:
         """End workers, close files, let go of memory. From any thread; blocking, at most a second."""

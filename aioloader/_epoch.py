@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from aioloader._pipeline.plan import BatchPlan, EpochPlan, ListPlan
     from aioloader._progress import Place
     from aioloader._trace import PassTrace
+    from aioloader.metrics import Metrics
     from aioloader.progress_display import Display
 
 __all__ = ("Epoch",)
@@ -44,6 +45,34 @@ class _Traced:
         self._trace.handed_out(asked, samples, self._core.memory_usage())
 
 
+class Ending:
+    """What is left to do when a pass is over, or was left.
+
+    A finaliser of the iterator holds it. So it refers to nothing that leads to an error: the error's traceback leads to
+    the iterator, and that would never be let go.
+
+    Attributes:
+        bar: the pass's progress bar, once there is one.
+    """
+
+    def __init__(self, metrics: Metrics, trace: PassTrace | None) -> None:
+        self._metrics = metrics
+        self._trace = trace
+        self._pass = metrics.latest_pass = object()
+        self.bar: Display | None = None
+
+    def __call__(self) -> None:
+        """May be called twice, from any thread."""
+        if (
+            self._metrics.latest_pass is self._pass
+        ):  # unless another one has begun, the time that follows is nobody's
+            self._metrics.pause()
+        if self.bar is not None:
+            self.bar.close()
+        if self._trace is not None:
+            self._trace.close()
+
+
 class Epoch:
     """One pass: its plan, and the book of what the caller took from it."""
 
@@ -52,7 +81,6 @@ class Epoch:
         self._place = place
         self._start = place.consumed
         self._plan: EpochPlan | ListPlan | StreamPlan | None = None
-        self._bar: Display | None = None
         self._shows = bool(core.options.progress)
         self._waited = core.metrics.wait_s, core.metrics.consumer_s
         # What the caller's side tells of every batch; on the hot path of data in memory.
@@ -63,6 +91,7 @@ class Epoch:
             caller = _Traced(core, self.trace)
         self.asked: Callable[[], float] = caller.asked
         self.handed_out: Callable[[float, int, Journal | None], None] = caller.handed_out
+        self.end = Ending(core.metrics, self.trace)
         self.ledger = Ledger(place.epoch, place.consumed, place.carry)
         self._samples = 0  # so far, failed ones included
         self._failed = 0
@@ -143,14 +172,14 @@ class Epoch:
 
     def _show(self, delivery: Delivery) -> None:
         metrics = self._core.metrics
-        if self._bar is None:
-            self._bar = open_display(self._core.options.progress, f"epoch {self.number}", self._total())
-            if self._bar is None:
+        if self.end.bar is None:
+            self.end.bar = open_display(self._core.options.progress, f"epoch {self.number}", self._total())
+            if self.end.bar is None:
                 self._shows = False
                 return
         waited, took = metrics.wait_s - self._waited[0], metrics.consumer_s - self._waited[1]
         starved = waited / (waited + took) if waited + took else 0.0
-        self._bar.advance(delivery.samples, f"{starved:.0%} waiting for data")
+        self.end.bar.advance(delivery.samples, f"{starved:.0%} waiting for data")
 
     def _total(self) -> int | None:
         core = self._core
@@ -158,14 +187,6 @@ class Epoch:
             return None
         left = max(0, len(core.sampler) - self._start)
         return -(-left // core.geometry.world)
-
-    def end(self) -> None:
-        """The pass is over, or the caller has left it. May be called twice, from any thread."""
-        self._core.ended(self)
-        if self._bar is not None:
-            self._bar.close()
-        if self.trace is not None:
-            self.trace.close()
 
     def finish(self) -> None:
         """All batches were delivered.

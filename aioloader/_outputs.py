@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 __all__ = ("converter", "jax_leaf", "needed", "torch_leaf")
 
+_PLAIN = "?bBhHiIlLqQefdFD"  # numpy's numbers, but for long doubles
 # Of the package ml_dtypes: numpy knows them as "void" (kind V), JAX as numbers.
 _SHORT_FLOATS = ("bfloat16", "float8", "float6", "float4", "int4", "uint4", "int2", "uint2")
 
@@ -164,14 +165,11 @@ def jax_leaf() -> Convert:
     def convert(leaf: Any) -> Any:
         if not isinstance(leaf, np.ndarray):
             return leaf
-        plain = leaf.dtype.kind in "biufc"
+        plain = leaf.dtype.char in _PLAIN
         if not plain and not (leaf.dtype.kind == "V" and leaf.dtype.name.startswith(_SHORT_FLOATS)):
             return leaf
         leaf = _native(leaf)
-        try:
-            dtype = np.dtype(jax.dtypes.canonicalize_dtype(leaf.dtype))
-        except TypeError:  # a dtype that JAX does not have
-            return leaf
+        dtype = np.dtype(jax.dtypes.canonicalize_dtype(leaf.dtype))
         if dtype != leaf.dtype:
             return asarray(_narrowed(leaf, dtype))
         if plain and jax.default_backend() == "cpu":

@@ -81,14 +81,20 @@ class _Case:
             return self._consumer()
         if stats.startup_s > 0.5 * stats.seconds:
             return self._start()
+        if stats.awaited and self.occupancy < _SETTLED and self._share("work") >= 0.5:
+            return self._awaiting()
         if not stats.decode_s and not stats.transform_s and stats.collate_s and self.inline:
             return self._gathering()
+        if self._awaits():
+            return self._awaited()
         if self.inline:
             return self._inline()
         if stats.memory_wait_s > 0.3 * self.span and self.occupancy < _SETTLED:
             return self._memory()
         if self._share("read") > 0.5 and self.occupancy < _SETTLED:
             return self._storage()
+        if self._share("start") > 0.5 and self.occupancy < _SETTLED:
+            return self._source()
         if self._reads_in_workers():
             return self._storage_of_workers()
         if self.occupancy < _FULL:
@@ -96,6 +102,11 @@ class _Case:
         if self.workers < stats.cores and not self._locked() and self._free_cores() >= 0.5:
             return self._more_workers()
         return self._work()
+
+    def _awaits(self) -> bool:
+        """Whether samples wait for an async transform more than they keep workers busy."""
+        longest = max(self.stats.awaited.values(), default=0.0)
+        return longest > self.busy_s and self.occupancy < _SETTLED and self._share("read", "start") < 0.5
 
     def _reads_in_workers(self) -> bool:
         """Whether workers wait for the files that decoding reads: maps of files, or a dataset's own code."""
@@ -179,6 +190,19 @@ class _Case:
             return f"Storage is the limit so far. {what} to open the files ({self._rate_now}). {later}"
         return f"The workers are the limit so far. {what} to start them ({self._rate_now}). {later}"
 
+    def _awaiting(self) -> str:
+        """An async transform: neither cores nor workers have anything to do with it."""
+        stats = self.stats
+        limit = max(stats.awaited, key=lambda name: stats.awaited[name])
+        seconds = stats.awaited[limit]
+        return (
+            f"The transform {limit} is the limit. It is awaited: a sample waits {1e3 * seconds / self.samples:.1f} ms "
+            f"for it, and {seconds / self.span:.1f} calls were under way on average, while workers had work for "
+            f"{self.occupancy:.0%} of the time ({self._rate_now}). Twice as many calls at a time (concurrency= of "
+            f".transform, and prefetch, now {stats.prefetch}), or answers in half the time, would give "
+            f"{_times(self._gain(2 * self.rate))} if the service bears it."
+        )
+
     def _gathering(self) -> str:
         stats = self.stats
         return (
@@ -230,6 +254,29 @@ class _Case:
             else ""
         )
         return f"{text}{where}) {_times(gain)}."
+
+    def _source(self) -> str:
+        gain = self._with_workers(self.workers)
+        return (
+            f"Storage is the limit. The caller waited for the source, or the sampler, to say what comes next in "
+            f"{self._share('start') * self.starved:.0%} of its time, while {self.crew} had work for "
+            f"{self.occupancy:.0%} ({self._rate_now}). With samples at hand the loader would give {_times(gain)}."
+        )
+
+    def _awaited(self) -> str:
+        stats = self.stats
+        name = max(stats.awaited, key=lambda each: stats.awaited[each])
+        seconds = stats.awaited[name]
+        at_once = seconds / self.span
+        twice = (
+            min(2.0, self._with_workers(self.workers)) if self.busy_s else min(2.0, self._gain(2 * self.rate))
+        )
+        return (
+            f"The transform {name} is the limit. It is awaited for {1e3 * seconds / self.samples:.1f} ms a sample, by "
+            f"{at_once:.1f} samples at a time on average, while {self.crew} had work for {self.occupancy:.0%} "
+            f"({self._rate_now}). If the service behind it bears twice as many at a time, a greater concurrency= of "
+            f"the transform with prefetch={2 * stats.prefetch} (now {stats.prefetch}) would give {_times(twice)}."
+        )
 
     def _network(self) -> str:
         stats = self.stats

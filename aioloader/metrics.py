@@ -47,8 +47,8 @@ class StageStats:
     """What one stage did.
 
     Attributes:
-        name: "plan", "memory", "read", "queue", "decode", "transform:<name>", "collate", "deliver", "reorder" or
-            "consumer".
+        name: "plan", "memory", "read", "queue", "decode", "transform:<name>", "await:<name>" (an async transform),
+            "collate", "deliver", "reorder" or "consumer".
         samples: that passed it.
         busy_s: seconds at work, or waiting where that is all the stage does; all batches or workers together.
         places: how many can be in it at a time.
@@ -192,6 +192,7 @@ class Stats(StorageStats, Setting):
             self._stage("queue", self.queue_s, ahead, waits_only=True),
             self._stage("decode", self.decode_s, workers),
             *(self._stage(f"transform:{name}", each, workers) for name, each in self.transforms.items()),
+            *(self._stage(f"await:{name}", each, 1, waits_only=True) for name, each in self.awaited.items()),
             self._stage("collate", self.collate_s, workers),
             self._stage("deliver", self.deliver_s, 1, wait="deliver"),
             self._stage("reorder", self.ready_s, ahead, waits_only=True, wait="ready"),
@@ -302,6 +303,7 @@ class Metrics:
     spent: dict[str, float] = field(default_factory=dict)
     _handed_out: float | None = None
     _paused: float | None = None
+    latest_pass: object = None
     _cpu_s: float = 0.0
     _cpu_from: float | None = None
 

@@ -93,7 +93,8 @@ def load_index(choice: str | Index | None, source: BlockingSource, target: objec
     if isinstance(choice, str):
         try:
             return Index.open(choice)
-        except IndexNotFoundError:
+        except (IndexNotFoundError, PermissionError):
+            # What is not there is denied too, to who may not list, and to a signature for another object.
             if named or local_path(choice) is not None:
                 raise
     return scan_object(source) if path is None else Index.scan(path)

@@ -18,7 +18,7 @@ import numpy as np
 
 from recordio._framing import UNKNOWN_SIZE
 from recordio._index import Index
-from recordio._openers import BlockingSource, in_order, open_source
+from recordio._openers import BlockingSource, in_order, local_path, open_source
 from recordio._shifts import COMPARED, Shifts, contained
 from recordio._walk import FOREIGN, Found, walk
 from recordio.errors import CorruptIndexError, IndexNotFoundError, PayloadTypeError
@@ -120,6 +120,10 @@ class Survey:
             self.index_path = index if self.index is None else self.index.path
         except IndexNotFoundError:
             if named:
+                raise
+        except PermissionError:
+            # What is not there is denied too, to who may not list, and to a signature for another object.
+            if named or local_path(index) is not None:
                 raise
         self._offsets = np.empty(0, np.int64) if self.index is None else np.asarray(self.index.offsets)
         self._places = np.unique(self._offsets[self._offsets >= 0])

@@ -227,6 +227,11 @@ class AsyncRecordReader:
             if self._index_named is not None:
                 raise IndexNotFoundError("no such index", path=url) from error
             return None
+        except PermissionError:
+            # What is not there is denied too, to who may not list, and to a signature for another object.
+            if self._index_named is not None:
+                raise
+            return None
 
     def _loaded(self) -> Index:
         if self._index is None:

@@ -113,27 +113,11 @@ class AsyncStages:
         self._begun = 0
         self._calls: set[_Call] = set()
 
-    @property
-    def workers(self) -> int:
-        """See `aioloader.abc.Executor.workers`."""
-        workers: int = self._executor.workers
-        return workers
-
-    @property
-    def most(self) -> int:
-        """Workers that there may be at most."""
-        most: int = getattr(self._executor, "most", self._executor.workers)
-        return most
-
-    @property
-    def kind(self) -> str:
-        """What runs all else, for statistics."""
-        return getattr(self._executor, "kind", type(self._executor).__name__)
-
-    @property
-    def tuning(self) -> str:
-        """What was measured to choose it, in words."""
-        return getattr(self._executor, "tuning", "")
+    def __getattr__(self, name: str) -> Any:
+        """What else the executor tells: its workers, what waits for them, how often they were replaced."""
+        if name == "_executor":
+            raise AttributeError(name)
+        return getattr(self._executor, name)
 
     def open(self, program: Any, memory: Any) -> None:
         """See `aioloader.abc.Executor.open`."""
@@ -308,16 +292,6 @@ class AsyncStages:
                 yielded_at = time.monotonic()
 
     # -- for reports of a stall --------------------------------------------------------------------------------------
-
-    @property
-    def restarts(self) -> int:
-        """Workers that were replaced."""
-        return getattr(self._executor, "restarts", 0)
-
-    @property
-    def queued(self) -> int:
-        """Chunks that wait for a worker."""
-        return getattr(self._executor, "queued", 0)
 
     def activity(self) -> object:
         """Something that is another whenever a sample was begun."""

@@ -148,13 +148,17 @@ class Ladder:
             if step.pace >= worth * best.pace:
                 best = step
         if self._fixed and best.workers != self._most:
-            best = next(each for each in reversed(self._done) if each.workers == self._most)
+            given = [each for each in self._done if each.workers == self._most]
+            best = max(given or [best], key=lambda each: each.pace)  # memory may not have room for as many
         self._choose(best, self._compared(best) + more)
 
     def without_processes(self, why: str) -> None:
         """Worker processes cannot be had: choose among the other steps that were measured."""
         self._done = [step for step in self._done if step.kind != "process"]
-        self._choose_best(f"; {why}")
+        if self._done:
+            self._choose_best(f"; {why}")
+        else:
+            self._choose(self.step, why)
 
     def _choose(self, step: Step, reason: str) -> None:
         self.step = self.chosen = Step(step.kind, step.workers)

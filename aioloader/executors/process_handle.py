@@ -53,6 +53,14 @@ _END_POLL_S = 0.1
 _WAIT_POLL_S = 0.005
 _REAP_S = 0.4
 
+# A fork in another thread, such as of torch's workers, would inherit the pipe by which a worker that is being started
+# tells that it has begun, and keep it open: who starts it would wait for as long as the fork lives. So forks wait.
+_starting = threading.Lock()
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(
+        before=_starting.acquire, after_in_parent=_starting.release, after_in_child=_starting.release
+    )
+
 
 def pickled_program(program: Program | None) -> bytes:
     """A program as it is sent to workers.
@@ -178,13 +186,14 @@ class WorkerHandle:
         )
         flags = subprocess._args_from_interpreter_flags()  # type: ignore[attr-defined]  # -W, -X, -O and so on
         try:
-            self.process = subprocess.Popen(
-                [sys.executable, *flags, "-P", "-X", "aioloader_worker", "-c", code],
-                stdin=subprocess.DEVNULL,
-                pass_fds=(theirs, memory.fd, *stack_fds, *fds),
-                env=environment,
-                start_new_session=True,
-            )
+            with _starting:
+                self.process = subprocess.Popen(
+                    [sys.executable, *flags, "-P", "-X", "aioloader_worker", "-c", code],
+                    stdin=subprocess.DEVNULL,
+                    pass_fds=(theirs, memory.fd, *stack_fds, *fds),
+                    env=environment,
+                    start_new_session=True,
+                )
         except BaseException as error:
             ours.close()
             raise _not_started(error) from error

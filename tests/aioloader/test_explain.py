@@ -43,6 +43,15 @@ CASES = {
         },
     ),
     "storage, inline": ("storage", {"executor": "inline", "workers": 1, "read_s": 7.0, "decode_s": 1.5}),
+    "storage, a source": (
+        "storage",
+        {"executor": "thread", "decode_s": 2.0, "waits": {"start": 8.0, "work": 1.0}},
+    ),
+    "transform, awaited": ("transform", {"decode_s": 2.0, "awaited": {"caption": 40.0, "tag": 3.0}}),
+    "transform, awaited inline": (
+        "transform",
+        {"executor": "inline", "workers": 1, "decode_s": 2.0, "awaited": {"caption": 40.0}},
+    ),
     "storage, while opening": ("storage", {"executor": "thread", "decode_s": 3.0, "startup_s": 8.0}),
     "memory": ("memory", {"decode_s": 9.0, "memory_wait_s": 6.0, "waits": {"work": 9.0}}),
     "memory, arrays": ("memory", {"executor": "inline", "workers": 1, "collate_s": 6.0}),
@@ -82,6 +91,14 @@ def test_every_explanation_says_what_a_change_would_give(name):
 def test_a_transform_is_named():
     assert explain(case("transform")).startswith("The transform blur is the limit.")
     assert explain(case("batchify")).startswith("The transform pad is the limit.")
+
+
+def test_an_async_transform_is_named():
+    text = explain(case("transform, awaited"))
+    assert text.startswith(
+        "The transform caption is the limit. It is awaited for 40.0 ms a sample, by 4.0 samples"
+    )
+    assert "prefetch=8 (now 4) would give about 2.0x" in text
 
 
 def test_one_more_worker_gives_its_share():

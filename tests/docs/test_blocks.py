@@ -63,7 +63,18 @@ EXIT_CODES = {
 }
 
 SUITES = {"torch", "ray"}
-OPTIONAL = {*SUITES, "albumentations", "jax", "jinja2", "opentelemetry", "prometheus_client"}
+OPTIONAL = {
+    *SUITES,
+    "albumentations",
+    "jax",
+    "keras",
+    "jinja2",
+    "lightning",
+    "opentelemetry",
+    "prometheus_client",
+    "rich",
+    "tqdm",
+}
 
 
 class Case(NamedTuple):

@@ -16,7 +16,14 @@ REFERENCE = ROOT / "docs" / "reference"
 
 MODULES = (
     *("abc", "batchify", "datasets", "errors", "executors", "samplers", "transforms", "transforms.boxes"),
-    *("interop.ray", "interop.torch", "interop.prometheus", "interop.opentelemetry", "storage.remote", "jpeg"),
+    *(
+        "interop.ray",
+        "interop.torch",
+        "interop.prometheus",
+        "interop.opentelemetry",
+        "storage.remote",
+        "jpeg",
+    ),
     *("mxnet.io", "mxnet.recordio", "mxnet.image", "mxnet.gluon.data", "mxnet.gluon.data.vision"),
 )
 """Modules of aioloader whose ``__all__`` is public, besides the package's own and those of recordio."""

@@ -3,9 +3,12 @@
 import os
 import pickle
 import signal
+import subprocess
 import sys
+import textwrap
 import threading
 import time
+from pathlib import Path
 
 import anyio
 import numpy as np
@@ -434,3 +437,43 @@ class TestThreads:
         release.set()
         b.close()
         assert b.settled == 1
+
+
+@pytest.mark.slow
+def test_workers_start_while_other_threads_fork():
+    """A fork that lives on inherits what is open; workers must not wait for its end."""
+    code = """
+    import os, signal, threading
+    from aioloader import DataLoader
+    from tests.aioloader.loader.samples import Numbers
+
+    children, over = [], threading.Event()
+
+    def fork():
+        while not over.is_set() and len(children) < 400:
+            pid = os.fork()
+            if not pid:
+                signal.alarm(20)  # whatever becomes of the parent
+                signal.pause()
+            children.append(pid)
+            over.wait(0.003)
+
+    threading.Thread(target=fork).start()
+    try:
+        for _ in range(4):
+            with DataLoader(Numbers(8), 4, num_workers=2) as loader:
+                print(len(list(loader)), flush=True)
+    finally:
+        over.set()
+        for pid in children:
+            os.kill(pid, signal.SIGKILL)
+    """
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", textwrap.dedent(code)],
+        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[3])},
+        capture_output=True,
+        text=True,
+        timeout=100,
+        check=False,
+    )
+    assert done.stdout.split() == ["2"] * 4, done.stderr

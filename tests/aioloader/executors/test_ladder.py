@@ -91,7 +91,7 @@ def test_what_was_made_while_others_were_idle_does_not_count():
     assert step.samples == 0
 
 
-@settings(max_examples=60)
+@settings(max_examples=25)
 @given(
     st.sampled_from([("thread",), ("process",), BOTH]),
     st.integers(1, 100),

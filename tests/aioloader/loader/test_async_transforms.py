@@ -23,8 +23,8 @@ from tests.aioloader.loader.samples import Numbers, labels
 
 cloudpickle.register_pickle_by_value(sys.modules[__name__])
 
-EXECUTORS = ["inline", "thread", "process"]
 BACKENDS = ["asyncio", "trio"]
+ONE_QUICK = ["asyncio", pytest.param("trio", marks=pytest.mark.slow)]
 
 
 async def collect(loader):
@@ -59,8 +59,17 @@ def marked(image, caption, label):
 # --- where a chain is cut ---
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
-@pytest.mark.parametrize("executor", EXECUTORS)
+@pytest.mark.parametrize(
+    ("executor", "backend"),
+    [
+        ("inline", "asyncio"),
+        ("inline", "trio"),
+        ("thread", "asyncio"),
+        ("thread", "trio"),
+        ("process", "asyncio"),
+        pytest.param("process", "trio", marks=pytest.mark.slow),
+    ],
+)
 def test_sync_async_sync_chains_give_the_samples_in_order(executor, backend):
     dataset = SimpleDataset(Numbers(23)).transform(plus_ten).transform(fetched).transform(marked)
     batches = everything(dataset, backend, batch_size=5, executor=executor)
@@ -151,6 +160,7 @@ def test_samples_without_a_row_and_ragged_ones_pass():
     assert texts == [{"text": str(x)} for x in range(4)]
 
 
+@pytest.mark.slow
 def test_large_samples_go_to_workers_and_back():
     async def large(x):
         return np.full((200, 300), x, np.float64), x
@@ -501,8 +511,9 @@ class Meter:
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
-@pytest.mark.parametrize(("batch_size", "concurrency"), [(4, 6), (32, 5), (1, 3)])
-@pytest.mark.parametrize("executor", ["inline", "thread"])
+@pytest.mark.parametrize(
+    ("batch_size", "concurrency", "executor"), [(4, 6, "thread"), (32, 5, "inline"), (1, 3, "inline")]
+)
 def test_as_many_calls_as_allowed_run_side_by_side_and_no_more(backend, batch_size, concurrency, executor):
     async def main():
         meter = Meter(concurrency)
@@ -527,7 +538,7 @@ async def test_nothing_runs_further_ahead_than_prefetch():
             await anyio.wait_all_tasks_blocked()
             assert meter.begun <= 5 * (delivered + 3)
             assert len(asyncio.all_tasks()) <= 3 * 5 + 10
-            if delivered == 10:
+            if delivered == 3:
                 break
 
 
@@ -703,7 +714,7 @@ async def gone(endless):
             await anyio.sleep(0.001)
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("backend", ONE_QUICK)
 @pytest.mark.parametrize("way", ["break", "aclose", "cancel", "timeout", "error"])
 def test_leaving_calls_everything_off(way, backend, leftovers):
     async def main():
@@ -783,24 +794,28 @@ async def test_a_timeout_around_anext_loses_nothing():
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_calls_that_swallow_their_cancellation_do_not_go_on_for_ever(backend):
     begun = []
+    left = False
 
     async def stubborn(x):
         begun.append(x)
         try:
-            await anyio.sleep(60 if x >= 4 else 0)
+            await anyio.sleep(60 if left else 0)
         except BaseException:
             return -1  # what should never be done
         return x
 
     async def main():
+        nonlocal left
         dataset = numbers(400).transform(stubborn, concurrency=2)
         async with AsyncDataLoader(dataset, 4, executor="inline", prefetch=20) as loader:
             async for _ in loader:
+                left = True
+                before = len(begun)
                 await anyio.wait_all_tasks_blocked()
                 break
             with anyio.fail_after(5):
                 await loader.aclose()
-        assert len(begun) <= 4 + 2 + 2
+        assert len(begun) <= before + 4 + 2
 
     anyio.run(main, backend=backend)
 
@@ -873,11 +888,12 @@ async def test_seconds_waited_are_told_by_name_and_are_no_work_of_the_workers():
 
     async with AsyncDataLoader(numbers(12).transform(caption), 4, num_workers=0) as loader:
         await collect(loader)
-        stats = loader.stats()
+        stats, told = loader.stats(), loader.explain()
     assert set(stats.awaited) == {"caption"}
     assert stats.awaited["caption"] >= 0.12
     assert stats.transform_s < 0.1
     assert not stats.transforms
+    assert told.startswith("The transform caption is the limit. It is awaited: a sample waits")
 
 
 async def test_a_stall_names_the_async_transform_and_where_it_waits(caplog):

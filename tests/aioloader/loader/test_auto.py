@@ -24,6 +24,11 @@ AUTO = [
 ]
 
 
+# Starting interpreters is what takes time here: one of each kind is enough for the quick run.
+ALL = [pytest.param(each, id=str(each), marks=pytest.mark.slow) for each in AUTO[1:]]
+ALL.insert(0, pytest.param(AUTO[0], id=str(AUTO[0])))
+
+
 @pytest.fixture(autouse=True)
 def four_cores(monkeypatch):
     """Room to choose from, also where there is one core."""
@@ -60,7 +65,7 @@ def taken(loader, passes=1):
     return [[(image.tolist(), label.tolist()) for image, label in loader] for _ in range(passes)]
 
 
-@pytest.mark.parametrize("options", AUTO, ids=str)
+@pytest.mark.parametrize("options", ALL)
 def test_batches_are_the_same_whatever_is_chosen(options, photo_rec):
     chain = [transforms.RandomResizedCrop(24), transforms.RandomFlipLeftRight()]
     data = aioloader.ImageRecordDataset(photo_rec).transform_first(transforms.Compose(chain))
@@ -75,7 +80,7 @@ def test_batches_are_the_same_whatever_is_chosen(options, photo_rec):
     assert loader.explain().endswith(stats.tuning)
 
 
-@pytest.mark.parametrize("options", AUTO[:4], ids=str)
+@pytest.mark.parametrize("options", ALL[:4])
 def test_draws_from_global_generators_are_those_of_processes(options):
     data = SimpleDataset(Numbers(40)).transform(jitter)
     with DataLoader(data, 4, executor="process", num_workers=2) as loader:
@@ -116,6 +121,7 @@ def test_under_trio():
     assert anyio.run(main, backend="trio") == list(range(60))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("after", [1, 3, 10])
 def test_a_loop_that_is_left_while_measuring_loses_nothing(after):
     with DataLoader(Numbers(200, 0.001), 4, executor="process", num_workers="auto") as loader:

@@ -110,7 +110,7 @@ def test_a_tensor_and_its_slice_keep_the_batch(executor):
 
 
 def test_progress_is_shown_on_standard_error(capsys):
-    with DataLoader(Numbers(10), 5, num_workers=0, progress=True) as loader:
+    with DataLoader(Numbers(10), 5, num_workers=0, progress="plain") as loader:
         list(loader)
     shown = capsys.readouterr()
     assert shown.out == ""

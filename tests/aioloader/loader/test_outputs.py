@@ -53,6 +53,13 @@ def take(kind, dataset, batch_size=4, **options):
     return anyio.run(main)
 
 
+def churn(loader):
+    """Use the loader's memory again, several times over."""
+    for _ in range(3):
+        for _ in loader:
+            pass
+
+
 FACES = ["for", "async for"]
 
 
@@ -258,9 +265,7 @@ def test_memory_is_not_used_again_before_the_last_view_of_a_tensor_dies(torch, e
             if number % 3 == 0:
                 kept.append(images[4:6, 1].t())
         del images, _labels
-        for _ in range(3):
-            for _ in loader:
-                pass
+        churn(loader)
         gc.collect()
         assert [view[0].tolist() for view in kept] == [[s + 4, s + 5] for s in range(0, 200, 30)]
         assert loader.stats().memory_bytes > 0
@@ -383,9 +388,7 @@ def test_jax_shares_the_slab_and_it_is_not_used_again(jax, executor):
             if number % 3 == 0:
                 kept.append(images)
         del images, _labels
-        for _ in range(3):
-            for _ in loader:
-                pass
+        churn(loader)
         gc.collect()
         firsts = [np.asarray(images)[:, 0, 0].tolist() for images in kept]
         assert firsts == [list(range(s, s + 10)) for s in range(0, 200, 30)]

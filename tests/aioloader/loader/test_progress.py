@@ -134,7 +134,7 @@ def test_without_standard_error_there_is_no_bar(monkeypatch):
 
 def test_a_terminal_that_goes_away_ends_the_bar_only(bar, terminal):
     terminal.install()
-    with DataLoader(Numbers(60, 0.01), 4, num_workers=0, progress=True) as loader:
+    with DataLoader(Numbers(60, 0.003), 4, num_workers=0, progress=True) as loader:
         for number, _ in enumerate(loader):
             if number == 2:
                 terminal.close()

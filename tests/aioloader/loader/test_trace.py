@@ -99,7 +99,7 @@ def lanes_of(events):
     }
 
 
-@pytest.mark.parametrize("executor", ["inline", "thread", "process"])
+@pytest.mark.parametrize("executor", ["inline", "thread", pytest.param("process", marks=pytest.mark.slow)])
 def test_every_stage_is_there(executor, tmp_path, photo_rec):
     path = tmp_path / "out.json"
     data = aioloader.ImageRecordDataset(photo_rec).transform_first(aioloader.transforms.Resize(16))
@@ -255,6 +255,7 @@ for number, _ in enumerate(loader):
 """
 
 
+@pytest.mark.slow
 def test_a_program_that_is_killed_leaves_a_whole_trace(tmp_path):
     path = tmp_path / "out.json"
     root = Path(__file__).parents[3]

@@ -2,7 +2,7 @@
 
 import anyio
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from aioloader._pipeline.awaited import cut
@@ -18,6 +18,7 @@ def works(sample):
     return sample
 
 
+@settings(max_examples=30)
 @given(st.lists(st.booleans(), max_size=8))
 def test_a_chain_is_cut_at_its_async_stages(kinds):
     stages = [Stage(waits if kind else works, first=False) for kind in kinds]

@@ -193,3 +193,33 @@ def test_names_do_not_tell_signatures(served: Served, capsys: pytest.CaptureFixt
     told = capsys.readouterr()
     assert "secret" not in told.out + told.err
     assert len(aioloader.RecordFileDataset(signed)) > 0
+
+
+@pytest.mark.parametrize("waits", [True, False], ids=["async", "blocking"])
+def test_an_index_that_is_denied_is_none(
+    bucket: str, s3_server: Any, photo_rec: Path, monkeypatch: pytest.MonkeyPatch, waits: bool, run_on: Any
+) -> None:
+    from aioloader.storage.remote import configure
+
+    register()
+    s3_server.make_public(bucket, "set%201/photos.rec")  # and not its .idx
+    url = f"s3://{bucket}/set 1/photos.rec"
+    configure(f"s3://{bucket}/", skip_signature=True, region="us-east-1")
+
+    async def load() -> list[int]:
+        async with recordio.aio.AsyncRecordReader(url) as reader:
+            await reader.load()
+            return list(reader.offsets)
+
+    try:
+        if waits:
+            found = run_on(load)
+        else:
+            with recordio.RecordReader(url) as reader:
+                found = list(reader.offsets)
+            assert recordio.verify(url).index_path is None
+            with pytest.raises(PermissionError):
+                recordio.verify(url, url.replace(".rec", ".idx"))
+    finally:
+        configure(f"s3://{bucket}/")
+    assert found == list(recordio.Index.open(photo_rec.with_suffix(".idx")).offsets)
