@@ -23,6 +23,7 @@ from aioloader.storage.remote.client import Client
 from aioloader.storage.remote.flights import Wanted
 from aioloader.storage.remote.loop_thread import LoopThread, in_asyncio
 from aioloader.storage.remote.planner import plan_requests, scatter
+from aioloader.storage.remote.stores import library
 from aioloader.storage.urls import shown
 from recordio._framing import HEAD_SIZE
 
@@ -151,6 +152,7 @@ class RemoteByteSource:
     async def _here(self, fn: Callable[..., Coroutine[Any, Any, T]], *args: Any) -> T:
         if self._closed:
             raise RuntimeError("the byte source is closed")
+        library()  # in a forked process nothing would answer
         if in_asyncio():
             return await fn(*args)
         return await self._loop_thread().run(fn, *args)
