@@ -37,6 +37,10 @@ http {{
         root {root};
         autoindex on;
         max_ranges 64;
+        location /stateless/ {{
+            etag off;
+            add_header Last-Modified "";
+        }}
     }}
 }}
 """
@@ -54,7 +58,7 @@ def _free_port() -> int:
 
 
 class Nginx:
-    """A server; its files are those of a folder, at once.
+    """A server; its files are those of a folder, at once. Answers from its folder "stateless" have no ETag and no date.
 
     Args:
         root: the folder.

@@ -110,7 +110,7 @@ class BlockingObject(_Object):
     def state(self) -> str | None:
         """Which state of the object it is; None if the server does not tell."""
         version = self._call(self._described)
-        return version.tag if version.etag or version.modified else None
+        return version.tag if version.told else None
 
     def close(self) -> None:
         """Close connections; may be called twice."""

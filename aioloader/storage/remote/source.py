@@ -91,9 +91,13 @@ class RemoteByteSource:
         self._client.close()
 
     def identity(self, number: int) -> tuple[str, str] | None:
-        """Name and version of an object, as a cache may know it; None before it was asked for."""
+        """Name and version of an object, as a cache may know it.
+
+        None before it was asked for, and where the server does not say which state it is (`Version.told`): bytes that
+        are kept could not be told from those of another one.
+        """
         version = self._versions[number]
-        return None if version is None else (shown(self.paths[number]), version.tag)
+        return None if version is None or not version.told else (shown(self.paths[number]), version.tag)
 
     def stats(self) -> StorageStats:
         """What was done so far."""

@@ -33,6 +33,11 @@ class Version(NamedTuple):
     modified: datetime | None
 
     @property
+    def told(self) -> bool:
+        """Whether the server says which state it is; a size alone does not."""
+        return bool(self.etag or self.modified)
+
+    @property
     def tag(self) -> str:
         """One name for this state of the object, for caches."""
         return self.etag or f"{self.nbytes}-{self.modified and self.modified.isoformat()}"
@@ -46,7 +51,9 @@ class Version(NamedTuple):
 
 def version_of(meta: Any) -> Version:
     """The version that an answer's head tells."""
-    return Version(meta["size"], meta["e_tag"], meta["last_modified"])
+    modified = meta["last_modified"]
+    # The library's word for an answer without a date is the beginning of time.
+    return Version(meta["size"], meta["e_tag"], modified if modified and modified.timestamp() else None)
 
 
 class Answer(NamedTuple):
