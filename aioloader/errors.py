@@ -18,6 +18,7 @@ __all__ = (
     "LoaderClosedError",
     "LoaderError",
     "ObjectChangedError",
+    "ObjectDeniedError",
     "ObjectMissingError",
     "ReceiptError",
     "RemoteReadError",
@@ -287,6 +288,10 @@ class RemoteReadError(LoaderError, OSError):
 
 class ObjectMissingError(RemoteReadError, FileNotFoundError):
     """There is no such object."""
+
+
+class ObjectDeniedError(RemoteReadError, PermissionError):
+    """An object must not be read with these credentials, or with none."""
 
 
 class ObjectChangedError(RemoteReadError):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from aioloader.errors import ObjectChangedError, ObjectMissingError, RemoteReadError
+from aioloader.errors import ObjectChangedError, ObjectDeniedError, ObjectMissingError, RemoteReadError
 from aioloader.storage.remote.retries import Kind
 from aioloader.storage.urls import shown
 
@@ -46,6 +46,8 @@ def error_of(
     kind: type[RemoteReadError] = RemoteReadError
     if trouble.kind == Kind.MISSING:
         kind = ObjectMissingError
+    elif trouble.kind == Kind.DENIED:
+        kind = ObjectDeniedError
     elif trouble.kind == "changed":
         kind = ObjectChangedError
     advice = _ADVICE.get(trouble.kind, "")

@@ -10,7 +10,7 @@ import anyio
 import pytest
 
 import aioloader
-from aioloader.errors import ObjectChangedError, RemoteReadError
+from aioloader.errors import ObjectChangedError, ObjectDeniedError, RemoteReadError
 from tests.aioloader.remote.conftest import Served, assert_same, dataset, epoch
 from tests.servers.faults import Rule
 
@@ -155,3 +155,12 @@ def test_a_damaged_record_is_its_own_error(served: Served) -> None:
         for _ in loader:
             pass
         assert [error.index for error in loader.errors] == [5]
+
+
+@pytest.mark.parametrize("status", [401, 403])
+def test_what_must_not_be_read_is_a_permission_error(served: Served, status: int) -> None:
+    served.proxy.behave(Rule("status", status=status))
+    with pytest.raises(ObjectDeniedError, match="check the credentials") as caught:
+        dataset(served.proxied)
+    assert isinstance(caught.value, PermissionError)
+    assert caught.value.attempts == 1
