@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
 __all__ = (
     "DecodeError",
+    "ForkedError",
     "LayoutError",
     "LoaderClosedError",
     "LoaderError",
@@ -79,6 +80,20 @@ class OutputError(LoaderError):
     def __init__(self, reason: str, batch: Any) -> None:
         super().__init__(f"the function given as output failed: {reason}")
         self.batch = batch
+
+
+class ForkedError(LoaderError, RuntimeError):
+    """This process was forked from one that had read URLs; the threads that read them did not come along."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "this process was forked from one that had read URLs, and cannot read any, because the threads of the "
+            "client library are missing here; start processes by 'spawn' or 'forkserver': "
+            "multiprocessing.get_context('spawn'), or PyTorch's DataLoader(..., multiprocessing_context='spawn')"
+        )
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), ()
 
 
 class WorkerError(LoaderError, RuntimeError):

@@ -149,6 +149,8 @@ class CacheOptions:
                 raise TypeError(f"cache must be a directory, 'memory' or None, got {self.cache!r}")
             if not os.fspath(self.cache):
                 raise ValueError("cache must be a directory, 'memory' or None, got an empty text")
+            if "://" in os.fspath(self.cache):
+                raise ValueError(f"cache must be a directory of this machine, but got the URL {self.cache!r}")
         if self.cache_limit is not None:
             parse_nbytes(self.cache_limit, "cache_limit")
             if self.cache is None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shlex
 import struct
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -18,7 +19,7 @@ from aioloader.datasets.decoding import (
 )
 from aioloader.datasets.files import FileDataset, Source
 from aioloader.datasets.record_heads import read_heads
-from aioloader.datasets.shards import RecordTables, record_files
+from aioloader.datasets.shards import RecordTables, open_side_by_side, record_files
 from aioloader.datasets.stage import stage_of_argument
 from aioloader.storage.descriptors import open_regular, read_into
 from aioloader.storage.local import LocalByteSource
@@ -191,12 +192,16 @@ class RecordFileDataset(FileDataset):
     def tables(self) -> RecordTables:
         """Where the records lie; found at the first use."""
         if self._records is None:
-            self._records = RecordTables(
-                [
-                    RecordTable(path, tolerant=True, version=version)
-                    for path, version in zip(self._paths, self._versions, strict=True)
-                ]
-            )
+            open_table = partial(RecordTable, tolerant=True)
+            if self.reads_ahead and len(self._paths) > 1:
+                self._records = RecordTables(open_side_by_side(open_table, self._paths, self._versions))
+            else:
+                self._records = RecordTables(
+                    [
+                        open_table(path, version=version)
+                        for path, version in zip(self._paths, self._versions, strict=True)
+                    ]
+                )
         return self._records
 
     @property

@@ -14,12 +14,15 @@ from aioloader.storage.urls import BUCKETS, is_url, scheme_of
 from recordio import RecordFileNotFoundError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from aioloader._types import IntArray
     from aioloader.datasets.record import RecordTable
+    from aioloader.storage.remote.transport import Version
 
-__all__ = ("RecordTables", "is_pattern", "record_files", "shard_name")
+__all__ = ("RecordTables", "is_pattern", "open_side_by_side", "record_files", "shard_name")
+
+_OPENED_AT_A_TIME = 16
 
 _SHARD = re.compile(r"(.*)-(\d{5,})-of-(\d{5,})\.rec", re.DOTALL)
 
@@ -77,6 +80,29 @@ def _matching(pattern: str) -> list[str]:
     from aioloader.storage.remote.listing import list_matching
 
     return list_matching(pattern)
+
+
+def open_side_by_side(
+    open_table: Callable[..., RecordTable], paths: Sequence[str], versions: Sequence[Version | None]
+) -> list[RecordTable]:
+    """The tables of objects, several opened at a time: the index of each waits for the network more than once.
+
+    Args:
+        open_table: makes one from a path and ``version=``; called in threads.
+        paths: the objects.
+        versions: what each of them is.
+    """
+    from concurrent.futures import ThreadPoolExecutor
+
+    with ThreadPoolExecutor(min(_OPENED_AT_A_TIME, len(paths)), "aioloader-index") as pool:
+        futures = [
+            pool.submit(open_table, path, version=version)
+            for path, version in zip(paths, versions, strict=True)
+        ]
+        try:
+            return [future.result() for future in futures]
+        finally:
+            pool.shutdown(wait=False, cancel_futures=True)
 
 
 class RecordTables:

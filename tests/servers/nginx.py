@@ -41,6 +41,10 @@ http {{
         autoindex on;
         max_ranges 64;
         location /private/ {{ if ($http_authorization != "Bearer open sesame") {{ return 401; }} }}
+        location /stateless/ {{
+            etag off;
+            add_header Last-Modified "";
+        }}
     }}
 }}
 """
@@ -58,7 +62,7 @@ def _free_port() -> int:
 
 
 class Nginx:
-    """A server; its files are those of a folder, at once.
+    """A server; its files are those of a folder, at once. Answers from its folder "stateless" have no ETag and no date.
 
     Args:
         root: the folder.

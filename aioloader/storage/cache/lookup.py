@@ -50,7 +50,7 @@ class Lookup:
         cache: where.
         name: what a set of whole files is called; "" for records.
         identify: for records: name and version of a file by its number; None if they are not known.
-        keys: for whole files: `file_key` of each by its number, int64 (n,).
+        keys: for whole files: `file_key` of each by its number, int64 (n,); -1 for what cannot be kept.
     """
 
     def __init__(
@@ -124,7 +124,9 @@ class Lookup:
             return []
         file = reads[:, 0]
         if self._keys is not None:
-            return [(np.arange(len(start)), self._name, "", self._keys(file))]
+            keys = self._keys(file)
+            chosen = np.flatnonzero(keys >= 0)
+            return [(chosen, self._name, "", keys[chosen])]
         assert self._identify is not None
         offset = reads[:, 1] + start - reads[:, 3]
         groups = []

@@ -98,7 +98,7 @@ class Shelf:
         self._gather.close()
         self._descriptors.close()
         if self._in_use >= 0:
-            os.utime(self._in_use)
+            self._stamp()
             os.close(self._in_use)
             self._in_use = -1
 
@@ -215,7 +215,14 @@ class Shelf:
         now = time.monotonic()
         if now - self._touched > _TOUCH_S and self._in_use >= 0:
             self._touched = now
+            self._stamp()
+
+    def _stamp(self) -> None:
+        """Note that the shelf was used now."""
+        try:
             os.utime(self._in_use)
+        except OSError:
+            pass  # the directory cannot be written to any more; what is there is read all the same
 
     # -- writing ---------------------------------------------------------------------------------------------------
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import time
 from dataclasses import replace
@@ -14,6 +15,7 @@ from aioloader.metrics import StorageStats
 from aioloader.storage.cache.lookup import Lookup, file_key
 from aioloader.storage.layout import lay_out_apart
 from aioloader.storage.records import TRUSTED_SPAN_BYTES
+from aioloader.storage.urls import shown
 from aioloader.storage.whole_files import sample_status
 
 if TYPE_CHECKING:
@@ -26,6 +28,7 @@ if TYPE_CHECKING:
 
 __all__ = ("CachedByteSource", "CachedObjectSource")
 
+_logger = logging.getLogger(__name__)
 _LOOK_S = 5.0
 _THREADS = 4
 T = TypeVar("T")
@@ -160,10 +163,11 @@ class CachedObjectSource:
         self.samples_ahead: int = source.samples_ahead
         self._threads: Threads | None = None
         self._closed = False
+        self._warned = False
         if source.whole_files:
             self._lookup = Lookup(cache, name, keys=self._keys_of)
         else:
-            self._lookup = Lookup(cache, "", identify=source.identity)
+            self._lookup = Lookup(cache, "", identify=self._identify)
 
     def __del__(self) -> None:
         if hasattr(self, "_closed"):
@@ -237,12 +241,19 @@ class CachedObjectSource:
         return plan, data
 
     def _keys_of(self, numbers: IntArray) -> IntArray:
-        keys = []
-        for number in numbers.tolist():
-            known = self._source.identity(number)
-            assert known is not None  # whatever has a size has been described
-            keys.append(file_key(*known))
-        return np.array(keys, np.int64)
+        known = map(self._identify, numbers.tolist())
+        return np.array([-1 if one is None else file_key(*one) for one in known], np.int64)
+
+    def _identify(self, number: int) -> tuple[str, str] | None:
+        known: tuple[str, str] | None = self._source.identity(number)
+        if known is None and not self._warned:  # whatever is read has been described
+            self._warned = True
+            _logger.warning(
+                "%s is not kept in the cache: the server sends neither an ETag nor a date with it, so that a "
+                "replaced one would not be noticed",
+                shown(self.paths[number]),
+            )
+        return known
 
     async def _aside(self, fn: Callable[..., T], *args: Any) -> T:
         """Run a function in a thread of the source; on cancellation it is waited for."""

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 import anyio
 
-from aioloader.errors import RemoteReadError
+from aioloader.errors import ForkedError, RemoteReadError
 from aioloader.storage.remote.counters import Counters
 from aioloader.storage.remote.flights import Call, Flight, Wanted
 from aioloader.storage.remote.latency import Latencies
@@ -369,7 +369,7 @@ class Client:
                 with anyio.CancelScope(deadline=anyio.current_time() + min(left_s, patience_s)):
                     answer.append(await ask())
                 trouble = Trouble(Kind.LOST, True, "no answer in time")
-            except ImportError:
+            except (ForkedError, ImportError):
                 raise
             except Exception as error:
                 trouble = self._note(trouble_of(error))

@@ -74,9 +74,14 @@ def list_matching(pattern: str) -> list[str]:
     Raises:
         ImportError: obstore is not installed.
         RemoteReadError: the store cannot be listed.
+        ValueError: the bucket is not spelled out.
     """
     fixed = re.split(r"[*?\[]", pattern, maxsplit=1)[0]
     folder = fixed.rpartition("/")[0]
+    if "://" not in folder:
+        raise ValueError(
+            f"{pattern!r}: the bucket cannot be a pattern; one dataset takes a list of patterns, too"
+        )
     with client_and_thread() as (client, thread):
         found = thread.call(partial(client.list, folder, _LISTING_S))
     store = locate(pattern).store

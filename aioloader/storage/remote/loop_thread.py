@@ -15,6 +15,7 @@ import anyio
 import sniffio
 
 from aioloader._threads import loop_notifier
+from aioloader.errors import ForkedError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
@@ -23,7 +24,8 @@ __all__ = ("LoopThread", "in_asyncio")
 
 T = TypeVar("T")
 
-_lock = threading.Lock()
+# What the garbage collector finds while it is held may be a user that leaves.
+_lock = threading.RLock()
 _shared: _Running | None = None
 
 
@@ -80,6 +82,15 @@ class _Running:
             self._thread.join(1.0)
 
 
+def _after_fork() -> None:
+    global _lock
+    _lock = threading.RLock()  # another thread may have held it
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)
+
+
 class LoopThread:
     """A user's share of the thread.
 
@@ -91,8 +102,9 @@ class LoopThread:
         with _lock:
             if _shared is None or _shared.pid != os.getpid():
                 _shared = _Running()
-            _shared.users += 1
-            self._running: _Running | None = _shared
+            running = _shared
+            running.users += 1
+            self._running: _Running | None = running
 
     def call(self, fn: Callable[..., Coroutine[Any, Any, T]], *args: Any) -> T:
         """Run an async function there, and wait for it. On Ctrl-C it is cancelled and waited for."""
@@ -127,6 +139,8 @@ class LoopThread:
     def _loop(self) -> asyncio.AbstractEventLoop:
         if self._running is None:
             raise RuntimeError("the byte source is closed")
+        if self._running.pid != os.getpid():
+            raise ForkedError()
         return self._running.loop
 
     def close(self) -> None:

@@ -65,7 +65,7 @@ class _Object:
 
 
 def _state_of(version: Version) -> str | None:
-    return version.tag if version.etag or version.modified else None
+    return version.tag if version.told else None
 
 
 def _joined(parts: list[bytes]) -> bytes:

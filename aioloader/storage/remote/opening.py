@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
 __all__ = ("client_and_thread", "describe", "describe_all", "load_index", "read_heads", "read_text")
 
 _HEADS_AT_A_TIME = 1 << 14
+# A pass keeps the network busy by itself, and has a progress bar.
+_one_pass = threading.Lock()
 
 
 def describe_all(urls: Sequence[str]) -> tuple[Version, ...]:
@@ -109,9 +112,10 @@ def load_index(url: str, idx_url: str | None = None, *, tolerant: bool = False) 
             raise
     source = BlockingObject(url)
     try:
-        with ProgressBar(
-            f"index of {source.path.rpartition('/')[2]}", source.size() >> 20, unit="MiB"
-        ) as bar:
+        with (
+            _one_pass,
+            ProgressBar(f"index of {source.path.rpartition('/')[2]}", source.size() >> 20, unit="MiB") as bar,
+        ):
             return Index.scan(Stream(source, lambda reached: bar.update(reached >> 20)))
     finally:
         source.close()

@@ -25,7 +25,9 @@ def _told(version: Version) -> str:
 
 _ADVICE = {
     Kind.NOWHERE: "check the name of the host, and whether there is a network",
-    Kind.DENIED: "check the credentials, and whether they allow to read it; see docs/remote.md",
+    Kind.DENIED: "check the credentials, and whether they allow to read it (a signature in a URL expires); see "
+    "docs/remote.md",
+    Kind.MISSING: "check the spelling of the URL, upper and lower case too",
     Kind.UNRANGED: "the server does not serve parts of files, which a loader needs: use one that does, such as nginx",
     "changed": "the object was replaced: make the dataset anew, and do not write over files that are in use",
 }

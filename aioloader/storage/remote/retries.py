@@ -18,7 +18,12 @@ _STATUS = re.compile(r"status code: (\d{3})")
 _LATER = {408, 425, 429, 500, 502, 503, 504}
 _BUSY = {429, 503}
 _HOPELESS = re.compile(
-    r"certificate|InvalidDnsName|InvalidContentType|URL scheme is not allowed|builder error", re.IGNORECASE
+    r"certificate|InvalidDnsName|InvalidContentType|URL scheme is not allowed|builder error|following redirect",
+    re.IGNORECASE,
+)
+# Heads of answers that do not say what part of what size they are: a listing made as it is sent, or a program's output.
+_UNSIZED = re.compile(
+    r"(Content-Length|Content-Range) Header missing|parse value for CONTENT_", re.IGNORECASE
 )
 _NOWHERE = re.compile(r"Name or service not known|nodename nor servname|No such host is known")
 
@@ -60,14 +65,15 @@ def trouble_of(error: BaseException) -> Trouble:
     name = type(error).__name__
     if name in ("PermissionDeniedError", "UnauthenticatedError") or isinstance(error, PermissionError):
         return Trouble(Kind.DENIED, False, line)
-    if name in ("NotSupportedError", "NotImplementedError") or ("Range" in line and "upport" in line):
+    unranged = name in ("NotSupportedError", "NotImplementedError") or ("Range" in line and "upport" in line)
+    if unranged or _UNSIZED.search(text):
         return Trouble(Kind.UNRANGED, False, line)
     found = _STATUS.search(text)
     if found:
         status = int(found.group(1))
         if status in _LATER:
             return Trouble(Kind.BUSY if status in _BUSY else Kind.LOST, True, line)
-        return Trouble(Kind.REFUSED, False, line)
+        return Trouble(Kind.MISSING if status == 404 else Kind.REFUSED, False, line)
     if isinstance(error, (ValueError, TypeError, ImportError)) or _HOPELESS.search(text):
         return Trouble(Kind.REFUSED, False, line)
     return Trouble(Kind.NOWHERE if _NOWHERE.search(text) else Kind.LOST, True, line)
@@ -77,9 +83,13 @@ def _first_line(text: str) -> str:
     """The message without the library's own dump of itself; the innermost reason is kept, the URL is told elsewhere."""
     line = text.split("\n", 1)[0].strip()
     line = re.sub(r"Error performing (\w+) \S+ in [\d.]+\S* - ", r"\1: ", line)
+    line = re.sub(r":? <[?!\w].*", "", line)  # a page for a browser begins here
     deeper = re.findall(r'(?:message|error): "([^"]+)"', text)
     kind = re.search(r"kind: (Timeout|Connect|Interrupted)\b", text)
     reason = deeper[-1] if deeper else _REASONS.get(kind.group(1) if kind else "", "")
+    told = re.search(r"<Message>([^<]+)</Message>", text)  # of object storage
+    if told:
+        reason = told.group(1).strip().rstrip(".")
     if "InvalidContentType" in text:
         reason = "the server answers without encryption: is it http:// and not https://?"
     return f"{line} ({reason})" if reason and reason not in line else line

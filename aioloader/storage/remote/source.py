@@ -23,6 +23,7 @@ from aioloader.storage.remote.client import Client
 from aioloader.storage.remote.flights import Wanted
 from aioloader.storage.remote.loop_thread import LoopThread, in_asyncio
 from aioloader.storage.remote.planner import plan_requests, scatter
+from aioloader.storage.remote.stores import library
 from aioloader.storage.urls import shown
 from recordio._framing import HEAD_SIZE
 
@@ -90,9 +91,13 @@ class RemoteByteSource:
         self._client.close()
 
     def identity(self, number: int) -> tuple[str, str] | None:
-        """Name and version of an object, as a cache may know it; None before it was asked for."""
+        """Name and version of an object, as a cache may know it.
+
+        None before it was asked for, and where the server does not say which state it is (`Version.told`): bytes that
+        are kept could not be told from those of another one.
+        """
         version = self._versions[number]
-        return None if version is None else (shown(self.paths[number]), version.tag)
+        return None if version is None or not version.told else (shown(self.paths[number]), version.tag)
 
     def stats(self) -> StorageStats:
         """What was done so far."""
@@ -151,6 +156,7 @@ class RemoteByteSource:
     async def _here(self, fn: Callable[..., Coroutine[Any, Any, T]], *args: Any) -> T:
         if self._closed:
             raise RuntimeError("the byte source is closed")
+        library()  # in a forked process nothing would answer
         if in_asyncio():
             return await fn(*args)
         return await self._loop_thread().run(fn, *args)

@@ -13,6 +13,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from aioloader._version import __version__
+from aioloader.errors import ForkedError
 from aioloader.storage.remote.environment import azure, google, s3
 from aioloader.storage.urls import BUCKETS, WEB, locate, scheme_of
 
@@ -27,6 +28,7 @@ _NO_RETRIES = {"max_retries": 0, "retry_timeout": timedelta(0)}
 _FROM_ENVIRONMENT = {**dict.fromkeys(BUCKETS, azure), "s3": s3, "s3a": s3, "gs": google}
 _options: dict[str, dict[str, Any]] = {}
 _lock = threading.Lock()
+_process: int | None = None  # that the library's threads belong to
 
 
 def configure(prefix: str, **options: Any) -> None:
@@ -55,8 +57,14 @@ def library() -> Any:
     """The package obstore.
 
     Raises:
+        ForkedError: the process was forked from one that uses it: requests would wait for ever.
         ImportError: it is not installed.
     """
+    global _process
+    if _process is None:
+        _process = os.getpid()
+    elif _process != os.getpid():
+        raise ForkedError()
     try:
         import obstore
     except ImportError as error:

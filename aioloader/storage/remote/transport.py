@@ -34,6 +34,11 @@ class Version(NamedTuple):
     modified: datetime | None
 
     @property
+    def told(self) -> bool:
+        """Whether the server says which state it is; a size alone does not."""
+        return bool(self.etag or self.modified)
+
+    @property
     def tag(self) -> str:
         """One name for this state of the object, for caches."""
         return self.etag or f"{self.nbytes}-{self.modified and self.modified.isoformat()}"
@@ -47,7 +52,9 @@ class Version(NamedTuple):
 
 def version_of(meta: Any) -> Version:
     """The version that an answer's head tells."""
-    return Version(meta["size"], meta["e_tag"], meta["last_modified"])
+    modified = meta["last_modified"]
+    # The library's word for an answer without a date is the beginning of time.
+    return Version(meta["size"], meta["e_tag"], modified if modified and modified.timestamp() else None)
 
 
 class Answer(NamedTuple):
@@ -79,19 +86,13 @@ class Transport:
 
     def __init__(self) -> None:
         self._stores = Stores()
-        self._library: Any = None
         self._guards: dict[tuple[str, str], bool] = {}
-
-    def _obstore(self) -> Any:
-        if self._library is None:
-            self._library = library()
-        return self._library
 
     async def get(self, url: str, offset: int, length: int) -> Answer:
         """Some bytes of an object, at least one. Fewer come where the object ends."""
         store, path = self._stores.find(url)
         begin = perf_counter()
-        result = await self._obstore().get_async(store, path, options={"range": (offset, offset + length)})
+        result = await library().get_async(store, path, options={"range": (offset, offset + length)})
         first_s = perf_counter() - begin
         version = version_of(result.meta)
         data = memoryview(await result.bytes_async())
@@ -117,7 +118,7 @@ class Transport:
         self._guards[key] = False
         try:
             store, path = self._stores.find(url, _NO_STATE)
-            await self._obstore().get_range_async(store, path, start=0, length=1)
+            await library().get_range_async(store, path, start=0, length=1)
         except self._precondition_error():
             self._guards[key] = True
         except BaseException as error:
@@ -131,32 +132,32 @@ class Transport:
         store, path = self._stores.find(url, version.etag)
         begin = perf_counter()
         try:
-            data = await self._obstore().get_range_async(store, path, start=offset, length=length)
+            data = await library().get_range_async(store, path, start=offset, length=length)
         except self._precondition_error():
             return None
         return Answer(memoryview(data), version, None, perf_counter() - begin)
 
     def _precondition_error(self) -> type[Exception]:
-        kind: type[Exception] = self._obstore().exceptions.PreconditionError
+        kind: type[Exception] = library().exceptions.PreconditionError
         return kind
 
     async def head(self, url: str) -> Version:
         """What an object is."""
         store, path = self._stores.find(url)
-        return version_of(await self._obstore().head_async(store, path))
+        return version_of(await library().head_async(store, path))
 
     async def list(self, url: str) -> list[tuple[str, Version]]:
         """All objects below a prefix: path in the store, and what they are."""
         store, path = self._stores.find(url)
         found = []
-        async for chunk in self._obstore().list(store, prefix=path or None, chunk_size=1000):
+        async for chunk in library().list(store, prefix=path or None, chunk_size=1000):
             found += [(str(meta["path"]), version_of(meta)) for meta in chunk]
         return found
 
     async def put(self, url: str, data: Any) -> None:
         """Write an object, whole."""
         store, path = self._stores.find(url)
-        await self._obstore().put_async(store, path, data)
+        await library().put_async(store, path, data)
 
     def close(self) -> None:
         """Let go of connections."""

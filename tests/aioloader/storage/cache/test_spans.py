@@ -419,6 +419,25 @@ def test_a_directory_that_cannot_be_used_is_told_at_once(tmp_path: Path) -> None
         SpanCache(tmp_path / "file", 1000)
 
 
+@pytest.mark.skipif(
+    not hasattr(os, "geteuid") or os.geteuid() != 0, reason="only root can become another user"
+)
+def test_a_directory_that_becomes_another_users_is_read_all_the_same(
+    open_disk: Callable[..., SpanCache], directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("aioloader.storage.cache.shelf._TOUCH_S", -1.0)
+    content, cache = Content(), open_disk()
+    content.put(cache)
+    assert content.get(cache) == list(range(60))  # its files are open now
+    os.seteuid(65534)
+    try:
+        assert content.get(cache) == list(range(60))
+        cache.close()
+    finally:
+        os.seteuid(0)
+    assert content.get(open_disk()) == list(range(60))
+
+
 def test_a_fork_writes_to_files_of_its_own(open_disk: Callable[..., SpanCache], directory: Path) -> None:
     content, cache = Content(), open_disk()
     content.put(cache, slice(0, 20))

@@ -1,0 +1,110 @@
+"""Servers and names that are not what they should be: what is told, how soon, and what is not believed."""
+
+from __future__ import annotations
+
+import logging
+import shutil
+import uuid
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import aioloader
+from aioloader.errors import ObjectMissingError, RemoteReadError
+from aioloader.storage.remote.retries import Kind, trouble_of
+from tests.servers.faults import Rule
+
+
+@pytest.mark.parametrize(
+    ("text", "kind"),
+    [
+        ("Generic HTTP error: Content-Length Header missing from response", Kind.UNRANGED),
+        ('Generic HTTP error: Failed to parse value for CONTENT_RANGE header: "bytes 0-0/*"', Kind.UNRANGED),
+        ("Generic HTTP error: GET: HTTP error: error following redirect", Kind.REFUSED),
+        ("Generic S3 error: Server returned non-2xx status code: 404 Not Found: ", Kind.MISSING),
+    ],
+    ids=["no-length", "no-size", "redirects", "no-bucket"],
+)
+def test_what_stays_wrong_is_not_tried_again(text: str, kind: str) -> None:
+    trouble = trouble_of(Exception(text))
+    assert (trouble.kind, trouble.again) == (kind, False)
+
+
+def test_a_page_for_browsers_is_no_part_of_the_message() -> None:
+    text = "Server returned non-2xx status code: 404 Not Found: <html>\n<h1>not here</h1>"
+    assert trouble_of(FileNotFoundError(text)).text == "Server returned non-2xx status code: 404 Not Found"
+
+
+@pytest.mark.remote
+def test_a_listing_of_a_folder_is_refused_at_once(nginx: Any) -> None:
+    with pytest.raises(RemoteReadError, match="serve parts") as caught:
+        aioloader.RecordFileDataset(f"http://{nginx.address}/")
+    assert caught.value.kind == "unranged"
+    assert caught.value.attempts == 1
+
+
+@pytest.mark.remote
+def test_a_bucket_that_is_not_there_is_told_from_an_object(bucket: str) -> None:
+    for path in ("set.rec", "*.rec"):
+        with pytest.raises(ObjectMissingError, match="bucket does not exist"):
+            aioloader.RecordFileDataset(f"s3://{bucket}x/{path}")
+    with pytest.raises(ObjectMissingError, match="key does not exist"):
+        aioloader.RecordFileDataset(f"s3://{bucket}/set.rec")
+
+
+@pytest.mark.remote
+def test_the_bucket_of_a_pattern_is_spelled_out() -> None:
+    with pytest.raises(ValueError, match="bucket cannot be a pattern"):
+        aioloader.RecordFileDataset("s3://train*/set.rec")
+
+
+@pytest.fixture
+def stateless(photo_rec: Path, served_folder: Path, nginx: Any) -> Iterator[tuple[str, Path]]:
+    """URL and path of a record file of which the server does not say in which state it is."""
+    folder = served_folder / "stateless" / uuid.uuid4().hex
+    folder.mkdir(parents=True)
+    for path in (photo_rec, photo_rec.with_suffix(".idx")):
+        shutil.copy(path, folder / path.name)
+    yield f"http://{nginx.address}/stateless/{folder.name}/{photo_rec.name}", folder / photo_rec.name
+    shutil.rmtree(folder)
+
+
+@pytest.mark.remote
+@pytest.mark.parametrize("kept", ["directory", "memory"])
+def test_bytes_of_an_unknown_state_are_not_kept(
+    stateless: tuple[str, Path], kept: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    url, path = stateless
+    dataset = aioloader.RecordFileDataset(url, cache=tmp_path / "cache" if kept == "directory" else "memory")
+
+    def sums() -> list[int]:
+        with aioloader.DataLoader(dataset.transform(zlib.crc32), 4, num_workers=0) as loader:
+            return [int(one) for batch in loader for one in batch]
+
+    caplog.set_level(logging.WARNING)
+    before = sums()
+    assert caplog.text.count("neither an ETag nor a date") == 1
+    data = bytearray(path.read_bytes())
+    data[100] ^= 255  # in the first record, and as many bytes as before
+    path.write_bytes(data)
+    after = sums()
+    assert after == [zlib.crc32(payload) for payload in aioloader.RecordFileDataset(path)]
+    assert after[0] != before[0]
+
+
+@pytest.mark.remote
+def test_the_indexes_of_shards_are_fetched_side_by_side(served: Any, tmp_path: Path) -> None:
+    urls = []
+    for number in range(6):
+        path = served.path.with_name(f"shard-{number}.rec")
+        shutil.copy(served.path, path)
+        shutil.copy(served.path.with_suffix(".idx"), path.with_suffix(".idx"))
+        urls.append(served.proxied.replace(served.path.name, path.name))
+    dataset = aioloader.RecordFileDataset(urls)
+    # Every answer waits for as long as the others need to be asked for.
+    served.proxy.behave(Rule("stall", match=".idx", seconds=1.0, attempts=1))
+    assert len(dataset) == 6 * len(aioloader.RecordFileDataset(served.path))
+    assert served.proxy.counts().peak_in_flight >= 3
