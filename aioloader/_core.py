@@ -5,14 +5,12 @@ The core never refers to the loader that owns it, so the loader can be collected
 
 from __future__ import annotations
 
-import inspect
 import os
 import threading
 import weakref
-from dataclasses import replace
-from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+from aioloader._course import Course
 from aioloader._epoch import Epoch
 from aioloader._outputs import converter
 from aioloader._parts import make_executor, setting_of
@@ -20,23 +18,16 @@ from aioloader._pipeline.awaited import AsyncStages, cut
 from aioloader._pipeline.direct import Direct
 from aioloader._pipeline.engine import Engine, Items
 from aioloader._pipeline.pipeline import Pipeline
-from aioloader._pipeline.plan import EpochPlan, Geometry, IteratedOrder, ListPlan, PositionalOrder
 from aioloader._pipeline.stream import StreamPlan
-from aioloader._progress import Place, Progress
 from aioloader._trace import Tracer
-from aioloader.abc import PositionalSampler
 from aioloader.batchify import Stack
-from aioloader.datasets.iterable import IterableDataset
-from aioloader.datasets.resolve import fingerprint, resolve
-from aioloader.errors import LoaderClosedError, NotResumableError, SampleError
+from aioloader.datasets.resolve import resolve
+from aioloader.errors import LoaderClosedError, SampleError
 from aioloader.executors.program import Program, leaf_spec
 from aioloader.executors.slabs import SlabMemory, default_memory_limit
 from aioloader.metrics import Metrics, Stats
 from aioloader.options import available_cores
-from aioloader.permutation import ORDER_VERSION
-from aioloader.receipts import Ledger, Receipt, compare
-from aioloader.samplers import BatchSampler, RandomSampler, SequentialSampler
-from aioloader.samplers.base import order_fingerprint
+from aioloader.receipts import Ledger, Receipt
 from aioloader.storage import LocalByteSource, MappedByteSource
 
 if TYPE_CHECKING:
@@ -60,39 +51,6 @@ def _runs_elsewhere(other: Pipeline, loop: Any) -> bool:
     return bool(other.started or getattr(other.loop, "is_running", bool)())
 
 
-def _by_position(options: LoaderOptions) -> LoaderOptions:
-    """The same, where a batch sampler only cuts an order that can be computed: that order, cut by the loader."""
-    batches = options.batch_sampler
-    if type(batches) is BatchSampler and isinstance(batches.sampler, PositionalSampler):
-        return replace(
-            options,
-            batch_sampler=None,
-            sampler=batches.sampler,
-            batch_size=batches.batch_size,
-            last_batch=batches.last_batch,
-        )
-    return options
-
-
-def _check_stream(options: LoaderOptions) -> None:
-    """Raise if an option needs samples that have a number.
-
-    Raises:
-        ValueError: there is one.
-    """
-    for name, given, instead in (
-        ("shuffle", options.shuffle, "mix them in the source"),
-        ("sampler", options.sampler is not None, "give them in that order"),
-        ("batch_sampler", options.batch_sampler is not None, "give batch_size"),
-        ("shard", options.shard is not None, "give each rank a source of its own"),
-    ):
-        if given:
-            raise ValueError(
-                f"{name} needs a dataset whose samples have numbers; those of an IterableDataset come as they come: "
-                f"{instead}"
-            )
-
-
 class Core:
     """The parts of one loader.
 
@@ -102,25 +60,13 @@ class Core:
 
     Attributes:
         convert: makes of a batch what is handed out; None if that is the batch itself.
-        streams: samples come from an `IterableDataset`.
-        carried: (epoch, samples): what rollover brings into an epoch of one.
+        course: what comes in what order, and how far the caller has got.
         watch_globals: warn of code that draws from global generators where that is not reproducible.
     """
 
     def __init__(self, dataset: Any, options: LoaderOptions) -> None:
-        self.streams = isinstance(dataset, IterableDataset)
-        if self.streams:
-            _check_stream(options)
-        elif hasattr(dataset, "__aiter__") or inspect.isasyncgenfunction(dataset):
-            raise TypeError(
-                "to load from an async iterable, give the loader aioloader.IterableDataset(...) of it"
-            )
-        elif not hasattr(dataset, "__len__") or not hasattr(dataset, "__getitem__"):
-            raise TypeError(
-                f"a dataset needs __len__ and __getitem__, but {type(dataset).__name__} has not both; "
-                "wrap a list of items in aioloader.SimpleDataset"
-            )
-        self.options = options = _by_position(options)
+        self.course = Course(dataset, options)
+        self.options = options = self.course.options
         self.metrics = Metrics()
         self.errors: list[SampleError] = []
         self.closed = False
@@ -129,85 +75,20 @@ class Core:
         self._last: tuple[Any, ...] | None = None  # of the engine that was closed
         self.watch_globals = True
         self.tracer = None if options.trace is None else Tracer(options.trace)
-        self.carried: tuple[int, list[Any]] = (-1, [])
         self._opening = threading.Lock()
         self._pid = os.getpid()
         self.passes: weakref.WeakSet[Any] = weakref.WeakSet()
 
-        self._dataset = dataset
         self._resolved = resolve(dataset)
         self._segments, self._waiting = cut(self._resolved.stages)
-        self.seed = int.from_bytes(os.urandom(8), "little") if options.seed is None else int(options.seed)
-        self.progress = Progress(self._identity, self.seed, self._extent)
         self._latest: weakref.ref[Epoch] | None = None
         self._ledger: Ledger | None = None
-        if options.batch_sampler is None:
-            assert options.batch_size is not None
-            rank, world = options.rank_and_world
-            self.geometry = Geometry(
-                int(options.batch_size), options.last_batch or "keep", rank, world, options.even
-            )
         self._gathers = (
             self._resolved.base_kind == "gather"
             and not self._resolved.stages
             and _is_default(options.batchify_fn)
         )
         self.convert = converter(options.output, bool(options.pin_memory))
-
-    # Finding a dataset's length may read its index: these wait until they are asked for.
-
-    @cached_property
-    def length(self) -> int:
-        """Number of items of the dataset."""
-        if self.streams:
-            raise TypeError(
-                "nobody knows how many samples an IterableDataset will give, so its loader has no length"
-            )
-        return len(self._dataset)
-
-    @cached_property
-    def sampler(self) -> Any:
-        """What gives the indices; not with a batch sampler."""
-        if self.options.sampler is not None:
-            return self.options.sampler
-        return (RandomSampler if self.options.shuffle else SequentialSampler)(self.length)
-
-    def _identity(self) -> dict[str, Any]:
-        if self.streams:
-            kind = "iterable"
-            return {
-                "order_version": ORDER_VERSION,
-                "unit": kind,
-                "length": None,
-                "fingerprint": kind,
-                "order": None,
-            }
-        unit, order = "batches", None
-        if self.options.batch_sampler is None:
-            computed = isinstance(self.sampler, PositionalSampler)
-            order = self._order_told if computed else None
-            unit = f"{'positions' if computed else 'samples'} of {type(self.sampler).__name__}"
-        return {
-            "order_version": ORDER_VERSION,
-            "unit": unit,
-            "length": self.length,
-            "fingerprint": self._fingerprint,
-            "order": order,
-        }
-
-    @cached_property
-    def _order_told(self) -> str:
-        return order_fingerprint(self.sampler)
-
-    def _extent(self) -> int | None:
-        if self.streams:
-            return None
-        sampler = self.sampler if self.options.batch_sampler is None else self.options.batch_sampler
-        return len(sampler) if hasattr(sampler, "__len__") else None
-
-    @cached_property
-    def _fingerprint(self) -> str:
-        return fingerprint(self._dataset)
 
     # -- what kind of pass this is ---------------------------------------------------------------------------------
 
@@ -219,7 +100,7 @@ class Core:
         options = self.options
         inline = options.workers == 0 and isinstance(options.executor, str) and not options.measures
         # What is waited for is begun ahead, also for samples that are made here.
-        if self._waiting or self.streams:
+        if self._waiting or self.course.streams:
             return False
         return inline and not getattr(self._resolved.base, "reads_ahead", False)
 
@@ -235,22 +116,6 @@ class Core:
             return False
         source = self.open().source
         return source is None or hasattr(source, "read_blocking")
-
-    def __len__(self) -> int:
-        if self.streams:
-            return self.length
-        consumed = self.progress.next.consumed  # of an epoch that is to be resumed
-        if self.options.batch_sampler is not None:
-            return max(0, len(self.options.batch_sampler) - consumed)
-        carried = 0
-        carry = self.progress.next.carry
-        if isinstance(self.sampler, PositionalSampler):
-            if carry is not None:
-                epoch = self.progress.next.epoch
-                carried = PositionalOrder(self.sampler, 0, epoch, tuple(carry)).length - len(self.sampler)
-        elif carry is not None:
-            carried = len(carry)
-        return self.geometry.steps(max(0, len(self.sampler) + carried - consumed))
 
     # -- parts -----------------------------------------------------------------------------------------------------
 
@@ -288,16 +153,18 @@ class Core:
         source, items = None, None
         name = type(base).__name__
         if self._gathers:
-            items = Items(name, self.length, resolved.remap, arrays=base.arrays, single=len(base.arrays) == 1)
-        elif self.streams:
+            items = Items(
+                name, self.course.length, resolved.remap, arrays=base.arrays, single=len(base.arrays) == 1
+            )
+        elif self.course.streams:
             items = Items(name, _ENDLESS, None)
         elif resolved.base_kind == "bytes":
             source = base.open_source()
             if hasattr(source, "timeout"):
                 source.timeout = options.timeout
-            items = Items(name, self.length, resolved.remap, base.spans, base.extras, base.facts)
+            items = Items(name, self.course.length, resolved.remap, base.spans, base.extras, base.facts)
         else:
-            items = Items(name, self.length, resolved.remap)
+            items = Items(name, self.course.length, resolved.remap)
         try:
             memory = SlabMemory(options.memory_limit or default_memory_limit())
             executor = make_executor(options, self._gathers or self._nothing_to_run, self.watch_globals)
@@ -305,7 +172,7 @@ class Core:
                 source = MappedByteSource.over(source) or source
             if self._waiting:
                 executor = AsyncStages(
-                    executor, self._segments, self._waiting, leaf_spec, self.seed, options.timeout
+                    executor, self._segments, self._waiting, leaf_spec, self.course.seed, options.timeout
                 )
             whole = not _is_default(options.batchify_fn)
             engine = Engine(
@@ -331,7 +198,7 @@ class Core:
     @property
     def _nothing_to_run(self) -> bool:
         """Whether samples come as they are, or are only waited for."""
-        return self.streams and not any(self._segments) and _is_default(self.options.batchify_fn)
+        return self.course.streams and not any(self._segments) and _is_default(self.options.batchify_fn)
 
     def _prefetch(self, executor: Any, source: Any) -> int:
         options = self.options
@@ -350,19 +217,19 @@ class Core:
         batchify = None if _is_default(options.batchify_fn) else options.batchify_fn
         paths = tuple(str(path) for path in getattr(source, "paths", ()) or ())
         foreign = (
-            not (in_bytes or self.streams)
+            not (in_bytes or self.course.streams)
             or batchify is not None
             or not all(stage.native for stage in resolved.stages)
         )
         seed_globals = options.executor not in ("thread", "inline") and options.workers > 0
         return Program(
             decoder=resolved.base.decoder if in_bytes else None,
-            dataset=None if in_bytes or self._gathers or self.streams else resolved.base,
+            dataset=None if in_bytes or self._gathers or self.course.streams else resolved.base,
             paths=paths if len(paths) <= _FEW_PATHS else (),
             stages=self._segments[0],
             later=tuple(self._segments[1:]),
             batchify=batchify,
-            seed=self.seed,
+            seed=self.course.seed,
             seed_globals=seed_globals,
             foreign=foreign and (seed_globals or self.watch_globals),
             maps=getattr(source, "maps", None),
@@ -385,38 +252,13 @@ class Core:
                 f"the pass over epoch {latest.number} is still under way, and with last_batch='rollover' its rest "
                 "belongs to the next one: exhaust or delete that iterator first"
             )
-        epoch = Epoch(self, self.progress.begin())
+        epoch = Epoch(self, self.course.progress.begin())
         if self.options.batch_sampler is not None:
             # Its order is drawn by the caller, who may have seeded a global generator for it.
             epoch.plans()
         self._latest = weakref.ref(epoch)
         self._ledger = epoch.ledger
         return epoch
-
-    def plan(self, place: Place) -> EpochPlan | ListPlan | StreamPlan:
-        """The batches of a pass that starts at `place`."""
-        options = self.options
-        if self.streams:
-            epoch, carried = self.carried
-            self.carried = (-1, [])
-            return StreamPlan(
-                self._dataset,
-                self.geometry.batch_size,
-                self.geometry.last_batch,
-                place.epoch,
-                place.consumed,
-                place.source,
-                carried if epoch == place.epoch else None,
-            )
-        if options.batch_sampler is not None:
-            return ListPlan(options.batch_sampler, place.epoch, place.consumed)
-        return EpochPlan(self._order(place), self.geometry, place.consumed)
-
-    def _order(self, place: Place) -> PositionalOrder | IteratedOrder:
-        if isinstance(self.sampler, PositionalSampler):
-            carry = None if place.carry is None else tuple(place.carry)
-            return PositionalOrder(self.sampler, self.seed, place.epoch, carry)
-        return IteratedOrder(self.sampler, place.epoch, place.carry, whole=self.geometry.world > 1)
 
     def start(self, epoch: Epoch, blocking: bool = False) -> Direct | Pipeline:
         """Start the work of a pass. Outside of `blocking`, in the event loop that is to run it.
@@ -442,45 +284,17 @@ class Core:
 
     # -- state -----------------------------------------------------------------------------------------------------
 
-    def state(self) -> dict[str, Any]:
-        """See `AsyncDataLoader.state_dict`."""
-        if isinstance(self._dataset, IterableDataset):
-            self._dataset.check_resumable()
-            if self.geometry.last_batch == "rollover":
-                raise NotResumableError(
-                    "with last_batch='rollover' a pass over an IterableDataset cannot be resumed: what is carried over "
-                    "are samples, which a state does not hold"
-                )
-        return self.progress.state()
-
     def load_state(self, state: dict[str, Any]) -> None:
         """See `AsyncDataLoader.load_state_dict`."""
         self.check_open()
-        if isinstance(self._dataset, IterableDataset):
-            self._dataset.check_resumable()
-        self.progress.load(state, fixed=self._engine is not None)
-        self.seed = self.progress.seed
+        self.course.load(state, fixed=self._engine is not None)
 
     def receipt(self) -> Receipt:
         """See `AsyncDataLoader.receipt`."""
         if self._ledger is None:
-            place = self.progress.next
+            place = self.course.progress.next
             return Ledger(place.epoch, place.consumed, place.carry).receipt()
         return self._ledger.receipt()
-
-    def check_receipt(self, receipt: Receipt) -> None:
-        """See `AsyncDataLoader.check_receipt`."""
-        if self.streams:
-            raise TypeError(
-                "what an IterableDataset gave does not come again, so no receipt of it can be checked"
-            )
-        if self.options.batch_sampler is not None or not isinstance(self.sampler, PositionalSampler):
-            name = "batch_sampler" if self.options.batch_sampler is not None else "sampler"
-            raise TypeError(
-                f"what the {name} gave cannot be had again: only a receipt of an order that is computed can be "
-                "checked, that of a sampler of aioloader.samplers"
-            )
-        compare(receipt, self._order(Place(receipt.epoch, 0, receipt.carry)))
 
     def stats(self) -> Stats:
         """See `AsyncDataLoader.stats`."""

@@ -105,7 +105,7 @@ class Epoch:
     def plans(self) -> Iterable[BatchPlan] | StreamPlan:
         """The batches to be made."""
         if self._plan is None:
-            self._plan = self._core.plan(self._place)
+            self._plan = self._core.course.plan(self._place)
         if isinstance(self._plan, StreamPlan):
             self._plan.told = self.ledger.remember
             return self._plan
@@ -183,10 +183,14 @@ class Epoch:
 
     def _total(self) -> int | None:
         core = self._core
-        if core.streams or core.options.batch_sampler is not None or not hasattr(core.sampler, "__len__"):
+        if (
+            core.course.streams
+            or core.options.batch_sampler is not None
+            or not hasattr(core.course.sampler, "__len__")
+        ):
             return None
-        left = max(0, len(core.sampler) - self._start)
-        return -(-left // core.geometry.world)
+        left = max(0, len(core.course.sampler) - self._start)
+        return -(-left // core.course.geometry.world)
 
     def finish(self) -> None:
         """All batches were delivered.
@@ -198,7 +202,7 @@ class Epoch:
         if self._failed:
             self._check_errors(at_end=True)
         assert self._plan is not None
-        self._core.progress.finish(self._place, self._plan.carry())
+        self._core.course.progress.finish(self._place, self._plan.carry())
         if isinstance(self._plan, StreamPlan):
-            self._core.carried = (self.number + 1, self._plan.left_over)
+            self._core.course.carried = (self.number + 1, self._plan.left_over)
         self.end()

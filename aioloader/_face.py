@@ -27,14 +27,14 @@ class Face:
         Raises:
             TypeError: the dataset is an `aioloader.IterableDataset`.
         """
-        return len(self._core)
+        return len(self._core.course)
 
     def set_epoch(self, epoch: int) -> None:
         """Make `epoch` the number of the next pass.
 
         The epoch of a state that was just loaded is resumed all the same; any other one begins at its start.
         """
-        self._core.progress.set_epoch(epoch)
+        self._core.course.progress.set_epoch(epoch)
 
     def state_dict(self) -> dict[str, Any]:
         """Where the caller is, as a JSON object: all batches handed out so far are consumed.
@@ -44,7 +44,7 @@ class Face:
         Raises:
             NotResumableError: the dataset is an `aioloader.IterableDataset` whose source has no state.
         """
-        return self._core.state()
+        return self._core.course.state()
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on where `state` was taken: the next pass delivers what was left of that epoch.
@@ -76,7 +76,7 @@ class Face:
             ReceiptError: samples are missing, or came more than once.
             TypeError: the order comes from a batch sampler, or from a sampler that cannot tell it again.
         """
-        self._core.check_receipt(receipt)
+        self._core.course.check_receipt(receipt)
 
     def stats(self) -> Stats:
         """A snapshot of the loader's counters."""

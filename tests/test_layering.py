@@ -54,6 +54,7 @@ GROUPS = {
     "pipeline": {"aioloader._pipeline"},
     "loader": {
         "aioloader._core",
+        "aioloader._course",
         "aioloader._epoch",
         "aioloader._face",
         "aioloader._parts",
