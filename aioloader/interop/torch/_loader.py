@@ -235,7 +235,7 @@ class _Order:
         if not self._begun:
             self._begun = True
             self._crew.seed = seed
-            self.core().seed = seed
+            self.core().course.progress.seed = seed
         batches: Iterator[Any] = map(self._checked, lists)
         if self._ahead and self._few():
             # The engine asks for them in a thread of its own; the caller's generators are drawn from here and now.
