@@ -893,7 +893,7 @@ async def test_seconds_waited_are_told_by_name_and_are_no_work_of_the_workers():
     assert stats.awaited["caption"] >= 0.12
     assert stats.transform_s < 0.1
     assert not stats.transforms
-    assert told.startswith("The transform caption is the limit. It is awaited for")
+    assert told.startswith("The transform caption is the limit. It is awaited")
 
 
 async def test_a_stall_names_the_async_transform_and_where_it_waits(caplog):
