@@ -19,9 +19,13 @@ __all__ = ("WORDS", "Step", "after", "lay")
 
 WORDS = {
     "README.md": {"num_workers=8": "num_workers=2"},
-    # A server would go on behind the page.
+    # Asked, as a Prometheus would, at whatever port is free.
     "diagnosis.md": {
-        "prometheus_client.start_http_server(8000)": "shown = prometheus_client.generate_latest()"
+        "start_http_server(8000)": "start_http_server(0)",
+        "server.shutdown() ": "import urllib.request\n"
+        "url = f'http://localhost:{server.server_port}/metrics'\n"
+        "shown = urllib.request.urlopen(url).read()\n"
+        "server.shutdown() ",
     },
     "caching.md": {"/mnt/nfs/": "", "/scratch/": "scratch-"},
     "index.md": {"draw photos": "draw photos --count 16"},
