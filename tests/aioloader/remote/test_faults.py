@@ -20,13 +20,13 @@ pytestmark = pytest.mark.remote
 @pytest.mark.parametrize(
     "rule",
     [
-        Rule("status", share=0.3, attempts=1, status=503),
-        Rule("status", share=0.3, attempts=1, status=429),
-        Rule("status", share=0.3, attempts=1, status=500),
-        Rule("reset", share=0.3, attempts=1),
-        Rule("reset", share=0.3, attempts=1, after=0),
-        Rule("truncate", share=0.3, attempts=1),
-        Rule("shorten", share=0.3, attempts=1),
+        Rule("status", share=0.8, attempts=1, status=503),
+        Rule("status", share=0.8, attempts=1, status=429),
+        Rule("status", share=0.8, attempts=1, status=500),
+        Rule("reset", share=0.8, attempts=1),
+        Rule("reset", share=0.8, attempts=1, after=0),
+        Rule("truncate", share=0.8, attempts=1),
+        Rule("shorten", share=0.8, attempts=1),
     ],
     ids=["503", "429", "500", "reset", "reset before the head", "truncate", "shorten"],
 )
