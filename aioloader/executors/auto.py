@@ -251,6 +251,7 @@ class AutoExecutor:
         """Wait until the first worker has loaded what it needs; where none can, go to threads. Nothing has run yet."""
         processes = self._inner.get("process")
         if processes is not None and "thread" in self._kinds:
+            # Once a loader; a worker's start is told by its handle, which has no event for those who only look on.
             while not processes.ready and processes.failure is None:  # noqa: ASYNC110
                 await anyio.sleep(_POLL_S)
             if processes.failure is not None and self.kind == "process":
@@ -293,7 +294,7 @@ class AutoExecutor:
             if self._to_processes():
                 step = self._ladder.step
                 inner = self._executor("process", step.workers)
-                while inner.ready < step.workers and inner.failure is None:  # noqa: ASYNC110
+                while inner.ready < step.workers and inner.failure is None:  # noqa: ASYNC110  # as in `_prove`
                     await anyio.sleep(_POLL_S)
                 if inner.failure is not None:
                     self._ladder.without_processes(f"worker processes cannot be had ({inner.failure})")

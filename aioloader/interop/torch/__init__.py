@@ -8,9 +8,9 @@
 
 from aioloader._outputs import needed
 
-needed("torch")
+needed("torch")  # before the modules that import it: what is missing is told with the extra's name
 
-from aioloader.interop.torch._dataset import LoaderDataset  # noqa: E402  # torch is asked for first
+from aioloader.interop.torch._dataset import LoaderDataset  # noqa: E402
 from aioloader.interop.torch._device import StatefulLoader, to_device  # noqa: E402
 from aioloader.interop.torch._loader import DataLoader  # noqa: E402
 from aioloader.interop.torch._tensors import as_tensors  # noqa: E402

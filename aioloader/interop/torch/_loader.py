@@ -205,7 +205,7 @@ def _checksum(parts: Any) -> tuple[int, ...]:
     buffers: list[pickle.PickleBuffer] = []
     try:
         blob = cloudpickle.dumps(parts, protocol=5, buffer_callback=buffers.append)
-    except Exception:
+    except Exception:  # whatever the pickling of a foreign object raises
         return ()
     return zlib.crc32(blob), len(blob), *[zlib.crc32(buffer.raw()) for buffer in buffers]
 
