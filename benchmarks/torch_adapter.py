@@ -112,7 +112,7 @@ class Fields(torch.utils.data.Dataset):
     """Twelve small fields."""
 
     def __len__(self) -> int:
-        return 8192
+        return 32_768
 
     def __getitem__(self, index: int) -> dict[str, Any]:
         return {
@@ -133,7 +133,7 @@ class Tensors(torch.utils.data.Dataset):
     """A tensor of 16,384 numbers."""
 
     def __len__(self) -> int:
-        return 4096
+        return 16_384
 
     def __getitem__(self, index: int) -> Any:
         return torch.full((128, 128), float(index))
