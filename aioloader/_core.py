@@ -23,7 +23,8 @@ from aioloader._trace import Tracer
 from aioloader.batchify import Stack
 from aioloader.datasets.resolve import resolve
 from aioloader.errors import LoaderClosedError, SampleError
-from aioloader.executors.program import Program, leaf_spec
+from aioloader.executors.program import Program
+from aioloader.executors.rows import leaf_spec
 from aioloader.executors.slabs import SlabMemory, default_memory_limit
 from aioloader.metrics import Metrics, Stats
 from aioloader.options import available_cores

@@ -15,11 +15,12 @@ from aioloader._stacks import stack_of
 from aioloader._threads import Holders, Threads
 from aioloader._types import INDEX, LENGTH, ROW, Chunk, ChunkResult, Failure, WorkerState
 from aioloader.errors import StalledError
-from aioloader.executors.program import Program, Runner
+from aioloader.executors.runner import Runner
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
 
+    from aioloader.executors.program import Program
     from aioloader.executors.slabs import SlabMemory
 
 __all__ = ("ThreadExecutor",)
