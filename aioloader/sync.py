@@ -56,8 +56,13 @@ class _Portal:
         self._scope: anyio.CancelScope | None = None
         self._error: BaseException | None = None
         self.thread = threading.Thread(target=self._run, name="aioloader-portal", daemon=True)
-        self.thread.start()
-        self._ready.wait()
+        try:
+            self.thread.start()
+            self._ready.wait()
+        except BaseException:  # an interruption: nobody will have this portal
+            if self.thread.is_alive() and self._ready.wait(_CHECK_S) and self._notify is not None:
+                self.stop()
+            raise
         if self._error is not None:  # without descriptors there is no loop
             try:
                 raise self._error
