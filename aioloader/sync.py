@@ -19,6 +19,7 @@ import anyio.lowlevel
 
 from aioloader._core import Core
 from aioloader._face import Face
+from aioloader._failures import Failed
 from aioloader._late import late
 from aioloader._pipeline.direct import Direct, drive
 from aioloader._signal import Signal
@@ -335,7 +336,8 @@ class DataLoader(Face, Generic[B]):
             stall_timeout,
             trace,
         )
-        self._core = Core(dataset, options)
+        self._errors = Failed()
+        self._core = Core(dataset, options, self._errors)
         self._portal_cell: list[_Portal] = []
         self._finalizer = weakref.finalize(self, _shutdown, self._core, self._portal_cell)
 
