@@ -53,6 +53,9 @@ class ProcessExecutor(LedExecutor):
     Attributes:
         kind: "process".
         maps_files: workers inherit descriptors, so that a program's `maps` work there.
+
+    Raises:
+        ValueError: `workers` is out of its range.
     """
 
     kind = "process"
