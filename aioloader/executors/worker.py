@@ -27,7 +27,7 @@ from aioloader._descriptors import fill_streams
 from aioloader._failures import TRACEBACK
 from aioloader._types import Chunk, ChunkResult, RowLayout
 from aioloader.errors import WorkerError
-from aioloader.executors.program import Runner
+from aioloader.executors.runner import Runner
 from aioloader.executors.slabs import control_array, keep_out
 from aioloader.executors.stacks import answer_signals, tell_stack
 from aioloader.executors.wire import Inbox, encode, pack_value, unpack_value
