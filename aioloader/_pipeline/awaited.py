@@ -18,6 +18,7 @@ from aioloader._late import late
 from aioloader._pipeline.cancellation import is_ours
 from aioloader._pipeline.collate import write_row
 from aioloader._pipeline.gate import Gate
+from aioloader._pipeline.once import Once
 from aioloader._stacks import stack_of_coroutine
 from aioloader._threads import Holders
 from aioloader._types import EPOCH, INDEX, ROW, Chunk, ChunkResult, Failure, WorkerState
@@ -271,8 +272,8 @@ class AsyncStages:
         self._calls.add(call)
         self._begun += 1
         try:
-            with anyio.CancelScope(deadline=anyio.current_time() + self._timeout) as scope:
-                return await coroutine
+            with anyio.CancelScope(deadline=anyio.current_time() + self._timeout) as scope, Once() as once:
+                return await once.run(coroutine)
             assert scope.cancelled_caught
             raise StalledError(self._timeout, " in an async transform; raise timeout= if this is expected")
         finally:
