@@ -44,8 +44,8 @@ class StreamPlan:
     Attributes:
         left_over: the same for the next epoch, after the last batch.
         told: called with every batch.
-        once: inside of it `following` is called. It stays open between two calls, because the source may leave scopes of
-            its own open when it yields.
+        once: inside of it `following` is called. It stays open between two calls, because the source may leave scopes
+            of its own open when it yields.
     """
 
     def __init__(
