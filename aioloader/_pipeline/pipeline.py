@@ -200,8 +200,11 @@ class Pipeline:
 
     async def _from(self, stream: StreamPlan) -> BatchPlan | None:
         self._asks = True
+        begin = perf_counter()
         plan = await stream.following()
         self._asks = False
+        if self._trace is not None:
+            self._trace.asked_source(begin)
         return plan
 
     def _fail(self, error: BaseException) -> None:
