@@ -22,8 +22,9 @@ from aioloader._pipeline.stream import StreamPlan
 from aioloader._trace import Tracer
 from aioloader.batchify import Stack
 from aioloader.datasets.resolve import resolve
-from aioloader.errors import LoaderClosedError, SampleError
-from aioloader.executors.program import Program, leaf_spec
+from aioloader.errors import LoaderClosedError
+from aioloader.executors.program import Program
+from aioloader.executors.rows import leaf_spec
 from aioloader.executors.slabs import SlabMemory, default_memory_limit
 from aioloader.metrics import Metrics, Stats
 from aioloader.options import available_cores
@@ -31,6 +32,8 @@ from aioloader.receipts import Ledger, Receipt
 from aioloader.storage import LocalByteSource, MappedByteSource
 
 if TYPE_CHECKING:
+    from aioloader._failures import Failed
+    from aioloader.errors import SampleError
     from aioloader.options import LoaderOptions
 
 __all__ = ("Core",)
@@ -57,6 +60,8 @@ class Core:
     Args:
         dataset: see `AsyncDataLoader`.
         options: checked options.
+        errors: where samples that failed are recorded. The loader's: what ends its workers when it is collected holds
+            the core, and must not hold them.
 
     Attributes:
         convert: makes of a batch what is handed out; None if that is the batch itself.
@@ -64,11 +69,11 @@ class Core:
         watch_globals: warn of code that draws from global generators where that is not reproducible.
     """
 
-    def __init__(self, dataset: Any, options: LoaderOptions) -> None:
+    def __init__(self, dataset: Any, options: LoaderOptions, errors: Failed) -> None:
         self.course = Course(dataset, options)
         self.options = options = self.course.options
         self.metrics = Metrics()
-        self.errors: list[SampleError] = []
+        self._errors = weakref.ref(errors)
         self.closed = False
         self._engine: Engine | None = None
         self._cores = 1
@@ -89,6 +94,12 @@ class Core:
             and _is_default(options.batchify_fn)
         )
         self.convert = converter(options.output, bool(options.pin_memory))
+
+    @property
+    def errors(self) -> list[SampleError]:
+        """Every sample that failed so far."""
+        errors = self._errors()
+        return [] if errors is None else errors
 
     # -- what kind of pass this is ---------------------------------------------------------------------------------
 

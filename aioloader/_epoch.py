@@ -155,7 +155,7 @@ class Epoch:
         core = self._core
         for error in failed:
             lighten(error)
-        core.errors += failed
+        core.errors.extend(failed)
         self._failed += len(failed)
         replaced = sum(error.replaced_by is not None for error in failed)
         core.metrics.replaced += replaced

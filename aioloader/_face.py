@@ -9,6 +9,7 @@ from aioloader.explain import explain
 
 if TYPE_CHECKING:
     from aioloader._core import Core
+    from aioloader._failures import Failed
     from aioloader.errors import SampleError
     from aioloader.metrics import Stats
     from aioloader.receipts import Receipt
@@ -20,6 +21,7 @@ class Face:
     """Base of `AsyncDataLoader` and `DataLoader`."""
 
     _core: Core
+    _errors: Failed
 
     def __len__(self) -> int:
         """Number of batches that the next pass delivers to this rank; of a resumed epoch, those that are left.
@@ -93,7 +95,7 @@ class Face:
     @property
     def errors(self) -> list[SampleError]:
         """Every sample that failed so far, in the order of delivery."""
-        return list(self._core.errors)
+        return list(self._errors)
 
     def error_report(self) -> dict[str, Any]:
         """Every sample that failed so far, as a JSON object.
@@ -102,4 +104,4 @@ class Face:
             ``count``; ``by_reason``: how many samples failed of each type of cause, most first; ``errors``: one object
             for each, see `aioloader.SampleError.facts`.
         """
-        return error_report(self._core.errors)
+        return error_report(self._errors)

@@ -17,7 +17,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from types import CodeType, TracebackType
 
-__all__ = ("TRACEBACK", "lighten")
+    from aioloader.errors import SampleError
+
+__all__ = ("TRACEBACK", "Failed", "lighten")
 
 TRACEBACK = "Traceback (most recent call last):\n"
 _LONGEST = 800
@@ -32,6 +34,16 @@ _HELD: tuple[tuple[type[BaseException], str, Any], ...] = (
     (UnicodeEncodeError, "object", ""),
     (StopIteration, "value", None),
 )
+
+
+class Failed(list["SampleError"]):
+    """The samples of a loader that failed; a list that can be referred to weakly.
+
+    The one that ended a pass was raised, and its traceback leads to the loader. So nothing that outlives a loader may
+    hold this: only the loader itself does, and both are collected together.
+    """
+
+    __slots__ = ("__weakref__",)
 
 
 def lighten(error: BaseException) -> None:

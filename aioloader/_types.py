@@ -7,6 +7,7 @@ Three numbers that are never mixed: *position* (place in the epoch's order), *in
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from operator import attrgetter
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -239,6 +240,21 @@ class WorkSpan(NamedTuple):
     parts: tuple[tuple[str, float], ...]
 
 
+_COUNTED = (
+    "samples",
+    "decode_s",
+    "transform_s",
+    "collate_s",
+    "transforms",
+    "work_s",
+    "longest_s",
+    "cpu_s",
+    "pauses",
+    "spans",
+)
+_counted = attrgetter(*_COUNTED)
+
+
 @dataclass(slots=True)
 class ChunkResult:
     """What came out of a chunk.
@@ -285,33 +301,12 @@ class ChunkResult:
     @property
     def counters(self) -> tuple[Any, ...]:
         """What is counted, as it is sent by a worker that is elsewhere."""
-        return (
-            self.samples,
-            self.decode_s,
-            self.transform_s,
-            self.collate_s,
-            self.transforms,
-            self.work_s,
-            self.longest_s,
-            self.cpu_s,
-            self.pauses,
-            self.spans,
-        )
+        return _counted(self)
 
     @counters.setter
     def counters(self, counters: tuple[Any, ...]) -> None:
-        (
-            self.samples,
-            self.decode_s,
-            self.transform_s,
-            self.collate_s,
-            self.transforms,
-            self.work_s,
-            self.longest_s,
-            self.cpu_s,
-            self.pauses,
-            self.spans,
-        ) = counters
+        for name, value in zip(_COUNTED, counters, strict=True):
+            setattr(self, name, value)
 
     def merge(self, other: ChunkResult) -> None:
         """Take in the result of another part of the same chunk."""

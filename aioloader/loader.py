@@ -12,6 +12,7 @@ import anyio.lowlevel
 
 from aioloader._core import Core
 from aioloader._face import Face
+from aioloader._failures import Failed
 from aioloader._late import late
 from aioloader._pipeline.pipeline import Pipeline
 from aioloader._threads import Threads
@@ -258,7 +259,8 @@ class AsyncDataLoader(Face, Generic[B]):
             stall_timeout,
             trace,
         )
-        self._core = Core(dataset, options)
+        self._errors = Failed()
+        self._core = Core(dataset, options, self._errors)
         self._entered = False
         self._finalizer = weakref.finalize(self, self._core.shutdown)
 

@@ -40,7 +40,7 @@ GROUPS = {
         "errors explain metrics options progress_bar progress_display rng",
     ),
     "outputs": {"aioloader._outputs"},
-    "waiting": _of("aioloader", "_late _signal _stacks _threads"),
+    "waiting": _of("aioloader", "_each_chunk _late _signal _stacks _threads"),
     "samplers": {"aioloader.permutation", "aioloader.samplers"},
     "batchify": {"aioloader.batchify"},
     "jpeg": {"aioloader.jpeg"},

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import anyio
 import anyio.lowlevel
 
+from aioloader._each_chunk import run_each
 from aioloader._late import late
 from aioloader._pipeline.cancellation import is_ours
 from aioloader._pipeline.collate import write_row
@@ -140,30 +141,7 @@ class AsyncStages:
 
     async def run(self, chunks: Sequence[Chunk]) -> ChunkResult:
         """See `aioloader.abc.Executor.run`."""
-        result = ChunkResult()
-        waiting = {id(chunk): chunk for chunk in chunks}
-        errors: list[Exception] = []
-
-        async def one(chunk: Chunk) -> None:
-            del waiting[id(chunk)]
-            try:
-                result.merge(await self._run_chunk(chunk))
-            except Exception as error:
-                errors.append(error)
-
-        try:
-            if len(chunks) == 1:
-                await one(chunks[0])
-            else:
-                async with anyio.create_task_group() as tasks:
-                    for chunk in chunks:
-                        tasks.start_soon(late(one), chunk)
-        finally:
-            for chunk in waiting.values():  # those whose task never began
-                chunk.settled()
-        if errors:
-            raise errors[0]
-        return result
+        return await run_each(chunks, self._run_chunk)
 
     async def _run_chunk(self, chunk: Chunk) -> ChunkResult:
         holders = Holders(chunk.settled)

@@ -6,9 +6,9 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from aioloader.executors.global_generators import ForeignRandomnessWarning
     from aioloader.executors.inline import InlineExecutor
     from aioloader.executors.process import ProcessExecutor
-    from aioloader.executors.program import ForeignRandomnessWarning
     from aioloader.executors.ray import RayExecutor
     from aioloader.executors.thread import ThreadExecutor
 
@@ -16,7 +16,7 @@ __all__ = ("ForeignRandomnessWarning", "InlineExecutor", "ProcessExecutor", "Ray
 
 # A worker process imports this package, and none of these.
 _MODULE_OF = {
-    "ForeignRandomnessWarning": "program",
+    "ForeignRandomnessWarning": "global_generators",
     "InlineExecutor": "inline",
     "ProcessExecutor": "process",
     "RayExecutor": "ray",

@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING
 import anyio.lowlevel
 
 from aioloader._types import ChunkResult
-from aioloader.executors.program import Program, Runner
+from aioloader.executors.runner import Runner
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator, Sequence
 
     from aioloader._types import Chunk
+    from aioloader.executors.program import Program
     from aioloader.executors.slabs import SlabMemory
 
 __all__ = ("YIELD_S", "InlineExecutor")

@@ -9,9 +9,6 @@ Which samples run again after a death is decided in `aioloader.executors.attempt
 
 from __future__ import annotations
 
-import heapq
-import itertools
-import pickle
 import threading
 import time
 from typing import TYPE_CHECKING, Any
@@ -24,18 +21,17 @@ from aioloader._signal import Signal
 from aioloader._threads import Threads
 from aioloader._types import ChunkResult, Failure
 from aioloader.errors import LoaderClosedError, WorkerError
-from aioloader.executors.attempts import Attempt, BatchRun, Died
+from aioloader.executors.attempts import Died, Unreadable
 from aioloader.executors.leading import LedExecutor
 from aioloader.executors.process_handle import WorkerHandle, end_all, pickled_program
 from aioloader.executors.slabs import MAX_WORKERS, SlabMemory, control_array
 from aioloader.executors.states import ask_stacks, marks, states_of
 from aioloader.executors.wire import pack_value, unpack_value, unsendable
-from aioloader.executors.worker import CALLED_OFF, CURRENT, PLACE
+from aioloader.executors.worker import CALLED_OFF, CURRENT, PLACE, read_error
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from aioloader._types import Chunk, WorkerState
+    from aioloader.executors.attempts import Attempt
     from aioloader.executors.program import Program
 
 __all__ = ("ProcessExecutor",)
@@ -68,14 +64,10 @@ class ProcessExecutor(LedExecutor):
     def __init__(self, workers: int, timeout: float = 120.0) -> None:
         if not 1 <= workers <= MAX_WORKERS:
             raise ValueError(f"workers must be 1 to {MAX_WORKERS}, got {workers}")
-        super().__init__()
+        super().__init__(timeout)
         self.workers = workers
-        self.timeout = timeout
         self.restarts = 0
-        self._numbers = itertools.count(1)
-        self._queue: list[tuple[int, int, Attempt]] = []
         self._abandoned: set[Attempt] = set()
-        self._fatal: BaseException | None = None
         self._closed = False
         self._starting = threading.RLock()
         self._admin = Threads(1, "aioloader-admin")
@@ -178,7 +170,7 @@ class ProcessExecutor(LedExecutor):
             handle.ready = True
             handle.failed_starts = handle.killed_starts = 0
         elif kind == "failed":
-            cause = self._error(rest[0])
+            cause = read_error(rest[0])
             error = WorkerError(
                 f"a worker process cannot load the dataset and transforms: {type(cause).__name__}: {cause}; "
                 "what it needs must be importable there, or use executor='thread'"
@@ -200,31 +192,21 @@ class ProcessExecutor(LedExecutor):
         packed: tuple[bytes, list[Any], int] | None,
         numbers: tuple[Any, ...],
         error: bytes | None,
-    ) -> ChunkResult | BaseException:
+    ) -> ChunkResult | Unreadable | BaseException:
         if error is not None:
-            return self._error(error)
+            return read_error(error)
         result = ChunkResult(written=np.frombuffer(written, dtype=np.int32).tolist())
+        result.failures = [Failure(row, stage, read_error(blob)) for row, stage, blob in failures]
         try:
-            result.failures = [Failure(row, stage, pickle.loads(blob)) for row, stage, blob in failures]
             if packed is not None:
                 blob, places, needed = packed
                 result.spill_nbytes = -(-needed // len(chunk))
                 buffers = [self._buffer(place, chunk.whole, result) for place in places]
                 result.values, result.objects, result.batch = unpack_value(blob, buffers)
         except Exception as trouble:
-            unreadable = WorkerError(f"a worker's result cannot be read: {type(trouble).__name__}: {trouble}")
-            unreadable.__cause__ = trouble
-            return unreadable
+            return Unreadable(trouble)
         result.counters = numbers
         return result
-
-    @staticmethod
-    def _error(blob: bytes) -> BaseException:
-        try:
-            cause: BaseException = pickle.loads(blob)
-        except Exception as trouble:
-            cause = WorkerError(f"a worker's exception cannot be read: {type(trouble).__name__}: {trouble}")
-        return cause
 
     def _buffer(self, place: Any, keep: bool, result: ChunkResult) -> Any:
         if isinstance(place, bytes):
@@ -238,26 +220,6 @@ class ProcessExecutor(LedExecutor):
 
     # -- chunks ----------------------------------------------------------------------------------------------------
 
-    async def run(self, chunks: Sequence[Chunk]) -> ChunkResult:
-        """See `aioloader.abc.Executor.run`."""
-        run = BatchRun(self._submit, self.timeout)
-        run.start(list(chunks))
-        try:
-            return await run.wait()
-        except BaseException:
-            for attempt in run.abandon():
-                self._call_off(attempt)
-            raise
-
-    def _submit(self, part: Chunk, way: Any) -> None:
-        attempt = Attempt(next(self._numbers), part, way)
-        way.attempt = attempt
-        if self._fatal is not None:
-            way.finish(self._fatal)
-        else:
-            heapq.heappush(self._queue, (part.batch, attempt.number, attempt))
-            self._assign()
-
     def _call_off(self, attempt: Attempt) -> None:
         for handle in self._handles:
             if attempt.number in handle.running:
@@ -266,7 +228,7 @@ class ProcessExecutor(LedExecutor):
                 return
         attempt.end(ChunkResult())  # still queued: no worker has seen it
 
-    def _resolve(self, attempt: Attempt, outcome: ChunkResult | Died | BaseException) -> None:
+    def _resolve(self, attempt: Attempt, outcome: ChunkResult | Died | Unreadable | BaseException) -> None:
         attempt.end(outcome)
         if attempt in self._abandoned:
             self._abandoned.discard(attempt)
@@ -274,10 +236,7 @@ class ProcessExecutor(LedExecutor):
 
     def _assign(self) -> None:
         """Hand queued chunks to the workers that have the least to do."""
-        while self._queue:
-            if self._queue[0][2].abandoned:
-                heapq.heappop(self._queue)
-                continue
+        while self._any_queued():
             free = [
                 handle
                 for handle in self._handles[: self.workers]
@@ -288,7 +247,7 @@ class ProcessExecutor(LedExecutor):
             if not free:
                 return
             handle = min(free, key=lambda each: len(each.running))
-            attempt = heapq.heappop(self._queue)[2]
+            attempt = self._next_queued()
             packed = None
             if attempt.part.samples is not None:
                 # Packed at each attempt: what is in the spill may be overwritten by a worker that dies then.
@@ -339,16 +298,11 @@ class ProcessExecutor(LedExecutor):
         handle.clear()
 
     def _give_up(self, error: BaseException) -> None:
-        if self._fatal is None:
-            self._fatal = error
-        queued, self._queue = self._queue, []
-        for _, _, attempt in queued:
-            if not attempt.abandoned:
-                self._resolve(attempt, self._fatal)
+        fatal = self._fail_queued(error)
         for handle in self._handles:
             running, handle.running = handle.running, {}
             for attempt in running.values():
-                self._resolve(attempt, self._fatal)
+                self._resolve(attempt, fatal)
 
     async def _watch(self) -> None:
         """End workers that make no progress."""
@@ -381,11 +335,6 @@ class ProcessExecutor(LedExecutor):
             handle.kill()
 
     # -- for reports of a stall --------------------------------------------------------------------------------------
-
-    @property
-    def queued(self) -> int:
-        """Chunks that wait for a worker."""
-        return len(self._queue)
 
     def activity(self) -> object:
         """Something that is another whenever a sample was begun, or a worker came or went."""

@@ -8,7 +8,6 @@ were sent, so one that dies dies of the first; nobody sees of which sample.
 
 from __future__ import annotations
 
-import heapq
 import itertools
 import time
 from collections import deque
@@ -21,16 +20,16 @@ from aioloader._signal import Signal
 from aioloader._threads import loop_notifier
 from aioloader._types import INDEX, ChunkResult, WorkerState
 from aioloader.errors import WorkerError
-from aioloader.executors.attempts import Attempt, BatchRun, Died
+from aioloader.executors.attempts import Died, Unreadable
 from aioloader.executors.leading import LedExecutor
 from aioloader.executors.process_handle import pickled_program
 from aioloader.executors.ray_courier import Courier, ray_in_use
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Mapping
 
     from aioloader._threads import Notify
-    from aioloader._types import Chunk
+    from aioloader.executors.attempts import Attempt
     from aioloader.executors.program import Program
     from aioloader.executors.slabs import SlabMemory
 
@@ -104,22 +103,18 @@ class RayExecutor(LedExecutor):
             raise ValueError(f"timeout must be more than 0 seconds, got {timeout}")
         if not num_cpus >= 0:
             raise ValueError(f"num_cpus must be at least 0, got {num_cpus}")
-        super().__init__()
-        self.timeout = timeout
+        super().__init__(timeout)
         self.restarts = 0
         self._workers = workers
         self._num_cpus = num_cpus
         self._resources = dict(resources or {})
-        self._numbers = itertools.count(1)
         self._keys = itertools.count(1)
-        self._queue: list[tuple[int, int, Attempt]] = []
         self._places: list[_Place] = []
         self._dropping: dict[int, Attempt] = {}
         self._inbox: deque[tuple[Any, ...]] = deque()
         self._notify: Notify | None = None
         self._more = Signal()
         self._answers = 0
-        self._fatal: BaseException | None = None
         self._courier: Courier | None = None
         self._closed = False
 
@@ -237,26 +232,6 @@ class RayExecutor(LedExecutor):
 
     # -- chunks ------------------------------------------------------------------------------------------------------
 
-    async def run(self, chunks: Sequence[Chunk]) -> ChunkResult:
-        """See `aioloader.abc.Executor.run`."""
-        run = BatchRun(self._submit, self.timeout)
-        run.start(list(chunks))
-        try:
-            return await run.wait()
-        except BaseException:
-            for attempt in run.abandon():
-                self._call_off(attempt)
-            raise
-
-    def _submit(self, part: Chunk, way: Any) -> None:
-        attempt = Attempt(next(self._numbers), part, way)
-        way.attempt = attempt
-        if self._fatal is not None:
-            way.finish(self._fatal)
-        else:
-            heapq.heappush(self._queue, (part.batch, attempt.number, attempt))
-            self._assign()
-
     def _call_off(self, attempt: Attempt) -> None:
         if self._courier is not None and any(attempt.number in place.running for place in self._places):
             self._dropping[attempt.number] = attempt
@@ -264,22 +239,19 @@ class RayExecutor(LedExecutor):
         else:
             attempt.end(ChunkResult())  # still queued: nobody has seen it
 
-    def _resolve(self, attempt: Attempt, outcome: ChunkResult | Died | BaseException) -> None:
+    def _resolve(self, attempt: Attempt, outcome: ChunkResult | Died | Unreadable | BaseException) -> None:
         attempt.end(outcome)
         if self._dropping.pop(attempt.number, None) is not None:
             self._drained.set()
 
     def _assign(self) -> None:
         """Hand queued chunks to the actors that have the least to do."""
-        while self._queue and self._courier is not None:
-            if self._queue[0][2].abandoned:
-                heapq.heappop(self._queue)
-                continue
+        while self._courier is not None and self._any_queued():
             free = [p for p in self._places if p.state == "up" and len(p.running) < _OUTSTANDING]
             if not free:
                 return
             place = min(free, key=lambda each: len(each.running))
-            attempt = heapq.heappop(self._queue)[2]
+            attempt = self._next_queued()
             if not place.running:
                 place.heard_at = time.monotonic()
             place.running[attempt.number] = attempt
@@ -309,12 +281,7 @@ class RayExecutor(LedExecutor):
                 )
 
     def _give_up(self, error: BaseException) -> None:
-        if self._fatal is None:
-            self._fatal = error
-        queued, self._queue = self._queue, []
-        for _, _, attempt in queued:
-            if not attempt.abandoned:
-                self._resolve(attempt, self._fatal)
+        self._fail_queued(error)
         # What is with the courier is dropped first: it may be writing to its memory at this moment.
         for place in self._places:
             for given in place.running.values():
@@ -335,11 +302,6 @@ class RayExecutor(LedExecutor):
                     self._courier.kill(place.key, f"no answer for {self.timeout:g} s")
 
     # -- for reports of a stall ----------------------------------------------------------------------------------------
-
-    @property
-    def queued(self) -> int:
-        """Chunks that wait for an actor."""
-        return len(self._queue)
 
     def activity(self) -> object:
         """Something that is another whenever an actor has answered, came or went."""

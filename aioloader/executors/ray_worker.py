@@ -11,11 +11,12 @@ import numpy as np
 from aioloader._types import ChunkResult
 from aioloader.errors import WorkerError
 from aioloader.executors.parcels import Answer, Parcel, pack_buffers, unpack_parcel
-from aioloader.executors.program import Program, Runner
+from aioloader.executors.runner import Runner
 from aioloader.executors.worker import answer_of, portable_error
 
 if TYPE_CHECKING:
     from aioloader._types import Chunk, RowLayout
+    from aioloader.executors.program import Program
 
 __all__ = ("RayWorker",)
 

@@ -10,16 +10,18 @@ from typing import TYPE_CHECKING, Any
 import anyio
 import numpy as np
 
+from aioloader._each_chunk import run_each
 from aioloader._late import late
 from aioloader._stacks import stack_of
 from aioloader._threads import Holders, Threads
 from aioloader._types import INDEX, LENGTH, ROW, Chunk, ChunkResult, Failure, WorkerState
 from aioloader.errors import StalledError
-from aioloader.executors.program import Program, Runner
+from aioloader.executors.runner import Runner
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
 
+    from aioloader.executors.program import Program
     from aioloader.executors.slabs import SlabMemory
 
 __all__ = ("ThreadExecutor",)
@@ -108,29 +110,7 @@ class ThreadExecutor:
 
     async def run(self, chunks: Sequence[Chunk]) -> ChunkResult:
         """See `aioloader.abc.Executor.run`."""
-        if len(chunks) == 1:
-            return await self._run_chunk(chunks[0])
-        result = ChunkResult()
-        errors: list[Exception] = []
-        waiting = {id(chunk): chunk for chunk in chunks}
-
-        async def one(chunk: Chunk) -> None:
-            del waiting[id(chunk)]
-            try:
-                result.merge(await self._run_chunk(chunk))
-            except Exception as error:
-                errors.append(error)
-
-        try:
-            async with anyio.create_task_group() as tasks:
-                for chunk in chunks:
-                    tasks.start_soon(late(one), chunk)
-        finally:
-            for chunk in waiting.values():  # those whose task never began
-                chunk.settled()
-        if errors:
-            raise errors[0]
-        return result
+        return await run_each(chunks, self._run_chunk)
 
     async def _run_chunk(self, chunk: Chunk) -> ChunkResult:
         result = ChunkResult()

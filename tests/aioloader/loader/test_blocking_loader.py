@@ -2,14 +2,16 @@
 
 import asyncio
 import gc
+import signal
 import threading
 import time
 
+import anyio
 import numpy as np
 import pytest
 
 import aioloader
-from aioloader import ArrayDataset, AsyncDataLoader, DataLoader, SampleError
+from aioloader import ArrayDataset, AsyncDataLoader, DataLoader, SampleError, sync
 from tests.aioloader.loader.samples import Numbers, labels
 
 EXECUTORS = ["inline", "thread", "process"]
@@ -158,3 +160,28 @@ def test_state_counts_what_the_caller_took_not_what_was_prefetched(executor):
         next(batches)
         next(batches)
         assert loader.state_dict()["consumed"] == 10
+
+
+def test_an_interruption_of_the_first_pass_leaves_no_thread(monkeypatch):
+    """Ctrl-C, as a signal, while the thread of the loader begins; afterwards the loader works as ever."""
+
+    def interrupt(number, frame):
+        raise KeyboardInterrupt
+
+    def run(main):
+        signal.pthread_kill(threading.main_thread().ident, signal.SIGUSR1)
+        return run_loop(main)
+
+    run_loop = anyio.run
+    before = signal.signal(signal.SIGUSR1, interrupt)
+    try:
+        with DataLoader(aioloader.SimpleDataset(range(8)), 4, executor="thread", num_workers=1) as loader:
+            monkeypatch.setattr(sync.anyio, "run", run)
+            with pytest.raises(KeyboardInterrupt):
+                iter(loader)
+            monkeypatch.undo()
+            assert [batch.tolist() for batch in loader] == [[0, 1, 2, 3], [4, 5, 6, 7]]
+            portals = [thread for thread in threading.enumerate() if thread.name == "aioloader-portal"]
+            assert len(portals) == 1
+    finally:
+        signal.signal(signal.SIGUSR1, before)

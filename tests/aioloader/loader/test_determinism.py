@@ -115,9 +115,9 @@ def test_a_draw_of_another_thread_is_not_a_transforms(monkeypatch, moments, warn
     import random
     import threading
 
-    from aioloader.executors import program
+    from aioloader.executors import global_generators
 
-    monkeypatch.setattr(program, "_warned", threading.Lock())
+    monkeypatch.setattr(global_generators, "_warned", threading.Lock())
 
     def meanwhile(number):
         if number in moments:
@@ -138,9 +138,9 @@ def test_a_draw_of_another_thread_is_not_a_transforms(monkeypatch, moments, warn
 def test_foreign_randomness_is_warned_of_elsewhere(photo_rec, monkeypatch):
     import threading
 
-    from aioloader.executors import program
+    from aioloader.executors import global_generators
 
-    monkeypatch.setattr(program, "_warned", threading.Lock())
+    monkeypatch.setattr(global_generators, "_warned", threading.Lock())
     dataset = ImageRecordDataset(photo_rec).transform_first(Global())
     with pytest.warns(aioloader.ForeignRandomnessWarning, match="executor='process'"):
         list(DataLoader(dataset, 4, num_workers=0))

@@ -15,7 +15,7 @@ import anyio
 import psutil
 import pytest
 
-from aioloader import AsyncDataLoader, DataLoader
+from aioloader import AsyncDataLoader, DataLoader, SampleError
 from aioloader.executors import InlineExecutor
 from tests.aioloader.loader.samples import Numbers, labels
 
@@ -46,6 +46,15 @@ def test_a_blocking_loader_leaves_nothing(executor, how, close, warm_up, leftove
     if close:
         loader.close()
     del loader
+
+
+def test_a_loader_whose_sample_failed_is_collected_with_what_was_raised(warm_up, leftovers):
+    loader = DataLoader(Numbers(40, fail=(22,)), 5, num_workers=1)
+    with pytest.raises(SampleError) as caught:
+        list(loader)
+    assert loader.errors == [caught.value]
+    assert len(loader.error_report()["errors"]) == 1
+    del loader, caught
 
 
 @pytest.mark.parametrize("close", [True, False], ids=["closed", "collected"])

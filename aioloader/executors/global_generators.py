@@ -1,0 +1,98 @@
+"""The global generators of Python, numpy and torch: seeded for every sample, or watched for draws nobody seeded."""
+
+from __future__ import annotations
+
+import random
+import sys
+import threading
+import warnings
+from typing import Any
+
+import numpy as np
+
+from aioloader.rng import GLOBALS_DOMAIN, Rng
+
+__all__ = ("ForeignRandomnessWarning", "GlobalGenerators")
+
+_SAMPLES_WATCHED = 16
+
+
+class ForeignRandomnessWarning(UserWarning):
+    """A transform draws from a global generator of Python or numpy where that is not reproducible.
+
+    It is told by the generators' state, which changes while samples are made. Where other threads run, one of them
+    may have changed it; the text then says so.
+    """
+
+
+class GlobalGenerators:
+    """What foreign code may draw from, around the making of a sample.
+
+    Args:
+        seed: the loader's seed.
+        seeded: they are set before every sample. Else the first samples are watched, and a draw is warned of.
+    """
+
+    def __init__(self, seed: int, seeded: bool) -> None:
+        self._seed = seed
+        self._rng = Rng(seed) if seeded else None
+        self._left = 0 if seeded else _SAMPLES_WATCHED
+        self._changed_before = False
+
+    def before(self, epoch: int, index: int, segment: int = 0) -> Any:
+        """Get them ready for a sample; what it gives is for `after`.
+
+        Args:
+            epoch: number of the epoch.
+            index: of the sample.
+            segment: how many async transforms it has behind it.
+        """
+        if self._rng is None:
+            return _state() if self._left else None
+        # A stream of its own: the draws of a sample's `rng` must not depend on whether this is done.
+        self._rng.seek(self._seed, epoch, index, GLOBALS_DOMAIN)
+        word = int(self._rng.words(segment + 1)[segment])
+        random.seed(word)
+        np.random.seed(word & 0xFFFFFFFF)
+        torch = sys.modules.get("torch")  # only code that has imported it can draw from its generator
+        if torch is not None and hasattr(torch, "default_generator"):
+            torch.default_generator.manual_seed(word)
+        return None
+
+    def after(self, before: Any) -> None:
+        """The sample is made; warns, once in a process, of draws that depend on the order of work."""
+        if before is None:
+            return
+        # Another thread may have drawn meanwhile, which a sample cannot tell from its own draws. What draws for its
+        # samples does it again and again, so one change alone is no sign of it.
+        self._left -= 1
+        changed = _state() != before
+        if changed and self._changed_before:
+            self._left = 0
+            _warn()
+        self._changed_before = changed
+
+
+def _state() -> tuple[Any, Any]:
+    state: Any = np.random.get_state(legacy=False)
+    return hash(random.getstate()), (state["state"]["pos"], int(state["state"]["key"][0]))
+
+
+_warned = threading.Lock()
+
+
+def _warn() -> None:
+    if _warned.acquire(blocking=False):
+        alone = threading.active_count() == 1
+        warnings.warn(
+            ("a" if alone else "it seems that a")
+            + " transform or dataset draws from a global generator of Python or numpy; in this executor its numbers "
+            "depend on the order of work. Use executor='process', or take a parameter named rng"
+            + (
+                ""
+                if alone
+                else ". If another thread of this program draws from it, and no transform, all is well"
+            ),
+            ForeignRandomnessWarning,
+            stacklevel=2,
+        )

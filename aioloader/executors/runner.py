@@ -1,0 +1,346 @@
+"""The loop that makes a chunk of samples: the same code in every executor."""
+
+from __future__ import annotations
+
+import os
+import threading
+from contextlib import suppress
+from time import perf_counter
+from types import CoroutineType
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from aioloader._stand_ins import stand_ins
+from aioloader._tree import flatten, unflatten
+from aioloader._types import (
+    BASE,
+    EPOCH,
+    FILE,
+    INDEX,
+    LENGTH,
+    OFFSET,
+    ROW,
+    START,
+    Array,
+    Chunk,
+    ChunkResult,
+    Facts,
+    Failure,
+    IntArray,
+    Trace,
+    WorkSpan,
+)
+from aioloader.errors import LoaderError
+from aioloader.executors.global_generators import GlobalGenerators
+from aioloader.executors.rows import Rows
+from aioloader.executors.usage import usage
+from aioloader.rng import LATER_DOMAIN, SAMPLE_DOMAIN, Rng
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Generator
+
+    from aioloader.executors.program import Program
+
+__all__ = ("Runner",)
+
+# Streams whose first words are drawn together.
+_AHEAD = 16
+_STRETCH = 256
+_STRETCH_BYTES = 1 << 20
+
+
+def _filled(samples: list[Any], chunk: Chunk, failures: list[Failure]) -> list[Any]:
+    """The samples of a whole batch, those of a chunk that did not fail, with others in the places of all that did."""
+    failed = {failure.row for failure in failures}
+    sound = [row for row in chunk.numbers[ROW].tolist() if row not in failed]
+    made = dict(zip(sound, samples, strict=True))
+    fill = stand_ins(chunk.rows, sound)
+    return [made[fill.get(row, row)] for row in range(chunk.rows)]
+
+
+def _own(sample: Any) -> Any:
+    """The sample with arrays of its own: what made it may write to them again for the next one.
+
+    Raises:
+        TypeError: there is a coroutine in it, which nobody would await.
+    """
+    structure, leaves = flatten(sample)
+    for leaf in leaves:
+        if isinstance(leaf, CoroutineType):
+            name = leaf.__qualname__
+            leaf.close()
+            raise TypeError(
+                f"a transform or the dataset gave a coroutine ({name}), which is not awaited here: make the transform "
+                "an async function itself, or say so by .transform(fn, concurrency=64)"
+            )
+    return unflatten(structure, [leaf.copy() if isinstance(leaf, np.ndarray) else leaf for leaf in leaves])
+
+
+class _Leg:
+    """Stages that follow one another without an async transform between them.
+
+    Attributes:
+        stages: the stages.
+        names: what each is called in a `Failure`.
+        in_place: whether a row may be handed to it: no foreign code comes after it that might keep what it is given.
+    """
+
+    def __init__(self, stages: tuple[Any, ...]) -> None:
+        self.stages = stages
+        self.names = [f"transform:{stage.name}" for stage in stages]
+        native = [stage.native for stage in stages]
+        self.in_place = [all(native[place:]) for place in range(len(native))]
+
+    def run(self, sample: Any, rng: Rng, out: Array | None, trace: Trace, done: int = 0) -> Any:
+        """The sample after the stages from number `done` on."""
+        for place in range(done, len(self.names)):
+            begin = perf_counter()
+            trace.stage = self.names[place]
+            sample = self.stages[place].apply(sample, rng, out if self.in_place[place] else None)
+            trace.transforms[place] += perf_counter() - begin
+        return sample
+
+
+class Runner:
+    """Runs chunks. One per worker or thread; keeps what is costly to make anew.
+
+    Args:
+        program: what to run.
+        memory: the slab region (a writable buffer).
+        interruptible: Ctrl-C reaches this thread; elsewhere a KeyboardInterrupt is the sample's own.
+    """
+
+    def __init__(self, program: Program, memory: Any, interruptible: bool = False) -> None:
+        self._interruptible = interruptible
+        self.program = program
+        self.memory = memory
+        self._bytes = memoryview(memory).toreadonly()
+        self._rng = Rng(program.seed)
+        self._legs = [_Leg(stages) for stages in (program.stages, *program.later)]
+        # A decoder may make its sample and the first stages in one; it decodes less and copies less then.
+        fuse = getattr(program.decoder, "fuse", None)
+        self._fused = None if fuse is None else fuse(program.stages)
+        # Samples that are the payloads themselves are made many at a time.
+        self._many = program.decoder.many if program.copies_only else None
+        self._draws = False  # the last sample did
+        self._generators = GlobalGenerators(program.seed, program.seed_globals) if program.foreign else None
+
+    def run(self, chunk: Chunk, **options: Any) -> ChunkResult:
+        """Run a chunk to its end; see `steps`."""
+        steps = self.steps(chunk, **options)
+        while True:
+            try:
+                next(steps)
+            except StopIteration as stop:
+                result: ChunkResult = stop.value
+                return result
+
+    def steps(
+        self,
+        chunk: Chunk,
+        called_off: Callable[[], bool] | None = None,
+        progress: Callable[[int], None] | None = None,
+    ) -> Generator[None, None, ChunkResult]:
+        """Run a chunk; yields after every sample, returns a `ChunkResult`.
+
+        Args:
+            chunk: the samples.
+            called_off: asked before every sample whether to stop.
+            progress: told the place in the chunk of every sample before it is worked on.
+        """
+        result = ChunkResult()
+        started = perf_counter()
+        used = usage()
+        layout = None if chunk.whole else chunk.layout
+        rows = Rows(self.memory, chunk, layout)
+        first = rows.first
+        samples: list[Any] = []
+        columns = chunk.numbers.T.tolist()
+        leg = self._legs[chunk.segment]
+        trace = Trace([0.0] * len(leg.stages))
+        made = yield from self._bulk(chunk, result, trace, called_off, progress)
+        words: list[list[int]] = []
+        words_end = 0
+        for place, column in enumerate(columns):
+            if made[place]:
+                continue
+            if called_off is not None and called_off():
+                break
+            if self._draws and place >= words_end and not chunk.segment:
+                few = columns[place : place + _AHEAD]
+                words = self._rng.ahead(self.program.seed, [(each[EPOCH], each[INDEX]) for each in few])
+                words_end = place + len(few)
+            if progress is not None:
+                progress(place)
+            row = column[ROW]
+            extra = None if chunk.extras is None else chunk.extras[place]
+            out = None if first is None else first[row]
+            trace.stage = "decode"
+            try:
+                drawn = words[place - words_end] if place < words_end else None
+                if chunk.samples is None:
+                    sample = self._sample(column, extra, out, trace, drawn)
+                else:
+                    sample = self._go_on(chunk, place, column, out, trace)
+                trace.stage = "collate"
+                if chunk.whole:
+                    samples.append(_own(sample))
+                elif not rows.write(sample, row, out, result):
+                    result.values[row] = _own(sample)
+            except BaseException as error:
+                if self._interruptible and isinstance(error, KeyboardInterrupt):
+                    raise
+                result.failures.append(Failure(row, trace.stage, error))
+            yield
+        result.decode_s = trace.decode_s
+        result.transform_s = sum(trace.transforms)
+        for step, seconds in zip(leg.stages, trace.transforms, strict=True):
+            result.transforms[step.name] = result.transforms.get(step.name, 0.0) + seconds
+        if chunk.whole and samples:
+            start = perf_counter()
+            if self.program.replaces and len(samples) + len(result.failures) == len(chunk):  # not called off
+                samples = _filled(samples, chunk, result.failures)
+            result.samples = len(samples)
+            result.batch = self._batchify(samples)
+            result.collate_s = perf_counter() - start
+        self._account(result, started, used, len(chunk))
+        return result
+
+    def _account(self, result: ChunkResult, started: float, used: tuple[float, int], samples: int) -> None:
+        """Enter what the chunk took of its worker."""
+        ended = perf_counter()
+        cpu_s, pauses = usage()
+        result.work_s = result.longest_s = ended - started
+        result.cpu_s = cpu_s - used[0]
+        result.pauses = pauses - used[1]
+        if self.program.traced:
+            parts = [("decode", result.decode_s)]
+            parts += [(f"transform:{name}", seconds) for name, seconds in result.transforms.items()]
+            if self.program.batchify is not None:
+                parts.append(("collate", result.collate_s))
+            thread = threading.current_thread().name
+            place = os.getpid(), threading.get_native_id(), thread
+            result.spans.append(WorkSpan(*place, started, ended, samples, tuple(parts)))
+
+    def _batchify(self, samples: list[Any]) -> Any:
+        """The batch. What it raises ends no task: one that looks like a cancellation would be taken for one."""
+        assert self.program.batchify is not None
+        try:
+            return self.program.batchify(samples)
+        except (Exception, SystemExit):
+            raise
+        except BaseException as error:
+            if self._interruptible and isinstance(error, KeyboardInterrupt):
+                raise
+            raise LoaderError(f"the batchify function raised {type(error).__name__}: {error}") from error
+
+    def _bulk(
+        self,
+        chunk: Chunk,
+        result: ChunkResult,
+        trace: Trace,
+        called_off: Callable[[], bool] | None,
+        progress: Callable[[int], None] | None,
+    ) -> Generator[None, None, list[bool]]:
+        """Make payloads that are samples, a stretch at a time; gives which samples are made."""
+        made = [False] * len(chunk)
+        layout = chunk.layout
+        if (
+            self._many is None
+            or chunk.whole
+            or chunk.samples is not None
+            or layout is None
+            or layout.leaves != (None,)
+            or layout.structure
+        ):
+            return made
+        memory, start, length = self._found(chunk)
+        if memory is None:
+            return made
+        rows = chunk.numbers[ROW].tolist()
+        objects = result.objects.setdefault(0, {})
+        begin = perf_counter()
+        low = 0
+        while low < len(made):
+            # Nobody waits longer for a stretch than for a sample of ordinary size.
+            high = low + max(1, int(np.searchsorted(np.cumsum(length[low : low + _STRETCH]), _STRETCH_BYTES)))
+            if called_off is not None and called_off():
+                break
+            if progress is not None:
+                progress(low)
+            payloads = self._many(memory, start[low:high], length[low:high])
+            for place, payload in enumerate(payloads, low):
+                if payload is not None:
+                    made[place] = True
+                    objects[rows[place]] = payload
+            low = high
+            trace.decode_s += perf_counter() - begin
+            yield
+            begin = perf_counter()
+        result.written += objects
+        return made
+
+    def _found(self, chunk: Chunk) -> tuple[Any, IntArray, IntArray]:
+        """The memory that holds all items of a chunk, and their places in it; None where there is not one."""
+        start, length = chunk.numbers[START], chunk.numbers[LENGTH]
+        mapped = start < 0
+        if not mapped.any():
+            return self.memory, start, length
+        files, offset = chunk.numbers[FILE], chunk.numbers[OFFSET]
+        memory = None
+        if mapped.all() and (files == files[0]).all():
+            with suppress(OSError):  # each sample will say so
+                memory = self.program.maps.whole(int(files[0]), offset + length)
+        return memory, offset, length
+
+    def _sample(
+        self, column: list[int], extra: Any, out: Array | None, trace: Trace, words: list[int] | None
+    ) -> Any:
+        program, leg = self.program, self._legs[0]
+        rng = self._rng
+        rng.seek(program.seed, column[EPOCH], column[INDEX])
+        if words is not None:
+            rng.resume(words)
+        generators = self._generators
+        watched = None if generators is None else generators.before(column[EPOCH], column[INDEX])
+        done = 0
+        begin = perf_counter()
+        if program.decoder is None:
+            sample = program.dataset[column[BASE]]
+            trace.decode_s += perf_counter() - begin
+        else:
+            start, length = column[START], column[LENGTH]
+            if start >= 0:
+                data = self._bytes[start : start + length]
+            else:
+                trace.stage = "read"
+                data = program.maps.record(column[FILE], column[OFFSET], length)
+                trace.stage = "decode"
+            path = program.paths[column[FILE]] if column[FILE] < len(program.paths) else None
+            facts = Facts(None, path, column[OFFSET])
+            if self._fused is None:
+                sample = program.decoder(data, extra, facts)
+                trace.decode_s += perf_counter() - begin
+            else:
+                done = self._fused.stages
+                row = out if done == len(leg.names) or leg.in_place[done] else None
+                sample = self._fused(data, extra, facts, rng, row, trace)
+        sample = leg.run(sample, rng, out, trace, done)
+        if generators is not None:
+            generators.after(watched)
+        self._draws = rng.drew
+        return sample
+
+    def _go_on(self, chunk: Chunk, place: int, column: list[int], out: Array | None, trace: Trace) -> Any:
+        """A sample that was begun elsewhere."""
+        assert chunk.samples is not None
+        program, segment = self.program, chunk.segment
+        epoch, index = column[EPOCH], column[INDEX]
+        self._rng.seek(program.seed, epoch, index, LATER_DOMAIN + segment if segment else SAMPLE_DOMAIN)
+        generators = self._generators
+        watched = None if generators is None else generators.before(epoch, index, segment)
+        sample = self._legs[segment].run(chunk.samples[place], self._rng, out, trace)
+        if generators is not None:
+            generators.after(watched)
+        return sample
