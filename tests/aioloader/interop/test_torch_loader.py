@@ -7,6 +7,7 @@ import enum
 import gc
 import json
 import os
+import pickle
 import random
 import signal
 import threading
@@ -391,6 +392,11 @@ def test_a_sampler_without_an_end(torch, ours):
         loader.close()
 
 
+def test_a_batch_without_indices_is_refused(ours):
+    with pytest.raises(ValueError, match="a batch without indices"):
+        list(ours(Samples([1, 2]), batch_sampler=[[1], []]))
+
+
 def test_indices_that_are_no_numbers_are_refused(ours):
     with pytest.raises(TypeError, match="indices are whole numbers"):
         list(ours(Samples([1, 2]), sampler=["a", "b"]))
@@ -435,20 +441,93 @@ def test_datasets_of_this_project(torch, ours, photo_rec, workers):
     check(torch, ours, aioloader.RecordFileDataset(photo_rec), batch_size=4, num_workers=workers)
 
 
-def test_an_iterable_dataset_is_refused(torch, ours):
-    class Stream(torch.utils.data.IterableDataset):
-        def __iter__(self):
-            return iter(range(3))
+class Together(Samples):
+    """Gives the samples of a batch together."""
 
-    with pytest.raises(TypeError, match="Stream is an IterableDataset"):
-        ours(Stream())
+    def __getitem__(self, index):
+        raise AssertionError("asked for one alone")
+
+    def __getitems__(self, indices):
+        if 11 in indices:
+            raise Own(11, more="m")
+        return [{"x": self.samples[index], "of": len(indices)} for index in indices]
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_datasets_that_read_a_batch_together(torch, ours, workers):
+    options = {"num_workers": workers, "batch_size": 4}
+    dataset = Together([float(number) for number in range(10)])
+    check(torch, ours, dataset, sampler=[9, 0, 3, 3, 1], **options)
+    loader = ours(Together(list(range(20))), collate_fn=list, **options)
+    with pytest.raises(Own, match="11"):
+        list(loader)
+    loader.close()
+    if workers == 0:
+        data = torch.utils.data
+        check(torch, ours, data.Subset(dataset, [3, 9]), collate_fn=tuple, **options)
+        check(torch, ours, data.StackDataset(a=dataset, b=Samples([*"abcdefghij"])), **options)
+        for plain in (data.Subset(Samples([1, 2]), [1]), data.StackDataset(Samples([1, 2]), Samples([3, 4]))):
+            check(torch, ours, plain, **options)
+
+
+class Stream:
+    """What an IterableDataset of torch gives: each worker its part."""
+
+    def __iter__(self):
+        import torch
+
+        info = torch.utils.data.get_worker_info()
+        first, step = (0, 1) if info is None else (info.id, info.num_workers)
+        return iter(range(first, 11, step))
+
+
+def test_an_iterable_dataset_is_loaded_as_torch_does(torch, ours):
+    dataset = type("StreamDataset", (Stream, torch.utils.data.IterableDataset), {})()
+    for workers in (0, 2):
+        check(torch, ours, dataset, batch_size=2, num_workers=workers, drop_last=True)
+    check(torch, ours, torch.utils.data.ChainDataset([dataset, dataset]), batch_size=3)
+    check(torch, ours, dataset, batch_size=None, collate_fn=str)
+    loader = ours(dataset, 2, num_workers=1, persistent_workers=True)
+    assert len(list(loader)) == len(list(loader)) == 6
+    loader.close()
+    assert loader._iterator is None  # which had the workers
+    for ask in (loader.stats, loader.explain):
+        with pytest.raises(TypeError, match="StreamDataset is an IterableDataset: torch's own engine"):
+            ask()
+
+
+def test_streams_of_this_project_have_a_loader_of_their_own(ours):
+    async def numbers():
+        yield 1
+
+    with pytest.raises(TypeError, match=r"aioloader\.DataLoader\(dataset, batch_size, output='torch'\)"):
+        ours(aioloader.IterableDataset(numbers))
+
+
+def test_loaders_can_be_pickled_and_copied(ours):
+    loader = ours(Samples(list(range(10))), 4)
+    expected = [batch.tolist() for batch in loader]
+    for make in (lambda each: pickle.loads(pickle.dumps(each)), copy.copy, copy.deepcopy):
+        made = make(loader)
+        assert made._engine is None
+        assert [batch.tolist() for batch in made] == expected
+    assert [batch.tolist() for batch in loader] == expected
+
+
+def test_the_profiler_of_torch_tells_the_time_of_loading(torch, ours):
+    activities = [torch.profiler.ProfilerActivity.CPU]
+    with torch.profiler.profile(activities=activities) as profile:
+        list(ours(Samples([1, 2]), 1))
+    names = [event.key for event in profile.key_averages()]
+    assert "enumerate(DataLoader)#aioloader.__next__" in names
 
 
 def test_what_cannot_be_sent_is_said(torch, ours):
     dataset = Samples([1, 2])
     dataset.lock = threading.Lock()
-    with pytest.raises(aioloader.LoaderError, match="cannot be sent to worker processes"):
+    with pytest.raises(aioloader.LoaderError, match="cannot be sent to worker processes") as caught:
         list(ours(dataset, num_workers=1))
+    assert "set num_workers=0" in caught.value.__notes__[-1]
 
 
 def test_a_dataset_that_was_changed_is_sent_again(torch, ours):
@@ -616,6 +695,22 @@ def test_a_sample_that_fails_raises_its_own_exception(torch, ours, workers, coll
     assert len(got) == 2
     assert caught.value.more == "m"
     assert "sample at index 5" in "".join(caught.value.__notes__)
+    loader.close()
+
+
+class Ends(Samples):
+    def __getitem__(self, index):
+        if index == 3:
+            raise self.samples[index]
+        return index
+
+
+@pytest.mark.parametrize(("kind", "workers"), [(StopIteration, 0), (SystemExit, 1)])
+def test_a_sample_that_fails_ends_neither_the_epoch_nor_the_program(ours, kind, workers):
+    loader = ours(Ends([kind("x")] * 8), 2, num_workers=workers)
+    with pytest.raises(aioloader.SampleError, match=f"Ends: sample at index 3 .*{kind.__name__}") as caught:
+        list(loader)
+    assert type(caught.value.__cause__) is kind
     loader.close()
 
 
