@@ -396,6 +396,9 @@ class TooManyErrorsError(LoaderError):
 def error_report(errors: Iterable[SampleError]) -> dict[str, Any]:
     """Failed samples as a JSON object.
 
+    Args:
+        errors: what failed, such as `AsyncDataLoader.errors`.
+
     Returns:
         ``count``; ``by_reason``: how many samples failed of each type of cause, most first; ``errors``: one object for
         each, see `SampleError.facts`.

@@ -104,7 +104,9 @@ class Sink:
         """Hand everything to the operating system. Any thread may call it."""
         self.check()
         with self._disk_lock:
-            self._write_out()
+            # A thread that closed it meanwhile wrote everything, and the file must not be made anew.
+            if not self._closed:
+                self._write_out()
 
     def _write_out(self) -> None:
         if self._descriptor < 0:

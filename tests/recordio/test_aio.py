@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import pickle
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -322,7 +323,7 @@ async def test_a_cancelled_write_is_not_lost_and_not_doubled(tmp_path: Path) -> 
             task = asyncio.create_task(writer.write(record))
             await asyncio.sleep(0)
             task.cancel()
-            with pytest.raises(asyncio.CancelledError):
+            with contextlib.suppress(asyncio.CancelledError):  # unless the disk was quicker
                 await task
     assert list(RecordReader(path)) == records
 

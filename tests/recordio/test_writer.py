@@ -110,3 +110,19 @@ def test_large_records_pass_through_the_buffer(tmp_path: Path) -> None:
             writer.write(record)
         writer.flush()
         assert list(RecordReader(path)) == records
+
+
+def test_a_flush_that_comes_after_close_leaves_the_file_as_it_is(tmp_path: Path) -> None:
+    path = tmp_path / "a.rec"
+    writer = RecordWriter(path)
+    writer.write(b"payload")
+    sink = writer._records
+    look = sink.check
+
+    def then_another_thread_closes() -> None:
+        look()
+        writer.close()
+
+    sink.check = then_another_thread_closes
+    sink.flush()
+    assert list(RecordReader(path)) == [b"payload"]

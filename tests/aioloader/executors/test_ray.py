@@ -14,7 +14,7 @@ from aioloader import AsyncDataLoader, DataLoader, ImageRecordDataset, WorkerErr
 from aioloader.executors import RayExecutor
 from aioloader.transforms import Compose, RandomColorJitter, RandomFlipLeftRight, RandomResizedCrop
 from tests.aioloader.cluster import local_cluster, wait_until
-from tests.aioloader.loader.samples import Numbers
+from tests.aioloader.loader.samples import Numbers, Souvenirs
 
 pytestmark = [
     pytest.mark.ray,
@@ -154,3 +154,12 @@ def test_a_sample_that_never_ends_is_named_and_the_others_are_made(cluster):
         assert indices == [index for index in range(40) if index != 5]
         assert [error.index for error in loader.errors] == [5]
         assert isinstance(loader.errors[0].__cause__, TimeoutError)
+
+
+def test_what_cannot_come_back_is_that_samples_failure(cluster):
+    with DataLoader(Souvenirs(12, {5}), 4, executor=RayExecutor(1), on_error="skip") as loader:
+        found = [number for _, numbers in loader for number in numbers]
+        (error,) = loader.errors
+    assert found == [number for number in range(12) if number != 5]
+    assert error.index == 5
+    assert "can be pickled and not be unpickled" in str(error.__cause__)
