@@ -43,8 +43,11 @@ class Captions:
         self.free.append((reader, writer))
         return image, label, caption
 
-    def close(self) -> None:
-        """Hang up."""
+    async def __aenter__(self) -> Captions:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        """Hang up. Who asks has to be through: an answer that comes later would keep its connection."""
         for _, writer in self.free:
             writer.close()
 
@@ -88,7 +91,8 @@ async def validate(loader: Any, model: Model) -> float:
 
 async def serve_captions(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
     """The service, where no other one is given."""
-    with contextlib.closing(writer):
+    # Where the program ends before it has seen that nobody asks any more, it is cancelled: that is its end too.
+    with contextlib.closing(writer), contextlib.suppress(asyncio.CancelledError):
         while line := await reader.readline():
             label = int(line)
             await asyncio.sleep(0.005)  # it is far away
@@ -105,7 +109,6 @@ async def train(
         ``epoch``, ``steps`` and ``accuracy``.
     """
     photos = aioloader.ImageFolderDataset(folder)
-    captions = Captions(*address)
 
     def chain(*first: Any) -> Any:
         return (
@@ -122,6 +125,7 @@ async def train(
         done.update(steps=done["steps"] + 1, state=state)
 
     async with (
+        Captions(*address) as captions,  # hangs up when the loaders are closed
         aioloader.AsyncDataLoader(
             chain(RandomResizedCrop(64), RandomFlipLeftRight()), 8, shuffle=True, num_workers=workers
         ) as loader,
@@ -142,7 +146,6 @@ async def train(
                 done.update(epoch=epoch + 1, accuracy=accuracy, state=loader.state_dict())
                 print(f"epoch {epoch}: {done['steps']} steps, {accuracy:.0%} right", flush=True)
         finally:
-            captions.close()
             if done["state"] is not None:
                 write(checkpoint, {"weights": model.weights.tolist(), "done": done})
     return {name: done[name] for name in ("epoch", "steps", "accuracy")}
