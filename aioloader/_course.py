@@ -55,7 +55,7 @@ def _check_dataset(dataset: Any) -> None:
         )
     if not hasattr(dataset, "__len__") or not hasattr(dataset, "__getitem__"):
         raise TypeError(
-            f"a dataset needs __len__ and __getitem__, but {type(dataset).__name__} has not both; "
+            f"a dataset needs __len__ and __getitem__, but {type(dataset).__name__} lacks one of them; "
             "wrap a list of items in aioloader.SimpleDataset"
         )
 

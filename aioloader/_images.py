@@ -10,7 +10,7 @@ from aioloader.datasets.insightface_files import insightface_file
 from aioloader.datasets.record import begins_with_a_record
 from aioloader.datasets.shards import is_pattern
 from aioloader.loader import AsyncDataLoader
-from aioloader.storage.urls import WEB, is_url, scheme_of, suffix_of
+from aioloader.storage.urls import WEB, is_url, path_of, scheme_of, suffix_of
 from aioloader.sync import DataLoader
 from aioloader.transforms import (
     DEFAULT_MAX_PIXELS,
@@ -90,7 +90,7 @@ def image_dataset(path: str | os.PathLike[str], **options: Any) -> Any:
         FileNotFoundError: there is nothing at `path`.
         ValueError: it is neither a folder nor a RecordIO file, or a folder without images.
     """
-    path = os.path.expanduser(os.fspath(path))
+    path = path_of(path)
     if is_pattern(path):
         return ImageRecordDataset(path, **options)
     if is_url(path):

@@ -1,18 +1,18 @@
 """Traces of a loader in the Trace Event Format, which Perfetto (ui.perfetto.dev) and chrome://tracing open.
 
-What happens is taken down as it happens, and written by a thread of its own, which alone touches the file. After every
-write the file is a whole JSON array: each one begins where the closing bracket of the last one stood and brings a new
-one along. So a program may crash, or leave the loop, at any moment. A file has at most `LIMIT_NBYTES`; there it ends,
-and the log says so.
+What happens is taken down as it happens, and written by a thread of its own, which alone touches the file
+(`TraceFile`). At its limit the file ends, and the log says so.
 
 Times are microseconds since the trace began. Lanes ("threads" in the format) hold slices that follow one another or lie
-within one another, never across: the caller's, one for each batch on its way, one for each worker.
+within one another, never across: the caller's, one for each batch on its way, one for each worker. Waits of which any
+number may be under way at a time (chunks for a worker, calls of async transforms) are async slices, which viewers
+stack. A flow leads from a batch to each of its chunks.
 """
 
 from __future__ import annotations
 
 import heapq
-import json
+import itertools
 import logging
 import os
 import threading
@@ -21,17 +21,16 @@ from datetime import UTC, datetime
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
-if TYPE_CHECKING:
-    from collections.abc import Sequence
+from aioloader._trace_file import LIMIT_NBYTES, TraceFile
 
+if TYPE_CHECKING:
     from aioloader._pipeline.journal import Journal
     from aioloader._types import WorkSpan
 
-__all__ = ("LIMIT_NBYTES", "PassTrace", "TraceFile", "Tracer")
+__all__ = ("PassTrace", "Tracer")
 
 _log = logging.getLogger("aioloader")
 
-LIMIT_NBYTES = 64 << 20
 _WRITE_EVERY_S = 0.25
 _PIECE = 512  # events of one write
 _MOST_PENDING = 200_000
@@ -40,68 +39,6 @@ _FIRST_LANE = 1 << 23
 _LANES_OF_A_PASS = 1 << 12
 _PASS, _CALLER, _HERE, _BATCHES = range(4)
 _SHOWN_AS = {"memory": "memory wait", "ready": "reorder wait"}
-_END = b"\n]\n"
-
-
-class TraceFile:
-    """A file that is a whole JSON array after every write.
-
-    Args:
-        path: of the file; one that is there is replaced.
-        limit: most bytes.
-
-    Raises:
-        OSError: it cannot be opened.
-    """
-
-    def __init__(self, path: str | os.PathLike[str], limit: int = LIMIT_NBYTES) -> None:
-        self._fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | getattr(os, "O_CLOEXEC", 0), 0o666)
-        self._limit = limit
-        self._end = 0  # where the next write begins: at the closing bracket, and its line end before
-        self._put(b"[", 0)
-        self._end = 1
-
-    def append(self, events: Sequence[dict[str, Any]]) -> int:
-        """Add events; gives how many fitted.
-
-        Raises:
-            OSError: the disk is full, for example; the file ends where it ended before.
-        """
-        lines: list[bytes] = []
-        size = self._end + len(_END)
-        for event in events:
-            line = json.dumps(event, separators=(",", ":")).encode()
-            size += len(line) + 2
-            if size > self._limit:
-                break
-            lines.append(line)
-        if lines:
-            lead = b"\n" if self._end == 1 else b",\n"
-            self._put(lead + b",\n".join(lines), self._end)
-        return len(lines)
-
-    def _put(self, data: bytes, at: int) -> None:
-        try:
-            self._write(data + _END, at)
-        except OSError:
-            try:
-                os.ftruncate(self._fd, at)
-                self._write(_END, at)
-            except OSError:
-                pass  # the first error says it
-            raise
-        self._end = at + len(data)
-
-    def _write(self, data: bytes, at: int) -> None:
-        view = memoryview(data)
-        while view:
-            written = os.pwrite(self._fd, view, at)
-            at += written
-            view = view[written:]
-
-    def close(self) -> None:
-        """Close the file."""
-        os.close(self._fd)
 
 
 class Tracer:
@@ -121,6 +58,7 @@ class Tracer:
         self._known: set[tuple[int, int]] = set()
         self._free: list[int] = []
         self._passes = 0
+        self.next_number = itertools.count(1).__next__  # from any thread
         self._lock = threading.RLock()  # a pass may be ended by the garbage collector, inside of it
         self._file: TraceFile | None = None
         self._thread: threading.Thread | None = None
@@ -129,7 +67,7 @@ class Tracer:
         self._left_out = 0
         self.name_process(self.pid, "loader")
         now = datetime.now(UTC).isoformat()
-        self.add({"name": "trace began", "ph": "i", "s": "g", "pid": self.pid, "tid": self.pid, "ts": 0.0})
+        self.add({"name": "trace began", "ph": "i", "s": "t", "pid": self.pid, "tid": _FIRST_LANE, "ts": 0.0})
         self._pending[-1]["args"] = {"at": now}
 
     def open(self) -> None:
@@ -187,9 +125,7 @@ class Tracer:
         if (pid, -1) not in self._known:
             self._known.add((pid, -1))
             order = 0 if pid == self.pid else 1
-            self.add(
-                {"name": "process_name", "ph": "M", "pid": pid, "tid": 0, "args": {"name": f"{name} {pid}"}}
-            )
+            self.add({"name": "process_name", "ph": "M", "pid": pid, "tid": 0, "args": {"name": name}})
             self.add(
                 {"name": "process_sort_index", "ph": "M", "pid": pid, "tid": 0, "args": {"sort_index": order}}
             )
@@ -278,7 +214,6 @@ class PassTrace:
         self._free: list[int] = []
         self._lanes = 0
         self._batches: dict[int, tuple[int, Journal]] = {}
-        self._queued = 0
         self._over = False
         self._thread = threading.get_native_id()
         more = f" {number}" if number else ""
@@ -325,9 +260,11 @@ class PassTrace:
             tracer.slice(_SHOWN_AS.get(stage, stage), place, since, end, args, "stage")
             end = since
         for given, span in journal.spans:
-            self._worked(number, given, span, now)
+            self._worked(number, place, given, span, now)
+        for call in journal.calls:
+            self._beside(call.name, "await", call.begin, call.end, {**args, "index": call.sample})
 
-    def _worked(self, number: int, given: float, span: WorkSpan, now: float) -> None:
+    def _worked(self, number: int, place: tuple[int, int], given: float, span: WorkSpan, now: float) -> None:
         """A chunk: in the dispatch queue until its worker began, and in the worker's lane afterwards."""
         tracer = self._tracer
         begin, end = span.begin, span.end
@@ -340,18 +277,12 @@ class PassTrace:
             lane = span.pid, span.tid
             tracer.name_process(span.pid, "worker")
             tracer.name_lane(lane, f"worker {span.thread}")
-        self._queued += 1
-        mark = {
-            "name": "queue",
-            "cat": "queue",
-            "pid": tracer.pid,
-            "tid": self._lane(_PASS)[1],
-            "id": f"{self._number}.{self._epoch}.{self._queued}",
-        }
-        tracer.add({**mark, "ph": "b", "ts": tracer.at(given), "args": {"batch": number}})
-        tracer.add({**mark, "ph": "e", "ts": tracer.at(max(begin, given))})
+        self._beside("queue", "queue", given, max(begin, given), {"batch": number})
         args = {"batch": number, "epoch": self._epoch, "samples": span.samples}
         tracer.slice("chunk", lane, begin, end, args, "worker")
+        flow = {"name": "to a worker", "cat": "flow", "id": tracer.next_number()}
+        tracer.add({**flow, "ph": "s", "pid": place[0], "tid": place[1], "ts": tracer.at(given)})
+        tracer.add({**flow, "ph": "f", "bp": "e", "pid": lane[0], "tid": lane[1], "ts": tracer.at(begin)})
         at = begin
         total = sum(seconds for _, seconds in span.parts)
         shrink = min(1.0, (end - begin) / total) if total else 1.0
@@ -360,6 +291,24 @@ class PassTrace:
             until = min(end, at + seconds * shrink)
             tracer.slice(name, lane, at, until, {"samples": span.samples, "summed": True}, "worker")
             at = until
+
+    def asked_source(self, begin: float) -> None:
+        """An async iterable was asked for a batch's samples at `begin`, and has given them."""
+        if not self._over:
+            self._beside("source", "source", begin, perf_counter(), {"epoch": self._epoch})
+
+    def _beside(self, name: str, category: str, begin: float, end: float, args: dict[str, Any]) -> None:
+        """Something of which any number may be under way at a time: viewers stack them in one lane by name."""
+        tracer = self._tracer
+        mark = {
+            "name": name,
+            "cat": category,
+            "pid": tracer.pid,
+            "tid": self._lane(_PASS)[1],
+            "id2": {"local": hex(tracer.next_number())},
+        }
+        tracer.add({**mark, "ph": "b", "ts": tracer.at(begin), "args": args})
+        tracer.add({**mark, "ph": "e", "ts": tracer.at(end)})
 
     def gathered(self, begin: float, samples: int) -> None:
         """A batch was gathered from memory in the caller's thread."""

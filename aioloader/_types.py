@@ -255,6 +255,21 @@ _COUNTED = (
 _counted = attrgetter(*_COUNTED)
 
 
+class CallSpan(NamedTuple):
+    """A call of an async transform, for traces; seconds by `time.perf_counter`.
+
+    Attributes:
+        name: of the transform.
+        sample: its index.
+        begin, end: when it was under way.
+    """
+
+    name: str
+    sample: int
+    begin: float
+    end: float
+
+
 @dataclass(slots=True)
 class ChunkResult:
     """What came out of a chunk.
@@ -271,7 +286,7 @@ class ChunkResult:
         work_s: seconds that workers were at it, what is between these included; 0 where that cannot be told.
         longest_s: of one chunk, at most.
         cpu_s: CPU seconds that it took, and `pauses`: how often a worker stopped to wait for something.
-        spans: what traces show, one for each chunk; empty without a trace.
+        spans: what traces show, one for each chunk; empty without a trace. calls: the same of async transforms.
         awaited: seconds that samples waited for async transforms, by name, all samples together.
         spill_nbytes: bytes of spill per sample that would have been needed.
         roots: arrays over the spill region that hold what `batch` is made of.
@@ -293,6 +308,7 @@ class ChunkResult:
     cpu_s: float = 0.0
     pauses: int = 0
     spans: list[WorkSpan] = field(default_factory=list)
+    calls: list[CallSpan] = field(default_factory=list)
     awaited: dict[str, float] = field(default_factory=dict)
     spill_nbytes: int = 0
     roots: list[Array] = field(default_factory=list)
@@ -328,6 +344,7 @@ class ChunkResult:
         self.cpu_s += other.cpu_s
         self.pauses += other.pauses
         self.spans += other.spans
+        self.calls += other.calls
         for name, seconds in other.awaited.items():
             self.awaited[name] = self.awaited.get(name, 0.0) + seconds
         self.spill_nbytes = max(self.spill_nbytes, other.spill_nbytes)

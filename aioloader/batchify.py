@@ -171,7 +171,18 @@ class Stack:
 
 
 def default_batchify_fn(samples: Sequence[Any], out: Any = None) -> Any:
-    """What the loaders do when no function is given; see `Stack`."""
+    """What the loaders do when no function is given; see `Stack`.
+
+    Args:
+        samples: samples of one structure and, field by field, of one shape.
+        out: arrays of the batch's structure to write into, or None.
+
+    Returns:
+        The batch, in the structure of a sample.
+
+    Raises:
+        ValueError: the samples differ in structure or shape, or `out` does not fit them.
+    """
     return _by_field(samples, out, stack_leaves)
 
 
@@ -186,6 +197,9 @@ class Pad:
         round_to: extents are rounded up to a multiple of this, so that fewer different shapes occur; None:
             they are not.
         use_shared_mem: accepted and ignored, see `Stack`.
+
+    Raises:
+        ValueError: `round_to` is below 1; an AssertionError too, as in Gluon.
     """
 
     def __init__(

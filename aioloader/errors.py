@@ -31,6 +31,7 @@ __all__ = (
     "SpanTooShortError",
     "StalledError",
     "TooManyErrorsError",
+    "UnknownSchemeError",
     "WorkerError",
     "error_report",
     "single",
@@ -118,6 +119,25 @@ class StalledError(LoaderError, TimeoutError):
     def __init__(self, timeout: float, advice: str) -> None:
         super().__init__(f"no progress for {timeout:g} s{advice}")
         self.timeout = timeout
+
+
+class UnknownSchemeError(LoaderError, ValueError):
+    """A path is a URL of a kind that is not read.
+
+    Attributes:
+        path: the path as given.
+        scheme: its scheme, in lower case.
+        known: the schemes that are read.
+    """
+
+    def __init__(self, path: str, scheme: str, known: Sequence[str]) -> None:
+        super().__init__(
+            f"{path!r}: URLs of {scheme}:// are not read, those of {', '.join(known)} are. A folder of the file system "
+            "whose name looks like that is written with ./ before it"
+        )
+        self.path = path
+        self.scheme = scheme
+        self.known = tuple(known)
 
 
 class ResumeError(LoaderError, ValueError):
@@ -375,6 +395,9 @@ class TooManyErrorsError(LoaderError):
 
 def error_report(errors: Iterable[SampleError]) -> dict[str, Any]:
     """Failed samples as a JSON object.
+
+    Args:
+        errors: what failed, such as `AsyncDataLoader.errors`.
 
     Returns:
         ``count``; ``by_reason``: how many samples failed of each type of cause, most first; ``errors``: one object for

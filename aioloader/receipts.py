@@ -76,7 +76,7 @@ class Receipt:
         """Both together.
 
         Raises:
-            ValueError: they are of different epochs.
+            ValueError: they are of different epochs, or rollover brought other samples into these.
         """
         if not isinstance(other, Receipt):
             return NotImplemented

@@ -57,8 +57,13 @@ class _Portal:
         self._scope: anyio.CancelScope | None = None
         self._error: BaseException | None = None
         self.thread = threading.Thread(target=self._run, name="aioloader-portal", daemon=True)
-        self.thread.start()
-        self._ready.wait()
+        try:
+            self.thread.start()
+            self._ready.wait()
+        except BaseException:  # an interruption: nobody will have this portal
+            if self.thread.is_alive() and self._ready.wait(_CHECK_S) and self._notify is not None:
+                self.stop()
+            raise
         if self._error is not None:  # without descriptors there is no loop
             try:
                 raise self._error
@@ -333,6 +338,7 @@ class DataLoader(Face, Generic[B]):
         )
         self._errors = Failed()
         self._core = Core(dataset, options, self._errors)
+        self._core.own_loop = True
         self._portal_cell: list[_Portal] = []
         self._finalizer = weakref.finalize(self, _shutdown, self._core, self._portal_cell)
 

@@ -84,7 +84,7 @@ def mark_peers(results: Results) -> None:
             continue
         if row.name == "bare_loop" and row.case == "jpeg-uint8":
             row.notes.append(
-                f"expected {low:,.0f} to {high:,.0f}/s on two cores of the machine of docs/design.md; "
+                f"expected {low:,.0f} to {high:,.0f}/s on two cores of the machine for which the aims were set; "
                 f"here {row.rate.median / high:.0%} of the upper figure"
             )
         expected = next(

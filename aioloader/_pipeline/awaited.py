@@ -19,9 +19,10 @@ from aioloader._late import late
 from aioloader._pipeline.cancellation import is_ours
 from aioloader._pipeline.collate import write_row
 from aioloader._pipeline.gate import Gate
+from aioloader._pipeline.once import Once
 from aioloader._stacks import stack_of_coroutine
 from aioloader._threads import Holders
-from aioloader._types import EPOCH, INDEX, ROW, Chunk, ChunkResult, Failure, WorkerState
+from aioloader._types import EPOCH, INDEX, ROW, CallSpan, Chunk, ChunkResult, Failure, WorkerState
 from aioloader.errors import StalledError
 from aioloader.rng import AWAITED_DOMAIN, Rng
 
@@ -64,7 +65,7 @@ class _Call:
         self.batch = batch
         self.index = index
         self.coroutine = coroutine
-        self.since = time.monotonic()
+        self.since = time.perf_counter()
 
 
 class _Step:
@@ -120,9 +121,18 @@ class AsyncStages:
             raise AttributeError(name)
         return getattr(self._executor, name)
 
+    @property
+    def concurrency(self) -> dict[str, int]:
+        """Most calls at a time of each async transform, by name; of equal names the smallest."""
+        most: dict[str, int] = {}
+        for stage in (stage for group in self._stages for stage in group):
+            most[stage.name] = min(stage.concurrency, most.get(stage.name, stage.concurrency))
+        return most
+
     def open(self, program: Any, memory: Any) -> None:
         """See `aioloader.abc.Executor.open`."""
         self._memory = memory
+        self._traced = program.traced
         self._executor.open(program, memory)
 
     @asynccontextmanager
@@ -249,14 +259,16 @@ class AsyncStages:
         self._calls.add(call)
         self._begun += 1
         try:
-            with anyio.CancelScope(deadline=anyio.current_time() + self._timeout) as scope:
-                return await coroutine
+            with anyio.CancelScope(deadline=anyio.current_time() + self._timeout) as scope, Once() as once:
+                return await once.run(coroutine)
             assert scope.cancelled_caught
             raise StalledError(self._timeout, " in an async transform; raise timeout= if this is expected")
         finally:
             self._calls.discard(call)
-            seconds = time.monotonic() - call.since
-            result.awaited[stage.name] = result.awaited.get(stage.name, 0.0) + seconds
+            now = time.perf_counter()
+            result.awaited[stage.name] = result.awaited.get(stage.name, 0.0) + now - call.since
+            if self._traced:
+                result.calls.append(CallSpan(stage.name, index, call.since, now))
 
     async def _finish(self, chunk: Chunk, given: dict[int, Any], result: ChunkResult) -> None:
         """Write the samples to their rows, as far as they fit."""
@@ -278,7 +290,7 @@ class AsyncStages:
 
     async def workers_now(self) -> list[WorkerState]:
         """What waits, longest first, and what every worker does."""
-        now = time.monotonic()
+        now = time.perf_counter()
         oldest = sorted(self._calls, key=lambda each: each.since)[:_SHOWN]
         states = [
             WorkerState(

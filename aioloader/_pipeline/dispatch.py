@@ -190,6 +190,8 @@ class BatchJob:
         )
         if result.spans:
             self.journal.spans += [(begin, span) for span in result.spans]
+        if result.calls:
+            self.journal.calls += result.calls
         return result
 
     async def complete(self, run: Run) -> Delivery:

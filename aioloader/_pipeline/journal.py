@@ -6,7 +6,7 @@ from time import perf_counter
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from aioloader._types import WorkSpan
+    from aioloader._types import CallSpan, WorkSpan
 
 __all__ = ("Journal",)
 
@@ -20,13 +20,15 @@ class Journal:
         times: every stage so far, and when it began (seconds, `time.perf_counter`).
         spans: chunks as their workers saw them, with the time at which they were handed to the executor; empty without
             a trace.
+        calls: of async transforms; empty without a trace.
     """
 
-    __slots__ = ("spans", "stage", "times")
+    __slots__ = ("calls", "spans", "stage", "times")
 
     def __init__(self) -> None:
         self.times: list[tuple[str, float]] = []
         self.spans: list[tuple[float, WorkSpan]] = []
+        self.calls: list[CallSpan] = []
         self.enter("plan")
 
     def enter(self, stage: str) -> None:

@@ -160,8 +160,14 @@ class Pipeline:
 
     async def _feed(self, tasks: anyio.abc.TaskGroup) -> None:
         """Start one job per batch. Permits and memory are taken here only, in the order of the batches."""
+        if isinstance(self._plans, StreamPlan):
+            with self._plans.once:
+                await self._feed_from(tasks, self._plans)
+        else:
+            await self._feed_from(tasks, None)
+
+    async def _feed_from(self, tasks: anyio.abc.TaskGroup, stream: StreamPlan | None) -> None:
         number = 0
-        stream = self._plans if isinstance(self._plans, StreamPlan) else None
         try:
             plans = iter(()) if isinstance(self._plans, StreamPlan) else iter(self._plans)
             while True:
@@ -194,8 +200,11 @@ class Pipeline:
 
     async def _from(self, stream: StreamPlan) -> BatchPlan | None:
         self._asks = True
+        begin = perf_counter()
         plan = await stream.following()
         self._asks = False
+        if self._trace is not None:
+            self._trace.asked_source(begin)
         return plan
 
     def _fail(self, error: BaseException) -> None:

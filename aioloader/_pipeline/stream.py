@@ -16,6 +16,7 @@ import anyio.lowlevel
 import numpy as np
 
 from aioloader._pipeline.cancellation import is_ours
+from aioloader._pipeline.once import GRACE_S, Once
 from aioloader._pipeline.plan import BatchPlan
 from aioloader.errors import LoaderError
 
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
 __all__ = ("StreamPlan",)
 
 _log = logging.getLogger("aioloader")
-_CLOSE_S = 0.5
 _YIELD_S = 0.002
 
 
@@ -44,6 +44,8 @@ class StreamPlan:
     Attributes:
         left_over: the same for the next epoch, after the last batch.
         told: called with every batch.
+        once: inside of it `following` is called. It stays open between two calls, because the source may leave scopes
+            of its own open when it yields.
     """
 
     def __init__(
@@ -71,6 +73,7 @@ class StreamPlan:
         self._error: BaseException | None = None
         self.left_over: list[tuple[Any, int, int]] = []
         self.told: Callable[[BatchPlan], None] | None = None
+        self.once = Once()
 
     async def following(self) -> BatchPlan | None:
         """The next batch; None at the end. It may wait for as long as the source does.
@@ -106,10 +109,8 @@ class StreamPlan:
         """Ask the source for the samples of a batch, or for what is left."""
         yielded_at = time.monotonic()
         try:
-            if self._iterator is None:
-                self._iterator, self._close = await self._dataset.open(self._epoch, self._state)
             while len(self._held) < self._batch_size:
-                sample = await anext(self._iterator)
+                sample = await self.once.run(self._ask())
                 self._held.append((sample, self._came, self._epoch))
                 self._came += 1
                 if self._dataset.resumable:
@@ -129,13 +130,18 @@ class StreamPlan:
                 self._error = LoaderError(f"the dataset's source raised {type(error).__name__}: {error}")
                 self._error.__cause__ = error
 
+    async def _ask(self) -> Any:
+        if self._iterator is None:
+            self._iterator, self._close = await self._dataset.open(self._epoch, self._state)
+        return await anext(self._iterator)
+
     async def aclose(self) -> None:
         """Let go of the source, within half a second; also when cancelled."""
         close, self._close = self._close, None
         self._error = None  # breaks the cycle error -> traceback -> frame -> plan
         if close is None:
             return
-        with anyio.move_on_after(_CLOSE_S, shield=True):
+        with anyio.move_on_after(GRACE_S, shield=True):
             try:
                 await close()
             except Exception:

@@ -13,7 +13,7 @@ from aioloader.datasets.decoding import DEFAULT_MAX_PIXELS, ImageFileDecoder, ch
 from aioloader.datasets.files import FileDataset, Source
 from aioloader.datasets.stage import stage_of_argument
 from aioloader.storage.local import LocalByteSource
-from aioloader.storage.urls import is_url, join, shown
+from aioloader.storage.urls import is_url, join, path_of, shown
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -130,7 +130,7 @@ class ImageFolderDataset(FileDataset):
         self._own_stage = stage_of_argument(self, transform)
         self._label_dtype = check_image_options(flag, exif, max_pixels, label_dtype) or np.dtype(np.int64)
         self._decoder = ImageFileDecoder(flag, exif, max_pixels, bool(dct_scaling))
-        self._root = os.path.expanduser(os.fspath(root))
+        self._root = path_of(root)
         self._versions: dict[str, Version] = {}
         self.synsets: list[str] = []
         notes = _Notes()

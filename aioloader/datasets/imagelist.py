@@ -20,7 +20,7 @@ from aioloader.datasets.decoding import (
 from aioloader.datasets.files import FileDataset, Source
 from aioloader.datasets.folder import whole_files
 from aioloader.storage.local import LocalByteSource
-from aioloader.storage.urls import is_url, join, shown
+from aioloader.storage.urls import is_url, join, path_of, shown
 
 if TYPE_CHECKING:
     from aioloader._types import Array, IntArray
@@ -75,7 +75,7 @@ class ImageListDataset(FileDataset):
         super().__init__(cache, cache_limit)
         dtype = check_image_options(flag, exif, max_pixels, label_dtype)
         self._decoder = ImageFileDecoder(flag, exif, max_pixels, bool(dct_scaling))
-        self._root = os.path.expanduser(os.fspath(root))
+        self._root = path_of(root)
         if isinstance(imglist, (str, os.PathLike)):
             entries = read_list(_under(self._root, os.fspath(imglist)))
         elif isinstance(imglist, Sequence):

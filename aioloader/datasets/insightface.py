@@ -29,7 +29,7 @@ from aioloader.datasets.record import ImageRecordDataset, RecordTable
 from aioloader.datasets.record_heads import read_heads
 from aioloader.datasets.shards import RecordTables
 from aioloader.errors import LayoutError
-from aioloader.storage.urls import beside, is_url, join, shown, sibling, suffix_of
+from aioloader.storage.urls import beside, is_url, join, path_of, shown, sibling, suffix_of
 from recordio import IndexNotFoundError, RecordFileNotFoundError, extract, unpack
 
 if TYPE_CHECKING:
@@ -78,7 +78,7 @@ class InsightFaceDataset(ImageRecordDataset):
         cache_limit: Any = None,
         direct: bool = False,
     ) -> None:
-        rec = os.path.expanduser(os.fspath(path))
+        rec = path_of(path)
         far = is_url(rec)
         if far and suffix_of(rec) != ".rec":
             rec = join(rec, REC)

@@ -10,6 +10,7 @@ from aioloader.datasets.insightface import REC, InsightFaceDataset
 from aioloader.datasets.insightface_property import PROPERTY, read_property
 from aioloader.datasets.record_heads import read_heads
 from aioloader.errors import LayoutError
+from aioloader.storage.urls import path_of
 
 __all__ = ("insightface_file",)
 
@@ -27,7 +28,7 @@ def insightface_file(path: str | os.PathLike[str]) -> str | None:
     Args:
         path: a folder or a file; ``~`` is expanded.
     """
-    given = os.path.expanduser(os.fspath(path))
+    given = path_of(path)
     rec = os.path.join(given, REC) if os.path.isdir(given) else given
     idx = os.path.splitext(rec)[0] + ".idx"
     if not os.path.isfile(rec) or not os.path.isfile(idx):

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from aioloader._types import Spans
-from aioloader.storage.urls import BUCKETS, is_url, scheme_of
+from aioloader.storage.urls import BUCKETS, is_url, path_of, scheme_of
 from recordio import RecordFileNotFoundError
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ def record_files(filename: str | os.PathLike[str] | Sequence[str | os.PathLike[s
         if not names:
             raise ValueError("there has to be at least one record file")
         return tuple(names)
-    path = os.path.expanduser(os.fspath(filename))
+    path = path_of(filename)
     if is_pattern(path):
         found = sorted(_matching(path) if is_url(path) else glob.glob(path))
         if not found:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from aioloader.errors import LayoutError
+from aioloader.storage.urls import path_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -41,7 +42,7 @@ def read_verification_pairs(path: str | os.PathLike[str]) -> tuple[list[bytes], 
         FileNotFoundError: there is no such file.
         LayoutError: it is no such file; or it holds anything but lists, bytes, numbers and arrays of bytes.
     """
-    path = os.path.expanduser(os.fspath(path))
+    path = path_of(path)
     with open(path, "rb") as file:
         if os.fstat(file.fileno()).st_size > _MOST_NBYTES:
             raise LayoutError(f"it is larger than {_MOST_NBYTES} bytes, so it is no file of pairs", path=path)

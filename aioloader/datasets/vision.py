@@ -21,6 +21,7 @@ from aioloader.datasets.bounded import MOST_NBYTES, Bounded, read_up_to
 from aioloader.datasets.idx import read_idx
 from aioloader.datasets.stage import Stage, stage_of_argument
 from aioloader.rng import default_rng
+from aioloader.storage.urls import path_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -43,7 +44,7 @@ class _VisionDataset(ArrayDataset):
     def __init__(
         self, root: str | os.PathLike[str] | None, own_stage: Stage | None, check_sha1: bool
     ) -> None:
-        self._root = os.path.expanduser(_default_root(self._name) if root is None else os.fspath(root))
+        self._root = path_of(_default_root(self._name) if root is None else root)
         self._own_stage = own_stage
         self._check_sha1 = check_sha1
         super().__init__(*self._load())

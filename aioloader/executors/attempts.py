@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from aioloader._types import Chunk
 
-__all__ = ("STRIKES", "Attempt", "BatchRun", "Died")
+__all__ = ("STRIKES", "Attempt", "BatchRun", "Died", "Unreadable")
 
 STRIKES = 3
 _OUT_OF_MEMORY = (
@@ -94,6 +94,21 @@ class Died:
         )
 
 
+class Unreadable:
+    """What came back of an attempt cannot be unpickled.
+
+    Attributes:
+        error: why.
+    """
+
+    def __init__(self, trouble: Exception) -> None:
+        self.error = WorkerError(
+            f"a worker's result cannot be read: {type(trouble).__name__}: {trouble}; it holds something that can be "
+            "pickled and not be unpickled"
+        )
+        self.error.__cause__ = trouble
+
+
 class Attempt:
     """A chunk, or what is left of it, given to a worker once.
 
@@ -125,7 +140,7 @@ class Attempt:
         """
         self.way.set_aside(errors)
 
-    def end(self, outcome: ChunkResult | Died | BaseException) -> None:
+    def end(self, outcome: ChunkResult | Died | Unreadable | BaseException) -> None:
         """The attempt is over, and its worker touches the memory no more."""
         self.way.ended(outcome)
 
@@ -164,7 +179,7 @@ class _Way:
         self._parts.insert(0, part.part([place not in errors for place in range(len(part))]))
         self.ended(ChunkResult(failures=failures))
 
-    def ended(self, outcome: ChunkResult | Died | BaseException) -> None:
+    def ended(self, outcome: ChunkResult | Died | Unreadable | BaseException) -> None:
         assert self.attempt is not None
         part = self.attempt.part
         if self.run.abandoned:
@@ -180,6 +195,16 @@ class _Way:
                 self.go_on()
             else:
                 self.finish(error)
+        elif isinstance(outcome, Unreadable):
+            if part.whole:
+                self.finish(outcome.error)  # what the batchify function made of all samples
+            elif len(part) == 1:
+                self.ended(
+                    ChunkResult(failures=[Failure(int(part.numbers[ROW, 0]), "transform", outcome.error)])
+                )
+            else:  # nobody can tell which sample it was
+                self._parts[:0] = _singles(part)
+                self.go_on()
         else:
             self.finish(outcome)
 
@@ -208,7 +233,7 @@ class _Way:
         return None
 
     def _each_alone(self, part: Chunk, death: Died) -> BaseException | None:
-        alone = [part.part([place]) for place in range(len(part))]
+        alone = _singles(part)
         if part.whole:
             self._deaths_as_a_whole += 1
             if self._deaths_as_a_whole >= STRIKES:
@@ -217,6 +242,10 @@ class _Way:
             alone.append(part)
         self._parts[:0] = alone
         return None
+
+
+def _singles(part: Chunk) -> list[Chunk]:
+    return [part.part([place]) for place in range(len(part))]
 
 
 class BatchRun:

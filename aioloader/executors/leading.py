@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
 
     from aioloader._types import Chunk, ChunkResult
-    from aioloader.executors.attempts import Died
+    from aioloader.executors.attempts import Died, Unreadable
 
 __all__ = ("LedExecutor",)
 
@@ -66,7 +66,7 @@ class LedExecutor:
         """Nobody waits for an attempt any more: have it end."""
         raise NotImplementedError(f"{type(self).__name__} defines no _call_off()")
 
-    def _resolve(self, attempt: Attempt, outcome: ChunkResult | Died | BaseException) -> None:
+    def _resolve(self, attempt: Attempt, outcome: ChunkResult | Died | Unreadable | BaseException) -> None:
         """An attempt is over."""
         raise NotImplementedError(f"{type(self).__name__} defines no _resolve()")
 

@@ -14,7 +14,8 @@ import cloudpickle
 import numpy as np
 
 from aioloader._types import LENGTH, ROW, START, Array, Chunk, ChunkResult, Failure, IntArray, RowLayout
-from aioloader.errors import WorkerError
+from aioloader.executors.attempts import Unreadable
+from aioloader.executors.worker import read_error
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -27,7 +28,6 @@ __all__ = (
     "pack_buffers",
     "pack_parcel",
     "put_back",
-    "read_error",
     "unpack_buffers",
     "unpack_parcel",
 )
@@ -157,16 +157,7 @@ def unpack_parcel(parcel: Parcel, layout: RowLayout | None) -> tuple[Chunk, int]
     return chunk, size
 
 
-def read_error(blob: bytes) -> BaseException:
-    """An exception that was sent by `aioloader.executors.worker.portable_error`; a stand-in where it cannot be read."""
-    try:
-        error: BaseException = pickle.loads(blob)
-    except Exception as trouble:
-        error = WorkerError(f"a worker's exception cannot be read: {type(trouble).__name__}: {trouble}")
-    return error
-
-
-def put_back(answer: Answer, chunk: Chunk, memory: SlabMemory) -> ChunkResult:
+def put_back(answer: Answer, chunk: Chunk, memory: SlabMemory) -> ChunkResult | Unreadable:
     """Write an answer's rows to the slab memory and give what else came out.
 
     Args:
@@ -175,7 +166,7 @@ def put_back(answer: Answer, chunk: Chunk, memory: SlabMemory) -> ChunkResult:
         memory: where its rows lie.
 
     Raises:
-        Exception: what ended the chunk, or what came back cannot be unpickled.
+        Exception: what ended the chunk.
     """
     if answer.error is not None:
         raise read_error(answer.error)
@@ -196,7 +187,7 @@ def put_back(answer: Answer, chunk: Chunk, memory: SlabMemory) -> ChunkResult:
         try:
             values, objects, result.batch = unpack_buffers(answer.packed)
         except Exception as error:
-            raise WorkerError(f"a worker's result cannot be read: {type(error).__name__}: {error}") from error
+            return Unreadable(error)
         result.values = {rows[place]: value for place, value in values.items()}
         result.objects = {
             leaf: {rows[place]: value for place, value in those.items()} for leaf, those in objects.items()

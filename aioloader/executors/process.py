@@ -9,7 +9,6 @@ Which samples run again after a death is decided in `aioloader.executors.attempt
 
 from __future__ import annotations
 
-import pickle
 import threading
 import time
 from typing import TYPE_CHECKING, Any
@@ -22,13 +21,13 @@ from aioloader._signal import Signal
 from aioloader._threads import Threads
 from aioloader._types import ChunkResult, Failure
 from aioloader.errors import LoaderClosedError, WorkerError
-from aioloader.executors.attempts import Died
+from aioloader.executors.attempts import Died, Unreadable
 from aioloader.executors.leading import LedExecutor
 from aioloader.executors.process_handle import WorkerHandle, end_all, pickled_program
 from aioloader.executors.slabs import MAX_WORKERS, SlabMemory, control_array
 from aioloader.executors.states import ask_stacks, marks, states_of
 from aioloader.executors.wire import pack_value, unpack_value, unsendable
-from aioloader.executors.worker import CALLED_OFF, CURRENT, PLACE
+from aioloader.executors.worker import CALLED_OFF, CURRENT, PLACE, read_error
 
 if TYPE_CHECKING:
     from aioloader._types import Chunk, WorkerState
@@ -54,6 +53,9 @@ class ProcessExecutor(LedExecutor):
     Attributes:
         kind: "process".
         maps_files: workers inherit descriptors, so that a program's `maps` work there.
+
+    Raises:
+        ValueError: `workers` is out of its range.
     """
 
     kind = "process"
@@ -168,7 +170,7 @@ class ProcessExecutor(LedExecutor):
             handle.ready = True
             handle.failed_starts = handle.killed_starts = 0
         elif kind == "failed":
-            cause = self._error(rest[0])
+            cause = read_error(rest[0])
             error = WorkerError(
                 f"a worker process cannot load the dataset and transforms: {type(cause).__name__}: {cause}; "
                 "what it needs must be importable there, or use executor='thread'"
@@ -190,31 +192,21 @@ class ProcessExecutor(LedExecutor):
         packed: tuple[bytes, list[Any], int] | None,
         numbers: tuple[Any, ...],
         error: bytes | None,
-    ) -> ChunkResult | BaseException:
+    ) -> ChunkResult | Unreadable | BaseException:
         if error is not None:
-            return self._error(error)
+            return read_error(error)
         result = ChunkResult(written=np.frombuffer(written, dtype=np.int32).tolist())
+        result.failures = [Failure(row, stage, read_error(blob)) for row, stage, blob in failures]
         try:
-            result.failures = [Failure(row, stage, pickle.loads(blob)) for row, stage, blob in failures]
             if packed is not None:
                 blob, places, needed = packed
                 result.spill_nbytes = -(-needed // len(chunk))
                 buffers = [self._buffer(place, chunk.whole, result) for place in places]
                 result.values, result.objects, result.batch = unpack_value(blob, buffers)
         except Exception as trouble:
-            unreadable = WorkerError(f"a worker's result cannot be read: {type(trouble).__name__}: {trouble}")
-            unreadable.__cause__ = trouble
-            return unreadable
+            return Unreadable(trouble)
         result.counters = numbers
         return result
-
-    @staticmethod
-    def _error(blob: bytes) -> BaseException:
-        try:
-            cause: BaseException = pickle.loads(blob)
-        except Exception as trouble:
-            cause = WorkerError(f"a worker's exception cannot be read: {type(trouble).__name__}: {trouble}")
-        return cause
 
     def _buffer(self, place: Any, keep: bool, result: ChunkResult) -> Any:
         if isinstance(place, bytes):
@@ -236,7 +228,7 @@ class ProcessExecutor(LedExecutor):
                 return
         attempt.end(ChunkResult())  # still queued: no worker has seen it
 
-    def _resolve(self, attempt: Attempt, outcome: ChunkResult | Died | BaseException) -> None:
+    def _resolve(self, attempt: Attempt, outcome: ChunkResult | Died | Unreadable | BaseException) -> None:
         attempt.end(outcome)
         if attempt in self._abandoned:
             self._abandoned.discard(attempt)

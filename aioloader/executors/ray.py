@@ -20,7 +20,7 @@ from aioloader._signal import Signal
 from aioloader._threads import loop_notifier
 from aioloader._types import INDEX, ChunkResult, WorkerState
 from aioloader.errors import WorkerError
-from aioloader.executors.attempts import Died
+from aioloader.executors.attempts import Died, Unreadable
 from aioloader.executors.leading import LedExecutor
 from aioloader.executors.process_handle import pickled_program
 from aioloader.executors.ray_courier import Courier, ray_in_use
@@ -239,7 +239,7 @@ class RayExecutor(LedExecutor):
         else:
             attempt.end(ChunkResult())  # still queued: nobody has seen it
 
-    def _resolve(self, attempt: Attempt, outcome: ChunkResult | Died | BaseException) -> None:
+    def _resolve(self, attempt: Attempt, outcome: ChunkResult | Died | Unreadable | BaseException) -> None:
         attempt.end(outcome)
         if self._dropping.pop(attempt.number, None) is not None:
             self._drained.set()

@@ -12,10 +12,11 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from aioloader.errors import WorkerError
-from aioloader.executors.attempts import Attempt, Died
-from aioloader.executors.parcels import pack_parcel, put_back, read_error
+from aioloader.executors.attempts import Attempt, Died, Unreadable
+from aioloader.executors.parcels import pack_parcel, put_back
 from aioloader.executors.ray_worker import RayWorker
 from aioloader.executors.wire import unsendable
+from aioloader.executors.worker import read_error
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -191,7 +192,7 @@ class Courier:
         if attempt is None:
             self._tell("free", key, number)
             return
-        outcome: ChunkResult | Died | BaseException
+        outcome: ChunkResult | Died | Unreadable | BaseException
         if error is None:
             try:
                 outcome = put_back(done.result(), attempt.part, self._memory)

@@ -35,7 +35,7 @@ from aioloader.executors.wire import Inbox, encode, pack_value, unpack_value
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ("answer_of", "main", "own_slot", "portable_error")
+__all__ = ("answer_of", "main", "own_slot", "portable_error", "read_error")
 
 # Words of a worker's line of control memory.
 CURRENT, PLACE, CALLED_OFF = 0, 1, 2
@@ -129,6 +129,15 @@ def portable_error(error: BaseException) -> bytes:
     stand_in.add_note(note)
     blob = cloudpickle.dumps(stand_in)
     return blob
+
+
+def read_error(blob: bytes) -> BaseException:
+    """The exception that `portable_error` sent; a stand-in where it cannot be read."""
+    try:
+        error: BaseException = pickle.loads(blob)
+    except Exception as trouble:
+        error = WorkerError(f"a worker's exception cannot be read: {type(trouble).__name__}: {trouble}")
+    return error
 
 
 def answer_of(result: ChunkResult, pack: Callable[[Any], Any]) -> tuple[Any, ...]:

@@ -40,5 +40,9 @@ def scaled_size(extent: int, scale: int) -> int:
 
     Pixel i of the scaled picture covers the stored pixels ``i * scale`` to ``(i + 1) * scale`` (exclusive), so a
     stored coordinate x becomes ``x / scale``. `Cut.left` and `Cut.top` are multiples of 8, or 0.
+
+    Args:
+        extent: width or height in pixels.
+        scale: 1, 2, 4 or 8.
     """
     return -(-extent // scale)

@@ -26,6 +26,9 @@ class SequentialSampler(ComputedSampler):
     Args:
         length: number of indices.
         start: the first one.
+
+    Raises:
+        ValueError: `length` is negative; an AssertionError too, as in Gluon.
     """
 
     def __init__(self, length: int, start: int = 0) -> None:
@@ -54,6 +57,9 @@ class RandomSampler(SeededSampler):
         seed: see `SeededSampler`.
         shuffle_window: for data that are slow to read here and there: mix by chunks of neighbours instead, so many
             indices at a time, at least 16; see `aioloader.samplers.windows`. None: one order over everything.
+
+    Raises:
+        ValueError: `length` is negative, or `shuffle_window` below 16; an AssertionError too, as in Gluon.
     """
 
     def __init__(self, length: int, seed: int | None = None, *, shuffle_window: int | None = None) -> None:
@@ -105,6 +111,9 @@ class IntervalSampler(ComputedSampler):
         length: the indices lie in range(length).
         interval: distance of one index to the next, 1 <= interval <= length.
         rollover: begin again at 1, 2, ... until every index was given; False: only the first sweep.
+
+    Raises:
+        ValueError: `interval` is out of its range; an AssertionError too, as in Gluon.
     """
 
     def __init__(self, length: int, interval: int, rollover: bool = True) -> None:

@@ -12,6 +12,8 @@ import re
 from typing import NamedTuple
 from urllib.parse import quote, unquote, urlsplit, urlunsplit
 
+from aioloader.errors import UnknownSchemeError
+
 __all__ = (
     "SCHEMES",
     "Location",
@@ -20,6 +22,7 @@ __all__ = (
     "join",
     "locate",
     "name_of",
+    "path_of",
     "scheme_of",
     "shown",
     "sibling",
@@ -55,6 +58,21 @@ def scheme_of(path: str) -> str | None:
 def is_url(path: str | os.PathLike[str]) -> bool:
     """Whether a path is read over the network. ``file://`` URLs and plain paths are not."""
     return isinstance(path, str) and scheme_of(path) in SCHEMES
+
+
+def path_of(path: str | os.PathLike[str]) -> str:
+    """A path as its readers take it: ``~`` expanded, ``file://`` taken off, URLs as they are.
+
+    Raises:
+        UnknownSchemeError: a URL of a scheme that is not read.
+    """
+    name = os.path.expanduser(os.fspath(path))
+    scheme = scheme_of(name)
+    if scheme is None or scheme in SCHEMES:
+        return name
+    if scheme == "file":
+        return name[len("file://") :]
+    raise UnknownSchemeError(name, scheme, ("file", *SCHEMES))
 
 
 def locate(url: str) -> Location:

@@ -24,6 +24,7 @@ from aioloader._images import image_dataset, images
 from aioloader.datasets import ImageFolderDataset, InsightFaceDataset
 from aioloader.errors import DecodeError
 from aioloader.options import available_cores
+from aioloader.storage.urls import path_of
 from aioloader.tools.bare_loop import BareLoop, Work
 from aioloader.tools.lag import Lag, LoopLag
 from aioloader.tools.usage import cpu_seconds, memory_nbytes
@@ -212,7 +213,7 @@ def existing(path: str | os.PathLike[str]) -> str:
     Raises:
         FileNotFoundError: there is nothing.
     """
-    expanded = os.path.expanduser(os.fspath(path))
+    expanded = path_of(path)
     if not os.path.exists(expanded):
         raise FileNotFoundError(f"there is no file or folder {expanded!r}")
     return expanded

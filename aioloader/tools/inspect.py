@@ -10,7 +10,7 @@ from aioloader.datasets.decoding import DEFAULT_MAX_PIXELS
 from aioloader.datasets.record import begins_with_a_record
 from aioloader.datasets.shards import is_pattern
 from aioloader.errors import DecodeError
-from aioloader.storage.urls import is_url, shown, suffix_of
+from aioloader.storage.urls import is_url, path_of, shown, suffix_of
 from aioloader.tools.inspect_advice import advice_for
 from aioloader.tools.inspect_files import inspect_array_file, inspect_folder, inspect_image, inspect_list
 from aioloader.tools.inspect_records import inspect_records
@@ -55,7 +55,7 @@ def inspect(
     """
     if sample < 1:
         raise ValueError(f"sample must be at least 1, got {sample}")
-    name = os.path.expanduser(os.fspath(path))
+    name = path_of(path)
     if is_url(name):
         from aioloader.storage.remote import register
 

@@ -7,7 +7,7 @@ import os
 from typing import TYPE_CHECKING
 
 from aioloader.datasets.shards import is_pattern, record_files
-from aioloader.storage.urls import BUCKETS, is_url, join, scheme_of, suffix_of
+from aioloader.storage.urls import BUCKETS, is_url, join, path_of, scheme_of, suffix_of
 
 if TYPE_CHECKING:
     from aioloader.storage.remote.transport import Version
@@ -19,6 +19,7 @@ _SUFFIX = ".rec"
 
 def is_folder(path: str) -> bool:
     """Whether a path is a folder. Object storage has none: there it is whatever is no record file by its name."""
+    path = path_of(path)
     if is_url(path):
         return scheme_of(path) in BUCKETS and not is_pattern(path) and suffix_of(path).lower() != _SUFFIX
     return os.path.isdir(path)
@@ -47,6 +48,7 @@ def record_files_at(path: str) -> list[str]:
         FileNotFoundError: there is nothing of that name, or nothing that fits the pattern.
         OSError: object storage cannot be asked.
     """
+    path = path_of(path)
     if is_folder(path):
         if not is_url(path):
             return sorted(glob.glob(os.path.join(glob.escape(path), f"*{_SUFFIX}")))

@@ -98,6 +98,10 @@ class RandomApply(Transform):
     Args:
         transforms: a callable, or a sequence of them, applied together as `Compose` does.
         p: probability, 0 to 1.
+
+    Raises:
+        ValueError: `p` is no probability.
+        TypeError: a transform is async; give it a `Dataset.transform` of its own.
     """
 
     _fields: ClassVar[tuple[str, ...]] = ("transforms", "p")

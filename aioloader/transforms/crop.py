@@ -138,6 +138,9 @@ class RandomCrop(Crop):
         pad: pixels added around the image before: one number, or (top, bottom, left, right); None for none.
         pad_value: value of added pixels: one number, or one per channel.
         interpolation: MXNet's number or a name.
+
+    Raises:
+        ValueError: `size`, `pad` or `interpolation` is not allowed.
     """
 
     _fields: ClassVar[tuple[str, ...]] = ("size", "pad", "pad_value", "interpolation")
@@ -210,6 +213,9 @@ class RandomResizedCrop(Crop):
         scale: (least, greatest) share of the image's area; one number a means (a, 1.0).
         ratio: (least, greatest) width/height of the rectangle.
         interpolation: MXNet's number or a name.
+
+    Raises:
+        ValueError: `size`, `scale`, `ratio` or `interpolation` is not allowed.
     """
 
     _fields: ClassVar[tuple[str, ...]] = ("size", "scale", "ratio", "interpolation")
@@ -222,12 +228,12 @@ class RandomResizedCrop(Crop):
         interpolation: int | str = 1,
     ) -> None:
         super().__init__(size, interpolation)
-        share = tuple(map(float, scale)) if isinstance(scale, Sequence) else (float(scale), 1.0)
+        share = _floats(scale if isinstance(scale, Sequence) else (scale, 1.0))
         if len(share) != 2 or not 0.0 < share[0] <= share[1]:
             raise ValueError(
                 f"RandomResizedCrop: scale must be (least, greatest) with 0 < least <= greatest, got {scale!r}"
             )
-        shape = tuple(map(float, ratio))
+        shape = _floats(ratio)
         if len(shape) != 2 or not 0.0 < shape[0] <= shape[1] < math.inf:
             raise ValueError(
                 f"RandomResizedCrop: ratio must be (least, greatest) with 0 < least <= greatest, got {ratio!r}"
@@ -251,6 +257,14 @@ class RandomResizedCrop(Crop):
         return center_box(height, width, self.size)
 
 
+def _floats(values: Any) -> tuple[float, ...]:
+    """The numbers as floats; () for what is no row of numbers."""
+    try:
+        return tuple(map(float, values))
+    except (TypeError, ValueError):
+        return ()
+
+
 class CropResize(Transform):
     """A fixed rectangle, resized if `size` is given; dtype kept.
 
@@ -262,6 +276,9 @@ class CropResize(Transform):
         width, height: its extents; it must lie inside the image.
         size: side of a square, or (width, height), in pixels; None to leave the rectangle as it is.
         interpolation: MXNet's number or a name; None for bilinear.
+
+    Raises:
+        ValueError: a number is out of its range, or the rectangle, when it is applied, lies outside of the image.
     """
 
     _fields: ClassVar[tuple[str, ...]] = ("x", "y", "width", "height", "size", "interpolation")

@@ -136,6 +136,9 @@ class RandomColorJitter(_Colour):
     Args:
         brightness, contrast, saturation, hue: as for `RandomBrightness`, `RandomContrast`, `RandomSaturation` and
             `RandomHue`. All 0: the image is returned as it is.
+
+    Raises:
+        ValueError: an amount is negative, or not finite.
     """
 
     _fields: ClassVar[tuple[str, ...]] = ("brightness", "contrast", "saturation", "hue")
@@ -168,6 +171,9 @@ class RandomLighting(_Colour):
 
     Args:
         alpha: standard deviation of the weights; 0.1 in the paper.
+
+    Raises:
+        ValueError: `alpha` is negative, or not finite.
     """
 
     _fields: ClassVar[tuple[str, ...]] = ("alpha",)
@@ -185,6 +191,9 @@ class RandomGray(_Colour):
 
     Args:
         p: probability, 0 to 1.
+
+    Raises:
+        ValueError: `p` is no probability.
     """
 
     _fields: ClassVar[tuple[str, ...]] = ("p",)

@@ -161,9 +161,12 @@ class RandomRotation(_Rotation):
         rotate_with_proba: float = 1.0,
     ) -> None:
         super().__init__(zoom_in, zoom_out)
-        limits = tuple(map(float, angle_limits))
+        try:
+            limits = tuple(map(float, angle_limits))
+        except (TypeError, ValueError):
+            limits = ()
         if len(limits) != 2 or not -math.inf < limits[0] < limits[1] < math.inf:
-            raise ValueError(f"`angle_limits` must be an ordered tuple, got {angle_limits!r}")
+            raise ValueError(f"`angle_limits` must be an ordered tuple, in degrees, got {angle_limits!r}")
         if not 0.0 <= rotate_with_proba <= 1.0:
             raise ValueError(
                 f"Probability of rotating the image should be between 0 and 1, got {rotate_with_proba!r}"

@@ -94,6 +94,9 @@ class Normalize(Transform):
 
     Args:
         mean, std: one number, or one per channel; `std` has no zero.
+
+    Raises:
+        ValueError: `std` has a zero, or `mean` and `std` are for different numbers of channels.
     """
 
     in_place = True

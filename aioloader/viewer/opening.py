@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from aioloader._images import check_record_file
 from aioloader.datasets.insightface_files import insightface_file
-from aioloader.storage.urls import is_url, shown
+from aioloader.storage.urls import is_url, path_of, shown
 from aioloader.tools.places import record_files_at
 from aioloader.transforms import DEFAULT_MAX_PIXELS
 from aioloader.viewer.face_records import FaceRecords
@@ -37,7 +37,7 @@ def open_collection(
         OSError: it cannot be read.
         ValueError: it is none of these.
     """
-    path = os.path.expanduser(os.fspath(path))
+    path = path_of(path)
     if is_url(path):
         return _open_far(path, max_pixels)
     if os.path.isdir(path):

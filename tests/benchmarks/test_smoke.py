@@ -21,6 +21,7 @@ ROOT = Path(__file__).parents[2]
         "fused_path",
         "damaged",
         "image_record_iter",
+        "import_time",
         "packing",
         "scale",
         "viewing",

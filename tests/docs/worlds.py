@@ -15,7 +15,7 @@ import recordio
 from aioloader.tools.pack import pack
 from aioloader.transforms import RandomResizedCrop
 
-__all__ = ("WORDS", "Step", "after", "lay")
+__all__ = ("WITH_FILES", "WORDS", "Step", "after", "lay")
 
 WORDS = {
     "README.md": {"num_workers=8": "num_workers=2"},
@@ -199,3 +199,6 @@ _AFTER: dict[str, Callable[[dict[str, Any]], None]] = {
     "diagnosis.md": _after_diagnosis,
     "sampling.md": _after_sampling,
 }
+
+WITH_FILES = frozenset({*_WORLDS, *_AFTER})
+"""Pages that find more than a record file, or are looked at afterwards."""

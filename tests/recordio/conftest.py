@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 
+from tests.recordio.ten_records import write_ten_records
+
 GOLDEN = Path(__file__).parents[1] / "data" / "mxnet"
 
 
@@ -30,3 +32,9 @@ def manifest() -> dict[str, Any]:
     """What is in those files."""
     files: dict[str, Any] = json.loads((GOLDEN / "manifest.json").read_text())["files"]
     return files
+
+
+@pytest.fixture
+def rec(tmp_path: Path) -> Path:
+    """The path of a file of ten records with an index, see `tests.recordio.ten_records`."""
+    return write_ten_records(tmp_path / "a.rec")

@@ -9,12 +9,12 @@ import importlib.util
 import json
 import os
 import shutil
-import socket
 import subprocess
-import time
 import urllib.request
 from pathlib import Path
 from urllib.parse import quote
+
+from tests.servers.ports import start_at_free_port
 
 __all__ = ("Gcs", "find_gcs")
 
@@ -29,12 +29,6 @@ def find_gcs() -> str | None:
         path for path in Path(spec.origin).parent.rglob("fake-gcs-server*") if os.access(path, os.X_OK)
     ]
     return next((str(path) for path in binaries if path.is_file()), None)
-
-
-def _free_port() -> int:
-    with socket.socket() as sock:
-        sock.bind(("127.0.0.1", 0))
-        return int(sock.getsockname()[1])
 
 
 class Gcs:
@@ -52,40 +46,24 @@ class Gcs:
         program = find_gcs()
         if program is None:
             raise FileNotFoundError("there is no program fake-gcs-server")
-        port = _free_port()
-        self.address = f"127.0.0.1:{port}"
-        self._process = subprocess.Popen(
-            [
-                *(program, "-scheme", "http", "-host", "127.0.0.1", "-port", str(port), "-backend", "memory"),
-                *(
-                    "-public-host",
-                    self.address,
-                    "-external-url",
-                    f"http://{self.address}",
-                    "-log-level",
-                    "error",
-                ),
-            ],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-        )
-        try:
-            self._wait(port)
-        except BaseException:
-            self.close()
-            raise
 
-    def _wait(self, port: int) -> None:
-        deadline = time.monotonic() + 10
-        while True:
-            try:
-                socket.create_connection(("127.0.0.1", port), 1).close()
-                return
-            except OSError:
-                if self._process.poll() is not None or time.monotonic() > deadline:
-                    raise RuntimeError("fake-gcs-server does not start") from None
-                time.sleep(0.01)
+        def start(port: int) -> subprocess.Popen[str]:
+            address = f"127.0.0.1:{port}"
+            options = {
+                "-scheme": "http",
+                "-host": "127.0.0.1",
+                "-port": str(port),
+                "-backend": "memory",
+                "-public-host": address,
+                "-external-url": f"http://{address}",
+                "-log-level": "error",
+            }
+            nothing = subprocess.DEVNULL
+            command = [program, *(word for option in options.items() for word in option)]
+            return subprocess.Popen(command, stdin=nothing, stdout=nothing, stderr=nothing, text=True)
+
+        self._process, port = start_at_free_port(start, "fake-gcs-server")
+        self.address = f"127.0.0.1:{port}"
 
     def __enter__(self) -> Gcs:
         return self

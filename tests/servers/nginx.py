@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import os
 import shutil
-import socket
 import subprocess
 import tempfile
-import time
 from pathlib import Path
+
+from tests.servers.ports import start_at_free_port
 
 __all__ = ("Nginx", "find_nginx")
 
@@ -55,12 +55,6 @@ def find_nginx() -> str | None:
     return shutil.which("nginx") or shutil.which("nginx", path="/usr/sbin:/usr/local/sbin")
 
 
-def _free_port() -> int:
-    with socket.socket() as sock:
-        sock.bind(("127.0.0.1", 0))
-        return int(sock.getsockname()[1])
-
-
 class Nginx:
     """A server; its files are those of a folder, at once. Answers from its folder "stateless" have no ETag and no date.
 
@@ -81,38 +75,22 @@ class Nginx:
         if program is None:
             raise FileNotFoundError("there is no program nginx (Debian: nginx-light)")
         self._scratch = tempfile.mkdtemp(prefix="nginx-")
-        port = _free_port()
-        self.address = f"127.0.0.1:{port}"
         # Started by root it would read the files as another user, who may not enter the folder.
         user = "user root;" if os.geteuid() == 0 else ""
         conf = Path(self._scratch, "nginx.conf")
-        conf.write_text(
-            _CONF.format(
-                workers=workers, scratch=self._scratch, port=port, root=os.path.abspath(root), user=user
-            )
-        )
-        self._process = subprocess.Popen(
-            [program, "-p", self._scratch, "-c", str(conf), "-e", "stderr"], stderr=subprocess.PIPE, text=True
-        )
-        try:
-            self._wait(port)
-        except BaseException:
-            self.close()
-            raise
 
-    def _wait(self, port: int) -> None:
-        deadline = time.monotonic() + 10
-        while True:
-            try:
-                socket.create_connection(("127.0.0.1", port), 1).close()
-                return
-            except OSError:
-                if self._process.poll() is not None:
-                    assert self._process.stderr is not None
-                    raise RuntimeError(f"nginx does not start: {self._process.stderr.read()}") from None
-                if time.monotonic() > deadline:
-                    raise
-                time.sleep(0.01)
+        def start(port: int) -> subprocess.Popen[str]:
+            values = {"workers": workers, "scratch": self._scratch, "user": user}
+            conf.write_text(_CONF.format(port=port, root=os.path.abspath(root), **values))
+            command = [program, "-p", self._scratch, "-c", str(conf), "-e", "stderr"]
+            return subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+
+        try:
+            self._process, port = start_at_free_port(start, "nginx")
+        except BaseException:
+            shutil.rmtree(self._scratch, ignore_errors=True)
+            raise
+        self.address = f"127.0.0.1:{port}"
 
     def __enter__(self) -> Nginx:
         return self

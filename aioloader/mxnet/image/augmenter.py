@@ -189,6 +189,9 @@ class RandomSizedCropAug(Augmenter):
         ratio: (least, greatest) width/height.
         interp: as for `imresize`.
         min_area: the old name of `area`.
+
+    Raises:
+        TypeError: `area` is missing.
     """
 
     def __init__(
@@ -230,7 +233,11 @@ class CenterCropAug(_OfSize):
 
 
 class HorizontalFlipAug(Augmenter):
-    """Exchange left and right with probability `p`."""
+    """Exchange left and right with probability `p`.
+
+    Args:
+        p: probability, 0 to 1.
+    """
 
     def __init__(self, p: float) -> None:
         super().__init__(p=p)

@@ -196,7 +196,11 @@ class ColorNormalizeAug(Augmenter):
 
 
 class RandomGrayAug(Augmenter):
-    """Replace the colours by grey, 0.21 R + 0.72 G + 0.07 B, with probability `p`; 3 channels stay."""
+    """Replace the colours by grey, 0.21 R + 0.72 G + 0.07 B, with probability `p`; 3 channels stay.
+
+    Args:
+        p: probability, 0 to 1.
+    """
 
     def __init__(self, p: float) -> None:
         super().__init__(p=p)

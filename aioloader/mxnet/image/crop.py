@@ -71,7 +71,7 @@ def random_crop(src: Any, size: tuple[int, int], interp: int = 2) -> tuple[NDArr
 
 
 def center_crop(src: Any, size: tuple[int, int], interp: int = 2) -> tuple[NDArray, Box]:
-    """The middle of the image; the largest one of that shape, enlarged, where the image is too small.
+    """The middle of the image. Of an image smaller than `size` the largest middle of that shape, enlarged to `size`.
 
     Args:
         src: (height, width, channels).

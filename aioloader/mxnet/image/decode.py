@@ -77,6 +77,10 @@ def imread(
 ) -> NDArray:
     """Read and decode an image file; see `imdecode`.
 
+    Args:
+        filename: path of the file.
+        flag, to_rgb, out, exif: as for `imdecode`.
+
     Raises:
         MXNetError: the file cannot be read, or not be decoded.
     """

@@ -110,7 +110,7 @@ class DetRandomSelectAug(DetAugmenter):
         skip_prob: probability that none is taken.
 
     Raises:
-        ValueError: something in the list is none.
+        ValueError: something in the list is no `DetAugmenter`.
     """
 
     def __init__(self, aug_list: Sequence[DetAugmenter] | DetAugmenter, skip_prob: float = 0) -> None:
@@ -137,7 +137,11 @@ class DetRandomSelectAug(DetAugmenter):
 
 
 class DetHorizontalFlipAug(DetAugmenter):
-    """Exchange left and right with probability `p`."""
+    """Exchange left and right with probability `p`.
+
+    Args:
+        p: probability, 0 to 1.
+    """
 
     def __init__(self, p: float) -> None:
         super().__init__(p=p)

@@ -76,7 +76,12 @@ def imresize(src: Any, w: int, h: int, interp: int = 1, out: NDArray | None = No
 
 
 def scale_down(src_size: tuple[int, int], size: tuple[int, int]) -> tuple[int, int]:
-    """The largest (width, height) of the shape of `size`, and no larger than it, that fits into `src_size`."""
+    """The largest (width, height) of the shape of `size`, and no larger than it, that fits into `src_size`.
+
+    Args:
+        src_size: (width, height) that there is, in pixels.
+        size: (width, height) that is wanted, in pixels.
+    """
     width, height = _scale_down(*src_size, size)
     # Where nothing is wanted, nothing is the answer.
     return min(width, int(size[0])), min(height, int(size[1]))

@@ -71,6 +71,8 @@ def as_answered(version: Version) -> Version:
 def list_matching(pattern: str) -> list[str]:
     """The URLs of objects that fit a pattern (``*``, ``?``, ``[...]``) of object storage; none of them has no URL.
 
+    As with files, what is the name of an object is no pattern.
+
     Raises:
         ImportError: obstore is not installed.
         RemoteReadError: the store cannot be listed.
@@ -84,9 +86,10 @@ def list_matching(pattern: str) -> list[str]:
         )
     with client_and_thread() as (client, thread):
         found = thread.call(partial(client.list, folder, _LISTING_S))
-    store = locate(pattern).store
-    wanted = re.compile(glob_pattern(locate(pattern).path))
-    return [f"{store}/{path}" for path, _ in found if wanted.fullmatch(path)]
+    store, name = locate(pattern)
+    names = [path for path, _ in found]
+    wanted = re.compile(glob_pattern(name))
+    return [f"{store}/{path}" for path in ([name] if name in names else filter(wanted.fullmatch, names))]
 
 
 def glob_pattern(path: str) -> str:

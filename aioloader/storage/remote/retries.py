@@ -83,13 +83,13 @@ def _first_line(text: str) -> str:
     """The message without the library's own dump of itself; the innermost reason is kept, the URL is told elsewhere."""
     line = text.split("\n", 1)[0].strip()
     line = re.sub(r"Error performing (\w+) \S+ in [\d.]+\S* - ", r"\1: ", line)
-    line = re.sub(r":? <[?!\w].*", "", line)  # a page for a browser begins here
+    line = re.sub(r":?[ \ufeff]+<[?!\w].*", "", line)  # a page for a browser begins here, or XML
     deeper = re.findall(r'(?:message|error): "([^"]+)"', text)
     kind = re.search(r"kind: (Timeout|Connect|Interrupted)\b", text)
     reason = deeper[-1] if deeper else _REASONS.get(kind.group(1) if kind else "", "")
     told = re.search(r"<Message>([^<]+)</Message>", text)  # of object storage
     if told:
-        reason = told.group(1).strip().rstrip(".")
+        reason = told.group(1).strip().split("\n", 1)[0].rstrip(".")
     if "InvalidContentType" in text:
         reason = "the server answers without encryption: is it http:// and not https://?"
     return f"{line} ({reason})" if reason and reason not in line else line

@@ -125,6 +125,9 @@ def list_images(source: str | os.PathLike[str]) -> tuple[tuple[str, ...], list[t
     Each sub-folder that holds images, at any depth, is a class. Images outside of sub-folders are taken only where
     there are no classes, with label 0. Files and folders whose names begin with a dot are passed over.
 
+    Args:
+        source: the folder.
+
     Returns:
         the names of the classes, and (path, label) of every image.
 

@@ -7,7 +7,7 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
-from aioloader.storage.urls import is_url, locate, name_of, sibling
+from aioloader.storage.urls import is_url, locate, name_of, path_of, sibling
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -30,6 +30,7 @@ def to_urls(pack: F) -> F:
 
     @functools.wraps(pack)
     def packs(source: Any, out: Any, **options: Any) -> PackReport:
+        out = path_of(out)
         if not is_url(out):
             return plain(source, out, **options)
         if options.get("json") is not None:

@@ -50,7 +50,14 @@ def as_boxes(boxes: Any) -> Array:
 
 
 def box_areas(boxes: Array) -> Array:
-    """(n,) areas; 0 where a box has no width or height."""
+    """The areas of boxes; 0 where a box has no width or height.
+
+    Args:
+        boxes: (n, 4 + k), xmin, ymin, xmax, ymax in pixels.
+
+    Returns:
+        (n,), square pixels, in the dtype of `boxes`.
+    """
     extents = np.maximum(boxes[:, 2:4] - boxes[:, 0:2], 0)
     areas: Array = extents[:, 0] * extents[:, 1]
     return areas
@@ -96,7 +103,15 @@ def crop_boxes(
 
 
 def shift_boxes(boxes: Array, x: float, y: float) -> Array:
-    """The boxes moved to the right by `x` and down by `y`."""
+    """The boxes moved to the right by `x` and down by `y`.
+
+    Args:
+        boxes: (n, 4 + k), xmin, ymin, xmax, ymax in pixels; not altered.
+        x, y: pixels; negative: to the left, up.
+
+    Returns:
+        (n, 4 + k), a new array.
+    """
     found = boxes.copy()
     found[:, 0:4:2] += x
     found[:, 1:4:2] += y

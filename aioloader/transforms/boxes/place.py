@@ -178,6 +178,9 @@ class Pad(BoxTransform):
     Args:
         pad: pixels that are added: one number, or (top, bottom, left, right).
         value: of added pixels: one number, or one per channel.
+
+    Raises:
+        ValueError: `pad` is neither a number of at least 0 nor four of them.
     """
 
     _fields: ClassVar[tuple[str, ...]] = ("pad", "value")

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import recordio
+from tests.aioloader.datasets.faces import LABELS, write_set
 
 
 @pytest.fixture(autouse=True)
@@ -77,3 +78,13 @@ def write_images(write_rec: Write) -> Write:
         )
 
     return write
+
+
+@pytest.fixture
+def faces(tmp_path: Path) -> Callable[..., Path]:
+    """``faces(labels=LABELS, **options)``: a set in InsightFace's layout; its image i is ``pixels(i)``."""
+
+    def make(labels: Any = LABELS, name: str = "faces", **options: Any) -> Path:
+        return write_set(tmp_path / name, [png(number) for number in range(len(labels))], labels, **options)
+
+    return make

@@ -2,14 +2,15 @@
 
 import asyncio
 import gc
+import signal
 import threading
-import time
 
+import anyio
 import numpy as np
 import pytest
 
 import aioloader
-from aioloader import ArrayDataset, AsyncDataLoader, DataLoader, SampleError
+from aioloader import ArrayDataset, AsyncDataLoader, DataLoader, SampleError, sync
 from tests.aioloader.loader.samples import Numbers, labels
 
 EXECUTORS = ["inline", "thread", "process"]
@@ -118,25 +119,30 @@ def test_gluons_further_arguments_are_accepted():
 
 
 def test_two_threads_may_not_share_an_iterator():
-    batches = iter(DataLoader(Numbers(40, 0.05), 10, executor="thread", num_workers=1))
+    refused = threading.Event()
+
+    class Waiting(Numbers):
+        def __getitem__(self, index):
+            refused.wait()
+            return super().__getitem__(index)
+
+    batches = iter(DataLoader(Waiting(40), 10, executor="thread", num_workers=1))
     errors = []
-    started = threading.Event()
 
-    def other():
-        started.set()
-        next(batches)
-
-    thread = threading.Thread(target=other)
-    thread.start()
-    started.wait()
-    deadline = time.monotonic() + 5
-    while time.monotonic() < deadline and not errors:
+    def ask():
         try:
             next(batches)
         except RuntimeError as error:
             errors.append(str(error))
-    thread.join()
-    assert "another thread" in errors[0]
+            refused.set()
+
+    threads = [threading.Thread(target=ask) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    (error,) = errors
+    assert "another thread" in error
 
 
 def test_a_closed_loader_says_so():
@@ -158,3 +164,28 @@ def test_state_counts_what_the_caller_took_not_what_was_prefetched(executor):
         next(batches)
         next(batches)
         assert loader.state_dict()["consumed"] == 10
+
+
+def test_an_interruption_of_the_first_pass_leaves_no_thread(monkeypatch):
+    """Ctrl-C, as a signal, while the thread of the loader begins; afterwards the loader works as ever."""
+
+    def interrupt(number, frame):
+        raise KeyboardInterrupt
+
+    def run(main):
+        signal.pthread_kill(threading.main_thread().ident, signal.SIGUSR1)
+        return run_loop(main)
+
+    run_loop = anyio.run
+    before = signal.signal(signal.SIGUSR1, interrupt)
+    try:
+        with DataLoader(aioloader.SimpleDataset(range(8)), 4, executor="thread", num_workers=1) as loader:
+            monkeypatch.setattr(sync.anyio, "run", run)
+            with pytest.raises(KeyboardInterrupt):
+                iter(loader)
+            monkeypatch.undo()
+            assert [batch.tolist() for batch in loader] == [[0, 1, 2, 3], [4, 5, 6, 7]]
+            portals = [thread for thread in threading.enumerate() if thread.name == "aioloader-portal"]
+            assert len(portals) == 1
+    finally:
+        signal.signal(signal.SIGUSR1, before)

@@ -22,6 +22,7 @@ from aioloader import (
     TooManyErrorsError,
 )
 from aioloader._stand_ins import CANDIDATES, candidates, stand_ins
+from tests.aioloader.loader.samples import Souvenirs
 
 EXECUTORS = ["inline", "thread", pytest.param("process", marks=pytest.mark.slow)]
 
@@ -266,3 +267,31 @@ def test_the_report_is_json():
         "reason": "ValueError: 2 is damaged",
         "replaced_by": 4,
     }
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [{0, 1, 11}, pytest.param(set(range(12)), marks=pytest.mark.slow)],
+    ids=["three", "all"],
+)
+def test_what_cannot_come_back_from_a_worker_is_that_samples_failure(bad):
+    with DataLoader(Souvenirs(12, bad), 4, num_workers=2, executor="process", on_error="skip") as loader:
+        found = [number for texts, numbers in loader for number in numbers]
+        errors = loader.errors
+    assert found == [number for number in range(12) if number not in bad]
+    assert sorted(error.index for error in errors) == sorted(bad)
+    assert all("can be pickled and not be unpickled" in str(error.__cause__) for error in errors)
+    assert all(isinstance(error.__cause__.__cause__, LookupError) for error in errors)
+
+
+def test_a_collated_batch_that_cannot_come_back_is_an_error_that_says_so():
+    def keep(samples):
+        return [number for _, number in samples]
+
+    with (
+        DataLoader(
+            Souvenirs(8, {5}), 4, num_workers=1, executor="process", batchify_fn=keep, on_error="skip"
+        ) as loader,
+        pytest.raises(LoaderError, match="can be pickled and not be unpickled"),
+    ):
+        list(loader)

@@ -1,7 +1,6 @@
 """`IterableDataset`: samples from an async iterable, taken as fast as the caller takes batches."""
 
 import asyncio
-import json
 import os
 import threading
 
@@ -11,15 +10,10 @@ import numpy as np
 import pytest
 
 import aioloader
-from aioloader import AsyncDataLoader, DataLoader, IterableDataset, NotResumableError, SampleError
+from aioloader import AsyncDataLoader, DataLoader, IterableDataset, SampleError
+from tests.aioloader.loader.samples import BACKENDS, collect
 
-BACKENDS = ["asyncio", "trio"]
-ONE_QUICK = ["asyncio", pytest.param("trio", marks=pytest.mark.slow)]
 WITH_SLOW = ["inline", "thread", pytest.param("process", marks=pytest.mark.slow)]
-
-
-async def collect(loader):
-    return [batch async for batch in loader]
 
 
 class Numbers:
@@ -221,124 +215,6 @@ def test_failed_samples_follow_the_policy_and_are_named_by_their_number(where):
         anyio.run(main, "replace", fn, 1)
 
 
-# --- leaving ---
-
-
-@pytest.mark.parametrize("backend", ONE_QUICK)
-@pytest.mark.parametrize("way", ["break", "aclose", "cancel", "drop"])
-@pytest.mark.parametrize("waits", [False, True])
-def test_the_source_is_closed_when_a_pass_is_left(backend, way, waits, leftovers):
-    closed = []
-
-    async def source():
-        try:
-            for number in range(1000):
-                if waits and number >= 4:
-                    await anyio.sleep_forever()
-                yield number
-        finally:
-            with anyio.CancelScope(shield=True):
-                await anyio.sleep(0.001)  # there is time to say goodbye
-                closed.append(True)
-
-    async def main():
-        loader = AsyncDataLoader(IterableDataset(source), 4, num_workers=0, prefetch=2)
-        async with loader:
-            if way == "aclose":
-                batches = aiter(loader)
-                await anext(batches)
-                await loader.aclose()
-            elif way == "cancel":
-                with anyio.CancelScope() as scope:
-                    async for _ in loader:
-                        scope.cancel()
-                        await anyio.lowlevel.checkpoint()
-            else:
-                async for _ in loader:
-                    await anyio.wait_all_tasks_blocked()
-                    break
-            with anyio.fail_after(5):
-                while not closed:
-                    await anyio.sleep(0.001)
-        assert closed == [True]
-
-    anyio.run(main, backend=backend)
-
-
-async def test_a_failure_while_closing_is_told_to_the_log(caplog):
-    async def source():
-        try:
-            while True:
-                yield 1
-        finally:
-            raise Trouble("cannot say goodbye")
-
-    async with AsyncDataLoader(IterableDataset(source), 2, num_workers=0) as loader:
-        async for _ in loader:
-            break
-    assert "the source of IterableDataset failed while it was closed" in caplog.text
-    assert "cannot say goodbye" in caplog.text
-
-
-@pytest.mark.slow
-async def test_a_slow_goodbye_does_not_keep_the_loader():
-    async def source():
-        try:
-            while True:
-                yield 1
-        finally:
-            await asyncio.sleep(60)
-
-    async with AsyncDataLoader(IterableDataset(source), 2, num_workers=0) as loader:
-        async for _ in loader:
-            break
-        with anyio.fail_after(5):
-            await loader.aclose()
-
-
-async def test_a_timeout_around_anext_loses_nothing():
-    queue = asyncio.Queue()
-
-    async def source():
-        while (item := await queue.get()) is not None:
-            yield item
-
-    async with AsyncDataLoader(IterableDataset(source), 2, num_workers=0) as loader:
-        batches = aiter(loader)
-        queue.put_nowait(1)
-        for _ in range(2):
-            with pytest.raises(TimeoutError):
-                async with asyncio.timeout(0.02):
-                    await anext(batches)
-        queue.put_nowait(2)
-        assert (await anext(batches)).tolist() == [1, 2]
-        queue.put_nowait(3)
-        queue.put_nowait(None)
-        assert (await anext(batches)).tolist() == [3]
-        with pytest.raises(StopAsyncIteration):
-            await anext(batches)
-
-
-async def test_a_source_that_never_waits_leaves_the_loop_free():
-    async def source():
-        for number in range(20_000):
-            yield number
-
-    turns = 0
-
-    async def tick():
-        nonlocal turns
-        while True:
-            turns += 1
-            await asyncio.sleep(0)
-
-    ticking = asyncio.ensure_future(tick())
-    async with AsyncDataLoader(IterableDataset(source), 20_000, num_workers=0, batchify_fn=len) as loader:
-        assert await collect(loader) == [20_000]
-    ticking.cancel()
-    assert turns > 2
-
-
 # --- sources ---
 
 
@@ -463,81 +339,6 @@ async def test_it_has_no_length_and_no_receipt_that_could_be_checked():
             loader.check_receipt(loader.receipt())
     with pytest.raises(TypeError, match="has no len"):
         len(IterableDataset(Numbers(3)))
-
-
-# --- state ---
-
-
-async def test_without_a_state_of_its_own_a_pass_cannot_be_resumed():
-    async with AsyncDataLoader(IterableDataset(Numbers(3)), 2, num_workers=0) as loader:
-        with pytest.raises(NotResumableError, match=r"cannot be resumed.*state_dict"):
-            loader.state_dict()
-        with pytest.raises(NotResumableError):
-            loader.load_state_dict({})
-
-
-class Tape:
-    """A source that tells where it is."""
-
-    def __init__(self, n):
-        self.n = n
-        self.place = 0
-
-    def __aiter__(self):
-        return self._play()
-
-    async def _play(self):
-        while self.place < self.n:
-            self.place += 1
-            await anyio.lowlevel.checkpoint()
-            yield self.place - 1
-        self.place = 0
-
-    def state_dict(self):
-        return {"place": self.place}
-
-    def load_state_dict(self, state):
-        self.place = state["place"]
-
-
-def drawn(x, *, rng):
-    return x, rng.random()
-
-
-@pytest.mark.parametrize("stop", [0, 3, 4])
-def test_a_source_with_a_state_is_resumed_behind_what_was_handed_out(run_on, stop):
-    def loader_of():
-        return AsyncDataLoader(IterableDataset(Tape(11)).transform(drawn), 3, num_workers=0, prefetch=3)
-
-    async def main():
-        async with loader_of() as loader:
-            whole = [np.stack(batch).tolist() for batch in await collect(loader)]
-        seen = []
-        async with loader_of() as loader:
-            if stop:
-                async for batch in loader:
-                    seen.append(np.stack(batch).tolist())
-                    if len(seen) == stop:
-                        await anyio.wait_all_tasks_blocked()  # by now it is further on
-                        break
-            state = json.loads(json.dumps(loader.state_dict()))
-        async with loader_of() as loader:
-            loader.load_state_dict(state)
-            seen += [np.stack(batch).tolist() for batch in await collect(loader)]
-        assert seen == whole
-
-    run_on(main)
-
-
-async def test_states_of_other_loaders_are_refused():
-    async with AsyncDataLoader(IterableDataset(Tape(5)), 3, num_workers=0) as loader:
-        other = DataLoader([1, 2, 3], 2).state_dict()
-        with pytest.raises(aioloader.ResumeError):
-            loader.load_state_dict(other)
-        with pytest.raises(aioloader.ResumeError):
-            DataLoader([1, 2, 3], 2).load_state_dict(loader.state_dict())
-    with pytest.raises(NotResumableError, match="rollover"):
-        AsyncDataLoader(IterableDataset(Tape(5)), 3, last_batch="rollover").state_dict()
 
 
 # --- how it is done ---

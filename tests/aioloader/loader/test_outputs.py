@@ -65,6 +65,14 @@ def churn(loader):
 
 
 FACES = ["for", "async for"]
+NO_TENSORS = (
+    np.zeros(2, "M8[s]"),
+    np.array(["a"]),
+    np.zeros(2, "f4,i4"),
+    np.longdouble([1]),
+    "text",
+    None,
+)
 
 
 # --- a function ---
@@ -377,15 +385,8 @@ def test_what_torch_cannot_share_is_copied_and_what_it_lacks_stays(torch):
     assert frozen.tolist() == [0, 1, 2, 3, 4, 5]
     same = np.arange(6)[::2]
     assert leaf(same).data_ptr() == same.ctypes.data  # steps are no reason to copy
-    for array in (
-        np.zeros(2, "M8[s]"),
-        np.array(["a"]),
-        np.zeros(2, "f4,i4"),
-        np.longdouble([1]),
-        "text",
-        None,
-    ):
-        assert leaf(array) is array
+    for other in NO_TENSORS:
+        assert leaf(other) is other
 
 
 @pytest.mark.torch
@@ -511,15 +512,8 @@ def test_what_jax_lacks_stays_and_short_floats_do_not(jax):
     from aioloader._outputs import jax_leaf
 
     leaf = jax_leaf()
-    for array in (
-        np.zeros(2, "M8[s]"),
-        np.array(["a"]),
-        np.zeros(2, "f4,i4"),
-        np.longdouble([1]),
-        "text",
-        None,
-    ):
-        assert leaf(array) is array
+    for other in NO_TENSORS:
+        assert leaf(other) is other
     frozen = np.arange(6, dtype=np.float32)
     frozen.flags.writeable = False
     odd = [

@@ -7,7 +7,6 @@ import resource
 import signal
 import subprocess
 import sys
-import textwrap
 
 import cloudpickle
 import psutil
@@ -19,6 +18,7 @@ from aioloader.errors import StalledError
 from aioloader.executors.slabs import SlabMemory, default_memory_limit
 from aioloader.tools.lists import Listed, write_list
 from aioloader.tools.pack import pack
+from tests.aioloader.loader.programs import run_program
 from tests.aioloader.loader.samples import Numbers, labels
 from tests.aioloader.tools.test_pack_failures import folder
 
@@ -35,17 +35,6 @@ def limited(which, value):
         yield
     finally:
         resource.setrlimit(which, (soft, hard))
-
-
-def run_script(code, *before, **options):
-    """A Python program, with other programs in front of it."""
-    return subprocess.run(
-        [*before, sys.executable, "-W", "error", "-c", textwrap.dedent(code)],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        **options,
-    )
 
 
 # -- memory ------------------------------------------------------------------------------------------------------------
@@ -96,7 +85,7 @@ def test_a_sample_for_which_its_worker_is_killed_when_memory_runs_out_is_named()
         assert (error.index, type(error.__cause__), error.__cause__.exit_code) == (3, WorkerError, -signal.SIGKILL)
         print(error)
     """
-    done = run_script(code)
+    done = run_program(code)
     assert done.returncode == 0, done.stderr
     assert "use fewer workers" in done.stdout
 
@@ -152,7 +141,7 @@ def test_shared_memory_of_four_megabytes_is_enough(tmp_path):
             assert os.listdir("/dev/shm") == []
         print([batch[:, -1].tolist() == batch[:, 0].tolist() for batch in held], held[3][15, 0])
     """
-    done = run_script(code, *on_small_disk("/dev/shm", "4m"))
+    done = run_program(code, *on_small_disk("/dev/shm", "4m"))
     assert (done.returncode, done.stdout, done.stderr) == (0, "[True, True, True, True] 63\n", "")
 
 
@@ -204,7 +193,7 @@ def test_packing_and_reading_on_a_disk_without_room(tmp_path):
         with aioloader.DataLoader(aioloader.ImageRecordDataset(report.rec), 4, num_workers=2) as loader:
             print([labels.tolist() for _, labels in loader])
     """
-    done = run_script(code, *on_small_disk(disk, "64k"))
+    done = run_program(code, *on_small_disk(disk, "64k"))
     assert done.stderr == ""
     assert done.stdout.splitlines() == ["ENOSPC", "True", str([[0] * 4, [0] * 4, [1] * 4, [1] * 4])]
 
@@ -272,7 +261,7 @@ def test_a_program_without_standard_streams_loads(executor, tmp_path):
         with open({str(told)!r}, "w") as file:
             file.write(repr((found, restarts)))
     """
-    done = run_script(code, "sh", "-c", 'exec "$@" <&- >&- 2>&-', "sh")
+    done = run_program(code, "sh", "-c", 'exec "$@" <&- >&- 2>&-', "sh")
     assert done.returncode == 0
     found = [list(range(n, n + 10)) for n in range(0, 40, 10)]
     assert told.read_text() == repr((found, 0))
@@ -316,7 +305,7 @@ def test_without_any_room_on_its_disk_a_loader_goes_on_without_a_cache(tmp_path)
         with aioloader.DataLoader(dataset, 4, batchify_fn=list, num_workers=0) as loader:
             print([[item[0] for item in batch] for _ in range(2) for batch in loader])
     """
-    done = run_script(code, *on_small_disk(str(place), "64k"))
+    done = run_program(code, *on_small_disk(str(place), "64k"))
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines() == ["No space left on device", str([[0, 1, 2, 3], [4, 5, 6, 7]] * 2)]
     assert done.stderr.count("goes on without a cache") == 1

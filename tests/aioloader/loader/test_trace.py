@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import signal
@@ -16,8 +17,9 @@ import numpy as np
 import pytest
 
 import aioloader
-from aioloader import ArrayDataset, AsyncDataLoader, DataLoader
-from aioloader._trace import TraceFile, Tracer
+from aioloader import ArrayDataset, AsyncDataLoader, DataLoader, IterableDataset, SimpleDataset
+from aioloader._trace import Tracer
+from aioloader._trace_file import TraceFile
 from tests.aioloader.loader.samples import Numbers
 
 CLOSE_US = 0.0021  # rounded to nanoseconds
@@ -35,7 +37,7 @@ def keep(samples):
 def read_trace(path):
     events = json.loads(Path(path).read_text())
     for event in events:
-        assert event["ph"] in "XMbeiC", event
+        assert event["ph"] in "XMbeiCsf", event
         assert isinstance(event["name"], str)
         assert isinstance(event["pid"], int)
         assert isinstance(event["tid"], int)
@@ -44,7 +46,7 @@ def read_trace(path):
         if event["ph"] == "X":
             assert event["dur"] >= 0
         if event["ph"] in "be":
-            assert event["id"]
+            assert event["id2"]["local"]
             assert event["cat"]
     return events
 
@@ -78,13 +80,35 @@ def check_passes(events, count):
             ), event
 
 
-def check_queue(events):
-    """Every chunk was in the queue from when to when."""
-    begun = {event["id"]: event["ts"] for event in events if event["ph"] == "b"}
-    ended = {event["id"]: event["ts"] for event in events if event["ph"] == "e"}
+def beside(events, category):
+    """Async slices of a category, which all have an end: (name, begin, end, args)."""
+    numbers = [event["id2"]["local"] for event in events if event["ph"] == "b"]
+    assert len(numbers) == len(set(numbers))
+    chosen = [event for event in events if event.get("cat") == category]
+    begun = {event["id2"]["local"]: event for event in chosen if event["ph"] == "b"}
+    ended = {event["id2"]["local"]: event["ts"] for event in chosen if event["ph"] == "e"}
     assert begun.keys() == ended.keys()
-    assert all(begun[each] <= ended[each] + CLOSE_US for each in begun)
-    return len(begun)
+    assert all(event["ts"] <= ended[each] + CLOSE_US for each, event in begun.items())
+    return [(event["name"], event["ts"], ended[each], event["args"]) for each, event in begun.items()]
+
+
+def check_flows(events):
+    """A flow leads from a slice of a batch into every chunk, and no other."""
+    slices = [event for event in events if event["ph"] == "X"]
+    places = defaultdict(list)
+    for event in events:
+        if event["ph"] in "sf":
+            places[event["id"]].append(event)
+    for begin, end in places.values():
+        assert (begin["ph"], end["ph"], end["bp"]) == ("s", "f", "e")
+        for flow, cat in ((begin, "stage"), (end, "worker")):
+            assert any(
+                each["cat"] == cat
+                and (each["pid"], each["tid"]) == (flow["pid"], flow["tid"])
+                and each["ts"] - CLOSE_US <= flow["ts"] <= each["ts"] + each["dur"] + CLOSE_US
+                for each in slices
+            ), flow
+    return len(places)
 
 
 def names_of(events):
@@ -116,7 +140,7 @@ def test_every_stage_is_there(executor, tmp_path, photo_rec):
         stages |= {"reorder wait"}
     assert stages <= names_of(events)
     chunks = [event for event in events if event["name"] == "chunk"]
-    assert check_queue(events) == len(chunks)
+    assert len(beside(events, "queue")) == check_flows(events) == len(chunks)
     assert sum(event["args"]["samples"] for event in chunks) == 2 * len(data)
     workers = {(event["pid"], event["tid"]) for event in chunks}
     assert len(workers) <= (1 if executor == "inline" else 2)
@@ -134,6 +158,46 @@ async def test_the_callers_own_loop_is_traced_too(tmp_path, no_blocking):
     check_nesting(events)
     check_passes(events, 1)
     assert STAGES | {"collate", "reorder wait"} <= names_of(events)
+
+
+@pytest.mark.parametrize("executor", ["inline", "thread"])
+def test_calls_of_async_transforms_are_there(executor, tmp_path):
+    async def captions(x):
+        await asyncio.sleep(0.001)
+        if x == 7:
+            raise LookupError
+        return x
+
+    path = tmp_path / "out.json"
+    data = SimpleDataset(list(range(24))).transform(captions, concurrency=4).transform(float)
+    with DataLoader(data, 4, executor=executor, num_workers=1, trace=path, on_error="skip") as loader:
+        for _ in loader:
+            pass
+    events = read_trace(path)
+    check_nesting(events)
+    check_flows(events)
+    calls = beside(events, "await")
+    assert {name for name, *_ in calls} == {"captions"}
+    assert sorted((args["index"], args["batch"]) for *_, args in calls) == [(n, n // 4) for n in range(24)]
+    assert all(end - begin >= 1000 for _, begin, end, _ in calls)
+    for _, at, _, _ in calls:
+        assert sum(begin <= at < end for _, begin, end, _ in calls) <= 4
+
+
+async def test_what_a_source_takes_is_there(tmp_path):
+    async def source():
+        for number in range(6):
+            await asyncio.sleep(0.001)
+            yield number
+
+    path = tmp_path / "out.json"
+    async with AsyncDataLoader(IterableDataset(source), 2, num_workers=0, trace=path) as loader:
+        async for _ in loader:
+            pass
+    events = read_trace(path)
+    asked = beside(events, "source")
+    assert len(asked) == 3 + 1  # and for the end
+    assert sum(end - begin for _, begin, end, _ in asked) >= 6000
 
 
 def test_waiting_for_memory_is_a_stage(tmp_path):

@@ -38,6 +38,15 @@ def test_a_page_for_browsers_is_no_part_of_the_message() -> None:
     assert trouble_of(FileNotFoundError(text)).text == "Server returned non-2xx status code: 404 Not Found"
 
 
+def test_of_an_answer_in_xml_its_message_is_told() -> None:
+    text = (
+        "GET: Server returned non-2xx status code: 400 Bad Request: \ufeff<?xml version='1.0'?><Error>"
+        "<Code>InvalidInput</Code><Message>An input is not valid.\nRequestId:8\nTime:9</Message></Error>"
+    )
+    expected = "GET: Server returned non-2xx status code: 400 Bad Request (An input is not valid)"
+    assert trouble_of(Exception(text)).text == expected
+
+
 @pytest.mark.remote
 def test_a_listing_of_a_folder_is_refused_at_once(nginx: Any) -> None:
     with pytest.raises(RemoteReadError, match="serve parts") as caught:

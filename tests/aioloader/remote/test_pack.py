@@ -47,6 +47,13 @@ def test_shards_are_packed_into_s3_and_read_by_a_pattern(
         aioloader.RecordFileDataset(f"s3://{bucket}/many/test-*.rec")
 
 
+def test_what_is_the_name_of_an_object_is_no_pattern(
+    bucket: str, photo_folder: Path, photo_rec: Path
+) -> None:
+    pack(photo_folder, f"s3://{bucket}/odd/train[1].rec")
+    assert_same(epoch(f"s3://{bucket}/odd/train[1].rec", executor="thread"), epoch(photo_rec))
+
+
 def test_a_server_that_takes_nothing_is_told(nginx: Any, photo_folder: Path) -> None:
     with pytest.raises(RemoteWriteError, match=r"photos\.idx|photos\.lst|photos\.rec"):
         pack(photo_folder, f"http://{nginx.address}/photos")

@@ -13,6 +13,7 @@ import aioloader
 from aioloader import batchify
 from aioloader.rng import Rng
 from aioloader.transforms import Albumentations, boxes, is_native
+from tests.docs.blocks import blocks
 
 os.environ.setdefault("NO_ALBUMENTATIONS_UPDATE", "1")  # it would ask the network for its latest release
 A = pytest.importorskip("albumentations", reason="needs the extra aioloader[albumentations]")
@@ -125,3 +126,19 @@ def test_what_it_does_not_take() -> None:
         )
     with pytest.raises(ValueError, match="does not know of boxes"):
         Albumentations(_chain())(_image(), [[1, 2, 3, 4]], rng=Rng(5))
+
+
+def test_the_example_of_the_page_about_boxes() -> None:
+    block = blocks("boxes.md", "python")[-1]
+    assert "import albumentations as A" in block.code
+    rows = [[4, 4, 24, 24, 7], [30, 20, 44, 36, 8]]
+    names: dict[str, Any] = {
+        "__name__": "guide",
+        "dataset": aioloader.SimpleDataset([(_image(index), np.float32(rows)) for index in range(8)]),
+    }
+    exec(compile("\n" * (block.line - 1) + block.code.replace("512", "32"), block.place, "exec"), names)
+    with aioloader.DataLoader(names["train"], 4, num_workers=0, batchify_fn=list) as loader:
+        for batch in loader:
+            for image, found in batch:
+                assert image.shape == (32, 32, 3)
+                assert np.array_equal(np.sort(found[:, 4]), [7, 8])

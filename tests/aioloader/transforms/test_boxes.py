@@ -399,6 +399,7 @@ PAGE = Path(__file__).parents[3] / "docs" / "boxes.md"
 
 def _block(number: int) -> str:
     found: list[str] = re.findall(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
+    assert len(found) == 3  # the third: test_albumentations.py
     return found[number].replace("512", "32")
 
 

@@ -182,6 +182,8 @@ def test_crop_resize_must_lie_inside():
         pytest.param(lambda: RandomResizedCrop(2, scale=0), id="scale-zero"),
         pytest.param(lambda: RandomResizedCrop(2, ratio=(2, 1)), id="ratio-order"),
         pytest.param(lambda: RandomResizedCrop(2, ratio=(1, 2, 3)), id="ratio-three"),
+        pytest.param(lambda: RandomResizedCrop(2, ratio=1), id="ratio-number"),
+        pytest.param(lambda: RandomResizedCrop(2, scale="wide"), id="scale-text"),
         pytest.param(lambda: CropResize(-1, 0, 2, 2), id="crop-outside"),
         pytest.param(lambda: CropResize(0, 0, 0, 2), id="crop-nothing"),
     ],

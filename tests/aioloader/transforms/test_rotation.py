@@ -117,6 +117,7 @@ def test_other_images_are_refused(make):
     ("make", "text"),
     [
         (lambda: Rotate(1, True, True), "cannot be both True"),
+        (lambda: RandomRotation(3), "`angle_limits` must be an ordered tuple"),
         (lambda: RandomRotation((3, 3)), "`angle_limits` must be an ordered tuple"),
         (lambda: RandomRotation((3, 1)), "`angle_limits` must be an ordered tuple"),
         (lambda: RandomRotation((1, 3), rotate_with_proba=1.1), "should be between 0 and 1"),

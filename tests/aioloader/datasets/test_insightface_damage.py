@@ -1,0 +1,192 @@
+"""InsightFace's sets with files that lack, contradict each other or are damaged: the error says what is wrong."""
+
+import os
+import pickle
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import recordio
+from aioloader import DataLoader, InsightFaceDataset, LayoutError, SampleError, images
+from tests.aioloader.datasets.faces import LABELS, numbers_record, plain_set, write_records
+
+
+def test_missing_files_are_said_at_once(faces: Any, tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError, match=r"train\.rec"):
+        InsightFaceDataset(tmp_path)
+    with pytest.raises(FileNotFoundError, match=r"gone\.rec"):
+        InsightFaceDataset(tmp_path / "gone.rec")
+    folder = faces()
+    (folder / "train.idx").unlink()
+    with pytest.raises(FileNotFoundError, match=r"train\.idx: no such file, and without it nobody knows"):
+        InsightFaceDataset(folder)
+
+
+def test_without_property_the_header_counts_identities(faces: Any) -> None:
+    folder = faces(shown=None)
+    dataset = InsightFaceDataset(folder)
+    assert dataset.num_classes == 4
+    with pytest.raises(LayoutError, match="no such file; it holds one line") as caught:
+        _ = dataset.image_size
+    assert caught.value.path == str(folder / "property")
+
+
+@pytest.mark.parametrize(
+    "text", ["", "\n", "4\n", "4,6\n", "4,6,8,1\n", "four,6,8\n", "0,6,8\n", "-4,6,8", "\xff\0", "9" * 5000]
+)
+def test_a_malformed_property_is_named(faces: Any, text: str) -> None:
+    dataset = InsightFaceDataset(faces(shown=text))
+    assert len(dataset) == 10
+    with pytest.raises(LayoutError, match="the first line should be the number of identities"):
+        _ = dataset.num_classes
+
+
+def test_the_property_file_wins_and_a_difference_is_told(faces: Any) -> None:
+    dataset = InsightFaceDataset(faces(shown="7,112,96\r\nmore\n"))
+    with pytest.warns(
+        UserWarning, match="there are 7 identities, and the header of .* has 4; num_classes is 7"
+    ):
+        assert dataset.num_classes == 7
+    assert dataset.num_classes == 7  # told once
+    assert dataset.image_size == (112, 96)
+
+
+def cut_lines(folder: Path, *keys: int) -> None:
+    idx = folder / "train.idx"
+    lines = idx.read_text().splitlines()
+    idx.write_text("".join(f"{line}\n" for line in lines if int(line.split("\t")[0]) not in keys))
+
+
+@pytest.mark.parametrize("order", ["header first", "header last", "mixed"])
+def test_images_that_a_repaired_index_lacks_are_told_of(faces: Any, order: str) -> None:
+    folder = faces(order=order)
+    cut_lines(folder, 2, 7)
+    dataset = InsightFaceDataset(folder)
+    with pytest.warns(
+        UserWarning, match="lacks 2 of the 10 images .* the first with the key 2; they are no samples"
+    ):
+        assert len(dataset) == 8
+    assert [int(image[0, 0, 0]) for image, _ in dataset] == [0, 2, 3, 4, 5, 7, 8, 9]
+    assert list(dataset.identities) == [range(0, 2), range(2, 4), range(4, 7), range(7, 8)]
+    assert dataset.labels().tolist() == [0, 0, 1, 1, 2, 2, 2, 3]
+
+
+def test_an_index_that_is_cut_is_no_set(faces: Any) -> None:
+    folder = faces()
+    cut_lines(folder, *range(6, 15))
+    with pytest.raises(
+        LayoutError, match=r"images have the keys 1 to 10, but the largest key of .* is 5"
+    ) as caught:
+        len(InsightFaceDataset(folder))
+    assert (caught.value.key, caught.value.path) == (0, str(folder / "train.rec"))
+    with pytest.raises(LayoutError):
+        next(iter(images(folder, 4, blocking=True, num_workers=0)))
+
+
+def test_a_missing_identity_record_costs_identities_only(faces: Any) -> None:
+    folder = faces()
+    cut_lines(folder, 12)
+    dataset = InsightFaceDataset(folder)
+    assert len(dataset) == 10
+    with pytest.raises(LayoutError, match=r"identities have the keys 11 to 14, .* see key 12") as caught:
+        _ = dataset.identities
+    assert caught.value.key == 12
+    assert dataset.labels().tolist() == LABELS
+
+
+@pytest.mark.parametrize(
+    ("record", "message"),
+    [
+        (numbers_record(3, 99, 12), "identity 1 has the images 3 to 98, but the last image is 10"),
+        (numbers_record(5, 4, 12), "should name the images of an identity, and does not"),
+        (numbers_record(0, 4, 12), "should name the images of an identity, and does not"),
+        (numbers_record(float("nan"), 4, 12), "should name the images"),
+        (numbers_record(1e30, 1e30, 12), "should name the images"),
+        (recordio.pack((0, 1.0, 12, 0), b""), "should name the images"),
+        (b"", "should name the images"),
+    ],
+    ids=["outside", "backwards", "the header", "nan", "huge", "scalar", "empty"],
+)
+def test_a_bad_identity_record_is_named(tmp_path: Path, png: Any, record: bytes, message: str) -> None:
+    folder = tmp_path / "bad"
+    folder.mkdir()
+    records = [(0, numbers_record(11, 15, 0))]
+    records += [(key, recordio.pack((0, LABELS[key - 1], key, 0), png(key))) for key in range(1, 11)]
+    ranges = [(1, 4), (4, 6), (6, 10), (10, 11)]
+    records += [(11 + k, record if k == 1 else numbers_record(*ranges[k], 11 + k)) for k in range(4)]
+    write_records(folder / "train", records)
+    dataset = InsightFaceDataset(folder)
+    with pytest.raises(LayoutError, match=message) as caught:
+        _ = dataset.identities
+    assert caught.value.key == 12
+    assert dataset.labels().tolist() == LABELS
+    assert pickle.loads(pickle.dumps(caught.value)).key == 12
+
+
+@pytest.mark.parametrize("first", [0, -1, 0.5, float("nan"), float("inf")])
+def test_a_header_that_makes_no_sense_is_said(tmp_path: Path, png: Any, first: float) -> None:
+    folder = tmp_path / "bad"
+    folder.mkdir()
+    write_records(
+        folder / "train", [(0, numbers_record(first, 3, 0)), (1, recordio.pack((0, 0, 1, 0), png(1)))]
+    )
+    with pytest.raises(LayoutError, match=r"record 0 has no image, .* are no keys"):
+        len(InsightFaceDataset(folder))
+
+
+def test_a_header_may_say_something_else_in_the_second_place(tmp_path: Path, png: Any) -> None:
+    folder = tmp_path / "typed"
+    folder.mkdir()
+    records = [(key, recordio.pack((0, key - 1, key, 0), png(key))) for key in (1, 2)]
+    write_records(folder / "train", [*records, (0, numbers_record(3, 1, 0))])
+    dataset = InsightFaceDataset(folder)
+    assert len(dataset) == 2
+    assert list(dataset.identities) == [range(0, 1), range(1, 2)]
+    with pytest.raises(LayoutError, match="no such file"):
+        _ = dataset.num_classes
+
+
+def test_keys_that_are_text_are_refused(faces: Any) -> None:
+    folder = faces()
+    idx = folder / "train.idx"
+    idx.write_text(idx.read_text().replace("3\t", "three\t", 1))
+    with pytest.raises(LayoutError, match="keys are whole numbers"):
+        len(InsightFaceDataset(folder))
+
+
+def test_a_damaged_image_is_the_error_of_its_sample(faces: Any) -> None:
+    folder = faces()
+    rec = folder / "train.rec"
+    offset = int(rec.with_suffix(".idx").read_text().splitlines()[4].split("\t")[1])
+    data = bytearray(rec.read_bytes())
+    data[offset + 40 : offset + 60] = bytes(20)
+    rec.write_bytes(data)
+    with DataLoader(InsightFaceDataset(folder), 10, num_workers=0, on_error="skip") as loader:
+        ((_, labels),) = list(loader)
+        assert labels.tolist() == [0, 0, 0, 1, 2, 2, 2, 2, 3]
+        (error,) = loader.errors
+    assert (error.index, error.key, error.offset) == (3, 4, offset)
+    with DataLoader(InsightFaceDataset(folder), 10, num_workers=0) as loader, pytest.raises(SampleError):
+        list(loader)
+
+
+def test_a_label_that_is_no_identity_names_the_option(tmp_path: Path, png: Any) -> None:
+    folder = plain_set(tmp_path / "half", png, [0.5, 1.0])
+    with pytest.raises(ValueError, match="label_dtype='float32'"):
+        InsightFaceDataset(folder)[0]
+    with pytest.raises(ValueError, match="label_dtype='float32'"):
+        InsightFaceDataset(folder).labels()
+    dataset = InsightFaceDataset(folder, label_dtype="float32")
+    assert dataset[0][1] == 0.5
+    assert dataset.labels().tolist() == [0.5, 1.0]
+    with pytest.raises(LayoutError, match="no identities"):
+        _ = dataset.identities
+
+
+def test_a_record_of_the_header_that_is_gone_says_where(faces: Any) -> None:
+    folder = faces()
+    os.truncate(folder / "train.rec", 20)
+    with pytest.raises(recordio.RecordIOError) as caught:
+        len(InsightFaceDataset(folder))
+    assert caught.value.path == str(folder / "train.rec")

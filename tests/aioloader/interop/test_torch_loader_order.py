@@ -1,0 +1,109 @@
+"""Samplers of torch: the order is that of torch's DataLoader."""
+
+import gc
+
+import numpy as np
+import pytest
+
+from tests.aioloader.interop.torch_samples import Samples, outcome, same
+
+pytestmark = [
+    pytest.mark.torch,
+    pytest.mark.filterwarnings("ignore:This DataLoader will create"),  # on a machine with few cores
+    pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork"),
+]
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("persistent", [False, True])
+def test_the_order_is_torchs_and_so_are_its_draws(torch, ours, workers, persistent):
+    if persistent and not workers:
+        pytest.skip("torch refuses it")
+    dataset = Samples(list(range(101)))
+    runs = []
+    for make in (torch.utils.data.DataLoader, ours):
+        torch.manual_seed(5)
+        loader = make(dataset, 8, shuffle=True, num_workers=workers, persistent_workers=persistent)
+        run = []
+        for _ in range(3):
+            for batch in loader:
+                run.append(batch.tolist())
+            run.append(torch.rand(2).tolist())  # what the script draws next
+        runs.append(run)
+        del loader
+        gc.collect()
+    assert runs[0] == runs[1]
+    assert sorted(sum(runs[1][:13], [])) == list(range(101))
+
+
+def samplers(torch):
+    data = torch.utils.data
+    dataset = Samples(list(range(23)))
+
+    def generator():
+        return torch.Generator().manual_seed(3)
+
+    class OfTensors:
+        def __iter__(self):
+            return iter(torch.arange(23).flip(0))
+
+        def __len__(self):
+            return 23
+
+    return dataset, {
+        "a generator": lambda: {"shuffle": True, "generator": generator(), "batch_size": 4},
+        "drop_last": lambda: {"shuffle": True, "generator": generator(), "batch_size": 4, "drop_last": True},
+        "a sampler": lambda: {"sampler": [3, 1, 1, 22, -1], "batch_size": 2},
+        "tensors": lambda: {"sampler": OfTensors(), "batch_size": 5},
+        "a batch sampler": lambda: {"batch_sampler": [[1, 2], [22], [4, 4, 4]]},
+        "weights": lambda: {
+            "sampler": data.WeightedRandomSampler(np.arange(23), 40, generator=generator()),
+            "batch_size": 7,
+        },
+        "a subset": lambda: {"sampler": data.SubsetRandomSampler([1, 5, 9], generator=generator())},
+        "ranks": lambda: {
+            "sampler": data.DistributedSampler(dataset, num_replicas=3, rank=1, seed=4),
+            "batch_size": 3,
+        },
+        "no batches": lambda: {"sampler": [3, 1], "batch_size": None},
+    }
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_samplers_of_torch(torch, ours, workers):
+    dataset, all_options = samplers(torch)
+    if workers:  # each starts processes
+        all_options = {name: all_options[name] for name in ("a generator", "weights", "no batches")}
+    for make_options in all_options.values():
+        expected = outcome(torch.utils.data.DataLoader, dataset, num_workers=workers, **make_options())
+        got = outcome(ours, dataset, num_workers=workers, **make_options())
+        assert isinstance(got, list)
+        assert same(torch, expected, got)
+
+
+def test_a_sampler_without_an_end(torch, ours):
+    class Endless:
+        def __iter__(self):
+            number = 0
+            while True:
+                yield number % 10
+                number += 1
+
+    for workers in (0, 1):
+        loader = ours(Samples(list(range(10))), 4, sampler=Endless(), num_workers=workers)
+        passing = iter(loader)
+        assert [next(passing).tolist() for _ in range(3)] == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9, 0, 1]]
+        loader.close()
+
+
+def test_a_batch_without_indices_is_refused(ours):
+    with pytest.raises(ValueError, match="a batch without indices"):
+        list(ours(Samples([1, 2]), batch_sampler=[[1], []]))
+
+
+def test_indices_that_are_no_numbers_are_refused(ours):
+    with pytest.raises(TypeError, match="indices are whole numbers"):
+        list(ours(Samples([1, 2]), sampler=["a", "b"]))
+
+
+# --- datasets ---

@@ -1,0 +1,22 @@
+"""Python programs that tests run in a process of their own."""
+
+import subprocess
+import sys
+import textwrap
+
+
+def run_program(code, *before, **options):
+    """Run a program to its end, with warnings as errors.
+
+    Args:
+        code: its text; indented as a whole it may be.
+        before: another program and its arguments, which starts it.
+        options: of `subprocess.run`.
+
+    Returns:
+        What `subprocess.run` returns, with both outputs as texts.
+    """
+    return subprocess.run(
+        [*before, sys.executable, "-W", "error", "-c", textwrap.dedent(code)],
+        **{"capture_output": True, "text": True, "timeout": 120, **options},
+    )

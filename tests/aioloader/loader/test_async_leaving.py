@@ -1,0 +1,457 @@
+"""A pass is left: async transforms and sources are called off, and have time to say goodbye."""
+
+import asyncio
+
+import anyio
+import anyio.lowlevel
+import pytest
+
+import aioloader
+from aioloader import AsyncDataLoader, DataLoader, IterableDataset
+from tests.aioloader.loader.samples import BACKENDS, ONE_QUICK, collect, numbers
+
+# --- transforms ---
+
+
+class Endless:
+    """Waits for ever from some number on; tells which calls were called off."""
+
+    def __init__(self, begin):
+        self.begin = begin
+        self.waiting = set()
+        self.called_off = set()
+
+    async def __call__(self, x):
+        if x >= self.begin:
+            self.waiting.add(x)
+            try:
+                await anyio.sleep_forever()
+            except anyio.get_cancelled_exc_class():
+                self.called_off.add(x)
+                raise
+        return x
+
+
+async def gone(endless):
+    """Until all calls have been called off."""
+    with anyio.fail_after(5):
+        while endless.waiting != endless.called_off:
+            await anyio.sleep(0.001)
+
+
+@pytest.mark.parametrize("backend", ONE_QUICK)
+@pytest.mark.parametrize("way", ["break", "aclose", "cancel", "timeout", "error"])
+def test_leaving_calls_everything_off(way, backend, leftovers):
+    async def main():
+        endless = Endless(4)
+        loader = AsyncDataLoader(numbers(40).transform(endless), 4, executor="thread", num_workers=1)
+        async with loader:
+            if way == "break":
+                async for batch in loader:
+                    assert batch.tolist() == [0, 1, 2, 3]
+                    await anyio.wait_all_tasks_blocked()
+                    break
+            elif way == "error":
+                with pytest.raises(KeyError):
+                    async for _ in loader:
+                        raise KeyError
+            elif way == "aclose":
+                batches = aiter(loader)
+                await anext(batches)
+                await loader.aclose()
+                with pytest.raises(aioloader.LoaderClosedError):
+                    await anext(batches)
+            else:
+                with anyio.move_on_after(0.2 if way == "timeout" else 60) as scope:
+                    async with anyio.create_task_group() as tasks:
+                        if way == "cancel":
+                            tasks.start_soon(cancel_once_waiting, endless, scope)
+                        await collect(loader)
+                assert scope.cancelled_caught
+            await gone(endless)
+        assert min(endless.called_off, default=4) >= 4
+
+    async def cancel_once_waiting(endless, scope):
+        while not endless.waiting:
+            await anyio.sleep(0.001)
+        scope.cancel()
+
+    anyio.run(main, backend=backend)
+
+
+async def test_asyncios_own_cancellation_and_timeout_reach_the_calls():
+    endless = Endless(4)
+    async with AsyncDataLoader(numbers(40).transform(endless), 4, num_workers=0) as loader:
+        task = asyncio.ensure_future(collect(loader))
+        while not endless.waiting:
+            await asyncio.sleep(0.001)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        del task
+        await gone(endless)
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.1):
+                async for _ in loader:
+                    pass
+        await gone(endless)
+
+
+async def test_a_timeout_around_anext_loses_nothing():
+    release = asyncio.Event()
+
+    async def gated(x):
+        if x >= 4:
+            await release.wait()
+        return x
+
+    async with AsyncDataLoader(numbers(12).transform(gated), 4, num_workers=0) as loader:
+        batches = aiter(loader)
+        assert (await anext(batches)).tolist() == [0, 1, 2, 3]
+        for _ in range(3):
+            with pytest.raises(TimeoutError):
+                async with asyncio.timeout(0.02):
+                    await anext(batches)
+        release.set()
+        assert [batch.tolist() async for batch in batches] == [[4, 5, 6, 7], [8, 9, 10, 11]]
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_calls_that_swallow_their_cancellation_do_not_go_on_for_ever(backend):
+    begun = []
+    left = False
+
+    async def stubborn(x):
+        begun.append(x)
+        try:
+            await anyio.sleep(60 if left else 0)
+        except BaseException:
+            return -1  # what should never be done
+        return x
+
+    async def main():
+        nonlocal left
+        dataset = numbers(400).transform(stubborn, concurrency=2)
+        async with AsyncDataLoader(dataset, 4, executor="inline", prefetch=20) as loader:
+            async for _ in loader:
+                left = True
+                before = len(begun)
+                await anyio.wait_all_tasks_blocked()
+                break
+            with anyio.fail_after(5):
+                await loader.aclose()
+        assert len(begun) <= before + 4 + 2
+
+    anyio.run(main, backend=backend)
+
+
+def test_a_loop_that_ends_in_the_middle_leaves_nothing(leftovers):
+    endless = Endless(4)
+
+    async def main():
+        async for _ in AsyncDataLoader(numbers(40).transform(endless), 4, executor="thread", num_workers=1):
+            return
+
+    asyncio.run(main())
+    assert endless.waiting == endless.called_off
+
+
+@pytest.mark.parametrize("executor", ["inline", "thread"])
+def test_leaving_the_blocking_loader_calls_everything_off(executor, leftovers):
+    endless = Endless(4)
+    with DataLoader(numbers(40).transform(endless), 4, executor=executor, num_workers=1) as loader:
+        for _ in loader:
+            break
+    assert endless.waiting == endless.called_off
+
+
+# --- saying goodbye ---
+
+
+class Guests:
+    """Connections, and how many were closed as they should be: by awaiting."""
+
+    def __init__(self):
+        self.come = self.gone = 0
+
+    async def __aenter__(self):
+        self.come += 1
+
+    async def __aexit__(self, *error):
+        for _ in range(3):
+            await asyncio.sleep(0.001)
+        self.gone += 1
+
+
+async def leave(way, loader):
+    """Leave a pass after its first batch."""
+    if way == "break":
+        async for _ in loader:
+            await anyio.wait_all_tasks_blocked()
+            break
+    elif way == "aclose":
+        await anext(aiter(loader))
+        await anyio.wait_all_tasks_blocked()
+    elif way == "timeout":
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(None) as limit:
+                async for _ in loader:
+                    await anyio.wait_all_tasks_blocked()
+                    limit.reschedule(asyncio.get_running_loop().time() + 0.02)
+    else:
+        begun = asyncio.Event()
+
+        async def run():
+            async for _ in loader:
+                begun.set()
+
+        task = asyncio.ensure_future(run())
+        await begun.wait()
+        await anyio.wait_all_tasks_blocked()
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+
+@pytest.mark.parametrize("way", ["break", "aclose", "timeout", "cancel"])
+@pytest.mark.parametrize("what", ["transform", "source"])
+async def test_what_is_called_off_may_await_in_its_finally(what, way):
+    guests = Guests()
+
+    async def visit(x):
+        async with guests:
+            await asyncio.sleep(0 if x < 4 else 60)
+        return x
+
+    async def source():
+        async with guests:
+            for number in range(100):
+                await asyncio.sleep(0 if number < 6 else 60)
+                yield number
+
+    dataset = numbers(40).transform(visit) if what == "transform" else IterableDataset(source)
+    async with AsyncDataLoader(dataset, 4, num_workers=0) as loader:
+        await leave(way, loader)
+    with anyio.fail_after(5):
+        while guests.gone < guests.come:
+            await asyncio.sleep(0.001)
+    assert guests.come > (4 if what == "transform" else 0)
+
+
+async def test_a_call_whose_time_is_over_may_await_in_its_finally():
+    guests = Guests()
+
+    async def visit(x):
+        async with guests:
+            await asyncio.sleep(60 if x == 2 else 0)
+        return x
+
+    dataset = numbers(4).transform(visit)
+    async with AsyncDataLoader(dataset, 4, num_workers=0, timeout=0.4, on_error="skip") as loader:
+        assert [batch.tolist() for batch in await collect(loader)] == [[0, 1, 3]]
+    assert guests.gone == guests.come == 4
+
+
+async def test_a_loop_within_a_call_that_is_called_off_is_cancelled_once():
+    """asyncio's own groups and timeouts inside of a call hold, too."""
+    ends = []
+
+    async def part(number):
+        try:
+            await asyncio.sleep(60)
+        finally:
+            await asyncio.sleep(0.001)
+            ends.append(number)
+
+    async def both(x):
+        if x >= 4:
+            async with asyncio.timeout(60), asyncio.TaskGroup() as group:
+                group.create_task(part(x))
+                group.create_task(part(-x))
+        return x
+
+    async with AsyncDataLoader(numbers(8).transform(both), 4, num_workers=0) as loader:
+        await leave("break", loader)
+    assert sorted(ends) == [-7, -6, -5, -4, 4, 5, 6, 7]
+
+
+@pytest.mark.parametrize("what", ["transform", "source"])
+async def test_who_never_ends_is_not_waited_for(what, caplog):
+    begun = []
+    let_go = asyncio.Event()
+
+    async def stubborn(x=0):
+        begun.append(x)
+        while not let_go.is_set():
+            try:
+                await asyncio.sleep(60)
+            except asyncio.CancelledError:
+                pass
+        return x
+
+    async def source():
+        yield 0
+        yield await stubborn()
+
+    async def first_quickly(x):
+        return x if x < 1 else await stubborn(x)
+
+    dataset = numbers(4).transform(first_quickly) if what == "transform" else IterableDataset(source)
+    loader = AsyncDataLoader(dataset, 1, num_workers=0)
+    async with loader:
+        async for _ in loader:
+            while not begun:
+                await asyncio.sleep(0.001)
+            break
+        with anyio.fail_after(5):
+            await loader.aclose()
+    let_go.set()
+    with anyio.fail_after(5):  # cancelled again and again now, at every await
+        while len(asyncio.all_tasks()) > 1:
+            await asyncio.sleep(0.001)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_a_source_may_keep_scopes_of_its_own_open_between_samples(backend):
+    closed = []
+
+    async def source():
+        send, receive = anyio.create_memory_object_stream(2)
+
+        async def produce():
+            async with send:
+                for number in range(50):
+                    await send.send(number)
+
+        async with receive, anyio.create_task_group() as tasks:
+            tasks.start_soon(produce)
+            with anyio.move_on_after(60):
+                async for number in receive:
+                    yield number
+        closed.append(True)
+
+    async def main():
+        async with AsyncDataLoader(IterableDataset(source), 7, num_workers=0) as loader:
+            for _ in range(2):
+                assert [x for batch in await collect(loader) for x in batch.tolist()] == list(range(50))
+        assert closed == [True, True]
+
+    anyio.run(main, backend=backend)
+
+
+# --- sources ---
+
+
+@pytest.mark.parametrize("backend", ONE_QUICK)
+@pytest.mark.parametrize("way", ["break", "aclose", "cancel", "drop"])
+@pytest.mark.parametrize("waits", [False, True])
+def test_the_source_is_closed_when_a_pass_is_left(backend, way, waits, leftovers):
+    closed = []
+
+    async def source():
+        try:
+            for number in range(1000):
+                if waits and number >= 4:
+                    await anyio.sleep_forever()
+                yield number
+        finally:
+            with anyio.CancelScope(shield=True):
+                await anyio.sleep(0.001)  # there is time to say goodbye
+                closed.append(True)
+
+    async def main():
+        loader = AsyncDataLoader(IterableDataset(source), 4, num_workers=0, prefetch=2)
+        async with loader:
+            if way == "aclose":
+                batches = aiter(loader)
+                await anext(batches)
+                await loader.aclose()
+            elif way == "cancel":
+                with anyio.CancelScope() as scope:
+                    async for _ in loader:
+                        scope.cancel()
+                        await anyio.lowlevel.checkpoint()
+            else:
+                async for _ in loader:
+                    await anyio.wait_all_tasks_blocked()
+                    break
+            with anyio.fail_after(5):
+                while not closed:
+                    await anyio.sleep(0.001)
+        assert closed == [True]
+
+    anyio.run(main, backend=backend)
+
+
+async def test_a_failure_while_closing_is_told_to_the_log(caplog):
+    async def source():
+        try:
+            while True:
+                yield 1
+        finally:
+            raise OSError("cannot say goodbye")
+
+    async with AsyncDataLoader(IterableDataset(source), 2, num_workers=0) as loader:
+        async for _ in loader:
+            break
+    assert "the source of IterableDataset failed while it was closed" in caplog.text
+    assert "cannot say goodbye" in caplog.text
+
+
+@pytest.mark.slow
+async def test_a_slow_goodbye_does_not_keep_the_loader():
+    async def source():
+        try:
+            while True:
+                yield 1
+        finally:
+            await asyncio.sleep(60)
+
+    async with AsyncDataLoader(IterableDataset(source), 2, num_workers=0) as loader:
+        async for _ in loader:
+            break
+        with anyio.fail_after(5):
+            await loader.aclose()
+
+
+async def test_a_timeout_around_anext_loses_nothing_of_a_source():
+    queue = asyncio.Queue()
+
+    async def source():
+        while (item := await queue.get()) is not None:
+            yield item
+
+    async with AsyncDataLoader(IterableDataset(source), 2, num_workers=0) as loader:
+        batches = aiter(loader)
+        queue.put_nowait(1)
+        for _ in range(2):
+            with pytest.raises(TimeoutError):
+                async with asyncio.timeout(0.02):
+                    await anext(batches)
+        queue.put_nowait(2)
+        assert (await anext(batches)).tolist() == [1, 2]
+        queue.put_nowait(3)
+        queue.put_nowait(None)
+        assert (await anext(batches)).tolist() == [3]
+        with pytest.raises(StopAsyncIteration):
+            await anext(batches)
+
+
+async def test_a_source_that_never_waits_leaves_the_loop_free():
+    async def source():
+        for number in range(20_000):
+            yield number
+
+    turns = 0
+
+    async def tick():
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    ticking = asyncio.ensure_future(tick())
+    async with AsyncDataLoader(IterableDataset(source), 20_000, num_workers=0, batchify_fn=len) as loader:
+        assert await collect(loader) == [20_000]
+    ticking.cancel()
+    assert turns > 2

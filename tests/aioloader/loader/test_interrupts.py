@@ -1,0 +1,168 @@
+"""Programs that load are interrupted, or end: nothing hangs, and nothing is left."""
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+
+import psutil
+import pytest
+
+from tests.aioloader.loader.programs import run_program
+
+EXECUTORS = ["inline", "thread", pytest.param("process", marks=pytest.mark.slow)]
+
+
+SCRIPT = """
+    import asyncio, sys, time
+    import aioloader
+
+    class Data:
+        def __len__(self): return 100_000
+        def __getitem__(self, i):
+            time.sleep(0.002)
+            return i
+
+    def blocking():
+        {begin}
+        for number, batch in enumerate(aioloader.DataLoader(Data(), 5, executor={executor!r}, num_workers=2)):
+            if number == 1:
+                print("loading", flush=True)
+
+    async def main():
+        {begin}
+        loader = aioloader.AsyncDataLoader(Data(), 5, executor={executor!r}, num_workers=2)
+        number = 0
+        async for batch in loader:
+            number += 1
+            if number == 2:
+                print("loading", flush=True)
+
+    try:
+        {call}
+    except KeyboardInterrupt:
+        print("interrupted", flush=True)
+"""
+CALLS = {"blocking": "blocking()", "async": "asyncio.run(main())"}
+
+
+@pytest.mark.parametrize("face", ["blocking", pytest.param("async", marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "executor", [*[pytest.param(name, marks=pytest.mark.slow) for name in ("inline", "thread")], "process"]
+)
+@pytest.mark.parametrize(
+    "group", [True, pytest.param(False, marks=pytest.mark.slow)], ids=["terminal", "kill"]
+)
+def test_ctrl_c_ends_a_program_that_loads(executor, face, group, leftovers):
+    code = textwrap.dedent(SCRIPT).format(executor=executor, begin="pass", call=CALLS[face])
+    program = subprocess.Popen(
+        [sys.executable, "-c", code],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    try:
+        assert program.stdout.readline() == "loading\n"
+        workers = psutil.Process(program.pid).children(recursive=True)
+        assert len(workers) == (2 if executor == "process" else 0)
+        # A terminal sends it to the whole foreground group.
+        (os.killpg if group else os.kill)(program.pid, signal.SIGINT)
+        out, err = program.communicate(timeout=60)
+        assert (program.returncode, out, err) == (0, "interrupted\n", "")
+        _gone, there = psutil.wait_procs(workers, timeout=30)
+        assert there == []
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(program.pid, signal.SIGKILL)
+        program.wait()
+        program.stdout.close()
+        program.stderr.close()
+
+
+def workers_of(pid):
+    """Worker processes that a program has started, be it gone or not: their command line names it."""
+    found = []
+    for process in psutil.process_iter(["cmdline"]):
+        words = process.info["cmdline"] or ()
+        if "aioloader_worker" in words and f", {pid}, " in words[-1]:
+            found.append(process)
+    return found
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("face", CALLS)
+@pytest.mark.parametrize("executor", EXECUTORS)
+def test_ctrl_c_at_any_time_ends_it(executor, face, leftovers):
+    # In the loop, where there is one: what asyncio says when it is interrupted before is not ours.
+    begin = "print('begin', flush=True)"
+    code = textwrap.dedent(SCRIPT).format(executor=executor, begin=begin, call=CALLS[face])
+    # From the first statement on, over the start of the workers, to the middle of loading.
+    for delay_s in (0, 0.02, 0.05, 0.1, 0.15, 0.25, 0.4, 0.8):
+        with subprocess.Popen(
+            [sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        ) as program:
+            assert program.stdout.readline() == "begin\n"
+            time.sleep(delay_s)
+            program.send_signal(signal.SIGINT)
+            out, err = program.communicate(timeout=60)
+            assert (program.returncode, out.removeprefix("loading\n"), err) == (0, "interrupted\n", ""), (
+                delay_s
+            )
+            _gone, there = psutil.wait_procs(workers_of(program.pid), timeout=30)
+            assert [each for each in there if each.status() != psutil.STATUS_ZOMBIE] == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("executor", ["thread", "process"])
+def test_an_interpreter_that_ends_with_a_live_async_loader_just_ends(executor):
+    code = f"""
+        import asyncio
+        import aioloader
+        class Data:
+            def __len__(self): return 1000
+            def __getitem__(self, i): return i
+        kept = []
+        async def main():
+            loader = aioloader.AsyncDataLoader(Data(), 4, executor={executor!r}, num_workers=2)
+            batches = aiter(loader)
+            print((await anext(batches)).tolist())
+            kept.extend([loader, batches])
+        asyncio.run(main())
+    """
+    done = run_program(code)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "[0, 1, 2, 3]\n", "")
+
+
+@pytest.mark.slow
+def test_without_descriptors_the_error_says_so_and_the_loader_can_be_used_later():
+    code = """
+        import gc, os, resource
+        import aioloader
+        class Data:
+            def __len__(self): return 20
+            def __getitem__(self, i): return i
+        def use():
+            with aioloader.DataLoader(Data(), 10, num_workers=2) as loader:
+                return [batch.tolist() for batch in loader]
+        expected = use()
+        before = sorted(os.listdir("/proc/self/fd"))
+        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        named = set()
+        for spare in range(1, 34, 3):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (len(before) + spare, hard))
+            try:
+                assert use() == expected
+            except (OSError, aioloader.WorkerError) as error:
+                named.add("Too many open files" in str(error))
+            resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+            gc.collect()
+            after = sorted(os.listdir("/proc/self/fd"))
+            assert len(after) == len(before), (spare, before, after)
+        print(named, use() == expected)
+    """
+    done = run_program(code)
+    assert (done.returncode, done.stdout) == (0, "{True} True\n"), done.stderr

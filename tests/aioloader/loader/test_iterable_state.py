@@ -1,0 +1,84 @@
+"""State of passes over async iterables: resumed where the source can tell where it is."""
+
+import json
+
+import anyio
+import anyio.lowlevel
+import numpy as np
+import pytest
+
+import aioloader
+from aioloader import AsyncDataLoader, DataLoader, IterableDataset, NotResumableError
+from tests.aioloader.loader.samples import collect
+
+
+async def test_without_a_state_of_its_own_a_pass_cannot_be_resumed():
+    async with AsyncDataLoader(IterableDataset(Tape(3).__aiter__), 2, num_workers=0) as loader:
+        with pytest.raises(NotResumableError, match=r"cannot be resumed.*state_dict"):
+            loader.state_dict()
+        with pytest.raises(NotResumableError):
+            loader.load_state_dict({})
+
+
+class Tape:
+    """A source that tells where it is."""
+
+    def __init__(self, n):
+        self.n = n
+        self.place = 0
+
+    def __aiter__(self):
+        return self._play()
+
+    async def _play(self):
+        while self.place < self.n:
+            self.place += 1
+            await anyio.lowlevel.checkpoint()
+            yield self.place - 1
+        self.place = 0
+
+    def state_dict(self):
+        return {"place": self.place}
+
+    def load_state_dict(self, state):
+        self.place = state["place"]
+
+
+def drawn(x, *, rng):
+    return x, rng.random()
+
+
+@pytest.mark.parametrize("stop", [0, 3, 4])
+def test_a_source_with_a_state_is_resumed_behind_what_was_handed_out(run_on, stop):
+    def loader_of():
+        return AsyncDataLoader(IterableDataset(Tape(11)).transform(drawn), 3, num_workers=0, prefetch=3)
+
+    async def main():
+        async with loader_of() as loader:
+            whole = [np.stack(batch).tolist() for batch in await collect(loader)]
+        seen = []
+        async with loader_of() as loader:
+            if stop:
+                async for batch in loader:
+                    seen.append(np.stack(batch).tolist())
+                    if len(seen) == stop:
+                        await anyio.wait_all_tasks_blocked()  # by now it is further on
+                        break
+            state = json.loads(json.dumps(loader.state_dict()))
+        async with loader_of() as loader:
+            loader.load_state_dict(state)
+            seen += [np.stack(batch).tolist() for batch in await collect(loader)]
+        assert seen == whole
+
+    run_on(main)
+
+
+async def test_states_of_other_loaders_are_refused():
+    async with AsyncDataLoader(IterableDataset(Tape(5)), 3, num_workers=0) as loader:
+        other = DataLoader([1, 2, 3], 2).state_dict()
+        with pytest.raises(aioloader.ResumeError):
+            loader.load_state_dict(other)
+        with pytest.raises(aioloader.ResumeError):
+            DataLoader([1, 2, 3], 2).load_state_dict(loader.state_dict())
+    with pytest.raises(NotResumableError, match="rollover"):
+        AsyncDataLoader(IterableDataset(Tape(5)), 3, last_batch="rollover").state_dict()

@@ -1,0 +1,55 @@
+"""A file of ten records with an index, and what is done to it and expected of it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from recordio import (
+    RecordReader,
+    RecordWriter,
+    repair,
+    testing,
+    verify,
+)
+
+RECORDS = [bytes([65 + n]) * (50 + 7 * n) for n in range(10)]
+KEYS = [n * 10 for n in range(10)]
+OFFSETS = [len(testing.frame(RECORDS[:n])) for n in range(11)]
+
+
+def write_ten_records(path: Path) -> Path:
+    """Write the file and its index; gives the path."""
+    with RecordWriter(path, index=True) as writer:
+        for key, record in zip(KEYS, RECORDS, strict=True):
+            writer.write(record, key)
+    return path
+
+
+def spoil(path: Path, data: bytes) -> bytes:
+    path.write_bytes(data)
+    return data
+
+
+def check_repair(path: Path, kept: list[int]) -> None:
+    """The copy holds just these records, under their old keys; the source is untouched."""
+    before = path.read_bytes(), path.with_suffix(".idx").read_bytes()
+    copy = path.parent / "copy.rec"
+    report = repair(path, copy)
+    assert (path.read_bytes(), path.with_suffix(".idx").read_bytes()) == before
+    assert report.records == len(kept)
+    assert report.keyless.tolist() == []
+    with RecordReader(copy, copy.with_suffix(".idx")) as reader:
+        assert list(reader) == [RECORDS[n] for n in kept]
+        assert list(reader.keys) == [KEYS[n] for n in kept]
+    assert verify(copy).ok
+    assert sorted(key for problem in report.problems for key in problem.keys) == [
+        key for n, key in enumerate(KEYS) if n not in kept
+    ]
+
+
+def rewrite(rec: Path, text: str) -> None:
+    rec.with_suffix(".idx").write_text(text)
+
+
+def lines_of(rec: Path) -> list[str]:
+    return rec.with_suffix(".idx").read_text().splitlines(keepends=True)

@@ -1,0 +1,65 @@
+"""Programs that listen at a port of this machine which nobody else has."""
+
+from __future__ import annotations
+
+import socket
+import subprocess
+import time
+from collections.abc import Callable
+
+__all__ = ("start_at_free_port",)
+
+_START_S = 60.0
+_TRIES = 5
+
+
+def start_at_free_port(
+    start: Callable[[int], subprocess.Popen[str]], name: str
+) -> tuple[subprocess.Popen[str], int]:
+    """Start a program that listens, and wait until it takes connections.
+
+    Args:
+        start: starts it, to listen at a port of 127.0.0.1. What it writes to standard error, where that is a pipe, is
+            told should it end. It is called again with another port then: somebody may have taken the first meanwhile.
+        name: of the program, for the error.
+
+    Returns:
+        The process, and its port.
+
+    Raises:
+        RuntimeError: it ends again and again, or does not listen within a minute.
+    """
+    for tried in range(1, _TRIES + 1):
+        with socket.socket() as sock:
+            sock.bind(("127.0.0.1", 0))
+            port = int(sock.getsockname()[1])
+        process = start(port)
+        try:
+            if _listens(port, process):
+                return process, port
+            said = process.stderr.read() if process.stderr is not None else f"exit status {process.wait()}"
+            if tried == _TRIES:
+                raise RuntimeError(f"{name} does not start: {said}")
+        except BaseException:
+            process.kill()
+            process.wait()
+            raise
+        finally:
+            if process.poll() is not None and process.stderr is not None:
+                process.stderr.close()
+    raise AssertionError("unreachable")
+
+
+def _listens(port: int, process: subprocess.Popen[str]) -> bool:
+    """Wait until a connection is taken; whether that came before the end of the process."""
+    deadline = time.monotonic() + _START_S
+    while process.poll() is None:
+        try:
+            socket.create_connection(("127.0.0.1", port), 1).close()
+        except OSError:
+            if time.monotonic() > deadline:
+                raise RuntimeError(f"nobody listens at port {port} after {_START_S:g} s") from None
+            time.sleep(0.01)
+        else:
+            return True
+    return False
