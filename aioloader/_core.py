@@ -164,7 +164,7 @@ class Core:
         if self.tracer is not None:
             self.tracer.open()
         source, items = None, None
-        name = type(base).__name__
+        name = getattr(base, "called", type(base).__name__)
         if self._gathers:
             items = Items(
                 name, self.course.length, resolved.remap, arrays=base.arrays, single=len(base.arrays) == 1
