@@ -66,6 +66,7 @@ class Core:
     Attributes:
         convert: makes of a batch what is handed out; None if that is the batch itself.
         course: what comes in what order, and how far the caller has got.
+        own_loop: passes are run by a thread of the loader's own, not by the caller's event loop.
         watch_globals: warn of code that draws from global generators where that is not reproducible.
     """
 
@@ -79,6 +80,7 @@ class Core:
         self._cores = 1
         self._last: tuple[Any, ...] | None = None  # of the engine that was closed
         self.watch_globals = True
+        self.own_loop = False
         self.tracer = None if options.trace is None else Tracer(options.trace)
         self._opening = threading.Lock()
         self._pid = os.getpid()
@@ -162,7 +164,7 @@ class Core:
         if self.tracer is not None:
             self.tracer.open()
         source, items = None, None
-        name = type(base).__name__
+        name = getattr(base, "called", type(base).__name__)
         if self._gathers:
             items = Items(
                 name, self.course.length, resolved.remap, arrays=base.arrays, single=len(base.arrays) == 1
@@ -321,7 +323,7 @@ class Core:
         restarts = getattr(executor, "restarts", 0)
         storage = engine.source.stats() if hasattr(engine.source, "stats") else None
         batchify = None if _is_default(self.options.batchify_fn) else self.options.batchify_fn
-        setting = setting_of(engine, batchify, self.direct, self._cores)
+        setting = setting_of(engine, batchify, self.direct, self._cores, self.own_loop)
         return executor.workers, restarts, engine.memory.usage(), storage, setting
 
     def memory_usage(self) -> tuple[int, int, int]:

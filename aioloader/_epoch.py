@@ -111,8 +111,12 @@ class Epoch:
             return self._plan
         return self.ledger.following(self._plan)
 
-    def take(self, delivery: Delivery) -> bool:
+    def take(self, delivery: Delivery, convert: Callable[[Any], Any] | None = None) -> bool:
         """Enter a delivery into the book; False if there is nothing in it for the caller.
+
+        Args:
+            delivery: the batch.
+            convert: makes of it what is handed out; None: that is the core's affair.
 
         Raises:
             SampleError: a sample failed, with ``on_error="raise"``.
@@ -134,8 +138,9 @@ class Epoch:
                 delivery.error = None  # breaks the cycle error -> traceback -> frame -> delivery
         if delivery.skipped:
             self._check_errors()
-        if core.convert is not None and delivery.samples:
-            self._convert(delivery, core.convert)
+        convert = convert or core.convert
+        if convert is not None and delivery.samples:
+            self._convert(delivery, convert)
         self._place.consumed = delivery.consumed
         plan = self.ledger.enter(delivery)
         if plan.source_state is not None:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     Convert = Callable[[Any], Any]
 
-__all__ = ("converter", "jax_leaf", "needed", "torch_leaf")
+__all__ = ("Converter", "converter", "jax_leaf", "needed", "torch_leaf")
 
 _PLAIN = "?bBhHiIlLqQefdFD"  # numpy's numbers, but for long doubles
 # Of the package ml_dtypes: numpy knows them as "void" (kind V), JAX as numbers.
@@ -44,7 +44,47 @@ def needed(package: str) -> Any:
         raise MissingPackageError(package) from None
 
 
-def converter(output: Any, pin_memory: bool = False) -> Convert | None:
+class Converter:
+    """Makes of a batch what is handed out.
+
+    Args:
+        convert: does it.
+        takes_long: it copies the batch, which is no work for the thread of an event loop.
+
+    Attributes:
+        takes_long: as given.
+    """
+
+    def __init__(self, convert: Convert, takes_long: bool = False) -> None:
+        self._convert = convert
+        self.takes_long = takes_long
+
+    def __call__(self, batch: Any) -> Any:
+        """What is handed out.
+
+        Raises:
+            OutputError: it failed.
+        """
+        try:
+            return self._convert(batch)
+        except Exception as error:
+            raise OutputError(f"{type(error).__name__}: {error}", batch) from error
+
+    def ahead(self, batch: Any) -> Convert:
+        """Do it now, from any thread, and give what has only to be asked for the result: it gives it, or raises."""
+        try:
+            made = self(batch)
+        except OutputError as error:
+            failure = error
+
+            def fail(_: Any) -> Any:
+                raise failure
+
+            return fail
+        return lambda _: made
+
+
+def converter(output: Any, pin_memory: bool = False) -> Converter | None:
     """The function that makes of a batch of numpy arrays what is handed out; None if that is the batch itself.
 
     Args:
@@ -64,23 +104,14 @@ def converter(output: Any, pin_memory: bool = False) -> Convert | None:
         convert = _by_leaf(torch_leaf())
     elif output == "jax":
         convert = _by_leaf(jax_leaf())
+    plain = convert
     if pin_memory:
         convert = _pinning(convert, output)
-    return None if convert is None else _guarded(convert)
+    return None if convert is None else Converter(convert, takes_long=convert is not plain)
 
 
 def _by_leaf(leaf: Convert) -> Convert:
     return lambda batch: map_leaves(leaf, batch)
-
-
-def _guarded(convert: Convert) -> Convert:
-    def guarded(batch: Any) -> Any:
-        try:
-            return convert(batch)
-        except Exception as error:
-            raise OutputError(f"{type(error).__name__}: {error}", batch) from error
-
-    return guarded
 
 
 def _pinning(convert: Convert | None, output: Any) -> Convert | None:

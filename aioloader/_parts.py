@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from aioloader.executors import InlineExecutor, ProcessExecutor, ThreadExecutor
@@ -37,7 +38,7 @@ def make_executor(options: LoaderOptions, gathers: bool, watch: bool) -> Any:
     return ProcessExecutor(options.workers, options.timeout)
 
 
-def setting_of(engine: Engine, batchify: Any, direct: bool, cores: int) -> Setting:
+def setting_of(engine: Engine, batchify: Any, direct: bool, cores: int, own_loop: bool) -> Setting:
     """How a loader is set up.
 
     Args:
@@ -45,6 +46,7 @@ def setting_of(engine: Engine, batchify: Any, direct: bool, cores: int) -> Setti
         batchify: the caller's function, or None.
         direct: batches are made one by one, where they are asked for.
         cores: that this process may use.
+        own_loop: the event loop is that of the loader's own thread.
     """
     executor = engine.executor
     return Setting(
@@ -53,5 +55,7 @@ def setting_of(engine: Engine, batchify: Any, direct: bool, cores: int) -> Setti
         prefetch=1 if direct else engine.prefetch,
         foreign=engine.source is None and engine.items.arrays is None,
         batchify=None if batchify is None else str(getattr(batchify, "__name__", type(batchify).__name__)),
+        own_loop=own_loop,
         tuning=getattr(executor, "tuning", ""),
+        concurrency=MappingProxyType(dict(getattr(executor, "concurrency", {}))),
     )

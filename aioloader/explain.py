@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
+from aioloader._figures import COMPUTING, FED, FEW, FULL, ON_A_CORE, PAUSES, SETTLED, WORTH_S, Figures
 from aioloader._wording import HARDLY_MORE, faster, mib, number, ordinal, times
 
 if TYPE_CHECKING:
@@ -18,150 +19,68 @@ if TYPE_CHECKING:
 
 __all__ = ("explain",)
 
-# Below this the caller hardly waits; above that workers are hardly idle.
-_FED = 0.1
-_FULL = 0.5
-_SETTLED = 0.8
-# A sample that pauses at least so often, and computes for so small a share of its time, waits for something.
-_PAUSES = 0.5
-_COMPUTING = 0.3
-# Threads of which all together compute for hardly more than one core are held up by the interpreter's lock.
-_ONE_CORE = 1.3
-# A thread asks the other to let go after 5 ms. Where waits are longer, other programs have the cores.
-_LONGEST_TURN_S = 0.012
-_ON_A_CORE = 0.75
-
 
 def explain(stats: Stats) -> str:
     """One paragraph. Its first sentence names the limit in one of the words storage, decode, transform (with its
     name), consumer, workers and memory; the rest says what it rests on, what to change, and what that would give."""
     if not stats.batches:
         return "Nothing has been delivered yet, so there is nothing to explain."
-    text = _Case(stats).text()
-    return f"{text} {stats.tuning}" if stats.tuning else text
+    sentences = [_Case(stats).text()]
+    if stats.batches < FEW:
+        many = "one batch" if stats.batches == 1 else f"{number(stats.batches)} batches"
+        sentences.append(f"So far it is {many}, which tell little: ask again after more.")
+    if stats.tuning:
+        sentences.append(stats.tuning)
+    return " ".join(sentences)
 
 
-class _Case:
-    """The counters, and what is computed from them. Rates are samples per second, without the start."""
-
-    def __init__(self, stats: Stats) -> None:
-        self.stats = stats
-        self.span = max(stats.seconds - stats.startup_s, 1e-9)
-        self.samples = max(1, stats.samples)
-        self.rate = self.samples / self.span
-        wait_s = max(0.0, stats.wait_s - stats.startup_s)
-        self.starved = wait_s / (wait_s + stats.consumer_s) if wait_s + stats.consumer_s else 0.0
-        self.busy_s = stats.busy_s
-        self.workers = max(1, stats.workers)
-        self.inline = stats.executor == "inline"
-        self.occupancy = min(1.0, self.busy_s / (self.span * self.workers))
-        self.consumer_rate = self.samples / stats.consumer_s if stats.consumer_s else math.inf
-        self.crew = "one worker" if stats.workers == 1 else f"{stats.workers} workers"
-        self.costs = self._costs()
-
-    def _costs(self) -> dict[str, float]:
-        stats = self.stats
-        costs = {"decode": stats.decode_s, **{f"transform {n}": s for n, s in stats.transforms.items()}}
-        if stats.collate_s:
-            costs[f"transform {stats.batchify or 'batchify'}"] = stats.collate_s
-        return costs
-
-    def _share(self, *stages: str) -> float:
-        """Share of the caller's waiting, the start left out, in which its batch was in these stages."""
-        waits = dict(self.stats.waits)
-        started = self.stats.startup_s
-        for stage in ("start", "work"):
-            less = min(started, waits.get(stage, 0.0))
-            waits[stage] = waits.get(stage, 0.0) - less
-            started -= less
-        total = sum(waits.values())
-        return sum(waits.get(stage, 0.0) for stage in stages) / total if total > 0 else 0.0
+class _Case(Figures):
+    """Which it is, and the sentences that say so."""
 
     # -- which it is -------------------------------------------------------------------------------------------------
 
     def text(self) -> str:
         stats = self.stats
-        if self.starved < _FED:
+        if self.starved < FED:
             return self._consumer()
         if stats.startup_s > 0.5 * stats.seconds:
             return self._start()
         if not stats.decode_s and not stats.transform_s and stats.collate_s and self.inline:
             return self._gathering()
-        if self._awaits():
-            return self._awaited()
+        if self.awaits():
+            return self._holding() if self.held() else self._awaited()
+        if self.share("start") > 0.5 and self.occupancy < SETTLED:
+            return self._source()
         if self.inline:
             return self._inline()
-        if stats.memory_wait_s > 0.3 * self.span and self.occupancy < _SETTLED:
+        if stats.memory_wait_s > 0.3 * self.span and self.occupancy < SETTLED:
             return self._memory()
-        if self._share("read") > 0.5 and self.occupancy < _SETTLED:
+        if self.share("read") > 0.5 and self.occupancy < SETTLED:
             return self._storage()
-        if self._share("start") > 0.5 and self.occupancy < _SETTLED:
-            return self._source()
-        if self._reads_in_workers():
+        if self.reads_in_workers():
             return self._storage_of_workers()
-        if self.occupancy < _FULL:
-            return self._consumer_mostly() if self.starved < 0.5 else self._idle_workers()
-        if self.workers < stats.cores and not self._locked() and self._free_cores() >= 0.5:
+        if self.occupancy < FULL:
+            return self._idle()
+        if self.workers < stats.cores and not self.locked() and self.free_cores() >= 0.5:
             return self._more_workers()
         return self._work()
 
-    def _awaits(self) -> bool:
-        """Whether samples wait for an async transform more than they keep workers busy."""
-        longest = max(self.stats.awaited.values(), default=0.0)
-        return longest > self.busy_s and self.occupancy < _SETTLED and self._share("read", "start") < 0.5
-
-    def _reads_in_workers(self) -> bool:
-        """Whether workers wait for the files that decoding reads: maps of files, or a dataset's own code."""
-        stats = self.stats
-        return (
-            bool(self.busy_s)
-            and max(self.costs, key=lambda name: self.costs[name]) == "decode"
-            and stats.cpu_s < _COMPUTING * self.busy_s
-            and stats.pauses > _PAUSES * self.samples
-            and not self._locked()
-        )
-
-    def _locked(self) -> bool:
-        """Whether threads take turns at the interpreter's lock."""
-        stats = self.stats
-        together = stats.cpu_s / self.span
-        return (
-            stats.executor == "thread"
-            and self.workers > 1
-            and stats.cores > 1
-            and self.busy_s > 1.5 * self.span
-            and 0.6 < together < _ONE_CORE
-            and stats.cpu_s < _ON_A_CORE * self.busy_s
-            and stats.pauses > (self.busy_s - stats.cpu_s) / _LONGEST_TURN_S
-        )
-
-    def _free_cores(self) -> float:
-        """Cores that nobody here uses. Workers that wait instead of computing need none."""
-        stats = self.stats
-        used = stats.process_cpu_s
-        if stats.executor != "thread" and not self.inline:
-            used += stats.cpu_s
-        return stats.cores - used / self.span if used else float(stats.cores - self.workers)
-
-    # -- what it would give --------------------------------------------------------------------------------------------
-
-    def _gain(self, rate: float) -> float:
-        """How many times as fast, at the pace `rate` and no more than the consumer takes."""
-        return max(1.0, min(rate, self.consumer_rate) / self.rate)
-
-    def _with_workers(self, count: int) -> float:
-        """The gain with another number of workers; of more, each has as much to do as now at most."""
-        if not self.busy_s:
-            return 1.0
-        gain = self._gain(count * self.samples / self.busy_s)
-        return min(gain, count / self.workers) if count > self.workers and not self.inline else gain
-
-    def _without(self, seconds: float) -> float:
-        """The gain if workers had to work so many seconds less."""
-        left = self.busy_s - seconds
-        return self._gain(self.rate * self.busy_s / left if left > 0 else math.inf)
+    def _idle(self) -> str:
+        """Workers have too little to do, and neither storage nor memory keeps it from them."""
+        if self.starved < 0.5:
+            return self._consumer_mostly()
+        if self.held() and not self.stats.own_loop:
+            return self._loop_of_others()
+        return self._short_passes() if self.starts_anew() else self._idle_workers()
 
     # -- the sentences -------------------------------------------------------------------------------------------------
+
+    @property
+    def _meanwhile(self) -> str:
+        """How much there was to do while the caller waited."""
+        if self.inline:
+            return f"making samples took {self.busy_s / self.span:.0%} of the time"
+        return f"{self.crew} had work for {self.occupancy:.0%}"
 
     @property
     def _rate_now(self) -> str:
@@ -202,13 +121,8 @@ class _Case:
             f"Memory is the limit. Rows are gathered in this thread, without workers: copying takes "
             f"{1e3 * stats.collate_s / stats.batches:.3f} ms a batch, {stats.collate_s / self.span:.0%} of the time; "
             f"the rest is the cost of a batch as such ({self._rate_now}). Batches twice as large would give "
-            f"{times(self._batches_twice(stats.collate_s))}."
+            f"{times(self.batches_twice(stats.collate_s))}."
         )
-
-    def _batches_twice(self, useful_s: float) -> float:
-        """The gain where half of the batches cost half of what is no work on samples, and no more than twice."""
-        spare = max(0.0, self.span - useful_s - self.stats.consumer_s)
-        return self.span / (self.span - spare / 2)
 
     def _memory(self) -> str:
         stats = self.stats
@@ -216,22 +130,16 @@ class _Case:
             f"Memory is the limit. Fetching waited {stats.memory_wait_s:.1f} of {self.span:.1f} s for a place in slab "
             f"memory, while {self.crew} had work for {self.occupancy:.0%} of the time ({self._rate_now}). Raise "
             f"memory_limit (now {mib(stats.memory_limit_bytes)}; {stats.prefetch} batches on their way need "
-            f"{mib(self._needed_bytes())}), or keep fewer batches: with enough of it the same workers would give "
-            f"{times(self._with_workers(self.workers))}."
+            f"{mib(self.needed_bytes())}), or keep fewer batches: with enough of it the same workers would give "
+            f"{times(self.with_workers(self.workers))}."
         )
-
-    def _needed_bytes(self) -> float:
-        """Slab memory for all batches that may be on their way, as far as the peak tells the size of one."""
-        stats = self.stats
-        ahead = max(1.0, (stats.read_s + self.busy_s / self.workers + stats.ready_s) / self.span)
-        return stats.memory_peak_bytes / ahead * (stats.prefetch + 1)
 
     def _storage(self) -> str:
         stats = self.stats
         each = stats.bytes_read / self.samples / 1024
-        gain = self._with_workers(self.workers)
+        gain = self.with_workers(self.workers)
         text = (
-            f"Storage is the limit. The caller waited for reads in {self._share('read') * self.starved:.0%} of its "
+            f"Storage is the limit. The caller waited for reads in {self.share('read') * self.starved:.0%} of its "
             f"time, while {self.crew} had work for {self.occupancy:.0%}: "
             f"{stats.bytes_read / self.span / 1e6:,.1f} MB/s, {each:,.0f} KiB a sample ({self._rate_now}). "
         )
@@ -249,24 +157,63 @@ class _Case:
         return f"{text}{where}) {times(gain)}."
 
     def _source(self) -> str:
-        gain = self._with_workers(self.workers)
+        gain = self.with_workers(self.workers) if self.busy_s else self.gain(math.inf)
         return (
             f"Storage is the limit. The caller waited for the source, or the sampler, to say what comes next in "
-            f"{self._share('start') * self.starved:.0%} of its time, while {self.crew} had work for "
-            f"{self.occupancy:.0%} ({self._rate_now}). With samples at hand the loader would give {times(gain)}."
+            f"{self.share('start') * self.starved:.0%} of its time, while {self._meanwhile} ({self._rate_now}). With "
+            f"samples at hand the loader would give {times(gain)}."
         )
 
     def _awaited(self) -> str:
         stats = self.stats
         name = max(stats.awaited, key=lambda each: stats.awaited[each])
-        seconds = stats.awaited[name]
-        twice = self._with_workers(self.workers) if self.busy_s else self._gain(2 * self.rate)
+        calls = stats.awaited[name] / self.span
+        most = stats.concurrency.get(name, 0)
+        twice = times(min(2.0, self.with_workers(self.workers) if self.busy_s else self.gain(2 * self.rate)))
+        ahead = f"prefetch={2 * stats.prefetch} (now {stats.prefetch})"
+        if most and calls > 0.75 * most:
+            reach = stats.prefetch * self.samples / max(1, stats.batches) >= 2 * most
+            more = f"concurrency={2 * most} (now {most})" + ("" if reach else f" with {ahead}")
+        else:
+            more = f"{ahead}, or larger batches," if most else ahead
+        of = f" of {most}" if most else ""
         return (
-            f"The transform {name} is the limit. It is awaited: a sample waits {1e3 * seconds / self.samples:.1f} ms "
-            f"for it, and {seconds / self.span:.1f} calls were under way on average, while {self.crew} had work for "
-            f"{self.occupancy:.0%} ({self._rate_now}). If the service behind it bears twice as many at a time, a "
-            f"greater concurrency= of the transform with prefetch={2 * stats.prefetch} (now {stats.prefetch}) would "
-            f"give {times(min(2.0, twice))}."
+            f"The transform {name} is the limit. It is awaited: a sample waits "
+            f"{1e3 * stats.awaited[name] / self.samples:.1f} ms for it, and {calls:.1f} calls{of} were under way on "
+            f"average, while {self._meanwhile} ({self._rate_now}). If the service behind it bears twice as many at a "
+            f"time, {more} would give {twice}."
+        )
+
+    def _holding(self) -> str:
+        """An async transform that computes, or calls something that blocks."""
+        stats = self.stats
+        name = max(stats.awaited, key=lambda each: stats.awaited[each])
+        count = stats.cores if self.inline else self.workers
+        gain = self.gain(count * self.samples / (self.held_s() + self.busy_s))
+        return (
+            f"The transform {name} is the limit: it holds its event loop, or other code does. It is async, but for "
+            f"{self.held_s() / self.span:.0%} of the time the loop was late, because something did not await "
+            f"({self._rate_now}). What computes or blocks belongs in a plain function, which runs in workers: "
+            f"{number(count)} of them would give {times(gain)}."
+        )
+
+    def _loop_of_others(self) -> str:
+        return (
+            f"The consumer is the limit: other code holds the event loop in which the loader runs. It was late for "
+            f"{self.held_s() / self.span:.0%} of the time, while {self._meanwhile} ({self._rate_now}). Such code "
+            f"belongs in a thread (asyncio.to_thread), or the loader does (aioloader.DataLoader): a loop that is free "
+            f"would give {times(self.with_workers(self.workers))}."
+        )
+
+    def _short_passes(self) -> str:
+        stats = self.stats
+        waited = max(1e-9, stats.wait_s - stats.startup_s)
+        return (
+            f"The workers are the limit: passes are short, and each begins with nothing made ahead. A pass has "
+            f"{stats.batches / stats.passes:.0f} batches, and of the time that the caller waited "
+            f"{min(1.0, stats.first_wait_s / waited):.0%} was for the first of them ({self._rate_now}). Longer passes, "
+            f"by a sampler that goes through the data several times, would give "
+            f"{times(self.gain(self.samples / max(1e-9, self.span - stats.first_wait_s)))}."
         )
 
     def _network(self) -> str:
@@ -287,35 +234,35 @@ class _Case:
             f"Storage is the limit. Of the time that samples take {stats.decode_s / self.busy_s:.0%} goes "
             f"into {where}, and only {share:.0%} is spent computing: the rest is waiting, for files or another "
             f"service ({self._rate_now} with {self.crew}). Waiting needs no core: num_workers={more} would give "
-            f"{times(self._with_workers(more))}; data that is at hand "
-            f"{times(self._without(stats.decode_s - min(stats.cpu_s, stats.decode_s)))}."
+            f"{times(self.with_workers(more))}; data that is at hand "
+            f"{times(self.without(stats.decode_s - min(stats.cpu_s, stats.decode_s)))}."
         )
 
     def _idle_workers(self) -> str:
         per_sample = 1e3 * self.busy_s / self.samples
-        twice = min(2.0, self._with_workers(self.workers), self._batches_twice(self.busy_s / self.workers))
+        twice = min(2.0, self.with_workers(self.workers), self.batches_twice(self.busy_s / self.workers))
         text = (
             f"The workers are the limit: not their number, but handing work to them. {self.crew.capitalize()} had work "
             f"for only {self.occupancy:.0%} of the time, {per_sample:.3f} ms a sample, and neither reads nor a lack of "
             f"room kept them from it ({self._rate_now}). Batches twice as large would give {times(twice)}"
         )
-        alone = self._gain(1 / (self.busy_s / self.samples + 1 / self.consumer_rate)) if self.busy_s else 1.0
+        alone = self.gain(1 / (self.busy_s / self.samples + 1 / self.consumer_rate)) if self.busy_s else 1.0
         if alone > HARDLY_MORE:
             text += f"; num_workers=0, where nothing is handed over, {times(alone)}"
         return text + "."
 
     def _more_workers(self) -> str:
         stats = self.stats
-        limit = max(self.costs, key=lambda name: self.costs[name])
-        one, most = self.workers + 1, min(stats.cores, self.workers + math.ceil(self._free_cores() - 0.25))
+        limit = self.dearest
+        one, most = self.workers + 1, min(stats.cores, self.workers + math.ceil(self.free_cores() - 0.25))
         text = (
             f"The workers are the limit: there are too few. {self.crew.capitalize()} had work for {self.occupancy:.0%} "
             f"of the time, {1e3 * self.busy_s / self.samples:.2f} ms a sample, of which "
-            f"{self.costs[limit] / self.busy_s:.0%} is {limit}; of {stats.cores} cores {self._free_cores():.1f} were "
-            f"free ({self._rate_now}). A {ordinal(one)} worker would give {times(self._with_workers(one))}"
+            f"{self.costs[limit] / self.busy_s:.0%} is {limit}; of {stats.cores} cores {self.free_cores():.1f} were "
+            f"free ({self._rate_now}). A {ordinal(one)} worker would give {times(self.with_workers(one))}"
         )
         if most > one:
-            text += f", {most} workers {times(self._with_workers(most))}"
+            text += f", {most} workers {times(self.with_workers(most))}"
         if stats.executor == "thread":
             text += (
                 " where the work releases the interpreter's lock; where it does not, take executor='process'"
@@ -330,34 +277,28 @@ class _Case:
             return (
                 f"The consumer is the limit for the most part. It took {1 - self.starved:.0%} of the time, and "
                 f"loading, in the same thread, the rest ({self._rate_now}). One worker beside it "
-                f"(num_workers=1) would give {times(self._beside(1))}."
+                f"(num_workers=1) would give {times(self.beside(1))}."
             )
         if stats.read_s > self.busy_s:
             without = self.span / max(self.span - stats.read_s, 1e-9)
             return (
                 f"Storage is the limit. Reading took {stats.read_s / self.span:.0%} of the time, and nothing else was "
                 f"done meanwhile ({self._rate_now}). Workers, of which num_workers=0 has none, would let reads go on "
-                f"beside the rest: num_workers=1 would give {times(self._beside(1))}; data at hand {times(without)}."
+                f"beside the rest: num_workers=1 would give {times(self.beside(1))}; data at hand {times(without)}."
             )
-        if self._reads_in_workers():
+        if self.reads_in_workers():
             return self._storage_of_workers()
-        if self.busy_s < 0.3 * waited:
+        if self.busy_s < 0.3 * waited or self.small:
             return (
                 f"The workers are the limit: there are none, and this thread does all. Of its time "
                 f"{self.busy_s / self.span:.0%} went into samples; the rest is the cost of a batch as such "
                 f"({self._rate_now}). Batches twice as large would give "
-                f"{times(self._batches_twice(self.busy_s + stats.read_s))}."
+                f"{times(self.batches_twice(self.busy_s + stats.read_s))}."
             )
         return self._work()
 
-    def _beside(self, count: int) -> float:
-        """The gain of an inline loader with so many workers: what was done in turn is done side by side."""
-        work = count * self.samples / self.busy_s if self.busy_s else math.inf
-        read = self.samples / self.stats.read_s * self.stats.prefetch if self.stats.read_s else math.inf
-        return max(1.0, min(work, read, self.consumer_rate) / self.rate)
-
     def _work(self) -> str:
-        limit = max(self.costs, key=lambda name: self.costs[name])
+        limit = self.dearest
         cost = self.costs[limit]
         head = "Decode is the limit." if limit == "decode" else f"The {limit} is the limit."
         share = min(1.0, cost / self.busy_s) if self.busy_s else 0.0
@@ -373,31 +314,34 @@ class _Case:
         stats = self.stats
         if self.inline:
             half = self.span / max(self.span - cost / 2, 1e-9)
-            if stats.cores > 1 or self.starved < 1 - _FED:
+            if self.busy_s < WORTH_S * stats.batches:
+                return (
+                    f"A batch takes {1e3 * self.busy_s / stats.batches:.2f} ms, which is no more than to hand it to a "
+                    f"worker and back; {faster(limit, half)}."
+                )
+            if stats.cores > 1 or self.starved < 1 - FED:
                 count = max(1, stats.cores)
                 return (
-                    f"num_workers={count} would give {times(self._beside(count))}, and {faster(limit, half)}."
+                    f"num_workers={count} would give {times(self.beside(count))}, and {faster(limit, half)}."
                 )
             return f"There is one core; {faster(limit, half)}."
-        half = self._without(cost / 2)
-        if self._locked():
-            gain = self._gain(self.rate * min(stats.cores, self.workers) * self.span / stats.cpu_s)
+        half = self.without(cost / 2)
+        if self.locked():
+            gain = self.gain(self.rate * min(stats.cores, self.workers) * self.span / stats.cpu_s)
             return (
                 f"The threads take turns at the interpreter's lock: together they computed for "
                 f"{stats.cpu_s / self.span:.1f} of {stats.cores} cores. executor='process' would give {times(gain)}, "
                 f"and {faster(limit, half)}."
             )
-        waits = (
-            stats.cpu_s and stats.cpu_s < _COMPUTING * self.busy_s and stats.pauses > _PAUSES * self.samples
-        )
+        waits = stats.cpu_s and stats.cpu_s < COMPUTING * self.busy_s and stats.pauses > PAUSES * self.samples
         if waits:
             more = 2 * self.workers
             return (
                 f"It waits rather than computes ({stats.cpu_s / self.busy_s:.0%} of the time on a core): "
-                f"num_workers={more} would give {times(self._with_workers(more))}, and {faster(limit, half)}."
+                f"num_workers={more} would give {times(self.with_workers(more))}, and {faster(limit, half)}."
             )
         taken = ""
-        if 0 < stats.cpu_s < _ON_A_CORE * self.busy_s:
+        if 0 < stats.cpu_s < ON_A_CORE * self.busy_s:
             taken = (
                 f"Workers had a core for only {stats.cpu_s / self.busy_s:.0%} of that time: other programs, or "
                 "the code that takes the batches, had the rest. "
@@ -406,5 +350,5 @@ class _Case:
         return (
             f"{taken}{cores} that this process may use {'have' if stats.cores > 1 else 'has'} a worker; "
             f"{faster(limit, half)}; a machine with twice the cores would give "
-            f"{times(self._with_workers(2 * self.workers))}."
+            f"{times(self.with_workers(2 * self.workers))}."
         )

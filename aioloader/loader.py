@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar
 
 import anyio
 import anyio.lowlevel
+import anyio.to_thread
 
 from aioloader._core import Core
 from aioloader._face import Face
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 
     from aioloader._epoch import Epoch
     from aioloader._pipeline.direct import Direct
+    from aioloader._pipeline.engine import Delivery
 
 __all__ = ("AsyncBatches", "AsyncDataLoader")
 
@@ -82,6 +84,7 @@ class AsyncBatches(Generic[B]):
         self._pass: Direct | Pipeline | None = None
         self._finalizer: weakref.finalize[..., Any] | None = None
         self._busy = False
+        self._held: Delivery | None = None
 
     @property
     def epoch(self) -> int:
@@ -118,11 +121,12 @@ class AsyncBatches(Generic[B]):
             assert self._pass is not None
             asked = self._epoch.asked()
             while True:
-                delivery = await self._pass.next()
+                delivery = self._held or await self._pass.next()
                 if delivery is None:
                     self._epoch.finish()
                     raise StopAsyncIteration
-                if self._epoch.take(delivery):
+                converted = await self._converted(delivery)
+                if self._epoch.take(delivery, converted):
                     self._epoch.handed_out(asked, delivery.samples, delivery.journal)
                     batch: B = delivery.batch
                     return batch
@@ -131,6 +135,16 @@ class AsyncBatches(Generic[B]):
             raise
         finally:
             self._busy = False
+
+    async def _converted(self, delivery: Delivery) -> Callable[[Any], Any] | None:
+        """What takes long to make of a batch, made in a thread. A call that is cancelled meanwhile leaves the batch."""
+        convert = self._core.convert
+        if convert is None or not convert.takes_long or not delivery.samples:
+            return None
+        self._held = delivery
+        converted = await anyio.to_thread.run_sync(convert.ahead, delivery.batch)
+        self._held = None
+        return converted
 
     async def _start(self) -> None:
         if not self._core.is_open and not self._core.at_hand:

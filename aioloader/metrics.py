@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import asdict, dataclass, field
 from time import perf_counter, process_time
 from types import MappingProxyType
 from typing import TYPE_CHECKING
+
+from aioloader._lag import Lag
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from aioloader._pipeline.journal import Journal
 
-__all__ = ("Lag", "Metrics", "Setting", "StageStats", "Stats", "StorageStats")
+__all__ = ("Metrics", "Setting", "StageStats", "Stats", "StorageStats")
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +40,9 @@ class Setting:
     prefetch: int = 1
     foreign: bool = False
     batchify: str | None = None
+    own_loop: bool = False
     tuning: str = ""
+    concurrency: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,9 +98,11 @@ class Stats(StorageStats, Setting):
             put together, and waiting for their turn; all batches together.
         first_batch_s: from the first ask to the first batch, or None.
         startup_s: of these, seconds in which files were opened and workers started.
+        passes: that were begun; first_wait_s: seconds that the caller waited for the first batch of each but the first.
         loop_lag_p50_s, loop_lag_p99_s, loop_lag_max_s: how late the event loop was that runs the loader, while a pass
             was under way: the median, the 99th percentile and the greatest, in seconds; None where no task of the
             loader runs in it. The caller's own loop; for `DataLoader` the loop of its thread.
+        loop_held_s: seconds in which it was late, all together.
         in_flight: batches on their way now.
         workers: number of workers.
         restarts: workers that were replaced.
@@ -109,7 +114,9 @@ class Stats(StorageStats, Setting):
         prefetch: batches that may be on their way at a time.
         foreign: the dataset's own ``__getitem__`` makes the samples.
         batchify: name of the caller's batchify function, or None.
+        own_loop: the event loop is the loader's own, that of `DataLoader`'s thread.
         tuning: what was chosen by measurement and why, in words; empty where nothing was to be chosen.
+        concurrency: most calls at a time of each async transform, by name.
         requests: sent over the network; of these, retries: because an earlier one had failed, and hedges: because an
             earlier one was late. 0 for local files, as all that follows is 0 or None.
         request_bytes: bytes of their answers, unwanted ones between samples included.
@@ -144,6 +151,8 @@ class Stats(StorageStats, Setting):
     cpu_s: float = 0.0
     pauses: int = 0
     process_cpu_s: float = 0.0
+    passes: int = 0
+    first_wait_s: float = 0.0
     waits: Mapping[str, float] = field(default_factory=lambda: MappingProxyType({}))
     plan_s: float = 0.0
     queue_s: float = 0.0
@@ -153,6 +162,7 @@ class Stats(StorageStats, Setting):
     loop_lag_p50_s: float | None = None
     loop_lag_p99_s: float | None = None
     loop_lag_max_s: float | None = None
+    loop_held_s: float = 0.0
 
     @property
     def samples_per_s(self) -> float:
@@ -224,52 +234,6 @@ class Stats(StorageStats, Setting):
         )
 
 
-_LEAST_LAG_S = 1e-5
-_PER_OCTAVE = 4
-_LAG_CLASSES = 25 * _PER_OCTAVE  # up to five minutes
-
-
-class Lag:
-    """How late something was, as a histogram: a fixed amount of memory, quantiles within a fifth."""
-
-    def __init__(self) -> None:
-        self._counts = [0] * _LAG_CLASSES
-        self._total = 0
-        self.max_s = 0.0
-
-    def enter(self, late_s: float, every_s: float) -> None:
-        """One more observation.
-
-        Args:
-            late_s: how late it was.
-            every_s: how often one looks. What was later than that hid others, which are entered too.
-        """
-        self.max_s = max(self.max_s, late_s)
-        while True:
-            self._counts[self._class(late_s)] += 1
-            self._total += 1
-            late_s -= every_s
-            if late_s <= 0:
-                return
-
-    @staticmethod
-    def _class(late_s: float) -> int:
-        if late_s <= _LEAST_LAG_S:
-            return 0
-        return min(_LAG_CLASSES - 1, int(_PER_OCTAVE * math.log2(late_s / _LEAST_LAG_S)) + 1)
-
-    def quantile(self, share: float) -> float | None:
-        """What `share` (0 to 1) of the observations did not exceed, or None if there are none."""
-        if not self._total:
-            return None
-        left = math.ceil(share * self._total)
-        number = -1
-        while left > 0:
-            number += 1
-            left -= self._counts[number]
-        return min(self.max_s, _LEAST_LAG_S * 2 ** (number / _PER_OCTAVE))
-
-
 @dataclass
 class Metrics:
     """Counts; used from the loop's thread only, `asked` and what follows from the caller's."""
@@ -298,11 +262,14 @@ class Metrics:
     ended: float = 0.0
     paused_s: float = 0.0
     startup_s: float | None = None
+    passes: int = 0
+    first_wait_s: float = 0.0
     lag: Lag = field(default_factory=Lag)
     waits: dict[str, float] = field(default_factory=dict)
     spent: dict[str, float] = field(default_factory=dict)
     _handed_out: float | None = None
     _paused: float | None = None
+    _begins: bool = False
     latest_pass: object = None
     _cpu_s: float = 0.0
     _cpu_from: float | None = None
@@ -344,11 +311,14 @@ class Metrics:
         now = perf_counter()
         if self.started is None:
             self.started = now
+            self.passes = 1
         if self._cpu_from is None:
             self._cpu_from = process_time()
         if self._paused is not None:
             self.paused_s += now - self._paused
             self._paused = None
+            self.passes += 1
+            self._begins = True
         if self._handed_out is not None:
             self.consumer_s += now - self._handed_out
             self._handed_out = None
@@ -364,6 +334,9 @@ class Metrics:
         """
         end = now = perf_counter()
         self.wait_s += now - asked
+        if self._begins:
+            self._begins = False
+            self.first_wait_s += now - asked
         self.batches += 1
         self.samples += samples
         self.ended = now
@@ -427,9 +400,12 @@ class Metrics:
             ready_s=self.spent.get("ready", 0.0),
             first_batch_s=self.first_batch_s,
             startup_s=self.startup_s or 0.0,
+            passes=self.passes,
+            first_wait_s=self.first_wait_s,
             loop_lag_p50_s=self.lag.quantile(0.5),
             loop_lag_p99_s=self.lag.quantile(0.99),
             loop_lag_max_s=self.lag.max_s if self.lag.quantile(1.0) is not None else None,
+            loop_held_s=self.lag.total_s,
             in_flight=self.in_flight,
             workers=workers,
             restarts=restarts,
@@ -438,5 +414,5 @@ class Metrics:
             memory_limit_bytes=limit,
             memory_wait_s=self.memory_wait_s,
             **asdict(storage or StorageStats()),
-            **asdict(setting or Setting()),
+            **vars(setting or Setting()),
         )

@@ -338,6 +338,7 @@ class DataLoader(Face, Generic[B]):
         )
         self._errors = Failed()
         self._core = Core(dataset, options, self._errors)
+        self._core.own_loop = True
         self._portal_cell: list[_Portal] = []
         self._finalizer = weakref.finalize(self, _shutdown, self._core, self._portal_cell)
 

@@ -23,6 +23,8 @@ settings.register_profile("aioloader", deadline=None)
 settings.load_profile("aioloader")
 
 DATA = Path(__file__).parent / "data"
+LOOKS = 100
+"""How often, with pauses of 20 ms, tests look whether what is left behind goes away: two or three idle seconds."""
 
 
 # --- event loops ---
@@ -158,10 +160,11 @@ _KINDS: dict[str, Callable[[], dict[Any, str]]] = {
 
 @pytest.fixture
 def leftovers() -> Iterator[Callable[[], dict[str, list[str]]]]:
-    """Fails the test if, three seconds after its end, something is left that was not there before it.
+    """Fails the test if, some seconds after its end, something is left that was not there before it.
 
-    Watched: child processes (zombies too), threads, file descriptors, entries of /dev/shm. The fixture's value is a
-    function that tells what is left at this moment, for tests that look in between.
+    Looks are counted and not seconds: on a busy machine everything takes longer. Watched: child processes (zombies
+    too), threads, file descriptors, entries of /dev/shm. The fixture's value is a function that tells what is left at
+    this moment, for tests that look in between.
     """
     gc.collect()
     before = {kind: look() for kind, look in _KINDS.items()}
@@ -176,12 +179,13 @@ def leftovers() -> Iterator[Callable[[], dict[str, list[str]]]]:
         return {kind: texts for kind, texts in new.items() if texts}
 
     yield left
-    deadline = time.monotonic() + 3.0
-    while remains := left():
-        if time.monotonic() > deadline:
-            pytest.fail(f"left behind: {remains}")
+    for _ in range(LOOKS):
+        remains = left()
+        if not remains:
+            return
         gc.collect()
         time.sleep(0.02)
+    pytest.fail(f"left behind: {remains}")
 
 
 # --- images ---

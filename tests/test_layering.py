@@ -36,8 +36,8 @@ GROUPS = {
     # aioloader, inside out
     "contracts": _of(
         "aioloader",
-        "_checks _descriptors _error_budget _failures _progress _stand_ins _trace _trace_file _tree _types _version "
-        "_wording abc errors explain metrics options progress_bar progress_display rng",
+        "_checks _descriptors _error_budget _failures _figures _lag _progress _stand_ins _trace _trace_file _tree "
+        "_types _version _wording abc errors explain metrics options progress_bar progress_display rng",
     ),
     "outputs": {"aioloader._outputs"},
     "waiting": _of("aioloader", "_each_chunk _late _signal _stacks _threads"),

@@ -121,6 +121,14 @@ class AsyncStages:
             raise AttributeError(name)
         return getattr(self._executor, name)
 
+    @property
+    def concurrency(self) -> dict[str, int]:
+        """Most calls at a time of each async transform, by name; of equal names the smallest."""
+        most: dict[str, int] = {}
+        for stage in (stage for group in self._stages for stage in group):
+            most[stage.name] = min(stage.concurrency, most.get(stage.name, stage.concurrency))
+        return most
+
     def open(self, program: Any, memory: Any) -> None:
         """See `aioloader.abc.Executor.open`."""
         self._memory = memory

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import anyio
 
 if TYPE_CHECKING:
-    from aioloader.metrics import Lag
+    from aioloader._lag import Lag
 
 __all__ = ("watch_lag",)
 

@@ -40,7 +40,7 @@ class LocalCluster:
         self._processes: dict[int, psutil.Process] = {}
         self._cluster = Cluster(initialize_head=True, head_node_args=head)
         self.address: str = self._cluster.address
-        self.second = self._cluster.add_node(**self._options)
+        self._second = self._cluster.add_node(**self._options)
         ray.init(address=self._cluster.address, log_to_driver=False, logging_level=logging.ERROR)
         self._cluster.wait_for_nodes()
         self.note_processes()
@@ -53,7 +53,14 @@ class LocalCluster:
     def kill_second_node(self) -> None:
         """Kill all processes of the second node at once."""
         self.note_processes()
-        self._cluster.remove_node(self.second, allow_graceful=False)
+        self._cluster.remove_node(self._second, allow_graceful=False)
+        self._second = None
+
+    def make_whole(self) -> None:
+        """Start a second node where it was killed."""
+        if self._second is None:
+            self._second = self._cluster.add_node(**self._options)
+            self._cluster.wait_for_nodes()
 
     def close(self) -> list[str]:
         """Shut everything down; gives what was left of it, and was killed then."""
@@ -78,14 +85,17 @@ def _lives(process: psutil.Process) -> bool:
 
 
 @contextmanager
-def local_cluster(monkeypatch: pytest.MonkeyPatch) -> Iterator[LocalCluster]:
-    """A cluster, which is gone afterwards with all its processes; skips the test where there is no Ray."""
-    # Workers find the tests.
-    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+def local_cluster() -> Iterator[LocalCluster]:
+    """A cluster, which is gone afterwards with all its processes; skips the test where there is no Ray.
+
+    It takes many seconds of a core to start: share one where that can be.
+    """
     ray = pytest.importorskip("ray", reason="needs Ray: pip install 'aioloader[ray]'")
     # Its sockets have long names, which a folder of pytest would make too long.
     folder = tempfile.mkdtemp(prefix="ray-", dir="/tmp")
-    monkeypatch.setenv("RAY_TMPDIR", folder)
+    environment = pytest.MonkeyPatch()
+    environment.setenv("RAY_TMPDIR", folder)
+    environment.setenv("PYTHONPATH", str(ROOT))  # workers find the tests
     before = {process.pid for process in psutil.Process().children(recursive=True)}
     cluster = None
     try:
@@ -100,6 +110,7 @@ def local_cluster(monkeypatch: pytest.MonkeyPatch) -> Iterator[LocalCluster]:
             for process in psutil.Process().children(recursive=True):
                 if process.pid not in before:
                     process.kill()
+        environment.undo()
         shutil.rmtree(folder, ignore_errors=True)
     assert left == [], "processes of the cluster were left"
 

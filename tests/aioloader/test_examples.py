@@ -89,7 +89,7 @@ def test_the_trainer_as_a_program(drawn, tmp_path):
         env={**os.environ, "PYTHONPATH": str(ROOT)},
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=280,
         check=False,
     )
     assert done.returncode == 0, done.stderr
@@ -186,7 +186,7 @@ def test_an_endpoint_is_evaluated(drawn, tmp_path):
             env={**os.environ, "PYTHONPATH": str(ROOT)},
             capture_output=True,
             text=True,
-            timeout=120,
+            timeout=280,
             check=False,
         )
     right = [
@@ -213,7 +213,7 @@ def test_the_notebook_runs():
     notebook = nbformat.read(EXAMPLES / "notebook.ipynb", as_version=4)
     nbformat.validate(notebook)
     assert not any(cell.get("outputs") for cell in notebook.cells)  # outputs are not kept
-    client = nbclient.NotebookClient(notebook, timeout=120, kernel_name="python3")
+    client = nbclient.NotebookClient(notebook, timeout=280, kernel_name="python3")
     client.execute(cwd=str(ROOT), env={**os.environ, "PYTHONPATH": str(ROOT)})
     told = ["".join(out.get("text", "") for out in cell.get("outputs", ())) for cell in notebook.cells]
     outputs = [out for cell in notebook.cells for out in cell.get("outputs", ())]

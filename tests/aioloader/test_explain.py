@@ -52,6 +52,23 @@ CASES = {
         "transform",
         {"executor": "inline", "workers": 1, "decode_s": 2.0, "awaited": {"caption": 40.0}},
     ),
+    "storage, a source without workers": (
+        "storage",
+        {"executor": "inline", "workers": 1, "waits": {"start": 8.0, "work": 1.0}},
+    ),
+    "transform, that holds the loop": (
+        "transform",
+        {"awaited": {"caption": 9.0}, "loop_held_s": 8.0, "loop_lag_p50_s": 0.1},
+    ),
+    "consumer, that holds the loop": (
+        "consumer",
+        {"decode_s": 1.0, "loop_held_s": 6.0, "loop_lag_p50_s": 0.1},
+    ),
+    "workers, short passes": ("workers", {"decode_s": 3.0, "passes": 5, "first_wait_s": 6.0}),
+    "workers, none, and light work": (
+        "workers",
+        {"executor": "inline", "workers": 1, "work_s": 5.0, "transform_s": 0.5, "transforms": {"add": 0.5}},
+    ),
     "storage, while opening": ("storage", {"executor": "thread", "decode_s": 3.0, "startup_s": 8.0}),
     "memory": ("memory", {"decode_s": 9.0, "memory_wait_s": 6.0, "waits": {"work": 9.0}}),
     "memory, arrays": ("memory", {"executor": "inline", "workers": 1, "collate_s": 6.0}),
@@ -99,6 +116,45 @@ def test_an_async_transform_is_named():
         "The transform caption is the limit. It is awaited: a sample waits 40.0 ms for it, and 4.0 calls"
     )
     assert "prefetch=8 (now 4) would give about 2.0x" in text
+
+
+def test_where_all_allowed_calls_are_under_way_more_are_to_be_allowed():
+    text = explain(case("transform, awaited", concurrency={"caption": 4, "tag": 4}))
+    assert "4.0 calls of 4 were under way on average" in text
+    assert "a time, concurrency=8 (now 4) would give about 2.0x" in text
+    text = explain(case("transform, awaited", concurrency={"caption": 4}, samples=5))
+    assert "concurrency=8 (now 4) with prefetch=8 (now 4) would give about 2.0x" in text
+
+
+def test_where_fewer_calls_are_under_way_than_allowed_more_samples_are_to_be_on_their_way():
+    text = explain(case("transform, awaited", concurrency={"caption": 64}))
+    assert "4.0 calls of 64 were under way on average" in text
+    assert "a time, prefetch=8 (now 4), or larger batches, would give about 2.0x" in text
+
+
+def test_an_async_transform_that_does_not_await_is_to_be_a_plain_one():
+    text = explain(case("transform, that holds the loop"))
+    assert text.startswith("The transform caption is the limit: it holds its event loop")
+    assert "two of them would give about 2.9x" in text  # 8 s, less the second of the consumer's, side by side
+
+
+def test_a_loop_of_the_loaders_own_is_not_held_by_others():
+    assert named(explain(case("consumer, that holds the loop", own_loop=True))) == ["workers"]
+
+
+def test_light_work_is_not_to_be_handed_to_workers():
+    text = explain(case("workers, none, and light work", batches=10_000))
+    assert "num_workers" not in text
+    text = explain(case("decode, inline", batches=10_000))
+    assert "no more than to hand it to a worker" in text
+    assert "num_workers" not in text
+
+
+@pytest.mark.parametrize(("batches", "told"), [(1, "it is one batch"), (9, "it is nine batches"), (10, None)])
+def test_few_batches_are_said_to_be_few(batches, told):
+    text = explain(case("decode", batches=batches))
+    assert ("ask again after more" in text) is (told is not None)
+    assert told is None or told in text
 
 
 def test_one_more_worker_gives_its_share():

@@ -4,8 +4,9 @@ import dataclasses
 
 import pytest
 
+from aioloader._lag import Lag
 from aioloader._pipeline.journal import Journal
-from aioloader.metrics import Lag, Metrics, Setting, Stats, StorageStats
+from aioloader.metrics import Metrics, Setting, Stats, StorageStats
 
 QUIET = dataclasses.replace(
     Metrics().snapshot(workers=2, restarts=0, memory=(0, 0, 1 << 30)), seconds=10.0, batches=10, samples=1000
@@ -26,6 +27,18 @@ def test_time_between_epochs_is_nobodys(monkeypatch):
     metrics.pause()
     metrics.pause()  # of a second iterator; no time was asked for again
     assert metrics.snapshot(workers=1, restarts=0, memory=(0, 0, 1)).seconds == stats.seconds
+
+
+def test_what_the_first_batches_of_passes_were_waited_for(monkeypatch):
+    clock = iter([0.0, 1.0, 2.0, 3.0, 4.0, 9.0, 10.0, 11.0])
+    monkeypatch.setattr("aioloader.metrics.perf_counter", lambda: next(clock))
+    metrics = Metrics()
+    metrics.handed_out(metrics.asked(), 10)  # the first of all
+    metrics.handed_out(metrics.asked(), 10)
+    metrics.pause()  # at 4
+    metrics.handed_out(metrics.asked(), 10)  # asked at 9, handed out at 10
+    stats = metrics.snapshot(workers=1, restarts=0, memory=(0, 0, 1))
+    assert (stats.passes, stats.first_wait_s, stats.wait_s) == (2, 1.0, 3.0)
 
 
 def test_rates_are_shares_of_the_time_that_passed():

@@ -246,7 +246,7 @@ def _program(words: list[str]) -> Any:
             return main(words[len(begin) :])
     assert words[0] == "python", f"no such program here: {words}; is it to be in NOT_RUN?"
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    done = subprocess.run([sys.executable, *words[1:]], env=environment, check=False, timeout=110)
+    done = subprocess.run([sys.executable, *words[1:]], env=environment, check=False, timeout=280)
     return done.returncode
 
 

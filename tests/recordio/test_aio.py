@@ -23,6 +23,7 @@ from recordio import (
     testing,
 )
 from recordio.aio import AsyncRecordReader, AsyncRecordWriter
+from tests.recordio.sources import Memory, Unsized
 
 RECORDS = [b"", b"abc", b"\x0a\x23\xd7\xce" * 3, b"x" * 2_500_000, b"last"]
 
@@ -50,17 +51,6 @@ class AsyncMemory:
         self.closed = True
 
 
-class Memory:
-    def __init__(self, data: bytes) -> None:
-        self.data = data
-
-    def size(self) -> int:
-        return len(self.data)
-
-    def read_ranges(self, ranges: Sequence[tuple[int, int]]) -> list[bytes]:
-        return [self.data[offset : offset + length] for offset, length in ranges]
-
-
 class AsyncUnsized:
     """The least that an async source has to be."""
 
@@ -69,14 +59,6 @@ class AsyncUnsized:
 
     async def read_ranges(self, ranges: Sequence[tuple[int, int]]) -> list[bytes]:
         await anyio.lowlevel.checkpoint()
-        return [self.data[offset : offset + length] for offset, length in ranges]
-
-
-class Unsized:
-    def __init__(self, data: bytes) -> None:
-        self.data = data
-
-    def read_ranges(self, ranges: Sequence[tuple[int, int]]) -> list[bytes]:
         return [self.data[offset : offset + length] for offset, length in ranges]
 
 

@@ -28,33 +28,9 @@ from recordio import (
     errors,
     testing,
 )
+from tests.recordio.sources import Memory, Unsized
 
 RECORDS = [b"", b"abc", b"\x0a\x23\xd7\xce" * 3, b"x" * 5000, b"last"]
-
-
-class Memory:
-    """A source in memory that counts what it is asked for."""
-
-    def __init__(self, data: bytes) -> None:
-        self.data = data
-        self.asked: list[tuple[int, int]] = []
-
-    def size(self) -> int:
-        return len(self.data)
-
-    def read_ranges(self, ranges: Sequence[tuple[int, int]]) -> list[bytes]:
-        self.asked += ranges
-        return [self.data[offset : offset + length] for offset, length in ranges]
-
-
-class Unsized:
-    """The least that a source has to be: it cannot tell its size."""
-
-    def __init__(self, data: bytes) -> None:
-        self.data = data
-
-    def read_ranges(self, ranges: Sequence[tuple[int, int]]) -> list[bytes]:
-        return [self.data[offset : offset + length] for offset, length in ranges]
 
 
 @pytest.fixture

@@ -8,20 +8,20 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 import torch.utils.data
-from torch.utils.data import Subset, TensorDataset
+from torch.utils.data import StackDataset, Subset, TensorDataset
 from torch.utils.data._utils import collate as torch_collate
 from torch.utils.data._utils import worker as torch_worker
 
 from aioloader.datasets.arrays import ArrayDataset
-from aioloader.datasets.base import IndexedView
+from aioloader.datasets.base import Dataset, IndexedView
 from aioloader.datasets.resolve import resolve
 from aioloader.executors.worker import own_slot
-from aioloader.interop.torch._samples import Odd, take_apart, worker_stack
+from aioloader.interop.torch._samples import worker_stack
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ("Crew", "Items", "WorkerStage", "known_dataset")
+__all__ = ("Crew", "Items", "WorkerStage", "known_dataset", "reads_batches")
 
 
 class Crew:
@@ -67,14 +67,18 @@ class Items:
     Args:
         dataset: has ``__getitem__``.
         crew: what a worker process does first.
-        apart: take samples apart for rows; else they stay whole, for a collate function.
+        keep: what is made of a sample; None: a sample is its index, and the collate function reads the batch.
+
+    Attributes:
+        called: name of the dataset's class, for errors.
     """
 
-    def __init__(self, dataset: Any, crew: Crew, apart: bool) -> None:
+    def __init__(self, dataset: Any, crew: Crew, keep: Callable[[Any], Any] | None) -> None:
+        self.called = type(dataset).__name__
         self._dataset = dataset
         self._crew = crew
         self._begun = False
-        self._keep = take_apart if apart else Odd
+        self._keep = keep
 
     def __len__(self) -> int:
         """Number of samples; where the dataset cannot tell, so many that the sampler alone decides."""
@@ -85,7 +89,7 @@ class Items:
         if not self._begun:
             self._crew.begin()
             self._begun = True
-        return self._keep(self._dataset[index])
+        return index if self._keep is None else self._keep(self._dataset[index])
 
 
 class WorkerStage:
@@ -98,6 +102,16 @@ class WorkerStage:
         """The sample as it is."""
         self._crew.begin()
         return sample if len(sample) > 1 else sample[0]
+
+
+def reads_batches(dataset: Any) -> bool:
+    """Whether a dataset gives the samples of a batch together (``__getitems__``), as torch's loader asks it to."""
+    if type(dataset) is Subset:
+        return reads_batches(dataset.dataset)
+    if type(dataset) is StackDataset:
+        parts = dataset.datasets
+        return any(map(reads_batches, parts.values() if isinstance(parts, dict) else parts))
+    return not isinstance(dataset, Dataset) and callable(getattr(dataset, "__getitems__", None))
 
 
 def known_dataset(dataset: Any, tensors: bool) -> Any:

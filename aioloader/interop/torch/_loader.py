@@ -18,9 +18,10 @@ from torch.utils.data import IterableDataset, default_collate
 from aioloader import sync
 from aioloader.datasets.arrays import ArrayDataset
 from aioloader.datasets.base import Dataset
-from aioloader.errors import OutputError, SampleError
-from aioloader.interop.torch._items import Crew, Items, WorkerStage, known_dataset
-from aioloader.interop.torch._samples import Collated, RowCollate, batch_of_whole
+from aioloader.datasets.iterable import IterableDataset as Stream
+from aioloader.errors import OutputError, SampleError, WorkerError
+from aioloader.interop.torch._items import Crew, Items, WorkerStage, known_dataset, reads_batches
+from aioloader.interop.torch._samples import Collated, Odd, RowCollate, batch_of_whole, take_apart
 from aioloader.interop.torch._tensors import as_tensors
 
 if TYPE_CHECKING:
@@ -58,10 +59,11 @@ class DataLoader(torch.utils.data.DataLoader):  # type: ignore[misc]  # torch is
     - `timeout` is how long a worker may take over one sample before it is ended; 0: for ever.
     - Batches come in order; ``in_order=False`` changes nothing. `pin_memory_device` is torch's own affair.
     - Datasets of this project, and torch's TensorDataset, are read whole batches at a time; so are torch's Subsets of
-      them.
+      them, and datasets with ``__getitems__``, whose batches are made by one worker each.
+    - An IterableDataset has no indices to hand out: torch's own engine loads it, as before, and counts nothing.
 
     Raises:
-        TypeError: the dataset is an IterableDataset, which has no indices to hand to workers.
+        TypeError: the dataset is an `aioloader.IterableDataset`.
         ValueError: as torch's.
     """
 
@@ -86,10 +88,10 @@ class DataLoader(torch.utils.data.DataLoader):  # type: ignore[misc]  # torch is
         pin_memory_device: str = "",
         in_order: bool = True,
     ) -> None:
-        if isinstance(dataset, IterableDataset):
+        if isinstance(dataset, Stream):
             raise TypeError(
-                f"{type(dataset).__name__} is an IterableDataset, which has no indices: give it to torch's own "
-                "DataLoader. Of RecordIO files and folders aioloader has datasets with indices"
+                "torch's DataLoader has no place for an aioloader.IterableDataset: give it to "
+                "aioloader.DataLoader(dataset, batch_size, output='torch')"
             )
         super().__init__(
             dataset,
@@ -112,9 +114,20 @@ class DataLoader(torch.utils.data.DataLoader):  # type: ignore[misc]  # torch is
         )
         self._engine: sync.DataLoader[Any] | None = None
         self._made_of: tuple[Any, ...] = ()
+        if self._streams:
+            _log.info("%s is an IterableDataset, which torch's own engine loads", type(dataset).__name__)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_engine": None, "_made_of": (), "_iterator": None}
+
+    @property
+    def _streams(self) -> bool:
+        return isinstance(self.dataset, IterableDataset)
 
     def __iter__(self) -> Any:
         """A new pass."""
+        if self._streams:
+            return super().__iter__()
         if self.pin_memory and not torch.accelerator.is_available():
             warnings.warn(
                 "pin_memory has no effect: torch finds no accelerator here, so tensors stay in pageable memory",
@@ -145,8 +158,9 @@ class DataLoader(torch.utils.data.DataLoader):  # type: ignore[misc]  # torch is
         items = known_dataset(self.dataset, tensors=default)
         known = items is not None
         single = known and isinstance(self.dataset, torch.utils.data.Dataset) and _single(items)
+        together = not known and self._auto_collation and reads_batches(self.dataset)
         if not known:
-            items = Items(self.dataset, crew, default)
+            items = Items(self.dataset, crew, None if together else take_apart if default else Odd)
         elif (
             self.worker_init_fn is not None
             and isinstance(items, Dataset)
@@ -155,8 +169,9 @@ class DataLoader(torch.utils.data.DataLoader):  # type: ignore[misc]  # torch is
             items = items.transform(WorkerStage(crew))
         batchify: Any = None
         restore: Any = batch_of_whole
-        if not default:
-            batchify = Collated(self.collate_fn, self.num_workers > 0, not self._auto_collation)
+        if together or not default:
+            read = self.dataset.__getitems__ if together else None
+            batchify = Collated(self.collate_fn, self.num_workers > 0, not self._auto_collation, read)
         elif known:
             restore = _Known(single)
         else:
@@ -181,16 +196,32 @@ class DataLoader(torch.utils.data.DataLoader):  # type: ignore[misc]  # torch is
     def close(self) -> None:
         """End the worker processes, within a second. Batches that were delivered stay valid."""
         engine, self._engine = self._engine, None
+        self._iterator = None  # of torch's own engine
         if engine is not None:
             engine.close()
 
     def stats(self) -> Stats:
-        """The counters of the engine; see `aioloader.DataLoader.stats`."""
-        return self._ready_engine().stats()
+        """The counters of the engine; see `aioloader.DataLoader.stats`.
+
+        Raises:
+            TypeError: the dataset is an IterableDataset.
+        """
+        return self._counting().stats()
 
     def explain(self) -> str:
-        """What limits the loader, and what to change, in one paragraph."""
-        return self._ready_engine().explain()
+        """What limits the loader, and what to change, in one paragraph.
+
+        Raises:
+            TypeError: the dataset is an IterableDataset.
+        """
+        return self._counting().explain()
+
+    def _counting(self) -> sync.DataLoader[Any]:
+        if self._streams:
+            raise TypeError(
+                f"{type(self.dataset).__name__} is an IterableDataset: torch's own engine loads it, and counts nothing"
+            )
+        return self._ready_engine()
 
 
 def _single(dataset: Any) -> bool:
@@ -252,12 +283,15 @@ class _Order:
         if self._single:
             indices = [indices]
         try:
-            return np.asarray([index.__index__() for index in indices], np.int64)
+            numbers = [index.__index__() for index in indices]
         except (AttributeError, TypeError):
             raise TypeError(
                 f"the sampler gave {indices!r}: with workers of aioloader indices are whole numbers; give this sampler "
                 "to torch's own DataLoader"
             ) from None
+        if not numbers:
+            raise ValueError("the batch sampler gave a batch without indices: leave such batches out")
+        return np.asarray(numbers, np.int64)
 
 
 class _Known:
@@ -310,11 +344,30 @@ class _Batches:
 
     def __next__(self) -> Any:
         """The next batch; blocks. Raises what the dataset or the collate function raised, as it is."""
+        if not torch.autograd._profiler_enabled():
+            return self._next()
+        with torch.profiler.record_function(
+            "enumerate(DataLoader)#aioloader.__next__"
+        ):  # as torch's loaders do
+            return self._next()
+
+    def _next(self) -> Any:
         try:
             return next(self._batches)
+        except WorkerError as error:
+            error.add_note(
+                "this loader has no executor to choose: what cannot be sent is best made when it is first used, in "
+                "__getitem__; or set num_workers=0"
+            )
+            raise
         except (SampleError, OutputError) as error:
             cause = error.__cause__
-            if cause is None:
+            # Of a StopIteration the caller's loop would only end early. What ends a worker need not end this process.
+            if (
+                cause is None
+                or isinstance(cause, StopIteration)
+                or not (isinstance(cause, Exception) or self._loader.num_workers == 0)
+            ):
                 raise
             cause.add_note(str(error))
         try:

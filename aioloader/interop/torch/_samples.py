@@ -327,16 +327,26 @@ class Collated:
         collate_fn: takes a list of samples; a sample where `single`.
         carried: what it gives goes to another process: its tensors and arrays apart, and a pickle of the rest.
         single: batches are single samples.
+        read: gives the samples of a list of indices, where a sample that comes here is its index; or None.
     """
 
-    def __init__(self, collate_fn: Callable[[Any], Any], carried: bool, single: bool) -> None:
+    def __init__(
+        self,
+        collate_fn: Callable[[Any], Any],
+        carried: bool,
+        single: bool,
+        read: Callable[[list[int]], Any] | None = None,
+    ) -> None:
         self._collate_fn = collate_fn
         self._carried = carried
         self._single = single
+        self._read = read
 
     def __call__(self, samples: list[Any]) -> Any:
         """The batch, as `batch_of_whole` takes it."""
         given = [each.sample if type(each) is Odd else each for each in samples]
+        if self._read is not None:
+            given = self._read(given)
         batch = self._collate_fn(given[0] if self._single else given)
         if not self._carried:
             return Made(batch)

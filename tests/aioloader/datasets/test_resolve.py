@@ -241,7 +241,7 @@ def test_a_fingerprint_of_a_folder_notices_other_files(tmp_path: Path) -> None:
 
 def test_a_fingerprint_is_cheap_for_large_sets() -> None:
     dataset = ArrayDataset(np.zeros((1_300_000, 4), np.uint8)).sample(RandomSampler(1_300_000, seed=0))
-    start = time.perf_counter()
+    start = time.thread_time()
     fingerprint(dataset)
 
-    assert time.perf_counter() - start < 0.1  # measured: under 1 ms
+    assert time.thread_time() - start < 0.1  # measured: under 1 ms

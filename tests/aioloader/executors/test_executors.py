@@ -128,7 +128,7 @@ RAY = pytest.param("ray", marks=[pytest.mark.ray, pytest.mark.filterwarnings("ig
 
 @pytest.fixture(scope="module")
 def ray_cluster():
-    with pytest.MonkeyPatch.context() as monkeypatch, local_cluster(monkeypatch):
+    with local_cluster():
         yield
 
 
@@ -274,12 +274,12 @@ async def test_cancelling_a_chunk_settles_it_once_nobody_touches_it(kind, reques
 
     b = Bench(EXECUTORS[kind](), program(stages=[slow]))
     async with b.executor.serving():
-        with anyio.move_on_after(60 if kind == "ray" else 1):
+        with anyio.fail_after(60):
             await b.executor.run([b.chunk([1])])  # workers are up
         with anyio.move_on_after(0.05) as scope:
             await b.executor.run([b.chunk(list(range(500)))])
         assert scope.cancelled_caught
-        with anyio.fail_after(10):
+        with anyio.fail_after(60):
             while b.settled < 2:
                 await anyio.sleep(0.005)
     b.close()
@@ -473,7 +473,7 @@ def test_workers_start_while_other_threads_fork():
         env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[3])},
         capture_output=True,
         text=True,
-        timeout=100,
+        timeout=280,
         check=False,
     )
     assert done.stdout.split() == ["2"] * 4, done.stderr

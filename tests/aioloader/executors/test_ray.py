@@ -24,12 +24,19 @@ CHAIN = Compose([RandomResizedCrop(32), RandomFlipLeftRight(), RandomColorJitter
 OPTIONS = {"batch_size": 8, "shuffle": True, "seed": 3}
 
 
-@pytest.fixture
-def cluster(monkeypatch):
+@pytest.fixture(scope="module")
+def nodes():
     cloudpickle.register_pickle_by_value(sys.modules[__name__])
-    with local_cluster(monkeypatch) as made:
+    with local_cluster() as made:
         yield made
     cloudpickle.unregister_pickle_by_value(sys.modules[__name__])
+
+
+@pytest.fixture
+def cluster(nodes):
+    """A cluster of two nodes, whatever tests before have done to it."""
+    nodes.make_whole()
+    return nodes
 
 
 class Deadly:
@@ -68,6 +75,15 @@ def total(samples):
 
 def content(batches):
     return [[np.asarray(leaf).tobytes() for leaf in batch] for batch in batches]
+
+
+# The first, as the others share a cluster.
+def test_without_a_cluster_the_error_says_what_to_do():
+    ray = pytest.importorskip("ray", reason="needs Ray: pip install 'aioloader[ray]'")
+    assert not ray.is_initialized()
+    with DataLoader(Numbers(10), 5, executor=RayExecutor()) as loader:
+        with pytest.raises(WorkerError, match=r"call ray\.init\(\) first"):
+            next(iter(loader))
 
 
 def test_the_batches_are_those_made_here(cluster, photo_rec):
@@ -147,11 +163,3 @@ def test_what_cannot_come_back_is_that_samples_failure(cluster):
     assert found == [number for number in range(12) if number != 5]
     assert error.index == 5
     assert "can be pickled and not be unpickled" in str(error.__cause__)
-
-
-def test_without_a_cluster_the_error_says_what_to_do():
-    ray = pytest.importorskip("ray", reason="needs Ray: pip install 'aioloader[ray]'")
-    assert not ray.is_initialized()
-    with DataLoader(Numbers(10), 5, executor=RayExecutor()) as loader:
-        with pytest.raises(WorkerError, match=r"call ray\.init\(\) first"):
-            next(iter(loader))

@@ -126,7 +126,7 @@ assert images.shape == (64, 3, 112, 112) and images.dtype == "float32" and same.
         [sys.executable, str(program)],
         capture_output=True,
         text=True,
-        timeout=110,
+        timeout=280,
         check=False,
         cwd=tmp_path,
         env=environment,

@@ -82,9 +82,9 @@ def test_an_empty_file_has_no_tasks(datasource, tmp_path):
     assert source.estimate_inmemory_data_size() == 0
 
 
-def test_ray_data_reads_it_on_a_cluster(records, monkeypatch):
+def test_ray_data_reads_it_on_a_cluster(records):
     path, payloads = records
-    with local_cluster(monkeypatch) as cluster:
+    with local_cluster() as cluster:
         import ray.data
 
         from aioloader.interop.ray import RecordIODatasource

@@ -42,7 +42,7 @@ def run_example(name, *arguments, **variables):
 
 
 def printed(process):
-    out, err = process.communicate(timeout=100)
+    out, err = process.communicate(timeout=280)
     assert process.returncode == 0, err
     return out
 

@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+import aioloader
 from tests.aioloader.interop.torch_samples import Samples, collate_objects
 from tests.aioloader.loader.samples import Numbers
 
@@ -40,6 +41,22 @@ def test_a_sample_that_fails_raises_its_own_exception(torch, ours, workers, coll
     assert len(got) == 2
     assert caught.value.more == "m"
     assert "sample at index 5" in "".join(caught.value.__notes__)
+    loader.close()
+
+
+class Ends(Samples):
+    def __getitem__(self, index):
+        if index == 3:
+            raise self.samples[index]
+        return index
+
+
+@pytest.mark.parametrize(("kind", "workers"), [(StopIteration, 0), (SystemExit, 1)])
+def test_a_sample_that_fails_ends_neither_the_epoch_nor_the_program(ours, kind, workers):
+    loader = ours(Ends([kind("x")] * 8), 2, num_workers=workers)
+    with pytest.raises(aioloader.SampleError, match=f"Ends: sample at index 3 .*{kind.__name__}") as caught:
+        list(loader)
+    assert type(caught.value.__cause__) is kind
     loader.close()
 
 
@@ -112,3 +129,11 @@ def test_counters(ours):
     list(loader)
     assert loader.stats().batches == 2
     assert json.dumps(loader.explain())
+
+
+def test_the_profiler_of_torch_tells_the_time_of_loading(torch, ours):
+    activities = [torch.profiler.ProfilerActivity.CPU]
+    with torch.profiler.profile(activities=activities) as profile:
+        list(ours(Samples([1, 2]), 1))
+    names = [event.key for event in profile.key_averages()]
+    assert "enumerate(DataLoader)#aioloader.__next__" in names

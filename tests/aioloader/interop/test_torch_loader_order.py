@@ -1,13 +1,11 @@
-"""Samplers and datasets of torch and of this project: the order and the batches are those of torch's DataLoader."""
+"""Samplers of torch: the order is that of torch's DataLoader."""
 
 import gc
-import threading
 
 import numpy as np
 import pytest
 
-import aioloader
-from tests.aioloader.interop.torch_samples import Samples, check, outcome, same
+from tests.aioloader.interop.torch_samples import Samples, outcome, same
 
 pytestmark = [
     pytest.mark.torch,
@@ -98,75 +96,14 @@ def test_a_sampler_without_an_end(torch, ours):
         loader.close()
 
 
+def test_a_batch_without_indices_is_refused(ours):
+    with pytest.raises(ValueError, match="a batch without indices"):
+        list(ours(Samples([1, 2]), batch_sampler=[[1], []]))
+
+
 def test_indices_that_are_no_numbers_are_refused(ours):
     with pytest.raises(TypeError, match="indices are whole numbers"):
         list(ours(Samples([1, 2]), sampler=["a", "b"]))
 
 
 # --- datasets ---
-
-
-def test_tensor_datasets_and_subsets(torch, ours):
-    data = torch.utils.data
-    x, y = torch.arange(60.0).view(20, 3), torch.arange(20)
-    sets = [
-        data.TensorDataset(x, y),
-        data.TensorDataset(x),
-        data.Subset(data.TensorDataset(x, y), [3, 1, 1, 19]),
-        data.Subset(data.TensorDataset(x, y), torch.tensor([3, 1])),
-        data.Subset(data.TensorDataset(x, y), [-1, 2]),
-        data.Subset(data.TensorDataset(x.bfloat16()), [5]),
-        data.ConcatDataset([data.TensorDataset(x, y), data.TensorDataset(x, y)]),
-        [(1, "a"), (2, "b")],
-        np.arange(10),
-        torch.arange(10),
-    ]
-    for dataset in sets:
-        check(torch, ours, dataset, batch_size=4)
-        check(torch, ours, dataset, batch_size=4, collate_fn=tuple)
-        check(torch, ours, dataset, batch_size=None)
-    x += 100  # the dataset's own memory, which it is still
-    check(torch, ours, sets[0], batch_size=4)
-
-
-@pytest.mark.parametrize("workers", [0, 2])
-def test_datasets_of_this_project(torch, ours, photo_rec, workers):
-    plain = aioloader.ImageRecordDataset(photo_rec).transform_first(aioloader.transforms.CenterCrop(48))
-    for dataset in (
-        plain,
-        torch.utils.data.Subset(plain, [3, 1]),
-        aioloader.ArrayDataset(np.arange(9), np.ones((9, 2))),
-    ):
-        check(torch, ours, dataset, batch_size=4, num_workers=workers)
-    check(torch, ours, plain, batch_size=4, num_workers=workers, collate_fn=tuple)
-    check(torch, ours, aioloader.RecordFileDataset(photo_rec), batch_size=4, num_workers=workers)
-
-
-def test_an_iterable_dataset_is_refused(torch, ours):
-    class Stream(torch.utils.data.IterableDataset):
-        def __iter__(self):
-            return iter(range(3))
-
-    with pytest.raises(TypeError, match="Stream is an IterableDataset"):
-        ours(Stream())
-
-
-def test_what_cannot_be_sent_is_said(torch, ours):
-    dataset = Samples([1, 2])
-    dataset.lock = threading.Lock()
-    with pytest.raises(aioloader.LoaderError, match="cannot be sent to worker processes"):
-        list(ours(dataset, num_workers=1))
-
-
-def test_a_dataset_that_was_changed_is_sent_again(torch, ours):
-    dataset = Samples([0, 1, 2, 3])
-    for persistent in (False, True):
-        dataset.samples[0] = 0
-        loader = ours(dataset, 4, num_workers=1, persistent_workers=persistent)
-        assert next(iter(loader)).tolist() == [0, 1, 2, 3]
-        engine = loader._engine
-        assert next(iter(loader)).tolist() == [0, 1, 2, 3]
-        assert loader._engine is engine
-        dataset.samples[0] = 9
-        assert next(iter(loader)).tolist() == [0 if persistent else 9, 1, 2, 3]
-        loader.close()

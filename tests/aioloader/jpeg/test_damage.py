@@ -96,39 +96,28 @@ def test_a_scan_that_stops_short_within_the_crop_is_an_error(name):
         assert attempt(data[:stop] + b"\xff\xd9", (0, 60, WIDTH, 60)) is None
 
 
-@given(
-    name=names,
-    share=st.floats(0, 1),
-    value=st.integers(0, 255),
-    box=boxes(WIDTH, HEIGHT),
-    how=st.integers(0, 2),
-)
-@settings(max_examples=300)
-def test_one_wrong_byte_is_no_other_picture_than_a_full_decode_shows(name, share, value, box, how):
+@st.composite
+def wrong_bytes(draw):
+    """(name of a file, its bytes with one that is another, lacks or is too much, a rectangle)."""
+    name, share, value = draw(names), draw(st.floats(0, 1)), draw(st.integers(0, 255))
     data = FILES[name]
     place = int(share * (len(data) - 1))
     new = bytes((value,))
-    check_damage(
-        name, (data[:place] + (new, b"", new + data[place : place + 1])[how] + data[place + 1 :]), box
-    )
+    instead = draw(st.sampled_from([new, b"", new + data[place : place + 1]]))
+    return name, data[:place] + instead + data[place + 1 :], draw(boxes(WIDTH, HEIGHT))
+
+
+@given(wrong_bytes())
+@settings(max_examples=300)
+def test_one_wrong_byte_is_no_other_picture_than_a_full_decode_shows(damage):
+    check_damage(*damage)
 
 
 @pytest.mark.slow
-@given(
-    name=names,
-    share=st.floats(0, 1),
-    value=st.integers(0, 255),
-    box=boxes(WIDTH, HEIGHT),
-    how=st.integers(0, 2),
-)
+@given(wrong_bytes())
 @settings(max_examples=4_000)
-def test_many_wrong_bytes_one_at_a_time(name, share, value, box, how):
-    data = FILES[name]
-    place = int(share * (len(data) - 1))
-    new = bytes((value,))
-    check_damage(
-        name, (data[:place] + (new, b"", new + data[place : place + 1])[how] + data[place + 1 :]), box
-    )
+def test_many_wrong_bytes_one_at_a_time(damage):
+    check_damage(*damage)
 
 
 def check_damage(name: str, damaged: bytes, box: tuple[int, int, int, int]) -> None:

@@ -18,5 +18,5 @@ def run_program(code, *before, **options):
     """
     return subprocess.run(
         [*before, sys.executable, "-W", "error", "-c", textwrap.dedent(code)],
-        **{"capture_output": True, "text": True, "timeout": 60, **options},
+        **{"capture_output": True, "text": True, "timeout": 120, **options},
     )

@@ -4,7 +4,6 @@ import asyncio
 import gc
 import signal
 import threading
-import time
 
 import anyio
 import numpy as np
@@ -120,25 +119,30 @@ def test_gluons_further_arguments_are_accepted():
 
 
 def test_two_threads_may_not_share_an_iterator():
-    batches = iter(DataLoader(Numbers(40, 0.05), 10, executor="thread", num_workers=1))
+    refused = threading.Event()
+
+    class Waiting(Numbers):
+        def __getitem__(self, index):
+            refused.wait()
+            return super().__getitem__(index)
+
+    batches = iter(DataLoader(Waiting(40), 10, executor="thread", num_workers=1))
     errors = []
-    started = threading.Event()
 
-    def other():
-        started.set()
-        next(batches)
-
-    thread = threading.Thread(target=other)
-    thread.start()
-    started.wait()
-    deadline = time.monotonic() + 5
-    while time.monotonic() < deadline and not errors:
+    def ask():
         try:
             next(batches)
         except RuntimeError as error:
             errors.append(str(error))
-    thread.join()
-    assert "another thread" in errors[0]
+            refused.set()
+
+    threads = [threading.Thread(target=ask) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    (error,) = errors
+    assert "another thread" in error
 
 
 def test_a_closed_loader_says_so():

@@ -235,6 +235,56 @@ async def test_an_async_transform_is_named():
         assert loader.stats().stages["await:caption"].busy_s >= 0.8
 
 
+@pytest.mark.parametrize("num_workers", [0, 1])
+async def test_a_source_that_is_slow_is_storage(num_workers):
+    async def source():
+        for number in range(80):
+            await anyio.sleep(0.002)
+            yield number
+
+    data = aioloader.IterableDataset(source).transform(float)
+    async with AsyncDataLoader(data, 4, executor="thread", num_workers=num_workers) as loader:
+        async for _ in loader:
+            pass
+        assert loader.explain().startswith("Storage is the limit. The caller waited for the source")
+
+
+async def test_an_async_transform_that_blocks_is_told_from_one_that_waits():
+    async def caption(image, label):
+        blur(image, label)
+        return image, label
+
+    data = SimpleDataset(Pausing(120, 0.0)).transform(caption)
+    async with AsyncDataLoader(data, 4, num_workers=0) as loader:
+        async for _ in loader:
+            pass
+        told = loader.explain()
+    assert told.startswith("The transform caption is the limit: it holds its event loop"), told
+    assert "a plain function, which runs in workers" in told
+
+
+async def test_other_code_that_holds_the_loop_is_the_consumers():
+    over = False
+
+    async def other():
+        while not over:
+            for _ in range(10):
+                blur(0, 0)
+            await anyio.sleep(0)
+
+    data = SimpleDataset(list(range(40))).transform(float)
+    async with (
+        anyio.create_task_group() as tasks,
+        AsyncDataLoader(data, 4, executor="thread", num_workers=1) as loader,
+    ):
+        tasks.start_soon(other)
+        async for _ in loader:
+            pass
+        over = True
+        told = loader.explain()
+    assert told.startswith("The consumer is the limit: other code holds the event loop"), told
+
+
 async def test_statistics_tell_where_samples_were_and_how_late_the_loop_is():
     async with aioloader.AsyncDataLoader(Pausing(64, 0.002), 8, executor="thread", num_workers=2) as loader:
         async for _ in loader:

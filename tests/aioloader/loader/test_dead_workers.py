@@ -166,5 +166,5 @@ def test_a_death_is_noticed_although_a_child_of_the_worker_lives_on(tmp_path, le
             stop.set()
             killer.join()
         assert loader.stats().restarts == 1
-        psutil.wait_procs(found, timeout=5)
+        psutil.wait_procs(found, timeout=30)
         assert not found[0].is_running() or found[0].status() == psutil.STATUS_ZOMBIE

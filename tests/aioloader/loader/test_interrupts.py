@@ -71,9 +71,9 @@ def test_ctrl_c_ends_a_program_that_loads(executor, face, group, leftovers):
         assert len(workers) == (2 if executor == "process" else 0)
         # A terminal sends it to the whole foreground group.
         (os.killpg if group else os.kill)(program.pid, signal.SIGINT)
-        out, err = program.communicate(timeout=20)
+        out, err = program.communicate(timeout=60)
         assert (program.returncode, out, err) == (0, "interrupted\n", "")
-        _gone, there = psutil.wait_procs(workers, timeout=2)
+        _gone, there = psutil.wait_procs(workers, timeout=30)
         assert there == []
     finally:
         with contextlib.suppress(ProcessLookupError):
@@ -108,11 +108,11 @@ def test_ctrl_c_at_any_time_ends_it(executor, face, leftovers):
             assert program.stdout.readline() == "begin\n"
             time.sleep(delay_s)
             program.send_signal(signal.SIGINT)
-            out, err = program.communicate(timeout=20)
+            out, err = program.communicate(timeout=60)
             assert (program.returncode, out.removeprefix("loading\n"), err) == (0, "interrupted\n", ""), (
                 delay_s
             )
-            _gone, there = psutil.wait_procs(workers_of(program.pid), timeout=2)
+            _gone, there = psutil.wait_procs(workers_of(program.pid), timeout=30)
             assert [each for each in there if each.status() != psutil.STATUS_ZOMBIE] == []
 
 

@@ -33,7 +33,7 @@ def run(arguments, cwd, text=None):
         input=text,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=120,
         cwd=cwd,
     )
     assert done.stderr == ""

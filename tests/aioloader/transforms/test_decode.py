@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from aioloader.errors import DecodeError
 from aioloader.transforms import Scratch, decode_image
 from aioloader.transforms.pictures import PictureReader
+from tests.aioloader.transforms.orientations import TURNED
 
 FILES = Path(__file__).parents[2] / "data" / "images"
 
@@ -392,18 +393,6 @@ def oriented(name, orientation, image=BGR):
     )
 
 
-TURN = {
-    1: lambda a: a,
-    2: lambda a: a[:, ::-1],
-    3: lambda a: a[::-1, ::-1],
-    4: lambda a: a[::-1],
-    5: lambda a: a.swapaxes(0, 1),
-    6: lambda a: np.rot90(a, -1),
-    7: lambda a: np.rot90(a, 2).swapaxes(0, 1),
-    8: lambda a: np.rot90(a, 1),
-}
-
-
 @pytest.mark.parametrize("flag", [1, 0], ids=["colour", "grey"])
 @pytest.mark.parametrize("scratch", [None, Scratch()], ids=["fresh", "scratch"])
 @pytest.mark.parametrize("orientation", range(1, 9))
@@ -415,7 +404,7 @@ def test_one_rule_of_orientation_for_all_formats(name, orientation, scratch, fla
         assert np.array_equal(stored, PICTURE)
     assert np.array_equal(decode_image(data, flag=flag, exif="ignore", scratch=scratch), stored)
     upright = decode_image(data, flag=flag, exif="apply", scratch=scratch)
-    assert np.array_equal(upright, TURN[orientation](stored))
+    assert np.array_equal(upright, TURNED[orientation](stored))
     assert upright.flags.c_contiguous
 
 

@@ -8,18 +8,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from aioloader.transforms.exif import orientation_entry, read_orientation, stored_box, swaps_axes, upright
-
-# Where the stored image's pixel (row, column) stands after turning, as plain numpy.
-TURNED = {
-    1: lambda a: a,
-    2: lambda a: a[:, ::-1],
-    3: lambda a: a[::-1, ::-1],
-    4: lambda a: a[::-1],
-    5: lambda a: a.swapaxes(0, 1),
-    6: lambda a: np.rot90(a, -1),
-    7: lambda a: np.rot90(a, 2).swapaxes(0, 1),
-    8: lambda a: np.rot90(a, 1),
-}
+from tests.aioloader.transforms.orientations import TURNED
 
 
 def tiff(orientation, order="<", kind=3, count=1, before=1):

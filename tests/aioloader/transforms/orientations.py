@@ -1,0 +1,15 @@
+"""The eight ways in which Exif data turn a picture, written down by hand."""
+
+import numpy as np
+
+# Where the stored image's pixel (row, column) stands after turning, as plain numpy.
+TURNED = {
+    1: lambda a: a,
+    2: lambda a: a[:, ::-1],
+    3: lambda a: a[::-1, ::-1],
+    4: lambda a: a[::-1],
+    5: lambda a: a.swapaxes(0, 1),
+    6: lambda a: np.rot90(a, -1),
+    7: lambda a: np.rot90(a, 2).swapaxes(0, 1),
+    8: lambda a: np.rot90(a, 1),
+}
