@@ -8,7 +8,7 @@ import shutil
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -84,6 +84,24 @@ def _lives(process: psutil.Process) -> bool:
         return False
 
 
+def _start(ray: Any) -> LocalCluster:
+    """A cluster. Ray gives a node half a minute to start; a busy machine may need more, so it is tried again."""
+    before = set(psutil.Process().children(recursive=True))
+    for last in (False, False, True):
+        try:
+            return LocalCluster(ray)
+        except Exception:
+            ray.shutdown()
+            started = set(psutil.Process().children(recursive=True)) - before
+            for process in started:
+                with suppress(psutil.NoSuchProcess):
+                    process.kill()
+            psutil.wait_procs(started, timeout=_END_S)
+            if last:
+                raise
+    raise AssertionError("it is returned or raised")
+
+
 @contextmanager
 def local_cluster() -> Iterator[LocalCluster]:
     """A cluster, which is gone afterwards with all its processes; skips the test where there is no Ray.
@@ -96,20 +114,14 @@ def local_cluster() -> Iterator[LocalCluster]:
     environment = pytest.MonkeyPatch()
     environment.setenv("RAY_TMPDIR", folder)
     environment.setenv("PYTHONPATH", str(ROOT))  # workers find the tests
-    before = {process.pid for process in psutil.Process().children(recursive=True)}
-    cluster = None
+    left: list[str] = []
     try:
-        cluster = LocalCluster(ray)
-        yield cluster
-    finally:
-        if cluster is not None:
+        cluster = _start(ray)
+        try:
+            yield cluster
+        finally:
             left = cluster.close()
-        else:  # it did not come up
-            ray.shutdown()
-            left = []
-            for process in psutil.Process().children(recursive=True):
-                if process.pid not in before:
-                    process.kill()
+    finally:
         environment.undo()
         shutil.rmtree(folder, ignore_errors=True)
     assert left == [], "processes of the cluster were left"
