@@ -71,7 +71,8 @@ def test_the_same_with_async_for(to_device, device, executor, ahead, run_on):
                 passing = aiter(batches)
                 got = [(await anext(passing))[1].tolist() for _ in range(stop)]
                 state = json.loads(json.dumps(batches.state_dict()))
-            async with to_device(AsyncDataLoader(Numbers(50), 4, **options), device, ahead) as other:
+            loader = AsyncDataLoader(Numbers(50), 4, num_workers=1, executor="thread", **OPTIONS)
+            async with to_device(loader, device, ahead) as other:
                 other.load_state_dict(state)
                 assert len(other) == 13 - stop
                 got += [labels.tolist() async for _, labels in other]
