@@ -141,6 +141,12 @@ def test_other_loaders_are_refused(torch, to_device):
             to_device(other, "cpu")
 
 
+def test_arrays_of_jax_are_refused(to_device):
+    pytest.importorskip("jax")
+    with pytest.raises(ValueError, match="leave output='numpy' or 'torch'"):
+        to_device(DataLoader(Numbers(8), 4, num_workers=0, output="jax"), "cpu")
+
+
 def test_it_has_what_its_loader_has(to_device):
     batches = to_device(DataLoader(Numbers(8, fail=(2,)), 4, num_workers=0, on_error="skip"), "cpu")
     assert sum(numbers(batches), []) == [0, 1, 3, 4, 5, 6, 7]
