@@ -93,6 +93,11 @@ class Face:
         return explain(self.stats())
 
     @property
+    def closed(self) -> bool:
+        """Whether the loader was closed, and delivers no more."""
+        return self._core.closed
+
+    @property
     def errors(self) -> list[SampleError]:
         """Every sample that failed so far, in the order of delivery."""
         return list(self._errors)

@@ -37,7 +37,8 @@ _MOST_PENDING = 200_000
 # Lanes of ours have numbers that no thread has: Linux counts threads up to 2^22.
 _FIRST_LANE = 1 << 23
 _LANES_OF_A_PASS = 1 << 12
-_PASS, _CALLER, _HERE, _BATCHES = range(4)
+_PASS, _CALLER, _HERE, _BATCHES = 0, 1, 2, 34
+_REMEMBERED = 64
 _SHOWN_AS = {"memory": "memory wait", "ready": "reorder wait"}
 
 
@@ -212,6 +213,7 @@ class PassTrace:
         self._began = perf_counter()
         self._handed_out: float | None = None
         self._free: list[int] = []
+        self._here: list[deque[tuple[float, float]]] = []
         self._lanes = 0
         self._batches: dict[int, tuple[int, Journal]] = {}
         self._over = False
@@ -271,8 +273,7 @@ class PassTrace:
         if begin < given or end > now:  # the clock of another machine
             begin, end = now - (end - begin), now
         if span.pid == tracer.pid and span.tid == self._thread:
-            lane = self._lane(_HERE)
-            self._name(_HERE, "samples, in the loop's thread")
+            lane = self._lane_here(begin, end)
         else:
             lane = span.pid, span.tid
             tracer.name_process(span.pid, "worker")
@@ -291,6 +292,20 @@ class PassTrace:
             until = min(end, at + seconds * shrink)
             tracer.slice(name, lane, at, until, {"samples": span.samples, "summed": True}, "worker")
             at = until
+
+    def _lane_here(self, begin: float, end: float) -> tuple[int, int]:
+        """A lane for samples that are made in the loop's thread, where chunks of several batches take turns."""
+        place = len(self._here)
+        for number, taken in enumerate(self._here):
+            if all(end <= other or begin >= until for other, until in taken):
+                place = number
+                break
+        if place == len(self._here) and _HERE + place < _BATCHES:
+            self._here.append(deque(maxlen=_REMEMBERED))
+        place = min(place, len(self._here) - 1)
+        self._here[place].append((begin, end))
+        self._name(_HERE + place, "samples, in the loop's thread" + (f" {place}" if place else ""))
+        return self._lane(_HERE + place)
 
     def asked_source(self, begin: float) -> None:
         """An async iterable was asked for a batch's samples at `begin`, and has given them."""
@@ -313,9 +328,9 @@ class PassTrace:
     def gathered(self, begin: float, samples: int) -> None:
         """A batch was gathered from memory in the caller's thread."""
         if not self._over:
-            self._name(_HERE, "samples, in the loop's thread")
+            end = perf_counter()
             self._tracer.slice(
-                "collate", self._lane(_HERE), begin, perf_counter(), {"samples": samples}, "worker"
+                "collate", self._lane_here(begin, end), begin, end, {"samples": samples}, "worker"
             )
 
     # -- the caller --------------------------------------------------------------------------------------------------

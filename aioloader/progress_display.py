@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import importlib.util
 import sys
+import threading
 import warnings
 from time import monotonic
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from aioloader.progress_bar import ProgressBar
 
@@ -42,7 +43,7 @@ class Display:
             try:
                 self._bar.advance(count, note)
             except _TROUBLE:
-                self._bar = None
+                self.close()
 
     def close(self) -> None:
         """End the bar's line. May be called twice."""
@@ -132,7 +133,22 @@ class _Tqdm:
 
 
 class _Rich:
+    """A bar of rich's. A terminal has one display of its kind at a time, so bars side by side share it."""
+
+    _shown: ClassVar[list[Any]] = []  # the display, once for every bar in it
+    _lock = threading.Lock()
+
     def __init__(self, label: str, total: int | None, unit: str) -> None:
+        self._unit = unit
+        self._done = 0
+        self._began = self._drawn = monotonic()
+        with self._lock:
+            self._progress: Any = self._shown[0] if self._shown else self._display()
+            self._shown.append(self._progress)
+        self._task = self._progress.add_task(label, total=total, rate="", note="")
+
+    @staticmethod
+    def _display() -> Any:
         from rich.console import Console
         from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
@@ -145,12 +161,9 @@ class _Rich:
         )
         # What the program prints is its own affair: its streams are left as they are.
         streams = {"redirect_stdout": False, "redirect_stderr": False}
-        self._progress: Any = Progress(*columns, console=Console(stderr=True), auto_refresh=False, **streams)
-        self._unit = unit
-        self._done = 0
-        self._began = self._drawn = monotonic()
-        self._task = self._progress.add_task(label, total=total, rate="", note="")
-        self._progress.start()
+        display = Progress(*columns, console=Console(stderr=True), auto_refresh=False, **streams)
+        display.start()
+        return display
 
     def advance(self, count: int, note: str) -> None:
         self._done += count
@@ -165,5 +178,11 @@ class _Rich:
         self._progress.update(self._task, completed=self._done, rate=rate, refresh=True, **facts)
 
     def close(self) -> None:
-        self._draw(monotonic())
-        self._progress.stop()
+        try:
+            self._draw(monotonic())
+        finally:
+            with self._lock:
+                self._shown.remove(self._progress)
+                last = not self._shown
+            if last:
+                self._progress.stop()

@@ -86,7 +86,7 @@ MEASURES = (
 
 
 class Loaders:
-    """Loaders by name, as long as they live."""
+    """Loaders by name, until they are closed or collected."""
 
     def __init__(self) -> None:
         self._by_name: dict[str, weakref.ref[Any]] = {}
@@ -102,7 +102,7 @@ class Loaders:
             raise TypeError(f"a loader was expected, got {loader!r}")
         found = self._by_name.get(name)
         other = None if found is None else found()
-        if other is not None and other is not loader:
+        if other is not None and other is not loader and not other.closed:
             raise ValueError(f"another loader is registered as {name!r}: give this one a name of its own")
         self._by_name[name] = weakref.ref(loader)
 
@@ -116,7 +116,7 @@ class Loaders:
         """Every loader's name and its statistics now."""
         for name, reference in list(self._by_name.items()):
             loader = reference()
-            if loader is None:
+            if loader is None or loader.closed:
                 self._by_name.pop(name, None)
             else:
                 yield name, loader.stats()

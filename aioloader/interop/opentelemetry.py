@@ -70,7 +70,7 @@ _loaders: weakref.WeakKeyDictionary[Any, Loaders] = weakref.WeakKeyDictionary()
 
 
 def register(loader: Face, name: str = "loader", meter_provider: Any = None) -> None:
-    """Have a loader's statistics exported, for as long as the loader lives.
+    """Have a loader's statistics exported, until it is closed or collected.
 
     Args:
         loader: an `AsyncDataLoader` or `DataLoader`.

@@ -66,7 +66,7 @@ _collectors: weakref.WeakKeyDictionary[Any, _Collector] = weakref.WeakKeyDiction
 
 
 def register(loader: Face, name: str = "loader", registry: Any = REGISTRY) -> None:
-    """Have a loader's statistics scraped, for as long as the loader lives.
+    """Have a loader's statistics scraped, until it is closed or collected.
 
     Args:
         loader: an `AsyncDataLoader` or `DataLoader`.

@@ -124,7 +124,17 @@ def test_a_loader_that_is_gone_is_no_longer_told(prometheus, registry):
     prometheus.register(finished(), "train", registry)
     gc.collect()
     assert values(generate_latest(registry).decode()) == {}
-    prometheus.register(finished(), "train", registry)  # the name is free again
+    loader = finished()
+    prometheus.register(loader, "train", registry)  # the name is free again
+    loader.close()
+    assert values(generate_latest(registry).decode()) == {}
+    again = finished()
+    prometheus.register(loader, "train", registry)
+    prometheus.register(again, "train", registry)  # a closed loader keeps no name from others
+    assert (
+        values(generate_latest(registry).decode())['aioloader_delivered_samples_total{loader="train"}'] == 24
+    )
+    again.close()
 
 
 # -- opentelemetry ---

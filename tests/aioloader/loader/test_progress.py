@@ -171,3 +171,20 @@ def test_in_a_notebook_there_is_a_bar(monkeypatch):
     display.advance(3, "")
     display.close()
     assert "3/3" in out.getvalue()
+
+
+def test_bars_side_by_side_are_both_there(bar, terminal):
+    terminal.install()
+    options = {"num_workers": 0, "progress": True}
+    with (
+        DataLoader(Numbers(40, 0.002), 4, **options) as first,
+        DataLoader(Numbers(80, 0.001), 8, **options) as second,
+    ):
+        for _ in range(2):
+            for _ in zip(first, second, strict=True):
+                pass
+    text = terminal.getvalue()
+    assert "40/40" in text
+    assert "80/80" in text
+    assert "epoch 1" in text
+    assert text.count("\x1b[?25l") == text.count("\x1b[?25h")  # the cursor is back
