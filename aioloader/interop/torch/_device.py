@@ -40,7 +40,7 @@ def to_device(
 
     Raises:
         TypeError: it is another kind of loader.
-        ValueError: `ahead` is negative.
+        ValueError: `ahead` is negative, or the loader gives JAX arrays.
         RuntimeError: torch has no such device here.
     """
     return StatefulLoader(loader, device, ahead)
@@ -74,7 +74,7 @@ class StatefulLoader(Face):
 
     Raises:
         TypeError: it is another kind of loader.
-        ValueError: `ahead` is negative.
+        ValueError: `ahead` is negative, or the loader gives JAX arrays.
         RuntimeError: torch has no such device here.
     """
 
@@ -89,6 +89,8 @@ class StatefulLoader(Face):
                 f"{type(loader).__module__}.{type(loader).__qualname__}; of a loader of torch's kind copy the batches "
                 "yourself: pin_memory=True and .to(device, non_blocking=True)"
             )
+        if loader._core.options.output == "jax":
+            raise ValueError("batches of output='jax' are no tensors: leave output='numpy' or 'torch'")
         self.loader: Any = loader
         self._core, self._errors = loader._core, loader._errors
         self._mover = Mover(device)

@@ -71,7 +71,8 @@ def test_the_same_with_async_for(to_device, device, executor, ahead, run_on):
                 passing = aiter(batches)
                 got = [(await anext(passing))[1].tolist() for _ in range(stop)]
                 state = json.loads(json.dumps(batches.state_dict()))
-            async with to_device(AsyncDataLoader(Numbers(50), 4, **options), device, ahead) as other:
+            loader = AsyncDataLoader(Numbers(50), 4, num_workers=1, executor="thread", **OPTIONS)
+            async with to_device(loader, device, ahead) as other:
                 other.load_state_dict(state)
                 assert len(other) == 13 - stop
                 got += [labels.tolist() async for _, labels in other]
@@ -138,6 +139,12 @@ def test_other_loaders_are_refused(torch, to_device):
     for other in (theirs, to_device(loader, "cpu"), [1]):
         with pytest.raises(TypeError, match=r"takes an aioloader\.DataLoader or AsyncDataLoader.* got "):
             to_device(other, "cpu")
+
+
+def test_arrays_of_jax_are_refused(to_device):
+    pytest.importorskip("jax")
+    with pytest.raises(ValueError, match="leave output='numpy' or 'torch'"):
+        to_device(DataLoader(Numbers(8), 4, num_workers=0, output="jax"), "cpu")
 
 
 def test_it_has_what_its_loader_has(to_device):
