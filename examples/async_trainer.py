@@ -14,7 +14,7 @@ import asyncio
 import contextlib
 import json
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
@@ -43,8 +43,11 @@ class Captions:
         self.free.append((reader, writer))
         return image, label, caption
 
-    def close(self) -> None:
-        """Hang up."""
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        """Hang up. The loaders are closed before: a call under way would bring back a connection that nobody closes."""
         for _, writer in self.free:
             writer.close()
 
@@ -88,7 +91,8 @@ async def validate(loader: Any, model: Model) -> float:
 
 async def serve_captions(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
     """The service, where no other one is given."""
-    with contextlib.closing(writer):
+    # Who asked may hang up before the answer, and the program end before both.
+    with contextlib.closing(writer), contextlib.suppress(ConnectionError, asyncio.CancelledError):
         while line := await reader.readline():
             label = int(line)
             await asyncio.sleep(0.005)  # it is far away
@@ -122,6 +126,7 @@ async def train(
         done.update(steps=done["steps"] + 1, state=state)
 
     async with (
+        captions,
         aioloader.AsyncDataLoader(
             chain(RandomResizedCrop(64), RandomFlipLeftRight()), 8, shuffle=True, num_workers=workers
         ) as loader,
@@ -142,7 +147,6 @@ async def train(
                 done.update(epoch=epoch + 1, accuracy=accuracy, state=loader.state_dict())
                 print(f"epoch {epoch}: {done['steps']} steps, {accuracy:.0%} right", flush=True)
         finally:
-            captions.close()
             if done["state"] is not None:
                 write(checkpoint, {"weights": model.weights.tolist(), "done": done})
     return {name: done[name] for name in ("epoch", "steps", "accuracy")}
