@@ -17,7 +17,6 @@ ROOT = Path(__file__).parents[1]
 # Whoever turns bytes into objects that may run code: between a process and those that it has started only.
 ALLOWED = {
     "executors/parcels.py",
-    "executors/process.py",
     "executors/ray_worker.py",
     "executors/wire.py",
     "executors/worker.py",

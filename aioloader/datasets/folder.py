@@ -74,15 +74,12 @@ def local_tree(root: str) -> _Tree:
 
 
 class ImageFolderDataset(FileDataset):
-    """(image, label) of every image in ``root/<class>/``: uint8 (height, width, 3) RGB, and the class's
-    number, int64.
+    """(image, label) of every image in ``root/<class>/``: uint8 (height, width, 3) RGB, and the class's number, int64.
 
-    Classes are numbered in the order of their sorted names. Every directory in `root` is one, an empty or
-    hidden one
-    too: give `synsets` where that is not wanted, or where another folder (the training set's) has set the
-        numbers.
-    Within a class files are sorted by name; only .jpg, .jpeg and .png count, in any case, and only one level
-    deep.
+    Classes are numbered in the order of their sorted names. Every directory in `root` is one, an empty or hidden one
+    too: give `synsets` where that is not wanted, or where another folder (the training set's) has set the numbers.
+    Within a class files are sorted by name. Only .jpg, .jpeg and .png count, in any case, and only those directly in
+    the folder of the class: folders in it are not looked into. `aioloader.tools.pack.pack` takes folders of any depth.
 
     Args:
         root: the folder; ``~`` is expanded. Or the URL of one in object storage, such as "s3://bucket/train"; there
@@ -172,7 +169,11 @@ class ImageFolderDataset(FileDataset):
                         items.append((path, label))
                     else:
                         only = ", ".join(IMAGE_SUFFIXES)
-                        notes.ignore(path, f" of type {suffix}. Only support {only}")
+                        # Folders have no suffix; to ask every file for its kind would take far longer.
+                        why = (
+                            f" of type {suffix}" if suffix else ", a folder inside a class, or without a type"
+                        )
+                        notes.ignore(path, f"{why}. Only support {only}")
             if len(items) == before:
                 empty.append(name)
         notes.sum_up()

@@ -51,7 +51,7 @@ def insightface_file(path: str | os.PathLike[str]) -> str | None:
 
 def _ends(idx: str) -> list[int]:
     """The offsets on the first and the last line of an .idx: the header stands there, or an identity record."""
-    with open(idx, "rb") as file:
+    with open(idx, "rb", buffering=1 << 13) as file:  # hardly more than is asked for
         first = file.readline(_TAIL_NBYTES)
         file.seek(max(0, os.fstat(file.fileno()).st_size - _TAIL_NBYTES))
         last = file.read(_TAIL_NBYTES).rstrip(b"\n").rpartition(b"\n")[2]

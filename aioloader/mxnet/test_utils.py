@@ -72,7 +72,10 @@ def download(
             return path
         except (OSError, http.client.HTTPException) as error:  # urllib's errors are OSErrors
             left -= 1
-            refused = isinstance(error, urllib.error.HTTPError) and error.code < 500
+            refused = False
+            if isinstance(error, urllib.error.HTTPError):
+                refused = error.code < 500
+                error.close()  # it holds the connection
             if left < 1 or refused:
                 raise MXNetError(f"{url} could not be fetched: {error}") from error
         finally:

@@ -249,7 +249,7 @@ def _head_of(path: str) -> tuple[RecordTable | None, bool]:
     idx = os.path.splitext(path)[0] + ".idx"
     if not os.path.exists(idx):
         return RecordTable(path, index=Index.of(_walk(path, _WALKED_RECORDS), path=path)), False
-    with open(idx, "rb") as file:
+    with open(idx, "rb", buffering=1 << 13) as file:  # hardly more than is asked for
         text = file.read(_HEAD_NBYTES + 1)
     whole = len(text) <= _HEAD_NBYTES
     try:

@@ -7,15 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 import anyio.to_thread
 
+from aioloader._face import Face
 from aioloader.interop.torch._tensors import Mover
+from aioloader.loader import AsyncDataLoader
+from aioloader.sync import DataLoader
 
 if TYPE_CHECKING:
     from types import TracebackType
-
-    from aioloader.errors import SampleError
-    from aioloader.loader import AsyncDataLoader
-    from aioloader.metrics import Stats
-    from aioloader.sync import DataLoader
 
 __all__ = ("StatefulLoader", "to_device")
 
@@ -41,13 +39,14 @@ def to_device(
         ahead: batches that are copied ahead of the caller, at least 0.
 
     Raises:
+        TypeError: it is another kind of loader.
         ValueError: `ahead` is negative.
         RuntimeError: torch has no such device here.
     """
     return StatefulLoader(loader, device, ahead)
 
 
-class StatefulLoader:
+class StatefulLoader(Face):
     """A loader of tensors, on a device if wanted, with the methods of torchdata's StatefulDataLoader.
 
     ::
@@ -62,6 +61,9 @@ class StatefulLoader:
     To a CUDA device batches are copied on a stream of their own, out of pinned memory, as far ahead as the loader has
     them ready; a batch is handed out without waiting for the next one.
 
+    What else a loader has, such as `stats`, `explain` and `errors`, is the loader's own; there, batches that are copied
+    ahead count as handed out.
+
     Args:
         loader: a `DataLoader`, for ``for``, or an `AsyncDataLoader`, for ``async for``; nobody else iterates it.
         device: where the tensors are to be; None: in the batch's own memory.
@@ -71,7 +73,9 @@ class StatefulLoader:
         loader: as given.
 
     Raises:
+        TypeError: it is another kind of loader.
         ValueError: `ahead` is negative.
+        RuntimeError: torch has no such device here.
     """
 
     def __init__(
@@ -79,15 +83,18 @@ class StatefulLoader:
     ) -> None:
         if ahead < 0:
             raise ValueError(f"ahead must not be negative, got {ahead}")
+        if not isinstance(loader, (AsyncDataLoader, DataLoader)):
+            raise TypeError(
+                "this takes an aioloader.DataLoader or AsyncDataLoader, whose state it forwards, got "
+                f"{type(loader).__module__}.{type(loader).__qualname__}; of a loader of torch's kind copy the batches "
+                "yourself: pin_memory=True and .to(device, non_blocking=True)"
+            )
         self.loader: Any = loader
+        self._core, self._errors = loader._core, loader._errors
         self._mover = Mover(device)
         self._ahead = ahead
         self._state: dict[str, Any] | None = None
         self._pass = 0
-
-    def __len__(self) -> int:
-        """Number of batches that the next pass delivers."""
-        return len(self.loader)
 
     def __iter__(self) -> _Pass:
         """A new pass. One that was under way is over: it counts nothing any more."""
@@ -126,22 +133,6 @@ class StatefulLoader:
         self.loader.set_epoch(epoch)
         self._pass += 1
         self._state = None
-
-    def stats(self) -> Stats:
-        """The loader's counters; batches that are copied ahead count as handed out."""
-        stats: Stats = self.loader.stats()
-        return stats
-
-    def explain(self) -> str:
-        """What limits the loader, and what to change, in one paragraph."""
-        explained: str = self.loader.explain()
-        return explained
-
-    @property
-    def errors(self) -> list[SampleError]:
-        """Every sample that failed so far; see `aioloader.AsyncDataLoader.errors`."""
-        errors: list[SampleError] = self.loader.errors
-        return errors
 
     def close(self) -> None:
         """Close the loader."""
@@ -189,6 +180,7 @@ class _Ahead:
         self._end: BaseException | None = None
         self._over = False
         self._busy = False
+        self.taken: Any = None  # a batch, and the loader's state just after it
 
     def enter(self) -> None:
         """A caller asks for a batch; there is one at a time."""
@@ -202,19 +194,21 @@ class _Ahead:
 
     @property
     def wants(self) -> bool:
-        """Whether a batch is to be taken from the loader: one is needed, or the next is ready and there is room."""
+        """Whether a batch is to be copied: one is needed, or the next is ready and there is room."""
+        if self.taken is not None:
+            return True
         if self._over or self._end is not None:
             return False
         return not self._moving or (len(self._moving) <= self._most and self.batches.ready)
 
-    def state(self) -> dict[str, Any]:
-        """The loader's state, just after it gave a batch."""
-        state: dict[str, Any] = self._owner.loader.state_dict()
-        return state
+    def came(self, batch: Any) -> None:
+        """The loader gave a batch. It stays here until its copy was started, which may fail or be cancelled."""
+        self.taken = batch, self._owner.loader.state_dict()
 
-    def put(self, moved: tuple[Any, Any], state: dict[str, Any]) -> None:
-        """A batch's copy was started."""
-        self._moving.append((*moved, state))
+    def put(self, moved: tuple[Any, Any]) -> None:
+        """Its copy was started."""
+        self._moving.append((*moved, self.taken[1]))
+        self.taken = None
 
     def ends(self, error: BaseException) -> None:
         """The loader gives no more; what came before is handed out first."""
@@ -257,11 +251,13 @@ class _Pass:
         way.enter()
         try:
             while way.wants:
-                try:
-                    batch = next(way.batches)
-                    way.put(way.mover.start(batch), way.state())
-                except Exception as error:
-                    way.ends(error)
+                if way.taken is None:
+                    try:
+                        way.came(next(way.batches))
+                    except Exception as error:
+                        way.ends(error)
+                        continue
+                way.put(way.mover.start(way.taken[0]))
             return way.take()
         finally:
             way.leave()
@@ -273,7 +269,6 @@ class _AsyncPass:
     def __init__(self, owner: StatefulLoader, ahead: _Ahead) -> None:
         self._owner = owner
         self._way = ahead
-        self._taken: tuple[Any, dict[str, Any]] | None = None
 
     def __aiter__(self) -> _AsyncPass:
         return self
@@ -282,17 +277,14 @@ class _AsyncPass:
         way = self._way
         way.enter()
         try:
-            while self._taken is not None or way.wants:
-                if self._taken is None:
+            while way.wants:
+                if way.taken is None:
                     try:
-                        batch = await anext(way.batches)
+                        way.came(await anext(way.batches))
                     except Exception as error:
                         way.ends(error)
                         continue
-                    self._taken = batch, way.state()
-                    del batch
-                way.put(await self._started(self._taken[0]), self._taken[1])
-                self._taken = None
+                way.put(await self._started(way.taken[0]))
             return way.take()
         except StopIteration:
             raise StopAsyncIteration from None

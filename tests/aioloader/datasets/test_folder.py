@@ -63,7 +63,8 @@ def test_what_is_passed_over_is_said_in_gluons_words(root: Path) -> None:
     assert [str(warning.message) for warning in caught] == [
         f"Ignoring {root / 'notes.txt'}, which is not a directory.",
         f"Ignoring {root / 'cat' / 'c.gif'} of type .gif. Only support .jpg, .jpeg, .png",
-        f"Ignoring {root / 'cat' / 'inner'} of type . Only support .jpg, .jpeg, .png",
+        f"Ignoring {root / 'cat' / 'inner'}, a folder inside a class, or without a type. "
+        "Only support .jpg, .jpeg, .png",
     ]
     assert caught[0].filename == __file__
     assert len(dataset) == 4

@@ -103,6 +103,52 @@ def test_it_is_iterated_as_its_loader_is(to_device):
         aiter(to_device(DataLoader(Numbers(8), 4), "cpu"))
 
 
+@pytest.mark.parametrize("face", [DataLoader, AsyncDataLoader])
+def test_a_copy_that_fails_loses_nothing_and_can_be_tried_again(to_device, run_on, face):
+    """As where the device has no memory left."""
+    failures = [MemoryError("no room")]
+
+    def start(batch, go_on):
+        if batch[1].tolist()[0] == 8 and failures:
+            raise failures.pop()
+        return go_on(batch)
+
+    async def main():
+        batches = to_device(face(Numbers(50), 4, num_workers=0), "cpu", 0)
+        go_on = batches._mover.start
+        batches._mover.start = lambda batch: start(batch, go_on)
+        passing = aiter(batches) if face is AsyncDataLoader else iter(batches)
+
+        async def following():
+            return await anext(passing) if face is AsyncDataLoader else next(passing)
+
+        got = [(await following())[1].tolist() for _ in range(2)]
+        with pytest.raises(MemoryError, match="no room"):
+            await following()
+        assert batches.state_dict()["consumed"] == 8
+        got += [(await following())[1].tolist() for _ in range(11)]
+        assert sum(got, []) == list(range(50))
+
+    run_on(main)
+
+
+def test_other_loaders_are_refused(torch, to_device):
+    loader = DataLoader(Numbers(8), 4, num_workers=0)
+    theirs = torch.utils.data.DataLoader(Numbers(8))
+    for other in (theirs, to_device(loader, "cpu"), [1]):
+        with pytest.raises(TypeError, match=r"takes an aioloader\.DataLoader or AsyncDataLoader.* got "):
+            to_device(other, "cpu")
+
+
+def test_it_has_what_its_loader_has(to_device):
+    batches = to_device(DataLoader(Numbers(8, fail=(2,)), 4, num_workers=0, on_error="skip"), "cpu")
+    assert sum(numbers(batches), []) == [0, 1, 3, 4, 5, 6, 7]
+    assert [error.index for error in batches.errors] == [2]
+    assert batches.error_report()["count"] == 1
+    assert batches.receipt() == batches.loader.receipt()
+    batches.check_receipt(batches.receipt())
+
+
 def test_tensors_and_functions_results_are_moved_too(torch, to_device, device):
     for output in ("torch", lambda batch: {"x": torch.from_numpy(batch[0]), "names": ["a"]}):
         loader = DataLoader(Numbers(8), 4, num_workers=0, output=output)
