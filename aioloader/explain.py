@@ -341,7 +341,10 @@ class _Case(Figures):
                 f"num_workers={more} would give {times(self.with_workers(more))}, and {faster(limit, half)}."
             )
         taken = ""
-        if 0 < stats.cpu_s < ON_A_CORE * self.busy_s:
+        if self.workers > stats.cores and stats.executor in ("process", "thread"):
+            have = "one core" if stats.cores == 1 else f"{number(stats.cores)} cores"
+            taken = f"{self.crew.capitalize()} share {have}: num_workers={stats.cores} would give as much. "
+        elif 0 < stats.cpu_s < ON_A_CORE * self.busy_s:
             taken = (
                 f"Workers had a core for only {stats.cpu_s / self.busy_s:.0%} of that time: other programs, or "
                 "the code that takes the batches, had the rest. "

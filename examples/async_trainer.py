@@ -14,7 +14,7 @@ import asyncio
 import contextlib
 import json
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
@@ -43,11 +43,11 @@ class Captions:
         self.free.append((reader, writer))
         return image, label, caption
 
-    async def __aenter__(self) -> Captions:
+    async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(self, *_: object) -> None:
-        """Hang up. Who asks has to be through: an answer that comes later would keep its connection."""
+    async def __aexit__(self, *error: object) -> None:
+        """Hang up. The loaders are closed before: a call under way would bring back a connection that nobody closes."""
         for _, writer in self.free:
             writer.close()
 
@@ -91,8 +91,8 @@ async def validate(loader: Any, model: Model) -> float:
 
 async def serve_captions(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
     """The service, where no other one is given."""
-    # Where the program ends before it has seen that nobody asks any more, it is cancelled: that is its end too.
-    with contextlib.closing(writer), contextlib.suppress(asyncio.CancelledError):
+    # Who asked may hang up before the answer, and the program end before both.
+    with contextlib.closing(writer), contextlib.suppress(ConnectionError, asyncio.CancelledError):
         while line := await reader.readline():
             label = int(line)
             await asyncio.sleep(0.005)  # it is far away
@@ -109,6 +109,7 @@ async def train(
         ``epoch``, ``steps`` and ``accuracy``.
     """
     photos = aioloader.ImageFolderDataset(folder)
+    captions = Captions(*address)
 
     def chain(*first: Any) -> Any:
         return (
@@ -125,7 +126,7 @@ async def train(
         done.update(steps=done["steps"] + 1, state=state)
 
     async with (
-        Captions(*address) as captions,  # hangs up when the loaders are closed
+        captions,
         aioloader.AsyncDataLoader(
             chain(RandomResizedCrop(64), RandomFlipLeftRight()), 8, shuffle=True, num_workers=workers
         ) as loader,

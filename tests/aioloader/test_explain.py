@@ -169,6 +169,12 @@ def test_more_workers_give_no_more_than_the_consumer_takes():
     assert "8 workers about 1.4x" in text
 
 
+def test_more_workers_than_cores_are_said_to_be_too_many():
+    text = explain(case("decode", cores=1, cpu_s=9.0))
+    assert "2 workers share one core: num_workers=1 would give as much." in text
+    assert "other programs" not in text
+
+
 def test_cores_that_are_taken_are_not_free():
     busy = case("workers, too few", cores=4, process_cpu_s=21.0)
     assert named(explain(busy)) == ["decode"]
