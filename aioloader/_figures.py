@@ -28,6 +28,7 @@ ON_A_CORE = 0.75
 # A loop that is late for so much of the time, and that much as a rule, is held by something.
 _HELD = 0.3
 _HELD_S = 0.005
+_COMPUTES = 0.3
 # So few batches tell little.
 FEW = 10
 # What a batch takes at least for its hand-over to a worker to pay (`aioloader.executors.ladder` has the same figure).
@@ -94,8 +95,11 @@ class Figures:
         return max(0.0, min(self.stats.loop_held_s, self.span) - self.stats.consumer_s)
 
     def held(self) -> bool:
-        """Whether that is what the caller waits for."""
-        return self.held_s() > _HELD * self.span and (self.stats.loop_lag_p50_s or 0.0) > _HELD_S
+        """Whether that is what the caller waits for. A loop is late, too, where other programs have the cores."""
+        stats = self.stats
+        computed = stats.process_cpu_s - (stats.cpu_s if stats.executor == "thread" else 0.0)
+        late = self.held_s() > _HELD * self.span and (stats.loop_lag_p50_s or 0.0) > _HELD_S
+        return late and computed > _COMPUTES * self.held_s()
 
     def starts_anew(self) -> bool:
         """Whether the caller waits mainly for the first batches of passes, before which nothing is read ahead."""

@@ -58,11 +58,11 @@ CASES = {
     ),
     "transform, that holds the loop": (
         "transform",
-        {"awaited": {"caption": 9.0}, "loop_held_s": 8.0, "loop_lag_p50_s": 0.1},
+        {"awaited": {"caption": 9.0}, "loop_held_s": 8.0, "loop_lag_p50_s": 0.1, "process_cpu_s": 8.0},
     ),
     "consumer, that holds the loop": (
         "consumer",
-        {"decode_s": 1.0, "loop_held_s": 6.0, "loop_lag_p50_s": 0.1},
+        {"decode_s": 1.0, "loop_held_s": 6.0, "loop_lag_p50_s": 0.1, "process_cpu_s": 6.0},
     ),
     "workers, short passes": ("workers", {"decode_s": 3.0, "passes": 5, "first_wait_s": 6.0}),
     "workers, none, and light work": (
@@ -140,6 +140,10 @@ def test_an_async_transform_that_does_not_await_is_to_be_a_plain_one():
 
 def test_a_loop_of_the_loaders_own_is_not_held_by_others():
     assert named(explain(case("consumer, that holds the loop", own_loop=True))) == ["workers"]
+
+
+def test_a_loop_that_is_late_because_others_have_the_cores_is_not_held():
+    assert named(explain(case("consumer, that holds the loop", process_cpu_s=1.0))) == ["workers"]
 
 
 def test_light_work_is_not_to_be_handed_to_workers():
