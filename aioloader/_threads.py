@@ -6,7 +6,10 @@ interpreter from exiting while one of them is stuck.
 
 from __future__ import annotations
 
+import _thread
+import asyncio
 import queue
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -15,7 +18,7 @@ from typing import Any, TypeVar
 import anyio
 import anyio.lowlevel
 
-__all__ = ("Holders", "Threads", "loop_notifier")
+__all__ = ("Holders", "Threads", "beside_a_loop", "loop_notifier")
 
 T = TypeVar("T")
 
@@ -37,6 +40,38 @@ def loop_notifier() -> Notify:
             pass
 
     return notify
+
+
+def beside_a_loop(fn: Callable[[], object]) -> None:
+    """Call a function that may wait; in a thread of its own if an event loop runs in this one, without waiting for it.
+
+    For what the garbage collector does: nobody chooses its thread.
+    """
+    if _in_a_loop():
+        try:
+            # By a thread between, as `Thread.start` waits for locks of `threading`, which this thread may hold where
+            # the collector came in.
+            _thread.start_new_thread(_start, (fn,))
+            return
+        except RuntimeError:  # no more threads can be had
+            pass
+    fn()
+
+
+def _start(fn: Callable[[], object]) -> None:
+    try:
+        threading.Thread(target=fn, name="aioloader-end", daemon=True).start()
+    except RuntimeError:
+        fn()
+
+
+def _in_a_loop() -> bool:
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        trio = sys.modules.get("trio")
+        return trio is not None and bool(trio.lowlevel.in_trio_run())
+    return True
 
 
 class Holders:

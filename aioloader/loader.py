@@ -16,7 +16,7 @@ from aioloader._face import Face
 from aioloader._failures import Failed
 from aioloader._late import late
 from aioloader._pipeline.pipeline import Pipeline
-from aioloader._threads import Threads
+from aioloader._threads import Threads, beside_a_loop
 from aioloader.options import LoaderOptions
 
 if TYPE_CHECKING:
@@ -276,7 +276,7 @@ class AsyncDataLoader(Face, Generic[B]):
         self._errors = Failed()
         self._core = Core(dataset, options, self._errors)
         self._entered = False
-        self._finalizer = weakref.finalize(self, self._core.shutdown)
+        self._finalizer = weakref.finalize(self, beside_a_loop, self._core.shutdown)
 
     async def __aenter__(self) -> AsyncDataLoader[B]:
         self._core.check_open()
@@ -304,13 +304,17 @@ class AsyncDataLoader(Face, Generic[B]):
                     if running.started:
                         await running.ended.wait()
             if self._core.at_hand:
-                self._finalizer()
+                self._shutdown()
             elif not self._core.closed:
                 closer = Threads(1, "aioloader-close")
                 try:
-                    await closer.run(self._finalizer)
+                    await closer.run(self._shutdown)
                 finally:  # asyncio's own cancellation passes a shield
                     closer.close(0)
+
+    def _shutdown(self) -> None:
+        if self._finalizer.detach() is not None:
+            self._core.shutdown()
 
     def __aiter__(self) -> AsyncBatches[B]:
         """A new epoch."""

@@ -12,6 +12,7 @@ import queue
 import threading
 import weakref
 from collections import deque
+from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar
 
 import anyio
@@ -23,7 +24,7 @@ from aioloader._failures import Failed
 from aioloader._late import late
 from aioloader._pipeline.direct import Direct, drive
 from aioloader._signal import Signal
-from aioloader._threads import Notify, loop_notifier
+from aioloader._threads import Notify, beside_a_loop, loop_notifier
 from aioloader.errors import LoaderClosedError, single
 from aioloader.options import LoaderOptions
 
@@ -340,7 +341,9 @@ class DataLoader(Face, Generic[B]):
         self._core = Core(dataset, options, self._errors)
         self._core.own_loop = True
         self._portal_cell: list[_Portal] = []
-        self._finalizer = weakref.finalize(self, _shutdown, self._core, self._portal_cell)
+        self._finalizer = weakref.finalize(
+            self, beside_a_loop, partial(_shutdown, self._core, self._portal_cell)
+        )
 
     @property
     def _portal(self) -> _Portal | None:
@@ -368,7 +371,8 @@ class DataLoader(Face, Generic[B]):
 
         Batches that were delivered stay valid.
         """
-        self._finalizer()
+        if self._finalizer.detach() is not None:
+            _shutdown(self._core, self._portal_cell)
 
     def __iter__(self) -> BlockingBatches[B]:
         """A new epoch."""

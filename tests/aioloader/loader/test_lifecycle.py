@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import textwrap
+import threading
 import time
 
 import anyio
@@ -97,6 +98,40 @@ async def test_an_async_loader_leaves_nothing(executor, how, close, warm_up, lef
         gc.collect()
         await asyncio.sleep(0.02)
     pytest.fail(f"left behind: {more}")
+
+
+@pytest.mark.parametrize("executor", EXECUTORS)
+@pytest.mark.parametrize("face", [DataLoader, AsyncDataLoader])
+async def test_what_the_collector_ends_does_not_hold_the_loop(face, executor, request, warm_up, leftovers):
+    """Nobody chooses the thread in which the collector comes upon a loader that was not closed."""
+
+    def use():
+        loader = face(Numbers(40), 5, executor=executor, num_workers=1)
+        if face is DataLoader:
+            next(iter(loader))
+        return loader
+
+    before = leftovers()
+    gc.disable()
+    try:
+        loader = await asyncio.to_thread(use)
+        if face is AsyncDataLoader:
+            async for _ in loader:
+                break
+        request.getfixturevalue("no_blocking")  # not before: in a loop of its own a loader may block
+        ring = [loader]
+        ring.append(ring)
+        del loader, ring
+    finally:
+        gc.enable()
+    gc.collect()  # what a finaliser raises fails the test
+    for _ in range(LOOKS):
+        more = {kind: texts for kind, texts in leftovers().items() if len(texts) > len(before.get(kind, []))}
+        more.pop("threads", None)  # asyncio's own thread stays
+        if not more and not any(thread.name.startswith("aioloader") for thread in threading.enumerate()):
+            return
+        await asyncio.sleep(0.02)
+    pytest.fail(f"left behind: {more} {threading.enumerate()}")
 
 
 @pytest.mark.parametrize("moment", range(0, 60, 6))
