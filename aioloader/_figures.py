@@ -85,9 +85,14 @@ class Figures:
 
     # -- what holds what up ------------------------------------------------------------------------------------------
 
+    @property
+    def awaited_most(self) -> str:
+        """The async transform that samples waited for longest; there is one."""
+        return max(self.stats.awaited, key=lambda name: self.stats.awaited[name])
+
     def awaits(self) -> bool:
         """Whether samples wait for an async transform more than they keep workers busy."""
-        longest = max(self.stats.awaited.values(), default=0.0)
+        longest = self.stats.awaited[self.awaited_most] if self.stats.awaited else 0.0
         return longest > self.busy_s and self.occupancy < SETTLED and self.share("read", "start") < 0.5
 
     def held_s(self) -> float:

@@ -166,7 +166,7 @@ class _Case(Figures):
 
     def _awaited(self) -> str:
         stats = self.stats
-        name = max(stats.awaited, key=lambda each: stats.awaited[each])
+        name = self.awaited_most
         calls = stats.awaited[name] / self.span
         most = stats.concurrency.get(name, 0)
         twice = times(min(2.0, self.with_workers(self.workers) if self.busy_s else self.gain(2 * self.rate)))
@@ -187,7 +187,7 @@ class _Case(Figures):
     def _holding(self) -> str:
         """An async transform that computes, or calls something that blocks."""
         stats = self.stats
-        name = max(stats.awaited, key=lambda each: stats.awaited[each])
+        name = self.awaited_most
         count = stats.cores if self.inline else self.workers
         gain = self.gain(count * self.samples / (self.held_s() + self.busy_s))
         return (

@@ -14,11 +14,8 @@ pytestmark = [
 ]
 
 
-@pytest.mark.parametrize("workers", [0, 2])
-@pytest.mark.parametrize("persistent", [False, True])
+@pytest.mark.parametrize(("workers", "persistent"), [(0, False), (2, False), (2, True)])
 def test_the_order_is_torchs_and_so_are_its_draws(torch, ours, workers, persistent):
-    if persistent and not workers:
-        pytest.skip("torch refuses it")
     dataset = Samples(list(range(101)))
     runs = []
     for make in (torch.utils.data.DataLoader, ours):

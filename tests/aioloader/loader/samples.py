@@ -1,5 +1,7 @@
 """Datasets, and ways to iterate them, that the loader's tests share."""
 
+import asyncio
+import contextlib
 import time
 
 import anyio
@@ -44,6 +46,23 @@ def numbers(n=12):
 async def collect(loader):
     """The batches of a pass."""
     return [batch async for batch in loader]
+
+
+@contextlib.asynccontextmanager
+async def turns_of_the_loop():
+    """A list that grows by one whenever the loop comes round."""
+    turns = []
+
+    async def tick():
+        while True:
+            turns.append(None)
+            await asyncio.sleep(0)
+
+    ticking = asyncio.ensure_future(tick())
+    try:
+        yield turns
+    finally:
+        ticking.cancel()
 
 
 def everything(dataset, backend="asyncio", batch_size=4, **options):

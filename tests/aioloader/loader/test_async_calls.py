@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from aioloader import AsyncDataLoader, DataLoader
-from tests.aioloader.loader.samples import BACKENDS, collect, everything, numbers
+from tests.aioloader.loader.samples import BACKENDS, collect, everything, numbers, turns_of_the_loop
 
 cloudpickle.register_pickle_by_value(sys.modules[__name__])
 
@@ -79,19 +79,10 @@ async def test_calls_that_never_wait_leave_the_loop_free():
         time.sleep(0.002)
         return x
 
-    turns = 0
-
-    async def tick():
-        nonlocal turns
-        while True:
-            turns += 1
-            await asyncio.sleep(0)
-
-    ticking = asyncio.ensure_future(tick())
-    async with AsyncDataLoader(numbers(40).transform(busy, concurrency=1), 40, num_workers=0) as loader:
-        await collect(loader)
-    ticking.cancel()
-    assert turns > 30
+    async with turns_of_the_loop() as turns:
+        async with AsyncDataLoader(numbers(40).transform(busy, concurrency=1), 40, num_workers=0) as loader:
+            await collect(loader)
+    assert len(turns) > 30
 
 
 async def test_two_passes_share_one_limit():

@@ -8,7 +8,7 @@ import pytest
 
 import aioloader
 from aioloader import AsyncDataLoader, DataLoader, IterableDataset
-from tests.aioloader.loader.samples import BACKENDS, ONE_QUICK, collect, numbers
+from tests.aioloader.loader.samples import BACKENDS, ONE_QUICK, collect, numbers, turns_of_the_loop
 
 # --- transforms ---
 
@@ -442,16 +442,7 @@ async def test_a_source_that_never_waits_leaves_the_loop_free():
         for number in range(20_000):
             yield number
 
-    turns = 0
-
-    async def tick():
-        nonlocal turns
-        while True:
-            turns += 1
-            await asyncio.sleep(0)
-
-    ticking = asyncio.ensure_future(tick())
-    async with AsyncDataLoader(IterableDataset(source), 20_000, num_workers=0, batchify_fn=len) as loader:
-        assert await collect(loader) == [20_000]
-    ticking.cancel()
-    assert turns > 2
+    async with turns_of_the_loop() as turns:
+        async with AsyncDataLoader(IterableDataset(source), 20_000, num_workers=0, batchify_fn=len) as loader:
+            assert await collect(loader) == [20_000]
+    assert len(turns) > 2

@@ -11,13 +11,9 @@ import pytest
 
 import aioloader
 from aioloader import ArrayDataset, AsyncDataLoader, DataLoader, SampleError, SimpleDataset
-from tests.aioloader.loader.samples import Numbers, labels
+from tests.aioloader.loader.samples import Numbers, collect, labels
 
 EXECUTORS = ["inline", "thread", "process"]
-
-
-async def collect(loader):
-    return [batch async for batch in loader]
 
 
 @pytest.mark.parametrize("backend", ["asyncio", "trio"])

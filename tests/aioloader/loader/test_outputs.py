@@ -1,12 +1,10 @@
 """What batches are handed out as: `output` and `pin_memory`, the same for both faces."""
 
-import asyncio
 import dataclasses
 import gc
 import importlib
 import pickle
 import sys
-import threading
 from collections import namedtuple
 
 import anyio
@@ -16,7 +14,6 @@ import pytest
 
 import aioloader
 from aioloader import ArrayDataset, AsyncDataLoader, DataLoader, ImageRecordDataset
-from aioloader._outputs import Converter
 from aioloader.errors import MissingPackageError, OutputError
 from tests.aioloader.loader.samples import Numbers
 
@@ -191,88 +188,6 @@ def test_memory_that_cannot_be_pinned_is_told_once(output):
     assert len(told) == 1
     assert told[0].filename == __file__
     assert len(list(loader)) == 2
-
-
-def slow_loader(convert):
-    """A loader whose conversion takes long, as that to pinned memory does."""
-    loader = AsyncDataLoader(Numbers(12), 4, num_workers=0)
-    loader._core.convert = Converter(convert, takes_long=True)
-    return loader
-
-
-def test_a_copy_is_not_made_in_the_loops_thread(run_on):
-    threads = set()
-
-    def convert(batch):
-        threads.add(threading.get_ident())
-        return batch[1].tolist()
-
-    async def main():
-        async with slow_loader(convert) as loader:
-            assert [batch async for batch in loader] == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9, 10, 11]]
-            assert loader.state_dict()["epoch"] == 1
-        assert threading.get_ident() not in threads
-
-    run_on(main)
-
-
-def test_a_call_that_is_cancelled_during_the_copy_loses_nothing(run_on):
-    async def main():
-        scope, calls = anyio.CancelScope(), []
-
-        def convert(batch):
-            if not calls:
-                anyio.from_thread.run_sync(scope.cancel)
-            calls.append(None)
-            return batch[1].tolist()
-
-        async with slow_loader(convert) as loader:
-            batches, got = aiter(loader), []
-            with scope:
-                got.append(await anext(batches))
-            assert scope.cancel_called
-            assert loader.state_dict()["consumed"] == 4 * len(got)
-            got += [batch async for batch in batches]
-            assert got == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9, 10, 11]]
-
-    run_on(main)
-
-
-async def test_a_task_that_is_cancelled_during_the_copy_loses_nothing():
-    loop, begun, left = asyncio.get_running_loop(), asyncio.Event(), threading.Event()
-
-    def convert(batch):
-        if not left.is_set():
-            loop.call_soon_threadsafe(begun.set)
-            left.wait(10)
-        return batch[1].tolist()
-
-    async with slow_loader(convert) as loader:
-        batches = aiter(loader)
-        call = asyncio.ensure_future(anext(batches))
-        await begun.wait()
-        call.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await call
-        left.set()
-        assert loader.state_dict()["consumed"] == 0
-        assert [batch async for batch in batches] == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9, 10, 11]]
-
-
-def test_a_copy_that_fails_is_an_output_error_and_ends_the_epoch(run_on):
-    def convert(batch):
-        raise MemoryError("pinned")
-
-    async def main():
-        async with slow_loader(convert) as loader:
-            batches = aiter(loader)
-            with pytest.raises(OutputError, match="MemoryError: pinned") as caught:
-                await anext(batches)
-            assert caught.value.batch[1].tolist() == [0, 1, 2, 3]
-            assert await anext(batches, "over") == "over"
-            assert loader.state_dict()["consumed"] == 0
-
-    run_on(main)
 
 
 # --- torch ---
