@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 
     from recordio._verify import Report
 
-__all__ = ("EXIT_CODES", "guarded", "main", "tell")
+__all__ = ("EXIT_CODES", "main", "print_report", "run_command")
 
-SOUND, DAMAGED, USAGE, INTERRUPTED = 0, 1, 2, 130
+OK, DAMAGED, USAGE, INTERRUPTED = 0, 1, 2, 130
 
 EXIT_CODES = """\
 exit codes:
@@ -71,11 +71,11 @@ def _parser(program: str) -> argparse.ArgumentParser:
     return parser
 
 
-def _say(text: str) -> None:
+def _print_error(text: str) -> None:
     sys.stderr.write(text + "\n")
 
 
-def tell(report: Report, as_json: bool) -> int:
+def print_report(report: Report, as_json: bool) -> int:
     """Print a report: every fault on standard error and a summary on standard output, or JSON there.
 
     Returns:
@@ -85,9 +85,9 @@ def tell(report: Report, as_json: bool) -> int:
         sys.stdout.write(json.dumps(report.facts(), indent=2) + "\n")
     else:
         for problem in report.problems:
-            _say(f"{report.path}: {problem}")
+            _print_error(f"{report.path}: {problem}")
         sys.stdout.write("".join(f"{line}\n" for line in report.summary()))
-    return SOUND if report.ok else DAMAGED
+    return OK if report.ok else DAMAGED
 
 
 def _dump(file: str, index: str | None, limit: int | None) -> None:
@@ -110,15 +110,15 @@ def _dump(file: str, index: str | None, limit: int | None) -> None:
 def _run(options: argparse.Namespace) -> int:
     match options.command:
         case "verify":
-            return tell(verify(options.file, options.index), options.json)
+            return print_report(verify(options.file, options.index), options.json)
         case "index":
             index = build_index(options.file, options.out)
             sys.stdout.write(f"{index.path}: {len(index)} records\n")
         case "dump":
             _dump(options.file, options.index, options.limit)
         case _:
-            return tell(repair(options.source, options.destination, options.index), options.json)
-    return SOUND
+            return print_report(repair(options.source, options.destination, options.index), options.json)
+    return OK
 
 
 def main(arguments: Sequence[str] | None = None, *, program: str = "python -m recordio") -> int:
@@ -134,28 +134,28 @@ def main(arguments: Sequence[str] | None = None, *, program: str = "python -m re
     """
     options = _parser(program).parse_args(arguments)
     try:
-        return guarded(lambda: _run(options))
+        return run_command(lambda: _run(options))
     except KeyboardInterrupt:
-        _say("interrupted")
+        _print_error("interrupted")
         return INTERRUPTED
 
 
-def guarded(command: Callable[[], int]) -> int:
+def run_command(command: Callable[[], int]) -> int:
     """Run a command: its exit code, or that of the error that it ended with, which is told on standard error."""
     try:
         code = command()
         sys.stdout.flush()
         return code
     except (CorruptRecordError, CorruptIndexError) as error:
-        _say(str(error))
+        _print_error(str(error))
         return DAMAGED
     except BrokenPipeError:
         # The reader of our output went away, for example `head`. Nothing is wrong with the file.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return SOUND
+        return OK
     except (RecordIOError, OSError) as error:
         path = getattr(error, "path", None) or getattr(error, "filename", None)
-        _say(f"{path}: {error}" if path and str(path) not in str(error) else str(error))
+        _print_error(f"{path}: {error}" if path and str(path) not in str(error) else str(error))
         return USAGE
 
 

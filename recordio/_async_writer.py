@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, NoReturn
 
-from recordio._hop import hop
+from recordio._async_backend import run_in_thread
 from recordio._index_text import format_line
 from recordio._serializer import frame
-from recordio._sink import Sink
+from recordio._sink import AppendFile
 from recordio._writer import IndexPolicy, refuse_pickling
 from recordio.errors import ClosedError
 
@@ -42,8 +42,8 @@ class AsyncRecordWriter:
         self.path = os.fspath(path)
         self._index_choice = index
         self._policy: IndexPolicy | None = None
-        self._records: Sink | None = None
-        self._lines: Sink | None = None
+        self._records: AppendFile | None = None
+        self._lines: AppendFile | None = None
         self._count = 0
 
     async def __aenter__(self) -> AsyncRecordWriter:
@@ -61,10 +61,10 @@ class AsyncRecordWriter:
     async def open(self) -> None:
         """Create the file, unless that was done; `async with` calls this."""
         if self._records is None:
-            self._policy = await hop(IndexPolicy, self.path, self._index_choice)
-            records = await hop(Sink, self.path)
+            self._policy = await run_in_thread(IndexPolicy, self.path, self._index_choice)
+            records = await run_in_thread(AppendFile, self.path)
             if self._policy.path is not None:
-                self._lines = Sink(self._policy.path, at_once=False)
+                self._lines = AppendFile(self._policy.path, at_once=False)
             self._records = records
 
     def __len__(self) -> int:
@@ -79,7 +79,7 @@ class AsyncRecordWriter:
         framed = frame(payload)
         index_path = self._policy.path_for(key)
         if index_path is not None and self._lines is None:
-            self._lines = Sink(index_path, at_once=False)
+            self._lines = AppendFile(index_path, at_once=False)
         # Nothing is awaited before the bookkeeping is done, so calls cannot interleave.
         offset = self._records.tell()
         number = self._count
@@ -96,13 +96,13 @@ class AsyncRecordWriter:
         """Hand everything written so far to the operating system, records before index."""
         for sink in (self._records, self._lines):
             if sink is not None:
-                await hop(sink.flush)
+                await run_in_thread(sink.flush)
 
     async def aclose(self) -> None:
         """Flush and close. Idempotent. Cancelling it leaves the rest to the running thread."""
         for sink in (self._records, self._lines):
             if sink is not None:
-                await hop(sink.close)
+                await run_in_thread(sink.close)
 
     def __reduce__(self) -> NoReturn:
         refuse_pickling(self)

@@ -21,16 +21,16 @@ __all__ = (
     "MAX_PAYLOAD",
     "UNKNOWN_SIZE",
     "BytesLike",
-    "begins_record",
     "check_head",
     "check_non_final_length",
     "check_total",
-    "cut_down",
     "extract",
     "framed_length",
-    "overreaching",
+    "overlap_error",
     "padded",
-    "truncated",
+    "short_record_error",
+    "starts_record",
+    "truncated_error",
     "unpack_head",
 )
 
@@ -107,7 +107,7 @@ def check_head(magic: int, word: int, *, continuing: bool, path: str | None, off
     return flag, word & MAX_PAYLOAD
 
 
-def begins_record(head: BytesLike) -> bool:
+def starts_record(head: BytesLike) -> bool:
     """Whether a record's first part begins here. No sound record reaches over such a place: it would be split there."""
     if len(head) < HEAD_SIZE:
         return False
@@ -131,7 +131,7 @@ def check_non_final_length(length: int, *, path: str | None, offset: int) -> Non
         )
 
 
-def truncated(
+def truncated_error(
     *, path: str | None, offset: int, needed: int, held: int | None, what: str = "the file"
 ) -> TruncatedRecordError:
     """The error for a record of which `needed` bytes were announced and only `held` (None: fewer) are there."""
@@ -178,11 +178,11 @@ def _extract_parts(view: memoryview, path: str | None, offset: int) -> bytes:
     total = 0
     while True:
         if size - position < HEAD_SIZE:
-            raise truncated(path=path, offset=offset + position, needed=HEAD_SIZE, held=size - position)
+            raise truncated_error(path=path, offset=offset + position, needed=HEAD_SIZE, held=size - position)
         magic, word = unpack_head(view, position)
         flag, length = check_head(magic, word, continuing=bool(parts), path=path, offset=offset + position)
         if position + framed_length(length) > size:
-            raise truncated(
+            raise truncated_error(
                 path=path,
                 offset=offset + position,
                 needed=framed_length(length),
@@ -199,7 +199,7 @@ def _extract_parts(view: memoryview, path: str | None, offset: int) -> bytes:
         position += framed_length(length)
 
 
-def overreaching(*, path: str | None, offset: int, held: int) -> CorruptRecordError:
+def overlap_error(*, path: str | None, offset: int, held: int) -> CorruptRecordError:
     """The error for a record that goes on where the next one begins, `held` bytes after it."""
     return CorruptRecordError(
         "Invalid RecordIO File: the record reaches over the head of the next one, so its length was damaged",
@@ -210,7 +210,7 @@ def overreaching(*, path: str | None, offset: int, held: int) -> CorruptRecordEr
     )
 
 
-def cut_down(*, path: str | None, offset: int, held: int, found: int) -> CorruptRecordError:
+def short_record_error(*, path: str | None, offset: int, held: int, found: int) -> CorruptRecordError:
     """The error for a record that ends after `found` bytes, where no head follows, `held` bytes before the next one."""
     return CorruptRecordError(
         "Invalid RecordIO File: no record follows where this one ends, so its length was damaged",

@@ -27,9 +27,9 @@ from recordio._index_text import (
     parse_index_digits,
     parse_index_text,
 )
-from recordio._openers import BlockingSource, RangeSource, in_order, local_path, open_source
-from recordio._scan import scan_steps
-from recordio._steps import index_steps
+from recordio._sansio import read_index_text
+from recordio._scan import scan_offsets
+from recordio._sources import BlockingSource, RangeSource, in_order, local_path, open_source
 from recordio.errors import (
     CorruptIndexError,
     DuplicateKeyWarning,
@@ -42,14 +42,14 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-__all__ = ("CacheChoice", "Index", "beside")
+__all__ = ("CacheChoice", "Index", "index_path_for")
 
 CacheChoice: TypeAlias = bool | Literal["beside"]
 
 _REBUILD = "rebuild the index with `python -m recordio index FILE`"
 
 
-def beside(rec_path: str) -> str:
+def index_path_for(rec_path: str) -> str:
     """The .idx path or URL that belongs to a record file: the same name with the suffix .idx, and the same query."""
     path, mark, query = rec_path, "", ""
     if rec_path.startswith(("http://", "https://")):
@@ -137,14 +137,14 @@ class Index:
         try:
 
             def read() -> IndexLines:
-                return parse_index_text(fetch_all(source, path=source.path), path=source.path)
+                return parse_index_text(read_all(source, path=source.path), path=source.path)
 
             try:
                 return cls(_through_object_cache(source, "idx", cache, read), path=source.path)
             except CorruptIndexError:
                 if not tolerant or source.size() > MAX_INDEX_BYTES:
                     raise
-                lines, faults = parse_damaged_text(fetch_all(source, path=source.path), path=source.path)
+                lines, faults = parse_damaged_text(read_all(source, path=source.path), path=source.path)
                 return cls(lines, path=source.path, faults=faults)
         finally:
             source.close()
@@ -170,7 +170,7 @@ class Index:
         file = source
 
         def walk() -> IndexLines:
-            offsets = scan_source(file, path=file.path)
+            offsets = scan_records(file, path=file.path)
             return IndexLines(range(len(offsets)), offsets)
 
         try:
@@ -347,11 +347,11 @@ def _is_integer(key: object) -> bool:
     return isinstance(key, int | np.integer) and not isinstance(key, bool)
 
 
-def scan_source(
+def scan_records(
     source: BlockingSource, *, path: str | None, tick: Callable[[int], object] | None = None
 ) -> NDArray[np.int64]:
     """Byte offsets of all records of a source, found by their heads; `tick` is called with the bytes passed."""
-    steps = scan_steps(source.size(), path=path)
+    steps = scan_offsets(source.size(), path=path)
     try:
         wanted = next(steps)
         while True:
@@ -369,15 +369,15 @@ def scan_object(source: BlockingSource, *, cache: CacheChoice = True) -> Index:
 
     def walk() -> IndexLines:
         with in_order(source) as ahead:
-            offsets = scan_source(ahead, path=source.path)
+            offsets = scan_records(ahead, path=source.path)
         return IndexLines(range(len(offsets)), offsets)
 
     return Index(_through_object_cache(source, "scan", cache, walk), path=source.path)
 
 
-def fetch_all(source: BlockingSource, *, path: str | None) -> bytes:
+def read_all(source: BlockingSource, *, path: str | None) -> bytes:
     """All bytes of the source of an index."""
-    steps = index_steps(source.size(), path=path)
+    steps = read_index_text(source.size(), path=path)
     try:
         wanted = next(steps)
         while True:

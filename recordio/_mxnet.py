@@ -20,12 +20,12 @@ import numpy as np
 from recordio._files import LocalFile
 from recordio._index import Index
 from recordio._index_text import NO_OFFSET, check_index_size, format_line, integer_key, key_fields
-from recordio._openers import local_path, open_source, target_name
 from recordio._parser import RecordParser
 from recordio._reader import drive
+from recordio._sansio import BLOCK_BYTES, next_record
 from recordio._serializer import serialize
-from recordio._sink import Sink
-from recordio._steps import BLOCK_BYTES, stream_steps
+from recordio._sink import AppendFile
+from recordio._sources import local_path, open_source, target_name
 from recordio._writer import refuse_pickling
 from recordio.errors import (
     ClosedError,
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from recordio._framing import BytesLike
-    from recordio._openers import BlockingSource
+    from recordio._sources import BlockingSource
 
 __all__ = ("MXIndexedRecordIO", "MXRecordIO")
 
@@ -92,7 +92,7 @@ class MXRecordIO:
         if self.writable:
             path = local_path(self.uri)
             try:
-                self.handle = Sink(self.uri if path is None else path)
+                self.handle = AppendFile(self.uri if path is None else path)
             except FileNotFoundError as error:
                 raise RecordFileNotFoundError(
                     "cannot create the file, its folder does not exist", path=self.uri
@@ -162,7 +162,7 @@ class MXRecordIO:
                 self._parser = self._parser_at(self._offset, self._size)
             parser = self._parser
             # After a seek small at first: the next call may well be another seek.
-            steps = stream_steps(parser, self._reached, self._size, block_bytes=self._block)
+            steps = next_record(parser, self._reached, self._size, block_bytes=self._block)
             self._block = min(self._block * 2, BLOCK_BYTES)
             try:
                 wanted = next(steps)
@@ -253,7 +253,7 @@ class MXIndexedRecordIO(MXRecordIO):
         self.key_type = key_type
         self.idx: dict[Any, int] = {}
         self.keys: list[Any] = []
-        self.fidx: Sink | None = None
+        self.fidx: AppendFile | None = None
         super().__init__(uri, flag, tolerant=tolerant)
 
     def open(self) -> None:
@@ -263,7 +263,7 @@ class MXIndexedRecordIO(MXRecordIO):
         path = local_path(self.idx_path) or self.idx_path
         try:
             if self.writable:
-                self.fidx = Sink(path)
+                self.fidx = AppendFile(path)
             else:
                 self._load(path)
         except BaseException:
@@ -339,7 +339,7 @@ class MXIndexedRecordIO(MXRecordIO):
         source: BlockingSource = self.handle
         size = source.size()
         parser = self._parser_at(offset, size)
-        record = drive(source, stream_steps(parser, offset, size, block_bytes=_FIRST_BLOCK))
+        record = drive(source, next_record(parser, offset, size, block_bytes=_FIRST_BLOCK))
         with self._lock:
             # As after seek and read: a following read() goes on behind this record.
             self._start_at(parser.offset)

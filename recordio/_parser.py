@@ -26,26 +26,26 @@ from recordio._framing import (
     check_non_final_length,
     check_total,
     framed_length,
-    truncated,
+    truncated_error,
     unpack_head,
 )
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ("END", "NEED_MORE", "RecordParser", "Signal")
+__all__ = ("END", "NEED_MORE", "RecordParser", "Sentinel")
 
 
-class Signal(enum.Enum):
+class Sentinel(enum.Enum):
     """What `RecordParser.next_record` returns when it has no record to give."""
 
     NEED_MORE = "need more"
     END = "end"
 
 
-NEED_MORE: Literal[Signal.NEED_MORE] = Signal.NEED_MORE
+NEED_MORE: Literal[Sentinel.NEED_MORE] = Sentinel.NEED_MORE
 """Push more bytes, or call `finish` if there are none."""
-END: Literal[Signal.END] = Signal.END
+END: Literal[Sentinel.END] = Sentinel.END
 """`finish` was called and the input ended between two records."""
 
 
@@ -114,7 +114,7 @@ class RecordParser:
         """Say that no more bytes will come, so that an unfinished record is an error."""
         self._finished = True
 
-    def next_record(self) -> bytes | Signal:
+    def next_record(self) -> bytes | Sentinel:
         """Return the next payload, or `NEED_MORE`, or `END`.
 
         Raises:
@@ -160,7 +160,7 @@ class RecordParser:
 
     def __iter__(self) -> Iterator[bytes]:
         """Yield the records that the bytes pushed so far complete."""
-        while not isinstance(record := self.next_record(), Signal):
+        while not isinstance(record := self.next_record(), Sentinel):
             yield record
 
     def _inside(self) -> bool:
@@ -191,7 +191,7 @@ class RecordParser:
     def _announce(self, flag: int, length: int, framed: int) -> None:
         self._check_part(flag, length)
         if self.size is not None and self.offset + framed > self.size:
-            raise truncated(
+            raise truncated_error(
                 path=self.path,
                 offset=self.offset,
                 needed=framed,
@@ -199,12 +199,12 @@ class RecordParser:
             )
         self._needed = framed
 
-    def _starved(self, available: int) -> Signal:
+    def _starved(self, available: int) -> Sentinel:
         if not self._finished:
             return NEED_MORE
         if available == 0 and (self.tolerant or not self._inside()):
             return END
-        raise truncated(
+        raise truncated_error(
             path=self.path,
             offset=self.offset,
             needed=self._needed,

@@ -1,6 +1,6 @@
 """RecordReader: a .rec file as a sequence of payloads.
 
-Strategy: work out what to read (`_steps`, `_plan`), fetch it by position, cut the records out. No
+Strategy: work out what to read (`_sansio`, `_plan`), fetch it by position, cut the records out. No
 position is shared, so threads and forked children can use one reader.
 """
 
@@ -13,8 +13,17 @@ from typing import TYPE_CHECKING, Any, TypeVar, overload
 import numpy as np
 
 from recordio._framing import MAX_PAYLOAD
-from recordio._index import Index, beside, scan_object
-from recordio._openers import (
+from recordio._index import Index, index_path_for, scan_object
+from recordio._parser import RecordParser
+from recordio._sansio import (
+    BLOCK_BYTES,
+    next_record,
+    position_batches,
+    read_record,
+    read_records,
+    resolve_positions,
+)
+from recordio._sources import (
     AsyncRangeSource,
     BlockingSource,
     OpenTarget,
@@ -23,15 +32,6 @@ from recordio._openers import (
     open_source,
     scheme_of,
     target_name,
-)
-from recordio._parser import RecordParser
-from recordio._steps import (
-    BLOCK_BYTES,
-    batches,
-    normalise,
-    read_one_steps,
-    read_steps,
-    stream_steps,
 )
 from recordio.errors import CorruptRecordError, IndexNotFoundError, RecordKeyError
 
@@ -68,9 +68,9 @@ def check_index_choice(target: object, index: str | os.PathLike[str] | Index | N
     if index is None:
         path = local_path(target)
         if path is not None:
-            return beside(path) if os.path.exists(beside(path)) else None
+            return index_path_for(path) if os.path.exists(index_path_for(path)) else None
         if isinstance(target, str) and scheme_of(target):
-            return beside(target)
+            return index_path_for(target)
         return None
     name = os.fspath(index)
     found = local_path(name)
@@ -193,8 +193,8 @@ class RecordReader:
     def read(self, position: int) -> bytes:
         """The payload at a position; the same as `reader[position]`."""
         size, offsets, bounds = self._located()
-        (at,) = normalise((position,), len(offsets))
-        steps = read_one_steps(
+        (at,) = resolve_positions((position,), len(offsets))
+        steps = read_record(
             int(offsets[at]), int(bounds[at]), size=size, path=self.path, limit=self.max_record_bytes
         )
         return drive(self._source, steps)
@@ -205,8 +205,8 @@ class RecordReader:
         Raises: as `reader[position]`.
         """
         size, offsets, bounds = self._located()
-        at = np.array(normalise(positions, len(offsets)), dtype=np.int64)
-        steps = read_steps(offsets[at], bounds[at], size=size, path=self.path, limit=self.max_record_bytes)
+        at = np.array(resolve_positions(positions, len(offsets)), dtype=np.int64)
+        steps = read_records(offsets[at], bounds[at], size=size, path=self.path, limit=self.max_record_bytes)
         return drive(self._source, steps)
 
     def position(self, key: int | str) -> int:
@@ -243,7 +243,7 @@ class RecordReader:
             yield from self._stream()
             return
         _, _, bounds = self._located()
-        for run in batches(bounds):
+        for run in position_batches(bounds):
             try:
                 records = self.read_many(run)
             except CorruptRecordError:
@@ -266,7 +266,7 @@ class RecordReader:
             parser.push(block)
             reached += len(block)
             size = reached if len(block) < length else size
-        drive(self._source, stream_steps(parser, reached, size))
+        drive(self._source, next_record(parser, reached, size))
 
     def _located(self) -> tuple[int, NDArray[np.int64], NDArray[np.int64]]:
         located = self._spans

@@ -19,7 +19,7 @@ from recordio._framing import (
     check_head,
     check_non_final_length,
     framed_length,
-    truncated,
+    truncated_error,
     unpack_head,
 )
 
@@ -28,15 +28,15 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-__all__ = ("ScanSteps", "scan_steps")
+__all__ = ("ScanGenerator", "scan_offsets")
 
 _LARGE_BLOCK: Final = 1 << 20
 _SMALL_BLOCK: Final = 4096
 
-ScanSteps: TypeAlias = "Generator[tuple[int, int], bytes, NDArray[np.int64]]"
+ScanGenerator: TypeAlias = "Generator[tuple[int, int], bytes, NDArray[np.int64]]"
 
 
-def scan_steps(size: int, *, path: str | None = None) -> ScanSteps:
+def scan_offsets(size: int, *, path: str | None = None) -> ScanGenerator:
     """Walk a file's part heads.
 
     Args:
@@ -62,7 +62,7 @@ def scan_steps(size: int, *, path: str | None = None) -> ScanSteps:
         at = position - begin
         if not 0 <= at <= len(block) - HEAD_SIZE:
             if size - position < HEAD_SIZE:
-                raise truncated(path=path, offset=position, needed=HEAD_SIZE, held=size - position)
+                raise truncated_error(path=path, offset=position, needed=HEAD_SIZE, held=size - position)
             # A block that gave only one head was mostly payload: ask for less, up again if it gives
             # many.
             jumped = at > len(block) + wanted
@@ -74,13 +74,13 @@ def scan_steps(size: int, *, path: str | None = None) -> ScanSteps:
             if len(block) < asked:
                 size = position + len(block)
                 if not block and position > read_up_to and not (yield position - 1, 1):
-                    raise truncated(path=path, offset=last, needed=position - last, held=None)
+                    raise truncated_error(path=path, offset=last, needed=position - last, held=None)
                 continue
         magic, word = unpack_head(block, at)
         flag, length = check_head(magic, word, continuing=continuing, path=path, offset=position)
         framed = framed_length(length)
         if position + framed > size:
-            raise truncated(path=path, offset=position, needed=framed, held=size - position)
+            raise truncated_error(path=path, offset=position, needed=framed, held=size - position)
         if flag in (FIRST, MIDDLE):
             check_non_final_length(length, path=path, offset=position)
         if not continuing:
@@ -89,5 +89,5 @@ def scan_steps(size: int, *, path: str | None = None) -> ScanSteps:
         last = position
         position += framed
     if continuing:
-        raise truncated(path=path, offset=size, needed=HEAD_SIZE, held=0)
+        raise truncated_error(path=path, offset=size, needed=HEAD_SIZE, held=0)
     return np.array(offsets, dtype=np.int64)

@@ -26,7 +26,7 @@ from recordio.errors import PayloadTypeError, RecordTooLargeError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = ("as_payload", "frame", "serialize")
+__all__ = ("checked_payload", "frame", "serialize")
 
 _PADDING = (b"", b"\0\0\0", b"\0\0", b"\0")
 _pack_head = HEAD.pack
@@ -34,7 +34,7 @@ _WORD = np.dtype("<u4")
 _MANY = 2048
 
 
-def as_payload(payload: BytesLike) -> bytes | bytearray:
+def checked_payload(payload: BytesLike) -> bytes | bytearray:
     """Return a payload as flat bytes, copying only where it is not bytes or bytearray already.
 
     Raises:
@@ -77,12 +77,12 @@ def frame(payload: BytesLike) -> tuple[bytes, ...]:
     """
     if type(payload) is bytes and len(payload) >= _MANY:
         _check_size(len(payload))
-        if not _cuts(payload):
+        if not _split_points(payload):
             return _pack_head(MAGIC, len(payload)), payload, _PADDING[len(payload) & 3]
     return (serialize(payload),)
 
 
-def _cuts(data: bytes | bytearray) -> Sequence[int]:
+def _split_points(data: bytes | bytearray) -> Sequence[int]:
     """Where the magic word stands at a multiple of 4."""
     if len(data) < _MANY:
         found = []
@@ -113,9 +113,9 @@ def serialize(payload: BytesLike) -> bytes:
         PayloadTypeError: `payload` is not bytes-like.
         RecordTooLargeError: `payload` has 2**29 bytes or more.
     """
-    data = as_payload(payload)
+    data = checked_payload(payload)
     length = len(data)
-    cuts = _cuts(data) if length >= _MANY or data.find(MAGIC_BYTES) >= 0 else ()
+    cuts = _split_points(data) if length >= _MANY or data.find(MAGIC_BYTES) >= 0 else ()
     if not cuts:
         return b"".join((_pack_head(MAGIC, length), data, _PADDING[length & 3]))
     pieces: list[bytes | memoryview] = []

@@ -10,12 +10,12 @@ import threading
 from recordio._files import write_pieces_at
 from recordio.errors import ClosedError, WrongProcessError
 
-__all__ = ("Sink",)
+__all__ = ("AppendFile",)
 
 _BUFFER_BYTES = 1 << 20
 
 
-class Sink:
+class AppendFile:
     """Appends bytes to a new file through a buffer of its own.
 
     Python's own buffered files write what they hold a second time when a forked child ends; this

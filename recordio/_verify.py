@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from recordio._index import Index, beside, scan_source
+from recordio._file_analysis import FileAnalysis, Key, Problem, read_piece
+from recordio._index import Index, index_path_for, scan_records
 from recordio._index_text import format_line
-from recordio._openers import BlockingSource, in_order, local_path, open_source
-from recordio._survey import Key, Problem, Survey, read_piece
+from recordio._sources import BlockingSource, in_order, local_path, open_source
 from recordio.errors import RepairTargetError
 
 if TYPE_CHECKING:
@@ -176,14 +176,14 @@ def build_index(
         RepairTargetError: `out` is the record file itself, or a URL.
         CorruptRecordError: the file is damaged; nothing is written.
     """
-    target = beside(os.fspath(path)) if out is None else os.fspath(out)
+    target = index_path_for(os.fspath(path)) if out is None else os.fspath(out)
     if _same(target, os.fspath(path)):
         raise RepairTargetError(f"the index would overwrite {os.fspath(path)}; choose another name")
     _check_local(target)
     file = open_source(path)
     try:
         with in_order(file) as ahead:
-            index = Index.of(scan_source(ahead, path=file.path, tick=tick), path=target)
+            index = Index.of(scan_records(ahead, path=file.path, tick=tick), path=target)
     finally:
         file.close()
     _publish({target: [index.format().encode()]})
@@ -211,10 +211,10 @@ def verify(
     """
     file = open_source(path)
     try:
-        survey = Survey(file, _index_of(path, index), index is not None, tick)
+        analysis = FileAnalysis(file, _index_of(path, index), index is not None, tick)
     finally:
         file.close()
-    return Report(**_found(file.path, survey))
+    return Report(**_found(file.path, analysis))
 
 
 def repair(
@@ -242,7 +242,7 @@ def repair(
         RepairTargetError: the copy, or its index, would overwrite the source or its index, or is a URL.
     """
     target = os.fspath(dst)
-    target_index = beside(target)
+    target_index = index_path_for(target)
     source_index = _index_of(src, index)
     _check_local(target)
     for new in (target, target_index):
@@ -255,42 +255,42 @@ def repair(
         )
     file = open_source(src)
     try:
-        survey = Survey(file, source_index, index is not None, tick)
-        keyless = survey.unlisted() if survey.index is not None else survey.starts
-        if survey.index_path is None:
+        analysis = FileAnalysis(file, source_index, index is not None, tick)
+        keyless = analysis.unlisted() if analysis.index is not None else analysis.starts
+        if analysis.index_path is None:
             keyless = _nothing()
-        files: dict[str, Iterable[bytes] | None] = {target: _copy(file, survey, tick), target_index: None}
-        if len(keyless) < len(survey.starts) or not len(survey.starts):
-            files[target_index] = _index_lines(survey)
+        files: dict[str, Iterable[bytes] | None] = {target: _copy(file, analysis, tick), target_index: None}
+        if len(keyless) < len(analysis.starts) or not len(analysis.starts):
+            files[target_index] = _index_lines(analysis)
         _publish(files)
     finally:
         file.close()
     return RepairReport(
-        **_found(file.path, survey),
+        **_found(file.path, analysis),
         destination=target,
         destination_index=None if files[target_index] is None else target_index,
         keyless=keyless,
     )
 
 
-def _found(path: str, survey: Survey) -> dict[str, Any]:
+def _found(path: str, analysis: FileAnalysis) -> dict[str, Any]:
     return {
         "path": path,
-        "records": len(survey.starts),
-        "problems": survey.problems(),
-        "size": survey.size,
-        "index_path": survey.index_path,
-        "offsets": survey.starts,
-        "lengths": survey.lengths,
-        "unlisted": survey.unlisted(),
-        "_lines": survey.lines,
-        "_index": survey.index,
+        "records": len(analysis.starts),
+        "problems": analysis.problems(),
+        "size": analysis.size,
+        "index_path": analysis.index_path,
+        "offsets": analysis.starts,
+        "lengths": analysis.lengths,
+        "unlisted": analysis.unlisted(),
+        "_lines": analysis.lines,
+        "_index": analysis.index,
     }
 
 
-def _copy(file: BlockingSource, survey: Survey, tick: Tick) -> Iterator[bytes]:
+def _copy(file: BlockingSource, analysis: FileAnalysis, tick: Tick) -> Iterator[bytes]:
     """The sound records; those that follow each other are read together."""
-    starts, ends = survey.starts, survey.starts + survey.lengths
+    starts, ends = analysis.starts, analysis.starts + analysis.lengths
     breaks = np.flatnonzero(starts[1:] != ends[:-1]) + 1
     firsts = np.append(0, breaks)[: len(starts)]
     lasts = np.append(breaks, len(starts))[: len(firsts)] - 1
@@ -299,20 +299,20 @@ def _copy(file: BlockingSource, survey: Survey, tick: Tick) -> Iterator[bytes]:
             piece = read_piece(file, offset, min(_COPIED_BYTES, end - offset))
             yield piece
             if tick is not None:
-                tick(survey.size + offset + len(piece))
+                tick(analysis.size + offset + len(piece))
     if tick is not None:
-        tick(2 * survey.size)
+        tick(2 * analysis.size)
 
 
-def _index_lines(survey: Survey) -> Iterator[bytes]:
+def _index_lines(analysis: FileAnalysis) -> Iterator[bytes]:
     """Text of the .idx of a copy."""
-    offsets = np.cumsum(survey.lengths) - survey.lengths
-    if survey.index is None:
+    offsets = np.cumsum(analysis.lengths) - analysis.lengths
+    if analysis.index is None:
         lines, numbers = np.arange(len(offsets)), np.arange(len(offsets))
         key_at: Callable[[int], Key] = int
     else:
-        lines, numbers = survey.copied()
-        key_at = survey.index.key_at
+        lines, numbers = analysis.copied()
+        key_at = analysis.index.key_at
     for low in range(0, len(lines), _LINES_AT_ONCE):
         part = slice(low, low + _LINES_AT_ONCE)
         keys = map(key_at, lines[part].tolist())
@@ -323,7 +323,7 @@ def _index_of(path: str | os.PathLike[str], index: str | os.PathLike[str] | None
     """The .idx of a record file: the one that was named, or the one beside it."""
     if index is not None:
         return os.fspath(index)
-    return beside(local_path(path) or os.fspath(path))
+    return index_path_for(local_path(path) or os.fspath(path))
 
 
 def _check_local(target: str) -> None:

@@ -6,10 +6,10 @@ import os
 import warnings
 from typing import TYPE_CHECKING, NoReturn
 
-from recordio._index import beside
+from recordio._index import index_path_for
 from recordio._index_text import format_line
 from recordio._serializer import frame
-from recordio._sink import Sink
+from recordio._sink import AppendFile
 from recordio.errors import RecordKeyError, WriterPicklingError
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ class IndexPolicy:
     writers."""
 
     def __init__(self, rec_path: str, index: str | os.PathLike[str] | bool | None) -> None:
-        self._beside = beside(rec_path)
+        self._beside = index_path_for(rec_path)
         self.forbidden = index is False
         self.path: str | None = None
         if index is True or (index is None and os.path.exists(self._beside)):
@@ -93,8 +93,8 @@ class RecordWriter:
                 self._policy = IndexPolicy(self.path, False)
             else:
                 self._count = _lines_of(listed)
-        self._records = Sink(self.path, append=append)
-        self._lines = Sink(self._policy.path, append=append) if self._policy.path is not None else None
+        self._records = AppendFile(self.path, append=append)
+        self._lines = AppendFile(self._policy.path, append=append) if self._policy.path is not None else None
 
     def __len__(self) -> int:
         """Records written so far; those that an index listed before are counted too."""
@@ -127,7 +127,7 @@ class RecordWriter:
         if index_path is not None:
             line = format_line(self._count if key is None else key, offset).encode()
             if self._lines is None:
-                self._lines = Sink(index_path)
+                self._lines = AppendFile(index_path)
             self._records.append(*framed)
             self._lines.append(line)
         else:

@@ -1,6 +1,6 @@
 """Async readers and writers, for asyncio and trio.
 
-The loops are those of the blocking readers (`_steps`), with `await` where bytes are fetched: one
+The loops are those of the blocking readers (`_sansio`), with `await` where bytes are fetched: one
 thread hop for a whole `read_many`, none at all for an async source, and no call that blocks the
 loop.
 """
@@ -16,13 +16,17 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 
 from recordio import _index_cache
+from recordio._async_backend import checkpoint, run_in_thread
 from recordio._async_writer import AsyncRecordWriter
 from recordio._files import LocalFile
 from recordio._framing import MAX_PAYLOAD, UNKNOWN_SIZE
-from recordio._hop import checkpoint, hop
 from recordio._index import Index
 from recordio._index_text import IndexLines, parse_index_text
-from recordio._openers import (
+from recordio._parser import RecordParser, Sentinel
+from recordio._reader import check_index_choice
+from recordio._sansio import BLOCK_BYTES, position_batches, read_index_text, read_records, resolve_positions
+from recordio._scan import scan_offsets
+from recordio._sources import (
     AsyncRangeSource,
     BlockingSource,
     OpenTarget,
@@ -33,10 +37,6 @@ from recordio._openers import (
     source_name,
     target_name,
 )
-from recordio._parser import RecordParser, Signal
-from recordio._reader import check_index_choice
-from recordio._scan import scan_steps
-from recordio._steps import BLOCK_BYTES, batches, index_steps, normalise, read_steps
 from recordio.errors import ClosedError, CorruptRecordError, IndexNotFoundError
 
 if TYPE_CHECKING:
@@ -77,7 +77,7 @@ class _Source:
         if self._awaits:
             result = function(*args)
             return await result if inspect.isawaitable(result) else result
-        return await hop(function, *args)
+        return await run_in_thread(function, *args)
 
     async def run(self, steps: Generator[list[tuple[int, int]], list[bytes], _T]) -> _T:
         try:
@@ -104,10 +104,10 @@ async def _kept(source: _Source, kind: str, make: Callable[[], Awaitable[IndexLi
     if state is None:
         return await make()
     copy = _index_cache.ObjectCopy(source.path, kind, await source.size(), state)
-    lines = await hop(copy.load)
+    lines = await run_in_thread(copy.load)
     if lines is None:
         lines = await make()
-        await hop(copy.store, lines)
+        await run_in_thread(copy.store, lines)
     return lines
 
 
@@ -170,10 +170,10 @@ class AsyncRecordReader:
             raise ClosedError(f"{self.path}: the reader was closed; open a new one")
         if self._opened is None:
             if local_path(self._target) is not None:
-                opened = _Source(await hop(LocalFile, local_path(self._target)))
+                opened = _Source(await run_in_thread(LocalFile, local_path(self._target)))
             else:
                 opened = _Source(open_async_source(self._target), self.path)
-            choice = await hop(check_index_choice, self._target, self._index_named)
+            choice = await run_in_thread(check_index_choice, self._target, self._index_named)
             if self._opened is None:  # no other task was faster
                 self._opened, self._choice = opened, choice
         return self._opened
@@ -191,16 +191,16 @@ class AsyncRecordReader:
             return choice
         if isinstance(choice, str):
             if local_path(choice) is not None:
-                return await hop(Index.open, choice)
+                return await run_in_thread(Index.open, choice)
             index = await self._open_index(choice)
             if index is not None:
                 return index
         path = local_path(self._target)
         if path is not None:
-            return await hop(Index.scan, path)
+            return await run_in_thread(Index.scan, path)
 
         async def walk() -> IndexLines:
-            steps = scan_steps(await source.size(), path=self.path)
+            steps = scan_offsets(await source.size(), path=self.path)
             try:
                 wanted = next(steps)
                 while True:
@@ -217,8 +217,8 @@ class AsyncRecordReader:
             try:
 
                 async def read() -> IndexLines:
-                    text = await source.run(index_steps(await source.size(), path=source.path))
-                    return await hop(lambda: parse_index_text(text, path=source.path))
+                    text = await source.run(read_index_text(await source.size(), path=source.path))
+                    return await run_in_thread(lambda: parse_index_text(text, path=source.path))
 
                 return Index(await _kept(source, "idx", read), path=source.path)
             finally:
@@ -280,9 +280,9 @@ class AsyncRecordReader:
         Raises: as `read`.
         """
         size, offsets, bounds = await self._located()
-        at = np.array(normalise(positions, len(offsets)), dtype=np.int64)
+        at = np.array(resolve_positions(positions, len(offsets)), dtype=np.int64)
         source = await self._source()
-        steps = read_steps(offsets[at], bounds[at], size=size, path=self.path, limit=self.max_record_bytes)
+        steps = read_records(offsets[at], bounds[at], size=size, path=self.path, limit=self.max_record_bytes)
         return await source.run(steps)
 
     async def _located(self) -> tuple[int, NDArray[np.int64], NDArray[np.int64]]:
@@ -340,7 +340,7 @@ class _Records:
     async def _more_indexed(self) -> None:
         if self._runs is None:
             _, _, bounds = await self._reader._located()
-            self._runs = batches(bounds)
+            self._runs = position_batches(bounds)
         run = next(self._runs, None)
         if run is None:
             await checkpoint()
@@ -366,7 +366,7 @@ class _Records:
         while not self._ready:
             if self._reached >= self._size:
                 parser.finish()
-                if parser.next_record() is Signal.END:
+                if parser.next_record() is Sentinel.END:
                     raise StopAsyncIteration
             length = min(max(parser.needed, BLOCK_BYTES), self._size - self._reached)
             (block,) = await source.read_ranges([(self._reached, length)])

@@ -29,8 +29,8 @@ GROUPS = {
     # recordio
     "format": _of(
         "recordio",
-        "errors _framing _header _index_damage _index_text _parser _payloads _plan _scan _serializer _shifts _steps "
-        "_walk",
+        "errors _framing _header _index_alignment _index_damage _index_text _parser _payloads _plan _recovery _sansio "
+        "_scan _serializer",
     ),
     "format-files": {"recordio"},  # and all of recordio that is not listed above
     # aioloader, inside out

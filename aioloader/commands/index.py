@@ -37,7 +37,7 @@ def add(commands: Commands) -> None:
 def _run(options: argparse.Namespace) -> int:
     from aioloader.tools.reading import reading
     from aioloader.tools.write_index import write_index
-    from recordio.__main__ import guarded
+    from recordio.__main__ import run_command
 
     def index() -> int:
         with reading("scanning", options.file) as tick:
@@ -45,4 +45,4 @@ def _run(options: argparse.Namespace) -> int:
         print(f"{path}: {count} records")
         return 0
 
-    return guarded(index)
+    return run_command(index)

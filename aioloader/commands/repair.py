@@ -40,7 +40,7 @@ def _run(options: argparse.Namespace) -> int:
     from aioloader.storage.urls import is_url
     from aioloader.tools.reading import reading
     from recordio import repair
-    from recordio.__main__ import guarded, tell
+    from recordio.__main__ import print_report, run_command
 
     def run() -> int:
         if is_url(options.source):
@@ -49,6 +49,6 @@ def _run(options: argparse.Namespace) -> int:
             register()
         with reading("repairing", options.source, passes=2) as tick:
             report = repair(options.source, options.destination, options.index, tick=tick)
-        return tell(report, options.json)
+        return print_report(report, options.json)
 
-    return guarded(run)
+    return run_command(run)

@@ -59,7 +59,7 @@ def _run(options: argparse.Namespace, parser: argparse.ArgumentParser) -> int:
     from aioloader.storage.urls import is_url
     from aioloader.tools.places import is_folder
     from aioloader.tools.verify import find_files
-    from recordio.__main__ import guarded
+    from recordio.__main__ import run_command
 
     def run() -> int:
         files = find_files(options.files)
@@ -81,7 +81,7 @@ def _run(options: argparse.Namespace, parser: argparse.ArgumentParser) -> int:
             print(json.dumps({"ok": not any(codes), "files": facts}, indent=2))
         return max(codes)
 
-    return guarded(run)
+    return run_command(run)
 
 
 def _verify(path: str, options: argparse.Namespace) -> tuple[int, dict[str, Any]]:
@@ -92,7 +92,7 @@ def _verify(path: str, options: argparse.Namespace) -> tuple[int, dict[str, Any]
     from aioloader.tools.reading import reading
     from aioloader.tools.verify import ImageFolder, SoundImages, check
     from recordio import verify
-    from recordio.__main__ import tell
+    from recordio.__main__ import print_report
 
     code, facts = 0, {"path": shown(path), "ok": True}
     if is_folder(path):
@@ -101,7 +101,7 @@ def _verify(path: str, options: argparse.Namespace) -> tuple[int, dict[str, Any]
         with reading("reading", path) as tick:
             report = verify(path, options.index, tick=tick)
         facts = report.facts()
-        code = int(not report.ok) if options.json else tell(report, as_json=False)
+        code = int(not report.ok) if options.json else print_report(report, as_json=False)
         if not options.decode:
             return code, facts
         dataset = SoundImages(report, path)

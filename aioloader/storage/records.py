@@ -21,11 +21,11 @@ from recordio._framing import (
     MAGIC,
     MAX_PAYLOAD,
     WHOLE,
-    begins_record,
     check_head,
-    cut_down,
     framed_length,
-    overreaching,
+    overlap_error,
+    short_record_error,
+    starts_record,
     unpack_head,
 )
 from recordio.errors import CorruptIndexError, CorruptRecordError, TruncatedRecordError
@@ -153,17 +153,17 @@ def extent_steps(path: str, offset: int, guess: int, most: int) -> Generator[int
         flag, size = check_head(magic, word, continuing=heads > 0, path=path, offset=offset + extent)
         extent += framed_length(size)
         # Another record's head behind the guess means that the index is right and this length is wrong.
-        if extent > guess and begins_record((yield offset + guess)):
-            raise overreaching(path=path, offset=offset, held=guess)
+        if extent > guess and starts_record((yield offset + guess)):
+            raise overlap_error(path=path, offset=offset, held=guess)
         if extent > most:
             raise cut_short(path, offset, extent, most)
         if flag in (WHOLE, LAST):
             if (
                 extent < guess < _NEAR
-                and begins_record((yield offset + guess))
-                and not begins_record((yield offset + extent))
+                and starts_record((yield offset + guess))
+                and not starts_record((yield offset + extent))
             ):
-                raise cut_down(path=path, offset=offset, held=guess, found=extent)
+                raise short_record_error(path=path, offset=offset, held=guess, found=extent)
             return extent
     return min(most, _MAX_RECORD_BYTES)
 
@@ -206,4 +206,4 @@ def _ends_elsewhere(data: memoryview) -> bool:
             break
     else:
         return True
-    return extent > len(data) or (extent < len(data) and not begins_record(data[extent : extent + HEAD_SIZE]))
+    return extent > len(data) or (extent < len(data) and not starts_record(data[extent : extent + HEAD_SIZE]))

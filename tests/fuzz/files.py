@@ -11,7 +11,7 @@ import zlib
 
 from aioloader import DataLoader, RecordFileDataset, SampleError
 from recordio import CorruptIndexError, CorruptRecordError, verify
-from recordio._framing import begins_record
+from recordio._framing import starts_record
 from recordio.errors import DuplicateKeyWarning
 from tests.fuzz.mutation import change
 from tests.fuzz.records import Records, plain
@@ -98,7 +98,7 @@ class Files:
         if offset & 3 or not starts:
             return
         end = offset + starts[1] if len(starts) > 1 else len(records)
-        if not any(offset < other < end and begins_record(records[other : other + 8]) for other in offsets):
+        if not any(offset < other < end and starts_record(records[other : other + 8]) for other in offsets):
             raise Finding(
                 f"record {number} at {offset} is sound, and failed by {error.__cause__!r}"
             ) from error

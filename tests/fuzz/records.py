@@ -9,9 +9,9 @@ from random import Random
 import numpy as np
 
 from recordio import END, MAGIC, CorruptRecordError, RecordParser, extract, payload_spans, serialize
-from recordio._scan import scan_steps
-from recordio._steps import read_one_steps, read_steps
-from recordio._walk import Found, walk
+from recordio._recovery import RecordSpan, scan_damaged
+from recordio._sansio import read_record, read_records
+from recordio._scan import scan_offsets
 from tests.fuzz.mutation import change, pick
 from tests.fuzz.target import Draw, Finding, corpus_of
 
@@ -208,7 +208,7 @@ def _parsed(data: bytes, key: int, tolerant: bool = False) -> tuple[list[bytes],
 
 
 def _check_scan(data: bytes, starts: list[int], fault: int) -> None:
-    steps = scan_steps(len(data))
+    steps = scan_offsets(len(data))
     try:
         offset, length = next(steps)
         while True:
@@ -234,7 +234,7 @@ def _check_reads(data: bytes, payloads: list[bytes], starts: list[int], key: int
             raise Finding(f"another record at {start}")
         guess = 8 + (key >> 12) % 64
         try:
-            found = _driven(read_one_steps(start, guess, size=len(data), path=None), data)
+            found = _driven(read_record(start, guess, size=len(data), path=None), data)
         except CorruptRecordError:
             # Allowed only where the guess was short and a head stands at its end.
             if not data.startswith(_MAGIC, start + guess):
@@ -244,7 +244,7 @@ def _check_reads(data: bytes, payloads: list[bytes], starts: list[int], key: int
                 raise Finding(f"another record at {start}, read with a guess of {guess} bytes")
     begin = np.array(starts)
     length = np.diff(begin, append=len(data))
-    if _driven(read_steps(begin, length, size=len(data), path=None), data) != payloads:
+    if _driven(read_records(begin, length, size=len(data), path=None), data) != payloads:
         raise Finding("other records when all are read at once")
     lows, highs = payload_spans(data, begin, length)
     for low, high, payload in zip(lows, highs, payloads, strict=True):
@@ -264,11 +264,11 @@ def _driven(steps, data):
 def _check_walk(data: bytes, heads: set[int]) -> None:
     """Records and gaps cover the file, and what is called a record is one."""
     reached = 0
-    for item in walk(lambda offset, length: data[offset : offset + length], len(data), heads=heads):
+    for item in scan_damaged(lambda offset, length: data[offset : offset + length], len(data), heads=heads):
         if item.offset != reached or item.length <= 0:
             raise Finding(f"{item} does not follow byte {reached}")
         reached += item.length
-        if isinstance(item, Found):
+        if isinstance(item, RecordSpan):
             extract(data[item.offset : reached])
     if reached != len(data):
         raise Finding(f"the walk ends at {reached}, not at {len(data)}")

@@ -32,9 +32,9 @@ TARGETS = {
             "recordio/_parser.py",
             "recordio/_framing.py",
             "recordio/_scan.py",
-            "recordio/_steps.py",
+            "recordio/_sansio.py",
             "recordio/_payloads.py",
-            "recordio/_walk.py",
+            "recordio/_recovery.py",
         ),
     ),
     "jpeg": Entry(

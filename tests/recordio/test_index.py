@@ -27,7 +27,7 @@ from recordio import (
 )
 from recordio import _index_text as text_module
 from recordio._framing import UNKNOWN_SIZE
-from recordio._steps import index_steps
+from recordio._sansio import read_index_text
 from recordio.errors import DuplicateKeyWarning
 
 PAIRS = st.lists(st.tuples(st.integers(0, 10**18 - 1), st.integers(0, 10**18 - 1)), max_size=30)
@@ -341,7 +341,7 @@ def test_a_scan_is_cached_too(tmp_path: Path, cache_dir: Path, monkeypatch: pyte
     path.write_bytes(testing.frame([b"abc", b"de"]))
     Index.scan(path)
     assert len(cached(cache_dir)) == 1
-    monkeypatch.setattr("recordio._index.scan_source", None)
+    monkeypatch.setattr("recordio._index.scan_records", None)
     assert Index.scan(path).offsets.tolist() == [0, 12]
 
 
@@ -362,13 +362,13 @@ def test_an_index_that_is_too_large_is_refused_unread(
         lambda: Index.open(path, cache=False),
         lambda: MXIndexedRecordIO(path, path, "r"),
         lambda: MXIndexedRecordIO(path, path, "r", str),
-        lambda: next(index_steps(text_module.MAX_INDEX_BYTES + 1, path=str(path))),
+        lambda: next(read_index_text(text_module.MAX_INDEX_BYTES + 1, path=str(path))),
     ):
         with pytest.raises(CorruptIndexError, match="no more than 4294967296 are read") as caught:
             read()
         assert caught.value.path == str(path)
     monkeypatch.setattr(text_module, "MAX_INDEX_BYTES", 1 << 20)
-    steps = index_steps(UNKNOWN_SIZE, path="a://b")
+    steps = read_index_text(UNKNOWN_SIZE, path="a://b")
     with pytest.raises(CorruptIndexError, match="a://b"):
         wanted = next(steps)
         while True:

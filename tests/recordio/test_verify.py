@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from recordio import (
     RecordReader,
-    _walk,
+    _recovery,
     build_index,
     errors,
     repair,
@@ -158,14 +158,14 @@ def test_records_inside_a_payload_are_each_looked_at_once(
     path = tmp_path / "a.rec"
     path.write_bytes(serialize(inner) + b"garbage!" * 3)
     looked = 0
-    record_end = _walk._record_end
+    record_end = _recovery._record_end
 
     def counting(window: object, offset: int) -> int:
         nonlocal looked
         looked += 1
         return record_end(window, offset)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(_walk, "_record_end", counting)
+    monkeypatch.setattr(_recovery, "_record_end", counting)
     assert verify(path).records == 1
     assert looked < 2 * 2000 + 100
 
@@ -174,7 +174,7 @@ def test_magic_words_close_together_are_found_without_copies(monkeypatch: pytest
     data = b"x" + MAGIC * 5000
     copied = 0
 
-    class Counted(_walk._Window):
+    class Counted(_recovery._Window):
         def get(self, offset: int, length: int) -> bytes:
             nonlocal copied
             found = super().get(offset, length)

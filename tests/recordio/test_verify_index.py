@@ -23,7 +23,7 @@ from recordio import (
     testing,
     verify,
 )
-from recordio._shifts import Shifts
+from recordio._index_alignment import IndexAlignment
 from tests.recordio.ten_records import KEYS, OFFSETS, RECORDS, lines_of, rewrite, spoil
 
 
@@ -87,7 +87,10 @@ def test_a_shift_is_the_nearest_one_that_fits(data: st.DataObject) -> None:
         if [offset - first for offset in later[place : place + len(shape)]] == shape
     ]
     wanted = min(fitting, key=lambda fit: abs(fit - shift), default=shift)
-    assert Shifts(np.array(ordered, np.int64)).nearest(np.array(starts, np.int64), last, shift) == wanted
+    assert (
+        IndexAlignment(np.array(ordered, np.int64)).nearest_shift(np.array(starts, np.int64), last, shift)
+        == wanted
+    )
 
 
 def _exchanged(found: bytes, records: list[bytes], places: list[int]) -> bool:

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from aioloader.storage.urls import Location, beside, is_url, join, locate, name_of, shown, suffix_of
-from recordio._index import beside as beside_in_recordio
+from recordio._index import index_path_for
 
 
 @pytest.mark.parametrize(
@@ -68,7 +68,7 @@ def test_what_is_no_url_of_an_object(url: str) -> None:
 )
 def test_the_index_beside_a_file(url: str, expected: str) -> None:
     assert beside(url, ".idx") == expected
-    assert beside_in_recordio(url) == expected
+    assert index_path_for(url) == expected
 
 
 def test_secrets_are_not_shown() -> None:

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 
 import numpy as np
 
-from recordio._framing import MAX_PAYLOAD, UNKNOWN_SIZE, begins_record, check_total, extract, overreaching
+from recordio._framing import MAX_PAYLOAD, UNKNOWN_SIZE, check_total, extract, overlap_error, starts_record
 from recordio._index_text import check_index_size
-from recordio._parser import RecordParser, Signal
+from recordio._parser import RecordParser, Sentinel
 from recordio._plan import plan_reads
 from recordio.errors import RecordIndexError, TruncatedRecordError
 
@@ -25,13 +25,13 @@ if TYPE_CHECKING:
 
 __all__ = (
     "BLOCK_BYTES",
-    "ReadSteps",
-    "batches",
-    "index_steps",
-    "normalise",
-    "read_one_steps",
-    "read_steps",
-    "stream_steps",
+    "ReadGenerator",
+    "next_record",
+    "position_batches",
+    "read_index_text",
+    "read_record",
+    "read_records",
+    "resolve_positions",
 )
 
 BLOCK_BYTES: Final = 1 << 20
@@ -41,11 +41,11 @@ _FIRST_LOOK: Final = 1 << 16
 _TRUSTED_BOUND: Final = 1 << 23
 
 Ranges: TypeAlias = "list[tuple[int, int]]"
-ReadSteps: TypeAlias = "Generator[Ranges, list[bytes], list[bytes]]"
-StreamSteps: TypeAlias = "Generator[Ranges, list[bytes], bytes | None]"
+ReadGenerator: TypeAlias = "Generator[Ranges, list[bytes], list[bytes]]"
+StreamGenerator: TypeAlias = "Generator[Ranges, list[bytes], bytes | None]"
 
 
-def normalise(positions: Sequence[int], length: int) -> list[int]:
+def resolve_positions(positions: Sequence[int], length: int) -> list[int]:
     """Turn positions, negative ones counted from the end, into 0 .. length - 1.
 
     Raises:
@@ -64,14 +64,14 @@ def normalise(positions: Sequence[int], length: int) -> list[int]:
     return result
 
 
-def read_steps(
+def read_records(
     offsets: NDArray[np.int64],
     bounds: NDArray[np.int64],
     *,
     size: int,
     path: str | None,
     limit: int = MAX_PAYLOAD,
-) -> ReadSteps:
+) -> ReadGenerator:
     """Read the records that begin at `offsets`.
 
     Args:
@@ -108,7 +108,7 @@ def read_steps(
     return records
 
 
-def read_one_steps(
+def read_record(
     offset: int, bound: int, *, size: int, path: str | None, limit: int = MAX_PAYLOAD
 ) -> Generator[Ranges, list[bytes], bytes]:
     """The same for one record, without the cost of a plan."""
@@ -131,24 +131,24 @@ def _read_on(
     parser = RecordParser(path=path, offset=offset, size=size, max_record_bytes=limit)
     parser.push(held)
     reached = offset + len(held)
-    while isinstance(record := parser.next_record(), Signal):
+    while isinstance(record := parser.next_record(), Sentinel):
         if reached >= size:
             parser.finish()
             continue
         length = min(max(parser.needed, _FIRST_LOOK), size - reached)
         (block,) = yield [(reached, length)]
-        if reached == offset + len(held) and begins_record(block):
+        if reached == offset + len(held) and starts_record(block):
             # The index names this place too. Its line and a head agree: it is the length that is wrong.
-            raise overreaching(path=path, offset=offset, held=len(held))
+            raise overlap_error(path=path, offset=offset, held=len(held))
         parser.push(block)
         reached += len(block)
         size = reached if len(block) < length else size
     return record
 
 
-def stream_steps(
+def next_record(
     parser: RecordParser, reached: int, size: int, *, block_bytes: int = BLOCK_BYTES
-) -> StreamSteps:
+) -> StreamGenerator:
     """One record from a sequential pass; None at the end.
 
     Args:
@@ -156,8 +156,8 @@ def stream_steps(
         reached: Byte offset up to which the file was read.
         size: Bytes in the file, or `UNKNOWN_SIZE`.
     """
-    while isinstance(record := parser.next_record(), Signal):
-        if record is Signal.END:
+    while isinstance(record := parser.next_record(), Sentinel):
+        if record is Sentinel.END:
             return None
         if reached >= size:
             parser.finish()
@@ -170,7 +170,7 @@ def stream_steps(
     return record
 
 
-def index_steps(size: int, *, path: str | None) -> Generator[Ranges, list[bytes], bytes]:
+def read_index_text(size: int, *, path: str | None) -> Generator[Ranges, list[bytes], bytes]:
     """The text of an index: everything that a source holds.
 
     Args:
@@ -192,7 +192,7 @@ def index_steps(size: int, *, path: str | None) -> Generator[Ranges, list[bytes]
     return b"".join(blocks)
 
 
-def batches(bounds: NDArray[np.int64], most_bytes: int = 4 * BLOCK_BYTES) -> Iterator[range]:
+def position_batches(bounds: NDArray[np.int64], most_bytes: int = 4 * BLOCK_BYTES) -> Iterator[range]:
     """Cut positions 0 .. n - 1 into runs to be read together, by their framed lengths."""
     begin, count = 0, len(bounds)
     while begin < count:

@@ -9,14 +9,14 @@ import numpy as np
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ("COMPARED", "Shifts", "contained")
+__all__ = ("COMPARED", "IndexAlignment", "is_member")
 
 COMPARED: Final = 8
 """So many distances in a row tell a place."""
 _FACTOR: Final = np.uint64(0x9E3779B97F4A7C15)
 
 
-def contained(values: NDArray[np.int64], ordered: NDArray[np.int64]) -> NDArray[np.bool_]:
+def is_member(values: NDArray[np.int64], ordered: NDArray[np.int64]) -> NDArray[np.bool_]:
     """Whether each of some numbers is among others.
 
     Args:
@@ -33,7 +33,7 @@ def contained(values: NDArray[np.int64], ordered: NDArray[np.int64]) -> NDArray[
     return found
 
 
-class Shifts:
+class IndexAlignment:
     """Finds by the distances between records where an index has them.
 
     Runs of distances are looked up by a checksum, so that many gaps in a file of many records take no longer each.
@@ -59,7 +59,7 @@ class Shifts:
             total = total * _FACTOR + steps[number : number + count].view(np.uint64)
         return total
 
-    def nearest(self, starts: NDArray[np.int64], last: int, shift: int) -> int:
+    def nearest_shift(self, starts: NDArray[np.int64], last: int, shift: int) -> int:
         """The shift, nearest to the old one, under which the index has the coming records; the old one if none has.
 
         Args:

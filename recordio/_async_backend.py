@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ("checkpoint", "hop", "under_trio")
+__all__ = ("checkpoint", "run_in_thread", "under_trio")
 
 _T = TypeVar("_T")
 
@@ -29,7 +29,7 @@ def under_trio() -> bool:
         return False
 
 
-async def hop(call: Callable[..., _T], *args: Any) -> _T:
+async def run_in_thread(call: Callable[..., _T], *args: Any) -> _T:
     """Run a blocking call in a thread and await its result.
 
     Cancelling stops the waiting, not the call; the calls made this way stay harmless when they

@@ -24,7 +24,7 @@ from recordio._framing import (
     check_non_final_length,
     check_total,
     framed_length,
-    truncated,
+    truncated_error,
     unpack_head,
 )
 from recordio.errors import CorruptRecordError
@@ -32,16 +32,16 @@ from recordio.errors import CorruptRecordError
 if TYPE_CHECKING:
     from collections.abc import Callable, Container, Iterator
 
-__all__ = ("FOREIGN", "Found", "Gap", "walk")
+__all__ = ("FOREIGN_BYTES", "Gap", "RecordSpan", "scan_damaged")
 
 _BLOCK: Final = 1 << 20
 
-FOREIGN: Final = "no record head here; foreign bytes, or the record before them was longer"
+FOREIGN_BYTES: Final = "no record head here; foreign bytes, or the record before them was longer"
 """Reason of a gap behind a record that looks sound."""
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class RecordSpan:
     """A sound record: byte offset of its head, and its framed length in bytes."""
 
     offset: int
@@ -98,12 +98,12 @@ class _Window:
         return -1
 
 
-def walk(
+def scan_damaged(
     read: Callable[[int, int], bytes],
     size: int,
     *,
     heads: Container[int] = frozenset(),
-) -> Iterator[Found | Gap]:
+) -> Iterator[RecordSpan | Gap]:
     """Yield sound records and gaps in file order; together they cover the whole file.
 
     Args:
@@ -124,7 +124,7 @@ def walk(
             position = gap_end
             continue
         if end == size or _is_head(window, end):
-            yield Found(position, end - position)
+            yield RecordSpan(position, end - position)
             position = end
             continue
         # Nothing sensible follows: bytes were put in behind this record, or its length is wrong, or
@@ -139,11 +139,11 @@ def walk(
         if shortened or not _zero_padded(window, position, end):
             yield Gap(position, gap_end - position, "the length was damaged, the record ends too early")
         else:
-            yield Found(position, end - position)
+            yield RecordSpan(position, end - position)
             yield Gap(
                 end,
                 gap_end - end,
-                FOREIGN,
+                FOREIGN_BYTES,
             )
         position = gap_end
 
@@ -153,12 +153,12 @@ def _record_end(window: _Window, offset: int) -> int:
     while True:
         head = window.get(position, HEAD_SIZE)
         if len(head) < HEAD_SIZE:
-            raise truncated(path=None, offset=position, needed=HEAD_SIZE, held=len(head))
+            raise truncated_error(path=None, offset=position, needed=HEAD_SIZE, held=len(head))
         magic, word = unpack_head(head)
         flag, length = check_head(magic, word, continuing=continuing, path=None, offset=position)
         framed = framed_length(length)
         if position + framed > window.size:
-            raise truncated(path=None, offset=position, needed=framed, held=window.size - position)
+            raise truncated_error(path=None, offset=position, needed=framed, held=window.size - position)
         if flag in (FIRST, MIDDLE):
             check_non_final_length(length, path=None, offset=position)
         total += length

@@ -1,7 +1,7 @@
 """A walked record file beside its index: what is lost, and which index line belongs to which record.
 
 Behind a place where bytes were lost or added, records no longer lie where the index says. The shift is then
-found by the distances between the next records, which the index has too (`_shifts`). Everything that there is
+found by the distances between the next records, which the index has too (`_index_alignment`). Everything that there is
 for each record stands in arrays, so that many millions of them fit in memory.
 """
 
@@ -18,9 +18,9 @@ import numpy as np
 
 from recordio._framing import UNKNOWN_SIZE
 from recordio._index import Index
-from recordio._openers import BlockingSource, in_order, local_path, open_source
-from recordio._shifts import COMPARED, Shifts, contained
-from recordio._walk import FOREIGN, Found, walk
+from recordio._index_alignment import COMPARED, IndexAlignment, is_member
+from recordio._recovery import FOREIGN_BYTES, RecordSpan, scan_damaged
+from recordio._sources import BlockingSource, in_order, local_path, open_source
 from recordio.errors import CorruptIndexError, IndexNotFoundError, PayloadTypeError
 
 if TYPE_CHECKING:
@@ -28,9 +28,9 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from recordio._walk import Gap
+    from recordio._recovery import Gap
 
-__all__ = ("Key", "Problem", "Survey", "read_piece")
+__all__ = ("FileAnalysis", "Key", "Problem", "read_piece")
 
 Key: TypeAlias = "int | str"
 
@@ -66,7 +66,7 @@ class Problem:
 
 
 class _Heads:
-    """Offsets of an index as `walk` asks for them."""
+    """Offsets of an index as `scan_damaged` asks for them."""
 
     def __init__(self, ordered: NDArray[np.int64]) -> None:
         self._ordered = ordered
@@ -78,7 +78,7 @@ class _Heads:
         return place < len(self._ordered) and int(self._ordered[place]) == offset
 
 
-class Survey:
+class FileAnalysis:
     """Everything `verify` and `repair` know about a file.
 
     Args:
@@ -138,8 +138,8 @@ class Survey:
                     tick(offset + length)
                 return read_piece(ahead, offset, length)
 
-            for item in walk(read, self.size, heads=_Heads(self._places)):
-                if isinstance(item, Found):
+            for item in scan_damaged(read, self.size, heads=_Heads(self._places)):
+                if isinstance(item, RecordSpan):
                     starts.append(item.offset)
                     lengths.append(item.length)
                 else:
@@ -172,7 +172,7 @@ class Survey:
 
     def _match(self) -> tuple[NDArray[np.int64], list[int]]:
         """The offset by which the index knows each record (-1: by none), and the last one before each gap."""
-        shifts = Shifts(self._places)
+        shifts = IndexAlignment(self._places)
         known = np.full(len(self.starts), -1, np.int64)
         before: list[int] = []
         shift, last = 0, -1
@@ -186,11 +186,11 @@ class Survey:
             edges = np.append(self.starts[low:high], self.starts[high - 1] + self.lengths[high - 1])
             if number and not self._agrees(edges, shift, last):
                 coming = edges[: COMPARED + 1] if edges[-1] < self.size else edges[:-1][: COMPARED + 1]
-                shift = shifts.nearest(coming, last, shift)
+                shift = shifts.nearest_shift(coming, last, shift)
                 if not self._agrees(edges, shift, last):
                     continue
             expected = edges[:-1] - shift
-            fits = contained(expected, self._places) & (expected > last)
+            fits = is_member(expected, self._places) & (expected > last)
             if number or 2 * fits.sum() > self._between(expected[0], expected[-1]):
                 known[low:high][fits] = expected[fits]
                 last = int(expected[fits][-1]) if fits.any() else last
@@ -215,7 +215,7 @@ class Survey:
         """
         expected = edges - shift
         low, high = np.searchsorted(self._places, (expected[0], expected[-1] + 1)).tolist()
-        held = int(contained(self._places[low:high], expected).sum())
+        held = int(is_member(self._places[low:high], expected).sum())
         if expected[0] <= last or 2 * held <= high - low:
             return False
         at_the_end = bool(edges[-1] == self.size) and high == len(self._places)
@@ -253,7 +253,7 @@ class Survey:
     def copied(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Lines of the index that name a sound record, in their order, and the records' numbers."""
         listed = np.flatnonzero(self._known >= 0)
-        fits = contained(self._offsets, self._known[listed])
+        fits = is_member(self._offsets, self._known[listed])
         fits[self._strays] = False
         lines = np.flatnonzero(fits)
         return lines, listed[np.searchsorted(self._known[listed], self._offsets[lines])]
@@ -267,7 +267,7 @@ class Survey:
         faults = list(self._index_problems)
         lost: dict[int, list[Key]] = {}
         reached = self._known[self._known >= 0]
-        missing = ~contained(self._offsets, reached)
+        missing = ~is_member(self._offsets, reached)
         if self.index is not None and self.index.faults:
             missing[list(self.index.faults)] = False
         ordered: list[int] = reached.tolist() if missing.any() else []
@@ -286,7 +286,7 @@ class Survey:
             keys = tuple(lost.get(number, ()))
             first = keys[0] if keys else None
             reason = found.reason
-            if reason == FOREIGN:
+            if reason == FOREIGN_BYTES:
                 at = self._gap_at[number] - 1
                 reason = "no record head here, it was damaged" if keys else reason + self._suspect(at)
             faults.append(Problem(found.offset, found.length, first, reason, keys))
