@@ -8,8 +8,8 @@ The path of a sample, station by station, is the list of folders and files:
 - `aioloader.executors`: where the CPU work runs
 - `aioloader.transforms`: what is done to one sample, decoding included
 - `aioloader.batchify`: samples to one batch
-- `aioloader._pipeline`: the async core that moves them: plan, fetch, dispatch, collate, reorder, deliver
-- `aioloader.loader`: `AsyncDataLoader`; `aioloader.sync`: `DataLoader`
+- `aioloader.pipeline`: the async core that moves them: plan, fetch, dispatch, collate, reorder, deliver
+- `aioloader.loader`: `AsyncDataLoader`, and its blocking counterpart `DataLoader`
 
 The contracts between them stand in `aioloader.abc`. The file format is a package of its own, `recordio`.
 """
@@ -20,11 +20,10 @@ import importlib
 import sys
 from typing import TYPE_CHECKING, Any
 
-from aioloader._version import __version__
+from aioloader.foundation.version import __version__
 
 if TYPE_CHECKING:
     from aioloader import abc, batchify, samplers, transforms
-    from aioloader._images import images
     from aioloader.datasets import (
         CIFAR10,
         CIFAR100,
@@ -53,10 +52,11 @@ if TYPE_CHECKING:
         WorkerError,
     )
     from aioloader.executors import ForeignRandomnessWarning
-    from aioloader.loader import AsyncDataLoader
+    from aioloader.images import images
+    from aioloader.loader.async_loader import AsyncDataLoader
+    from aioloader.loader.sync_loader import DataLoader
     from aioloader.receipts import Receipt
     from aioloader.rng import Rng
-    from aioloader.sync import DataLoader
 
 __all__ = (
     "CIFAR10",
@@ -107,16 +107,16 @@ _NAMES_OF = {
         "TooManyErrorsError WorkerError"
     ),
     "aioloader.executors": "ForeignRandomnessWarning",
-    "aioloader._images": "images",
-    "aioloader.loader": "AsyncDataLoader",
+    "aioloader.images": "images",
+    "aioloader.loader.async_loader": "AsyncDataLoader",
     "aioloader.receipts": "Receipt",
     "aioloader.rng": "Rng",
-    "aioloader.sync": "DataLoader",
+    "aioloader.loader.sync_loader": "DataLoader",
 }
 _MODULE_OF = {name: module for module, names in _NAMES_OF.items() for name in names.split()}
 _SUBMODULES = (
     *("abc", "batchify", "datasets", "errors", "executors"),
-    *("metrics", "options", "samplers", "storage", "transforms"),
+    *("metrics", "samplers", "storage", "transforms"),
 )
 
 

@@ -12,8 +12,18 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator, Sequence
     from contextlib import AbstractAsyncContextManager
 
-    from aioloader._types import Array, ArraySpec, Chunk, ChunkResult, Facts, IntArray, ReadPlan, Spans, Trace
     from aioloader.executors.program import Program
+    from aioloader.foundation.types import (
+        Array,
+        ArraySpec,
+        Chunk,
+        ChunkResult,
+        Facts,
+        IntArray,
+        ReadPlan,
+        Spans,
+        Trace,
+    )
     from aioloader.rng import Rng
 
 __all__ = (
@@ -259,7 +269,7 @@ class Executor(Protocol):
     descriptors in them are open under the same numbers where chunks run. Chunks then name records by file and offset.
 
     For reports of a stall it may tell more: ``activity()``, a value that is another whenever a sample was begun;
-    ``await workers_now()``, a list of `aioloader._types.WorkerState`; ``queued``, chunks that wait for a worker.
+    ``await workers_now()``, a list of `WorkerState`; ``queued``, chunks that wait for a worker.
     """
 
     @property

@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from aioloader._checks import require
-from aioloader._tree import LEAF, Structure, flatten, unflatten
+from aioloader.foundation.pytree import LEAF, Structure, flatten, unflatten
+from aioloader.foundation.validation import require
 
 if TYPE_CHECKING:
-    from aioloader._types import Array
+    from aioloader.foundation.types import Array
 
 __all__ = ("Append", "AsList", "Group", "Pad", "Stack", "default_batchify_fn", "stack_leaves")
 

@@ -11,8 +11,18 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from aioloader._figures import COMPUTING, FED, FEW, FULL, ON_A_CORE, PAUSES, SETTLED, WORTH_S, Figures
-from aioloader._wording import HARDLY_MORE, faster, mib, number, ordinal, times
+from aioloader.observability.derived_metrics import (
+    COMPUTING,
+    FED,
+    FEW,
+    FULL,
+    ON_A_CORE,
+    PAUSES,
+    SETTLED,
+    WORTH_S,
+    Figures,
+)
+from aioloader.observability.text_format import HARDLY_MORE, faster, mib, number, ordinal, times
 
 if TYPE_CHECKING:
     from aioloader.metrics import Stats

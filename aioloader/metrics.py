@@ -7,12 +7,12 @@ from time import perf_counter, process_time
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from aioloader._lag import Lag
+from aioloader.observability.lag import Lag
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from aioloader._pipeline.journal import Journal
+    from aioloader.observability.timeline import Journal
 
 __all__ = ("Metrics", "Setting", "StageStats", "Stats", "StorageStats")
 

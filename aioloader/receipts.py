@@ -15,14 +15,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from aioloader.errors import ReceiptError
-from aioloader.permutation import mix
+from aioloader.samplers.permutation import mix
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from aioloader._pipeline.engine import Delivery
-    from aioloader._pipeline.plan import BatchPlan, Order
-    from aioloader._types import IntArray
+    from aioloader.foundation.types import IntArray
+    from aioloader.pipeline.context import Delivery
+    from aioloader.pipeline.plan import BatchPlan, Order
 
 __all__ = ("Ledger", "Receipt", "compare", "digest_of")
 

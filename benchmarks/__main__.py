@@ -19,7 +19,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from aioloader._version import __version__
+from aioloader.foundation.version import __version__
 from aioloader.tools.pack import list_images
 from benchmarks.cases import CASES, chosen
 from benchmarks.environments import default_folder, names, ready

@@ -8,7 +8,7 @@ from __future__ import annotations
 import argparse
 import tempfile
 
-from aioloader.options import available_cores
+from aioloader.foundation.host_limits import available_cores
 from aioloader.tools.bare_loop import BareLoop
 from benchmarks.data import add_data_option, load_jpegs
 

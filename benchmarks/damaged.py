@@ -19,7 +19,7 @@ from typing import Any
 import aioloader
 import recordio
 from aioloader import transforms
-from aioloader.options import available_cores
+from aioloader.foundation.host_limits import available_cores
 from benchmarks.data import add_data_option, load_jpegs
 
 ONE_IN = 100

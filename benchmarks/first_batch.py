@@ -16,7 +16,7 @@ from time import perf_counter
 
 import aioloader
 from aioloader import transforms
-from aioloader.options import available_cores
+from aioloader.foundation.host_limits import available_cores
 from benchmarks.data import add_data_option, load_jpegs
 from benchmarks.main_job import write_rec
 

@@ -22,9 +22,9 @@ import simplejpeg
 
 import recordio
 from aioloader import transforms as T
-from aioloader._types import Facts, Trace
 from aioloader.datasets.decoding import ImageRecordDecoder
 from aioloader.datasets.stage import Stage
+from aioloader.foundation.types import Facts, Trace
 from aioloader.rng import Rng
 from benchmarks.data import add_data_option, load_jpegs
 

@@ -26,8 +26,8 @@ import simplejpeg
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from aioloader import jpeg
+from aioloader.packing.jpegtran import rewrite
 from aioloader.rng import Rng
-from aioloader.tools.jpegtran import rewrite
 from aioloader.transforms import RandomResizedCrop
 
 BUFFER = np.zeros(1 << 27, np.uint8)

@@ -22,7 +22,7 @@ import anyio.to_thread
 import aioloader
 import recordio
 from aioloader import transforms
-from aioloader.options import available_cores
+from aioloader.foundation.host_limits import available_cores
 from aioloader.tools.bare_loop import BareLoop
 from aioloader.tools.lag import Lag, LoopLag
 from benchmarks.data import add_data_option, load_jpegs

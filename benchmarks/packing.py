@@ -30,7 +30,7 @@ from typing import TYPE_CHECKING
 
 import cv2
 
-from aioloader.options import available_cores
+from aioloader.foundation.host_limits import available_cores
 from aioloader.tools.draw import draw_folder
 from aioloader.tools.pack import list_images, pack
 

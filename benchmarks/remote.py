@@ -38,7 +38,7 @@ import psutil
 
 import aioloader
 from aioloader import transforms
-from aioloader.options import available_cores
+from aioloader.foundation.host_limits import available_cores
 from aioloader.tools.lag import LoopLag
 from benchmarks.data import add_data_option, load_jpegs
 from benchmarks.main_job import write_rec

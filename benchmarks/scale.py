@@ -18,7 +18,7 @@ import tracemalloc
 from dataclasses import dataclass
 
 from aioloader import AsyncDataLoader
-from aioloader._pipeline.plan import EpochPlan, Geometry, PositionalOrder
+from aioloader.pipeline.plan import EpochPlan, Geometry, PositionalOrder
 from aioloader.samplers import RandomSampler
 
 BATCH = 64

@@ -32,13 +32,13 @@ import numpy as np
 import aioloader
 from aioloader import transforms
 from aioloader.executors import ProcessExecutor
-from aioloader.options import available_cores
+from aioloader.foundation.host_limits import available_cores
 from aioloader.tools.usage import process_tree
 from benchmarks.data import add_data_option, load_jpegs
 from benchmarks.main_job import write_rec
 
 if TYPE_CHECKING:
-    from aioloader._types import ReadPlan, Spans
+    from aioloader.foundation.types import ReadPlan, Spans
 
 _STUCK_S = 60.0
 _SLOW_SHARE, _SLOWEST_S = 0.2, 0.05

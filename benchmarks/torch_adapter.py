@@ -35,8 +35,8 @@ from PIL import Image
 
 import aioloader
 from aioloader import transforms
+from aioloader.foundation.host_limits import available_cores
 from aioloader.interop.torch import DataLoader
-from aioloader.options import available_cores
 from benchmarks.data import add_data_option, load_jpegs
 
 if TYPE_CHECKING:

@@ -34,42 +34,45 @@ GROUPS = {
     ),
     "format-files": {"recordio"},  # and all of recordio that is not listed above
     # aioloader, inside out
-    "contracts": _of(
-        "aioloader",
-        "_checks _descriptors _error_budget _failures _figures _lag _progress _stand_ins _trace _trace_file _tree "
-        "_types _version _wording abc errors explain metrics options progress_bar progress_display rng",
-    ),
-    "outputs": {"aioloader._outputs"},
-    "waiting": _of("aioloader", "_each_chunk _late _signal _stacks _threads"),
-    "samplers": {"aioloader.permutation", "aioloader.samplers"},
+    "contracts": {
+        "aioloader.foundation",
+        "aioloader.observability",
+        "aioloader.loader.checkpoint",
+        "aioloader.loader.options",
+        *_of("aioloader", "abc errors explain metrics rng"),
+    },
+    "outputs": {"aioloader.loader.outputs"},
+    "waiting": _of("aioloader.foundation", "deferred notification run_chunks stacks threads"),
+    "samplers": {"aioloader.samplers"},
     "batchify": {"aioloader.batchify"},
     "jpeg": {"aioloader.jpeg"},
-    "codecs": {"aioloader._turbojpeg"},
+    "codecs": {"aioloader.jpeg.turbojpeg"},
     "transforms": {"aioloader.transforms"},
     "storage": {"aioloader.storage"},
     "storage-rules": _of("aioloader.storage.cache", "admission counts entries journal"),
     "remote": {"aioloader.storage.remote"},
     "datasets": {"aioloader.datasets"},
     "executors": {"aioloader.executors"},
-    "pipeline": {"aioloader._pipeline"},
+    "pipeline": {"aioloader.pipeline"},
     "loader": {
-        "aioloader._core",
-        "aioloader._course",
-        "aioloader._epoch",
-        "aioloader._face",
-        "aioloader._parts",
-        "aioloader.loader",
+        "aioloader.loader.runtime",
+        "aioloader.loader.order",
+        "aioloader.loader.epoch",
+        "aioloader.loader.base",
+        "aioloader.loader.executor_factory",
+        "aioloader.loader.async_loader",
         "aioloader.receipts",
     },
-    "sync": {"aioloader.sync"},
-    "images": {"aioloader._images"},
+    "sync": {"aioloader.loader", "aioloader.loader.sync_loader"},
+    "images": {"aioloader.images"},
     "package": {"aioloader"},
+    "packing": {"aioloader.packing"},
     "tools": {"aioloader.tools"},
     "testing": {"aioloader.testing"},
     "interop": {"aioloader.interop"},
     "mxnet": {"aioloader.mxnet"},
     "viewer": {"aioloader.viewer"},
-    "cli": {"aioloader.cli", "aioloader.commands", "aioloader.__main__"},
+    "cli": {"aioloader.cli", "aioloader.__main__"},
 }
 
 ENGINE = {
@@ -116,12 +119,13 @@ MAY_IMPORT = {
     "sync": {*ENGINE, "loader"},
     "images": {"datasets", "loader", "storage", "sync", "transforms"},
     "package": {*ENGINE, "loader", "sync", "images"},
-    "tools": ALL_BELOW_FACES,
+    "packing": ALL_BELOW_FACES,
+    "tools": {*ALL_BELOW_FACES, "packing"},
     "testing": ALL_BELOW_FACES,
     "interop": ALL_BELOW_FACES,
     "mxnet": ALL_BELOW_FACES,
-    "viewer": {*ALL_BELOW_FACES, "tools"},
-    "cli": {*ALL_BELOW_FACES, "tools", "viewer"},
+    "viewer": {*ALL_BELOW_FACES, "packing", "tools"},
+    "cli": {*ALL_BELOW_FACES, "packing", "tools", "viewer"},
 }
 
 # Outsiders: who may import them. "Lazily": inside a function only, so that importing aioloader stays cheap.
@@ -279,7 +283,7 @@ def test_heavy_and_optional_packages_are_imported_when_used() -> None:
 def test_private_parts_of_recordio_stay_inside() -> None:
     # The local byte source reads whole batches of records by offset: it checks their heads with the format's functions.
     # So does the one over the network.
-    allowed = {("aioloader.storage", "recordio._framing"), ("aioloader.storage.remote", "recordio._framing")}
+    allowed = {(f"aioloader.storage{part}", "recordio._framing") for part in ("", ".local", ".remote")}
     wrong = [
         _where(found)
         for found in ALL_IMPORTS
@@ -326,7 +330,7 @@ print(json.dumps([sorted(sys.modules), threading.active_count(), len(logging.roo
         assert {"anyio", "aiofiles", "asyncio", "aioloader"} & set(modules) == set()
 
 
-@pytest.mark.parametrize("module", ["aioloader.cli", "aioloader.progress_bar"])
+@pytest.mark.parametrize("module", ["aioloader.cli", "aioloader.observability.progress_bar"])
 def test_the_command_line_answers_before_it_loads_anything(module: str) -> None:
     # `aioloader --version` still runs aioloader/__init__; the module's own imports must add nothing.
     own = {found.module.partition(".")[0] for found in _imports(module) if not found.lazy}
@@ -396,7 +400,7 @@ def test_the_package_says_where_a_sample_goes() -> None:
         ast.get_docstring(ast.parse((ROOT / "aioloader" / "__init__.py").read_text(encoding="utf-8"))) or ""
     )
     stations = re.findall(r"^- `aioloader\.(\w+)`", text, re.MULTILINE)
-    path = ["samplers", "datasets", "storage", "executors", "transforms", "batchify", "_pipeline", "loader"]
+    path = ["samplers", "datasets", "storage", "executors", "transforms", "batchify", "pipeline", "loader"]
     assert stations == path
     missing = [name for name in stations if f"aioloader.{name}" not in SOURCES]
     assert missing == []

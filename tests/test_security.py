@@ -16,10 +16,10 @@ ROOT = Path(__file__).parents[1]
 
 # Whoever turns bytes into objects that may run code: between a process and those that it has started only.
 ALLOWED = {
-    "executors/parcels.py",
-    "executors/ray_worker.py",
-    "executors/wire.py",
-    "executors/worker.py",
+    "executors/ray/messages.py",
+    "executors/ray/worker.py",
+    "executors/process/wire.py",
+    "executors/process/worker.py",
     "mxnet/gluon/data/_queues.py",
 }
 UNSAFE = {

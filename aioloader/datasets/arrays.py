@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from aioloader._checks import require
 from aioloader.datasets.base import Dataset
+from aioloader.foundation.validation import require
 from aioloader.samplers.streams import class_labels
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from aioloader._types import Array
+    from aioloader.foundation.types import Array
 
 __all__ = ("ArrayDataset", "as_gatherable")
 

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from aioloader._checks import check_sync, require
 from aioloader.abc import PositionalSampler
 from aioloader.datasets.stage import Stage
+from aioloader.foundation.validation import check_sync, require
 from aioloader.rng import default_rng
 from aioloader.samplers import Sampler
 from aioloader.samplers.streams import class_labels
@@ -21,7 +21,7 @@ from aioloader.samplers.streams import class_labels
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from aioloader._types import Array, IntArray
+    from aioloader.foundation.types import Array, IntArray
 
 __all__ = ("Dataset", "IndexedView", "SimpleDataset", "TransformedView")
 
@@ -185,7 +185,7 @@ class IndexedView(Dataset):
 
     def __getitems__(self, indices: Sequence[int]) -> list[Any]:
         """The samples at some indices; see `FileDataset.__getitems__`."""
-        from aioloader.datasets.several import samples_of
+        from aioloader.datasets.bulk_items import samples_of
 
         return samples_of(self, indices)
 
@@ -225,7 +225,7 @@ class TransformedView(Dataset):
 
     def __getitems__(self, indices: Sequence[int]) -> list[Any]:
         """The samples at some indices; see `FileDataset.__getitems__`."""
-        from aioloader.datasets.several import samples_of
+        from aioloader.datasets.bulk_items import samples_of
 
         return samples_of(self, indices)
 

@@ -13,15 +13,15 @@ import numpy as np
 
 from aioloader.transforms.decode import DEFAULT_MAX_PIXELS, decode_image
 from aioloader.transforms.fused import ImagePlan
-from aioloader.transforms.pictures import PictureReader
+from aioloader.transforms.lazy_image import PictureReader
 from aioloader.transforms.scratch import Scratch
 from recordio import MAGIC, extract, payload_spans, unpack
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from aioloader._types import Array, Facts, IntArray, Trace
     from aioloader.datasets.stage import Stage
+    from aioloader.foundation.types import Array, Facts, IntArray, Trace
     from aioloader.rng import Rng
 
 __all__ = (

@@ -8,22 +8,22 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
-from aioloader._types import ReadPlan, Spans
 from aioloader.datasets.base import Dataset
 from aioloader.errors import SpanTooShortError
-from aioloader.options import CacheOptions
+from aioloader.foundation.types import ReadPlan, Spans
 from aioloader.rng import default_rng
 from aioloader.storage.cache import MemoryCache, open_cache
+from aioloader.storage.cache.options import CacheOptions
 from aioloader.storage.cache.source import CachedByteSource, CachedObjectSource
-from aioloader.storage.local import LocalByteSource
+from aioloader.storage.local.source import LocalByteSource
 from aioloader.storage.urls import shown
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from aioloader._types import Array, Facts, IntArray
     from aioloader.abc import Decoder
     from aioloader.datasets.stage import Stage
+    from aioloader.foundation.types import Array, Facts, IntArray
     from aioloader.storage.cache import Cache
     from aioloader.storage.remote.source import RemoteByteSource
     from aioloader.storage.remote.transport import Version
@@ -63,7 +63,7 @@ class FileDataset(Dataset):
     by the same decoder. Can be pickled: files are opened anew where they are needed.
 
     Args:
-        cache, cache_limit: where what was read is kept, and how much; see `aioloader.options.CacheOptions`.
+        cache, cache_limit: where bytes that were read are kept, and how many; see `CacheOptions`.
     """
 
     def __init__(self, cache: Any = None, cache_limit: Any = None) -> None:
@@ -178,6 +178,6 @@ class FileDataset(Dataset):
 
     def __getitems__(self, indices: Sequence[int]) -> list[Any]:
         """The samples at some indices, as torch's loader asks for them: ``[self[i] for i in indices]``, but faster."""
-        from aioloader.datasets.several import samples_of
+        from aioloader.datasets.bulk_items import samples_of
 
         return samples_of(self, indices)

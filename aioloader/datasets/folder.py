@@ -8,17 +8,17 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from aioloader._types import WHOLE_FILE, Facts, Spans
 from aioloader.datasets.decoding import DEFAULT_MAX_PIXELS, ImageFileDecoder, check_image_options
 from aioloader.datasets.files import FileDataset, Source
 from aioloader.datasets.stage import stage_of_argument
-from aioloader.storage.local import LocalByteSource
+from aioloader.foundation.types import WHOLE_FILE, Facts, Spans
+from aioloader.storage.local.source import LocalByteSource
 from aioloader.storage.urls import is_url, join, path_of, shown
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from aioloader._types import Array, IntArray
+    from aioloader.foundation.types import Array, IntArray
     from aioloader.storage.remote.transport import Version
 
 __all__ = ("IMAGE_SUFFIXES", "ImageFolderDataset")

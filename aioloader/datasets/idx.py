@@ -14,7 +14,7 @@ import numpy as np
 from aioloader.datasets.bounded import MOST_NBYTES, read_up_to
 
 if TYPE_CHECKING:
-    from aioloader._types import Array
+    from aioloader.foundation.types import Array
 
 __all__ = ("read_idx",)
 

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 import numpy as np
 
-from aioloader._types import Facts, Spans
 from aioloader.datasets.decoding import (
     DEFAULT_MAX_PIXELS,
     ImageFileDecoder,
@@ -19,11 +18,12 @@ from aioloader.datasets.decoding import (
 )
 from aioloader.datasets.files import FileDataset, Source
 from aioloader.datasets.folder import whole_files
-from aioloader.storage.local import LocalByteSource
+from aioloader.foundation.types import Facts, Spans
+from aioloader.storage.local.source import LocalByteSource
 from aioloader.storage.urls import is_url, join, path_of, shown
 
 if TYPE_CHECKING:
-    from aioloader._types import Array, IntArray
+    from aioloader.foundation.types import Array, IntArray
 
 __all__ = ("Entry", "ImageListDataset", "inside_root", "list_entry", "parse_line", "read_list")
 

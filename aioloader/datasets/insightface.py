@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from aioloader._types import Facts, Spans
 from aioloader.datasets.decoding import DEFAULT_MAX_PIXELS
 from aioloader.datasets.files import load
 from aioloader.datasets.insightface_layout import (
@@ -29,11 +28,12 @@ from aioloader.datasets.record import ImageRecordDataset, RecordTable
 from aioloader.datasets.record_heads import read_heads
 from aioloader.datasets.shards import RecordTables
 from aioloader.errors import LayoutError
+from aioloader.foundation.types import Facts, Spans
 from aioloader.storage.urls import beside, is_url, join, path_of, shown, sibling, suffix_of
 from recordio import IndexNotFoundError, RecordFileNotFoundError, extract, unpack
 
 if TYPE_CHECKING:
-    from aioloader._types import Array, IntArray
+    from aioloader.foundation.types import Array, IntArray
 
 __all__ = ("REC", "InsightFaceDataset")
 

@@ -21,7 +21,7 @@ from aioloader.errors import LayoutError
 from recordio import MAGIC, HeaderError, unpack
 
 if TYPE_CHECKING:
-    from aioloader._types import Array, IntArray
+    from aioloader.foundation.types import Array, IntArray
 
 __all__ = (
     "FaceHeader",

@@ -6,7 +6,7 @@ import os
 from typing import NamedTuple
 
 from aioloader.errors import LayoutError
-from aioloader.storage.descriptors import open_regular, read_into
+from aioloader.storage.local.descriptors import open_regular, read_into
 from aioloader.storage.urls import is_url, shown
 
 __all__ = ("PROPERTY", "Property", "parse_property", "read_property")

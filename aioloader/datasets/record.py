@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from aioloader._types import Facts, Spans
 from aioloader.datasets.decoding import (
     DEFAULT_MAX_PIXELS,
     ImageRecordDecoder,
@@ -21,8 +20,9 @@ from aioloader.datasets.files import FileDataset, Source
 from aioloader.datasets.record_heads import read_heads
 from aioloader.datasets.shards import RecordTables, open_side_by_side, record_files
 from aioloader.datasets.stage import stage_of_argument
-from aioloader.storage.descriptors import open_regular, read_into
-from aioloader.storage.local import LocalByteSource
+from aioloader.foundation.types import Facts, Spans
+from aioloader.storage.local.descriptors import open_regular, read_into
+from aioloader.storage.local.source import LocalByteSource
 from aioloader.storage.records import unreadable_line
 from aioloader.storage.urls import beside, is_url, shown
 from recordio import MAGIC, CorruptIndexError, CorruptRecordError, Index
@@ -30,9 +30,9 @@ from recordio import MAGIC, CorruptIndexError, CorruptRecordError, Index
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from aioloader._types import Array, IntArray
     from aioloader.abc import Decoder
     from aioloader.datasets.record_heads import RecordHeads
+    from aioloader.foundation.types import Array, IntArray
     from aioloader.storage.remote.transport import Version
 
 __all__ = ("ImageRecordDataset", "RecordFileDataset", "RecordTable", "begins_with_a_record")

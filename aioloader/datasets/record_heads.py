@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from aioloader.storage.descriptors import open_regular, read_into
+from aioloader.storage.local.descriptors import open_regular, read_into
 from aioloader.storage.urls import is_url
 from recordio import MAGIC
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from aioloader._types import Array, IntArray
+    from aioloader.foundation.types import Array, IntArray
     from aioloader.storage.remote.transport import Version
 
 __all__ = ("HEADER_NBYTES", "RecordHeads", "read_heads")

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from aioloader._types import Array
+    from aioloader.foundation.types import Array
 
 __all__ = ("Detection", "detection_label", "key_range")
 

@@ -12,16 +12,16 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from aioloader._types import WHOLE_FILE, Array
 from aioloader.datasets.arrays import ArrayDataset, as_gatherable
 from aioloader.datasets.base import Dataset, IndexedView, SimpleDataset, TransformedView
 from aioloader.datasets.files import file_nbytes
 from aioloader.datasets.iterable import IterableDataset
 from aioloader.datasets.stage import Stage
+from aioloader.foundation.types import WHOLE_FILE, Array
 from aioloader.storage.urls import name_of
 
 if TYPE_CHECKING:
-    from aioloader._types import IntArray
+    from aioloader.foundation.types import IntArray
 
 __all__ = ("Resolved", "Stage", "fingerprint", "resolve")
 

@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from aioloader._types import Spans
+from aioloader.foundation.types import Spans
 from aioloader.storage.urls import BUCKETS, is_url, path_of, scheme_of
 from recordio import RecordFileNotFoundError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from aioloader._types import IntArray
     from aioloader.datasets.record import RecordTable
+    from aioloader.foundation.types import IntArray
     from aioloader.storage.remote.transport import Version
 
 __all__ = ("RecordTables", "is_pattern", "open_side_by_side", "record_files", "shard_name")

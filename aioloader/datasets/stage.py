@@ -8,14 +8,14 @@ import warnings
 from collections.abc import Awaitable
 from typing import TYPE_CHECKING, Any
 
-from aioloader._checks import is_async
+from aioloader.foundation.validation import is_async
 from aioloader.transforms.base import accepts_rng, bind, is_native
 from aioloader.transforms.compose import Compose
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from aioloader._types import Array
+    from aioloader.foundation.types import Array
     from aioloader.rng import Rng
 
 __all__ = ("Stage", "stage_of_argument")

@@ -20,7 +20,7 @@ from aioloader.storage.urls import path_of
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from aioloader._types import Array
+    from aioloader.foundation.types import Array
 
 __all__ = ("read_verification_pairs",)
 

@@ -26,7 +26,7 @@ from aioloader.storage.urls import path_of
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from aioloader._types import Array
+    from aioloader.foundation.types import Array
 
 __all__ = ("CIFAR10", "CIFAR100", "MNIST", "FashionMNIST")
 

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from aioloader.executors.global_generators import ForeignRandomnessWarning
     from aioloader.executors.inline import InlineExecutor
-    from aioloader.executors.process import ProcessExecutor
-    from aioloader.executors.ray import RayExecutor
+    from aioloader.executors.process.executor import ProcessExecutor
+    from aioloader.executors.ray.executor import RayExecutor
     from aioloader.executors.thread import ThreadExecutor
 
 __all__ = ("ForeignRandomnessWarning", "InlineExecutor", "ProcessExecutor", "RayExecutor", "ThreadExecutor")
@@ -18,8 +18,8 @@ __all__ = ("ForeignRandomnessWarning", "InlineExecutor", "ProcessExecutor", "Ray
 _MODULE_OF = {
     "ForeignRandomnessWarning": "global_generators",
     "InlineExecutor": "inline",
-    "ProcessExecutor": "process",
-    "RayExecutor": "ray",
+    "ProcessExecutor": "process.executor",
+    "RayExecutor": "ray.executor",
     "ThreadExecutor": "thread",
 }
 

@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING
 
 import anyio.lowlevel
 
-from aioloader._types import ChunkResult
 from aioloader.executors.runner import Runner
+from aioloader.foundation.types import ChunkResult
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator, Sequence
 
-    from aioloader._types import Chunk
     from aioloader.executors.program import Program
-    from aioloader.executors.slabs import SlabMemory
+    from aioloader.executors.shared_memory import SlabMemory
+    from aioloader.foundation.types import Chunk
 
 __all__ = ("YIELD_S", "InlineExecutor")
 

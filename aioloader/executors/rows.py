@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from aioloader._tree import LEAF, flatten
-from aioloader._types import Array, ArraySpec, Chunk, ChunkResult, RowLayout
+from aioloader.foundation.pytree import LEAF, flatten
+from aioloader.foundation.types import Array, ArraySpec, Chunk, ChunkResult, RowLayout
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -11,9 +11,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from aioloader._stand_ins import stand_ins
-from aioloader._tree import flatten, unflatten
-from aioloader._types import (
+from aioloader.errors import LoaderError
+from aioloader.executors.cpu_usage import usage
+from aioloader.executors.global_generators import GlobalGenerators
+from aioloader.executors.rows import Rows
+from aioloader.foundation.pytree import flatten, unflatten
+from aioloader.foundation.replacement import stand_ins
+from aioloader.foundation.types import (
     BASE,
     EPOCH,
     FILE,
@@ -31,10 +35,6 @@ from aioloader._types import (
     Trace,
     WorkSpan,
 )
-from aioloader.errors import LoaderError
-from aioloader.executors.global_generators import GlobalGenerators
-from aioloader.executors.rows import Rows
-from aioloader.executors.usage import usage
 from aioloader.rng import LATER_DOMAIN, SAMPLE_DOMAIN, Rng
 
 if TYPE_CHECKING:

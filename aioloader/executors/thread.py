@@ -10,19 +10,19 @@ from typing import TYPE_CHECKING, Any
 import anyio
 import numpy as np
 
-from aioloader._each_chunk import run_each
-from aioloader._late import late
-from aioloader._stacks import stack_of
-from aioloader._threads import Holders, Threads
-from aioloader._types import INDEX, LENGTH, ROW, Chunk, ChunkResult, Failure, WorkerState
 from aioloader.errors import StalledError
 from aioloader.executors.runner import Runner
+from aioloader.foundation.deferred import late
+from aioloader.foundation.run_chunks import run_each
+from aioloader.foundation.stacks import stack_of
+from aioloader.foundation.threads import Holders, Threads
+from aioloader.foundation.types import INDEX, LENGTH, ROW, Chunk, ChunkResult, Failure, WorkerState
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
 
     from aioloader.executors.program import Program
-    from aioloader.executors.slabs import SlabMemory
+    from aioloader.executors.shared_memory import SlabMemory
 
 __all__ = ("ThreadExecutor",)
 

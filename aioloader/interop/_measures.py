@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
-    from aioloader._face import Face
+    from aioloader.loader.base import Face
     from aioloader.metrics import Stats
 
 __all__ = ("MEASURES", "Loaders", "Measure")

@@ -19,13 +19,13 @@ from typing import TYPE_CHECKING, Any
 
 from opentelemetry.metrics import CallbackOptions, Observation, get_meter_provider
 
-from aioloader._version import __version__
+from aioloader.foundation.version import __version__
 from aioloader.interop._measures import MEASURES, Loaders, Measure
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from aioloader._face import Face
+    from aioloader.loader.base import Face
 
 __all__ = ("register", "unregister")
 

@@ -25,7 +25,7 @@ from aioloader.interop._measures import MEASURES, Loaders, Measure
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from aioloader._face import Face
+    from aioloader.loader.base import Face
 
 __all__ = ("register", "unregister")
 

@@ -17,7 +17,7 @@ from recordio import Index, RecordReader
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from aioloader._types import IntArray
+    from aioloader.foundation.types import IntArray
 
 __all__ = ("RecordIODatasource", "spans_of")
 

@@ -25,7 +25,7 @@ from aioloader.jpeg.table import claimed_table
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from aioloader._types import IntArray
+    from aioloader.foundation.types import IntArray
     from aioloader.jpeg.frame import Frame
 
 __all__ = ("Cover", "cover", "gather")

@@ -11,7 +11,7 @@ from aioloader.mxnet.context import Context, cpu
 from aioloader.mxnet.ndarray import NDArray, from_numpy
 
 if TYPE_CHECKING:
-    from aioloader._types import Array, IntArray
+    from aioloader.foundation.types import Array, IntArray
 
 __all__ = ("CSRNDArray",)
 

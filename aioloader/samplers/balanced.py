@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from aioloader._checks import require, whole_number
-from aioloader.permutation import mix, permute_each
+from aioloader.foundation.validation import require, whole_number
 from aioloader.samplers.base import SeededSampler
+from aioloader.samplers.permutation import mix, permute_each
 from aioloader.samplers.streams import ClassStreams, class_labels, epoch_key
 
 if TYPE_CHECKING:
-    from aioloader._types import IntArray
+    from aioloader.foundation.types import IntArray
 
 __all__ = ("ClassBalancedSampler",)
 

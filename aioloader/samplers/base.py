@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from aioloader._checks import require
+from aioloader.foundation.validation import require
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from aioloader._types import IntArray
     from aioloader.abc import PositionalSampler
+    from aioloader.foundation.types import IntArray
 
 __all__ = ("ComputedSampler", "Sampler", "SeededSampler", "order_fingerprint")
 

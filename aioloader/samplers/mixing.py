@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from aioloader._checks import require, whole_number
-from aioloader.permutation import mix, permute_each
+from aioloader.foundation.validation import require, whole_number
 from aioloader.samplers.base import SeededSampler
+from aioloader.samplers.permutation import mix, permute_each
 from aioloader.samplers.streams import epoch_key
 
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-    from aioloader._types import IntArray
+    from aioloader.foundation.types import IntArray
 
 __all__ = ("MixingSampler",)
 

@@ -6,16 +6,16 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from aioloader._checks import require
-from aioloader.permutation import permute
+from aioloader.foundation.validation import require
 from aioloader.samplers.base import ComputedSampler, SeededSampler
+from aioloader.samplers.permutation import permute
 from aioloader.samplers.windows import Windows
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from aioloader._types import IntArray
     from aioloader.abc import MapDataset
+    from aioloader.foundation.types import IntArray
 
 __all__ = ("FilterSampler", "IntervalSampler", "RandomSampler", "SequentialSampler")
 
@@ -69,7 +69,7 @@ class RandomSampler(SeededSampler):
         self._windows = None if shuffle_window is None else Windows(length, shuffle_window)
 
     def indices(self, seed: int, epoch: int, start: int, stop: int) -> IntArray:
-        """See `PositionalSampler.indices`; `aioloader.permutation.permute` gives the order."""
+        """See `PositionalSampler.indices`; `aioloader.samplers.permutation.permute` gives the order."""
         if self._windows is not None:
             self._check_stretch(start, stop)
             return self._windows.order(seed, epoch, start, stop)

@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from aioloader.permutation import mix, permute_each
 from aioloader.rng import CHOICE_DOMAIN, Rng
+from aioloader.samplers.permutation import mix, permute_each
 
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-    from aioloader._types import IntArray
+    from aioloader.foundation.types import IntArray
 
 __all__ = ("ClassStreams", "class_labels", "epoch_key")
 

@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from aioloader._checks import require, whole_number
+from aioloader.foundation.validation import require, whole_number
 from aioloader.rng import CHOICE_DOMAIN, Rng
 from aioloader.samplers.base import SeededSampler
 
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-    from aioloader._types import IntArray
+    from aioloader.foundation.types import IntArray
 
 __all__ = ("WeightedRandomSampler",)
 

@@ -18,12 +18,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from aioloader._checks import require, whole_number
-from aioloader.permutation import permute
+from aioloader.foundation.validation import require, whole_number
 from aioloader.rng import CHOICE_DOMAIN, TURN_DOMAIN, Rng
+from aioloader.samplers.permutation import permute
 
 if TYPE_CHECKING:
-    from aioloader._types import IntArray
+    from aioloader.foundation.types import IntArray
 
 __all__ = ("CHUNKS_OF_A_WINDOW", "Windows")
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, TypeAlias
 import numpy as np
 
 if TYPE_CHECKING:
-    from aioloader._types import IntArray
+    from aioloader.foundation.types import IntArray
 
 __all__ = ("ALIGNMENT", "Read", "lay_out", "lay_out_apart")
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from aioloader.storage.descriptors import read_into
+from aioloader.storage.local.descriptors import read_into
 from recordio._framing import (
     FIRST,
     HEAD_SIZE,
@@ -33,7 +33,7 @@ from recordio.errors import CorruptIndexError, CorruptRecordError, TruncatedReco
 if TYPE_CHECKING:
     from collections.abc import Generator
 
-    from aioloader._types import IntArray
+    from aioloader.foundation.types import IntArray
 
 __all__ = (
     "TRUSTED_SPAN_BYTES",

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from multiprocessing.connection import Connection
 
-    from aioloader._types import Array
+    from aioloader.foundation.types import Array
 
 __all__ = ("BareLoop", "Work")
 

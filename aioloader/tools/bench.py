@@ -20,10 +20,10 @@ import anyio.to_thread
 import numpy as np
 
 import recordio
-from aioloader._images import image_dataset, images
 from aioloader.datasets import ImageFolderDataset, InsightFaceDataset
 from aioloader.errors import DecodeError
-from aioloader.options import available_cores
+from aioloader.foundation.host_limits import available_cores
+from aioloader.images import image_dataset, images
 from aioloader.storage.urls import path_of
 from aioloader.tools.bare_loop import BareLoop, Work
 from aioloader.tools.lag import Lag, LoopLag
@@ -34,7 +34,7 @@ from aioloader.transforms.raw import RAW_MAGIC
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from aioloader._types import Array
+    from aioloader.foundation.types import Array
 
 __all__ = (
     "BenchReport",

@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, Any
 
 import anyio
 
-from aioloader._images import image_dataset
 from aioloader.datasets.insightface_files import insightface_file
 from aioloader.errors import SampleError
-from aioloader.loader import AsyncDataLoader
-from aioloader.progress_bar import ProgressBar
+from aioloader.images import image_dataset
+from aioloader.loader.async_loader import AsyncDataLoader
+from aioloader.observability.progress_bar import ProgressBar
 from aioloader.tools.draw import draw_folder
 from aioloader.tools.lag import Lag, LoopLag
 from aioloader.tools.pack import list_images, pack
@@ -29,7 +29,7 @@ from aioloader.transforms import Compose, RandomFlipLeftRight, RandomResizedCrop
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from aioloader._types import Array
+    from aioloader.foundation.types import Array
 
 __all__ = ("DemoReport", "EpochReport", "demo", "stream")
 

@@ -18,14 +18,14 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from aioloader.options import available_cores
+from aioloader.foundation.host_limits import available_cores
 from aioloader.rng import Rng
 
 if TYPE_CHECKING:
     import os
     from collections.abc import Callable, Sequence
 
-    from aioloader._types import Array
+    from aioloader.foundation.types import Array
 
 __all__ = ("CLASSES", "SIZES", "draw_folder", "draw_image", "main")
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from aioloader._types import IntArray
     from aioloader.datasets.files import FileDataset
+    from aioloader.foundation.types import IntArray
 
 __all__ = ("fetch",)
 

@@ -16,7 +16,7 @@ from aioloader.datasets.record_heads import RecordHeads, read_heads
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from aioloader._types import IntArray
+    from aioloader.foundation.types import IntArray
     from aioloader.storage.remote.transport import Version
 
 __all__ = ("evenly", "sample_heads")

@@ -18,11 +18,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from aioloader.errors import LoaderError
-from aioloader.options import available_cores
+from aioloader.foundation.host_limits import available_cores
+from aioloader.packing.lists import in_mxnet_order, read_lines, split_list, walk_images, write_list
+from aioloader.packing.recode import Recode
 from aioloader.tools.im2rec_keywords import pack_with_keywords
 from aioloader.tools.listed_records import pack_list
-from aioloader.tools.lists import in_mxnet_order, read_lines, split_list, walk_images, write_list
-from aioloader.tools.recode import Recode
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

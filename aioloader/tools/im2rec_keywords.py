@@ -10,10 +10,10 @@ import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from aioloader.options import available_cores
+from aioloader.foundation.host_limits import available_cores
+from aioloader.packing.lists import Listed
+from aioloader.packing.recode import Recode
 from aioloader.tools.listed_records import pack_list
-from aioloader.tools.lists import Listed
-from aioloader.tools.recode import Recode
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from aioloader.errors import DecodeError
-from aioloader.sync import DataLoader
+from aioloader.loader.sync_loader import DataLoader
 from aioloader.tools.pack import PackError
 from aioloader.transforms import decode_image, image_size
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Generator, Sequence
     from pathlib import Path
 
-    from aioloader._types import Array
+    from aioloader.foundation.types import Array
 
 __all__ = ("Crop", "Crops", "in_order")
 

@@ -8,18 +8,18 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from aioloader.packing.plan import Output, Plan
+from aioloader.packing.report import PackReport
+from aioloader.packing.run import Job, run
+from aioloader.packing.sources import Item, Source
 from aioloader.tools.pack import library_versions
-from aioloader.tools.packing.plan import Output, Plan
-from aioloader.tools.packing.report import PackReport
-from aioloader.tools.packing.run import Job, run
-from aioloader.tools.packing.sources import Item, Source
 
 if TYPE_CHECKING:
     import os
     from collections.abc import Callable, Sequence
 
-    from aioloader.tools.lists import Listed
-    from aioloader.tools.recode import Recode
+    from aioloader.packing.lists import Listed
+    from aioloader.packing.recode import Recode
 
 __all__ = ("ListReport", "pack_list")
 

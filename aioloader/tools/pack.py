@@ -2,7 +2,7 @@
 
 OUT.rec holds the records, OUT.idx their offsets by key, OUT.lst one line "key <tab> label <tab> path" per record, and
 OUT.json says what was packed. All are written under other names and renamed when they are complete, so a file named
-.rec is never half-written; a packing that was stopped goes on where it was. How: `aioloader.tools.packing`.
+.rec is never half-written; a packing that was stopped goes on where it was. How: `aioloader.packing`.
 """
 
 from __future__ import annotations
@@ -12,22 +12,23 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from aioloader._version import __version__
-from aioloader.options import available_cores, check_max_errors
-from aioloader.tools.encoding import Encoding
-from aioloader.tools.jpegtran import find_jpegtran
-from aioloader.tools.packing.errors import PackBusyError, PackError
-from aioloader.tools.packing.plan import Output, make_plan, other_shards, stem_of
-from aioloader.tools.packing.report import Packed, PackReport, is_report
-from aioloader.tools.packing.run import SYNC_S, Job, run
-from aioloader.tools.packing.sources import (
+from aioloader.foundation.host_limits import available_cores
+from aioloader.foundation.version import __version__
+from aioloader.loader.options import check_max_errors
+from aioloader.packing.encoding import Encoding
+from aioloader.packing.errors import PackBusyError, PackError
+from aioloader.packing.jpegtran import find_jpegtran
+from aioloader.packing.plan import Output, make_plan, other_shards, stem_of
+from aioloader.packing.report import Packed, PackReport, is_report
+from aioloader.packing.run import SYNC_S, Job, run
+from aioloader.packing.sources import (
     EXTENSIONS,
     Source,
     folder_source,
     list_images,
     list_source,
 )
-from aioloader.tools.packing.uploading import to_urls
+from aioloader.packing.uploading import to_urls
 from aioloader.transforms import DEFAULT_MAX_PIXELS
 
 if TYPE_CHECKING:
@@ -226,7 +227,7 @@ def pack(
 def _source(source: str | os.PathLike[str], kind: str | None, root: str | os.PathLike[str] | None) -> Source:
     place = Path(source)
     if kind is not None:
-        from aioloader.tools.packing.sets import set_source
+        from aioloader.packing.sets import set_source
 
         if root is not None:
             raise ValueError("root belongs to a list")

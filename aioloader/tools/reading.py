@@ -6,8 +6,8 @@ import os
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from aioloader.progress_bar import ProgressBar
-from aioloader.storage.descriptors import check_regular
+from aioloader.observability.progress_bar import ProgressBar
+from aioloader.storage.local.descriptors import check_regular
 from aioloader.tools.places import version_at
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     import os
     from collections.abc import Sequence
 
-    from aioloader._types import Array
+    from aioloader.foundation.types import Array
 
 __all__ = ("contact_sheet", "write_png")
 

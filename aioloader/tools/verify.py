@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from aioloader._types import Facts, Spans
 from aioloader.datasets import ImageFolderDataset, ImageRecordDataset
 from aioloader.datasets.decoding import DEFAULT_MAX_PIXELS
 from aioloader.datasets.files import Source, load
 from aioloader.datasets.record_heads import read_heads
-from aioloader.sync import DataLoader
+from aioloader.foundation.types import Facts, Spans
+from aioloader.loader.sync_loader import DataLoader
 from aioloader.tools.heads import evenly
 from aioloader.tools.places import record_files_at
 from aioloader.transforms.formats import read_header
@@ -28,9 +28,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     import recordio
-    from aioloader._types import Array, IntArray
     from aioloader.datasets.base import Dataset
     from aioloader.errors import SampleError
+    from aioloader.foundation.types import Array, IntArray
 
 __all__ = ("ImageCheck", "ImageFolder", "SoundImages", "check", "find_files")
 

@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from aioloader._types import ArraySpec
+from aioloader.foundation.types import ArraySpec
 from aioloader.transforms.base import Transform, check_image, result_array
 from aioloader.transforms.interpolation import AREA, AUTO, CUBIC, LINEAR, NEAREST, interpolation_code, settle
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from aioloader._types import Array
+    from aioloader.foundation.types import Array
     from aioloader.rng import Rng
 
 __all__ = ("RandomAffine",)

@@ -19,7 +19,7 @@ from aioloader.transforms.boxes.geometry import as_boxes
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from aioloader._types import Array
+    from aioloader.foundation.types import Array
     from aioloader.rng import Rng
 
 __all__ = ("Albumentations",)

@@ -18,7 +18,7 @@ from aioloader.abc import Transform as TransformProtocol
 from aioloader.rng import default_rng
 
 if TYPE_CHECKING:
-    from aioloader._types import Array, ArraySpec
+    from aioloader.foundation.types import Array, ArraySpec
     from aioloader.rng import Rng
 
 __all__ = ("Transform", "accepts_rng", "bind", "is_native")

@@ -13,7 +13,7 @@ import numpy as np
 from aioloader.transforms.base import check_image, result_array
 
 if TYPE_CHECKING:
-    from aioloader._types import Array
+    from aioloader.foundation.types import Array
 
 __all__ = (
     "adjust_brightness",

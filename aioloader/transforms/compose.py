@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from aioloader._checks import check_sync
+from aioloader.foundation.validation import check_sync
 from aioloader.transforms.base import Step, Transform, bind, check_probability, is_native
 
 if TYPE_CHECKING:
-    from aioloader._types import Array, ArraySpec
+    from aioloader.foundation.types import Array, ArraySpec
     from aioloader.rng import Rng
 
 __all__ = ("Compose", "RandomApply")

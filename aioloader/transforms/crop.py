@@ -13,12 +13,12 @@ import operator
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
-from aioloader._types import ArraySpec
+from aioloader.foundation.types import ArraySpec
 from aioloader.transforms.base import Transform, check_image, check_size, result_array
 from aioloader.transforms.interpolation import interpolation_code, resize_image, settle
 
 if TYPE_CHECKING:
-    from aioloader._types import Array
+    from aioloader.foundation.types import Array
     from aioloader.rng import Rng
 
 __all__ = ("CenterCrop", "Crop", "CropResize", "RandomCrop", "RandomResizedCrop")

@@ -21,7 +21,7 @@ from aioloader.transforms.formats import ImageHeader, read_header
 from aioloader.transforms.raw import raw_image
 
 if TYPE_CHECKING:
-    from aioloader._types import Array
+    from aioloader.foundation.types import Array
     from aioloader.transforms.scratch import Scratch
 
 __all__ = (

@@ -11,7 +11,7 @@ import struct
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from aioloader._types import Array
+    from aioloader.foundation.types import Array
 
 __all__ = ("orientation_entry", "read_orientation", "stored_box", "swaps_axes", "upright")
 

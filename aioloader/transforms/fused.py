@@ -5,7 +5,7 @@ other; only what is thrown away is not made. A first crop is drawn before the pi
 rectangle is; resizing writes into the batch's row; flips happen there, in place; pixels become planes of float32 in
 one pass. What is not known runs as it is, with what is before and after it still fused.
 
-A plan has a head (`aioloader.transforms.heads`), flips, and segments that follow. While nothing foreign comes later
+A plan has a head (`transforms.decode_ops`), flips, and segments that follow. While nothing foreign comes later
 they write into the row, or, where a pass to float32 follows, into memory that is used again.
 """
 
@@ -18,16 +18,16 @@ import numpy as np
 
 from aioloader.transforms.base import Step, Transform, bind, is_native
 from aioloader.transforms.compose import Compose
+from aioloader.transforms.decode_ops import head_of
 from aioloader.transforms.geometry import RandomFlipLeftRight, RandomFlipTopBottom
-from aioloader.transforms.heads import head_of
 from aioloader.transforms.table import PixelTable, table_length
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from aioloader._types import Array, Trace
+    from aioloader.foundation.types import Array, Trace
     from aioloader.rng import Rng
-    from aioloader.transforms.pictures import PictureReader
+    from aioloader.transforms.lazy_image import PictureReader
 
 __all__ = ("ImagePlan",)
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from aioloader._types import ArraySpec
+from aioloader.foundation.types import ArraySpec
 from aioloader.transforms.base import Transform, check_image, check_probability, check_size, result_array
 from aioloader.transforms.crop import resize_any
 from aioloader.transforms.interpolation import interpolation_code, settle
 
 if TYPE_CHECKING:
-    from aioloader._types import Array
+    from aioloader.foundation.types import Array
     from aioloader.rng import Rng
 
 __all__ = ("RandomFlipLeftRight", "RandomFlipTopBottom", "Resize")

@@ -9,7 +9,7 @@ import numpy as np
 from aioloader.transforms.base import Transform, check_image, result_array
 
 if TYPE_CHECKING:
-    from aioloader._types import Array, ArraySpec
+    from aioloader.foundation.types import Array, ArraySpec
     from aioloader.rng import Rng
 
 __all__ = ("RandomHLS", "shift_hls")

@@ -11,7 +11,7 @@ from aioloader.transforms.area import averages_in_floats, shrink_by_area
 from aioloader.transforms.base import result_array
 
 if TYPE_CHECKING:
-    from aioloader._types import Array
+    from aioloader.foundation.types import Array
     from aioloader.rng import Rng
 
 __all__ = ("AREA", "AUTO", "RANDOM", "interpolation_code", "resize_image", "settle")

@@ -20,7 +20,7 @@ from aioloader.transforms.color import (
 )
 
 if TYPE_CHECKING:
-    from aioloader._types import Array, ArraySpec
+    from aioloader.foundation.types import Array, ArraySpec
     from aioloader.rng import Rng
 
 __all__ = (

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from aioloader._types import ArraySpec
+from aioloader.foundation.types import ArraySpec
 from aioloader.transforms.base import Transform, check_image, check_probability, result_array
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from aioloader._types import Array
+    from aioloader.foundation.types import Array
     from aioloader.rng import Rng
 
 __all__ = ("ToPlanes", "ToPlanesMinusImage")

@@ -16,7 +16,7 @@ import numpy as np
 from aioloader.errors import DecodeError
 
 if TYPE_CHECKING:
-    from aioloader._types import Array
+    from aioloader.foundation.types import Array
 
 __all__ = ("RAW_MAGIC", "RawHeader", "encode_raw", "raw_image", "read_raw_header")
 

@@ -16,7 +16,7 @@ from aioloader.transforms.base import Transform, result_array
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from aioloader._types import Array, ArraySpec
+    from aioloader.foundation.types import Array, ArraySpec
     from aioloader.rng import Rng
 
 __all__ = ("RandomRotation", "Rotate", "rotate")

@@ -19,7 +19,7 @@ from aioloader.transforms.tensor import Cast, Normalize, ToTensor
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from aioloader._types import Array
+    from aioloader.foundation.types import Array
 
 __all__ = ("PixelTable", "table_length")
 

@@ -18,7 +18,7 @@ from aioloader.transforms.interpolation import resize_image, settle
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from aioloader._types import Array
+    from aioloader.foundation.types import Array
     from aioloader.rng import Rng
     from aioloader.transforms.crop import Box
 

@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from aioloader._types import Spans
 from aioloader.errors import SpanTooShortError
-from aioloader.storage.local import LocalByteSource
+from aioloader.foundation.types import Spans
+from aioloader.storage.local.source import LocalByteSource
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from aioloader._types import Array, IntArray
     from aioloader.abc import Decoder
+    from aioloader.foundation.types import Array, IntArray
     from aioloader.storage.remote.source import RemoteByteSource
     from aioloader.viewer.records import Record
 

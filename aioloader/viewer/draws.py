@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from aioloader._images import image_chain
-from aioloader._types import Facts, Trace
 from aioloader.datasets.stage import Stage
+from aioloader.foundation.types import Facts, Trace
+from aioloader.images import image_chain
 from aioloader.rng import Rng
 from aioloader.transforms import boxes as box_transforms
 from aioloader.transforms.boxes import BoxTransform
@@ -23,7 +23,7 @@ from aioloader.viewer.records import Box, box_table
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from aioloader._types import Array
+    from aioloader.foundation.types import Array
     from aioloader.viewer.collection import Collection, Contents
     from aioloader.viewer.records import Record
 

@@ -15,7 +15,7 @@ from aioloader.viewer.record_files import RecordFiles
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from aioloader._types import IntArray
+    from aioloader.foundation.types import IntArray
 
 __all__ = ("FaceRecords",)
 

@@ -11,7 +11,7 @@ from aioloader.viewer.collection import LabelChunk
 from aioloader.viewer.records import detection_boxes
 
 if TYPE_CHECKING:
-    from aioloader._types import Array, IntArray
+    from aioloader.foundation.types import Array, IntArray
     from aioloader.storage.remote.transport import Version
 
 __all__ = ("label_heads",)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 if TYPE_CHECKING:
-    from aioloader._types import Array, IntArray
+    from aioloader.foundation.types import Array, IntArray
     from aioloader.viewer.collection import Collection, LabelChunk
 
 __all__ = ("Labels",)

@@ -6,8 +6,8 @@ import glob
 import os
 from typing import TYPE_CHECKING
 
-from aioloader._images import check_record_file
 from aioloader.datasets.insightface_files import insightface_file
+from aioloader.images import check_record_file
 from aioloader.storage.urls import is_url, path_of, shown
 from aioloader.tools.places import record_files_at
 from aioloader.transforms import DEFAULT_MAX_PIXELS

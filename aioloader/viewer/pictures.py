@@ -15,11 +15,11 @@ import numpy as np
 from aioloader.errors import DecodeError
 from aioloader.jpeg import scale_for
 from aioloader.transforms.interpolation import AREA, LINEAR, resize_image
-from aioloader.transforms.pictures import PictureReader
+from aioloader.transforms.lazy_image import PictureReader
 from aioloader.viewer.records import IMAGE, Record, failed
 
 if TYPE_CHECKING:
-    from aioloader._types import Array
+    from aioloader.foundation.types import Array
     from aioloader.viewer.collection import Contents
 
 __all__ = ("Picture", "Pictures", "as_file", "fitted")

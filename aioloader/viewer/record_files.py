@@ -14,10 +14,10 @@ import numpy as np
 
 from aioloader.datasets.decoding import ImageRecordDecoder
 from aioloader.datasets.record import RecordTable
-from aioloader.storage.descriptors import open_regular, read_into
-from aioloader.storage.local import LocalByteSource
+from aioloader.packing.report import class_names
+from aioloader.storage.local.descriptors import open_regular, read_into
+from aioloader.storage.local.source import LocalByteSource
 from aioloader.storage.urls import name_of, shown
-from aioloader.tools.packing.report import class_names
 from aioloader.viewer.collection import Collection, Contents, LabelChunk, NoSuchRecordError, read_bytes
 from aioloader.viewer.label_heads import label_heads
 from aioloader.viewer.records import Record, failed, record_of
@@ -26,7 +26,7 @@ from recordio import CorruptRecordError, Index, RecordKeyError, RecordParser, ve
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from aioloader._types import IntArray, Spans
+    from aioloader.foundation.types import IntArray, Spans
     from aioloader.storage.remote.source import RemoteByteSource
     from aioloader.storage.remote.transport import Version
 

@@ -20,7 +20,7 @@ from aioloader.transforms.formats import read_header
 from recordio import HeaderError, RecordIOError, extract, unpack
 
 if TYPE_CHECKING:
-    from aioloader._types import Array
+    from aioloader.foundation.types import Array
 
 __all__ = (
     "Box",

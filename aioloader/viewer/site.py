@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 import anyio
 
-from aioloader._threads import Threads
-from aioloader.options import available_cores
+from aioloader.foundation.host_limits import available_cores
+from aioloader.foundation.threads import Threads
 from aioloader.viewer.cache import Cache
 from aioloader.viewer.collection import NoSuchRecordError
 from aioloader.viewer.draws import Draw, Draws
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from anyio.abc import TaskGroup
 
-    from aioloader._types import IntArray
+    from aioloader.foundation.types import IntArray
     from aioloader.viewer.collection import Collection, Contents
     from aioloader.viewer.records import Record
 

@@ -16,7 +16,7 @@ import simplejpeg
 
 import aioloader
 from aioloader import transforms
-from aioloader._turbojpeg import LIBRARY_VARIABLE, library_path
+from aioloader.jpeg.turbojpeg import LIBRARY_VARIABLE, library_path
 from aioloader.mxnet import gluon
 from benchmarks.contenders.contract import Source
 

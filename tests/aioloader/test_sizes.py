@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aioloader.options import parse_nbytes
+from aioloader.foundation.validation import parse_nbytes
 
 
 @pytest.mark.parametrize(

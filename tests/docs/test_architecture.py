@@ -24,7 +24,7 @@ def _packages() -> set[str]:
 
 
 def test_every_place_in_the_diagram_exists() -> None:
-    stations = {path.name for path in (ROOT / "aioloader" / "_pipeline").glob("*.py")}
+    stations = {path.name for path in (ROOT / "aioloader" / "pipeline").glob("*.py")}
     for name in _named():
         top = name.partition("/")[0]
         place = (ROOT if top in BESIDE else ROOT / "aioloader") / name

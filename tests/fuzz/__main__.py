@@ -16,7 +16,7 @@ import sys
 from importlib.util import find_spec
 from pathlib import Path
 
-from aioloader.options import available_cores
+from aioloader.foundation.host_limits import available_cores
 from tests.fuzz.runner import run
 from tests.fuzz.target import ROOT, Tally, keep
 from tests.fuzz.targets import TARGETS, load

@@ -14,10 +14,10 @@ from typing import Any
 
 import numpy as np
 
-from aioloader._types import Facts, Trace
 from aioloader.datasets.decoding import ImageRecordDecoder
 from aioloader.datasets.vision import CIFAR10, MNIST
 from aioloader.errors import DecodeError
+from aioloader.foundation.types import Facts, Trace
 from aioloader.mxnet.base import MXNetError
 from aioloader.mxnet.ndarray_file import load_frombuffer, save
 from aioloader.rng import Rng

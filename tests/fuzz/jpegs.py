@@ -26,7 +26,7 @@ from aioloader.jpeg import (
 )
 from aioloader.transforms.decode import decode_image
 from aioloader.transforms.exif import stored_box
-from aioloader.transforms.pictures import PictureReader
+from aioloader.transforms.lazy_image import PictureReader
 from tests.fuzz.mutation import TELLING, change, pick
 from tests.fuzz.target import CORPUS, Draw, Finding, corpus_of
 

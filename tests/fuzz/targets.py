@@ -47,8 +47,8 @@ TARGETS = {
             "aioloader/jpeg/cut.py",
             "aioloader/jpeg/tiles.py",
             "aioloader/jpeg/early_stop.py",
-            "aioloader/transforms/pictures.py",
-            "aioloader/_turbojpeg.py",
+            "aioloader/transforms/lazy_image.py",
+            "aioloader/jpeg/turbojpeg.py",
         ),
     ),
     "index": Entry("tests.fuzz.texts:Indexes", 1_000_000, ("recordio/_index_text.py", "recordio/_index.py")),
@@ -58,7 +58,7 @@ TARGETS = {
         (
             "aioloader/storage/records.py",
             "aioloader/storage/layout.py",
-            "aioloader/storage/local.py",
+            "aioloader/storage/local/source.py",
             "aioloader/datasets/record.py",
         ),
     ),
@@ -69,7 +69,7 @@ TARGETS = {
             "aioloader/datasets/imagelist.py",
             "aioloader/mxnet/image/_sources.py",
             "aioloader/mxnet/io/label_list.py",
-            "aioloader/tools/lists.py",
+            "aioloader/packing/lists.py",
         ),
     ),
     "header": Entry(
@@ -97,7 +97,7 @@ TARGETS = {
         ),
     ),
     "boxes": Entry("tests.fuzz.iterators:Boxes", 300_000, ("aioloader/mxnet/io/det_boxes.py",)),
-    "states": Entry("tests.fuzz.states:States", 100_000, ("aioloader/_progress.py",)),
+    "states": Entry("tests.fuzz.states:States", 100_000, ("aioloader/loader/checkpoint.py",)),
 }
 
 

@@ -16,7 +16,7 @@ from aioloader.datasets import ImageListDataset
 from aioloader.mxnet.base import MXNetError
 from aioloader.mxnet.image._sources import open_source
 from aioloader.mxnet.io.label_list import LabelList
-from aioloader.tools.lists import read_lines
+from aioloader.packing.lists import read_lines
 from recordio import CorruptIndexError, Index, MXIndexedRecordIO
 from recordio.errors import DuplicateKeyWarning
 from tests.fuzz.mutation import change

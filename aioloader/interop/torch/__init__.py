@@ -6,7 +6,7 @@
 - `as_tensors`: a batch of arrays as tensors over the same memory
 """
 
-from aioloader._outputs import needed
+from aioloader.loader.outputs import needed
 
 needed("torch")  # before the modules that import it: what is missing is told with the extra's name
 

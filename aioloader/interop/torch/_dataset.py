@@ -10,7 +10,7 @@ import torch.distributed
 import torch.utils.data
 
 from aioloader.interop.torch._tensors import as_tensors
-from aioloader.sync import DataLoader
+from aioloader.loader.sync_loader import DataLoader
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import anyio.to_thread
 
-from aioloader._face import Face
 from aioloader.interop.torch._tensors import Mover
-from aioloader.loader import AsyncDataLoader
-from aioloader.sync import DataLoader
+from aioloader.loader.async_loader import AsyncDataLoader
+from aioloader.loader.base import Face
+from aioloader.loader.sync_loader import DataLoader
 
 if TYPE_CHECKING:
     from types import TracebackType

@@ -15,7 +15,7 @@ from torch.utils.data._utils import worker as torch_worker
 from aioloader.datasets.arrays import ArrayDataset
 from aioloader.datasets.base import Dataset, IndexedView
 from aioloader.datasets.resolve import resolve
-from aioloader.executors.worker import own_slot
+from aioloader.executors.process.worker import own_slot
 from aioloader.interop.torch._samples import worker_stack
 
 if TYPE_CHECKING:

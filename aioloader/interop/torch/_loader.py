@@ -15,7 +15,6 @@ import torch
 import torch.utils.data
 from torch.utils.data import IterableDataset, default_collate
 
-from aioloader import sync
 from aioloader.datasets.arrays import ArrayDataset
 from aioloader.datasets.base import Dataset
 from aioloader.datasets.iterable import IterableDataset as Stream
@@ -23,6 +22,7 @@ from aioloader.errors import OutputError, SampleError, WorkerError
 from aioloader.interop.torch._items import Crew, Items, WorkerStage, known_dataset, reads_batches
 from aioloader.interop.torch._samples import Collated, Odd, RowCollate, batch_of_whole, take_apart
 from aioloader.interop.torch._tensors import as_tensors
+from aioloader.loader import sync_loader as sync
 
 if TYPE_CHECKING:
     import pickle

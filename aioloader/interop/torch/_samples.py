@@ -20,12 +20,12 @@ import torch
 import torch.utils.data
 from torch.utils.data._utils import collate as torch_collate
 
-from aioloader._outputs import torch_leaf
+from aioloader.loader.outputs import torch_leaf
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from aioloader._types import Array
+    from aioloader.foundation.types import Array
 
 __all__ = (
     "Collated",

@@ -6,8 +6,8 @@ from typing import Any
 
 import torch
 
-from aioloader._outputs import torch_leaf
-from aioloader._tree import flatten, map_leaves
+from aioloader.foundation.pytree import flatten, map_leaves
+from aioloader.loader.outputs import torch_leaf
 
 __all__ = ("Mover", "as_tensors")
 

@@ -9,7 +9,7 @@ import numpy as np
 from aioloader.mxnet.ndarray import NDArray, from_numpy
 
 if TYPE_CHECKING:
-    from aioloader._types import Array
+    from aioloader.foundation.types import Array
 
 __all__ = ("as_float", "as_image", "given", "own")
 

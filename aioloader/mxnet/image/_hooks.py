@@ -16,7 +16,7 @@ from aioloader.mxnet.image.decode import imdecode
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from aioloader._types import Array
+    from aioloader.foundation.types import Array
 
 __all__ = ("Hooks", "SkippedImage", "Through")
 

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from aioloader._error_budget import over_budget
-from aioloader._failures import lighten
-from aioloader._stand_ins import stand_ins
-from aioloader._types import Facts
 from aioloader.errors import DecodeError, SampleError
+from aioloader.foundation.error_budget import over_budget
+from aioloader.foundation.error_log import lighten
+from aioloader.foundation.replacement import stand_ins
+from aioloader.foundation.types import Facts
 from aioloader.mxnet.base import TooManyFailedError
 from aioloader.mxnet.image._failures import broken_image
 from aioloader.mxnet.image._hooks import Hooks, SkippedImage
@@ -24,7 +24,7 @@ from aioloader.mxnet.ndarray import from_numpy
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from aioloader._types import Array
+    from aioloader.foundation.types import Array
     from aioloader.mxnet.image._failures import BrokenImageError
 
 __all__ = ("OneByOne",)

@@ -12,20 +12,20 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from aioloader._types import Facts, Spans
 from aioloader.datasets.files import FileDataset
 from aioloader.datasets.folder import whole_files
 from aioloader.datasets.imagelist import list_entry, read_list
+from aioloader.foundation.types import Facts, Spans
 from aioloader.mxnet.ndarray import from_numpy
 from aioloader.mxnet.recordio import MXIndexedRecordIO, MXRecordIO
-from aioloader.storage.local import LocalByteSource
+from aioloader.storage.local.source import LocalByteSource
 from recordio import Index, extract, unpack
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from aioloader._types import Array, IntArray
     from aioloader.datasets.imagelist import Entry
+    from aioloader.foundation.types import Array, IntArray
 
 __all__ = ("Source", "open_source")
 

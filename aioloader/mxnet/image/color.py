@@ -17,7 +17,7 @@ from aioloader.mxnet.image.augmenter import Augmenter, RandomOrderAug
 from aioloader.mxnet.ndarray import from_numpy
 
 if TYPE_CHECKING:
-    from aioloader._types import Array
+    from aioloader.foundation.types import Array
     from aioloader.mxnet.ndarray import NDArray
 
 __all__ = (

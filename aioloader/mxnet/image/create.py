@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from aioloader._checks import require
+from aioloader.foundation.validation import require
 from aioloader.mxnet.image.augmenter import (
     CastAug,
     CenterCropAug,

@@ -20,7 +20,7 @@ from aioloader.transforms.boxes import RandomExpand, RandomObjectCrop
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from aioloader._types import Array
+    from aioloader.foundation.types import Array
     from aioloader.transforms.boxes import BoxTransform
 
 __all__ = (

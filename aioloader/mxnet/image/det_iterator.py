@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from aioloader._checks import require
+from aioloader.foundation.validation import require
 from aioloader.mxnet.base import MXNetError
 from aioloader.mxnet.image._hooks import Hooks, SkippedImage
 from aioloader.mxnet.image.create import augmenters
@@ -23,7 +23,7 @@ from aioloader.mxnet.io.det_boxes import DetectionLabelError, ObjectLabel
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from aioloader._types import Array
+    from aioloader.foundation.types import Array
 
 __all__ = ("ImageDetIter",)
 

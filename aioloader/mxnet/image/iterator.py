@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 import aioloader
-from aioloader._checks import require
-from aioloader._failures import lighten
 from aioloader.errors import SampleError, TooManyErrorsError, error_report
+from aioloader.foundation.error_log import lighten
+from aioloader.foundation.validation import require
+from aioloader.loader.options import LoaderOptions, check_max_errors
 from aioloader.mxnet import random as mx_random
 from aioloader.mxnet.base import TooManyFailedError
 from aioloader.mxnet.image._failures import original
@@ -26,12 +27,11 @@ from aioloader.mxnet.image._turns import HANDLES, Turns, part_of
 from aioloader.mxnet.image.create import CreateAugmenter, augmenters
 from aioloader.mxnet.io.desc import DataBatch
 from aioloader.mxnet.ndarray import from_numpy
-from aioloader.options import LoaderOptions, check_max_errors
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from aioloader._types import Array
+    from aioloader.foundation.types import Array
 
 __all__ = ("ImageIter",)
 

@@ -12,7 +12,7 @@ from aioloader.transforms.interpolation import AREA, AUTO, CUBIC, LINEAR, RANDOM
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from aioloader._types import Array
+    from aioloader.foundation.types import Array
     from aioloader.mxnet.ndarray import NDArray
 
 __all__ = ("imresize", "resize_short", "resized", "scale_down")

@@ -13,7 +13,7 @@ from aioloader.transforms.rotation import rotate
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from aioloader._types import Array
+    from aioloader.foundation.types import Array
     from aioloader.mxnet.ndarray import NDArray
 
 __all__ = ("imrotate", "random_rotate")

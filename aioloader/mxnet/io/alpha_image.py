@@ -13,7 +13,7 @@ from aioloader.transforms.exif import read_orientation, upright
 from aioloader.transforms.raw import raw_image
 
 if TYPE_CHECKING:
-    from aioloader._types import Array
+    from aioloader.foundation.types import Array
 
 __all__ = ("decode_alpha",)
 

@@ -23,7 +23,7 @@ from aioloader.transforms.window import AreaCrop, SquareCrop, WindowCrop
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from aioloader._types import Array
+    from aioloader.foundation.types import Array
     from aioloader.transforms.base import Transform
 
 __all__ = ("augmentation", "check_augmentation", "check_interpolation", "without_randomness")

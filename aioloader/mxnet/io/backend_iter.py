@@ -18,8 +18,8 @@ from aioloader.mxnet.ndarray import from_numpy
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from aioloader._types import Array, IntArray
     from aioloader.errors import SampleError
+    from aioloader.foundation.types import Array, IntArray
     from aioloader.mxnet.io.rounds import Rounds
 
 Description: TypeAlias = "tuple[tuple[int, ...], np.dtype[Any]]"

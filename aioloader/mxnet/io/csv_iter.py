@@ -14,7 +14,7 @@ from aioloader.mxnet.io.rounds import Rounds
 from aioloader.mxnet.io.uris import files_of
 
 if TYPE_CHECKING:
-    from aioloader._types import Array
+    from aioloader.foundation.types import Array
 
 __all__ = ("CSVIter",)
 

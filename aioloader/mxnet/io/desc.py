@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from aioloader._checks import require
+from aioloader.foundation.validation import require
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

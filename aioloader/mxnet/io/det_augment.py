@@ -21,7 +21,7 @@ from aioloader.transforms.planes import ToPlanes, ToPlanesMinusImage
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from aioloader._types import Array
+    from aioloader.foundation.types import Array
     from aioloader.rng import Rng
 
 __all__ = ("DetectionAugment",)

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from aioloader.errors import SampleError, TooManyErrorsError
+from aioloader.foundation.host_limits import available_cores
 from aioloader.mxnet.base import MXNetError, TooManyFailedError
 from aioloader.mxnet.io.backend_iter import Loaded, filled
 from aioloader.mxnet.io.states import whole_number
 from aioloader.mxnet.ndarray import from_numpy
-from aioloader.options import available_cores
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

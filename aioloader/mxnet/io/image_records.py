@@ -14,22 +14,22 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from aioloader._types import Facts, Spans
 from aioloader.datasets.decoding import DEFAULT_MAX_PIXELS, RECORD_FIELDS, FusedImages
 from aioloader.datasets.files import FileDataset, Source
 from aioloader.datasets.record import RecordTable
+from aioloader.foundation.types import Facts, Spans
 from aioloader.mxnet.base import MXNetError
 from aioloader.mxnet.io.alpha_image import decode_alpha
-from aioloader.storage.local import LocalByteSource
+from aioloader.storage.local.source import LocalByteSource
 from aioloader.transforms.decode import decode_image
-from aioloader.transforms.pictures import PictureReader
+from aioloader.transforms.lazy_image import PictureReader
 from recordio import MAGIC, RecordIOError, extract, unpack
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from aioloader._types import Array, IntArray, Trace
     from aioloader.datasets.stage import Stage
+    from aioloader.foundation.types import Array, IntArray, Trace
     from aioloader.mxnet.io.label_list import LabelList
     from aioloader.rng import Rng
 

@@ -21,8 +21,8 @@ from aioloader.mxnet.sparse import CSRNDArray
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from aioloader._types import Array
     from aioloader.errors import SampleError
+    from aioloader.foundation.types import Array
     from aioloader.mxnet.io.backend_iter import Description
 
 __all__ = ("LibSVMIter",)

@@ -15,7 +15,7 @@ from aioloader.mxnet.ndarray_file import load, save
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from aioloader._types import Array
+    from aioloader.foundation.types import Array
     from aioloader.mxnet.io.backend_iter import Batches
 
 __all__ = ("mean_image",)

@@ -13,7 +13,7 @@ from aioloader.mxnet.io.parameters import COMMON, Parameter, read_parameters
 from aioloader.mxnet.io.rounds import Rounds
 
 if TYPE_CHECKING:
-    from aioloader._types import Array
+    from aioloader.foundation.types import Array
 
 __all__ = ("MNISTIter",)
 

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from aioloader._checks import require
 from aioloader.errors import ResumeError
+from aioloader.foundation.validation import require
 from aioloader.mxnet.io.desc import DataBatch, DataDesc
 from aioloader.mxnet.io.iterator import DataIter
 from aioloader.mxnet.io.sources import named_sources, rows_of

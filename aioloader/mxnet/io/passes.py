@@ -13,12 +13,12 @@ import numpy as np
 
 from aioloader.mxnet.base import MXNetError
 from aioloader.mxnet.io.states import whole_number
-from aioloader.permutation import permute
+from aioloader.samplers.permutation import permute
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from aioloader._types import IntArray
+    from aioloader.foundation.types import IntArray
 
 __all__ = ("Part", "Passes", "part_of")
 

@@ -18,7 +18,7 @@ from aioloader.mxnet.io.states import whole_number
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from aioloader._types import IntArray
+    from aioloader.foundation.types import IntArray
 
 __all__ = ("Round", "Rounds")
 

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from aioloader._checks import require
+from aioloader.foundation.validation import require
 from aioloader.mxnet.ndarray import NDArray, from_numpy
 from aioloader.mxnet.sparse import CSRNDArray
 

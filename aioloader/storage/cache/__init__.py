@@ -12,7 +12,7 @@ from aioloader.storage.cache.memory import MemoryCache
 from aioloader.storage.cache.source import CachedByteSource, CachedObjectSource
 
 if TYPE_CHECKING:
-    from aioloader.options import CacheOptions
+    from aioloader.storage.cache.options import CacheOptions
 
 __all__ = (
     "Cache",

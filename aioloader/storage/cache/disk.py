@@ -24,9 +24,9 @@ import numpy as np
 from aioloader.storage.cache.counts import CacheCounts, Counter
 
 if TYPE_CHECKING:
-    from aioloader._types import IntArray
-    from aioloader.storage.cache.room import Room
-    from aioloader.storage.cache.shelf import Shelf
+    from aioloader.foundation.types import IntArray
+    from aioloader.storage.cache.disk_quota import Room
+    from aioloader.storage.cache.object_cache import Shelf
 
 __all__ = ("SpanCache",)
 
@@ -68,7 +68,7 @@ class SpanCache:
         self._open()
 
     def _open(self) -> None:
-        from aioloader.storage.cache.room import Room
+        from aioloader.storage.cache.disk_quota import Room
 
         self._shelves: dict[tuple[str, str], Shelf | None] = {}
         self._room: Room = Room(self._root, self._limit)
@@ -100,7 +100,7 @@ class SpanCache:
                 self._open()
             if (name, version) in self._shelves:
                 return self._shelves[name, version]
-            from aioloader.storage.cache.shelf import Shelf
+            from aioloader.storage.cache.object_cache import Shelf
 
             folder = f"{_key(name)}-{_key(version)}"
             segment_nbytes = min(_MOST_SEGMENT_NBYTES, max(1, self._limit // _SEGMENTS))

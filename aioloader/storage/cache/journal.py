@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 if TYPE_CHECKING:
-    from aioloader._types import Array, IntArray
+    from aioloader.foundation.types import Array, IntArray
 
 __all__ = ("LINE", "LINE_NBYTES", "format_lines", "parse_lines")
 

@@ -14,7 +14,7 @@ from aioloader.storage.records import unlike
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from aioloader._types import IntArray, ReadPlan, Spans
+    from aioloader.foundation.types import IntArray, ReadPlan, Spans
     from aioloader.storage.cache import Cache
 
 __all__ = ("Lookup", "Missing", "file_key")

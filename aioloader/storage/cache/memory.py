@@ -10,7 +10,7 @@ import numpy as np
 from aioloader.storage.cache.counts import CacheCounts, Counter
 
 if TYPE_CHECKING:
-    from aioloader._types import IntArray
+    from aioloader.foundation.types import IntArray
 
 __all__ = ("MemoryCache",)
 

@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from aioloader.storage.cache.disk_quota import DATA, LINES, delete_segment, lock_within
 from aioloader.storage.cache.journal import LINE_NBYTES, format_lines, parse_lines
-from aioloader.storage.cache.room import DATA, LINES, delete_segment, lock_within
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from aioloader._types import Array, IntArray
+    from aioloader.foundation.types import Array, IntArray
 
 __all__ = ("SegmentWriter",)
 

@@ -10,21 +10,21 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
-from aioloader._types import ReadPlan, Spans
+from aioloader.foundation.types import ReadPlan, Spans
 from aioloader.metrics import StorageStats
 from aioloader.storage.cache.lookup import Lookup, file_key
 from aioloader.storage.layout import lay_out_apart
+from aioloader.storage.local.whole_files import sample_status
 from aioloader.storage.records import TRUSTED_SPAN_BYTES
 from aioloader.storage.urls import shown
-from aioloader.storage.whole_files import sample_status
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from aioloader._threads import Threads
-    from aioloader._types import IntArray
+    from aioloader.foundation.threads import Threads
+    from aioloader.foundation.types import IntArray
     from aioloader.storage.cache import Cache
-    from aioloader.storage.local import Failures, LocalByteSource
+    from aioloader.storage.local.source import Failures, LocalByteSource
 
 __all__ = ("CachedByteSource", "CachedObjectSource")
 
@@ -260,7 +260,7 @@ class CachedObjectSource:
         if self._closed:
             raise RuntimeError("the byte source is closed")
         if self._threads is None:
-            from aioloader._threads import Threads
+            from aioloader.foundation.threads import Threads
 
             self._threads = Threads(_THREADS, "aioloader-cache")
         return await self._threads.run(fn, *args)

@@ -21,13 +21,13 @@ from typing import TYPE_CHECKING, TypeVar
 import anyio
 
 from aioloader.errors import ForkedError, RemoteReadError
+from aioloader.storage.remote.adaptive_limit import Pace
 from aioloader.storage.remote.counters import Counters
-from aioloader.storage.remote.flights import Call, Flight, Wanted
 from aioloader.storage.remote.latency import Latencies
-from aioloader.storage.remote.pace import Pace
+from aioloader.storage.remote.limiter import Slots
+from aioloader.storage.remote.pending_requests import Call, Flight, Wanted
 from aioloader.storage.remote.reporting import difference, error_of
 from aioloader.storage.remote.retries import Kind, Trouble, backoff_s, trouble_of
-from aioloader.storage.remote.slots import Slots
 from aioloader.storage.remote.transport import Transport
 
 if TYPE_CHECKING:

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 import anyio
 import sniffio
 
-from aioloader._threads import loop_notifier
 from aioloader.errors import ForkedError
+from aioloader.foundation.threads import loop_notifier
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import recordio
 from aioloader.storage.remote.client import OPENING_S, Client
-from aioloader.storage.remote.flights import Wanted
 from aioloader.storage.remote.loop_thread import LoopThread, in_asyncio
+from aioloader.storage.remote.pending_requests import Wanted
 from aioloader.storage.remote.planner import MOST_BYTES
 from aioloader.storage.remote.stream import Stream
 from aioloader.storage.urls import SCHEMES, shown

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from aioloader._types import Spans
 from aioloader.errors import RemoteReadError
-from aioloader.progress_bar import ProgressBar
+from aioloader.foundation.types import Spans
+from aioloader.observability.progress_bar import ProgressBar
 from aioloader.storage.remote.client import OPENING_S, Client
 from aioloader.storage.remote.loop_thread import LoopThread
 from aioloader.storage.remote.openers import BlockingObject, register
@@ -24,7 +24,7 @@ from recordio import Index
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from aioloader._types import Array, IntArray
+    from aioloader.foundation.types import Array, IntArray
     from aioloader.storage.remote.transport import Version
 
 __all__ = ("client_and_thread", "describe", "describe_all", "load_index", "read_heads", "read_text")

@@ -14,14 +14,14 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
-from aioloader._types import ReadPlan, Spans
 from aioloader.errors import ObjectChangedError, RemoteReadError, SpanTooShortError
+from aioloader.foundation.types import ReadPlan, Spans
 from aioloader.metrics import StorageStats
 from aioloader.storage.layout import lay_out_apart
 from aioloader.storage.records import doubtful, extent_steps, no_place, unlike
 from aioloader.storage.remote.client import Client
-from aioloader.storage.remote.flights import Wanted
 from aioloader.storage.remote.loop_thread import LoopThread, in_asyncio
+from aioloader.storage.remote.pending_requests import Wanted
 from aioloader.storage.remote.planner import plan_requests, scatter
 from aioloader.storage.remote.stores import library
 from aioloader.storage.urls import shown
@@ -30,7 +30,7 @@ from recordio._framing import HEAD_SIZE
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Sequence
 
-    from aioloader._types import IntArray
+    from aioloader.foundation.types import IntArray
     from aioloader.storage.remote.planner import Piece
     from aioloader.storage.remote.transport import Answer, Version
 

@@ -12,8 +12,8 @@ from collections import OrderedDict
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
-from aioloader._version import __version__
 from aioloader.errors import ForkedError
+from aioloader.foundation.version import __version__
 from aioloader.storage.remote.environment import azure, google, s3
 from aioloader.storage.urls import BUCKETS, WEB, locate, scheme_of
 

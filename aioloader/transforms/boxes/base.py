@@ -13,7 +13,7 @@ from aioloader.transforms.base import Transform, bind, check_image, check_probab
 from aioloader.transforms.boxes.geometry import as_boxes
 
 if TYPE_CHECKING:
-    from aioloader._types import Array
+    from aioloader.foundation.types import Array
     from aioloader.rng import Rng
 
 __all__ = ("BoxTransform", "Compose", "ImageOnly", "RandomApply")

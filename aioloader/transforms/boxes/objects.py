@@ -15,7 +15,7 @@ from aioloader.transforms.boxes.geometry import box_coverages, crop_boxes, shift
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from aioloader._types import Array
+    from aioloader.foundation.types import Array
     from aioloader.rng import Rng
 
 __all__ = ("RandomExpand", "RandomObjectCrop")

@@ -15,7 +15,7 @@ from aioloader.transforms.boxes.base import BoxTransform, image_extents
 from aioloader.transforms.boxes.geometry import crop_boxes, flip_boxes, resize_boxes, shift_boxes
 
 if TYPE_CHECKING:
-    from aioloader._types import Array
+    from aioloader.foundation.types import Array
     from aioloader.rng import Rng
     from aioloader.transforms.base import Transform
 

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from aioloader import abc
-from aioloader._types import WHOLE_FILE
 from aioloader.datasets import ImageFolderDataset, ImageListDataset
+from aioloader.foundation.types import WHOLE_FILE
 
 
 @pytest.fixture

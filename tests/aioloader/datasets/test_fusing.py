@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 
 import aioloader
 import recordio
-from aioloader._types import Facts, Trace
 from aioloader.datasets import ImageFolderDataset, ImageListDataset, ImageRecordDataset
 from aioloader.datasets.decoding import ImageFileDecoder, ImageRecordDecoder
 from aioloader.datasets.stage import Stage
+from aioloader.foundation.types import Facts, Trace
 from aioloader.rng import Rng
 from aioloader.transforms import (
     Compose,

@@ -15,13 +15,13 @@ import numpy as np
 import psutil
 import pytest
 
-from aioloader._types import ArraySpec, Chunk, RowLayout
 from aioloader.datasets.resolve import Stage
 from aioloader.errors import WorkerError
 from aioloader.executors import InlineExecutor, ProcessExecutor, RayExecutor, ThreadExecutor
-from aioloader.executors.process_handle import WorkerHandle
+from aioloader.executors.process.handle import WorkerHandle
 from aioloader.executors.program import Program
-from aioloader.executors.slabs import SlabMemory
+from aioloader.executors.shared_memory import SlabMemory
+from aioloader.foundation.types import ArraySpec, Chunk, RowLayout
 from tests.aioloader.cluster import local_cluster
 
 SIZE = 8

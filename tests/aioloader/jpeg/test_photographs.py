@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from aioloader import jpeg
+from aioloader.packing.jpegtran import rewrite
 from aioloader.rng import Rng
-from aioloader.tools.jpegtran import rewrite
 from aioloader.transforms import RandomResizedCrop
 from tests.aioloader.jpeg.samples import Damaged, crop, full, pixels
 

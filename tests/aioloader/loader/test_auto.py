@@ -32,7 +32,7 @@ ALL.insert(0, pytest.param(AUTO[0], id=str(AUTO[0])))
 @pytest.fixture(autouse=True)
 def four_cores(monkeypatch):
     """Room to choose from, also where there is one core."""
-    monkeypatch.setattr("aioloader.options.available_cores", lambda: 4)
+    monkeypatch.setattr("aioloader.loader.options.available_cores", lambda: 4)
 
 
 class Counted(Numbers):
@@ -165,7 +165,7 @@ def test_workers_that_cannot_load_the_dataset_are_replaced_by_threads():
 
 
 def test_too_little_memory_for_processes(monkeypatch):
-    monkeypatch.setattr("aioloader.executors.auto.available_memory", lambda: 1 << 10)
+    monkeypatch.setattr("aioloader.executors.tuning.auto.available_memory", lambda: 1 << 10)
     with DataLoader(Numbers(200, 0.001), 5, executor="auto") as loader:
         assert len(list(loader)) == 40
         stats = loader.stats()

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import aioloader
-from aioloader import ArrayDataset, AsyncDataLoader, DataLoader, SampleError, sync
+from aioloader import ArrayDataset, AsyncDataLoader, DataLoader, SampleError
 from tests.aioloader.loader.samples import Numbers, labels
 
 EXECUTORS = ["inline", "thread", "process"]
@@ -180,7 +180,7 @@ def test_an_interruption_of_the_first_pass_leaves_no_thread(monkeypatch):
     before = signal.signal(signal.SIGUSR1, interrupt)
     try:
         with DataLoader(aioloader.SimpleDataset(range(8)), 4, executor="thread", num_workers=1) as loader:
-            monkeypatch.setattr(sync.anyio, "run", run)
+            monkeypatch.setattr(sync_loader.anyio, "run", run)
             with pytest.raises(KeyboardInterrupt):
                 iter(loader)
             monkeypatch.undo()

@@ -12,7 +12,7 @@ import simplejpeg
 import aioloader
 from aioloader import AsyncDataLoader, DataLoader, ImageRecordDataset, transforms
 from aioloader.datasets import SimpleDataset
-from aioloader.options import available_cores
+from aioloader.foundation.host_limits import available_cores
 from aioloader.tools.draw import draw_image
 from recordio import IRHeader, RecordWriter, pack
 
@@ -181,7 +181,7 @@ ALL = [
 def check(situation, executor, face, monkeypatch, **files):
     if situation is workers:
         # Where there is one core only, none is free; what the worker does is as real as anywhere.
-        monkeypatch.setattr("aioloader._core.available_cores", lambda: 4)
+        monkeypatch.setattr("aioloader.loader.runtime.available_cores", lambda: 4)
     text = situation(face, executor, **files)
     assert named(text) == [situation.__name__], text
     if situation is transform:

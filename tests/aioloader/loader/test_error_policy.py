@@ -21,7 +21,7 @@ from aioloader import (
     SimpleDataset,
     TooManyErrorsError,
 )
-from aioloader._stand_ins import CANDIDATES, candidates, stand_ins
+from aioloader.foundation.replacement import CANDIDATES, candidates, stand_ins
 from tests.aioloader.loader.samples import Souvenirs
 
 EXECUTORS = ["inline", "thread", pytest.param("process", marks=pytest.mark.slow)]

@@ -199,7 +199,7 @@ def torch():
 
 
 def all_of(torch, tree, pick):
-    from aioloader._tree import flatten
+    from aioloader.foundation.pytree import flatten
 
     return [pick(leaf) for leaf in flatten(tree)[1] if isinstance(leaf, torch.Tensor)]
 
@@ -285,7 +285,7 @@ def test_memory_is_not_used_again_before_the_last_view_of_a_tensor_dies(torch, e
 
 @pytest.mark.torch
 def test_what_torch_cannot_share_is_copied_and_what_it_lacks_stays(torch):
-    from aioloader._outputs import torch_leaf
+    from aioloader.loader.outputs import torch_leaf
 
     leaf = torch_leaf()
     frozen = np.arange(6.0)
@@ -424,7 +424,7 @@ def test_integers_that_jax_would_cut_off_are_an_error(jax):
 def test_what_jax_lacks_stays_and_short_floats_do_not(jax):
     import ml_dtypes
 
-    from aioloader._outputs import jax_leaf
+    from aioloader.loader.outputs import jax_leaf
 
     leaf = jax_leaf()
     for other in NO_TENSORS:

@@ -8,8 +8,8 @@ import anyio.from_thread
 import pytest
 
 from aioloader import AsyncDataLoader
-from aioloader._outputs import Converter
 from aioloader.errors import OutputError
+from aioloader.loader.outputs import Converter
 from tests.aioloader.loader.samples import Numbers
 
 

@@ -8,8 +8,9 @@ from importlib.util import find_spec
 
 import pytest
 
-from aioloader import AsyncDataLoader, DataLoader, SampleError, progress_display
-from aioloader.progress_display import open_display
+from aioloader import AsyncDataLoader, DataLoader, SampleError
+from aioloader.observability import progress_display
+from aioloader.observability.progress_display import open_display
 from tests.aioloader.loader.samples import Numbers
 
 

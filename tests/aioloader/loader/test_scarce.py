@@ -15,12 +15,12 @@ import pytest
 import recordio
 from aioloader import DataLoader, RecordFileDataset, SimpleDataset
 from aioloader.errors import StalledError
-from aioloader.executors.slabs import SlabMemory, default_memory_limit
-from aioloader.tools.lists import Listed, write_list
+from aioloader.executors.shared_memory import SlabMemory, default_memory_limit
+from aioloader.packing.lists import Listed, write_list
 from aioloader.tools.pack import pack
 from tests.aioloader.loader.programs import run_program
 from tests.aioloader.loader.samples import Numbers, labels
-from tests.aioloader.tools.test_pack_failures import folder
+from tests.aioloader.packing.test_pack_failures import folder
 
 # Workers need not import this module, and what it imports, whenever one is started.
 cloudpickle.register_pickle_by_value(sys.modules[__name__])

@@ -16,8 +16,8 @@ import numpy as np
 import pytest
 
 from aioloader import AsyncDataLoader, DataLoader, WorkerError
-from aioloader._types import Facts, ReadPlan, Spans
 from aioloader.errors import StalledError
+from aioloader.foundation.types import Facts, ReadPlan, Spans
 
 EXECUTORS = ["thread", pytest.param("process", marks=pytest.mark.slow)]
 # Workers need not import this module, and what it imports, whenever one is started.

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aioloader._pipeline.plan import EpochPlan, Geometry, IteratedOrder, ListPlan, PositionalOrder
+from aioloader.pipeline.plan import EpochPlan, Geometry, IteratedOrder, ListPlan, PositionalOrder
 from aioloader.samplers import RandomSampler, SequentialSampler
 
 

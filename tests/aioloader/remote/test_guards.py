@@ -12,7 +12,7 @@ import pytest
 
 from aioloader.errors import ObjectChangedError
 from aioloader.storage.remote.client import Client
-from aioloader.storage.remote.flights import Wanted
+from aioloader.storage.remote.pending_requests import Wanted
 from aioloader.storage.remote.transport import Answer, Transport, Version
 from tests.aioloader.remote.conftest import Served
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from aioloader._types import Spans
+from aioloader.foundation.types import Spans
 from aioloader.storage import LocalByteSource
 
 

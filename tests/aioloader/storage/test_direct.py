@@ -13,10 +13,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from aioloader import ImageRecordDataset, RecordFileDataset
-from aioloader.storage.direct import BLOCK, DirectReads
-from aioloader.storage.gather import Gather
-from aioloader.storage.local import LocalByteSource
-from aioloader.storage.residency import cached_pages
+from aioloader.storage.local.direct import BLOCK, DirectReads
+from aioloader.storage.local.kernel_aio import Gather
+from aioloader.storage.local.residency import cached_pages
+from aioloader.storage.local.source import LocalByteSource
 from recordio import RecordWriter
 
 NBYTES = 20 * BLOCK + 123

@@ -13,8 +13,10 @@ import pytest
 
 import recordio
 from aioloader import abc
-from aioloader._types import ReadPlan
-from aioloader.storage import LocalByteSource, descriptors, local
+from aioloader.foundation.types import ReadPlan
+from aioloader.storage import LocalByteSource
+from aioloader.storage.local import descriptors
+from aioloader.storage.local import source as local
 from tests.aioloader.storage.reading import fetch, spans, whole
 
 

@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 
 import recordio
 from aioloader import DataLoader, RecordFileDataset, SampleError
-from aioloader._types import Spans
+from aioloader.foundation.types import Spans
 from aioloader.storage import LocalByteSource, MappedByteSource
-from aioloader.storage.maps import FileMaps
-from aioloader.storage.residency import Residency, cached_pages
+from aioloader.storage.local.maps import FileMaps
+from aioloader.storage.local.residency import Residency, cached_pages
 from recordio import CorruptRecordError, TruncatedRecordError
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "posix_fadvise"), reason="files are mapped on Linux only")
@@ -157,7 +157,7 @@ def test_a_loader_gives_the_same_whether_files_are_mapped_or_read(tmp_path, monk
     path = tmp_path / "a.rec"
     write(path, [bytes([number]) * (number * 37 % 500) for number in range(50)] + [MAGIC * 9])
     mapped = batches(path)
-    monkeypatch.setattr("aioloader.storage.residency.cached_pages", lambda fd: None)
+    monkeypatch.setattr("aioloader.storage.local.residency.cached_pages", lambda fd: None)
     assert mapped == batches(path) == batches(path, executor="thread")
 
 

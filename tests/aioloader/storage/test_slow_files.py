@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 
-from aioloader.storage.waits import LEAST_GAP_BYTES, Waits
+from aioloader.storage.local.read_latency import LEAST_GAP_BYTES, Waits
 
 # --- the measure ---
 
@@ -93,7 +93,7 @@ _PRELUDE = """
 import sys
 from pathlib import Path
 import anyio, numpy as np
-from aioloader._types import Spans
+from aioloader.foundation.types import Spans
 from aioloader.storage import LocalByteSource
 
 async def fetch(source, file, offset, length):

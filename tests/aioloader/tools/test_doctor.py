@@ -13,12 +13,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from aioloader.cli import main
-from aioloader.tools import doctor_facts
-from aioloader.tools.control_groups import cgroup_folders, cgroup_memory, cgroup_quota
+from aioloader.foundation.host_limits import cgroup_folders, cgroup_memory, cgroup_quota
 from aioloader.tools.doctor import Diagnosis, diagnosis_text, examine
-from aioloader.tools.doctor_advice import advise
-from aioloader.tools.doctor_codecs import Codec, examine_codecs
-from aioloader.tools.doctor_facts import (
+from aioloader.tools.doctor import facts as doctor_facts
+from aioloader.tools.doctor.advice import advise
+from aioloader.tools.doctor.codecs import Codec, examine_codecs
+from aioloader.tools.doctor.facts import (
     Cores,
     Facts,
     Limits,
@@ -394,7 +394,7 @@ def test_a_library_that_cannot_be_loaded_is_named(
 @pytest.mark.slow
 def test_vector_code_that_is_switched_off_is_noticed() -> None:
     program = (
-        "from aioloader.tools.doctor_codecs import examine_codecs; print(examine_codecs(1, 0.06)[0].simd)"
+        "from aioloader.tools.doctor.codecs import examine_codecs; print(examine_codecs(1, 0.06)[0].simd)"
     )
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "JSIMD_FORCENONE": "1"}
     command = [sys.executable, "-c", program]

@@ -18,7 +18,7 @@ from aioloader.tools import heads
 from aioloader.tools.draw import draw_image
 from aioloader.tools.heads import evenly, sample_heads
 from aioloader.tools.inspect import inspect
-from aioloader.tools.inspect_images import is_progressive
+from aioloader.tools.inspect.images import is_progressive
 from tests.conftest import with_orientation
 
 JPEGS = [simplejpeg.encode_jpeg(draw_image(seed, height=40, width=60 + seed)) for seed in range(4)]

@@ -7,11 +7,11 @@ from pathlib import Path
 import cv2
 import numpy as np
 
-from aioloader._types import Trace
+from aioloader.foundation.types import Trace
 from aioloader.rng import Rng
 from aioloader.transforms import IMAGENET_MEAN, IMAGENET_STD, Normalize, ToTensor, Transform, decode_image
 from aioloader.transforms.fused import ImagePlan
-from aioloader.transforms.pictures import PictureReader
+from aioloader.transforms.lazy_image import PictureReader
 from aioloader.transforms.raw import encode_raw
 from tests.aioloader.jpeg.samples import encode, picture, segment
 

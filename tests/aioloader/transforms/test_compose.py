@@ -6,7 +6,7 @@ from functools import partial
 import numpy as np
 import pytest
 
-from aioloader._types import ArraySpec
+from aioloader.foundation.types import ArraySpec
 from aioloader.rng import Rng
 from aioloader.transforms import (
     CenterCrop,

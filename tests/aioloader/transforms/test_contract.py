@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from aioloader import transforms
-from aioloader._types import ArraySpec
 from aioloader.abc import Transform as TransformProtocol
+from aioloader.foundation.types import ArraySpec
 from aioloader.rng import Rng
 from aioloader.transforms import (
     Compose,

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from aioloader.errors import DecodeError
 from aioloader.transforms import Scratch, decode_image
-from aioloader.transforms.pictures import PictureReader
+from aioloader.transforms.lazy_image import PictureReader
 from tests.aioloader.transforms.orientations import TURNED
 
 FILES = Path(__file__).parents[2] / "data" / "images"

@@ -7,8 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from aioloader import transforms
-from aioloader._types import Trace
 from aioloader.errors import DecodeError
+from aioloader.foundation.types import Trace
 from aioloader.rng import Rng
 from aioloader.transforms import (
     Cast,

@@ -4,8 +4,8 @@ import cv2
 import numpy as np
 import pytest
 
-from aioloader._types import Trace
 from aioloader.errors import DecodeError
+from aioloader.foundation.types import Trace
 from aioloader.rng import Rng
 from aioloader.transforms import (
     CenterCrop,
@@ -19,7 +19,7 @@ from aioloader.transforms import (
     Resize,
 )
 from aioloader.transforms.fused import ImagePlan
-from aioloader.transforms.pictures import PictureReader
+from aioloader.transforms.lazy_image import PictureReader
 from tests.aioloader.jpeg.samples import encode, picture
 from tests.aioloader.transforms.fusing import TENSOR, apart, check, images, make, oriented
 

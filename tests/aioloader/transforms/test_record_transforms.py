@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aioloader._types import ArraySpec
+from aioloader.foundation.types import ArraySpec
 from aioloader.rng import Rng
 from aioloader.transforms import Compose, RandomFlipLeftRight, Resize, is_native
 from aioloader.transforms.affine import RandomAffine

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from aioloader._types import ArraySpec
+from aioloader.foundation.types import ArraySpec
 from aioloader.rng import Rng
 from aioloader.transforms import IMAGENET_MEAN, IMAGENET_STD, Cast, Compose, Normalize, ToTensor
 

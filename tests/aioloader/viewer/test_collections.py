@@ -13,7 +13,7 @@ import pytest
 
 import aioloader
 import recordio
-from aioloader.tools.packing.report import class_names
+from aioloader.packing.report import class_names
 from aioloader.viewer.collection import Collection, NoSuchRecordError
 from aioloader.viewer.label_heads import label_heads
 from aioloader.viewer.labels import Labels

@@ -6,15 +6,15 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from aioloader._checks import is_async
 from aioloader.datasets.stage import Stage
+from aioloader.foundation.validation import is_async
 from aioloader.mxnet.ndarray import NDArray
 from aioloader.transforms import accepts_rng, is_native
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from aioloader._types import Array
+    from aioloader.foundation.types import Array
     from aioloader.rng import Rng
 
 __all__ = ("AsArrays", "ImageStage", "as_nd", "image_as_nd", "image_stage", "native_of", "plain")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from aioloader._checks import require
+from aioloader.foundation.validation import require
 from aioloader.mxnet.gluon.data.dataloader import DataLoader, DataLoaderIter
 
 if TYPE_CHECKING:

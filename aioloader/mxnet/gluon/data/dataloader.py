@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 import aioloader
-from aioloader._checks import require
 from aioloader.errors import SampleError, StalledError
+from aioloader.foundation.validation import require
+from aioloader.loader.options import LoaderOptions
 from aioloader.mxnet import random as mx_random
 from aioloader.mxnet.context import cpu_pinned
 from aioloader.mxnet.gluon.data.batchify import Stack, as_batch, default_batchify_fn, default_mp_batchify_fn
 from aioloader.mxnet.gluon.data.sampler import BatchSampler, RandomSampler, SequentialSampler
 from aioloader.mxnet.ndarray import NDArray
-from aioloader.options import LoaderOptions
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -18,7 +18,7 @@ from aioloader.mxnet.ndarray import NDArray
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from aioloader._types import Array
+    from aioloader.foundation.types import Array
 
 __all__ = ("ArrayDataset", "Dataset", "RecordFileDataset", "SimpleDataset")
 

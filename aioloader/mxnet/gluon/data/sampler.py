@@ -13,7 +13,7 @@ from aioloader.samplers import FilterSampler, IntervalSampler, Sampler, Sequenti
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from aioloader._types import IntArray
+    from aioloader.foundation.types import IntArray
 
 __all__ = (
     "BatchSampler",

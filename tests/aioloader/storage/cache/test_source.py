@@ -15,7 +15,7 @@ import pytest
 import aioloader
 from aioloader import ImageFolderDataset, ImageListDataset, ImageRecordDataset, RecordFileDataset
 from aioloader.storage.cache import CachedByteSource
-from aioloader.storage.local import LocalByteSource
+from aioloader.storage.local.source import LocalByteSource
 from aioloader.tools.draw import draw_folder
 from aioloader.tools.pack import pack
 from recordio import RecordWriter

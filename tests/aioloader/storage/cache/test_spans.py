@@ -406,8 +406,8 @@ def test_a_disk_is_not_filled_to_its_end(
     open_disk: Callable[..., SpanCache], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     content, cache = Content(), open_disk()
-    monkeypatch.setattr("aioloader.storage.cache.room._SPARE_NBYTES", 1 << 60)
-    monkeypatch.setattr("aioloader.storage.cache.room._SPARE_SHARE", 1)
+    monkeypatch.setattr("aioloader.storage.cache.disk_quota._SPARE_NBYTES", 1 << 60)
+    monkeypatch.setattr("aioloader.storage.cache.disk_quota._SPARE_SHARE", 1)
     content.put(cache)
     assert content.get(cache) == []
     assert cache.counts().refused == 60
@@ -425,7 +425,7 @@ def test_a_directory_that_cannot_be_used_is_told_at_once(tmp_path: Path) -> None
 def test_a_directory_that_becomes_another_users_is_read_all_the_same(
     open_disk: Callable[..., SpanCache], directory: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("aioloader.storage.cache.shelf._TOUCH_S", -1.0)
+    monkeypatch.setattr("aioloader.storage.cache.object_cache._TOUCH_S", -1.0)
     content, cache = Content(), open_disk()
     content.put(cache)
     assert content.get(cache) == list(range(60))  # its files are open now

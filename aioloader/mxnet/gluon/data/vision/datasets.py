@@ -18,9 +18,9 @@ from aioloader.mxnet.gluon.data.dataset import Dataset, RecordFileDataset
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from aioloader._types import Array, IntArray
     from aioloader.datasets.decoding import ImageFileDecoder, ImageRecordDecoder
     from aioloader.datasets.stage import Stage
+    from aioloader.foundation.types import Array, IntArray
 
 __all__ = (
     "CIFAR10",

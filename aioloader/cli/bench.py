@@ -1,0 +1,53 @@
+"""`aioloader bench`: measure loading of files of one's own."""
+
+from __future__ import annotations
+
+import argparse
+from typing import TYPE_CHECKING
+
+from aioloader.cli.arguments import positive, seconds
+
+if TYPE_CHECKING:
+    from aioloader.cli.arguments import Commands
+
+__all__ = ("add",)
+
+
+def add(commands: Commands) -> None:
+    """Say what arguments it takes."""
+    bench = commands.add_parser(
+        "bench",
+        help="measure loading of your own files: which executor, how many workers, what is left to gain",
+        description="Measure loading of a .rec file or a folder with each executor and some numbers of workers, beside "
+        "a bare decode loop on the same files.",
+        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
+    )
+    bench.add_argument("path", metavar="PATH", help="a .rec file, or a folder with one sub-folder per class")
+    bench.add_argument("--size", type=positive, default=224, metavar="PIXELS", help="side of the images")
+    bench.add_argument("--batch-size", type=positive, default=64, metavar="N", help="images of a batch")
+    bench.add_argument("--eval", action="store_true", help="centre crops in order, as for validation")
+    bench.add_argument("--rounds", type=positive, default=3, metavar="N", help="turns of the best settings")
+    bench.add_argument("--seconds", type=seconds, default=2.0, metavar="S", help="that a turn is counted for")
+    bench.set_defaults(command=_run)
+
+
+def _run(options: argparse.Namespace) -> int:
+    from aioloader.foundation.host_limits import available_cores
+    from aioloader.observability.progress_bar import ProgressBar
+    from aioloader.tools.bench import bench, bench_table, default_settings, existing, turns
+
+    path = existing(options.path)
+    settings = default_settings(available_cores())
+    with ProgressBar("measuring", turns(options.rounds, settings), unit="turns") as bar:
+        report = bench(
+            path,
+            size=options.size,
+            batch_size=options.batch_size,
+            train=not options.eval,
+            seconds=options.seconds,
+            rounds=options.rounds,
+            settings=settings,
+            tick=bar.update,
+        )
+    print(bench_table(report))
+    return 0

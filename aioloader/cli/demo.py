@@ -1,0 +1,81 @@
+"""`aioloader demo`: stream, measure and draw."""
+
+from __future__ import annotations
+
+import argparse
+from typing import TYPE_CHECKING
+
+from aioloader.cli.arguments import natural, positive
+
+if TYPE_CHECKING:
+    from aioloader.cli.arguments import Commands
+    from aioloader.tools.demo import DemoReport
+
+__all__ = ("add",)
+
+
+def add(commands: Commands) -> None:
+    """Say what arguments it takes."""
+    demo = commands.add_parser(
+        "demo",
+        help="stream images through workers, measure, and draw a batch; downloads nothing",
+        description="Stream two epochs of training batches inside an async function, measure, and draw one batch.",
+        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
+    )
+    demo.add_argument(
+        "--path", metavar="PATH", help="a .rec file, or a folder of images; without it they are drawn"
+    )
+    demo.add_argument("--images", type=positive, default=500, metavar="N", help="how many images to draw")
+    demo.add_argument("--batch-size", type=positive, default=64, metavar="N", help="images of a batch")
+    demo.add_argument("--epochs", type=positive, default=2, metavar="N", help="passes over the data")
+    demo.add_argument("--size", type=positive, default=224, metavar="PIXELS", help="side of the crops")
+    demo.add_argument("--num-workers", type=natural, metavar="N", help="workers; without it one per core")
+    demo.add_argument(
+        "--executor", choices=("process", "thread", "inline"), default="process", help="where to decode"
+    )
+    demo.add_argument("--out", default="aioloader-sheet.png", metavar="PNG", help="where to draw the batch")
+    demo.set_defaults(command=_run)
+
+
+def _run(options: argparse.Namespace) -> int:
+    from aioloader.tools.demo import demo
+
+    report = demo(
+        options.path,
+        images=options.images,
+        batch_size=options.batch_size,
+        epochs=options.epochs,
+        size=options.size,
+        num_workers=options.num_workers,
+        executor=options.executor,
+        out=options.out,
+    )
+    _print_demo(report, options.executor)
+    return 0
+
+
+def _print_demo(report: DemoReport, executor: str) -> None:
+    height, width, channels = report.shape or (0, 0, 0)
+    where = "in the loop itself" if executor == "inline" else _workers(report.workers, executor)
+    total = sum(epoch.images for epoch in report.epochs)
+    print(
+        f"\n{total:,} images, cropped and flipped at random to {width} x {height} x {channels}, made {where}.\n"
+    )
+    for number, epoch in enumerate(report.epochs):
+        print(
+            f"epoch {number}: {epoch.images:,} images in {epoch.seconds:.2f} s, {epoch.images_per_s:,.0f} images/s; "
+            f"first batch after {epoch.first_batch_s * 1e3:,.0f} ms"
+        )
+    lag = report.lag
+    print(
+        f"event loop: a task beside it that wants to run every millisecond ran {lag.p50_ms:.2f} ms late at the median, "
+        f"{lag.p99_ms:.2f} ms at the 99th percentile ({lag.ticks:,} ticks)"
+    )
+    print(f"\n{report.explanation}")
+    if report.sheet is not None:
+        print(f"\nA batch to look at: {report.sheet}")
+
+
+def _workers(count: int, executor: str) -> str:
+    plural = "" if count == 1 else "es" if executor == "process" else "s"
+    return f"by {count} worker {executor}{plural}"

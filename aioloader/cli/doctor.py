@@ -1,0 +1,50 @@
+"""`aioloader doctor`: what is good and what will hurt on this machine."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from aioloader.cli.arguments import Commands
+
+__all__ = ("add",)
+
+
+def add(commands: Commands) -> None:
+    """Say what arguments it takes."""
+    doctor = commands.add_parser(
+        "doctor",
+        help="look at this machine: cores, memory, limits, libraries, decoding speed; and what to do",
+        description="Look at this machine and this Python: cores, memory, limits, libraries and their vector "
+        "instructions, and how fast JPEGs are decoded. Says what will hurt, why, and what to do.",
+        epilog="exit codes: 0: nothing will hurt, 1: something will, 2: wrong usage",
+    )
+    doctor.add_argument("--json", action="store_true", help="print a JSON object")
+    doctor.add_argument(
+        "--seconds",
+        type=_duration,
+        default=1.0,
+        metavar="S",
+        help="how long to decode, about; 0: not at all (1)",
+    )
+    doctor.set_defaults(command=_run)
+
+
+def _run(options: argparse.Namespace) -> int:
+    from aioloader.tools.doctor import diagnosis_text, examine
+
+    diagnosis = examine(options.seconds)
+    print(json.dumps(diagnosis.as_json(), indent=2) if options.json else diagnosis_text(diagnosis))
+    return 0 if diagnosis.ok else 1
+
+
+def _duration(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number") from None
+    if not 0 <= value <= 3600:
+        raise argparse.ArgumentTypeError("must lie between 0 and 3600")
+    return value

@@ -1,0 +1,202 @@
+"""`aioloader inspect`: what is this data set, how fast can it be, and what would make it faster?"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from typing import TYPE_CHECKING, Any
+
+from aioloader.cli.arguments import natural, positive, seconds
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+
+    from aioloader.cli.arguments import Commands
+    from aioloader.tools.inspect import Inspection
+    from aioloader.tools.inspect.report import Images, Sizes
+
+__all__ = ("add",)
+
+_MOST_NAMED = 5
+_MOST_BARS = 10
+_SHOWN_AFTER = 20_000  # headers, bytes, files: less is done before a bar could be read
+
+
+def add(commands: Commands) -> None:
+    """Say what arguments it takes."""
+    inspect = commands.add_parser(
+        "inspect",
+        help="tell what a data set is: records, labels, images, how fast they decode, and what would be faster",
+        description="Tell what a data set is, from its headers and a sample of its images, and what would make it "
+        "faster to load. Exit codes: 0 told, damage too; 1 it cannot be told; 2 wrong usage, or nothing is there.",
+        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
+    )
+    inspect.add_argument(
+        "path",
+        metavar="PATH",
+        help="a .rec file, a pattern such as 'train-*.rec', a folder of them or of images, or the URL of one; a .lst "
+        "file, an IDX or CIFAR file",
+    )
+    inspect.add_argument(
+        "--sample", type=positive, default=256, metavar="N", help="images to look into and decode"
+    )
+    inspect.add_argument(
+        "--seconds",
+        type=seconds,
+        default=10.0,
+        metavar="S",
+        help="to read headers for, about; of a larger set an even sample is looked at",
+    )
+    inspect.add_argument("--all", action="store_true", help="read all headers, however long it takes")
+    inspect.add_argument(
+        "--max-pixels",
+        type=natural,
+        default=178_956_970,
+        metavar="N",
+        help="images of more pixels count as damaged, as the datasets refuse them by default; 0: no limit",
+    )
+    inspect.add_argument("--json", action="store_true", help="print it as JSON")
+    inspect.set_defaults(command=_run)
+
+
+def _run(options: argparse.Namespace) -> int:
+    from contextlib import ExitStack
+
+    from aioloader.observability.progress_bar import ProgressBar
+    from aioloader.tools.inspect import inspect
+
+    bars = ExitStack()
+
+    def stage(label: str, total: int) -> Callable[[int], Any]:
+        bars.close()
+        if total < _SHOWN_AFTER:
+            return lambda done: None
+        return bars.enter_context(ProgressBar(label, total, unit="")).update
+
+    with bars:
+        found = inspect(
+            options.path,
+            sample=options.sample,
+            seconds=None if options.all else options.seconds,
+            max_pixels=options.max_pixels or None,
+            stage=stage,
+        )
+    print(json.dumps(found.facts(), indent=2) if options.json else "\n".join(_text(found)))
+    return 0
+
+
+def _text(found: Inspection) -> Iterator[str]:
+    files = "" if found.files == 1 else f" in {found.files:,} files"
+    yield f"{found.path}: {found.kind}{files}"
+    for name, text in _facts(found):
+        yield f"  {name:<12} {text}"
+    for name, lines in (("damage", found.damage), ("advice", found.advice)):
+        for number, line in enumerate(lines):
+            yield f"  {name if not number else '':<12} - {line}"
+
+
+def _facts(found: Inspection) -> Iterator[tuple[str, str]]:
+    yield "images" if found.headers is None else "records", f"{found.records:,}, {_bytes(found.nbytes)}"
+    if found.images_in_all is not None and found.images_in_all != found.records:
+        yield "images", f"{found.images_in_all:,}"
+    if found.headers is not None and found.headers < found.records:
+        yield "looked at", f"{found.headers:,} headers, evenly spread: sizes and labels are theirs"
+    if found.indexed is not None:
+        yield "index", "yes" if found.indexed else "no"
+    if found.sizes is not None:
+        yield "bytes each", _range(found.sizes)
+    yield from _label_facts(found)
+    for name, value in found.details.items():
+        if name != "shards" and value not in (None, [], {}, 0):
+            yield name.replace("_", " "), _detail(value)
+    if found.images is not None:
+        yield from _image_facts(found.images)
+
+
+def _label_facts(found: Inspection) -> Iterator[tuple[str, str]]:
+    labels = found.labels
+    if labels is not None and labels.whole:
+        (most, most_count), (fewest, fewest_count) = labels.most, labels.fewest
+        yield (
+            "classes",
+            f"{labels.classes:,}, from {labels.smallest:g} to {labels.largest:g}; most images: {most_count:,} (class "
+            f"{most:g}), fewest: {fewest_count:,} (class {fewest:g})"
+            + (f"; {labels.absent:,} between them without images" if labels.absent else ""),
+        )
+    elif labels is not None:
+        yield (
+            "labels",
+            f"{labels.classes:,} different numbers, from {labels.smallest:g} to {labels.largest:g}",
+        )
+    if labels is not None and labels.classes > 1:
+        yield "histogram", _histogram(labels.counts)
+    if set(found.label_widths) - {1}:
+        widths = ", ".join(f"{width} ({count:,})" for width, count in list(found.label_widths.items())[:8])
+        yield "label width", f"{widths}{', ...' if len(found.label_widths) > 8 else ''}"
+
+
+def _histogram(counts: Mapping[float, int]) -> str:
+    """How many images have which labels; neighbours are counted together where there are many."""
+    labels = list(counts)
+    width = -(-len(labels) // _MOST_BARS)
+    bars = []
+    for low in range(0, len(labels), width):
+        these = labels[low : low + width]
+        name = f"{these[0]:.9g}" + (f" to {these[-1]:.9g}" if len(these) > 1 else "")
+        bars.append(f"{name}: {sum(counts[label] for label in these):,}")
+    return ", ".join(bars)
+
+
+def _image_facts(images: Images) -> Iterator[tuple[str, str]]:
+    yield "sample", f"{images.looked_at:,} images looked into and decoded"
+    if images.formats:
+        yield "formats", ", ".join(f"{name} {count:,}" for name, count in images.formats.items())
+    if images.width is not None and images.height is not None:
+        yield "width", _range(images.width)
+        yield "height", _range(images.height)
+    if images.formats.get("jpeg"):
+        yield "JPEGs", f"{images.tiled:.0%} tiled, {images.progressive:.0%} progressive"
+    if images.turned:
+        yield "turned", f"{images.turned:.0%}, by their EXIF data"
+    if images.decode_us is not None and images.images_per_s is not None:
+        yield (
+            "decoding",
+            f"{images.decode_us:,.0f} µs an image, {images.images_per_s:,.0f} images/s a core, whole images",
+        )
+    for key, reason in images.damaged[:_MOST_NAMED]:
+        yield "damaged", f"{key}: {reason}"
+    if len(images.damaged) > _MOST_NAMED:
+        yield "", f"and {len(images.damaged) - _MOST_NAMED} more of the sample"
+
+
+def _detail(value: Any) -> str:
+    if isinstance(value, dict):
+        return ", ".join(f"{name or 'none'} {_number(each)}" for name, each in value.items())
+    if isinstance(value, list):
+        return ", ".join(map(_number, value[:8])) + (", ..." if len(value) > 8 else "")
+    return _number(value)
+
+
+def _number(value: Any) -> str:
+    return (
+        f"{value:,.6g}"
+        if isinstance(value, float)
+        else f"{value:,}"
+        if isinstance(value, int)
+        else str(value)
+    )
+
+
+def _range(sizes: Sizes) -> str:
+    if sizes.smallest == sizes.largest:
+        return f"{sizes.smallest:,.0f}"
+    return (
+        f"{sizes.smallest:,.0f} to {sizes.largest:,.0f}, median {sizes.median:,.0f}, mean {sizes.mean:,.0f}"
+    )
+
+
+def _bytes(nbytes: int) -> str:
+    for unit, size in (("TB", 1e12), ("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
+        if nbytes >= size:
+            return f"{nbytes / size:,.1f} {unit}"
+    return f"{nbytes:,} bytes"

@@ -1,0 +1,306 @@
+"""`aioloader pack`: images into .rec files."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from typing import TYPE_CHECKING
+
+from aioloader.cli.arguments import error_limit, natural, positive, share
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from aioloader.cli.arguments import Commands
+    from aioloader.errors import SampleError
+    from aioloader.observability.progress_bar import ProgressBar
+    from aioloader.tools.pack import PackReport
+
+__all__ = ("add",)
+
+_COLORS = {"color": 1, "colour": 1, "rgb": 1, "gray": 0, "grey": 0, "unchanged": -1}
+_EXAMPLES = """\
+examples:
+  aioloader pack photos out                      one sub-folder per class, byte for byte, in sorted order
+  aioloader pack photos out --shuffle --resize 256 --shards 8
+  aioloader pack photos out --train-ratio 0.9    out_train.rec and out_val.rec
+  aioloader pack train.lst out --root photos     labels and ids from a list
+  aioloader pack --from mnist folder out         out_train.rec and out_test.rec
+
+A packing that was stopped goes on where it was when the same command is given again. docs/packing.md tells more.
+
+exit codes:
+  0    done
+  1    it failed: an image is damaged, options do not go together, a file cannot be written, ...; nothing is replaced
+  2    wrong usage, or there is no such source or image
+  130  interrupted (Ctrl-C)
+"""
+
+
+def add(commands: Commands) -> None:
+    """Say what arguments it takes."""
+    pack = commands.add_parser(
+        "pack",
+        help="pack images into .rec files",
+        description="Pack a folder with one sub-folder per class, or the images of a list, into OUT.rec, with OUT.idx, "
+        "OUT.lst and a report, OUT.json.",
+        epilog=_EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    pack.add_argument("source", metavar="SRC", help="the folder, or a .lst file")
+    pack.add_argument(
+        "out", metavar="OUT", help="the .rec file to write, with or without its ending; or its URL"
+    )
+    _add_source(pack.add_argument_group("source"))
+    _add_order(pack.add_argument_group("order and files"))
+    _add_images(pack.add_argument_group("images"))
+    _add_work(pack.add_argument_group("work"))
+    pack.set_defaults(command=_run)
+
+
+def _add_source(group: argparse._ArgumentGroup) -> None:
+    group.add_argument("--root", metavar="DIR", help="folder of a list's paths (default: the one it lies in)")
+    group.add_argument(
+        "--from",
+        dest="kind",
+        choices=("mnist", "fashion-mnist", "cifar10", "cifar100"),
+        help="SRC is the folder with the published files of this set",
+    )
+
+
+def _add_order(group: argparse._ArgumentGroup) -> None:
+    group.add_argument("--shuffle", action="store_true", help="mix the records of each file's part")
+    group.add_argument(
+        "--seed", type=natural, default=0, metavar="N", help="of the mixed order and the split (default: 0)"
+    )
+    group.add_argument(
+        "--train-ratio", type=share, metavar="R", help="share for OUT_train; the rest: OUT_val"
+    )
+    group.add_argument("--test-ratio", type=share, metavar="R", help="share for OUT_test")
+    group.add_argument(
+        "--shards", type=positive, metavar="N", help="divide into N files, OUT-00000-of-0000N.rec and so on"
+    )
+
+
+def _add_images(group: argparse._ArgumentGroup) -> None:
+    group.add_argument(
+        "--encoding",
+        choices=("keep", "raw", "jpg", "png", "webp"),
+        help="keep (default): files as they are where no other option changes them; raw: pixels, read without a "
+        "decoder, several times as large; jpg, png, webp: encode every image anew (default of sets: png)",
+    )
+    group.add_argument("--pass-through", action="store_true", help="the files' bytes, not even looked at")
+    group.add_argument(
+        "--tile",
+        action="store_true",
+        help="rewrite JPEGs, pixels unchanged, so that a crop can be decoded without the rest; needs jpegtran",
+    )
+    group.add_argument(
+        "--resize",
+        type=positive,
+        metavar="PIXELS",
+        help="make images smaller whose shorter side is longer than this; with keep they become JPEGs",
+    )
+    group.add_argument("--center-crop", action="store_true", help="cut out the middle square before")
+    group.add_argument(
+        "--color",
+        type=_color,
+        metavar="1|0|-1",
+        help="1 or color (default): what is encoded anew becomes RGB; 0 or gray: every image becomes grey; -1 or "
+        "unchanged: keep the channels, alpha too",
+    )
+    group.add_argument(
+        "--quality",
+        type=natural,
+        metavar="N",
+        help="JPEG and WebP 1 to 100 (default: 95), PNG 0 to 9 (default: 3)",
+    )
+    group.add_argument(
+        "--optimize",
+        action="store_true",
+        help="JPEGs that are encoded anew: a few percent smaller, and slower",
+    )
+    group.add_argument(
+        "--max-pixels",
+        type=natural,
+        default=178_956_970,
+        metavar="N",
+        help="refuse images of more pixels than this, as the datasets do by default; 0: no limit",
+    )
+
+
+def _add_work(group: argparse._ArgumentGroup) -> None:
+    group.add_argument(
+        "--num-workers", type=positive, metavar="N", help="how many encode (default: one per core)"
+    )
+    group.add_argument(
+        "--executor",
+        choices=("thread", "process", "inline"),
+        help="where (default: thread; inline where files are only copied and no --num-workers is given)",
+    )
+    group.add_argument(
+        "--on-error",
+        choices=("raise", "skip", "replace"),
+        default="raise",
+        help="images that cannot be read or are damaged: raise (default) stops; skip leaves them out, replace puts "
+        "the next sound one in their place; both name them",
+    )
+    group.add_argument(
+        "--max-errors",
+        type=error_limit,
+        metavar="N",
+        help="how many may fail before packing is given up; less than 1: which share of them",
+    )
+    group.add_argument("--error-report", metavar="JSON", help="file to write what failed to")
+    group.add_argument("--report", metavar="JSON", help="name of the report (default: OUT.json)")
+    group.add_argument("--no-resume", action="store_true", help="start anew whatever an earlier packing left")
+
+
+def _color(text: str) -> int:
+    try:
+        number = _COLORS[text.lower()] if text.lower() in _COLORS else int(text)
+    except ValueError:
+        number = 2
+    if number not in (-1, 0, 1):
+        raise argparse.ArgumentTypeError(f"{text!r} is none of 1 (color), 0 (gray) and -1 (unchanged)")
+    return number
+
+
+def _run(options: argparse.Namespace) -> int:
+    from aioloader.errors import TooManyErrorsError
+    from aioloader.observability.progress_bar import ProgressBar
+    from aioloader.tools.pack import pack
+
+    bar: ProgressBar | None = None
+
+    def begin(done: int, count: int, reason: str) -> None:
+        nonlocal bar
+        if reason:
+            print(f"aioloader: an earlier packing is not gone on with: {reason}", file=sys.stderr)
+        if done:
+            print(f"aioloader: going on at image {done + 1:,} of {count:,}", file=sys.stderr)
+        bar = ProgressBar("packing", count, done=done)
+
+    def tick(done: int) -> None:
+        assert bar is not None
+        bar.update(done)
+
+    try:
+        report = pack(
+            options.source,
+            options.out,
+            kind=options.kind,
+            root=options.root,
+            shuffle=options.shuffle,
+            seed=options.seed,
+            train_ratio=options.train_ratio,
+            test_ratio=options.test_ratio,
+            shards=options.shards,
+            encoding=options.encoding,
+            pass_through=options.pass_through,
+            tile=options.tile,
+            resize=options.resize,
+            center_crop=options.center_crop,
+            color=options.color,
+            quality=options.quality,
+            optimize=options.optimize,
+            num_workers=options.num_workers,
+            executor=options.executor,
+            on_error=options.on_error,
+            max_errors=options.max_errors,
+            max_pixels=options.max_pixels or None,
+            json=options.report,
+            resume=not options.no_resume,
+            begin=begin,
+            tick=tick,
+        )
+    except TooManyErrorsError as error:
+        _write_errors(options.error_report, error.errors)
+        raise
+    except (KeyboardInterrupt, OSError) as error:
+        if bar is not None:
+            bar.close()
+            _tell_how_to_go_on(error, bar.done, options)
+        raise
+    finally:
+        if bar is not None:
+            bar.close()
+    _tell(report, options)
+    return 0
+
+
+def _tell_how_to_go_on(error: BaseException, done: int, options: argparse.Namespace) -> None:
+    from aioloader.packing.run import can_go_on
+
+    if isinstance(error, FileNotFoundError):
+        if options.kind is None and options.source.lower().endswith(".lst"):
+            text = "paths of a list are relative to --root, by default the list's own folder"
+            print(f"aioloader: {text}; --on-error skip leaves out what is missing", file=sys.stderr)
+    elif done and can_go_on(options.out):
+        print("aioloader: the same command goes on where this one was stopped", file=sys.stderr)
+
+
+def _tell(report: PackReport, options: argparse.Namespace) -> None:
+    for failed in report.errors:
+        done = "left out" if failed.replaced_by is None else "replaced"
+        print(f"aioloader: {done} {failed.path}: {failed.reason}", file=sys.stderr)
+    if report.others:
+        print(
+            f"aioloader: {len(report.others):,} shards of an earlier packing lie beside these ({report.others[0]}, "
+            "...), and a pattern reads them too: delete them",
+            file=sys.stderr,
+        )
+    _write_errors(options.error_report, report.errors)
+    counted = sum(report.labels.values()) == report.records  # otherwise some have several labels
+    classes = f" of {len(report.labels):,} class{'es' * (len(report.labels) > 1)}" if counted else ""
+    where = report.urls[0] if report.urls else str(report.rec)
+    amount = f"{report.records:,} records{classes}, {report.nbytes / 1e6:,.1f} MB"
+    if len(report.files) == 1:
+        print(f"{where}: {amount}")
+    else:
+        print(f"{len(report.files)} files in {where[: -len(report.rec.name) - 1]}: {amount}")
+        for file in report.files[:_MOST_FILES]:
+            print(f"{file.rec.name}: {file.records:,} records, {file.nbytes / 1e6:,.1f} MB")
+        if len(report.files) > _MOST_FILES:
+            print(f"and {len(report.files) - _MOST_FILES} more, see {report.json}")
+    for line in _details(report, options.tile):
+        print(line)
+
+
+_MOST_FILES = 12
+
+
+def _write_errors(path: str | None, errors: Sequence[SampleError]) -> None:
+    from aioloader.errors import error_report
+
+    if path is not None:
+        with open(path, "w", encoding="utf-8") as file:
+            json.dump(error_report(errors), file, indent=2)
+            file.write("\n")
+
+
+def _details(report: PackReport, tile: bool) -> Iterator[str]:
+    """What was done to the images, one line each; nothing where all stay as they are."""
+    if report.cropped:
+        yield f"{report.cropped:,} cut to their middle square"
+    if report.resized:
+        yield f"{report.resized:,} made smaller"
+    if tile:
+        yield f"{report.tiled:,} tiled"
+    for reason, count in report.kept.items():
+        yield f"{count:,} left as they were: {reason}"
+    if report.image_nbytes != report.source_nbytes:
+        change = report.image_nbytes / max(1, report.source_nbytes) - 1
+        yield (
+            f"images: {report.source_nbytes / 1e6:,.1f} MB before, {report.image_nbytes / 1e6:,.1f} MB now "
+            f"({change:+.1%})"
+        )
+    if report.skipped:
+        yield f"{len(report.skipped):,} left out"
+    if report.replaced:
+        yield f"{report.replaced:,} replaced by the next sound image"
+    if report.outside:
+        yield f"{report.outside:,} outside of the classes' folders, and therefore not packed"
+    if report.empty:
+        yield f"{len(report.empty):,} folders without images are no classes: {', '.join(report.empty[:5])}"

@@ -1,0 +1,54 @@
+"""`aioloader repair`: copy the sound records of a damaged record file."""
+
+from __future__ import annotations
+
+import argparse
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from aioloader.cli.arguments import Commands
+
+__all__ = ("add",)
+
+_EXIT_CODES = """\
+exit codes:
+  0  SRC is sound, and copied
+  1  SRC or its index is damaged; every sound record is copied, and each fault named on standard error
+  2  wrong usage, no such file, or the copy cannot be written
+"""
+
+
+def add(commands: Commands) -> None:
+    """Say what arguments it takes."""
+    repair = commands.add_parser(
+        "repair",
+        help="copy the sound records of a damaged .rec file, with an .idx of their own keys",
+        description="Copy every sound record of SRC to DST, and write an .idx beside it that has the original keys. "
+        "SRC is only read.\nA record whose key cannot be told is in DST and not in its .idx. Without an .idx of SRC "
+        "the keys are 0, 1, 2, ...",
+        epilog=_EXIT_CODES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    repair.add_argument("source", metavar="SRC", help="the .rec file, or its URL")
+    repair.add_argument("destination", metavar="DST", help="the .rec file to write")
+    repair.add_argument("--index", metavar="IDX", help="the .idx of SRC (default: the one beside it)")
+    repair.add_argument("--json", action="store_true", help="print what was found and written as JSON")
+    repair.set_defaults(command=_run)
+
+
+def _run(options: argparse.Namespace) -> int:
+    from aioloader.storage.urls import is_url
+    from aioloader.tools.reading import reading
+    from recordio import repair
+    from recordio.__main__ import print_report, run_command
+
+    def run() -> int:
+        if is_url(options.source):
+            from aioloader.storage.remote import register
+
+            register()
+        with reading("repairing", options.source, passes=2) as tick:
+            report = repair(options.source, options.destination, options.index, tick=tick)
+        return print_report(report, options.json)
+
+    return run_command(run)

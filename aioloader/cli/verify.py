@@ -1,0 +1,129 @@
+"""`aioloader verify`: is a set damaged, and where?"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from contextlib import nullcontext
+from typing import TYPE_CHECKING, Any
+
+from aioloader.cli.arguments import natural
+
+if TYPE_CHECKING:
+    from aioloader.cli.arguments import Commands
+    from aioloader.tools.verify import ImageCheck
+
+__all__ = ("add",)
+
+_EXIT_CODES = """\
+exit codes:
+  0  everything is sound
+  1  a file, its index or an image is damaged; each fault is named on standard error
+  2  wrong usage, or there is no such file
+"""
+
+
+def add(commands: Commands) -> None:
+    """Say what arguments it takes."""
+    verify = commands.add_parser(
+        "verify",
+        help="check .rec files and their .idx, and with --decode every image",
+        description="Read whole record files and name every fault of them and their indexes. The format has no "
+        "checksum, so bytes\ndamaged inside an image are only seen by --decode.",
+        epilog=_EXIT_CODES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    verify.add_argument(
+        "files",
+        nargs="+",
+        metavar="FILE",
+        help="a .rec file or its URL, a pattern such as 'train-*.rec', a folder of them, or a folder of images (with "
+        "--decode)",
+    )
+    verify.add_argument(
+        "--index", metavar="IDX", help="the .idx of the only file (default: the one beside it)"
+    )
+    verify.add_argument("--decode", action="store_true", help="decode every image, and look at its label")
+    verify.add_argument(
+        "--num-workers",
+        type=natural,
+        metavar="N",
+        help="processes that decode; without it one per core; 0: none",
+    )
+    verify.add_argument("--json", action="store_true", help="print what was found as JSON")
+    verify.set_defaults(command=lambda options: _run(options, verify))
+
+
+def _run(options: argparse.Namespace, parser: argparse.ArgumentParser) -> int:
+    from aioloader.storage.urls import is_url
+    from aioloader.tools.places import is_folder
+    from aioloader.tools.verify import find_files
+    from recordio.__main__ import run_command
+
+    def run() -> int:
+        files = find_files(options.files)
+        if options.index is not None and len(files) != 1:
+            parser.error("--index goes with one file")
+        if any(map(is_url, files)):
+            from aioloader.storage.remote import register
+
+            register()
+        for path in files:
+            if is_folder(path) and not options.decode:
+                parser.error(f"{path} is a folder without .rec files; --decode checks the images in it")
+        codes, facts = [], []
+        for path in files:
+            code, found = _verify(path, options)
+            codes.append(code)
+            facts.append(found)
+        if options.json:
+            print(json.dumps({"ok": not any(codes), "files": facts}, indent=2))
+        return max(codes)
+
+    return run_command(run)
+
+
+def _verify(path: str, options: argparse.Namespace) -> tuple[int, dict[str, Any]]:
+    """Check one file or folder and tell what is wrong, as text unless all is JSON: exit code, and what was found."""
+    from aioloader.observability.progress_bar import ProgressBar
+    from aioloader.storage.urls import shown
+    from aioloader.tools.places import is_folder
+    from aioloader.tools.reading import reading
+    from aioloader.tools.verify import ImageFolder, SoundImages, check
+    from recordio import verify
+    from recordio.__main__ import print_report
+
+    code, facts = 0, {"path": shown(path), "ok": True}
+    if is_folder(path):
+        dataset: Any = ImageFolder(path)
+    else:
+        with reading("reading", path) as tick:
+            report = verify(path, options.index, tick=tick)
+        facts = report.facts()
+        code = int(not report.ok) if options.json else print_report(report, as_json=False)
+        if not options.decode:
+            return code, facts
+        dataset = SoundImages(report, path)
+    with ProgressBar("decoding", len(dataset)) if len(dataset) else nullcontext() as bar:
+        tick = None if bar is None else bar.update
+        checked = check(dataset, num_workers=options.num_workers, tick=tick)
+    facts |= checked.facts()
+    facts["ok"] = facts["ok"] and not checked.errors
+    if not options.json:
+        _tell_images(shown(path), checked)
+    return max(code, int(bool(checked.errors))), facts
+
+
+def _tell_images(path: str, checked: ImageCheck) -> None:
+    for error in checked.errors:
+        place = error.path or path
+        if error.offset is not None:
+            key = "no key" if error.key is None else f"key {error.key!r}"
+            place += f": byte {error.offset}, {key}"
+        print(f"{place}: {error.reason}", file=sys.stderr)
+    if checked.images:
+        damaged = f"{len(checked.errors):,} of them damaged" if checked.errors else "all sound"
+        print(f"{path}: {checked.images:,} images decoded, {damaged}")
+    else:
+        print(f"{path}: holds no images")

@@ -1,0 +1,153 @@
+"""`aioloader view`: look at a dataset in a browser."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from contextlib import closing, suppress
+from typing import TYPE_CHECKING
+
+from aioloader.cli.arguments import natural, positive
+
+if TYPE_CHECKING:
+    from aioloader.cli.arguments import Commands
+    from aioloader.viewer.collection import Collection
+
+__all__ = ("add",)
+
+_HOST = "127.0.0.1"
+
+
+def add(commands: Commands) -> None:
+    """Say what arguments it takes."""
+    view = commands.add_parser(
+        "view",
+        help="look at a dataset in a browser: images, labels, boxes, damage, and what the trainer sees",
+        description="Serve a page to the browser of this computer that shows a dataset, or write it as files. Needs "
+        "pip install 'aioloader[view]'. Ctrl-C ends it, with exit code 0.",
+        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
+    )
+    view.add_argument(
+        "path",
+        metavar="PATH",
+        help="a .rec file, a folder or pattern of them, InsightFace's layout, or a folder with a sub-folder per "
+        "class; or the URL of one",
+    )
+    view.add_argument("--port", type=_port, default=8765, metavar="N", help="0 for any free one")
+    view.add_argument("--host", type=_host, default=_HOST, metavar=_HOST, help="no other is possible")
+    view.add_argument("--no-browser", action="store_true", help="only print the address")
+    view.add_argument(
+        "--size", type=positive, default=224, metavar="PIXELS", help="side of what the trainer sees"
+    )
+    view.add_argument("--seed", type=natural, default=0, metavar="N", help="of the loader")
+    view.add_argument(
+        "--transform",
+        metavar="MODULE:NAME",
+        help="a transform of yours, to see what it makes of an image; it is run",
+    )
+    view.add_argument("--per-page", type=_per_page, default=48, metavar="N", help="records of a page")
+    view.add_argument(
+        "--max-pixels",
+        type=natural,
+        default=178_956_970,
+        metavar="N",
+        help="refuse images of more pixels than this; 0: no limit",
+    )
+    view.add_argument(
+        "--export", metavar="DIR", help="write the pages to a folder instead, to be opened as files"
+    )
+    view.add_argument("--limit", type=positive, default=240, metavar="N", help="records of an export")
+    view.set_defaults(command=_run)
+
+
+def _port(text: str) -> int:
+    number = natural(text)
+    if number > 65535:
+        raise argparse.ArgumentTypeError("must be 0 to 65535")
+    return number
+
+
+def _per_page(text: str) -> int:
+    number = positive(text)
+    if number > 500:
+        raise argparse.ArgumentTypeError("must be 1 to 500")
+    return number
+
+
+def _host(text: str) -> str:
+    if text != _HOST:
+        raise argparse.ArgumentTypeError(
+            f"only {_HOST}: whoever reaches the page sees your data. From another machine, forward the port: "
+            "ssh -L 8765:127.0.0.1:8765 HOST"
+        )
+    return text
+
+
+def _run(options: argparse.Namespace) -> int:
+    from aioloader.viewer.opening import open_collection
+
+    # First, so that a wrong name is told to whoever lacks the extra, too.
+    with closing(open_collection(options.path, max_pixels=options.max_pixels or None)) as collection:
+        _check_installed(served=options.export is None)
+        return _show(options, collection)
+
+
+def _show(options: argparse.Namespace, collection: Collection) -> int:
+    from aioloader.viewer.draws import named_transform
+    from aioloader.viewer.site import Options
+
+    custom = None
+    if options.transform is not None:
+        custom = (named_transform(options.transform), options.transform)
+    shown = Options(
+        per_page=options.per_page,
+        size=options.size,
+        seed=options.seed,
+        max_pixels=options.max_pixels or None,
+        custom=custom,
+    )
+    if options.export is not None:
+        from aioloader.observability.progress_bar import ProgressBar
+        from aioloader.viewer.export import export
+
+        with ProgressBar("writing", unit="records") as bar:
+
+            def tick(done: int, total: int) -> None:
+                bar.total = total
+                bar.update(done)
+
+            report = export(collection, shown, options.export, limit=options.limit, tick=tick)
+        print(
+            f"{report.start}: {report.records:,} of {report.count:,} records, {report.nbytes / 1e6:,.1f} MB"
+        )
+        return 0
+    from aioloader.viewer.serve import bound, serve
+
+    listening = bound(options.port)
+
+    def ready(address: str) -> None:
+        with suppress(BrokenPipeError):  # nobody reads it: the page can be asked for all the same
+            print(address, flush=True)
+        print("aioloader: Ctrl-C ends it", file=sys.stderr, flush=True)
+        if not options.no_browser:
+            _open_browser(address)
+
+    serve(collection, shown, listening, ready)
+    return 0
+
+
+def _open_browser(address: str) -> None:
+    """Beside the server, which must not wait for it."""
+    import threading
+    import webbrowser
+
+    threading.Thread(target=webbrowser.open, args=(address,), daemon=True).start()
+
+
+def _check_installed(*, served: bool) -> None:
+    from importlib.util import find_spec
+
+    needed = ("jinja2", "starlette", "uvicorn") if served else ("jinja2",)
+    missing = [name for name in needed if find_spec(name) is None]
+    if missing:
+        raise ValueError(f"`aioloader view` needs {', '.join(missing)}: pip install 'aioloader[view]'")

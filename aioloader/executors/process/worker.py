@@ -1,0 +1,310 @@
+"""The worker process: takes chunks from its socket, runs them, answers.
+
+A thread of its own listens to the socket, so that the worker leaves as soon as the core closes it or dies, even in
+the middle of a long transform. It takes the processes that a transform may have started with it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import mmap
+import os
+import pickle
+import queue
+import select
+import signal
+import socket
+import sys
+import threading
+import traceback
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import cloudpickle
+import numpy as np
+
+from aioloader.errors import WorkerError
+from aioloader.executors.process.stacks import answer_signals, tell_stack
+from aioloader.executors.process.wire import Inbox, encode, pack_value, unpack_value
+from aioloader.executors.runner import Runner
+from aioloader.executors.shared_memory import control_array, keep_out
+from aioloader.foundation.descriptors import fill_streams
+from aioloader.foundation.error_log import TRACEBACK
+from aioloader.foundation.types import Chunk, ChunkResult, RowLayout
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+__all__ = ("answer_of", "main", "own_slot", "portable_error", "read_error")
+
+# Words of a worker's line of control memory.
+CURRENT, PLACE, CALLED_OFF = 0, 1, 2
+_PARENT_CHECK_MS = 500
+# Standard output may be full, closed, or None where the program was started without it.
+_NO_STREAM = (OSError, ValueError, AttributeError)
+
+
+_slot: int | None = None
+
+
+def own_slot() -> int | None:
+    """The number of this worker process among those of its loader, from 0; None in any other process.
+
+    A process that takes the place of one that died has its number.
+    """
+    return _slot
+
+
+def _leave() -> NoReturn:
+    with contextlib.suppress(*_NO_STREAM):
+        sys.stdout.flush()
+    with contextlib.suppress(OSError, AttributeError):
+        if os.getpgrp() == os.getpid():
+            os.killpg(os.getpid(), signal.SIGKILL)
+    os._exit(0)
+
+
+def _listen(sock: socket.socket, messages: queue.SimpleQueue[Any], parent: int, stack_fd: int) -> None:
+    inbox = Inbox()
+    poll = select.poll()
+    poll.register(sock, select.POLLIN)
+    while True:
+        # A fork of the core may keep its end of the socket open after the core died: ask for the parent too.
+        if not poll.poll(_PARENT_CHECK_MS):
+            if os.getppid() != parent:
+                _leave()
+            continue
+        try:
+            data = sock.recv(1 << 18)
+        except OSError:
+            data = b""
+        if not data:
+            _leave()
+        for message in inbox.feed(data):
+            if message[0] == "stack":
+                tell_stack(stack_fd, message[1])
+            else:
+                messages.put(message)
+
+
+class _AsItIs:
+    """Pickles as an exception that is put together again without its ``__init__``, whose arguments may be others."""
+
+    def __init__(self, error: BaseException) -> None:
+        self._error = error
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _put_together, (type(self._error), self._error.args, self._error.__dict__)
+
+
+def _put_together(cls: type[BaseException], args: tuple[Any, ...], facts: dict[str, Any]) -> BaseException:
+    error = cls.__new__(cls, *args)
+    error.args = args
+    error.__dict__.update(facts)
+    return error
+
+
+def portable_error(error: BaseException) -> bytes:
+    """An exception as bytes, with the traceback of this process as a note; a stand-in where it cannot be pickled."""
+    if error.__cause__ is None and error.__context__ is None:
+        # Without the exception's own text, so that errors of the same place have the same note.
+        lines = [TRACEBACK, *traceback.format_tb(error.__traceback__)]
+    else:
+        lines = traceback.format_exception(error)  # what is chained does not travel
+    note = f"in worker process {os.getpid()}:\n{''.join(lines).rstrip()}"
+    error.add_note(note)
+    try:
+        for portable in (error, _AsItIs(error)):
+            try:
+                blob: bytes = cloudpickle.dumps(portable)
+                pickle.loads(blob)
+            except Exception:
+                continue
+            return blob
+    finally:
+        # The same object may be raised again.
+        error.__notes__.remove(note)
+        error.__traceback__ = None
+    stand_in = WorkerError(f"{type(error).__name__}: {error} (the exception itself cannot be pickled)")
+    stand_in.add_note(note)
+    blob = cloudpickle.dumps(stand_in)
+    return blob
+
+
+def read_error(blob: bytes) -> BaseException:
+    """The exception that `portable_error` sent; a stand-in where it cannot be read."""
+    try:
+        error: BaseException = pickle.loads(blob)
+    except Exception as trouble:
+        error = WorkerError(f"a worker's exception cannot be read: {type(trouble).__name__}: {trouble}")
+    return error
+
+
+def answer_of(result: ChunkResult, pack: Callable[[Any], Any]) -> tuple[Any, ...]:
+    """A result as it is sent: (rows written, failures, what `pack` made of the values or None, counters).
+
+    Args:
+        result: of a chunk.
+        pack: pickles (values, objects, batch).
+
+    Raises:
+        WorkerError: what came out cannot be pickled.
+    """
+    failures = [(row, stage, portable_error(error)) for row, stage, error in result.failures]
+    packed = None
+    if result.values or result.objects or result.batch is not None:
+        try:
+            packed = pack((result.values, result.objects, result.batch))
+        except Exception as error:
+            # One sample that cannot be pickled must not take the others with it.
+            result.values, bad = _picklable(result.values)
+            failures += [(row, "collate", portable_error(cause)) for row, cause in bad]
+            if not bad:
+                raise WorkerError(
+                    f"a result cannot be sent back from a worker process: {error}; "
+                    "use executor='thread', or return arrays and plain values"
+                ) from error
+            packed = pack((result.values, result.objects, result.batch))
+    written = np.asarray(result.written, dtype=np.int32).tobytes()
+    return written, failures, packed, result.counters
+
+
+def _picklable(values: dict[int, Any]) -> tuple[dict[int, Any], list[tuple[int, BaseException]]]:
+    good: dict[int, Any] = {}
+    bad: list[tuple[int, BaseException]] = []
+    for row, value in values.items():
+        try:
+            cloudpickle.dumps(value)
+        except Exception as error:
+            bad.append((row, error))
+        else:
+            good[row] = value
+    return good, bad
+
+
+class _Worker:
+    def __init__(self, sock: socket.socket, memory: mmap.mmap, memory_fd: int, slot: int) -> None:
+        self.sock = sock
+        self.memory = memory
+        self.control = memoryview(control_array(memory)[slot])  # an array's items cost more to get and set
+        self.layouts: dict[int, RowLayout] = {}
+        self.runner: Runner | None = None
+        self.pid = os.getpid()
+        self._keep_out = keep_out(memory, memory_fd)
+        os.register_at_fork(after_in_child=self._forked)
+
+    def _forked(self) -> None:
+        """In a process that a transform has forked: should it come back to us, it changes nothing and stops."""
+        words: Any = np.array(self.control)
+        words[CALLED_OFF:] = words[CURRENT]
+        self._keep_out()
+        self.control = memoryview(words)
+
+    def send(self, message: Any) -> None:
+        try:
+            self.sock.sendall(encode(message))
+        except OSError:
+            _leave()
+
+    def setup(self, path: list[str], aliases: list[tuple[str, str]], program: bytes) -> None:
+        sys.path[:] = path
+        try:
+            for alias, name in aliases:
+                sys.modules[alias] = importlib.import_module(name)
+            self.runner = Runner(pickle.loads(program), self.memory)
+        except BaseException as error:
+            self.send(("failed", portable_error(error)))
+            return
+        self.send(("ready",))
+
+    def work(
+        self, number: int, lane: int, chunk: Chunk, packed: tuple[bytes, list[Any]] | None = None
+    ) -> None:
+        if self.runner is None:
+            return  # the core has been told that nothing can be made here
+        self.control[PLACE] = -1
+        self.control[CURRENT] = number
+
+        def called_off() -> bool:
+            off: bool = self.control[CALLED_OFF + lane] == number
+            return off
+
+        def progress(place: int) -> None:
+            self.control[PLACE] = place
+
+        error: bytes | None = None
+        try:
+            if packed is not None:
+                chunk.samples = self.unpack(*packed)
+            result = self.runner.run(chunk, called_off=called_off, progress=progress)
+            answer = self.answer(result, chunk)
+        except BaseException as failure:
+            answer = self.answer(ChunkResult(), chunk)
+            error = portable_error(failure)
+        if os.getpid() != self.pid:
+            os._exit(0)  # a fork that came back: the worker answers
+        self.control[CURRENT] = 0
+        with contextlib.suppress(*_NO_STREAM):
+            sys.stdout.flush()
+        self.send(("done", number, *answer, error))
+
+    def unpack(self, blob: bytes, places: list[Any]) -> Any:
+        """The samples of a chunk. They are copied: the answer may be written to where they lie."""
+        buffers = [
+            bytearray(place) if isinstance(place, bytes) else bytearray(self.memory[place[0] : sum(place)])
+            for place in places
+        ]
+        return unpack_value(blob, buffers)
+
+    def answer(self, result: ChunkResult, chunk: Chunk) -> tuple[Any, ...]:
+        return answer_of(result, lambda payload: pack_value(payload, self.memory, chunk.spill))
+
+
+def main(fd: int, memory_fd: int, nbytes: int, slot: int, parent: int, stack_fd: int = -1) -> None:
+    """Serve the core until it closes the socket.
+
+    Args:
+        fd: this worker's end of the socket pair.
+        memory_fd: descriptor of the slab region.
+        nbytes: its size.
+        slot: this worker's line of the control memory.
+        parent: process number of the core.
+        stack_fd: descriptor to write Python stacks to, or -1.
+    """
+    global _slot
+    _slot = slot
+    fill_streams()
+    if stack_fd >= 0:
+        answer_signals(stack_fd)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the core's affair
+    sock = socket.socket(fileno=fd)
+    memory = mmap.mmap(memory_fd, nbytes)
+    os.set_inheritable(memory_fd, False)
+    messages: queue.SimpleQueue[Any] = queue.SimpleQueue()
+    threading.Thread(target=_listen, args=(sock, messages, parent, stack_fd), daemon=True).start()
+    worker = _Worker(sock, memory, memory_fd, slot)
+    while True:
+        kind, *rest = messages.get()
+        if kind == "setup":
+            worker.setup(*rest)
+        elif kind == "layout":
+            layout: RowLayout = pickle.loads(rest[0])
+            worker.layouts[layout.number] = layout
+        else:
+            number, lane, layout_number, fields = rest
+            batch, data, extras, bases, rows, whole, spill, segment, packed = fields
+            numbers = np.frombuffer(data, dtype=np.int64).reshape(8, -1)
+            chunk = Chunk(
+                batch,
+                numbers,
+                extras,
+                worker.layouts.get(layout_number),
+                bases,
+                rows,
+                whole,
+                spill,
+                None,
+                None,
+                segment,
+            )
+            worker.work(number, lane, chunk, packed)

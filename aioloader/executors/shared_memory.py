@@ -1,0 +1,341 @@
+"""Slab memory: one region shared with the worker processes, recycled, and leased to the caller with every batch.
+
+Rules (docs/design.md, "Memory"):
+
+- The region is a memfd, reserved sparsely at its limit: no name, nothing in /dev/shm, gone with its last process.
+  Where there is no memfd, an unlinked temporary file serves.
+- Freed slabs are reused from the same end, because pages touched once are many times faster than fresh ones.
+- A leased array is a root of its own over the mapping. numpy collapses the bases of views onto the root, so the
+  weak reference on it dies with the last view. Its callback may run in any thread, inside the garbage collector:
+  it only appends to a deque, which the next allocation empties. Arrays that are lent together share one base, which is
+  neither an array nor a memoryview, and the reference is on that.
+- A fork sees the region too: what was leased at that moment is never used again.
+"""
+
+from __future__ import annotations
+
+import bisect
+import ctypes
+import errno
+import functools
+import mmap
+import os
+import sys
+import tempfile
+import threading
+import weakref
+from collections import deque
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from aioloader.foundation.descriptors import above_streams
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from aioloader.foundation.types import Array, IntArray
+
+__all__ = (
+    "CONTROL_BYTES",
+    "MAX_WORKERS",
+    "Slab",
+    "SlabMemory",
+    "control_array",
+    "default_memory_limit",
+    "keep_out",
+)
+
+_PAGE = 4096
+MAX_WORKERS = 1024
+CONTROL_WORDS = 8
+CONTROL_BYTES = MAX_WORKERS * CONTROL_WORDS * 8
+_MIN_LIMIT = 64 << 20
+# Of Linux; Python's mmap does not name all of them in every version.
+_MAP_FIXED = 0x10
+_MAP_NORESERVE = 0x4000
+
+
+def default_memory_limit() -> int:
+    """A quarter of the memory that this process may use (bytes), control groups included; at least 64 MiB."""
+    try:
+        total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (ValueError, OSError, AttributeError):
+        total = 4 << 30
+    for path in ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"):
+        try:
+            with open(path) as file:
+                text = file.read().strip()
+        except OSError:
+            continue
+        if text.isdigit():
+            total = min(total, int(text))
+    return max(_MIN_LIMIT, min(total, *_limits_of_process()) // 4)
+
+
+def _limits_of_process() -> tuple[int, ...]:
+    """What this process may map and how long its files may be (`ulimit`), in bytes; a memfd is a file too."""
+    try:
+        import resource
+    except ImportError:  # Windows
+        return (sys.maxsize,)
+    limits = [resource.getrlimit(each)[0] for each in (resource.RLIMIT_AS, resource.RLIMIT_FSIZE)]
+    return tuple(limit if limit != resource.RLIM_INFINITY else sys.maxsize for limit in limits)
+
+
+def _shared_descriptor(nbytes: int) -> int:
+    if hasattr(os, "memfd_create"):
+        fd = os.memfd_create("aioloader", os.MFD_CLOEXEC)
+    else:
+        fd, path = tempfile.mkstemp(prefix="aioloader-")
+        os.unlink(path)
+    fd = above_streams(fd)
+    try:
+        os.ftruncate(fd, nbytes)
+    except OSError as error:
+        os.close(fd)
+        if error.errno != errno.EFBIG:
+            raise
+        raise _too_much(error, nbytes, "files may not be as long", "f") from error
+    return fd
+
+
+def _mapped(fd: int, nbytes: int) -> mmap.mmap:
+    """The whole of a file; its descriptor is closed where that cannot be."""
+    try:
+        return mmap.mmap(fd, nbytes)
+    except OSError as error:
+        os.close(fd)
+        if error.errno != errno.ENOMEM:
+            raise
+        raise _too_much(error, nbytes, "there is not as much address space", "v") from error
+
+
+def _too_much(error: OSError, nbytes: int, why: str, option: str) -> OSError:
+    return OSError(
+        error.errno,
+        f"there can be no memory of {nbytes} bytes for batches, because {why}: set a lower memory_limit, or raise "
+        f"the limit of this process (ulimit -{option})",
+    )
+
+
+def control_array(memory: mmap.mmap) -> IntArray:
+    """The control words at the head of the region, int64 (MAX_WORKERS, 8), one line per worker."""
+    shape = (MAX_WORKERS, CONTROL_WORDS)
+    return np.ndarray(shape, dtype=np.int64, buffer=memory)
+
+
+def keep_out(memory: mmap.mmap, fd: int) -> Callable[[], object]:
+    """A function that, called in a fork of this process, keeps what is written there from everybody else.
+
+    Args:
+        memory: the region, which is not closed any more.
+        fd: its descriptor, open in the fork too.
+    """
+    if sys.platform != "linux":
+        return lambda: None
+    remap = ctypes.CDLL(None).mmap
+    remap.restype = ctypes.c_void_p
+    remap.argtypes = (ctypes.c_void_p, ctypes.c_size_t, *(ctypes.c_int,) * 3, ctypes.c_long)
+    address = ctypes.addressof(ctypes.c_char.from_buffer(memory))
+    flags = mmap.MAP_PRIVATE | _MAP_FIXED | _MAP_NORESERVE
+    # Everything is at hand before the fork: a lock that another thread holds then is never given back.
+    return functools.partial(remap, address, len(memory), mmap.PROT_READ | mmap.PROT_WRITE, flags, fd, 0)
+
+
+class _Ended:
+    """Says that a lease has ended. Holds the deque only, never the memory."""
+
+    __slots__ = ("_ended", "_number")
+
+    def __init__(self, ended: deque[int], number: int) -> None:
+        self._ended = ended
+        self._number = number
+
+    def __call__(self, _: object) -> None:
+        self._ended.append(self._number)
+
+
+class Slab:
+    """A stretch of the region. Held by its owner, or by the arrays leased from it.
+
+    Attributes:
+        offset: place in the region, bytes.
+        nbytes: its size, a multiple of the page size.
+        forked: a fork of this process may still look at it, so that it is never used again.
+    """
+
+    __slots__ = ("forked", "leases", "nbytes", "offset")
+
+    def __init__(self, offset: int, nbytes: int) -> None:
+        self.offset = offset
+        self.nbytes = nbytes
+        self.leases = 0
+        self.forked = False
+
+
+class SlabMemory:
+    """The region and its free list. One thread works with it; others may collect and look, and leases end in any.
+
+    Args:
+        limit: most bytes that slabs take together.
+
+    Attributes:
+        used: bytes of slabs that are not free.
+        leased: bytes that the caller holds.
+        forked: bytes that were leased when this process was forked, and stay the forks' for good.
+        peak: most bytes used so far.
+    """
+
+    def __init__(self, limit: int) -> None:
+        self.limit = max(_PAGE, limit // _PAGE * _PAGE)
+        self.fd = _shared_descriptor(CONTROL_BYTES + self.limit)
+        self.memory = _mapped(self.fd, CONTROL_BYTES + self.limit)
+        self._free: list[tuple[int, int]] = [(CONTROL_BYTES, self.limit)]
+        self._leases: dict[int, tuple[weakref.ref[Any], Slab]] = {}
+        self._ended: deque[int] = deque()
+        self._retired: deque[Slab] = deque()
+        self._lease_number = 0
+        self.used = 0
+        self.leased = 0
+        self.peak = 0
+        self.forked = 0
+        self._lock = threading.RLock()
+        _regions.add(self)
+
+    def allocate(self, nbytes: int, *, lasting: bool = False) -> Slab | None:
+        """A slab of at least `nbytes` bytes, or None if there is no room now.
+
+        Args:
+            nbytes: bytes needed.
+            lasting: it may be leased. Such slabs are taken from the end, others from the start, so that what
+                the caller keeps does not cut up the room for what comes and goes.
+        """
+        with self._lock:
+            self.collect()
+            return self._take(max(_PAGE, -(-nbytes // _PAGE) * _PAGE), lasting)
+
+    def _take(self, size: int, lasting: bool) -> Slab | None:
+        places = range(len(self._free))
+        for place in reversed(places) if lasting else places:
+            offset, extent = self._free[place]
+            if extent < size:
+                continue
+            if extent == size:
+                del self._free[place]
+            elif lasting:
+                self._free[place] = (offset, extent - size)
+                offset += extent - size
+            else:
+                self._free[place] = (offset + size, extent - size)
+            self.used += size
+            self.peak = max(self.peak, self.used)
+            return Slab(offset, size)
+        return None
+
+    def free(self, slab: Slab) -> None:
+        """Give a slab back; nobody may touch it any more."""
+        with self._lock:
+            self.used -= slab.nbytes
+            place = bisect.bisect(self._free, (slab.offset, 0))
+            start, size = slab.offset, slab.nbytes
+            if place < len(self._free) and self._free[place][0] == start + size:
+                size += self._free.pop(place)[1]
+            if place and sum(self._free[place - 1]) == start:
+                place -= 1
+                start, before = self._free.pop(place)
+                size += before
+            self._free.insert(place, (start, size))
+
+    def retire(self, slabs: Sequence[Slab]) -> None:
+        """Give slabs back from any thread; they are free at the next `collect`."""
+        self._retired.extend(slabs)
+
+    def view(self, slab: Slab) -> memoryview:
+        """The slab's bytes, writable."""
+        return memoryview(self.memory)[slab.offset : slab.offset + slab.nbytes]
+
+    def array(self, offset: int, shape: Sequence[int], dtype: np.dtype[Any]) -> Array:
+        """An array over the region at `offset`, with no lease: the caller holds the slab."""
+        return np.ndarray(tuple(shape), dtype=dtype, buffer=self.memory, offset=offset)
+
+    def lease(self, slab: Slab, arrays: Sequence[Array]) -> None:
+        """Let `arrays`, made by `array`, hold the slab: it is freed when the last view of them has died."""
+        with self._lock:
+            self.leased += slab.nbytes
+            slab.leases = len(arrays)
+            for array in arrays:
+                self._lease_number += 1
+                number = self._lease_number
+                reference = weakref.ref(array, _Ended(self._ended, number))
+                self._leases[number] = (reference, slab)
+
+    def lend(self, slab: Slab, parts: Sequence[tuple[int, tuple[int, ...], np.dtype[Any]]]) -> list[Array]:
+        """Arrays that hold a slab together: it is freed when the last view of any of them has died.
+
+        Args:
+            slab: where they lie.
+            parts: place in the slab (bytes), shape and dtype of each.
+        """
+        # All have one base, which is neither an array nor a memoryview, so that numpy lets it stand: it dies after the
+        # last of them.
+        base = (ctypes.c_char * slab.nbytes).from_buffer(self.memory, slab.offset)
+        with self._lock:
+            self.leased += slab.nbytes
+            slab.leases = 1
+            self._lease_number = number = self._lease_number + 1
+            self._leases[number] = (weakref.ref(base, _Ended(self._ended, number)), slab)
+        buffer: Any = base
+        return [np.ndarray(shape, dtype, buffer, place) for place, shape, dtype in parts]
+
+    def collect(self) -> None:
+        """Free the slabs whose leases have ended, and the retired ones. From any thread."""
+        with self._lock:
+            while self._retired:
+                self.free(self._retired.popleft())
+            while self._ended:
+                _, slab = self._leases.pop(self._ended.popleft())
+                slab.leases -= 1
+                if slab.leases == 0:
+                    self.leased -= slab.nbytes
+                    if slab.forked:
+                        self.forked += slab.nbytes
+                    else:
+                        self.free(slab)
+
+    def usage(self) -> tuple[int, int, int]:
+        """Bytes in use now, at most so far, and allowed. From any thread."""
+        with self._lock:
+            self.collect()
+            return self.used, self.peak, self.limit
+
+    def keep_leased(self) -> None:
+        """Never use again what is leased now. Called before a fork, in any thread."""
+        for _, slab in list(self._leases.values()):
+            slab.forked = True
+
+    def close(self) -> None:
+        """Let go of the region. The mapping stays while an array over it lives; free pages are returned."""
+        if self.fd < 0:
+            return
+        self.collect()
+        os.close(self.fd)
+        self.fd = -1
+        if self._leases and sys.platform == "linux":
+            for offset, extent in self._free:
+                if extent >= _PAGE:
+                    self.memory.madvise(mmap.MADV_REMOVE, offset, extent)
+        self.memory = mmap.mmap(-1, 1)
+
+
+# A fork shares the region: batches that its parent holds at that moment are the child's too, and must not change.
+_regions: weakref.WeakSet[SlabMemory] = weakref.WeakSet()
+
+
+def _before_fork() -> None:
+    for region in list(_regions):
+        region.keep_leased()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(before=_before_fork)

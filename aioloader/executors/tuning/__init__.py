@@ -1,0 +1,1 @@
+"""Choice of the executor and of the number of workers by measurement."""

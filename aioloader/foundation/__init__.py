@@ -1,0 +1,1 @@
+"""Parts that several subsystems share: types, checks, trees, threads, notifications, and limits of this host."""

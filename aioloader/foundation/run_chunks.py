@@ -1,0 +1,52 @@
+"""The chunks of a batch side by side, and one result of all."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import anyio
+
+from aioloader.foundation.deferred import late
+from aioloader.foundation.types import Chunk, ChunkResult
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Sequence
+
+__all__ = ("run_each",)
+
+
+async def run_each(chunks: Sequence[Chunk], run: Callable[[Chunk], Awaitable[ChunkResult]]) -> ChunkResult:
+    """Run chunks side by side.
+
+    Args:
+        chunks: at least one; each is `settled` at the end, also one whose turn never came.
+        run: runs a chunk and sees to it that it is settled.
+
+    Raises:
+        Exception: the first one that `run` raised, once all are done.
+
+    Cancellation calls off all chunks.
+    """
+    if len(chunks) == 1:
+        return await run(chunks[0])
+    result = ChunkResult()
+    errors: list[Exception] = []
+    waiting = {id(chunk): chunk for chunk in chunks}
+
+    async def one(chunk: Chunk) -> None:
+        del waiting[id(chunk)]
+        try:
+            result.merge(await run(chunk))
+        except Exception as error:
+            errors.append(error)
+
+    try:
+        async with anyio.create_task_group() as tasks:
+            for chunk in chunks:
+                tasks.start_soon(late(one), chunk)
+    finally:
+        for chunk in waiting.values():  # those whose task never began
+            chunk.settled()
+    if errors:
+        raise errors[0]
+    return result

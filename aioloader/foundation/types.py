@@ -1,0 +1,352 @@
+"""Values that travel between the stations of a sample. Plain data, no behaviour beyond checks.
+
+Three numbers that are never mixed: *position* (place in the epoch's order), *index* (place in the dataset),
+*key* (name in the .idx).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from operator import attrgetter
+from typing import Any, NamedTuple, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+IntArray: TypeAlias = npt.NDArray[np.int64]
+Array: TypeAlias = npt.NDArray[Any]
+
+WHOLE_FILE = -1
+
+
+@dataclass(frozen=True, slots=True)
+class ArraySpec:
+    """Shape and dtype of an array, known before it is made.
+
+    Attributes:
+        shape: extents; None where an extent varies from sample to sample.
+        dtype: numpy dtype.
+    """
+
+    shape: tuple[int | None, ...]
+    dtype: np.dtype[Any]
+
+    @property
+    def fixed(self) -> bool:
+        """Whether every extent is known, so that a row of a batch can be laid out."""
+        return None not in self.shape
+
+
+@dataclass(frozen=True, slots=True)
+class Spans:
+    """Where the bytes of some items lie.
+
+    Attributes:
+        file: int64 (n,), number of the file in its byte source.
+        offset: int64 (n,), byte offset of each span.
+        length: int64 (n,), bytes of each span; -1 for the whole file.
+    """
+
+    file: IntArray
+    offset: IntArray
+    length: IntArray
+
+    def __len__(self) -> int:
+        return len(self.offset)
+
+
+class Facts(NamedTuple):
+    """What is known of an item apart from its content; used in errors."""
+
+    key: object = None
+    path: str | None = None
+    offset: int | None = None
+
+
+@dataclass(slots=True)
+class ReadPlan:
+    """The outcome of planning a batch of spans: how much memory they need and where each item will lie in it.
+
+    Attributes:
+        nbytes: bytes to allocate.
+        start: int64 (n,), place of each item in that memory; -1 where planning failed.
+        length: int64 (n,), bytes of each item.
+        reads: file, offset, nbytes and destination of every read, neighbours merged; what plans gives what reads
+            whatever suits them.
+        failures: (place in the batch, error) of items whose size could not be found.
+        mapped: nothing is to be read: the executor has maps of the files.
+    """
+
+    nbytes: int
+    start: IntArray
+    length: IntArray
+    reads: Any = ()
+    failures: list[tuple[int, BaseException]] = field(default_factory=list)
+    mapped: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class RowLayout:
+    """How the samples of a loader lie in a batch: one row of every array leaf per sample.
+
+    Attributes:
+        number: tells layouts apart, so that each is sent to a worker once.
+        structure: the samples' structure (see `aioloader.foundation.pytree`).
+        leaves: spec of every leaf; None for one that has no fixed row (strings, objects).
+    """
+
+    number: int
+    structure: Any
+    leaves: tuple[ArraySpec | None, ...]
+
+    def offsets(self, rows: int) -> tuple[list[int], int]:
+        """Place of every leaf's array for `rows` samples, and the bytes of all: 64-byte aligned."""
+        offsets, total = [], 0
+        for leaf in self.leaves:
+            offsets.append(total)
+            if leaf is not None:
+                count = rows
+                for extent in leaf.shape:
+                    count *= extent or 0
+                total += max(64, -(-count * leaf.dtype.itemsize // 64) * 64)
+        return offsets, total
+
+
+# Rows of Chunk.numbers.
+ROW, INDEX, EPOCH, BASE, START, LENGTH, FILE, OFFSET = range(8)
+
+
+@dataclass(slots=True)
+class Chunk:
+    """Some samples of one batch, as they go to an executor. Only numbers: bytes and pixels lie in shared memory.
+
+    Attributes:
+        batch: number of the batch in its epoch.
+        numbers: int64 (8, n): row in the batch, index, epoch (both seed the sample's draws), index in the base
+            dataset, start and length of its bytes in the slab memory (0 where it has none; a start of -1: in the map of
+            its file), file and offset they came from.
+        extras: numbers of the dataset that travel along, (n, ...), or None.
+        layout: rows to write, or None: every sample is returned by value.
+        bases: place in the slab memory of each leaf's array of the whole batch.
+        rows: samples of the whole batch.
+        whole: the chunk is a whole batch, to be collated by the program's batchify function.
+        spill: (offset, nbytes) in the slab memory for results that have no row.
+        settled: called once, from any thread, when nobody touches the chunk's memory any more.
+        samples: what to begin with, by place in the chunk, instead of bytes or a dataset's items; or None.
+        segment: which part of the program runs: 0 up to the first async transform, n from the n-th on.
+    """
+
+    batch: int
+    numbers: IntArray
+    extras: Array | None
+    layout: RowLayout | None
+    bases: tuple[int, ...]
+    rows: int
+    whole: bool
+    spill: tuple[int, int]
+    settled: Any
+    samples: list[Any] | None = None
+    segment: int = 0
+
+    def __len__(self) -> int:
+        return int(self.numbers.shape[1])
+
+    def part(self, columns: Any) -> Chunk:
+        """The chunk of some of the samples."""
+        return Chunk(
+            self.batch,
+            np.ascontiguousarray(self.numbers[:, columns]),
+            None if self.extras is None else self.extras[columns],
+            self.layout,
+            self.bases,
+            self.rows,
+            self.whole,
+            self.spill,
+            self.settled,
+            None if self.samples is None else [self.samples[n] for n in np.arange(len(self))[columns]],
+            self.segment,
+        )
+
+
+class Failure(NamedTuple):
+    """A sample that could not be made.
+
+    Attributes:
+        row: its row in the batch.
+        stage: "read", "decode", "transform:<name>" or "collate".
+        error: the exception, with its own type.
+    """
+
+    row: int
+    stage: str
+    error: BaseException
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerState:
+    """What a worker does at this moment, for reports of a stall.
+
+    Attributes:
+        name: the process or thread, such as "process 1234".
+        doing: "starting", "working" or "waiting".
+        batch: number of the batch it works for, or None.
+        index: index of the sample that it makes, or None.
+        outstanding: indices of the samples that it was given and has not made, this one included.
+        seconds: since it last began a sample, as far as that was seen.
+        stack: its Python stack, innermost call first; None if it cannot be had.
+    """
+
+    name: str
+    doing: str
+    batch: int | None = None
+    index: int | None = None
+    outstanding: tuple[int, ...] = ()
+    seconds: float = 0.0
+    stack: str | None = None
+
+
+@dataclass(slots=True)
+class Trace:
+    """Where a sample is now, and the seconds that all samples of a chunk spent there.
+
+    Attributes:
+        transforms: seconds by number of the stage.
+        stage: "decode", "transform:<name>" or "collate", as in `Failure`.
+        decode_s: seconds spent decoding.
+    """
+
+    transforms: list[float]
+    stage: str = "decode"
+    decode_s: float = 0.0
+
+
+class WorkSpan(NamedTuple):
+    """A chunk as its worker saw it, for traces; seconds by `time.perf_counter`, which all processes of a machine share.
+
+    Attributes:
+        pid, tid: numbers of the process and the thread.
+        thread: the thread's name.
+        begin, end: when it was worked on.
+        samples: how many there were.
+        parts: (name, seconds) of what was done, all samples together: "decode", "transform:<name>", "collate".
+    """
+
+    pid: int
+    tid: int
+    thread: str
+    begin: float
+    end: float
+    samples: int
+    parts: tuple[tuple[str, float], ...]
+
+
+_COUNTED = (
+    "samples",
+    "decode_s",
+    "transform_s",
+    "collate_s",
+    "transforms",
+    "work_s",
+    "longest_s",
+    "cpu_s",
+    "pauses",
+    "spans",
+)
+_counted = attrgetter(*_COUNTED)
+
+
+class CallSpan(NamedTuple):
+    """A call of an async transform, for traces; seconds by `time.perf_counter`.
+
+    Attributes:
+        name: of the transform.
+        sample: its index.
+        begin, end: when it was under way.
+    """
+
+    name: str
+    sample: int
+    begin: float
+    end: float
+
+
+@dataclass(slots=True)
+class ChunkResult:
+    """What came out of a chunk.
+
+    Attributes:
+        written: rows that stand in the batch's arrays.
+        values: samples returned by value, by row.
+        objects: leaves without a row of samples that are written: {leaf: {row: value}}.
+        failures: samples that could not be made.
+        batch: the collated batch of a whole chunk.
+        samples: how many samples a whole chunk collated.
+        decode_s, transform_s, collate_s: seconds spent, all samples together.
+        transforms: seconds by transform's name.
+        work_s: seconds that workers were at it, what is between these included; 0 where that cannot be told.
+        longest_s: of one chunk, at most.
+        cpu_s: CPU seconds that it took, and `pauses`: how often a worker stopped to wait for something.
+        spans: what traces show, one for each chunk; empty without a trace. calls: the same of async transforms.
+        awaited: seconds that samples waited for async transforms, by name, all samples together.
+        spill_nbytes: bytes of spill per sample that would have been needed.
+        roots: arrays over the spill region that hold what `batch` is made of.
+        tainted: somebody may still write to the chunk's memory: copy what is delivered.
+    """
+
+    written: list[int] = field(default_factory=list)
+    values: dict[int, Any] = field(default_factory=dict)
+    objects: dict[int, dict[int, Any]] = field(default_factory=dict)
+    failures: list[Failure] = field(default_factory=list)
+    batch: Any = None
+    samples: int = 0
+    decode_s: float = 0.0
+    transform_s: float = 0.0
+    collate_s: float = 0.0
+    transforms: dict[str, float] = field(default_factory=dict)
+    work_s: float = 0.0
+    longest_s: float = 0.0
+    cpu_s: float = 0.0
+    pauses: int = 0
+    spans: list[WorkSpan] = field(default_factory=list)
+    calls: list[CallSpan] = field(default_factory=list)
+    awaited: dict[str, float] = field(default_factory=dict)
+    spill_nbytes: int = 0
+    roots: list[Array] = field(default_factory=list)
+    tainted: bool = False
+
+    @property
+    def counters(self) -> tuple[Any, ...]:
+        """What is counted, as it is sent by a worker that is elsewhere."""
+        return _counted(self)
+
+    @counters.setter
+    def counters(self, counters: tuple[Any, ...]) -> None:
+        for name, value in zip(_COUNTED, counters, strict=True):
+            setattr(self, name, value)
+
+    def merge(self, other: ChunkResult) -> None:
+        """Take in the result of another part of the same chunk."""
+        self.written += other.written
+        self.values.update(other.values)
+        for leaf, values in other.objects.items():
+            self.objects.setdefault(leaf, {}).update(values)
+        self.failures += other.failures
+        if other.batch is not None:
+            self.batch = other.batch
+        self.samples += other.samples
+        self.decode_s += other.decode_s
+        self.transform_s += other.transform_s
+        self.collate_s += other.collate_s
+        for name, seconds in other.transforms.items():
+            self.transforms[name] = self.transforms.get(name, 0.0) + seconds
+        self.work_s += other.work_s
+        self.longest_s = max(self.longest_s, other.longest_s)
+        self.cpu_s += other.cpu_s
+        self.pauses += other.pauses
+        self.spans += other.spans
+        self.calls += other.calls
+        for name, seconds in other.awaited.items():
+            self.awaited[name] = self.awaited.get(name, 0.0) + seconds
+        self.spill_nbytes = max(self.spill_nbytes, other.spill_nbytes)
+        self.roots += other.roots
+        self.tainted |= other.tainted

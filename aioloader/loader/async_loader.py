@@ -1,0 +1,326 @@
+"""`AsyncDataLoader`: ``async for batch in loader``, in the caller's own event loop."""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import weakref
+from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar
+
+import anyio
+import anyio.lowlevel
+import anyio.to_thread
+
+from aioloader.foundation.deferred import late
+from aioloader.foundation.error_log import Failed
+from aioloader.foundation.threads import Threads, beside_a_loop
+from aioloader.loader.base import Face
+from aioloader.loader.options import LoaderOptions
+from aioloader.loader.runtime import Core
+from aioloader.pipeline.epoch_runner import Pipeline
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Callable, Iterator
+    from types import TracebackType
+
+    from aioloader.loader.epoch import Epoch
+    from aioloader.pipeline.context import Delivery
+    from aioloader.pipeline.inline import Direct
+
+__all__ = ("AsyncBatches", "AsyncDataLoader")
+
+B = TypeVar("B")
+
+# asyncio keeps only weak references to tasks.
+_supervisors: set[asyncio.Task[None]] = set()
+
+
+def _check_entered(entered: bool) -> None:
+    """Raise under trio outside of ``async with``. Where no loop runs yet, that is seen at the first batch."""
+    try:
+        token: Any = anyio.lowlevel.current_token().native_token
+    except RuntimeError:
+        return
+    if not entered and not isinstance(token, asyncio.AbstractEventLoop):
+        raise RuntimeError(
+            "under trio a loader is used inside 'async with loader:', because trio gives no other way to end "
+            "its workers' tasks when the loop over it is left early"
+        )
+
+
+def _spawn(pipeline: Pipeline, entered: bool) -> None:
+    """Start the supervisor of an epoch as a task of its own."""
+    token: Any = anyio.lowlevel.current_token().native_token
+    if isinstance(token, asyncio.AbstractEventLoop):
+        # A loop that ends at once never runs it.
+        task = token.create_task(late(pipeline.supervise)(), name="aioloader epoch")
+        _supervisors.add(task)
+        task.add_done_callback(_supervisors.discard)
+        return
+    _check_entered(entered)
+    import trio
+
+    # As asyncio does it: async transforms see the caller's context variables.
+    trio.lowlevel.spawn_system_task(
+        pipeline.supervise, name="aioloader epoch", context=contextvars.copy_context()
+    )
+
+
+class AsyncBatches(Generic[B]):
+    """One epoch of an `AsyncDataLoader`, as an async iterator. Dropping it ends the epoch and keeps the workers.
+
+    One task at a time may wait for its next batch. A cancelled `__anext__` loses nothing: call it again.
+    """
+
+    def __init__(self, loader: AsyncDataLoader[B], core: Core, entered: bool) -> None:
+        self._loader = loader  # an iterator keeps its loader alive
+        self._core = core
+        self._entered = entered
+        if not core.direct:
+            _check_entered(entered)
+        self._epoch: Epoch = core.begin()
+        weakref.finalize(self, self._epoch.end)  # where the loop over it is left early
+        self._pass: Direct | Pipeline | None = None
+        self._finalizer: weakref.finalize[..., Any] | None = None
+        self._busy = False
+        self._held: Delivery | None = None
+
+    @property
+    def epoch(self) -> int:
+        """Number of this epoch."""
+        return self._epoch.number
+
+    @property
+    def ready(self) -> bool:
+        """Whether the next batch is there already, so that asking for it waits for nothing."""
+        return self._pass is not None and self._pass.ready
+
+    def __aiter__(self) -> AsyncBatches[B]:
+        return self
+
+    async def __anext__(self) -> B:
+        """The next batch.
+
+        Raises:
+            StopAsyncIteration: the epoch is over, or has failed before.
+            SampleError: a sample failed, with ``on_error="raise"``; all earlier batches came first.
+            TooManyErrorsError: more samples failed than ``max_errors``.
+            OutputError: a batch could not be converted to what `output` asks for; the epoch ends before it.
+            LoaderClosedError: the loader was closed.
+            RuntimeError: another task waits for its next batch, or another event loop uses the loader.
+        """
+        if self._busy:
+            raise RuntimeError("another task is waiting for the next batch of this iterator; make one each")
+        if self._epoch.over:
+            raise StopAsyncIteration
+        self._busy = True
+        try:
+            if self._pass is None:
+                await self._start()
+            assert self._pass is not None
+            asked = self._epoch.asked()
+            while True:
+                delivery = self._held or await self._pass.next()
+                if delivery is None:
+                    self._epoch.finish()
+                    raise StopAsyncIteration
+                converted = await self._converted(delivery)
+                if self._epoch.take(delivery, converted):
+                    self._epoch.handed_out(asked, delivery.samples, delivery.journal)
+                    batch: B = delivery.batch
+                    return batch
+        except (StopAsyncIteration, Exception):
+            self._stop()
+            raise
+        finally:
+            self._busy = False
+
+    async def _converted(self, delivery: Delivery) -> Callable[[Any], Any] | None:
+        """What takes long to make of a batch, made in a thread. A call that is cancelled meanwhile leaves the batch."""
+        convert = self._core.convert
+        if convert is None or not convert.takes_long or not delivery.samples:
+            return None
+        self._held = delivery
+        converted = await anyio.to_thread.run_sync(convert.ahead, delivery.batch)
+        self._held = None
+        return converted
+
+    async def _start(self) -> None:
+        if not self._core.is_open and not self._core.at_hand:
+            # Indexes are read and files opened: not in the loop's thread.
+            opener = Threads(1, "aioloader-open")
+            try:
+                await opener.run(self._core.open)
+            finally:
+                opener.close(0)
+        started = self._core.start(self._epoch)
+        if isinstance(started, Pipeline):
+            _spawn(started, self._entered)
+            self._finalizer = weakref.finalize(self, started.stop)
+            self._finalizer.atexit = False
+        self._pass = started
+
+    def _stop(self) -> None:
+        if self._epoch.over:
+            self._epoch.end()
+            if self._finalizer is not None:
+                self._finalizer()
+
+
+class AsyncDataLoader(Face, Generic[B]):
+    """Loads batches in the caller's event loop, under asyncio or trio.
+
+    ::
+
+        async with aioloader.AsyncDataLoader(dataset, batch_size=64, shuffle=True) as loader:
+            async for images, labels in loader:
+                ...
+
+    One ``async for`` is one epoch; the next one is the next epoch. ``break`` ends the epoch and keeps the workers.
+    Batches arrive in the sampler's order, bit for bit the same whatever the executor and the number of workers.
+    A delivered batch is the caller's for as long as any view of it lives.
+
+    Under asyncio ``async with`` is optional: a loader that is collected ends its workers. Under trio it is required.
+
+    Args:
+        dataset: anything with ``__len__`` and ``__getitem__``; byte datasets of `aioloader.datasets` are read by
+            the core, foreign ones run whole in the executor.
+        batch_size: samples of a batch; required unless `batch_sampler` is given.
+        shuffle: a new order in each epoch, computed from `seed` and the epoch's number.
+        sampler: iterable of indices, with ``len``; excludes `shuffle`.
+        last_batch: "keep" (the default), "discard" or "rollover" to the next epoch.
+        batch_sampler: iterable of lists of indices; excludes the four above.
+        batchify_fn: makes a batch of a list of samples, in a worker; default `aioloader.batchify.Stack`.
+        num_workers: number of workers; None: the cores that this process may use; 0: inline; "auto": by measurement.
+        seed: 0 <= seed < 2**64; None draws one and records it in the state.
+        executor: "process", "thread", "inline", "auto" (by measurement, on the first samples) or an
+            `aioloader.abc.Executor`.
+        prefetch: batches on their way at a time, at least one; None: twice the workers.
+        timeout: seconds without progress on a sample after which its worker is ended and the sample fails.
+        shard: (index, count) of this process, or "auto" (RANK and WORLD_SIZE of the environment). All need one seed.
+        on_error: "raise": a failed sample fails its batch; "skip": it is left out and recorded in `errors`;
+            "replace": recorded, and the next sound sample of the batch stands twice (for a batch that has none, one
+            from elsewhere in the dataset fills it), so every batch is full.
+        max_errors: with "skip" and "replace", how many samples may fail before `TooManyErrorsError`; less than 1: which
+            share of a pass's samples, judged after 1,000 of them and at its end; None: any number.
+        memory_limit: bytes of slab memory, for batches on their way and batches that the caller keeps; None: a
+            quarter of the machine's memory.
+        even: with `shard`, "pad" or "drop": how all ranks get the same number of batches.
+        output: what a batch is handed out as. "numpy"; "torch" or "jax": tensors or arrays over the batch's own memory
+            where the package can share it, in the same structure, strings and objects as they are; or a function that
+            takes the batch as numpy arrays, in this thread, and gives what is handed out.
+        pin_memory: with ``output="torch"`` and a CUDA device, tensors are copied to torch's pinned memory; else there
+            is a warning.
+        progress: True: a progress bar on standard error where that is a terminal, or in a notebook: tqdm's or rich's
+            where installed; "tqdm", "rich" or "plain" (a line of our own): that one, wherever standard error goes.
+        stall_timeout: seconds without any progress, while a batch is waited for, after which the logger "aioloader"
+            gets a warning: what the batch waits for, which samples are outstanding, and the Python stacks of the
+            workers; None: never.
+        trace: path of a file to write a trace to, for ui.perfetto.dev or chrome://tracing; of 64 MiB at most.
+
+    Raises:
+        ValueError, TypeError: an option is not allowed.
+        MissingPackageError: `output` asks for a package that is not installed.
+    """
+
+    def __init__(
+        self,
+        dataset: Any,
+        batch_size: int | None = None,
+        shuffle: bool = False,
+        sampler: Any = None,
+        last_batch: str | None = None,
+        batch_sampler: Any = None,
+        batchify_fn: Callable[[list[Any]], Any] | None = None,
+        num_workers: int | str | None = None,
+        *,
+        seed: int | None = 0,
+        executor: Any = "process",
+        prefetch: int | None = None,
+        timeout: float = 120,
+        shard: Any = None,
+        on_error: str = "raise",
+        max_errors: float | None = None,
+        memory_limit: int | None = None,
+        even: str = "pad",
+        output: Any = "numpy",
+        pin_memory: bool = False,
+        progress: bool | str = False,
+        stall_timeout: float | None = 30,
+        trace: str | os.PathLike[str] | None = None,
+    ) -> None:
+        options = LoaderOptions(
+            batch_size,
+            shuffle,
+            sampler,
+            last_batch,
+            batch_sampler,
+            batchify_fn,
+            num_workers,
+            seed,
+            executor,
+            prefetch,
+            timeout,
+            shard,
+            on_error,
+            max_errors,
+            memory_limit,
+            even,
+            output,
+            pin_memory,
+            progress,
+            stall_timeout,
+            trace,
+        )
+        self._errors = Failed()
+        self._core = Core(dataset, options, self._errors)
+        self._entered = False
+        self._finalizer = weakref.finalize(self, beside_a_loop, self._core.shutdown)
+
+    async def __aenter__(self) -> AsyncDataLoader[B]:
+        self._core.check_open()
+        self._entered = True
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await self.aclose()
+
+    async def aclose(self) -> None:
+        """End all epochs under way, the workers, files and memory; within a second, also when cancelled.
+
+        Batches that were delivered stay valid. May be called twice.
+        """
+        with anyio.CancelScope(shield=True):
+            for running in list(self._core.passes):
+                running.stop()
+            with anyio.move_on_after(0.5):
+                for running in list(self._core.passes):
+                    if running.started:
+                        await running.ended.wait()
+            if self._core.at_hand:
+                self._shutdown()
+            elif not self._core.closed:
+                closer = Threads(1, "aioloader-close")
+                try:
+                    await closer.run(self._shutdown)
+                finally:  # asyncio's own cancellation passes a shield
+                    closer.close(0)
+
+    def _shutdown(self) -> None:
+        if self._finalizer.detach() is not None:
+            self._core.shutdown()
+
+    def __aiter__(self) -> AsyncBatches[B]:
+        """A new epoch."""
+        return AsyncBatches(self, self._core, self._entered)
+
+    def __iter__(self) -> Iterator[NoReturn]:
+        raise TypeError(
+            "AsyncDataLoader is iterated with 'async for'; for a plain 'for' use aioloader.DataLoader"
+        )

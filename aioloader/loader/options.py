@@ -1,0 +1,231 @@
+"""The options of a loader: checked when it is made, frozen afterwards."""
+
+from __future__ import annotations
+
+import inspect
+import os
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from aioloader.foundation.host_limits import available_cores
+from aioloader.foundation.validation import at_least, is_async, one_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+__all__ = ("LoaderOptions", "check_max_errors")
+
+AUTO = "auto"
+EXECUTORS = ("process", "thread", "inline", AUTO)
+OUTPUTS = ("numpy", "torch", "jax")
+_PAGE = 4096
+
+
+def _from_environment() -> tuple[int, int]:
+    rank, world = os.environ.get("RANK"), os.environ.get("WORLD_SIZE")
+    if rank is None and world is None:
+        return 0, 1
+    try:
+        found = int(rank or ""), int(world or "")
+    except ValueError:
+        found = -1, 0
+    if not 0 <= found[0] < found[1]:
+        raise ValueError(
+            "shard='auto' needs whole numbers 0 <= RANK < WORLD_SIZE in the environment, or neither of them; "
+            f"found RANK={rank!r}, WORLD_SIZE={world!r}"
+        )
+    return found
+
+
+def check_max_errors(limit: float | None) -> None:
+    """Raise if `limit` is neither a number of samples nor a share of them.
+
+    Raises:
+        ValueError: it is negative, or a share of 1 or more.
+        TypeError: it is no number.
+    """
+    at_least("max_errors", limit, 0)
+    if limit is not None and not hasattr(limit, "__index__") and not limit < 1:
+        raise ValueError(
+            f"max_errors must be a number of samples, or a share of them less than 1, got {limit!r}"
+        )
+
+
+def _is_iterable(value: Any) -> bool:
+    # Not by `iter`: samplers count how often they are iterated.
+    return hasattr(value, "__iter__") or hasattr(value, "__getitem__")
+
+
+@dataclass(frozen=True)
+class LoaderOptions:
+    """Options of `AsyncDataLoader` and `DataLoader`, in the order of their signature.
+
+    Raises:
+        ValueError: a value is not allowed, or two options exclude each other (Gluon's rules and texts).
+        TypeError: a value is of the wrong type.
+    """
+
+    batch_size: int | None = None
+    shuffle: bool = False
+    sampler: Any = None
+    last_batch: str | None = None
+    batch_sampler: Any = None
+    batchify_fn: Callable[[list[Any]], Any] | None = None
+    num_workers: int | str | None = None
+    seed: int | None = 0
+    executor: Any = "process"
+    prefetch: int | None = None
+    timeout: float = 120
+    shard: Any = None
+    on_error: str = "raise"
+    max_errors: float | None = None
+    memory_limit: int | None = None
+    even: str = "pad"
+    output: Any = "numpy"
+    pin_memory: bool = False
+    progress: bool | str = False
+    stall_timeout: float | None = 30
+    trace: str | os.PathLike[str] | None = None
+
+    def __post_init__(self) -> None:
+        at_least("timeout", self.timeout, 0, exclusive=True)
+        at_least("stall_timeout", self.stall_timeout, 0, exclusive=True)
+        if self.batch_sampler is None:
+            if self.batch_size is None:
+                raise ValueError("batch_size must be specified unless batch_sampler is specified")
+            if self.sampler is not None and self.shuffle:
+                raise ValueError("shuffle must not be specified if sampler is specified")
+        elif (
+            self.batch_size is not None
+            or self.shuffle
+            or self.sampler is not None
+            or self.last_batch is not None
+        ):
+            raise ValueError(
+                "batch_size, shuffle, sampler and last_batch must not be specified if batch_sampler is specified."
+            )
+        for name in ("batch_size", "num_workers", "prefetch", "memory_limit", "seed"):
+            value = getattr(self, name)
+            if name == "num_workers" and value == AUTO:
+                continue
+            if value is not None and not hasattr(value, "__index__"):
+                raise TypeError(f"{name} must be a whole number, got {value!r}")
+        at_least("batch_size", self.batch_size, 1)
+        if self.last_batch is not None and self.last_batch not in ("keep", "discard", "rollover"):
+            raise ValueError(
+                f"last_batch must be one of 'keep', 'discard', or 'rollover', but got {self.last_batch}"
+            )
+        if self.num_workers != AUTO:
+            at_least("num_workers", self.num_workers, 0)
+        at_least("prefetch", self.prefetch, 0)
+        check_max_errors(self.max_errors)
+        if self.memory_limit is not None and self.memory_limit < _PAGE:
+            raise ValueError(
+                f"memory_limit is in bytes and must be at least {_PAGE}, one page; a batch needs more, "
+                f"256 << 20 are 256 MiB; got {self.memory_limit}"
+            )
+        if self.seed is not None:
+            at_least("seed", self.seed, 0)
+            if self.seed >= 2**64:
+                raise ValueError(f"seed must be less than 2**64, got {self.seed}")
+        if isinstance(self.executor, str):
+            one_of("executor", self.executor, EXECUTORS)
+        elif (
+            not hasattr(self.executor, "run")
+            or not hasattr(self.executor, "serving")
+            or isinstance(self.executor, type)
+        ):
+            raise TypeError(f"executor must be a name or an Executor, got {self.executor!r}")
+        self._check_functions()
+        one_of("on_error", self.on_error, ("raise", "skip", "replace"))
+        one_of("even", self.even, ("pad", "drop"))
+        self._check_output()
+        if not isinstance(self.progress, bool):
+            one_of("progress", self.progress, ("tqdm", "rich", "plain"))
+        path: Any = self.trace
+        if path is not None and (not isinstance(path, (str, os.PathLike)) or not os.fspath(path)):
+            raise TypeError(f"trace must be the path of a file, got {self.trace!r}")
+        if self.shard is not None and self.shard != "auto":
+            self._check_shard(self.shard)
+        if self.shard is not None and self.batch_sampler is not None:
+            raise ValueError("shard does not go with batch_sampler: give each rank its own batch sampler")
+        if self.shard is not None and self.seed is None and self.rank_and_world[1] > 1:
+            raise ValueError(
+                "seed=None draws another seed in every process, and the ranks of an epoch need the same: give one"
+            )
+
+    def _check_functions(self) -> None:
+        for name, each in (("sampler", "indices"), ("batch_sampler", "lists of indices")):
+            value = getattr(self, name)
+            if value is None:
+                continue
+            if isinstance(value, (type, str, bytes)) or not _is_iterable(value):
+                raise TypeError(f"{name} must be an iterable of {each}, got {value!r}")
+        batchify = self.batchify_fn
+        if batchify is not None and not callable(batchify):
+            raise TypeError(f"batchify_fn must be a function that takes a list of samples, got {batchify!r}")
+        if is_async(batchify):
+            name = getattr(batchify, "__name__", type(batchify).__name__)
+            raise TypeError(
+                "batchify_fn must be a function that takes a list of samples and runs in a worker, got the async "
+                f"function {name}: await what it needs in an async transform"
+            )
+        if isinstance(batchify, type) and any("__call__" in vars(base) for base in batchify.__mro__):
+            raise TypeError(
+                f"batchify_fn must be a function that takes a list of samples, got the class {batchify.__name__}; "
+                f"did you mean {batchify.__name__}()?"
+            )
+
+    def _check_output(self) -> None:
+        output = self.output
+        if isinstance(output, str) or not callable(output):
+            if output not in OUTPUTS:
+                allowed = ", ".join(map(repr, OUTPUTS))
+                raise ValueError(
+                    f"output must be one of {allowed} or a function of a batch, but got {output!r}"
+                )
+        elif inspect.iscoroutinefunction(output if inspect.isroutine(output) else type(output).__call__):
+            raise TypeError(
+                f"output must be a plain function, and {output!r} is async: await it in the body of your loop"
+            )
+
+    @staticmethod
+    def _check_shard(shard: Any) -> None:
+        try:
+            index, count = (int(part) for part in shard)
+        except (TypeError, ValueError):
+            raise TypeError(f"shard must be (index, count) or 'auto', got {shard!r}") from None
+        if not 0 <= index < count:
+            raise ValueError(f"shard must be (index, count) with 0 <= index < count, got {shard!r}")
+
+    @property
+    def rank_and_world(self) -> tuple[int, int]:
+        """This process's number and the number of processes.
+
+        ``"auto"`` asks RANK and WORLD_SIZE, as torchrun and Ray Train set them; without both it is one process.
+
+        Raises:
+            ValueError: only one of them is set, or they are no rank of a world.
+        """
+        if self.shard is None:
+            return 0, 1
+        if self.shard == "auto":
+            return _from_environment()
+        index, count = self.shard
+        return int(index), int(count)
+
+    @property
+    def workers(self) -> int:
+        """Workers to use, at most where their number is to be found out; 0: inline."""
+        if self.executor == "inline":
+            return 0
+        if self.num_workers is None or isinstance(self.num_workers, str):
+            return available_cores()
+        return int(self.num_workers)
+
+    @property
+    def measures(self) -> bool:
+        """Whether the executor, or the number of its workers, is to be chosen by measurement."""
+        if not isinstance(self.executor, str) or self.executor == "inline" or self.num_workers == 0:
+            return False
+        return self.executor == AUTO or self.num_workers == AUTO

@@ -1,0 +1,258 @@
+"""What a loader gives in what order: its samplers, the plans of its passes, and how far the caller has got.
+
+Nothing here waits, opens a file of samples or knows of executors; finding a dataset's length may read its index.
+"""
+
+from __future__ import annotations
+
+import inspect
+import os
+from dataclasses import replace
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from aioloader.abc import PositionalSampler
+from aioloader.datasets.iterable import IterableDataset
+from aioloader.datasets.resolve import fingerprint
+from aioloader.errors import NotResumableError
+from aioloader.loader.checkpoint import Place, Progress
+from aioloader.pipeline.iterable_plan import StreamPlan
+from aioloader.pipeline.plan import EpochPlan, Geometry, IteratedOrder, ListPlan, PositionalOrder
+from aioloader.receipts import Receipt, compare
+from aioloader.samplers import BatchSampler, RandomSampler, SequentialSampler
+from aioloader.samplers.base import order_fingerprint
+from aioloader.samplers.permutation import ORDER_VERSION
+
+if TYPE_CHECKING:
+    from aioloader.loader.options import LoaderOptions
+
+__all__ = ("Course",)
+
+
+def _by_position(options: LoaderOptions) -> LoaderOptions:
+    """The same, where a batch sampler only cuts an order that can be computed: that order, cut by the loader."""
+    batches = options.batch_sampler
+    if type(batches) is BatchSampler and isinstance(batches.sampler, PositionalSampler):
+        return replace(
+            options,
+            batch_sampler=None,
+            sampler=batches.sampler,
+            batch_size=batches.batch_size,
+            last_batch=batches.last_batch,
+        )
+    return options
+
+
+def _check_dataset(dataset: Any) -> None:
+    """Raise if no samples can be had by number.
+
+    Raises:
+        TypeError: they cannot.
+    """
+    if hasattr(dataset, "__aiter__") or inspect.isasyncgenfunction(dataset):
+        raise TypeError(
+            "to load from an async iterable, give the loader aioloader.IterableDataset(...) of it"
+        )
+    if not hasattr(dataset, "__len__") or not hasattr(dataset, "__getitem__"):
+        raise TypeError(
+            f"a dataset needs __len__ and __getitem__, but {type(dataset).__name__} lacks one of them; "
+            "wrap a list of items in aioloader.SimpleDataset"
+        )
+
+
+def _check_stream(options: LoaderOptions) -> None:
+    """Raise if an option needs samples that have a number.
+
+    Raises:
+        ValueError: there is one.
+    """
+    for name, given, instead in (
+        ("shuffle", options.shuffle, "mix them in the source"),
+        ("sampler", options.sampler is not None, "give them in that order"),
+        ("batch_sampler", options.batch_sampler is not None, "give batch_size"),
+        ("shard", options.shard is not None, "give each rank a source of its own"),
+    ):
+        if given:
+            raise ValueError(
+                f"{name} needs a dataset whose samples have numbers; those of an IterableDataset come as they come: "
+                f"{instead}"
+            )
+
+
+class Course:
+    """The order of one loader.
+
+    Args:
+        dataset: see `AsyncDataLoader`.
+        options: checked options.
+
+    Attributes:
+        options: the same, a batch sampler that only cuts an order being taken apart.
+        geometry: how positions become batches; not with a batch sampler.
+        streams: samples come from an `IterableDataset`.
+        carried: (epoch, samples): what rollover brings into an epoch of one.
+        progress: how far the caller has got, and the seed.
+
+    Raises:
+        TypeError: the dataset is none.
+        ValueError: an option does not go with it.
+    """
+
+    def __init__(self, dataset: Any, options: LoaderOptions) -> None:
+        self.streams = isinstance(dataset, IterableDataset)
+        if self.streams:
+            _check_stream(options)
+        else:
+            _check_dataset(dataset)
+        self._dataset = dataset
+        self.options = options = _by_position(options)
+        self.carried: tuple[int, list[Any]] = (-1, [])
+        seed = int.from_bytes(os.urandom(8), "little") if options.seed is None else int(options.seed)
+        self.progress = Progress(self._identity, seed, self._extent)
+        if options.batch_sampler is None:
+            assert options.batch_size is not None
+            rank, world = options.rank_and_world
+            self.geometry = Geometry(
+                int(options.batch_size), options.last_batch or "keep", rank, world, options.even
+            )
+
+    @property
+    def seed(self) -> int:
+        """Of order and draws; that of a state that was loaded."""
+        return self.progress.seed
+
+    # Finding a dataset's length may read its index: these wait until they are asked for.
+
+    @cached_property
+    def length(self) -> int:
+        """Number of items of the dataset."""
+        if self.streams:
+            raise TypeError(
+                "nobody knows how many samples an IterableDataset will give, so its loader has no length"
+            )
+        return len(self._dataset)
+
+    @cached_property
+    def sampler(self) -> Any:
+        """What gives the indices; not with a batch sampler."""
+        if self.options.sampler is not None:
+            return self.options.sampler
+        return (RandomSampler if self.options.shuffle else SequentialSampler)(self.length)
+
+    def _identity(self) -> dict[str, Any]:
+        if self.streams:
+            kind = "iterable"
+            return {
+                "order_version": ORDER_VERSION,
+                "unit": kind,
+                "length": None,
+                "fingerprint": kind,
+                "order": None,
+            }
+        unit, order = "batches", None
+        if self.options.batch_sampler is None:
+            computed = isinstance(self.sampler, PositionalSampler)
+            order = self._order_told if computed else None
+            unit = f"{'positions' if computed else 'samples'} of {type(self.sampler).__name__}"
+        return {
+            "order_version": ORDER_VERSION,
+            "unit": unit,
+            "length": self.length,
+            "fingerprint": self._fingerprint,
+            "order": order,
+        }
+
+    @cached_property
+    def _order_told(self) -> str:
+        return order_fingerprint(self.sampler)
+
+    def _extent(self) -> int | None:
+        if self.streams:
+            return None
+        sampler = self.sampler if self.options.batch_sampler is None else self.options.batch_sampler
+        return len(sampler) if hasattr(sampler, "__len__") else None
+
+    @cached_property
+    def _fingerprint(self) -> str:
+        return fingerprint(self._dataset)
+
+    def __len__(self) -> int:
+        if self.streams:
+            return self.length
+        consumed = self.progress.next.consumed  # of an epoch that is to be resumed
+        if self.options.batch_sampler is not None:
+            return max(0, len(self.options.batch_sampler) - consumed)
+        carried = 0
+        carry = self.progress.next.carry
+        if isinstance(self.sampler, PositionalSampler):
+            if carry is not None:
+                epoch = self.progress.next.epoch
+                carried = PositionalOrder(self.sampler, 0, epoch, tuple(carry)).length - len(self.sampler)
+        elif carry is not None:
+            carried = len(carry)
+        return self.geometry.steps(max(0, len(self.sampler) + carried - consumed))
+
+    # -- passes ----------------------------------------------------------------------------------------------------
+
+    def plan(self, place: Place) -> EpochPlan | ListPlan | StreamPlan:
+        """The batches of a pass that starts at `place`."""
+        options = self.options
+        if self.streams:
+            epoch, carried = self.carried
+            self.carried = (-1, [])
+            return StreamPlan(
+                self._dataset,
+                self.geometry.batch_size,
+                self.geometry.last_batch,
+                place.epoch,
+                place.consumed,
+                place.source,
+                carried if epoch == place.epoch else None,
+            )
+        if options.batch_sampler is not None:
+            return ListPlan(options.batch_sampler, place.epoch, place.consumed)
+        return EpochPlan(self._order(place), self.geometry, place.consumed)
+
+    def _order(self, place: Place) -> PositionalOrder | IteratedOrder:
+        if isinstance(self.sampler, PositionalSampler):
+            carry = None if place.carry is None else tuple(place.carry)
+            return PositionalOrder(self.sampler, self.seed, place.epoch, carry)
+        return IteratedOrder(self.sampler, place.epoch, place.carry, whole=self.geometry.world > 1)
+
+    # -- state -----------------------------------------------------------------------------------------------------
+
+    def state(self) -> dict[str, Any]:
+        """See `AsyncDataLoader.state_dict`."""
+        if isinstance(self._dataset, IterableDataset):
+            self._dataset.check_resumable()
+            if self.geometry.last_batch == "rollover":
+                raise NotResumableError(
+                    "with last_batch='rollover' a pass over an IterableDataset cannot be resumed: what is carried over "
+                    "are samples, which a state does not hold"
+                )
+        return self.progress.state()
+
+    def load(self, state: dict[str, Any], fixed: bool) -> None:
+        """See `AsyncDataLoader.load_state_dict`.
+
+        Args:
+            state: the state.
+            fixed: the seed cannot be changed any more.
+        """
+        if isinstance(self._dataset, IterableDataset):
+            self._dataset.check_resumable()
+        self.progress.load(state, fixed)
+
+    def check_receipt(self, receipt: Receipt) -> None:
+        """See `AsyncDataLoader.check_receipt`."""
+        if self.streams:
+            raise TypeError(
+                "what an IterableDataset gave does not come again, so no receipt of it can be checked"
+            )
+        if self.options.batch_sampler is not None or not isinstance(self.sampler, PositionalSampler):
+            name = "batch_sampler" if self.options.batch_sampler is not None else "sampler"
+            raise TypeError(
+                f"what the {name} gave cannot be had again: only a receipt of an order that is computed can be "
+                "checked, that of a sampler of aioloader.samplers"
+            )
+        compare(receipt, self._order(Place(receipt.epoch, 0, receipt.carry)))

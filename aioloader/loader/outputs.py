@@ -1,0 +1,223 @@
+"""What a batch is handed out as: numpy arrays, torch tensors, JAX arrays, or what a function makes of them.
+
+Both faces of a loader convert at one place, where a batch is handed out (`aioloader.loader.epoch`). Nothing is imported
+before a loader asks for it. Tensors and arrays share the batch's memory where the package can; they keep it alive,
+because they hold the array that they were made of.
+"""
+
+from __future__ import annotations
+
+import importlib
+import warnings
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from aioloader.errors import MissingPackageError, OutputError
+from aioloader.foundation.pytree import map_leaves
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from aioloader.foundation.types import Array
+
+    Convert = Callable[[Any], Any]
+
+__all__ = ("Converter", "converter", "jax_leaf", "needed", "torch_leaf")
+
+_PLAIN = "?bBhHiIlLqQefdFD"  # numpy's numbers, but for long doubles
+# Of the package ml_dtypes: numpy knows them as "void" (kind V), JAX as numbers.
+_SHORT_FLOATS = ("bfloat16", "float8", "float6", "float4", "int4", "uint4", "int2", "uint2")
+
+
+def needed(package: str) -> Any:
+    """An optional package.
+
+    Raises:
+        MissingPackageError: it is not installed.
+    """
+    try:
+        return importlib.import_module(package)
+    except ModuleNotFoundError as error:
+        if error.name != package:
+            raise  # it is there, and something that it needs is not
+        raise MissingPackageError(package) from None
+
+
+class Converter:
+    """Makes of a batch what is handed out.
+
+    Args:
+        convert: does it.
+        takes_long: it copies the batch, which is no work for the thread of an event loop.
+
+    Attributes:
+        takes_long: as given.
+    """
+
+    def __init__(self, convert: Convert, takes_long: bool = False) -> None:
+        self._convert = convert
+        self.takes_long = takes_long
+
+    def __call__(self, batch: Any) -> Any:
+        """What is handed out.
+
+        Raises:
+            OutputError: it failed.
+        """
+        try:
+            return self._convert(batch)
+        except Exception as error:
+            raise OutputError(f"{type(error).__name__}: {error}", batch) from error
+
+    def ahead(self, batch: Any) -> Convert:
+        """Do it now, from any thread, and give what has only to be asked for the result: it gives it, or raises."""
+        try:
+            made = self(batch)
+        except OutputError as error:
+            failure = error
+
+            def fail(_: Any) -> Any:
+                raise failure
+
+            return fail
+        return lambda _: made
+
+
+def converter(output: Any, pin_memory: bool = False) -> Converter | None:
+    """The function that makes of a batch of numpy arrays what is handed out; None if that is the batch itself.
+
+    Args:
+        output: "numpy", "torch", "jax", or a function that takes the batch.
+        pin_memory: copy tensors to pinned memory.
+
+    Raises:
+        MissingPackageError: what is asked for is not installed.
+
+    Warns:
+        UserWarning: memory cannot be pinned, and why.
+    """
+    convert: Convert | None = None
+    if callable(output):
+        convert = output
+    elif output == "torch":
+        convert = _by_leaf(torch_leaf())
+    elif output == "jax":
+        convert = _by_leaf(jax_leaf())
+    plain = convert
+    if pin_memory:
+        convert = _pinning(convert, output)
+    return None if convert is None else Converter(convert, takes_long=convert is not plain)
+
+
+def _by_leaf(leaf: Convert) -> Convert:
+    return lambda batch: map_leaves(leaf, batch)
+
+
+def _pinning(convert: Convert | None, output: Any) -> Convert | None:
+    why = None
+    if output != "torch":
+        told = repr(output) if isinstance(output, str) else "a function"
+        why = f"output={told} stays in pageable memory; pinned memory is torch's, so ask for output='torch'"
+    elif not needed("torch").cuda.is_available():
+        why = "torch finds no CUDA device here, so tensors stay in pageable memory"
+    if why is None:
+        assert convert is not None
+        tensors = convert
+        pin = _pinned_leaf(needed("torch"))
+        return lambda batch: map_leaves(pin, tensors(batch))
+    # Through `converter`, the core and the loader to whoever made it.
+    warnings.warn(f"pin_memory has no effect: {why}", UserWarning, stacklevel=5)
+    return convert
+
+
+def _pinned_leaf(torch: Any) -> Convert:
+    tensor: Any = torch.Tensor
+
+    def pin(leaf: Any) -> Any:
+        return leaf.pin_memory() if isinstance(leaf, tensor) and leaf.device.type == "cpu" else leaf
+
+    return pin
+
+
+def _native(array: Array) -> Array:
+    return array if array.dtype.isnative else array.astype(array.dtype.newbyteorder("="))
+
+
+def torch_leaf() -> Convert:
+    """A function that gives an array as a tensor over the same memory; what torch has no dtype for stays as it is.
+
+    It copies what torch cannot share: arrays that cannot be written to, those of the other byte order, and those that
+    run backwards.
+
+    Raises:
+        MissingPackageError: torch is not installed.
+    """
+    torch = needed("torch")
+    from_numpy: Any = torch.from_numpy
+    short = {name: getattr(torch, name) for name in dir(torch) if name.startswith(("bfloat16", "float8_"))}
+
+    def convert(leaf: Any) -> Any:
+        if not isinstance(leaf, np.ndarray):
+            return leaf
+        kind = leaf.dtype.kind
+        if kind not in "biufc":
+            dtype = short.get(leaf.dtype.name) if kind == "V" and leaf.dtype.names is None else None
+            if dtype is None:
+                return leaf
+            same_size = np.int16 if leaf.dtype.itemsize == 2 else np.uint8
+            return convert(leaf.view(same_size)).view(dtype)
+        if not leaf.flags.writeable or not leaf.dtype.isnative or (leaf.ndim and min(leaf.strides) < 0):
+            leaf = leaf.astype(leaf.dtype.newbyteorder("="), order="C")  # a copy
+        try:
+            return from_numpy(leaf)
+        except TypeError:  # a dtype that torch does not have
+            return leaf
+
+    return convert
+
+
+def jax_leaf() -> Convert:
+    """A function that gives an array as a JAX array, on JAX's default device.
+
+    On the CPU it shares the array's memory where that is aligned as JAX wants it; elsewhere JAX copies it to the
+    device. JAX's own rule on 64 bits holds: without ``jax_enable_x64`` int64 becomes int32 and float64 float32. What
+    JAX has no dtype for stays as it is.
+
+    The function raises OverflowError if an integer does not fit into 32 bits then.
+
+    Raises:
+        MissingPackageError: JAX is not installed.
+    """
+    jax = needed("jax")
+    asarray: Any = needed("jax.numpy").asarray
+    from_dlpack: Any = needed("jax.dlpack").from_dlpack
+
+    def convert(leaf: Any) -> Any:
+        if not isinstance(leaf, np.ndarray):
+            return leaf
+        plain = leaf.dtype.char in _PLAIN
+        if not plain and not (leaf.dtype.kind == "V" and leaf.dtype.name.startswith(_SHORT_FLOATS)):
+            return leaf
+        leaf = _native(leaf)
+        dtype = np.dtype(jax.dtypes.canonicalize_dtype(leaf.dtype))
+        if dtype != leaf.dtype:
+            return asarray(_narrowed(leaf, dtype))
+        if plain and jax.default_backend() == "cpu":
+            try:
+                return from_dlpack(leaf)
+            except (TypeError, ValueError, RuntimeError, BufferError):  # memory or a dtype that is not shared
+                pass
+        return asarray(leaf)
+
+    return convert
+
+
+def _narrowed(array: Array, dtype: np.dtype[Any]) -> Array:
+    narrow: Array = array.astype(dtype)
+    if array.dtype.kind in "iu" and not np.array_equal(narrow, array):
+        raise OverflowError(
+            f"JAX has only 32 bits here, and integers of this batch ({array.dtype}) need more: set "
+            "jax.config.update('jax_enable_x64', True)"
+        )
+    return narrow

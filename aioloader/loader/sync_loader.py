@@ -1,0 +1,388 @@
+"""`DataLoader`: the same loader for plain ``for`` loops, a thin face over the async core.
+
+Where nothing needs awaiting (in-memory data, the inline executor on local files) the caller's thread drives the core
+itself. Otherwise one daemon thread per loader runs an event loop, and whole batches are handed over.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import contextvars
+import queue
+import threading
+import weakref
+from collections import deque
+from functools import partial
+from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar
+
+import anyio
+import anyio.lowlevel
+
+from aioloader.errors import LoaderClosedError, single
+from aioloader.foundation.deferred import late
+from aioloader.foundation.error_log import Failed
+from aioloader.foundation.notification import Signal
+from aioloader.foundation.threads import Notify, beside_a_loop, loop_notifier
+from aioloader.loader.base import Face
+from aioloader.loader.options import LoaderOptions
+from aioloader.loader.runtime import Core
+from aioloader.pipeline.inline import Direct, drive
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import AsyncIterator, Callable
+    from types import TracebackType
+
+    from aioloader.loader.epoch import Epoch
+    from aioloader.pipeline.context import Delivery
+
+__all__ = ("BlockingBatches", "DataLoader")
+
+B = TypeVar("B")
+
+_AHEAD = 2
+_CHECK_S = 1.0
+
+
+class _Portal:
+    """A daemon thread with an event loop, which lives as long as its loader.
+
+    A daemon, so that an interpreter that ends with the loader open does not wait for it.
+    """
+
+    def __init__(self) -> None:
+        self._ready = threading.Event()
+        self._waiting: deque[tuple[Callable[[], Any], contextvars.Context]] = deque()
+        self._more = Signal()
+        self._notify: Notify | None = None
+        self._scope: anyio.CancelScope | None = None
+        self._error: BaseException | None = None
+        self.thread = threading.Thread(target=self._run, name="aioloader-portal", daemon=True)
+        try:
+            self.thread.start()
+            self._ready.wait()
+        except BaseException:  # an interruption: nobody will have this portal
+            if self.thread.is_alive() and self._ready.wait(_CHECK_S) and self._notify is not None:
+                self.stop()
+            raise
+        if self._error is not None:  # without descriptors there is no loop
+            try:
+                raise self._error
+            finally:
+                self._error = None
+
+    def _run(self) -> None:
+        try:
+            anyio.run(self._main)
+        except BaseException as error:
+            self._error = error
+            if self._ready.is_set():
+                raise
+        finally:
+            self._ready.set()
+
+    async def _main(self) -> None:
+        async with anyio.create_task_group() as tasks:
+            self._scope = tasks.cancel_scope
+            self._notify = loop_notifier()
+            self._ready.set()
+            while True:
+                while self._waiting:
+                    task, callers = self._waiting.popleft()
+                    _ = _context_here(callers).run(tasks.start_soon, late(task))
+                await self._more.wait()
+
+    def start(self, task: Callable[[], Any]) -> None:
+        """Run an async function as a task of the portal, with the caller's context variables. It must not raise."""
+        assert self._notify is not None
+        self._waiting.append((task, contextvars.copy_context()))
+        self._notify(self._more.set)
+
+    def stop(self) -> None:
+        """Cancel all tasks and wait for the thread's end, a second at most."""
+        assert self._notify is not None
+        assert self._scope is not None
+        self._notify(self._scope.cancel)
+        if self.thread is not threading.current_thread():
+            self.thread.join(1.0)
+
+
+def _context_here(callers: contextvars.Context) -> contextvars.Context:
+    """The context variables of another thread, but for those that say which event loop runs in this one."""
+    context = contextvars.copy_context()
+    for variable, value in callers.items():
+        if variable not in context:
+            context.run(variable.set, value)
+    return context
+
+
+class _HandOver:
+    """One pass run in the portal, its batches put where the caller's thread takes them."""
+
+    def __init__(self, core: Core, epoch: Epoch, portal: _Portal) -> None:
+        self._core = core
+        self._epoch = epoch
+        self._thread = portal.thread
+        self._queue: queue.SimpleQueue[Delivery | BaseException | None] = queue.SimpleQueue()
+        self._taken = Signal()
+        self._notify: Notify | None = None
+        self._scope: anyio.CancelScope | None = None
+        self._stopped = False
+        portal.start(self._pump)
+
+    async def _pump(self) -> None:
+        self._notify = loop_notifier()
+        try:
+            with anyio.CancelScope() as self._scope:
+                if self._stopped:
+                    return
+                async with self._passing() as running:
+                    while (delivery := await running.next()) is not None:
+                        self._queue.put(delivery)
+                        while self._queue.qsize() >= _AHEAD:
+                            await self._taken.wait()
+            self._queue.put(None)
+        except Exception as error:
+            self._queue.put(single(error))  # raised inside the task group of `_passing`
+        finally:
+            self._queue.put(LoaderClosedError("the loader was closed while this epoch was under way"))
+
+    @contextlib.asynccontextmanager
+    async def _passing(self) -> AsyncIterator[Any]:
+        self._core.open()  # this loop is nobody else's: it may block here
+        running = self._core.start(self._epoch)
+        if isinstance(running, Direct):
+            yield running
+            return
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(late(running.supervise))
+            yield running
+            tasks.cancel_scope.cancel()
+
+    def get(self) -> Delivery | None:
+        """The next batch; blocks. None at the end of the epoch."""
+        while True:
+            try:
+                item = self._queue.get(timeout=_CHECK_S)
+                break
+            except queue.Empty:
+                if not self._thread.is_alive():
+                    raise LoaderClosedError("the loader's thread has ended; make a new loader") from None
+        if self._notify is not None:
+            self._notify(self._taken.set)
+        if isinstance(item, BaseException):
+            raise item
+        return item
+
+    @property
+    def ready(self) -> bool:
+        """Whether the next batch is there already."""
+        return not self._queue.empty()
+
+    def stop(self) -> None:
+        """End the pass. From any thread."""
+        self._stopped = True
+        if self._notify is not None:
+            self._notify(self._cancel)
+
+    def _cancel(self) -> None:
+        if self._scope is not None:
+            self._scope.cancel()
+
+
+class BlockingBatches(Generic[B]):
+    """One epoch of a `DataLoader`, as an iterator. Dropping it ends the epoch and keeps the workers."""
+
+    def __init__(self, loader: DataLoader[B], core: Core) -> None:
+        self._loader = loader  # an iterator keeps its loader alive
+        self._core = core
+        self._epoch: Epoch = core.begin()
+        weakref.finalize(self, self._epoch.end)  # where the loop over it is left early
+        self._direct: Direct | None = None
+        self._hand_over: _HandOver | None = None
+        self._finalizer: weakref.finalize[..., Any] | None = None
+        self._lock = threading.Lock()
+        portal = loader._portal
+        if portal is not None and threading.current_thread() is portal.thread:
+            raise RuntimeError("a DataLoader cannot be iterated in its own thread; use AsyncDataLoader there")
+        # Work begins when the iterator is made, as in Gluon 2.
+        if core.drivable:
+            running = core.start(self._epoch, blocking=True)
+            assert isinstance(running, Direct)
+            self._direct = running
+        else:
+            self._hand_over = _HandOver(core, self._epoch, loader._open_portal())
+            self._finalizer = weakref.finalize(self, self._hand_over.stop)
+            self._finalizer.atexit = False
+
+    @property
+    def epoch(self) -> int:
+        """Number of this epoch."""
+        return self._epoch.number
+
+    @property
+    def ready(self) -> bool:
+        """Whether the next batch is there already, so that asking for it waits for nothing."""
+        return self._hand_over is not None and self._hand_over.ready
+
+    def __iter__(self) -> BlockingBatches[B]:
+        return self
+
+    def __next__(self) -> B:
+        """The next batch; blocks. Raises as `AsyncBatches.__anext__` does, StopIteration at the end."""
+        if not self._lock.acquire(blocking=False):
+            raise RuntimeError("another thread is waiting for the next batch of this iterator; make one each")
+        try:
+            return self._next()
+        finally:
+            self._lock.release()
+
+    next = __next__
+
+    def _next(self) -> B:
+        if self._epoch.over:
+            raise StopIteration
+        self._core.check_open()
+        asked = self._epoch.asked()
+        try:
+            while True:
+                if self._direct is not None:
+                    delivery = drive(self._direct.next())
+                else:
+                    assert self._hand_over is not None
+                    delivery = self._hand_over.get()
+                if delivery is None:
+                    self._epoch.finish()
+                    raise StopIteration
+                if self._epoch.take(delivery):
+                    self._epoch.handed_out(asked, delivery.samples, delivery.journal)
+                    batch: B = delivery.batch
+                    return batch
+        except Exception:
+            if self._epoch.over:
+                self._epoch.end()
+                if self._finalizer is not None:
+                    self._finalizer()
+            raise
+
+
+class DataLoader(Face, Generic[B]):
+    """Loads batches for plain ``for`` loops; Gluon's signature, `AsyncDataLoader`'s engine.
+
+    ::
+
+        with aioloader.DataLoader(dataset, batch_size=64, shuffle=True) as loader:
+            for images, labels in loader:
+                ...
+
+    ``with`` is optional: a loader that is collected ends its workers. It may be used inside a running event loop
+    (a notebook), where it blocks that loop while it waits.
+
+    Args:
+        thread_pool: the same as ``executor="thread"``.
+        pin_device_id, try_nopython: accepted for Gluon's sake; without effect.
+
+    All other arguments are those of `AsyncDataLoader`.
+    """
+
+    def __init__(
+        self,
+        dataset: Any,
+        batch_size: int | None = None,
+        shuffle: bool = False,
+        sampler: Any = None,
+        last_batch: str | None = None,
+        batch_sampler: Any = None,
+        batchify_fn: Callable[[list[Any]], Any] | None = None,
+        num_workers: int | str | None = None,
+        pin_memory: bool = False,
+        pin_device_id: int = 0,
+        prefetch: int | None = None,
+        thread_pool: bool = False,
+        timeout: float = 120,
+        try_nopython: bool | None = None,
+        *,
+        seed: int | None = 0,
+        executor: Any = "process",
+        shard: Any = None,
+        on_error: str = "raise",
+        max_errors: float | None = None,
+        memory_limit: int | None = None,
+        even: str = "pad",
+        output: Any = "numpy",
+        progress: bool | str = False,
+        stall_timeout: float | None = 30,
+        trace: str | os.PathLike[str] | None = None,
+    ) -> None:
+        options = LoaderOptions(
+            batch_size,
+            shuffle,
+            sampler,
+            last_batch,
+            batch_sampler,
+            batchify_fn,
+            num_workers,
+            seed,
+            "thread" if thread_pool else executor,
+            prefetch,
+            timeout,
+            shard,
+            on_error,
+            max_errors,
+            memory_limit,
+            even,
+            output,
+            pin_memory,
+            progress,
+            stall_timeout,
+            trace,
+        )
+        self._errors = Failed()
+        self._core = Core(dataset, options, self._errors)
+        self._core.own_loop = True
+        self._portal_cell: list[_Portal] = []
+        self._finalizer = weakref.finalize(
+            self, beside_a_loop, partial(_shutdown, self._core, self._portal_cell)
+        )
+
+    @property
+    def _portal(self) -> _Portal | None:
+        return self._portal_cell[0] if self._portal_cell else None
+
+    def _open_portal(self) -> _Portal:
+        if not self._portal_cell:
+            self._portal_cell.append(_Portal())
+        return self._portal_cell[0]
+
+    def __enter__(self) -> DataLoader[B]:
+        self._core.check_open()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End all epochs under way, the workers, files, memory and the thread; within a second. May be called twice.
+
+        Batches that were delivered stay valid.
+        """
+        if self._finalizer.detach() is not None:
+            _shutdown(self._core, self._portal_cell)
+
+    def __iter__(self) -> BlockingBatches[B]:
+        """A new epoch."""
+        return BlockingBatches(self, self._core)
+
+    def __aiter__(self) -> NoReturn:
+        raise TypeError("DataLoader is iterated with 'for'; for 'async for' use aioloader.AsyncDataLoader")
+
+
+def _shutdown(core: Core, portal_cell: list[_Portal]) -> None:
+    if portal_cell and core.check_pid():
+        portal_cell[0].stop()
+    core.shutdown()

@@ -1,0 +1,1 @@
+"""Measurements of a running loader: traces, timelines, derived metrics, lag and progress bars."""

@@ -1,0 +1,372 @@
+"""Traces of a loader in the Trace Event Format, which Perfetto (ui.perfetto.dev) and chrome://tracing open.
+
+What happens is taken down as it happens, and written by a thread of its own, which alone touches the file
+(`TraceFile`). At its limit the file ends, and the log says so.
+
+Times are microseconds since the trace began. Lanes ("threads" in the format) hold slices that follow one another or lie
+within one another, never across: the caller's, one for each batch on its way, one for each worker. Waits of which any
+number may be under way at a time (chunks for a worker, calls of async transforms) are async slices, which viewers
+stack. A flow leads from a batch to each of its chunks.
+"""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+import logging
+import os
+import threading
+from collections import deque
+from datetime import UTC, datetime
+from time import perf_counter
+from typing import TYPE_CHECKING, Any
+
+from aioloader.observability.trace_file import LIMIT_NBYTES, TraceFile
+
+if TYPE_CHECKING:
+    from aioloader.foundation.types import WorkSpan
+    from aioloader.observability.timeline import Journal
+
+__all__ = ("PassTrace", "Tracer")
+
+_log = logging.getLogger("aioloader")
+
+_WRITE_EVERY_S = 0.25
+_PIECE = 512  # events of one write
+_MOST_PENDING = 200_000
+# Lanes of ours have numbers that no thread has: Linux counts threads up to 2^22.
+_FIRST_LANE = 1 << 23
+_LANES_OF_A_PASS = 1 << 12
+_PASS, _CALLER, _HERE, _BATCHES = 0, 1, 2, 34
+_REMEMBERED = 64
+_SHOWN_AS = {"memory": "memory wait", "ready": "reorder wait"}
+
+
+class Tracer:
+    """The trace of one loader. Events are taken from any thread; none of them waits.
+
+    Args:
+        path: of the file.
+        limit: its most bytes.
+    """
+
+    def __init__(self, path: str | os.PathLike[str], limit: int = LIMIT_NBYTES) -> None:
+        self.path = os.fspath(path)
+        self.pid = os.getpid()
+        self._limit = limit
+        self._begin = perf_counter()
+        self._pending: deque[dict[str, Any]] = deque()
+        self._known: set[tuple[int, int]] = set()
+        self._free: list[int] = []
+        self._passes = 0
+        self.next_number = itertools.count(1).__next__  # from any thread
+        self._lock = threading.RLock()  # a pass may be ended by the garbage collector, inside of it
+        self._file: TraceFile | None = None
+        self._thread: threading.Thread | None = None
+        self._wake = threading.Event()
+        self._closing = False
+        self._left_out = 0
+        self.name_process(self.pid, "loader")
+        now = datetime.now(UTC).isoformat()
+        self.add({"name": "trace began", "ph": "i", "s": "t", "pid": self.pid, "tid": _FIRST_LANE, "ts": 0.0})
+        self._pending[-1]["args"] = {"at": now}
+
+    def open(self) -> None:
+        """Open the file and start writing. Blocks.
+
+        Raises:
+            OSError: the file cannot be opened.
+        """
+        with self._lock:
+            if self._file is None and not self._closing:
+                self._file = TraceFile(self.path, self._limit)
+                self._thread = threading.Thread(target=self._work, name="aioloader-trace", daemon=True)
+                self._thread.start()
+
+    # -- taking down -------------------------------------------------------------------------------------------------
+
+    def add(self, event: dict[str, Any]) -> None:
+        """One event as it will stand in the file."""
+        if len(self._pending) < _MOST_PENDING:
+            self._pending.append(event)
+        else:
+            self._left_out += 1
+
+    def at(self, seconds: float) -> float:
+        """A time as it stands in the file."""
+        return round(max(0.0, seconds - self._begin) * 1e6, 3)
+
+    def slice(
+        self,
+        name: str,
+        lane: tuple[int, int],
+        begin: float,
+        end: float,
+        args: dict[str, Any] | None = None,
+        category: str = "aioloader",
+    ) -> None:
+        """Something that took from `begin` to `end` (seconds, `time.perf_counter`) in a lane (pid, tid)."""
+        start = self.at(begin)
+        took = round(max(0.0, self.at(end) - start), 3)
+        event = {
+            "name": name,
+            "cat": category,
+            "ph": "X",
+            "pid": lane[0],
+            "tid": lane[1],
+            "ts": start,
+            "dur": took,
+        }
+        if args:
+            event["args"] = args
+        self.add(event)
+
+    def name_process(self, pid: int, name: str) -> None:
+        """What a process is called."""
+        if (pid, -1) not in self._known:
+            self._known.add((pid, -1))
+            order = 0 if pid == self.pid else 1
+            self.add({"name": "process_name", "ph": "M", "pid": pid, "tid": 0, "args": {"name": name}})
+            self.add(
+                {"name": "process_sort_index", "ph": "M", "pid": pid, "tid": 0, "args": {"sort_index": order}}
+            )
+
+    def name_lane(self, lane: tuple[int, int], name: str) -> None:
+        """What a lane is called."""
+        if lane not in self._known:
+            self._known.add(lane)
+            pid, tid = lane
+            self.add({"name": "thread_name", "ph": "M", "pid": pid, "tid": tid, "args": {"name": name}})
+            self.add(
+                {"name": "thread_sort_index", "ph": "M", "pid": pid, "tid": tid, "args": {"sort_index": tid}}
+            )
+
+    def begin_pass(self, epoch: int) -> PassTrace:
+        """A pass begins."""
+        with self._lock:
+            if self._free:
+                number = heapq.heappop(self._free)
+            else:
+                number = self._passes
+                self._passes += 1
+        return PassTrace(self, number, epoch)
+
+    def end_pass(self, number: int) -> None:
+        """A pass has ended; its lanes may be used again."""
+        with self._lock:
+            heapq.heappush(self._free, number)
+        self._wake.set()
+
+    # -- writing -----------------------------------------------------------------------------------------------------
+
+    def _work(self) -> None:
+        closing = False
+        while not closing:
+            self._wake.wait(_WRITE_EVERY_S)
+            self._wake.clear()
+            closing = self._closing
+            try:
+                self._write()
+            except Exception as error:
+                _log.warning("the trace %s ends here: %s: %s", self.path, type(error).__name__, error)
+                break
+        file, self._file = self._file, None
+        if file is not None:
+            file.close()
+        self._closing = True
+        self._pending.clear()
+
+    def _write(self) -> None:
+        assert self._file is not None
+        while self._pending:
+            events: list[dict[str, Any]] = []
+            while self._pending and len(events) < _PIECE:
+                events.append(self._pending.popleft())
+            if self._file.append(events) < len(events):
+                raise OSError(f"it has grown to its limit of {self._limit} bytes")
+        if self._left_out:
+            left_out, self._left_out = self._left_out, 0
+            _log.warning("%d events are missing in the trace %s: they came too fast", left_out, self.path)
+
+    def close(self, patience_s: float = 1.0) -> None:
+        """Write what is left and close the file, in `patience_s` seconds at most. From any thread."""
+        with self._lock:
+            self._closing = True
+        self._wake.set()
+        if self._thread is not None and self._thread is not threading.current_thread():
+            self._thread.join(patience_s)
+
+
+class PassTrace:
+    """What happens in one pass: `begin` and `end` from its loop's thread, the rest from the caller's.
+
+    Args:
+        tracer: of the loader.
+        number: of the pass among those that are under way at the same time, which gives it its lanes.
+        epoch: its epoch.
+    """
+
+    def __init__(self, tracer: Tracer, number: int, epoch: int) -> None:
+        self._tracer = tracer
+        self._number = number
+        self._epoch = epoch
+        self._began = perf_counter()
+        self._handed_out: float | None = None
+        self._free: list[int] = []
+        self._here: list[deque[tuple[float, float]]] = []
+        self._lanes = 0
+        self._batches: dict[int, tuple[int, Journal]] = {}
+        self._over = False
+        self._thread = threading.get_native_id()
+        more = f" {number}" if number else ""
+        self._name(_PASS, f"pass{more}")
+        self._name(_CALLER, f"caller{more}")
+
+    def _lane(self, place: int) -> tuple[int, int]:
+        return self._tracer.pid, _FIRST_LANE + self._number * _LANES_OF_A_PASS + place
+
+    def _name(self, place: int, name: str) -> None:
+        self._tracer.name_lane(self._lane(place), name)
+
+    # -- batches -----------------------------------------------------------------------------------------------------
+
+    def begin(self, number: int, journal: Journal) -> None:
+        """A batch is begun."""
+        if number in self._batches:  # given up, and begun again
+            heapq.heappush(self._free, self._batches[number][0])
+        if not self._batches:
+            self._thread = threading.get_native_id()
+        if self._free:
+            lane = heapq.heappop(self._free)
+        else:
+            lane = self._lanes
+            self._lanes += 1
+            self._name(_BATCHES + lane, f"batch on its way {lane}")
+        self._batches[number] = lane, journal
+
+    def end(self, number: int, samples: int) -> None:
+        """A batch was delivered."""
+        found = self._batches.pop(number, None)
+        if found is None or self._over:
+            return
+        lane, journal = found
+        heapq.heappush(self._free, lane)
+        self._draw(number, lane, journal, perf_counter(), {"samples": samples})
+
+    def _draw(self, number: int, lane: int, journal: Journal, now: float, facts: dict[str, Any]) -> None:
+        tracer, place = self._tracer, self._lane(_BATCHES + lane)
+        args = {"batch": number, "epoch": self._epoch}
+        tracer.slice(f"batch {number}", place, journal.times[0][1], now, {**args, **facts}, "batch")
+        end = now
+        for stage, since in reversed(journal.times):
+            tracer.slice(_SHOWN_AS.get(stage, stage), place, since, end, args, "stage")
+            end = since
+        for given, span in journal.spans:
+            self._worked(number, place, given, span, now)
+        for call in journal.calls:
+            self._beside(call.name, "await", call.begin, call.end, {**args, "index": call.sample})
+
+    def _worked(self, number: int, place: tuple[int, int], given: float, span: WorkSpan, now: float) -> None:
+        """A chunk: in the dispatch queue until its worker began, and in the worker's lane afterwards."""
+        tracer = self._tracer
+        begin, end = span.begin, span.end
+        if begin < given or end > now:  # the clock of another machine
+            begin, end = now - (end - begin), now
+        if span.pid == tracer.pid and span.tid == self._thread:
+            lane = self._lane_here(begin, end)
+        else:
+            lane = span.pid, span.tid
+            tracer.name_process(span.pid, "worker")
+            tracer.name_lane(lane, f"worker {span.thread}")
+        self._beside("queue", "queue", given, max(begin, given), {"batch": number})
+        args = {"batch": number, "epoch": self._epoch, "samples": span.samples}
+        tracer.slice("chunk", lane, begin, end, args, "worker")
+        flow = {"name": "to a worker", "cat": "flow", "id": tracer.next_number()}
+        tracer.add({**flow, "ph": "s", "pid": place[0], "tid": place[1], "ts": tracer.at(given)})
+        tracer.add({**flow, "ph": "f", "bp": "e", "pid": lane[0], "tid": lane[1], "ts": tracer.at(begin)})
+        at = begin
+        total = sum(seconds for _, seconds in span.parts)
+        shrink = min(1.0, (end - begin) / total) if total else 1.0
+        for name, seconds in span.parts:
+            # All samples of the chunk together: they were done one after the other, each with all its parts.
+            until = min(end, at + seconds * shrink)
+            tracer.slice(name, lane, at, until, {"samples": span.samples, "summed": True}, "worker")
+            at = until
+
+    def _lane_here(self, begin: float, end: float) -> tuple[int, int]:
+        """A lane for samples that are made in the loop's thread, where chunks of several batches take turns."""
+        place = len(self._here)
+        for number, taken in enumerate(self._here):
+            if all(end <= other or begin >= until for other, until in taken):
+                place = number
+                break
+        if place == len(self._here) and _HERE + place < _BATCHES:
+            self._here.append(deque(maxlen=_REMEMBERED))
+        place = min(place, len(self._here) - 1)
+        self._here[place].append((begin, end))
+        self._name(_HERE + place, "samples, in the loop's thread" + (f" {place}" if place else ""))
+        return self._lane(_HERE + place)
+
+    def asked_source(self, begin: float) -> None:
+        """An async iterable was asked for a batch's samples at `begin`, and has given them."""
+        if not self._over:
+            self._beside("source", "source", begin, perf_counter(), {"epoch": self._epoch})
+
+    def _beside(self, name: str, category: str, begin: float, end: float, args: dict[str, Any]) -> None:
+        """Something of which any number may be under way at a time: viewers stack them in one lane by name."""
+        tracer = self._tracer
+        mark = {
+            "name": name,
+            "cat": category,
+            "pid": tracer.pid,
+            "tid": self._lane(_PASS)[1],
+            "id2": {"local": hex(tracer.next_number())},
+        }
+        tracer.add({**mark, "ph": "b", "ts": tracer.at(begin), "args": args})
+        tracer.add({**mark, "ph": "e", "ts": tracer.at(end)})
+
+    def gathered(self, begin: float, samples: int) -> None:
+        """A batch was gathered from memory in the caller's thread."""
+        if not self._over:
+            end = perf_counter()
+            self._tracer.slice(
+                "collate", self._lane_here(begin, end), begin, end, {"samples": samples}, "worker"
+            )
+
+    # -- the caller --------------------------------------------------------------------------------------------------
+
+    def asked(self, at: float) -> None:
+        """The caller asks for a batch."""
+        if self._handed_out is not None and not self._over:
+            self._tracer.slice("consumer", self._lane(_CALLER), self._handed_out, at)
+        self._handed_out = None
+
+    def handed_out(self, asked: float, samples: int, memory: tuple[int, int, int]) -> None:
+        """The caller got a batch.
+
+        Args:
+            asked: when it had asked for it.
+            samples: of the batch.
+            memory: bytes in use, at most so far, and allowed.
+        """
+        if self._over:
+            return
+        now = self._handed_out = perf_counter()
+        tracer = self._tracer
+        tracer.slice("wait", self._lane(_CALLER), asked, now, {"samples": samples})
+        counter = {"ph": "C", "pid": tracer.pid, "tid": 0, "ts": tracer.at(now)}
+        tracer.add({**counter, "name": "slab memory (MiB)", "args": {"used": memory[0] / (1 << 20)}})
+        tracer.add({**counter, "name": "batches on their way", "args": {"batches": len(self._batches)}})
+
+    def close(self) -> None:
+        """The pass is over, or was left. May be called twice, from any thread."""
+        if self._over:
+            return
+        now = perf_counter()
+        if self._handed_out is not None:
+            self._tracer.slice("consumer", self._lane(_CALLER), self._handed_out, now)
+        for number, (lane, journal) in list(self._batches.items()):
+            self._draw(number, lane, journal, now, {"given up": True})
+        self._over = True
+        self._tracer.slice("pass", self._lane(_PASS), self._began, now, {"epoch": self._epoch}, "pass")
+        self._tracer.end_pass(self._number)

@@ -1,0 +1,252 @@
+"""What packing does to the bytes of one image.
+
+Rule: an image's bytes are touched only for what was asked for. "keep" leaves them as they are; a resize, a crop or
+another colour encodes only those images anew that it changes; tiling a JPEG changes none of its pixels; "raw" decodes;
+the name of a format encodes every image anew. An image that cannot be treated as asked stays as it is and is counted,
+but one that is damaged is an error.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from aioloader.errors import DecodeError
+from aioloader.jpeg import NotTileableError, is_tiled, read_frame, restart_interval, with_tile_table
+from aioloader.packing.jpegtran import rewrite
+from aioloader.packing.pixels import decoded, eight_bits, is_grey_jpeg, middle, shrunk, to_bgr, without_alpha
+from aioloader.packing.profile import icc_segments, insert_segments
+from aioloader.transforms import DEFAULT_MAX_PIXELS, decode_image, encode_raw, image_size
+from aioloader.transforms.decode import check_scans, too_large
+from aioloader.transforms.formats import read_header
+
+if TYPE_CHECKING:
+    from aioloader.foundation.types import Array
+
+__all__ = ("COLORS", "ENCODINGS", "NOT_JPEG", "NO_TILES", "Encoded", "Encoding")
+
+ENCODINGS = ("keep", "raw", "jpg", "png", "webp")
+COLORS = (-1, 0, 1)
+NOT_JPEG = "not JPEG"
+NO_TILES = "JPEG of a kind that cannot be tiled"
+
+_QUALITIES = {"png": (0, 9, 3)}
+_QUALITY = (1, 100, 95)
+
+
+@dataclass(frozen=True, slots=True)
+class Encoded:
+    """One image as it is packed.
+
+    Attributes:
+        data: its bytes.
+        source_nbytes: how many there were before.
+        resized: it was made smaller.
+        tiled: it is a tiled JPEG with a tile table.
+        kept: why it stays as it is although something else was asked for (`NOT_JPEG`, `NO_TILES`), or "".
+        cropped: what lay outside of the middle square was cut off.
+        anew: it was decoded and encoded again.
+    """
+
+    data: bytes
+    source_nbytes: int
+    resized: bool = False
+    tiled: bool = False
+    kept: str = ""
+    cropped: bool = False
+    anew: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Encoding:
+    """How images are packed; called with the bytes of one.
+
+    Attributes:
+        name: one of `ENCODINGS`.
+        tile: make JPEGs tiled ones; with "keep" and "jpg".
+        resize: images with a longer shorter side than this many pixels are made smaller, so that it has as many; the
+            longer one is rounded down. None: no image is.
+        quality: of images that are encoded anew: JPEG and WebP 1 to 100, PNG 0 to 9 (how hard it tries). None: 95, and
+            3 for PNG.
+        jpegtran: path of that program; needed for `tile`.
+        max_pixels: images whose header announces more are refused, before anything else is done; None: none is.
+        center_crop: cut out the middle square, before a resize.
+        color: 1: images that are encoded anew become RGB; 0: all images become grey; -1: images that are encoded anew
+            keep their channels, alpha too where the format has it.
+        optimize: give JPEGs that are encoded anew Huffman tables of their own: a few percent smaller, and slower.
+        pass_through: the bytes unchanged and unseen; goes with nothing else.
+
+    Raises:
+        ValueError: an option is not allowed, or does not go with the others.
+    """
+
+    name: str = "keep"
+    tile: bool = False
+    resize: int | None = None
+    quality: int | None = None
+    jpegtran: str | None = None
+    max_pixels: int | None = DEFAULT_MAX_PIXELS
+    center_crop: bool = False
+    color: int = 1
+    optimize: bool = False
+    pass_through: bool = False
+
+    def __post_init__(self) -> None:
+        if self.name not in ENCODINGS:
+            raise ValueError(f"encoding must be one of {', '.join(ENCODINGS)}, got {self.name!r}")
+        if self.tile and self.name not in ("keep", "jpg"):
+            raise ValueError(
+                f"{self.name} images have no tiles: leave out either tile or encoding={self.name!r}"
+            )
+        if self.tile and self.jpegtran is None:
+            raise ValueError("tile needs the path of jpegtran (see `find_jpegtran`)")
+        if self.resize is not None and self.resize < 1:
+            raise ValueError(f"resize must be at least 1 pixel, or None, got {self.resize!r}")
+        if self.max_pixels is not None and self.max_pixels < 1:
+            raise ValueError(f"max_pixels must be at least 1, or None, got {self.max_pixels!r}")
+        if self.color not in COLORS:
+            raise ValueError(f"color must be 1 (colour), 0 (grey) or -1 (as it is), got {self.color!r}")
+        low, high, _ = _QUALITIES.get(self.name, _QUALITY)
+        if self.quality is not None and not low <= self.quality <= high:
+            raise ValueError(f"quality must lie between {low} and {high}, got {self.quality!r}")
+        changed = self.name != "keep" or self.tile or self.resize or self.center_crop or self.color != 1
+        if self.pass_through and (changed or self.optimize):
+            raise ValueError("pass_through leaves every byte as it is: leave out what changes images")
+
+    @property
+    def copies(self) -> bool:
+        """Whether every file stays as it is."""
+        return self.pass_through or not (self.tile or self.touches_pixels)
+
+    @property
+    def touches_pixels(self) -> bool:
+        """Whether some image may have to be decoded."""
+        return self.name != "keep" or bool(self.resize or self.center_crop or self.color == 0)
+
+    def __call__(self, data: bytes) -> Encoded:
+        """Encode one image.
+
+        Raises:
+            DecodeError: it is empty, had to be looked at and is damaged, or has more pixels than `max_pixels`.
+        """
+        if not data:
+            raise DecodeError("the file is empty")
+        if self.pass_through:
+            return Encoded(data, len(data))
+        self._refuse_large(data)
+        if self.name != "keep" or self._would_change(data):
+            image = decoded(data, self.color, self.max_pixels)
+            return self.of_pixels(
+                image, len(data), icc_segments(data) if self.name in ("keep", "jpg") else b""
+            )
+        return self._tiled(data) if self.tile else Encoded(data, len(data))
+
+    def of_pixels(self, image: Array, source_nbytes: int, profile: bytes = b"") -> Encoded:
+        """Encode an image that is decoded.
+
+        Args:
+            image: uint8 (height, width, channels): grey, RGB, or RGB with alpha; it may be altered.
+            source_nbytes: for the result.
+            profile: segments of a JPEG with the colour profile of RGB pixels, or nothing.
+
+        Raises:
+            DecodeError: it cannot be encoded: WebP holds no more than 16,383 pixels each way, JPEG 65,535.
+        """
+        square = middle(image) if self.center_crop else image
+        small = shrunk(square, self.resize)
+        if self.name != "png":
+            small = eight_bits(small)
+        if self.name == "raw":
+            data, tiled = encode_raw(without_alpha(small)), False
+        else:
+            bgr = to_bgr(small)
+            if self.name in ("png", "webp"):
+                data, tiled = self._by_opencv(bgr), False
+            else:
+                data, tiled = self._jpeg(bgr), self.tile
+                if small.shape[2] == 3:
+                    data = insert_segments(data, profile)
+                if self.tile:
+                    data = with_tile_table(data)
+        cropped, resized = square.shape != image.shape, small.shape != square.shape
+        return Encoded(data, source_nbytes, resized, tiled, "", cropped, True)
+
+    def _would_change(self, data: bytes) -> bool:
+        """Whether an image is not yet what was asked for; with "keep"."""
+        if self.resize is not None or self.center_crop:
+            height, width = image_size(data)[1:]
+            if self.resize is not None and min(height, width) > self.resize:
+                return True
+            if self.center_crop and height != width:
+                return True
+        return self.color == 0 and not is_grey_jpeg(data)
+
+    def _refuse_large(self, data: bytes) -> None:
+        if self.max_pixels is None:
+            return
+        try:
+            header = read_header(data)
+        except DecodeError:
+            return  # who has to look at it says what is wrong with it
+        if header.height * header.width > self.max_pixels:
+            raise too_large(header, self.max_pixels, len(data))
+
+    def _tiled(self, data: bytes) -> Encoded:
+        name = image_size(data)[0]
+        if name != "jpeg":
+            return Encoded(data, len(data), kept=NOT_JPEG)
+        if is_tiled(data):
+            return Encoded(data, len(data), tiled=True)
+        check_scans(data)
+        assert self.jpegtran is not None
+        try:
+            # Of a progressive JPEG the rewritten one tells the MCUs.
+            frame = read_frame(data) or read_frame(rewrite(self.jpegtran, data))
+            if frame is not None:
+                again = rewrite(self.jpegtran, data, restart_interval(frame))
+                return Encoded(with_tile_table(again), len(data), tiled=True)
+        except NotTileableError:
+            pass
+        except DecodeError:
+            # Damaged, or only of a kind that the program does not know: the decoder's verdict counts.
+            decode_image(data, max_pixels=self.max_pixels)
+        return Encoded(data, len(data), kept=NO_TILES)
+
+    def _quality(self) -> int:
+        return _QUALITIES.get(self.name, _QUALITY)[2] if self.quality is None else self.quality
+
+    def _jpeg(self, bgr: Array) -> bytes:
+        import cv2
+
+        options = [cv2.IMWRITE_JPEG_QUALITY, self._quality()]
+        if self.optimize:
+            options += [cv2.IMWRITE_JPEG_OPTIMIZE, 1]
+        if self.tile:
+            # How many MCUs a row has depends on the encoder's sampling of chroma: a strip of the image tells.
+            frame = read_frame(_by_opencv(".jpg", bgr[:1], options))
+            assert frame is not None
+            options += [cv2.IMWRITE_JPEG_RST_INTERVAL, restart_interval(frame)]
+        return _by_opencv(".jpg", bgr, options)
+
+    def _by_opencv(self, bgr: Array) -> bytes:
+        import cv2
+
+        option = cv2.IMWRITE_PNG_COMPRESSION if self.name == "png" else cv2.IMWRITE_WEBP_QUALITY
+        return _by_opencv(f".{self.name}", bgr, [option, self._quality()])
+
+
+def _by_opencv(suffix: str, bgr: Array, options: list[int]) -> bytes:
+    import cv2
+
+    try:
+        done, buffer = cv2.imencode(suffix, bgr, options)
+    except cv2.error as error:
+        done, reason = False, " ".join(str(error).split())
+    else:
+        reason = "OpenCV cannot encode it"
+    if not done:
+        height, width = bgr.shape[:2]
+        raise DecodeError(f"{width} x {height} pixels do not become {suffix}: {reason}")
+    result: Any = buffer
+    data: bytes = result.tobytes()
+    return data

@@ -1,0 +1,174 @@
+"""Lists of images (.lst): made from a folder, split, written and read as MXNet's im2rec does.
+
+A line is ``id <tab> label [<tab> label ...] <tab> path``, the path relative to a root folder.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
+
+from aioloader.datasets.imagelist import parse_line
+from aioloader.foundation.partial_files import published
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+__all__ = ("Listed", "in_mxnet_order", "read_lines", "split_list", "walk_images", "write_list")
+
+_MXNET_SEED = 100
+
+T = TypeVar("T")
+
+
+class Listed(NamedTuple):
+    """One image of a list.
+
+    Attributes:
+        key: its id.
+        labels: at least one.
+        path: relative to the root.
+    """
+
+    key: int
+    labels: tuple[float, ...]
+    path: str
+
+
+def walk_images(root: str, extensions: Sequence[str], recursive: bool) -> tuple[list[Listed], dict[str, int]]:
+    """The images of a folder, with ids 0, 1, 2, ... in the order of the walk: folders and files sorted on each level.
+
+    Each folder that holds images itself, `root` included, is a class, numbered by its first image. Links to folders
+    are followed, but not back into a folder that they lie in.
+
+    Args:
+        root: the folder.
+        extensions: endings of the files' names, with the dot; case does not matter.
+        recursive: go into folders. Otherwise only files of `root` itself are taken, with label 0.
+
+    Returns:
+        the images, and the number of each class by its folder's path relative to `root`; no classes unless `recursive`.
+
+    Raises:
+        NotADirectoryError: there is no such folder.
+        ValueError: a name has a TAB or a line break in it.
+    """
+    if not os.path.isdir(root):
+        raise NotADirectoryError(f"there is no folder {root!r}")
+    wanted = {extension.lower() for extension in extensions}
+    found: list[Listed] = []
+    classes: dict[str, int] = {}
+    for folder, folders, files in os.walk(root, followlinks=True):
+        folders[:] = sorted(name for name in folders if not _leads_back(folder, name)) if recursive else []
+        here = os.path.relpath(folder, root)
+        for name in sorted(files):
+            path = os.path.join(folder, name)
+            if os.path.splitext(name)[1].lower() not in wanted or not os.path.isfile(path):
+                continue
+            relative = os.path.relpath(path, root)
+            if set(relative) & set("\t\n\r"):
+                raise ValueError(f"a list cannot hold the name {relative!r}: rename the file")
+            label = classes.setdefault(here, len(classes)) if recursive else 0
+            found.append(Listed(len(found), (float(label),), relative))
+    return found, classes
+
+
+def _leads_back(folder: str, name: str) -> bool:
+    """Whether a folder is a link to one that it lies in itself."""
+    path = os.path.join(folder, name)
+    if not os.path.islink(path):
+        return False
+    target, here = os.path.realpath(path), os.path.realpath(folder)
+    return here == target or here.startswith(os.path.join(target, ""))
+
+
+def in_mxnet_order(images: Sequence[Listed]) -> list[Listed]:
+    """The images mixed as im2rec mixes them: by Python's generator, seeded with 100."""
+    mixed = list(images)
+    random.Random(_MXNET_SEED).shuffle(mixed)
+    return mixed
+
+
+def split_list(
+    images: Sequence[T], chunks: int = 1, train_ratio: float = 1.0, test_ratio: float = 0.0
+) -> list[tuple[str, list[T]]]:
+    """Divide a list into chunks, and each chunk into test, train and validation lists.
+
+    Rule: im2rec's, but that what rounding leaves over goes to the train list where there is no validation list. There
+    it would be lost.
+
+    Args:
+        images: the list.
+        chunks: at least 1.
+        train_ratio, test_ratio: shares of each chunk; `test_ratio` counts only where `train_ratio` is not 1.
+
+    Returns:
+        for each list what its name ends in ("", "_train", "_0_test", ...), and its images.
+
+    Raises:
+        ValueError: an argument is not allowed.
+    """
+    if chunks < 1:
+        raise ValueError(f"chunks must be at least 1, got {chunks}")
+    if not 0 <= train_ratio <= 1 or not 0 <= test_ratio <= 1:
+        raise ValueError(f"ratios must lie between 0 and 1, got {train_ratio} and {test_ratio}")
+    size = -(-len(images) // chunks)
+    lists: list[tuple[str, list[T]]] = []
+    for number in range(chunks):
+        chunk = list(images[number * size : (number + 1) * size])
+        name = f"_{number}" if chunks > 1 else ""
+        if train_ratio == 1.0:
+            lists.append((name, chunk))
+            continue
+        if train_ratio + test_ratio > 1 + 1e-9:
+            raise ValueError(
+                f"train ratio {train_ratio} and test ratio {test_ratio} are more than everything together"
+            )
+        test = int(size * test_ratio)
+        train_end = test + int(size * train_ratio)
+        rest = train_ratio + test_ratio < 1 - 1e-9
+        if test_ratio:
+            lists.append((f"{name}_test", chunk[:test]))
+        lists.append((f"{name}_train", chunk[test:train_end] if rest else chunk[test:]))
+        if rest:
+            lists.append((f"{name}_val", chunk[train_end:]))
+    return lists
+
+
+def write_list(path: str, images: Sequence[Listed]) -> None:
+    """Write a list; labels have six decimals, as MXNet 1.9.1 writes them.
+
+    Raises:
+        OSError: the file cannot be written; what stood there before is whole.
+    """
+    with (
+        published(path) as (draft,),
+        open(draft, "w", encoding="utf-8", errors="surrogateescape", newline="\n") as file,
+    ):
+        for key, labels, name in images:
+            file.write(f"{key}\t{''.join(f'{label:f}' + chr(9) for label in labels)}{name}\n")
+
+
+def read_lines(path: str, bad_line: Callable[[int, str, str], object]) -> Iterator[Listed]:
+    """The images of a list, as im2rec reads it: lines that it cannot read are told of and passed over.
+
+    Args:
+        path: the .lst file.
+        bad_line: called with the number of such a line (from 1), the line, and what is wrong with it.
+
+    Raises:
+        OSError: the file cannot be read.
+    """
+    with open(path, encoding="utf-8-sig", errors="surrogateescape", newline="\n") as file:
+        for number, line in enumerate(file, 1):
+            if not line.strip():
+                continue
+            try:
+                key, labels, name = parse_line(line)
+                if not 0 <= key < 1 << 64:
+                    raise ValueError(f"the id {key} is not between 0 and 2**64 - 1")
+            except ValueError as error:
+                bad_line(number, line.strip(), str(error))
+                continue
+            yield Listed(key, tuple(labels), name)

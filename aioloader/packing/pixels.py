@@ -1,0 +1,158 @@
+"""Pixels between decoding and encoding: decoded with or without their channels, cut, made smaller."""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from aioloader.errors import DecodeError
+from aioloader.transforms import DEFAULT_MAX_PIXELS, decode_image
+from aioloader.transforms.decode import check_extents, checked_header
+from aioloader.transforms.exif import read_orientation, upright
+from aioloader.transforms.formats import read_header
+from aioloader.transforms.scratch import Scratch
+
+if TYPE_CHECKING:
+    from aioloader.foundation.types import Array
+
+__all__ = (
+    "by_opencv",
+    "decoded",
+    "eight_bits",
+    "is_grey_jpeg",
+    "middle",
+    "shrunk",
+    "to_bgr",
+    "without_alpha",
+)
+
+_local = threading.local()
+
+
+def decoded(data: bytes, color: int, max_pixels: int | None = DEFAULT_MAX_PIXELS) -> Array:
+    """An image's pixels, upright.
+
+    Args:
+        data: the encoded image.
+        color: 1: RGB; 0: grey; -1: the channels that it has: grey, RGB, or RGB with alpha.
+        max_pixels: see `decode_image`.
+
+    Returns:
+        uint8 (height, width, 1, 3 or 4), with -1 also uint16. It may be altered, and is overwritten when this thread
+        has decoded some more and nobody holds it.
+
+    Raises:
+        DecodeError: no image, damaged, or too large.
+    """
+    if color == -1:
+        header = read_header(data)
+        if header.format not in ("jpeg", "raw"):
+            image = by_opencv(data, -1, max_pixels)
+            if image.ndim == 2:
+                image = image[:, :, None]
+            image = _swapped(image)
+            if header.exif is not None and header.format != "tiff":  # those OpenCV turns itself
+                image = upright(image, read_orientation(data, *header.exif), None)
+            return np.ascontiguousarray(image)
+        color = 0 if is_grey_jpeg(data) else 1
+    scratch: Scratch | None = getattr(_local, "scratch", None)
+    if scratch is None:
+        scratch = _local.scratch = Scratch()
+    return decode_image(data, flag=color, max_pixels=max_pixels, scratch=scratch)
+
+
+def by_opencv(data: bytes, flag: int, max_pixels: int | None = DEFAULT_MAX_PIXELS) -> Array:
+    """An image as `cv2.imdecode` gives it, after its header was checked.
+
+    Args:
+        data: the encoded image.
+        flag: of `cv2.imdecode`: 1: BGR, 0: grey, -1: as it is.
+        max_pixels: images of more pixels are refused.
+
+    Returns:
+        (height, width) or (height, width, channels), uint8 or what the file has.
+
+    Raises:
+        DecodeError: no image, damaged, or too large.
+    """
+    import cv2
+
+    header = checked_header(data, max_pixels)
+    try:
+        image: Any = cv2.imdecode(np.frombuffer(data, np.uint8), flag)
+    except cv2.error as error:
+        raise DecodeError(str(error), format=header.format, nbytes=len(data)) from error
+    if image is None:
+        raise DecodeError("OpenCV cannot decode it", format=header.format, nbytes=len(data))
+    check_extents(image, header, max_pixels, len(data))
+    result: Array = image
+    return result
+
+
+def is_grey_jpeg(data: bytes) -> bool:
+    """Whether this is a JPEG with one component.
+
+    Raises:
+        DecodeError: it is a JPEG, and its header is damaged.
+    """
+    if data[:2] != b"\xff\xd8":
+        return False
+    from simplejpeg import decode_jpeg_header
+
+    try:
+        colorspace: str = decode_jpeg_header(data, strict=False)[2]
+    except ValueError as error:
+        raise DecodeError(str(error), format="jpeg", nbytes=len(data)) from error
+    return colorspace.lower() == "gray"
+
+
+def middle(image: Array) -> Array:
+    """The middle square, a view."""
+    height, width = image.shape[:2]
+    side = min(height, width)
+    top, left = (height - side) // 2, (width - side) // 2
+    return image[top : top + side, left : left + side]
+
+
+def shrunk(image: Array, shorter: int | None) -> Array:
+    """The image with a shorter side of at most `shorter` pixels; `image` itself where nothing is to be done."""
+    height, width = image.shape[:2]
+    side = min(height, width)
+    if shorter is None or side <= shorter:
+        return image
+    import cv2
+
+    size = (width * shorter // side, height * shorter // side)
+    result: Any = cv2.resize(image, size, interpolation=cv2.INTER_AREA)
+    small: Array = result
+    return small[:, :, None] if small.ndim == 2 else small
+
+
+def eight_bits(image: Array) -> Array:
+    """The image with 8 bits a channel; of 16 bits the upper ones."""
+    return (image >> 8).astype(np.uint8) if image.dtype == np.uint16 else image
+
+
+def without_alpha(image: Array) -> Array:
+    """The image with 1 or 3 channels, C-contiguous."""
+    return np.ascontiguousarray(image[:, :, :3])
+
+
+def to_bgr(image: Array) -> Array:
+    """The image with its colours in OpenCV's order, C-contiguous; `image` itself may be altered."""
+    return _swapped(image, image if image.flags.c_contiguous else None)
+
+
+def _swapped(image: Array, out: Array | None = None) -> Array:
+    """Red and blue exchanged."""
+    channels = image.shape[2]
+    if channels not in (3, 4):
+        return np.ascontiguousarray(image)
+    import cv2
+
+    code = cv2.COLOR_RGB2BGR if channels == 3 else cv2.COLOR_RGBA2BGRA
+    result: Any = cv2.cvtColor(image, code, dst=out)
+    swapped: Array = result
+    return swapped

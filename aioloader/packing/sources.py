@@ -1,0 +1,240 @@
+"""Which images are packed, and with what labels: those of a folder, of a list, or of a well-known set."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import os
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from aioloader.datasets.imagelist import inside_root, read_list
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from aioloader.foundation.types import Array
+
+__all__ = (
+    "EXTENSIONS",
+    "Item",
+    "Listing",
+    "Source",
+    "folder_source",
+    "list_images",
+    "list_source",
+    "look_at",
+)
+
+EXTENSIONS = frozenset({".bmp", ".jpeg", ".jpg", ".png", ".webp"})
+_KEYS = 1 << 64
+_LARGEST = float(np.finfo(np.float32).max)
+
+
+class Item(NamedTuple):
+    """One image.
+
+    Attributes:
+        name: as the .lst says it.
+        labels: at least one.
+        key: the one that the source gives it; None: its record is numbered.
+    """
+
+    name: str
+    labels: tuple[float, ...]
+    key: int | None = None
+
+
+@dataclass
+class Source:
+    """Images to pack.
+
+    Attributes:
+        kind: "folder", "list", or the name of a set.
+        path: where they are from, as it was given.
+        items: the images, in their own order.
+        paths: the file of each; none where the images are in memory.
+        images: uint8 (n, height, width, channels) where they are in memory, else None.
+        classes: names of the classes; a label is the place of its class in here.
+        parts: how many images of each part there are, by name, where the source itself is divided.
+        lst: the list that it is, or None.
+        outside: images in the folder that belong to no class.
+        empty: names of sub-folders without images.
+    """
+
+    kind: str
+    path: str
+    items: Sequence[Item]
+    paths: Sequence[str] = ()
+    images: Array | None = None
+    classes: tuple[str, ...] = ()
+    parts: dict[str, int] = field(default_factory=dict)
+    lst: Path | None = None
+    outside: int = 0
+    empty: tuple[str, ...] = ()
+
+    def place(self, number: int) -> str:
+        """What an error calls an image: its file, or where it stands in the set."""
+        return self.paths[number] if self.paths else f"{self.path}:{self.items[number].name}"
+
+
+class Listing(NamedTuple):
+    """What the files of a source were when they were looked at.
+
+    Attributes:
+        digest: of all names, labels, keys, sizes and times of change (or of the pixels in memory).
+        mean_nbytes: bytes of an image.
+    """
+
+    digest: str
+    mean_nbytes: int
+
+
+def look_at(source: Source) -> Listing:
+    """Ask for the size and time of every file; one that is missing has none, and is found out when it is read."""
+    digest = hashlib.sha256()
+    total = 0
+    for number, item in enumerate(source.items):
+        facts: tuple[object, ...] = ()
+        if source.paths:
+            path = source.paths[number]
+            try:
+                status = os.stat(path)
+            except OSError:
+                facts = (path,)
+            else:
+                facts = (path, status.st_size, status.st_mtime_ns)
+                total += status.st_size
+        digest.update(repr((*item, *facts)).encode("utf-8", "surrogatepass"))
+    if source.images is not None:
+        digest.update(repr(source.images.shape).encode())
+        digest.update(np.ascontiguousarray(source.images).data)
+        total = source.images.nbytes
+    return Listing(digest.hexdigest(), total // max(1, len(source.items)))
+
+
+# -- folders -----------------------------------------------------------------------------------------------------------
+
+
+def list_images(source: str | os.PathLike[str]) -> tuple[tuple[str, ...], list[tuple[Path, int]]]:
+    """Find the images of a folder, in a fixed order: classes by name, then files by path.
+
+    Each sub-folder that holds images, at any depth, is a class. Images outside of sub-folders are taken only where
+    there are no classes, with label 0. Files and folders whose names begin with a dot are passed over.
+
+    Args:
+        source: the folder.
+
+    Returns:
+        the names of the classes, and (path, label) of every image.
+
+    Raises:
+        NotADirectoryError: `source` is not a folder.
+        ValueError: it holds no images.
+    """
+    root = os.fspath(source)
+    classes, found = _find(root)
+    return classes, [(Path(root, name), label) for name, label in found]
+
+
+def folder_source(source: str | os.PathLike[str]) -> Source:
+    """The images of a folder (see `list_images`).
+
+    Raises:
+        NotADirectoryError, ValueError: as `list_images`; or a name has a TAB or a line break.
+        OSError: a folder cannot be read.
+    """
+    root = os.fspath(source)
+    classes, found = _find(root)
+    labels = [(float(label),) for label in range(max(1, len(classes)))]
+    for name, _ in found:
+        if "\t" in name or "\n" in name or "\r" in name:
+            raise ValueError(f"a list cannot hold the name {name!r}: rename the file")
+    items = [Item(name.replace(os.sep, "/"), labels[label]) for name, label in found]
+    made = Source("folder", root, items, [os.path.join(root, name) for name, _ in found], classes=classes)
+    if classes:
+        folders, images = _look_into(root)
+        made.outside = len(images)
+        made.empty = tuple(name for name in folders if name not in classes)
+    return made
+
+
+def _find(root: str) -> tuple[tuple[str, ...], list[tuple[str, int]]]:
+    """As `list_images`, with paths relative to the root."""
+    if not os.path.isdir(root):
+        raise NotADirectoryError(f"there is no folder {root!r}")
+    folders, images = _look_into(root)
+    inside = {name: sorted(_images_in(root, name), key=_parts) for name in folders}
+    classes = tuple(name for name, found in inside.items() if found)
+    items = [(name, label) for label, folder in enumerate(classes) for name in inside[folder]]
+    items = items or [(name, 0) for name in images]
+    if not items:
+        raise ValueError(f"there are no images ({', '.join(sorted(EXTENSIONS))}) in {root!r}")
+    return classes, items
+
+
+def _parts(name: str) -> list[str]:
+    return name.split(os.sep)
+
+
+def _look_into(folder: str, links: bool = True) -> tuple[list[str], list[str]]:
+    """Sorted names of the folders and images in a folder; with `links` those of folders too that are links."""
+    folders, images = [], []
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            name = entry.name
+            if name.startswith("."):
+                continue
+            if entry.is_dir(follow_symlinks=links):
+                folders.append(name)
+            elif os.path.splitext(name)[1].lower() in EXTENSIONS and (entry.is_file() or entry.is_symlink()):
+                images.append(name)  # a link to nowhere is an image that cannot be read
+    return sorted(folders), sorted(images)
+
+
+def _images_in(root: str, folder: str) -> Iterator[str]:
+    """Paths of the images in a folder, at any depth, relative to the root; links to folders are not followed."""
+    folders, images = _look_into(os.path.join(root, folder), links=False)
+    for name in images:
+        yield os.path.join(folder, name)
+    for name in folders:
+        yield from _images_in(root, os.path.join(folder, name))
+
+
+# -- lists -------------------------------------------------------------------------------------------------------------
+
+
+def list_source(lst: str | os.PathLike[str], root: str | os.PathLike[str] | None = None) -> Source:
+    """The images of a list (lines of id, labels and path, separated by TABs), in its order, under its ids.
+
+    Args:
+        lst: the .lst file.
+        root: the folder that its paths are relative to; None: the one that the list lies in.
+
+    Raises:
+        FileNotFoundError, NotADirectoryError: there is no such list, or no such folder.
+        ValueError: a line is malformed, an id stands twice, a label fits no float32, or a path leads out of the root.
+    """
+    place = Path(lst)
+    folder = place.parent if root is None else Path(root)
+    if not folder.is_dir():
+        raise NotADirectoryError(f"there is no folder {str(folder)!r}")
+    items, paths = [], []
+    seen: set[int] = set()
+    for key, labels, name in read_list(str(place)):
+        assert isinstance(key, int)
+        if not 0 <= key < _KEYS:
+            raise ValueError(f"{place}: the id {key} is not between 0 and 2**64 - 1")
+        if key in seen:
+            raise ValueError(f"{place}: the id {key} stands on two lines, and every record needs its own")
+        seen.add(key)
+        if any(math.isfinite(label) and abs(label) > _LARGEST for label in labels):
+            raise ValueError(f"{place}: the id {key} has a label that no float32 holds")
+        items.append(Item(name, tuple(labels), key))
+        paths.append(os.path.join(folder, inside_root(name, key)))
+    if not items:
+        raise ValueError(f"{place} names no images")
+    return Source("list", os.fspath(lst), items, paths, lst=place)

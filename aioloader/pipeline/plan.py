@@ -1,0 +1,294 @@
+"""Positions to numbered batches: pure arithmetic (docs/design.md, "Order").
+
+An epoch's *stream* is the carry of earlier epochs (with rollover), then the epoch's own order. For W ranks and batch
+size B, position p belongs to step p // (W*B), rank (p mod W*B) // B. A plan may start at any position, so resuming
+costs nothing and what remains can be split anew.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import islice
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from aioloader.foundation.types import IntArray
+
+__all__ = ("BatchPlan", "EpochPlan", "Geometry", "IteratedOrder", "ListPlan", "Order", "PositionalOrder")
+
+_BLOCK = 8192
+
+
+@dataclass(frozen=True, slots=True)
+class Geometry:
+    """How positions become batches.
+
+    Attributes:
+        batch_size: samples of a batch, at least 1.
+        last_batch: "keep", "discard" or "rollover".
+        rank, world: this process among `world` processes.
+        even: "pad" or "drop": what makes the steps of all ranks equal; acts only where `world` > 1.
+    """
+
+    batch_size: int
+    last_batch: str = "keep"
+    rank: int = 0
+    world: int = 1
+    even: str = "pad"
+
+    @property
+    def stride(self) -> int:
+        """Positions that one step of all ranks takes."""
+        return self.batch_size * self.world
+
+    @property
+    def drops(self) -> bool:
+        """Whether an incomplete step is not delivered."""
+        return self.last_batch != "keep" or (self.world > 1 and self.even == "drop")
+
+    def steps(self, length: int) -> int:
+        """How many batches `length` positions make for each rank."""
+        return length // self.stride if self.drops else -(-length // self.stride)
+
+
+@dataclass(slots=True)  # not frozen: made for every batch, and that is four times as slow
+class BatchPlan:
+    """One batch to be made. Not to be altered.
+
+    Attributes:
+        number: its place among the batches of this pass, from 0.
+        position: stream position of its first sample.
+        indices: int64 (n,), places in the dataset.
+        epochs: int64 (n,), the epoch that each sample is drawn for.
+        consumed: stream positions that all ranks have consumed once it is delivered.
+        padded: how many of its last samples only fill it up.
+        samples: the samples themselves, where they come from an iterable; else None.
+        source_state: where that iterable is behind this batch, in its own words; or None.
+    """
+
+    number: int
+    position: int
+    indices: IntArray
+    epochs: IntArray
+    consumed: int
+    padded: int = 0
+    samples: list[Any] | None = None
+    source_state: Any = None
+
+
+class Order(Protocol):
+    """The stream of one epoch."""
+
+    def take(self, start: int, stop: int) -> tuple[IntArray, IntArray]:
+        """Indices and epochs at stream positions start <= p < stop; fewer at the end of the stream."""
+        ...
+
+    def available(self, start: int, stop: int) -> int:
+        """How many of the positions start <= p < stop the stream has."""
+        ...
+
+    def carry(self, start: int) -> Any:
+        """What is left from position `start` on, in a form that the next epoch's order takes; None if nothing."""
+        ...
+
+
+class PositionalOrder:
+    """A stream that is computed where it is read.
+
+    Args:
+        sampler: a `PositionalSampler`.
+        seed: the loader's seed.
+        epoch: the epoch.
+        carry: (first epoch, position in it) where what was carried over begins: the rest of that epoch and all
+            epochs between; or None.
+    """
+
+    def __init__(self, sampler: Any, seed: int, epoch: int, carry: tuple[int, int] | None = None) -> None:
+        self._sampler = sampler
+        self._seed = seed
+        self._epoch = epoch
+        self._n = len(sampler)
+        self._first, self._skip = carry if carry is not None else (epoch, 0)
+        self.length = (epoch - self._first + 1) * self._n - self._skip
+        self._block: tuple[int, int, int, IntArray] = (0, 0, 0, np.empty(0, np.int64))
+        self._same = np.empty(0, np.int64)
+
+    def _epoch_indices(self, epoch: int, low: int, high: int) -> IntArray:
+        # Calls are cheaper per position the longer they are, so a block is kept for the batches to come.
+        if high - low >= _BLOCK:
+            indices: IntArray = self._sampler.indices(self._seed, epoch, low, high)
+            return indices
+        of, begin, end, block = self._block
+        if of != epoch or low < begin or high > end:
+            begin, end = low, min(self._n, low + _BLOCK)
+            block = self._sampler.indices(self._seed, epoch, begin, end)
+            self._block = (epoch, begin, end, block)
+        return block[low - begin : high - begin]
+
+    def take(self, start: int, stop: int) -> tuple[IntArray, IntArray]:
+        """See `Order.take`."""
+        stop = min(stop, self.length)
+        if self._first == self._epoch and not self._skip and start < stop:  # nothing was carried over
+            if len(self._same) < stop - start:
+                self._same = np.full(stop - start, self._epoch, dtype=np.int64)
+            return self._epoch_indices(self._epoch, start, stop), self._same[: stop - start]
+        indices, epochs = [], []
+        while start < stop:
+            ahead, low = divmod(start + self._skip, self._n)
+            high = min(self._n, low + stop - start)
+            indices.append(self._epoch_indices(self._first + ahead, low, high))
+            epochs.append(np.full(high - low, self._first + ahead, dtype=np.int64))
+            start += high - low
+        if len(indices) == 1:
+            return indices[0], epochs[0]
+        if not indices:
+            return np.empty(0, np.int64), np.empty(0, np.int64)
+        return np.concatenate(indices), np.concatenate(epochs)
+
+    def available(self, start: int, stop: int) -> int:
+        """See `Order.available`."""
+        return max(0, min(stop, self.length) - start)
+
+    def carry(self, start: int) -> tuple[int, int] | None:
+        """See `Order.carry`: (epoch, position in it)."""
+        if start >= self.length:
+            return None
+        ahead, low = divmod(start + self._skip, self._n)
+        return self._first + ahead, low
+
+
+class IteratedOrder:
+    """The stream of a sampler that can only be iterated.
+
+    Args:
+        sampler: gives the indices of one epoch.
+        epoch: the epoch.
+        carry: [index, epoch] of each sample carried over, or None.
+        whole: read all of it at once, because positions will be read again (padding).
+    """
+
+    def __init__(
+        self, sampler: Iterable[int], epoch: int, carry: list[list[int]] | None = None, whole: bool = False
+    ) -> None:
+        self._epoch = epoch
+        self._source = iter(sampler)
+        self._kept: list[list[int]] = list(carry or ())
+        self._start = 0
+        self._whole = whole
+        if whole:
+            self._kept += [[int(index), epoch] for index in self._source]
+
+    def take(self, start: int, stop: int) -> tuple[IntArray, IntArray]:
+        """See `Order.take`; `start` never goes back, except where the order is kept whole."""
+        if not self._whole:
+            if start > self._start + len(self._kept):  # a resumed pass: what was consumed is not kept
+                passed = start - self._start - len(self._kept)
+                next(islice(self._source, passed - 1, passed), None)
+                self._kept.clear()
+                self._start = start
+            while self._start + len(self._kept) < stop:
+                try:
+                    index = next(self._source)
+                except StopIteration:
+                    break
+                self._kept.append([int(index), self._epoch])
+            del self._kept[: start - self._start]
+            self._start = max(start, self._start)
+        chosen = self._kept[start - self._start : stop - self._start]
+        table = np.asarray(chosen, dtype=np.int64).reshape(-1, 2)
+        return table[:, 0], table[:, 1]
+
+    def available(self, start: int, stop: int) -> int:
+        """See `Order.available`; reads on as far as `stop`."""
+        if not self._whole:
+            return len(self.take(start, stop)[0])
+        return max(0, min(stop, len(self._kept)) - start)
+
+    def carry(self, start: int) -> list[list[int]] | None:
+        """See `Order.carry`: [index, epoch] pairs."""
+        return self._kept[start - self._start :] or None
+
+
+class EpochPlan:
+    """The batches of one epoch for one rank.
+
+    Args:
+        order: the stream.
+        geometry: how it is cut.
+        start: stream position from which on it is cut; what lies before was consumed.
+    """
+
+    def __init__(self, order: Order, geometry: Geometry, start: int = 0) -> None:
+        self._order = order
+        self._geometry = geometry
+        self._start = start
+        self.rest = start
+
+    def __iter__(self) -> Iterator[BatchPlan]:
+        """The batches in order. Afterwards `rest` is the position from which on nothing was delivered."""
+        cut = self._geometry
+        stride = cut.stride
+        number = 0
+        while True:
+            first = self._start + number * stride
+            self.rest = first
+            low = first + cut.rank * cut.batch_size
+            high = low + cut.batch_size
+            # Whether the step is complete is seen at its very end, whichever part of it is ours.
+            left = self._order.available(first, first + stride)
+            if left == 0 or (left < stride and cut.drops):
+                return
+            indices, epochs = self._order.take(low, min(high, first + left))
+            padded = 0
+            if left < stride and cut.world > 1:
+                padded = cut.batch_size - len(indices)
+                total = first + left
+                fill = [self._order.take(p % total, p % total + 1) for p in range(high - padded, high)]
+                indices = np.concatenate([indices, *[index for index, _ in fill]])
+                epochs = np.concatenate([epochs, *[epoch for _, epoch in fill]])
+            self.rest = first + left
+            yield BatchPlan(number, low, indices, epochs, self.rest, padded)
+            number += 1
+
+    def carry(self) -> Any:
+        """What rollover hands to the next epoch, after the last batch; None without rollover."""
+        return self._order.carry(self.rest) if self._geometry.last_batch == "rollover" else None
+
+
+class ListPlan:
+    """The batches that a batch sampler gives. `consumed` counts batches. Iterated once.
+
+    The sampler's ``__iter__`` is called here, and the rest of it where the batches are made.
+
+    Args:
+        batches: lists of indices; int64 arrays are taken as they are.
+        epoch: the epoch.
+        start: batches to pass over.
+    """
+
+    def __init__(self, batches: Iterable[Iterable[int]], epoch: int, start: int = 0) -> None:
+        self._batches = iter(batches)
+        self._epoch = epoch
+        self._start = start
+        self._same = np.empty(0, np.int64)
+
+    def __iter__(self) -> Iterator[BatchPlan]:
+        """The batches in order."""
+        for place, batch in enumerate(self._batches):
+            if place < self._start:
+                continue
+            if type(batch) is np.ndarray and batch.dtype == np.int64 and batch.ndim == 1:
+                indices = batch
+            else:
+                indices = np.asarray([int(index) for index in batch], dtype=np.int64)
+            if len(self._same) < len(indices):
+                self._same = np.full(len(indices), self._epoch, dtype=np.int64)
+            yield BatchPlan(place - self._start, place, indices, self._same[: len(indices)], place + 1)
+
+    def carry(self) -> None:
+        """A batch sampler keeps its own."""
+        return None

@@ -1,0 +1,215 @@
+"""The order of an epoch: a keyed permutation of range(n), of which any stretch is computed on its own.
+
+Rule (docs/design.md, "Order"). Its key is (seed, epoch); nothing else enters.
+
+Below 2**16 items: every item is given a random 64-bit word and the items are sorted by it. Words drawn
+independently from one distribution are exchangeable, so every order of distinct words is equally likely: this
+is a uniform shuffle. Equal words (probability below 2**-33) keep their items' order.
+
+From 2**16 items on: a block cipher over [0, 2**b), the smallest power of two that holds n. Its halves of b //
+2 and b - b // 2 bits take turns: each round adds (xor) to one half a keyed hash of the other, which can be
+undone, so the whole is a bijection whatever the hash (an unbalanced Feistel network; Schneier and Kelsey,
+1996). A value outside [0, n) is enciphered again until it lies inside ("cycle walking"; Black and Rogaway,
+2002): still a bijection, of [0, n), and under two turns on average. Memory does not grow with n.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from aioloader.rng import ORDER_DOMAIN, Rng
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    from aioloader.foundation.types import IntArray
+
+__all__ = ("ORDER_VERSION", "mix", "permute", "permute_each")
+
+ORDER_VERSION = 1
+"""Number of this rule. A saved position means something only under the rule that it was made with."""
+
+_SORT_BELOW = 1 << 16
+_ITEM_BITS = np.uint64(16)
+_UPPER = ~np.uint64(_SORT_BELOW - 1)
+_MOST_ITEMS = 1 << 62
+_BLOCK = 1 << 14  # positions at a time: the arrays of one round stay in the second-level cache
+
+# Half the domain may be 8 bits wide, where few rounds leave visible structure; the standard ciphers for small
+# domains take 8 (NIST SP 800-38G, FF3) or 10 rounds.
+_ROUNDS = 8
+_MIX = np.uint64(0xD6E8FEB86659FD93)  # an odd multiplier whose products spread well upwards
+_FOLD = np.uint64(32)
+_SORT_EACH = 32
+_GOLDEN = 0x9E3779B97F4A7C15  # 2**64 over the golden ratio: keys of successive rounds lie far apart
+_WORD = (1 << 64) - 1
+
+
+def permute(seed: int, epoch: int, n: int, start: int, stop: int) -> IntArray:
+    """Positions start <= p < stop of an epoch's order over range(n).
+
+    Ask for 16,384 positions or more at a time where n is large: the cost of a call is shared among them.
+
+    Args:
+        seed: 0 <= seed < 2**64.
+        epoch: 0 <= epoch < 2**64.
+        n: number of items, at most 2**62.
+        start: first position.
+        stop: end of the positions, exclusive; 0 <= start <= stop <= n.
+
+    Returns:
+        int64 (stop - start,), a new array.
+
+    Raises:
+        ValueError: an argument is out of range.
+    """
+    if not 0 <= start <= stop <= n <= _MOST_ITEMS:
+        raise ValueError(f"need 0 <= start <= stop <= n <= 2**62, got start={start}, stop={stop}, n={n}")
+    if not (0 <= seed < 1 << 64 and 0 <= epoch < 1 << 64):
+        raise ValueError(f"seed and epoch must lie in [0, 2**64), got seed={seed}, epoch={epoch}")
+    if n < _SORT_BELOW:
+        return _sorted_words(seed, epoch, n)[start:stop].copy()
+    return _walk(np.arange(start, stop, dtype=np.uint64), n, _round_keys(seed, epoch)).view(np.int64)
+
+
+@lru_cache(maxsize=8)
+def _sorted_words(seed: int, epoch: int, n: int) -> IntArray:
+    # Kept for the blocks of the epochs in progress; at most 8 times 512 kB.
+    words = Rng(seed, epoch, 0, ORDER_DOMAIN).words(n)
+    # The item's number in place of the word's last bits: values sort faster than places do.
+    packed = words & _UPPER | np.arange(n, dtype=np.uint64)
+    packed.sort()
+    upper = packed >> _ITEM_BITS
+    if (upper[1:] == upper[:-1]).any():  # the last bits would decide
+        order = np.argsort(words, kind="stable").astype(np.int64, copy=False)
+    else:
+        order = (packed & ~_UPPER).view(np.int64)
+    order.flags.writeable = False
+    return order
+
+
+@lru_cache(maxsize=8)
+def _round_keys(seed: int, epoch: int) -> tuple[tuple[np.uint64, np.uint64], ...]:
+    """An odd multiplier and a summand for each round."""
+    words = Rng(seed, epoch, 0, ORDER_DOMAIN).words(2 * _ROUNDS)
+    words[0::2] |= np.uint64(1)
+    return tuple(zip(words[0::2], words[1::2], strict=True))
+
+
+def _walk(
+    values: npt.NDArray[np.uint64], n: int, keys: tuple[tuple[np.uint64, np.uint64], ...]
+) -> npt.NDArray[np.uint64]:
+    """Encipher values, in place, until they lie in [0, n)."""
+    # Blocks walk on together: the last few values of each would need many short turns of their own.
+    pending = values
+    places = None
+    while len(pending):
+        for begin in range(0, len(pending), _BLOCK):
+            pending[begin : begin + _BLOCK] = _encipher(pending[begin : begin + _BLOCK], n, keys)
+        if places is not None:
+            values[places] = pending
+        outside = np.flatnonzero(pending >= np.uint64(n))
+        places = outside if places is None else places[outside]
+        pending = pending[outside]
+    return values
+
+
+def _encipher(
+    values: npt.NDArray[np.uint64], n: int, keys: tuple[tuple[np.uint64, np.uint64], ...]
+) -> npt.NDArray[np.uint64]:
+    """One turn of the cipher over [0, 2**b), the smallest power of two >= n."""
+    bits = (n - 1).bit_length()
+    low_bits = bits - bits // 2
+    shift = np.uint64(low_bits)
+    low = values & np.uint64((1 << low_bits) - 1)
+    high = values >> shift
+    # The hash's upper bits are its good ones, so a half takes as many of them as it is wide.
+    to_low, to_high = np.uint64(64 - low_bits), np.uint64(64 - bits // 2)
+    hashed, folded = np.empty_like(values), np.empty_like(values)
+    for number, (factor, summand) in enumerate(keys):
+        source, target, keep = (high, low, to_low) if number % 2 else (low, high, to_high)
+        np.multiply(source, factor, out=hashed)
+        np.add(hashed, summand, out=hashed)
+        np.right_shift(hashed, _FOLD, out=folded)
+        np.bitwise_xor(hashed, folded, out=hashed)
+        np.multiply(hashed, _MIX, out=hashed)
+        np.right_shift(hashed, keep, out=hashed)
+        np.bitwise_xor(target, hashed, out=target)
+    return (high << shift) | low
+
+
+def mix(words: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
+    """A 64-bit hash of each word, a new array: every bit of the result depends on every bit of the word.
+
+    Source: Stafford's variant 13 of MurmurHash3's last steps, as in SplitMix64 (Steele, Lea and Flood, 2014).
+    """
+    words = (words ^ (words >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    words = (words ^ (words >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    result: npt.NDArray[np.uint64] = words ^ (words >> np.uint64(31))
+    return result
+
+
+def permute_each(keys: npt.NDArray[np.uint64], sizes: IntArray, places: IntArray) -> IntArray:
+    """What stands at a place of each of many small orders: order i is a permutation of range(sizes[i]) under keys[i].
+
+    Up to 32 items: sorted by words that are drawn for them, as above; few rounds of a cipher as narrow as that leave
+    some orders more frequent than others. Above: the cipher, with a width of its own for each element.
+
+    Args:
+        keys: uint64 (n,); equal keys of equal sizes have the same order.
+        sizes: int64 (n,), 1 to 2**52.
+        places: int64 (n,), 0 <= places[i] < sizes[i].
+
+    Returns:
+        int64 (n,), a new array.
+    """
+    result = np.zeros(len(places), np.int64)
+    for low, width in ((1, 8), (8, _SORT_EACH)):
+        few = np.flatnonzero((sizes > low) & (sizes <= width))
+        if len(few):
+            result[few] = _sort_each(keys[few], sizes[few], places[few], width)
+    pending = np.flatnonzero(sizes > _SORT_EACH)
+    bits = np.maximum(np.frexp((sizes - 1).astype(np.float64))[1], 2).astype(np.uint64)
+    values = places.astype(np.uint64)
+    while len(pending):
+        values[pending] = _encipher_each(values[pending], bits[pending], keys[pending])
+        inside = values[pending] < sizes[pending].astype(np.uint64)
+        done = pending[inside]
+        result[done] = values[done].astype(np.int64)
+        pending = pending[~inside]
+    return result
+
+
+def _sort_each(keys: npt.NDArray[np.uint64], sizes: IntArray, places: IntArray, width: int) -> IntArray:
+    """What stands at a place of each of many orders of at most `width` items."""
+    # Neighbours often ask for the same order; each is made once.
+    new = np.flatnonzero(np.r_[True, (keys[1:] != keys[:-1]) | (sizes[1:] != sizes[:-1])])
+    numbers = np.arange(1, width + 1, dtype=np.uint64) * np.uint64(_GOLDEN)
+    words = mix(mix(keys[new])[:, None] + numbers)
+    words[np.arange(width) >= sizes[new][:, None]] = np.uint64(_WORD)  # behind all others
+    orders = np.argsort(words, axis=1, kind="stable")
+    of = np.repeat(np.arange(len(new)), np.diff(np.r_[new, len(keys)]))
+    result: IntArray = orders[of, places].astype(np.int64, copy=False)
+    return result
+
+
+def _encipher_each(
+    values: npt.NDArray[np.uint64], bits: npt.NDArray[np.uint64], keys: npt.NDArray[np.uint64]
+) -> npt.NDArray[np.uint64]:
+    """One turn of the cipher over [0, 2**bits[i]) for each value, bits at least 2."""
+    high_bits = bits >> np.uint64(1)
+    low_bits = bits - high_bits
+    one = np.uint64(1)
+    low = values & ((one << low_bits) - one)
+    high = values >> low_bits
+    to_low, to_high = np.uint64(64) - low_bits, np.uint64(64) - high_bits
+    for number in range(1, _ROUNDS + 1):
+        keyed = keys + np.uint64(number * _GOLDEN & _WORD)
+        if number % 2:
+            high ^= mix(mix(keyed) ^ low) >> to_high
+        else:
+            low ^= mix(mix(keyed) ^ high) >> to_low
+    return (high << low_bits) | low

@@ -1,0 +1,1 @@
+"""Byte source over local files."""

@@ -1,0 +1,159 @@
+"""What is good and what will hurt on this machine: `aioloader doctor`."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+from aioloader.foundation.version import __version__
+from aioloader.tools.doctor.advice import Advice, advise
+from aioloader.tools.doctor.codecs import HEIGHT, WIDTH
+from aioloader.tools.doctor.facts import gather_facts
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from aioloader.tools.doctor.facts import Facts
+
+__all__ = ("Diagnosis", "diagnosis_text", "examine")
+
+
+@dataclass(frozen=True, slots=True)
+class Diagnosis:
+    """What was found.
+
+    Attributes:
+        facts: of the machine and its software.
+        advice: what they mean, problems first.
+    """
+
+    facts: Facts
+    advice: list[Advice]
+
+    @property
+    def ok(self) -> bool:
+        """Whether there is no problem."""
+        return not any(advice.problem for advice in self.advice)
+
+    def as_json(self) -> dict[str, Any]:
+        """All of it, as a JSON object."""
+        return {
+            "ok": self.ok,
+            "version": __version__,
+            "advice": [asdict(advice) for advice in self.advice],
+            **asdict(self.facts),
+        }
+
+
+def examine(seconds: float = 1.0) -> Diagnosis:
+    """Look at this machine and this Python. Nothing that cannot be found out is an error.
+
+    Args:
+        seconds: about how long to decode; 0: do not.
+    """
+    facts = gather_facts(seconds)
+    return Diagnosis(facts, advise(facts))
+
+
+def diagnosis_text(diagnosis: Diagnosis) -> str:
+    """The diagnosis in words, for a terminal."""
+    rows = list(_rows(diagnosis.facts))
+    width = max(len(name) for name, _ in rows)
+    lines = [f"{name.ljust(width)}  {text}" for name, text in rows]
+    for problem, title in ((True, "will hurt"), (False, "worth knowing")):
+        chosen = [advice for advice in diagnosis.advice if advice.problem is problem]
+        if chosen:
+            lines += ["", f"{title}:"]
+        for advice in chosen:
+            lines += [f"- {advice.what}", f"  why: {advice.why}", f"  do:  {advice.do}"]
+    problems = sum(advice.problem for advice in diagnosis.advice)
+    lines += ["", f"{problems} problem{'' if problems == 1 else 's'}" if problems else "all is well"]
+    return "\n".join(lines)
+
+
+def _rows(facts: Facts) -> Iterator[tuple[str, str]]:
+    cores, memory, shared, limits, software = (
+        facts.cores,
+        facts.memory,
+        facts.shared,
+        facts.limits,
+        facts.software,
+    )
+    yield "aioloader", f"{__version__}, {software.python}, {software.system}"
+    quota = "no quota" if cores.quota is None else f"a quota of {cores.quota:g}"
+    simd = "" if cores.simd is None else f", {' '.join(cores.simd)}"
+    yield (
+        "cores",
+        f"{_known(cores.machine)}, of which this process may use {_known(cores.affinity)}, {quota}: {cores.usable} "
+        f"worker{'' if cores.usable == 1 else 's'} ({_known(cores.model)}{simd})",
+    )
+    limit = (
+        ""
+        if memory.limit is None
+        else f", {_gib(memory.limit)} for its control group, {_gib(memory.used)} in use"
+    )
+    yield (
+        "memory",
+        f"{_gib(memory.total)}, {_gib(memory.available)} to be had{limit}; batches: up to {_gib(memory.batches)}",
+    )
+    where = (
+        "memfd, without a name"
+        if shared.memfd
+        else f"a file in {shared.temporary}, {_gib(shared.temporary_free)} free"
+    )
+    yield (
+        "batches lie in",
+        f"{where}; /dev/shm, which is not used: {_gib(shared.size)}, {_gib(shared.free)} free",
+    )
+    yield (
+        "open files",
+        f"{_known(limits.descriptors)} allowed (up to {_known(limits.descriptors_most)}), about "
+        f"{limits.descriptors_needed} needed",
+    )
+    reads = "many records in one call" if software.native_reads else "one record a call"
+    yield (
+        "reading",
+        f"{reads}; the system {'tells' if software.residency else 'does not tell'} what is in memory",
+    )
+    yield (
+        "processes",
+        f"workers are started anew (exec); Python's own start method: {_known(software.start_method)}",
+    )
+    uvloop = software.packages.get("uvloop")
+    yield (
+        "event loop",
+        f"asyncio{f', uvloop {uvloop}' if uvloop else ''}{_trio(software.packages.get('trio'))}",
+    )
+    packages = [f"{name} {version}" for name, version in software.packages.items() if version]
+    yield "packages", ", ".join(packages) or "not known"
+    absent = [name for name in ("turbojpeg", "torch", "ray") if not software.packages.get(name)]
+    if absent:
+        yield "not installed", ", ".join(absent)
+    if software.variables:
+        yield "environment", ", ".join(f"{name}={value}" for name, value in software.variables.items())
+    for codec in facts.codecs:
+        if codec.error is not None:
+            yield codec.name, f"cannot be used: {codec.error}"
+            continue
+        rate = ""
+        if codec.one_core is not None:
+            rate = f": {codec.one_core:,.0f} images/s on one core"
+            if codec.all_cores is not None and cores.usable > 1:
+                rate += f", {codec.all_cores:,.0f} on {cores.usable}"
+            rate += f" ({WIDTH} x {HEIGHT})"
+        simd = {True: ", vector instructions", False: ", no vector instructions", None: ""}[codec.simd]
+        yield codec.name, f"{codec.version}{simd}{f' ({codec.detail})' if codec.detail else ''}{rate}"
+    for name, why in facts.unreadable.items():
+        yield name, f"not known: {why}"
+
+
+def _known(value: object) -> str:
+    return "not known" if value is None else f"{value:,}" if isinstance(value, int) else str(value)
+
+
+def _gib(nbytes: int | None) -> str:
+    return "not known" if nbytes is None else f"{nbytes / (1 << 30):,.2f} GiB"
+
+
+def _trio(version: str | None) -> str:
+    return f", trio {version}" if version else ""

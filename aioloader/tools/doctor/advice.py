@@ -1,0 +1,274 @@
+"""What the facts of a machine mean for loading, and what to do. Pure.
+
+Rule: a *problem* makes loading fail, or much slower than the machine could be; a *note* is worth knowing. Every line
+says what is, why it matters, and what to do.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from aioloader.tools.doctor.facts import Facts
+
+__all__ = ("Advice", "advise")
+
+_MIB = 1 << 20
+# Measured: a worker that decodes photographs has 40 to 70 MiB of its own, the parent as much, and batches come to that.
+_WORKER_NBYTES = 80 * _MIB
+_BASE_NBYTES = 256 * _MIB
+_LEAST_BATCHES = 64 * _MIB
+# An ordinary core decodes 700 to 1,000 such pictures a second, one without vector instructions 250.
+_SLOW = 300.0
+# Of the speed of one core times their number.
+_POOR_SCALING = 0.6
+_LITTLE_SHARED = 512 * _MIB
+
+
+@dataclass(frozen=True, slots=True)
+class Advice:
+    """One thing to know.
+
+    Attributes:
+        problem: it will hurt; False: it is worth knowing.
+        what: what is.
+        why: why it matters.
+        do: what to do about it.
+    """
+
+    problem: bool
+    what: str
+    why: str
+    do: str
+
+
+def advise(facts: Facts) -> list[Advice]:
+    """All that the facts give reason to say, problems first."""
+    found = [
+        *_software(facts),
+        *_codecs(facts),
+        *_limits(facts),
+        *_memory(facts),
+        *_cores(facts),
+        *_variables(facts),
+    ]
+    return sorted(found, key=lambda advice: not advice.problem)
+
+
+def _software(facts: Facts) -> Iterator[Advice]:
+    software = facts.software
+    wheels = software.opencv_packages
+    if len(wheels) > 1:
+        versions = ", ".join(f"{name} {software.packages.get(name) or '?'}" for name in wheels)
+        others = [name for name in wheels if name != "opencv-python-headless"]
+        yield Advice(
+            True,
+            f"{len(wheels)} packages bring the module cv2: {versions}",
+            "they overwrite each other's files, and what works depends on the order in which they were installed",
+            f"pip uninstall -y {' '.join(wheels)} && pip install "
+            f"{'opencv-python-headless' if len(others) < len(wheels) else wheels[0]}",
+        )
+    for missed in software.missed:
+        yield Advice(
+            True,
+            missed,
+            "this version of aioloader is not tested with it, and may need what it has not",
+            f"pip install '{missed.split(' is ')[0]}'",
+        )
+    if facts.shared.memfd and software.system.startswith("Linux") and not software.native_reads:
+        yield Advice(
+            False,
+            "the system's call that reads many records at once is not there, or forbidden by a sandbox",
+            "records are read one after the other instead, which costs a little time for small ones",
+            "nothing, or allow io_setup and io_submit",
+        )
+
+
+def _codecs(facts: Facts) -> Iterator[Advice]:
+    for codec in facts.codecs:
+        if codec.error is not None:
+            yield _broken(codec.name, codec.error)
+        elif codec.simd is False and "JSIMD_FORCENONE" not in facts.software.variables:
+            yield Advice(
+                True,
+                f"{codec.name} decodes without vector instructions",
+                "JPEG decoding takes two to three times as long as it could",
+                "install a wheel instead of a build of your own: pip install --force-reinstall --only-binary :all: "
+                f"{'simplejpeg' if codec.name == 'simplejpeg' else 'opencv-python-headless'}",
+            )
+    rates = [codec.one_core for codec in facts.codecs if codec.one_core is not None]
+    if rates and max(rates) < _SLOW:
+        yield Advice(
+            True,
+            f"one core decodes {max(rates):,.0f} photographs of 500 x 375 pixels a second",
+            "an ordinary core decodes 700 or more; loading cannot be faster than decoding",
+            "see whether other programs use the processor, and whether a quota holds it back; else pack the images "
+            "smaller (aioloader pack --resize)",
+        )
+    cores = facts.cores.usable
+    # The decoder that gains most tells of the cores; others may have met another program's work.
+    gain = max(
+        (codec.all_cores / codec.one_core for codec in facts.codecs if codec.one_core and codec.all_cores),
+        default=None,
+    )
+    if gain is not None and cores > 1 and gain < _POOR_SCALING * cores:
+        yield Advice(
+            False,
+            f"{cores} cores together decode {gain:.1f} times as fast as one",
+            "other programs use them, a quota holds them back, or two of them are one core's threads",
+            f"set num_workers to what helps: aioloader bench PATH tries it (about {max(1, round(gain))})",
+        )
+
+
+def _broken(name: str, error: str) -> Advice:
+    if name == "OpenCV" and ("libGL" in error or "libgthread" in error or "libglib" in error):
+        do = "pip uninstall -y opencv-python && pip install opencv-python-headless, which needs no display's libraries"
+    elif name == "libjpeg-turbo 3":
+        do = "pip install --force-reinstall turbojpeg, or set AIOLOADER_TURBOJPEG to nothing"
+    else:
+        package = "simplejpeg" if name == "simplejpeg" else "opencv-python-headless"
+        do = f"pip install --force-reinstall {package}"
+    return Advice(True, f"{name} cannot be used: {error}", "images cannot be decoded with it", do)
+
+
+def _limits(facts: Facts) -> Iterator[Advice]:
+    limits = facts.limits
+    soft, hard, needed = limits.descriptors, limits.descriptors_most, limits.descriptors_needed
+    used = limits.descriptors_open or 0
+    if soft is not None and soft < needed + used:
+        enough = 1 << (needed + used).bit_length()
+        raised = hard is None or hard >= needed + used
+        yield Advice(
+            True,
+            f"this process may have {soft:,} files open, and a loader with {facts.cores.usable} workers needs about "
+            f"{needed:,}" + (f" beside the {used:,} that are open" if used > 16 else ""),
+            "workers cannot be started, or files cannot be opened (EMFILE, too many open files)",
+            f"ulimit -n {min(enough, hard) if hard is not None else enough}, or fewer workers"
+            if raised
+            else f"fewer workers, or have the hard limit ({hard:,}) raised: docker run --ulimit nofile=65536",
+        )
+    for size, name, option in (
+        (limits.file_nbytes, "files may not be longer than", "f"),
+        (limits.address_nbytes, "the address space is", "v"),
+    ):
+        # The memory of all batches is one file that is mapped as a whole.
+        if size is not None and size < 4 * _LEAST_BATCHES:
+            yield Advice(
+                True,
+                f"{name} {_size(size)} (ulimit -{option})",
+                "the memory for batches is one mapped file, and this leaves little for it",
+                f"ulimit -{option} unlimited",
+            )
+
+
+def _memory(facts: Facts) -> Iterator[Advice]:
+    memory, shared = facts.memory, facts.shared
+    needed = _BASE_NBYTES + _WORKER_NBYTES * facts.cores.usable
+    left = memory.available
+    within = ""
+    if memory.limit is not None:
+        in_group = memory.limit - (memory.used or 0)
+        if left is None or in_group < left:
+            left, within = max(0, in_group), f" of the {_size(memory.limit)} of its control group"
+    if left is not None and left < needed:
+        yield Advice(
+            True,
+            f"{_size(left)} of memory{within} are left, and a loader with {facts.cores.usable} workers takes about "
+            f"{_size(needed)}",
+            "the system ends processes when memory runs out; a worker that is killed costs its work",
+            "fewer workers (num_workers), or more memory for the container; memory_limit bounds what batches take",
+        )
+    if not shared.memfd:
+        free = shared.temporary_free
+        if free is not None and free < _LITTLE_SHARED:
+            yield Advice(
+                True,
+                f"there is no memfd here, and {shared.temporary} has {_size(free)} free",
+                "batches lie in a file there",
+                "set TMPDIR to a folder with more room, best in memory; or set a lower memory_limit",
+            )
+    elif shared.size is not None and shared.size < _LITTLE_SHARED:
+        yield Advice(
+            False,
+            f"/dev/shm has {_size(shared.size)}, as in a container that was not told otherwise",
+            "aioloader does not use it: batches lie in a memory file without a name. Workers of torch's own DataLoader "
+            "do, and fail with a bus error when it is full",
+            "nothing for aioloader; for torch's workers docker run --shm-size 8g",
+        )
+
+
+def _cores(facts: Facts) -> Iterator[Advice]:
+    cores = facts.cores
+    if cores.quota is not None and cores.quota < cores.usable:
+        yield Advice(
+            cores.quota * 2 <= cores.usable,
+            f"a quota gives this process {cores.quota:g} cores, and a loader starts {cores.usable} workers",
+            "together they are stopped again and again when the quota is used up, and the event loop with them",
+            f"num_workers={max(1, int(cores.quota))}, or a larger quota (docker run --cpus)",
+        )
+    elif cores.quota is not None and cores.affinity is not None and cores.quota < cores.affinity:
+        yield Advice(
+            False,
+            f"a quota gives this process {cores.quota:g} of {cores.affinity} cores",
+            f"a loader starts {cores.usable} workers; other libraries may start {cores.affinity} threads",
+            "set OMP_NUM_THREADS for what else runs in this process",
+        )
+    if cores.affinity is not None and cores.machine is not None and cores.affinity * 2 <= cores.machine:
+        yield Advice(
+            False,
+            f"this process may run on {cores.affinity} of {cores.machine} cores",
+            "a loader starts a worker for each core that it may use",
+            "nothing, if it is meant so; taskset, or the batch system's options, set it",
+        )
+    if cores.simd is not None and "sse2" in cores.simd and "avx2" not in cores.simd:
+        yield Advice(
+            False,
+            "the processor has no AVX2, or a virtual machine hides it",
+            "decoding is up to a third slower",
+            "choose a virtual processor type that passes the host's instructions on",
+        )
+
+
+def _variables(facts: Facts) -> Iterator[Advice]:
+    variables = facts.software.variables
+    many = {
+        name: value
+        for name, value in variables.items()
+        if name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "OPENCV_FOR_THREADS_NUM")
+        and value.isdecimal()
+        and int(value) > 1
+    }
+    if many and facts.cores.usable > 1:
+        shown = ", ".join(f"{name}={value}" for name, value in many.items())
+        yield Advice(
+            False,
+            f"{shown} is set",
+            "workers inherit it, so that each of them may start as many threads; without it each has one",
+            "unset it for this program, or set it to 1",
+        )
+    if variables.get("JSIMD_FORCENONE") == "1":
+        yield Advice(
+            True,
+            "JSIMD_FORCENONE=1 is set",
+            "it switches vector instructions of JPEG decoding off, which then takes two to three times as long",
+            "unset JSIMD_FORCENONE",
+        )
+    for name in ("PYTHONASYNCIODEBUG", "PYTHONDEVMODE", "PYTHONMALLOC"):
+        value = variables.get(name, "")
+        if value and (value == "debug" or name != "PYTHONMALLOC"):
+            yield Advice(
+                False,
+                f"{name}={value} is set",
+                "Python checks itself, and the event loop and everything in it is slower",
+                f"unset {name} where speed counts",
+            )
+
+
+def _size(nbytes: int) -> str:
+    for unit, name in ((1 << 30, "GiB"), (1 << 20, "MiB")):
+        if nbytes >= unit:
+            return f"{nbytes / unit:,.1f} {name}"
+    return f"{nbytes:,} bytes"

@@ -1,0 +1,114 @@
+"""What is this data set, how fast can it be, and what would make it faster?"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from typing import TYPE_CHECKING, Any
+
+from aioloader.datasets.decoding import DEFAULT_MAX_PIXELS
+from aioloader.datasets.record import begins_with_a_record
+from aioloader.datasets.shards import is_pattern
+from aioloader.errors import DecodeError
+from aioloader.storage.urls import is_url, path_of, shown, suffix_of
+from aioloader.tools.inspect.advice import advice_for
+from aioloader.tools.inspect.files import inspect_array_file, inspect_folder, inspect_image, inspect_list
+from aioloader.tools.inspect.records import inspect_records
+from aioloader.tools.inspect.report import Inspection
+from aioloader.tools.places import record_files_at
+from aioloader.transforms.formats import read_header
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+__all__ = ("Inspection", "inspect")
+
+_BEGINNING = 1 << 16
+
+
+def inspect(
+    path: str | os.PathLike[str],
+    *,
+    sample: int = 256,
+    seconds: float | None = 10.0,
+    max_pixels: int | None = DEFAULT_MAX_PIXELS,
+    stage: Callable[[str, int], Callable[[int], Any]] | None = None,
+) -> Inspection:
+    """Find out what a data set is, from headers and a sample of its images.
+
+    Nothing is read as a whole that is large: of record files the index and headers, of the sample the images. Only a
+    record file without an .idx has to be scanned.
+
+    Args:
+        path: a .rec file or its URL, a pattern such as "train-*.rec", a folder of .rec files, a folder with one
+            sub-folder of images per class, a .lst file, an IDX or CIFAR file, or an image.
+        sample: how many images to look into and decode, evenly spread over the set.
+        seconds: about how long to read headers; then an even sample of them will do. None: all are read.
+        max_pixels: larger images count as damaged; None for no limit.
+        stage: called with what begins now and how much of it there is; gives what is to be called with how far it is.
+
+    Raises:
+        FileNotFoundError: there is nothing at `path`.
+        OSError: something cannot be read.
+        RecordIOError: an index cannot be read at all.
+        ValueError: it is nothing that can be loaded.
+    """
+    if sample < 1:
+        raise ValueError(f"sample must be at least 1, got {sample}")
+    name = path_of(path)
+    if is_url(name):
+        from aioloader.storage.remote import register
+
+        register()
+    found = _inspect(name, sample, seconds, max_pixels, stage or _no_stage)
+    return dataclasses.replace(found, path=shown(name), advice=advice_for(found))
+
+
+def _no_stage(label: str, total: int) -> Callable[[int], Any]:
+    return lambda done: None
+
+
+def _inspect(
+    path: str,
+    sample: int,
+    seconds: float | None,
+    max_pixels: int | None,
+    stage: Callable[[str, int], Callable[[int], Any]],
+) -> Inspection:
+    files = record_files_at(path)
+    if not files:
+        return inspect_folder(path, sample=sample, seconds=seconds, max_pixels=max_pixels, stage=stage)
+    if is_url(path) and not is_pattern(path) and suffix_of(path).lower() not in (".rec", ""):
+        raise ValueError(f"far away, record files and folders can be inspected, and {shown(path)} is neither")
+    if (
+        is_url(path)
+        or path.lower().endswith(".rec")
+        or len(files) > 1
+        or files != [path]
+        or begins_with_a_record(path)
+    ):
+        return inspect_records(
+            path, files, sample=sample, seconds=seconds, max_pixels=max_pixels, stage=stage
+        )
+    return _inspect_other(path, max_pixels)
+
+
+def _inspect_other(path: str, max_pixels: int | None) -> Inspection:
+    ending = os.path.splitext(path)[1].lower()
+    if ending == ".lst":
+        return inspect_list(path)
+    if ending == ".idx":
+        raise ValueError(f"{path!r} is an index; give the .rec file that it belongs to")
+    found = inspect_array_file(path)
+    if found is not None:
+        return found
+    with open(path, "rb") as file:
+        head = file.read(_BEGINNING)
+    try:
+        read_header(head)
+    except DecodeError as error:
+        if error.format is None:
+            raise ValueError(
+                f"{path!r} is no record file, no .lst file and no image that is known, so there is nothing to tell"
+            ) from None
+    return inspect_image(path, max_pixels=max_pixels)

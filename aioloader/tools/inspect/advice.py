@@ -1,0 +1,92 @@
+"""What would make a data set faster to load, or safer. Pure: rules over an `Inspection`."""
+
+from __future__ import annotations
+
+import shlex
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from aioloader.tools.inspect.report import Images, Inspection
+
+__all__ = ("advice_for",)
+
+_MANY_FILES = 1000
+_LARGE = 480  # pixels of the shorter side above which training at 224 decodes far more than it needs
+_SMALL = 64
+_UNEVEN = 10
+_SHARE = 0.1
+
+
+def advice_for(found: Inspection) -> list[str]:
+    """Advice on a data set, most urgent first.
+
+    Args:
+        found: what it is.
+    """
+    return list(_advice(found))
+
+
+def _advice(found: Inspection) -> Iterator[str]:
+    path = shlex.quote(found.path)
+    images = found.images
+    is_folder = found.kind == "image folder"
+    if found.damage or (images is not None and images.damaged):
+        check = f"`aioloader verify --decode {path}` names all that is damaged"
+        save = "" if is_folder else ", `aioloader repair SRC DST` saves the sound records"
+        yield f"{check}{save}; a loader with on_error='skip' leaves it out"
+    if found.details.get("shard_faults"):
+        yield "see that the shards are those of one packing, and all of them: a pattern reads whatever fits it"
+    if found.indexed is False and found.records:
+        yield "write the missing .idx with `aioloader index FILE`: without it a file is scanned when it is first opened"
+    if is_folder and found.records >= _MANY_FILES:
+        yield (
+            f"pack it (`aioloader pack {path} OUT`): {found.records:,} small files are slow to list and to read, most "
+            "of all on network and spinning disks"
+        )
+    if images is not None and images.width is not None and images.height is not None:
+        yield from _for_images(images)
+    labels = found.labels
+    if labels is not None and labels.whole and labels.classes > 1:
+        most, fewest = labels.most[1], labels.fewest[1]
+        if most >= _UNEVEN * fewest:
+            yield (
+                f"the classes are uneven, up to {most:,} images and down to {fewest:,}: "
+                "aioloader.samplers.ClassBalancedSampler draws them alike"
+            )
+
+
+def _for_images(images: Images) -> Iterator[str]:
+    assert images.width is not None
+    assert images.height is not None
+    shorter = min(images.width.median, images.height.median)
+    jpegs = images.formats.get("jpeg", 0)
+    share = jpegs / max(1, sum(images.formats.values()))
+    raw = images.formats.get("raw", 0)
+    if shorter > _LARGE and not raw:
+        part = (_LARGE / shorter) ** 2
+        yield (
+            f"make images smaller if you train at about 224 pixels: with `aioloader pack --resize {_LARGE}` they have "
+            f"about {part:.0%} of the pixels, and take about so much of the time"
+        )
+    if jpegs and images.progressive > _SHARE:
+        yield (
+            f"{images.progressive:.0%} of the JPEGs are progressive, which take two to three times as long: "
+            "`aioloader pack --tile` makes them baseline ones, pixels unchanged"
+        )
+    if jpegs and share > 1 - _SHARE and images.tiled < 1 - _SHARE and shorter >= 4 * _SMALL:
+        yield (
+            "for random crops tile the JPEGs (`aioloader pack --tile`): the same pixels, and a crop is decoded without "
+            "the rest of the image"
+        )
+    if images.formats and share + raw / sum(images.formats.values()) < 1 - _SHARE:
+        yield (
+            f"{1 - share:.0%} of the images are no JPEGs, and slower to decode: `aioloader pack --resize PIXELS` makes "
+            "JPEGs of those that it makes smaller, `--encoding raw` needs no decoder"
+        )
+    if shorter <= _SMALL and not raw:
+        yield (
+            "images as small as these are read faster as pixels: `aioloader pack --encoding raw` stores them without "
+            "a decoder's work, at several times the bytes"
+        )

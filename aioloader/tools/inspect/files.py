@@ -1,0 +1,178 @@
+"""What lies in folders of images, lists of images, and the files of MNIST and CIFAR."""
+
+from __future__ import annotations
+
+import gzip
+import os
+import struct
+import warnings
+from collections import Counter
+from pathlib import Path
+from time import monotonic
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from aioloader.datasets import ImageFolderDataset
+from aioloader.datasets.imagelist import read_list
+from aioloader.storage.urls import is_url
+from aioloader.tools.fetching import fetch
+from aioloader.tools.heads import evenly
+from aioloader.tools.inspect.images import images_in
+from aioloader.tools.inspect.report import Inspection, labels_of, sizes_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+__all__ = ("inspect_array_file", "inspect_folder", "inspect_image", "inspect_list")
+
+_BETWEEN_LOOKS = 4096
+_CIFAR_ROWS = {3073: "CIFAR-10", 3074: "CIFAR-100"}
+
+
+def inspect_folder(
+    path: str,
+    *,
+    sample: int,
+    seconds: float | None,
+    max_pixels: int | None,
+    stage: Callable[[str, int], Callable[[int], Any]],
+) -> Inspection:
+    """Inspect a folder with one sub-folder of images per class; see `inspect_records` for the options.
+
+    Raises:
+        OSError: the folder cannot be read.
+        ValueError: there are no images in it.
+    """
+    with warnings.catch_warnings(record=True) as notes:
+        warnings.simplefilter("always")
+        dataset = ImageFolderDataset(path)
+    items = dataset.items
+    if not items:
+        raise ValueError(
+            f"there are no images in {path!r}: it needs a sub-folder with images for each class, or .rec files"
+        )
+    tick = stage("asking for sizes", len(items))
+    sizes, begun, looked = [], monotonic(), 0
+    # In the order of the names; where time is short, those spread over the list.
+    order = np.random.default_rng(0).permutation(len(items)) if seconds is not None else np.arange(len(items))
+    for looked, number in enumerate(order.tolist(), start=1):
+        nbytes = dataset.file_nbytes(number)
+        sizes.append(nbytes if nbytes >= 0 else None)
+        if looked % _BETWEEN_LOOKS == 0:
+            tick(looked)
+            if seconds is not None and monotonic() - begun > seconds:
+                break
+    known = np.array([size for size in sizes if size is not None])
+    chosen = evenly(len(items), sample).tolist()
+    images = images_in(
+        _sample(dataset, chosen, path),
+        max_pixels=max_pixels,
+        tick=stage("decoding a sample", len(chosen)),
+    )
+    counts = Counter(float(label) for _, label in items)
+    used = [name for number, name in enumerate(dataset.synsets) if counts[number]]
+    total = int(known.sum() * len(items) / max(1, len(sizes))) if len(known) else 0
+    return Inspection(
+        path,
+        "image folder",
+        len(items),
+        total,
+        len(items),
+        images_in_all=len(items),
+        sizes=sizes_of(known),
+        labels=labels_of(counts),
+        label_widths={1: len(items)},
+        images=images,
+        details={
+            "class_names": used[:20],
+            "empty_classes": len(dataset.synsets) - len(used),
+            "passed_over": [str(note.message) for note in notes],
+            **({"sizes_looked_at": looked} if looked < len(items) else {}),
+        },
+    )
+
+
+def _sample(dataset: ImageFolderDataset, chosen: list[int], root: str) -> Iterator[tuple[object, Any]]:
+    paths = [dataset.items[number][0] for number in chosen]
+    if not is_url(root):
+        yield from _read(paths, root)
+        return
+    for path, data in zip(paths, fetch(dataset, np.array(chosen, np.int64)), strict=True):
+        yield path[len(root.rstrip("/")) + 1 :], data
+
+
+def _read(paths: list[str], root: str) -> Iterator[tuple[object, Any]]:
+    for path in paths:
+        try:
+            yield os.path.relpath(path, root), Path(path).read_bytes()
+        except OSError as error:
+            yield os.path.relpath(path, root), error
+
+
+def inspect_list(path: str) -> Inspection:
+    """Inspect a .lst file; the images are not looked for, because it does not say where its root is.
+
+    Raises:
+        OSError: it cannot be read.
+        ValueError: a line is malformed.
+    """
+    entries = read_list(path)
+    widths = Counter(len(labels) for _, labels, _ in entries)
+    labels = Counter(float(labels[0]) for _, labels, _ in entries if len(labels) == 1)
+    endings = Counter(os.path.splitext(name)[1].lower() for _, _, name in entries)
+    repeated = len(entries) - len({key for key, _, _ in entries})
+    damage = [f"{repeated:,} lines repeat an id"] if repeated else []
+    return Inspection(
+        path,
+        "image list",
+        1,
+        os.path.getsize(path),
+        len(entries),
+        images_in_all=len(entries),
+        labels=labels_of(labels),
+        label_widths=dict(widths.most_common()),
+        details={"endings": dict(endings.most_common())},
+        damage=damage,
+    )
+
+
+def inspect_array_file(path: str) -> Inspection | None:
+    """Inspect an IDX file (MNIST) or a CIFAR binary file by its beginning and its size; None if it is neither.
+
+    Raises:
+        OSError: it cannot be read.
+    """
+    size = os.path.getsize(path)
+    packed = path.endswith(".gz")
+    try:
+        with gzip.open(path) if packed else open(path, "rb") as file:
+            head = file.read(16)
+    except (gzip.BadGzipFile, EOFError):
+        return None
+    if len(head) >= 8 and head[:3] == b"\0\0\x08" and 1 <= head[3] <= 3 and len(head) >= 4 + 4 * head[3]:
+        shape = list(struct.unpack_from(f">{head[3]}I", head, 4))
+        expected = 4 + 4 * head[3] + int(np.prod(shape, dtype=object))
+        damage = []
+        if not packed and expected != size:
+            damage.append(f"{path} should have {expected} bytes for its shape {shape}, and has {size}")
+        return Inspection(path, "IDX files", 1, size, shape[0], details={"shape": shape}, damage=damage)
+    if path.endswith(".bin"):
+        for row, name in _CIFAR_ROWS.items():
+            if size and size % row == 0:
+                details = {"set": name, "shape": [size // row, 32, 32, 3]}
+                return Inspection(path, "CIFAR files", 1, size, size // row, details=details)
+    return None
+
+
+def inspect_image(path: str, *, max_pixels: int | None) -> Inspection:
+    """Inspect a single image.
+
+    Raises:
+        OSError: it cannot be read.
+    """
+    size = os.path.getsize(path)
+    images = images_in(_read([path], os.path.dirname(path) or "."), max_pixels=max_pixels)
+    return Inspection(
+        path, "image", 1, size, 1, images_in_all=1, sizes=sizes_of(np.array([size])), images=images
+    )

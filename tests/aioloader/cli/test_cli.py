@@ -1,0 +1,233 @@
+"""The command line: results on stdout, messages on stderr, one line per error, the exit codes of its help text."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import aioloader
+import recordio
+from aioloader.cli import main
+
+ROOT = Path(__file__).parents[3]
+
+
+def _code(*argv: str) -> int:
+    """The exit code, also where argparse leaves by SystemExit."""
+    try:
+        return main(argv)
+    except SystemExit as leaving:
+        return leaving.code if isinstance(leaving.code, int) else -1
+
+
+def test_version(capsys: pytest.CaptureFixture[str]) -> None:
+    assert _code("--version") == 0
+    assert capsys.readouterr().out == f"aioloader {aioloader.__version__}\n"
+
+
+def test_help_names_every_command_and_exit_code(capsys: pytest.CaptureFixture[str]) -> None:
+    assert _code("--help") == 0
+    text = capsys.readouterr().out
+    for word in (
+        "demo",
+        "bench",
+        "pack",
+        "view",
+        "index",
+        "verify",
+        "repair",
+        "exit codes",
+        "130",
+        "NO_COLOR",
+    ):
+        assert word in text
+
+
+@pytest.mark.parametrize(
+    "argv",
+    [
+        (),
+        ("nonsense",),
+        ("demo", "--images", "0"),
+        ("demo", "--num-workers", "-1"),
+        ("demo", "--size", "big"),
+        ("bench", "a.rec", "--seconds", "0"),
+        ("pack",),
+    ],
+    ids=" ".join,
+)
+def test_wrong_usage_is_2(argv: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> None:
+    assert _code(*argv) == 2
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert "usage: aioloader" in captured.err
+
+
+@pytest.mark.parametrize("command", ["demo --path", "bench", "pack", "view --export out", "verify", "index"])
+def test_a_missing_path_is_2_and_named_in_one_line(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    argv = [*command.split(), "/does/not/exist"] + (["out.rec"] if command == "pack" else [])
+    assert _code(*argv) == 2
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert "/does/not/exist" in captured.err
+    assert len(captured.err.splitlines()) == 1
+
+
+def test_a_file_of_another_kind_is_1(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "photo.jpg"
+    path.write_bytes(b"")
+    assert _code("demo", "--path", str(path)) == 1
+    assert "neither a folder nor a .rec file" in capsys.readouterr().err
+
+
+def test_a_file_without_records_is_1(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "empty.rec"
+    path.write_bytes(b"")
+    sheet = tmp_path / "sheet.png"
+    assert _code("demo", "--path", str(path), "--out", str(sheet)) == 1
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert (
+        captured.err == f"aioloader: error: {str(path)!r} holds no records, so there is nothing to stream\n"
+    )
+    assert not sheet.exists()
+
+
+@pytest.mark.parametrize("command", ["verify", "index", "repair"])
+def test_usage_names_the_command_that_was_typed(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert _code(command) == 2
+    assert _code(command, "--help") == 0
+    captured = capsys.readouterr()
+    assert captured.err.startswith(f"usage: aioloader {command}")
+    assert captured.out.startswith(f"usage: aioloader {command}")
+    assert "recordio" not in captured.err + captured.out
+
+
+def test_pack_then_verify_then_index(
+    photo_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = str(tmp_path / "photos.rec")
+    assert _code("pack", str(photo_folder), out) == 0
+    captured = capsys.readouterr()
+    assert captured.out.startswith(f"{out}: ")
+    assert "packing 100%" in captured.err
+    assert _code("verify", out) == 0
+    Path(out).with_suffix(".idx").unlink()
+    assert _code("index", out) == 0
+    assert Path(out).with_suffix(".idx").exists()
+
+
+def test_repair_saves_what_is_whole(
+    photo_rec: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    bad, good = tmp_path / "bad.rec", tmp_path / "good.rec"
+    content = photo_rec.read_bytes()
+    bad.write_bytes(content[:-100])
+    assert _code("verify", str(bad)) == 1
+    _code("repair", str(bad), str(good))
+    assert recordio.verify(good).ok
+    with recordio.RecordReader(good) as saved, recordio.RecordReader(photo_rec) as whole:
+        assert len(saved) == len(whole) - 1
+
+
+def test_ctrl_c_is_130(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    def interrupted(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("aioloader.tools.demo.demo", interrupted)
+    assert _code("demo") == 130
+    assert capsys.readouterr().err == "aioloader: interrupted\n"
+
+
+def test_an_error_of_our_own_says_how_to_see_more(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def broken(*_: object, **__: object) -> None:
+        raise RuntimeError("two\nlines")
+
+    monkeypatch.setattr("aioloader.tools.demo.demo", broken)
+    assert _code("demo") == 1
+    assert capsys.readouterr().err == "aioloader: error: two lines (AIOLOADER_TRACEBACK=1 shows where)\n"
+    monkeypatch.setenv("AIOLOADER_TRACEBACK", "1")
+    with pytest.raises(RuntimeError):
+        main(["demo"])
+
+
+@pytest.mark.parametrize(
+    "executor",
+    [
+        "process",
+        pytest.param("thread", marks=pytest.mark.slow),
+        pytest.param("inline", marks=pytest.mark.slow),
+    ],
+)
+def test_demo_streams_measures_and_draws(executor: str, photo_rec: Path, tmp_path: Path) -> None:
+    # In a process of its own, where nothing is set up by the test suite, and by the documented command.
+    sheet = tmp_path / "sheet.png"
+    command = [sys.executable, "-m", "aioloader", "demo", "--path", str(photo_rec), "--executor", executor]
+    command += ["--batch-size", "8", "--size", "64", "--num-workers", "2", "--out", str(sheet)]
+    done = subprocess.run(
+        command,
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(ROOT), "PYTHONWARNINGS": "error"},
+    )
+    assert done.returncode == 0, done.stderr
+    records = len(recordio.RecordReader(photo_rec).keys)
+    for epoch in range(2):
+        assert f"epoch {epoch}: {records} images in " in done.stdout
+        assert f"epoch {epoch} 100%  {records}/{records}" in done.stderr
+    assert "event loop: " in done.stdout
+    assert re.search(" (is|are) the limit", done.stdout)
+    assert done.stdout.endswith(f"A batch to look at: {sheet}\n")
+    assert sheet.read_bytes().startswith(b"\x89PNG")
+
+
+def test_demo_draws_its_own_images(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, leftovers: object
+) -> None:
+    from aioloader.tools.demo import demo
+
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    report = demo(images=20, batch_size=8, epochs=2, size=32, num_workers=1, out=tmp_path / "sheet.png")
+    assert [epoch.images for epoch in report.epochs] == [20, 20]
+    assert [epoch.batches for epoch in report.epochs] == [3, 3]
+    assert all(0 < epoch.first_batch_s <= epoch.seconds for epoch in report.epochs)
+    assert report.shape == (32, 32, 3)
+    assert report.lag.ticks > 0
+    assert [path.name for path in tmp_path.iterdir()] == ["sheet.png"]
+
+
+def test_a_reader_that_leaves_is_no_error(photo_folder: Path, tmp_path: Path) -> None:
+    reading, writing = os.pipe()
+    os.close(reading)
+    command = [sys.executable, "-m", "aioloader", "pack", str(photo_folder), str(tmp_path / "out.rec")]
+    try:
+        done = subprocess.run(
+            command, stdout=writing, stderr=subprocess.PIPE, text=True, check=False, cwd=ROOT
+        )
+    finally:
+        os.close(writing)
+    assert done.returncode == 0
+    assert "Error" not in done.stderr
+    assert (tmp_path / "out.rec").exists()
+
+
+def test_a_damaged_image_is_named_in_one_line(tmp_path: Path) -> None:
+    folder = tmp_path / "class"
+    folder.mkdir()
+    (folder / "bad.jpg").write_bytes(b"\xff\xd8\xff\xe0 no image")
+    command = [sys.executable, "-m", "aioloader", "demo", "--path", str(tmp_path), "--num-workers", "1"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT)
+    assert (done.returncode, done.stdout) == (1, "")
+    last = done.stderr.splitlines()[-1]
+    assert last.startswith(f"aioloader: error: folder: sample at index 0, path {folder / 'bad.jpg'}")
+    assert "TaskGroup" not in done.stderr

@@ -1,0 +1,139 @@
+"""Deaths of workers of which nobody saw the sample: who runs again, and who is to blame."""
+
+import anyio
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from aioloader.errors import StalledError, WorkerError
+from aioloader.executors.retry import STRIKES, Attempt, BatchRun, Died
+from aioloader.foundation.types import ROW, Chunk, ChunkResult
+
+
+class Pool:
+    """Workers that die of some samples, unseen.
+
+    Args:
+        deadly: rows that end a worker whenever they are worked on.
+        losses: how many of the first attempts are lost without any sample's fault.
+        batch_is_deadly: collating ends a worker too.
+    """
+
+    def __init__(self, deadly=(), losses=0, timed_out=False, batch_is_deadly=False):
+        self.deadly = set(deadly)
+        self.losses = losses
+        self.timed_out = timed_out
+        self.batch_is_deadly = batch_is_deadly
+        self.attempts = []
+        self.settled = 0
+
+    def chunk(self, rows, whole=False):
+        numbers = np.zeros((8, len(rows)), np.int64)
+        numbers[ROW] = rows
+        return Chunk(0, numbers, None, None, (), len(rows), whole, (0, 0), self._settle)
+
+    def _settle(self):
+        self.settled += 1
+
+    def submit(self, part, way):
+        way.attempt = Attempt(len(self.attempts), part, way)
+        self.attempts.append(part.numbers[ROW].tolist())
+        self.waiting.append((part, way.attempt))
+
+    def run(self, chunk):
+        async def main():
+            self.waiting = []
+            batch = BatchRun(self.submit, 5.0)
+            batch.start([chunk])
+            while self.waiting:
+                part, attempt = self.waiting.pop(0)
+                attempt.end(self.outcome(part))
+                assert len(self.attempts) < 500
+            return await batch.wait()
+
+        return anyio.run(main)
+
+    def outcome(self, part):
+        rows = part.numbers[ROW].tolist()
+        dies = self.deadly.intersection(rows) or (part.whole and self.batch_is_deadly)
+        if self.losses:
+            self.losses -= 1
+            dies = True
+        if dies:
+            return Died(None, None, self.timed_out, unseen=True, reason="the node is gone")
+        if part.whole:
+            return ChunkResult(batch=rows, samples=len(rows))
+        return ChunkResult(values={row: row for row in rows})
+
+
+@given(
+    st.integers(1, 12).flatmap(lambda n: st.tuples(st.just(n), st.sets(st.integers(0, n - 1)))),
+    st.integers(0, 2),
+    st.booleans(),
+)
+def test_exactly_the_deadly_samples_are_failures(case, losses, whole):
+    n, deadly = case
+    pool = Pool(deadly, losses)
+    result = pool.run(pool.chunk(range(n), whole))
+    assert sorted(failure.row for failure in result.failures) == sorted(deadly)
+    sound = [row for row in range(n) if row not in deadly]
+    assert (result.batch or []) == sound if whole else sorted(result.values) == sound
+    assert result.values == {} or not whole  # what was only tried is thrown away
+    assert pool.settled == 1
+
+
+def test_a_sample_is_blamed_for_deaths_alone_only():
+    pool = Pool(deadly={2})
+    result = pool.run(pool.chunk(range(4)))
+    assert pool.attempts[0] == [0, 1, 2, 3]
+    assert pool.attempts.count([2]) == STRIKES
+    assert all(pool.attempts.count([row]) == 1 for row in (0, 1, 3))
+    (failure,) = result.failures
+    assert isinstance(failure.error, WorkerError)
+    assert "lost 3 times, at last: the node is gone" in str(failure.error)
+
+
+def test_who_takes_too_long_alone_is_a_failure_at_once():
+    pool = Pool(deadly={1}, timed_out=True)
+    (failure,) = pool.run(pool.chunk(range(3))).failures
+    assert failure.row == 1
+    assert isinstance(failure.error, StalledError)
+    assert pool.attempts.count([1]) == 1
+
+
+def test_a_batch_that_kills_its_workers_as_a_whole_is_given_up():
+    pool = Pool(batch_is_deadly=True)
+    with pytest.raises(WorkerError, match="the node is gone"):
+        pool.run(pool.chunk(range(3), whole=True))
+    assert pool.attempts.count([0, 1, 2]) == STRIKES
+    assert pool.settled == 1
+
+
+@given(st.integers(0, 5), st.sampled_from([0, STRIKES]))
+def test_deaths_between_chunks_count_once_they_are_no_chance(row, by_chance):
+    """Of the samples of a chunk one ends its worker after it was made: no place is known."""
+    pool = Pool({row})
+    first = [Died(None, 0, False, between=True)] * by_chance
+
+    def outcome(part):
+        if first:
+            return first.pop()
+        if row in part.numbers[ROW]:
+            return Died(None, 0, False, between=True)
+        return ChunkResult(values={each: each for each in part.numbers[ROW].tolist()})
+
+    pool.outcome = outcome
+    result = pool.run(pool.chunk(range(6)))
+    assert [failure.row for failure in result.failures] == [row]
+    assert sorted(result.values) == [each for each in range(6) if each != row]
+    assert pool.attempts[: STRIKES + 1] == [list(range(6))] * (STRIKES + 1)
+
+
+def test_a_few_deaths_between_chunks_are_nobodys():
+    pool = Pool()
+    deaths = [Died(None, -9, False, between=True)] * STRIKES
+    plain = pool.outcome
+    pool.outcome = lambda part: deaths.pop() if deaths else plain(part)
+    assert pool.run(pool.chunk(range(6))).failures == []
+    assert pool.attempts == [list(range(6))] * (STRIKES + 1)

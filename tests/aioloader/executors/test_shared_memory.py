@@ -1,0 +1,244 @@
+"""Slab memory: what is freed is reused, what is leased is not, whatever the caller does with it."""
+
+import gc
+import itertools
+import os
+import threading
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from aioloader.executors.shared_memory import Slab, SlabMemory, default_memory_limit
+
+PAGE = 4096
+
+
+@pytest.fixture
+def memory():
+    memory = SlabMemory(1 << 20)
+    yield memory
+    memory.close()
+
+
+def leased(memory, nbytes=1000, fill=7):
+    slab = memory.allocate(nbytes)
+    array = memory.array(slab.offset, (nbytes,), np.dtype(np.uint8))
+    array[:] = fill
+    memory.lease(slab, [array])
+    return array
+
+
+def test_other_threads_look_between_two_steps_never_within_one(memory):
+    """A blocking loader's owner asks for its counters while the loader's thread works with the memory."""
+    order = []
+
+    def look():
+        assert memory.usage()[0] == 0
+        order.append("looked")
+
+    class Interrupted(Slab):
+        """Halfway through being freed, it lets another thread look."""
+
+        def __init__(self, slab):
+            super().__init__(slab.offset, 0)
+            self.size = slab.nbytes
+            self.looker = None
+
+        @property
+        def nbytes(self):
+            if self.looker is None:
+                self.looker = threading.Thread(target=look)
+                self.looker.start()
+                self.looker.join(0.1)  # it cannot end before the slab is free
+            return self.size
+
+        @nbytes.setter
+        def nbytes(self, value):
+            pass
+
+    slab = Interrupted(memory.allocate(PAGE))
+    memory.free(slab)
+    order.append("freed")
+    slab.looker.join()
+    assert order == ["freed", "looked"]
+
+
+def test_freed_memory_is_reused_lowest_first(memory):
+    first, second = memory.allocate(PAGE), memory.allocate(PAGE)
+    offset = first.offset
+    memory.free(first)
+    memory.free(second)
+    assert memory.allocate(2 * PAGE).offset == offset
+
+
+def test_what_may_last_is_taken_from_the_other_end(memory):
+    kept = [leased(memory) for _ in range(3)]
+    lasting = memory.allocate(PAGE, lasting=True)
+    assert lasting.offset > memory.allocate(PAGE).offset
+    memory.free(lasting)
+    assert memory.allocate(PAGE, lasting=True).offset == lasting.offset
+    assert kept[0][0] == 7
+
+
+def test_a_full_memory_gives_none(memory):
+    assert memory.allocate((1 << 20) + 1) is None
+    slab = memory.allocate(1 << 20)
+    assert memory.allocate(1) is None
+    memory.free(slab)
+    assert memory.allocate(1) is not None
+
+
+@settings(max_examples=60)
+@given(st.lists(st.tuples(st.booleans(), st.integers(1, 40_000)), max_size=60))
+def test_slabs_never_overlap_and_all_memory_comes_back(steps):
+    memory = SlabMemory(1 << 18)
+    held = []
+    for give_back, size in steps:
+        if give_back and held:
+            memory.free(held.pop(size % len(held)))
+        elif (slab := memory.allocate(size, lasting=size % 2 == 0)) is not None:
+            assert slab.nbytes >= size
+            held.append(slab)
+        spans = sorted((slab.offset, slab.offset + slab.nbytes) for slab in held)
+        assert all(end <= start for (_, end), (start, _) in itertools.pairwise(spans))
+        assert memory.used == sum(slab.nbytes for slab in held)
+    for slab in held:
+        memory.free(slab)
+    assert memory.allocate(1 << 18) is not None
+    memory.close()
+
+
+VIEWS = {
+    "the array": lambda a: a,
+    "a slice": lambda a: a[10:20],
+    "a slice of a slice": lambda a: a[10:40][::2],
+    "a reshape": lambda a: a.reshape(10, -1),
+    "asarray": lambda a: np.asarray(a[3:]),
+    "a memoryview": lambda a: memoryview(a)[5:9],
+    "another dtype": lambda a: a[:8].view(np.int64),
+    "an iterator": lambda a: iter(a[3:5]),
+}
+
+
+@pytest.mark.parametrize("view", VIEWS.values(), ids=VIEWS)
+def test_any_view_keeps_the_memory(memory, view):
+    kept = view(leased(memory))
+    gc.collect()
+    memory.collect()
+    assert memory.leased == PAGE
+    del kept
+    memory.collect()
+    assert memory.leased == memory.used == 0
+
+
+def test_a_batch_of_several_arrays_is_held_by_any_of_them(memory):
+    slab = memory.allocate(200)
+    arrays = [memory.array(slab.offset + place, (64,), np.dtype(np.uint8)) for place in (0, 64)]
+    memory.lease(slab, arrays)
+    kept = arrays.pop()[3:]
+    del arrays
+    memory.collect()
+    assert memory.used == PAGE
+    del kept
+    memory.collect()
+    assert memory.used == 0
+
+
+def test_a_lease_may_end_in_another_thread(memory):
+    box = [leased(memory)]
+    thread = threading.Thread(target=box.clear)
+    thread.start()
+    thread.join()
+    memory.collect()
+    assert memory.used == 0
+
+
+def test_a_leased_array_outlives_the_memory():
+    memory = SlabMemory(1 << 20)
+    array = leased(memory, fill=9)
+    other = memory.allocate(PAGE)
+    memory.free(other)
+    memory.close()
+    assert memory.fd == -1
+    assert array.tolist() == [9] * 1000
+
+
+def test_close_is_idempotent(memory):
+    memory.close()
+    memory.close()
+
+
+def test_the_default_limit_is_a_share_of_the_machine():
+    assert 64 << 20 <= default_memory_limit() < 1 << 45
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+def test_what_is_leased_at_a_fork_never_changes_in_the_child(memory):
+    held = leased(memory, fill=7)
+    reads, writes = os.pipe()
+    told, tell = os.pipe()
+    child = os.fork()
+    if not child:
+        try:
+            os.close(tell)
+            os.read(told, 1)  # until the parent has churned, or is gone
+            os.write(writes, bytes(held))
+        finally:
+            os._exit(0)
+    os.close(told)
+    try:
+        del held
+        for _ in range(300):
+            leased(memory, fill=9)
+        while (slab := memory.allocate(PAGE)) is not None:
+            memory.view(slab)[:] = bytes([9]) * PAGE
+        os.write(tell, b"x")
+        os.waitpid(child, 0)
+        assert os.read(reads, 2000) == bytes([7]) * 1000
+        assert memory.forked == PAGE
+    finally:
+        for fd in (reads, writes, tell):
+            os.close(fd)
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+def test_what_is_leased_after_a_fork_is_used_again(memory):
+    child = os.fork()
+    if not child:
+        os._exit(0)
+    os.waitpid(child, 0)
+    for _ in range(1000):
+        leased(memory, 100_000)
+    assert memory.forked == 0
+
+
+def test_what_is_lent_together_is_freed_after_the_last_view(memory):
+    slab = memory.allocate(2 * PAGE, lasting=True)
+    parts = [(0, (10, 10), np.dtype(np.uint8)), (128, (16,), np.dtype(np.float32))]
+    images, labels = memory.lend(slab, parts)
+    images[:], labels[:] = 3, 0.5
+    assert not isinstance(images.base, np.ndarray)
+    view, text = images[2:, 1], memoryview(labels)[3:]
+    del images, labels
+    for _ in range(600):
+        leased(memory, fill=9)
+    assert memory.leased >= 2 * PAGE
+    del view
+    gc.collect()
+    memory.collect()
+    assert memory.leased >= 2 * PAGE
+    assert text.tolist() == [0.5] * 13
+    del text
+    memory.collect()
+    assert (memory.used, memory.leased) == (0, 0)
+
+
+def test_what_is_lent_outlives_the_region(memory):
+    (kept,) = memory.lend(memory.allocate(PAGE), [(0, (100,), np.dtype(np.uint8))])
+    kept[:] = 5
+    memory.close()
+    assert (kept == 5).all()

@@ -1,0 +1,181 @@
+"""What is kept of failed samples: what tells the failure, and nothing that takes memory."""
+
+import gc
+import tracemalloc
+import weakref
+
+import numpy as np
+import psutil
+import pytest
+
+from aioloader import DataLoader, SampleError
+from aioloader.foundation.error_log import lighten
+
+EXECUTORS = ["inline", "thread", "process"]
+KINDS = ["argument", "attribute", "frame", "object", "cause", "context", "text", "decoding"]
+
+
+class BadImageError(Exception):
+    pass
+
+
+def fail(kind, image):
+    """Raise an exception that holds the image in one way or another."""
+    if kind == "argument":
+        raise BadImageError("bad", [image])
+    if kind == "attribute":
+        error = BadImageError("bad")
+        error.image = image
+        raise error
+    if kind == "object":
+        image.nothing  # noqa: B018
+    if kind == "cause":
+        raise BadImageError("bad") from ValueError(image)
+    if kind == "context":
+        try:
+            raise ValueError(image)
+        except ValueError:
+            raise BadImageError("bad")  # noqa: B904
+    if kind == "text":
+        raise BadImageError("x" * image.nbytes)
+    if kind == "decoding":
+        image.tobytes().decode()
+    raise BadImageError("bad")
+
+
+def raised(kind, image):
+    try:
+        fail(kind, image)
+    except Exception as cause:
+        error = SampleError("bad", dataset="Images", index=7, stage="decode", position=3, key=70)
+        error.__cause__ = cause
+        return error
+
+
+class Watched(np.ndarray):
+    """An array that can be watched by a weak reference."""
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_an_exception_holds_is_let_go(kind):
+    image = np.full((100, 100), 200, np.uint8).view(Watched)
+    watch = weakref.ref(image)
+    error = raised(kind, image)
+    kinds = type(error), type(error.__cause__), type(error.__cause__.__cause__)
+    del image
+    if kind not in ("text", "decoding"):
+        assert watch() is not None
+    lighten(error)
+    gc.collect()
+    assert watch() is None
+    assert (type(error), type(error.__cause__), type(error.__cause__.__cause__)) == kinds
+    assert (error.index, error.key, error.stage) == (7, 70, "decode")
+    assert len(str(error.__cause__)) < 1000
+
+
+def test_a_traceback_becomes_a_note_that_is_there_once():
+    def cause():
+        return raised("frame", None).__cause__
+
+    again = cause()
+    errors = [cause(), again]
+    for error in (*errors, again):
+        lighten(error)
+        assert error.__traceback__ is None
+        (note,) = error.__notes__
+        assert note.startswith("Traceback (most recent call last):")
+        assert "in fail" in note
+    assert errors[0].__notes__[0] is errors[1].__notes__[0]
+
+
+def test_what_is_small_stays_as_it_is():
+    error = OSError(2, "No such file", "/data/a.jpg")
+    error.offset = 12
+    error.add_note("while reading")
+    lighten(error)
+    assert (error.args, error.filename, error.offset) == ((2, "No such file"), "/data/a.jpg", 12)
+    assert error.__notes__ == ["while reading"]
+
+
+def test_chains_may_be_long_or_go_round():
+    error = first = ValueError("0")
+    for number in range(100):
+        error.__context__ = ValueError(str(number))
+        error = error.__context__
+    error.__context__ = first
+    lighten(first)
+    assert first.args == ("0",)
+
+
+class Bad:
+    """Every item fails and holds a megabyte of pixels while it does."""
+
+    def __init__(self, length, kind, side=1024):
+        self.length = length
+        self.kind = kind
+        self.side = side
+
+    def __len__(self):
+        return self.length
+
+    def __getitem__(self, index):
+        fail(self.kind, np.full((self.side, self.side), index % 256, np.uint8))
+
+
+def resident():
+    """Bytes of memory that this process and its workers have."""
+    me = psutil.Process()
+    return sum(each.memory_info().rss for each in (me, *me.children(recursive=True)))
+
+
+@pytest.mark.parametrize("kind", ["argument", "frame", "object"])
+@pytest.mark.parametrize("executor", EXECUTORS)
+def test_memory_stays_bounded_while_every_sample_fails(executor, kind):
+    data = Bad(64, kind)
+    with DataLoader(data, 8, executor=executor, num_workers=1, on_error="skip") as loader:
+        assert list(loader) == []
+        before = resident()
+        for _ in range(3):
+            assert list(loader) == []
+        assert len(loader.errors) == 4 * 64
+        assert resident() - before < 64 << 20  # 192 MiB of pixels failed
+
+
+@pytest.mark.parametrize("executor", EXECUTORS)
+def test_every_failure_is_recorded_and_light(executor):
+    count = 1000
+    with DataLoader(
+        Bad(count, "attribute", 20), 50, executor=executor, num_workers=1, on_error="skip"
+    ) as loader:
+        list(loader)  # what is loaded late counts for nobody
+        tracemalloc.start()
+        try:
+            gc.collect()
+            before = tracemalloc.get_traced_memory()[0]
+            list(loader)
+            gc.collect()
+            each = (tracemalloc.get_traced_memory()[0] - before) / count
+        finally:
+            tracemalloc.stop()
+        errors = loader.errors
+    assert len(errors) == 2 * count
+    assert each < 2000
+    assert sorted(error.index for error in errors[count:]) == list(range(count))
+    last = errors[-1]
+    assert isinstance(last.__cause__, BadImageError)
+    assert any("in fail" in note for note in last.__cause__.__notes__)
+
+
+def test_one_exception_object_may_fail_many_samples():
+    error = ValueError("always the same")
+
+    class Same(Bad):
+        def __getitem__(self, index):
+            raise error
+
+    for executor in EXECUTORS:
+        with DataLoader(Same(40, ""), 8, executor=executor, num_workers=1, on_error="skip") as loader:
+            list(loader)
+            list(loader)
+            assert len(loader.errors) == 80
+            assert 1 <= len(loader.errors[-1].__cause__.__notes__) <= 16

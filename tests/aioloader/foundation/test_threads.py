@@ -1,0 +1,133 @@
+"""Threads that a loader owns: awaited from any loop, cancelled without leaving anything behind."""
+
+import threading
+import time
+from functools import partial
+
+import anyio
+import pytest
+
+from aioloader.foundation.threads import Holders, Threads, loop_notifier
+
+
+@pytest.fixture
+def threads():
+    threads = Threads(2, "test")
+    yield threads
+    threads.close()
+
+
+@pytest.mark.parametrize("backend", ["asyncio", "trio"])
+def test_results_and_errors_come_back(threads, backend):
+    async def main():
+        assert await threads.run(divmod, 7, 2) == (3, 1)
+        with pytest.raises(ZeroDivisionError):
+            await threads.run(divmod, 7, 0)
+
+    anyio.run(main, backend=backend)
+
+
+async def test_no_more_threads_than_the_limit(threads):
+    running, most = 0, 0
+    lock = threading.Lock()
+
+    def work():
+        nonlocal running, most
+        with lock:
+            running += 1
+            most = max(most, running)
+        time.sleep(0.005)
+        with lock:
+            running -= 1
+
+    async with anyio.create_task_group() as tasks:
+        for _ in range(20):
+            tasks.start_soon(threads.run, work)
+    assert most == 2
+
+
+async def test_an_idle_thread_is_used_again(threads):
+    names = {await threads.run(lambda: threading.current_thread().name) for _ in range(5)}
+    assert names == {"test-0"}
+
+
+async def test_cancelling_waits_for_the_function_to_end(threads):
+    ended = threading.Event()
+
+    def work():
+        time.sleep(0.1)
+        ended.set()
+
+    with anyio.move_on_after(0.01):
+        await threads.run(work)
+    assert ended.is_set()
+
+
+async def test_an_abandoned_function_tells_when_it_has_ended(threads):
+    release, left = threading.Event(), threading.Event()
+    with anyio.move_on_after(0.01) as scope:
+        await threads.run_abandonable(release.wait, abandoned=left.set)
+    assert scope.cancelled_caught
+    assert not left.is_set()
+    assert await threads.run(lambda: 5) == 5
+    release.set()
+    assert left.wait(30)
+
+
+async def test_what_waits_for_an_abandoned_thread_gets_another_one(threads):
+    release, left = threading.Event(), threading.Semaphore(0)
+    results = []
+
+    async def wait():
+        results.append(await threads.run(lambda: 5))
+
+    async with anyio.create_task_group() as tasks:
+        with anyio.CancelScope() as scope:
+            async with anyio.create_task_group() as stuck:
+                for _ in range(2):
+                    call = partial(threads.run_abandonable, release.wait, abandoned=left.release)
+                    stuck.start_soon(call)
+                await anyio.wait_all_tasks_blocked()
+                for _ in range(3):
+                    tasks.start_soon(wait)
+                await anyio.wait_all_tasks_blocked()
+                assert (threads.backlog, results) == (3, [])
+                scope.cancel()
+        with anyio.fail_after(30):
+            while len(results) < 3:
+                await anyio.sleep(0.001)
+    assert threads.backlog == 0
+    release.set()
+    assert left.acquire(timeout=30)
+    assert left.acquire(timeout=30)
+
+
+def test_a_closed_pool_has_no_threads_left():
+    threads = Threads(3, "closing")
+    anyio.run(threads.run, len, ())
+    threads.close()
+    assert not [thread for thread in threading.enumerate() if thread.name.startswith("closing")]
+
+    async def main():
+        with pytest.raises(RuntimeError, match="closed"):
+            await threads.run(len, ())
+
+    anyio.run(main)
+
+
+def test_a_callback_for_a_loop_that_has_ended_is_dropped():
+    async def main():
+        return loop_notifier()
+
+    for backend in ("asyncio", "trio"):
+        anyio.run(main, backend=backend)(lambda: None)
+
+
+def test_the_last_holder_frees():
+    freed = []
+    holders = Holders(lambda: freed.append(1))
+    holders.enter()
+    holders.leave()
+    assert not freed
+    holders.leave()
+    assert freed == [1]

@@ -1,0 +1,361 @@
+"""Rectangles decoded alone have the pixels of a full decode, and what is damaged is no less so."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import subprocess
+import sys
+import threading
+from functools import cache
+
+import cv2
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from aioloader import jpeg
+from aioloader.errors import DecodeError
+from aioloader.jpeg.turbojpeg import LIBRARY_VARIABLE, RectangleDecoder, library_path
+from aioloader.transforms.decode import decode_image
+from aioloader.transforms.lazy_image import PictureReader
+from tests.aioloader.jpeg.samples import (
+    KINDS,
+    Case,
+    boxes,
+    cases,
+    crop,
+    encode,
+    frame_of,
+    full,
+    picture,
+    segment,
+)
+
+installed = pytest.mark.skipif(
+    library_path() is None, reason="no libjpeg-turbo of version 3; pip install 'aioloader[turbojpeg]'"
+)
+
+
+class Counted(RectangleDecoder):
+    """Made even of what is not worth it; counts those without a complaint, or with the harmless one."""
+
+    worth = 0.0
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.made = 0
+
+    def decode(self, data, x, y, out):
+        complaint = super().decode(data, x, y, out)
+        self.made += complaint is None or jpeg.harmless(complaint)
+        return complaint
+
+
+def reader(**options) -> PictureReader:
+    made = PictureReader(**options)
+    made.rectangles = Counted()
+    return made
+
+
+def plain(**options) -> PictureReader:
+    made = PictureReader(**options)
+    made.rectangles = None
+    return made
+
+
+def check(case: Case, flag: int = 1) -> None:
+    image = decode_image(case.data, flag=flag)
+    picture = reader(flag=flag).open(case.data)
+    assert np.array_equal(picture.region(case.box), crop(image, case.box))
+    framed = picture.frame(case.box)
+    assert framed.shape == image.shape
+    assert np.array_equal(crop(framed, case.box), crop(image, case.box))
+
+
+@installed
+@given(cases(), st.sampled_from([1, 1, 1, 0]))
+@settings(max_examples=150)
+def test_a_rectangle_has_the_pixels_of_a_full_decode(case: Case, flag: int):
+    check(case, flag)
+
+
+@installed
+@pytest.mark.slow
+@given(cases(), st.sampled_from([1, 1, 1, 0]))
+@settings(max_examples=4_000)
+def test_many_rectangles_have_the_pixels_of_a_full_decode(case: Case, flag: int):
+    check(case, flag)
+
+
+@installed
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("size", [(48, 40), (67, 33), (35, 71)])
+def test_every_small_rectangle_of_a_small_picture(kind, size):
+    width, height = size
+    data = encode(width, height, kind, blocks=False)
+    image = full(data)
+    opened = reader()
+    for x in range(0, width, 2):
+        for y in range(0, height, 2):
+            for across, down in ((1, 1), (5, 3), (width, 2), (2, height)):
+                box = (x, y, min(across, width - x), min(down, height - y))
+                assert np.array_equal(opened.open(data).region(box), crop(image, box)), box
+    assert opened.rectangles.made > 100
+
+
+@installed
+@pytest.mark.parametrize("orientation", range(1, 9))
+@pytest.mark.parametrize("kind", ["420", "422", "440"])
+def test_every_orientation(kind, orientation):
+    exif = (
+        b"Exif\0\0II*\0\x08\0\0\0\x01\0\x12\x01\x03\0\x01\0\0\0" + bytes((orientation, 0, 0, 0)) + b"\0\0\0\0"
+    )
+    data = encode(200, 150, kind)
+    data = data[:2] + segment(0xE1, exif) + data[2:]
+    image = decode_image(data)
+    opened = reader()
+    for box in ((0, 0, 30, 20), (57, 41, 40, 30), (image.shape[1] - 9, image.shape[0] - 7, 9, 7)):
+        assert np.array_equal(opened.open(data).region(box), crop(image, box))
+        assert np.array_equal(crop(opened.open(data).frame(box), box), crop(image, box))
+    assert opened.rectangles.made >= 2
+
+
+def outcome(opened: PictureReader, data: bytes, box: tuple[int, int, int, int]):
+    try:
+        picture = opened.open(data)
+        x, y, width, height = box
+        if x + width > picture.width or y + height > picture.height:
+            return None
+        return picture.region(box).copy()
+    except DecodeError as error:
+        return str(error)
+
+
+@cache
+def lasting() -> PictureReader:
+    """One that has seen much damage."""
+    return reader()
+
+
+def check_damage(data: bytes, box: tuple[int, int, int, int]) -> None:
+    """Whatever was done to a file, and to those before it, the result is that of the way without rectangles."""
+    found, expected = outcome(lasting(), data, box), outcome(plain(), data, box)
+    assert type(found) is type(expected)
+    if isinstance(expected, np.ndarray):
+        assert np.array_equal(found, expected)
+    else:
+        assert found == expected
+
+
+FILES = {
+    "420": encode(200, 150, "420"),
+    "444": encode(200, 150, "444"),
+    "grey": encode(200, 150, "grey"),
+    "tiled": encode(200, 150, "420", 4, table=True),
+}
+names = st.sampled_from(list(FILES))
+
+
+@installed
+@given(names, st.floats(0, 1), st.integers(0, 255), boxes(200, 150), st.integers(0, 2))
+@settings(max_examples=300)
+def test_one_wrong_byte_is_seen_as_before(name, share, value, box, how):
+    data = FILES[name]
+    place = int(share * (len(data) - 1))
+    new = bytes((value,))
+    check_damage(data[:place] + (new, b"", new + data[place : place + 1])[how] + data[place + 1 :], box)
+
+
+@installed
+@given(names, st.floats(0, 1), st.sampled_from([b"", b"\xff\xd9", b"\0" * 999]), boxes(200, 150))
+@settings(max_examples=200)
+def test_a_file_cut_off_is_seen_as_before(name, share, rest, box):
+    data = FILES[name]
+    check_damage(data[: int(share * len(data))] + rest, box)
+
+
+@installed
+def test_every_thread_has_a_decoder_of_its_own():
+    data = encode(640, 480, "420", blocks=False)
+    image = full(data)
+    failures = []
+
+    def work(seed: int) -> None:
+        rng = np.random.default_rng(seed)
+        opened = PictureReader()
+        for _ in range(100):
+            x, y = (int(v) for v in rng.integers(0, (500, 380)))
+            box = (x, y, int(rng.integers(1, 140)), int(rng.integers(1, 100)))
+            if not np.array_equal(opened.open(data).region(box), crop(image, box)):
+                failures.append(box)
+
+    threads = [threading.Thread(target=work, args=(seed,)) for seed in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not failures
+
+
+@installed
+def test_read_only_data_and_views_will_do():
+    data = encode(400, 300, "420")
+    expected = crop(full(data), (170, 100, 50, 60))
+    for other in (memoryview(data), memoryview(bytearray(b"\xff" * 9 + data))[9:], bytearray(data)):
+        assert np.array_equal(reader().open(other).region((170, 100, 50, 60)), expected)
+
+
+@installed
+def test_a_decoder_says_what_is_wrong_and_goes_on():
+    data = encode(400, 300, "420")
+    decoder = RectangleDecoder()
+    out = np.empty((10, 32, 3), np.uint8)
+    assert "multiple" in str(decoder.decode(data, 3, 0, out)) or decoder.decode(data, 3, 0, out)
+    assert decoder.decode(data[:20], 0, 0, out)
+    assert decoder.decode(b"no picture", 0, 0, out)
+    assert decoder.decode(data, 16, 290, out) is None
+    assert np.array_equal(out[:, 8:24], full(data)[290:, 24:40])
+
+
+def with_byte(data: bytes, place: int, value: int) -> bytes:
+    return data[:place] + bytes((value,)) + data[place + 1 :]
+
+
+def without(data: bytes, marker: int) -> bytes:
+    """A JPEG without its segments of one kind."""
+    kept, place, start = [data[:2]], 2, frame_of(data).scan_start
+    while place < start:
+        end = place + 2 + int.from_bytes(data[place + 2 : place + 4], "big")
+        if data[place + 1] != marker:
+            kept.append(data[place:end])
+        place = end
+    return b"".join(kept) + data[start:]
+
+
+GOOD = FILES["420"]
+BROKEN_HEADERS = {
+    "more codes than there can be": with_byte(GOOD, GOOD.index(b"\xff\xc4") + 6, 255),
+    "a component that there is not": with_byte(GOOD, GOOD.index(b"\xff\xda") + 5, 9),
+    "another precision": with_byte(GOOD, frame_of(GOOD).size_at - 1, 77),
+    "a table that there is not": with_byte(GOOD, GOOD.index(b"\xff\xdb") + 4, 9),
+    "a scan before the frame": without(GOOD, 0xC0),
+    "two frames": GOOD.replace(b"\xff\xc4", b"\xff\xc0", 1),
+    "cut off": GOOD[:300],
+}
+
+
+@installed
+@pytest.mark.parametrize("kind", BROKEN_HEADERS)
+def test_damaged_headers_do_not_matter_to_the_next_picture(kind):
+    decoder = RectangleDecoder()
+    out = np.empty((40, 48, 3), np.uint8)
+    said = decoder.decode(BROKEN_HEADERS[kind], 32, 20, out)
+    assert said is not None
+    assert said.startswith("header: ")
+    assert decoder.decode(GOOD, 32, 20, out) is None
+    assert np.array_equal(out[:, 8:-8], full(GOOD)[20:60, 40:72])
+
+
+@installed
+@pytest.mark.parametrize("marker", [0xDB, 0xC4], ids=["quantisation", "Huffman"])
+def test_tables_of_the_picture_before_are_not_used(marker):
+    before = cv2.imencode(
+        ".jpg", picture(200, 150), [cv2.IMWRITE_JPEG_OPTIMIZE, 1, cv2.IMWRITE_JPEG_QUALITY, 40]
+    )[1].tobytes()
+    lacking, box = without(GOOD, marker), (57, 41, 40, 30)
+    opened = reader()
+    assert isinstance(outcome(opened, before, box), np.ndarray)
+    found, expected = outcome(opened, lacking, box), outcome(plain(), lacking, box)
+    assert type(found) is type(expected)
+    assert np.array_equal(found, expected)
+
+
+@installed
+@pytest.mark.parametrize(
+    "out",
+    [
+        np.empty((0, 32, 3), np.uint8),
+        np.empty((10, 0, 3), np.uint8),
+        np.empty((10, 32, 4), np.uint8),
+        np.empty((10, 64, 3), np.uint8)[:, ::2],
+        np.empty((10, 32, 3), np.float32),
+        np.frombuffer(bytes(960), np.uint8).reshape(10, 32, 3),
+    ],
+    ids=["no rows", "no columns", "channels", "not contiguous", "dtype", "read-only"],
+)
+def test_memory_that_is_not_as_it_must_be_is_refused(out):
+    with pytest.raises(ValueError, match="writable and contiguous"):
+        RectangleDecoder().decode(GOOD, 0, 0, out)
+
+
+@installed
+def test_little_is_not_left_out():
+    data = encode(400, 300, "420")
+    opened = PictureReader()
+    opened.rectangles = counted = Counted()
+    counted.worth = 0.25
+    for box, made in (
+        ((0, 0, 390, 290), 0),
+        ((20, 40, 370, 260), 0),
+        ((0, 100, 400, 200), 1),
+        ((100, 0, 200, 300), 2),
+    ):
+        assert np.array_equal(opened.open(data).region(box), crop(full(data), box))
+        assert counted.made == made
+
+
+def run(code: str, value: str) -> str:
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        env={**os.environ, LIBRARY_VARIABLE: value},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return done.stdout.strip()
+
+
+@pytest.mark.parametrize("value", ["", "/nowhere/libturbojpeg.so", sys.executable])
+def test_without_a_usable_library_pictures_are_decoded_as_before(value):
+    code = (
+        "from aioloader.jpeg.turbojpeg import *\n"
+        "from aioloader.transforms.lazy_image import PictureReader\n"
+        "from tests.aioloader.jpeg.samples import encode, full, crop\n"
+        "assert library_path() is None and PictureReader().rectangles is None\n"
+        "data = encode(200, 150)\n"
+        "assert (PictureReader().open(data).region((50, 60, 20, 20)) == crop(full(data), (50, 60, 20, 20))).all()\n"
+        "try:\n    RectangleDecoder()\nexcept RuntimeError as error:\n    print(error)\n"
+    )
+    said = run(code, value)
+    assert LIBRARY_VARIABLE in said
+    assert "aioloader[turbojpeg]" in said
+
+
+@pytest.mark.parametrize(("value", "times"), [("", 0), ("/nowhere/libturbojpeg.so", 1), (sys.executable, 1)])
+def test_a_named_library_that_is_none_is_told_of_once(value, times):
+    code = (
+        "import warnings\n"
+        "from aioloader.jpeg.turbojpeg import library_path\n"
+        "with warnings.catch_warnings(record=True) as told:\n"
+        "    warnings.simplefilter('always')\n"
+        "    library_path(), library_path()\n"
+        "print(*(f'{each.category.__name__}: {each.message}' for each in told), sep='\\n')\n"
+    )
+    said = run(code, value)
+    assert said.count("RuntimeWarning") == times
+    assert value in said
+
+
+@installed
+def test_a_library_can_be_named():
+    path = library_path()
+    assert path is not None
+    assert run("from aioloader.jpeg.turbojpeg import *; print(library_path())", path) == path
+
+
+def test_frames_have_what_rectangles_need():
+    frame = frame_of(encode(64, 64, "420"))
+    assert (frame.mcu_width, frame.x_margin) == (16, 2)
+    assert pickle.loads(pickle.dumps(frame)) == frame

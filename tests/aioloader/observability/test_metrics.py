@@ -1,0 +1,154 @@
+"""Counters of a loader."""
+
+import dataclasses
+
+import pytest
+
+from aioloader.metrics import Metrics, Setting, Stats, StorageStats
+from aioloader.observability.lag import Lag
+from aioloader.observability.timeline import Journal
+
+QUIET = dataclasses.replace(
+    Metrics().snapshot(workers=2, restarts=0, memory=(0, 0, 1 << 30)), seconds=10.0, batches=10, samples=1000
+)
+
+
+def test_time_between_epochs_is_nobodys(monkeypatch):
+    clock = iter([0.0, 1.0, 3.0, 4.0, 104.0, 106.0, 106.5])
+    monkeypatch.setattr("aioloader.metrics.perf_counter", lambda: next(clock))
+    metrics = Metrics()
+    metrics.handed_out(metrics.asked(), 10)  # asked at 0, handed out at 1
+    metrics.asked()  # at 3, and there was no more
+    metrics.pause()
+    metrics.handed_out(metrics.asked(), 10)  # asked at 104, handed out at 106
+    stats = metrics.snapshot(workers=1, restarts=0, memory=(0, 0, 1))
+    assert stats.seconds == 106 - 100
+    assert (stats.wait_s, stats.consumer_s) == (3.0, 2.0)
+    metrics.pause()
+    metrics.pause()  # of a second iterator; no time was asked for again
+    assert metrics.snapshot(workers=1, restarts=0, memory=(0, 0, 1)).seconds == stats.seconds
+
+
+def test_what_the_first_batches_of_passes_were_waited_for(monkeypatch):
+    clock = iter([0.0, 1.0, 2.0, 3.0, 4.0, 9.0, 10.0, 11.0])
+    monkeypatch.setattr("aioloader.metrics.perf_counter", lambda: next(clock))
+    metrics = Metrics()
+    metrics.handed_out(metrics.asked(), 10)  # the first of all
+    metrics.handed_out(metrics.asked(), 10)
+    metrics.pause()  # at 4
+    metrics.handed_out(metrics.asked(), 10)  # asked at 9, handed out at 10
+    stats = metrics.snapshot(workers=1, restarts=0, memory=(0, 0, 1))
+    assert (stats.passes, stats.first_wait_s, stats.wait_s) == (2, 1.0, 3.0)
+
+
+def test_rates_are_shares_of_the_time_that_passed():
+    stats = dataclasses.replace(QUIET, wait_s=3.0, consumer_s=1.0, decode_s=12.0, transform_s=3.0)
+    assert stats.samples_per_s == 100
+    assert stats.starvation == 0.75
+    assert stats.occupancy == 0.75
+
+
+def test_the_time_between_epochs_is_nobodys():
+    metrics = Metrics()
+    metrics.handed_out(metrics.asked(), 4)
+    metrics.pause()
+    metrics.asked()
+    assert metrics.consumer_s == 0
+
+
+def test_a_snapshot_does_not_change():
+    metrics = Metrics()
+    metrics.made(1.0, 2.0, 0.0, {"flip": 2.0})
+    stats = metrics.snapshot(1, 0, (0, 0, 0))
+    metrics.made(1.0, 2.0, 0.0, {"flip": 2.0})
+    assert isinstance(stats, Stats)
+    assert (stats.decode_s, dict(stats.transforms)) == (1.0, {"flip": 2.0})
+
+
+def test_the_callers_waiting_is_split_by_where_its_batch_was(monkeypatch):
+    clock = iter([1.0, 2.0, 5.0, 7.0, 3.0, 10.0])
+    monkeypatch.setattr("aioloader.observability.timeline.perf_counter", lambda: next(clock))
+    monkeypatch.setattr("aioloader.metrics.perf_counter", lambda: next(clock))
+    journal = Journal()  # begun at 1
+    for stage in ("read", "work", "ready"):  # at 2, 5 and 7
+        journal.enter(stage)
+    metrics = Metrics()
+    metrics.handed_out(metrics.asked(), 4, journal)  # asked at 3, handed out at 10
+    assert metrics.waits == {"ready": 3.0, "work": 2.0, "read": 2.0}
+    stats = metrics.snapshot(1, 0, (0, 0, 0))
+    assert sum(stats.waits.values()) == stats.wait_s == 7.0
+    assert (stats.plan_s, stats.ready_s) == (1.0, 3.0)
+
+
+def test_waiting_before_a_batch_is_begun_is_told_apart(monkeypatch):
+    clock = iter([5.0, 1.0, 6.0])
+    monkeypatch.setattr("aioloader.observability.timeline.perf_counter", lambda: next(clock))
+    monkeypatch.setattr("aioloader.metrics.perf_counter", lambda: next(clock))
+    metrics = Metrics()
+    journal = Journal()
+    metrics.handed_out(metrics.asked(), 4, journal)
+    assert metrics.waits == {"plan": 1.0, "start": 4.0}
+
+
+def test_stages_come_in_the_order_of_a_samples_path():
+    stats = dataclasses.replace(
+        QUIET,
+        read_s=20.0,
+        bytes_read=5000,
+        decode_s=6.0,
+        transforms={"flip": 4.0},
+        transform_s=4.0,
+        consumer_s=1.0,
+        prefetch=4,
+        waits={"read": 2.5},
+    )
+    names = [
+        "plan",
+        "memory",
+        "read",
+        "queue",
+        "decode",
+        "transform:flip",
+        "collate",
+        "deliver",
+        "reorder",
+        "consumer",
+    ]
+    assert list(stats.stages) == names
+    read, decode = stats.stages["read"], stats.stages["decode"]
+    assert (read.nbytes, read.occupancy, read.wait_s, read.capacity) == (5000, 0.5, 2.5, 200.0)
+    assert (decode.samples_per_s, decode.places, decode.wait_s) == (100.0, 2, None)
+    assert decode.capacity == pytest.approx(1000 * 2 / 6)
+    assert stats.stages["queue"].capacity is None
+
+
+def test_what_a_source_and_a_setting_tell_are_attributes_of_the_same_names():
+    storage = StorageStats(requests=7, retries=2, latency_p50_s=0.1)
+    setting = Setting(executor="thread", cores=3, tuning="words")
+    stats = Metrics().snapshot(1, 0, (0, 0, 0), storage, setting)
+    for part in (storage, setting):
+        for field in dataclasses.fields(part):
+            assert getattr(stats, field.name) == getattr(part, field.name)
+
+
+def test_lag_has_quantiles_and_counts_what_a_long_block_hid():
+    lag = Lag()
+    assert lag.quantile(0.5) is None
+    for _ in range(98):
+        lag.enter(0.0004, 0.05)
+    lag.enter(0.101, 0.05)  # and two ticks that never came
+    assert 0.0004 <= lag.quantile(0.5) <= 0.0005
+    assert 0.05 <= lag.quantile(0.99) <= 0.06
+    assert lag.max_s == lag.quantile(1.0) == 0.101
+
+
+def test_the_start_is_what_the_first_samples_waited_for(monkeypatch):
+    clock = iter([10.0, 12.0])
+    monkeypatch.setattr("aioloader.metrics.perf_counter", lambda: next(clock))
+    metrics = Metrics()
+    metrics.asked()
+    metrics.read(0.5, 100, 1)
+    metrics.worked(1.2, work_s=0.4, longest_s=0.4, cpu_s=0.3, pauses=1)
+    assert metrics.startup_s == pytest.approx(2.0 - 0.5 - 0.4)
+    metrics.worked(1.0, work_s=0.8, longest_s=0.5, cpu_s=0.3, pauses=0)
+    assert metrics.queue_s == pytest.approx(0.5)

@@ -1,0 +1,161 @@
+"""Splits and shards: every image in exactly one file, at its place, whatever the ratios."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+import recordio
+from aioloader import DataLoader, ImageRecordDataset
+from aioloader.cli import main
+from aioloader.packing.plan import Plan, make_plan
+from aioloader.tools.pack import list_images, pack
+from tests.aioloader.packing.test_pack_failures import folder
+
+OUT = Path("set.rec")
+
+
+def members(plan: Plan) -> dict[str, list[int]]:
+    """The images of each part, in order, after a check that its files cover it."""
+    found: dict[str, list[int]] = {}
+    place = 0
+    for output in plan.outputs:
+        assert output.start == place < output.stop
+        place = output.stop
+        found.setdefault(output.part, []).extend(plan.order[output.start : output.stop].tolist())
+    assert place == len(plan.order)
+    return found
+
+
+@given(
+    count=st.integers(1, 300),
+    seed=st.integers(0, 2**64 - 1),
+    shuffle=st.booleans(),
+    train=st.none() | st.floats(0.05, 0.95),
+    test=st.none() | st.floats(0.05, 0.95),
+    shards=st.none() | st.integers(1, 9),
+)
+def test_every_image_is_in_one_place(
+    count: int, seed: int, shuffle: bool, train: float | None, test: float | None, shards: int | None
+) -> None:
+    options: dict[str, Any] = {"train_ratio": train, "test_ratio": test, "shards": shards, "seed": seed}
+    try:
+        plan = make_plan(count, OUT, shuffle=shuffle, **options)
+    except ValueError:
+        assume(False)
+    found = members(plan)
+    assert sorted(np.concatenate(list(found.values())).tolist()) == list(range(count))
+    if train is not None:
+        assert len(found["train"]) >= int(count * train)
+        assert abs(len(found["train"]) - count * train) <= 2
+    if test is not None:
+        assert len(found["test"]) == int(count * test)
+    assert set(found) <= {"", "train", "test", "val"}
+    sizes = [output.stop - output.start for output in plan.outputs]
+    if shards is not None:
+        assert len(sizes) == shards * len(found)
+        for number in range(len(found)):
+            each = sizes[number * shards : (number + 1) * shards]
+            assert sorted(each, reverse=True) == each
+            assert max(each) - min(each) <= 1
+    # Who is in which part does not depend on the order within.
+    other = members(make_plan(count, OUT, shuffle=not shuffle, **options))
+    assert {part: sorted(each) for part, each in found.items()} == {
+        p: sorted(each) for p, each in other.items()
+    }
+    if not shuffle:
+        assert all(each == sorted(each) for each in found.values())
+
+
+@pytest.mark.parametrize(
+    ("options", "names"),
+    [
+        ({}, ["set"]),
+        ({"shards": 1}, ["set-00000-of-00001"]),
+        ({"shards": 2}, ["set-00000-of-00002", "set-00001-of-00002"]),
+        ({"train_ratio": 0.5}, ["set_train", "set_val"]),
+        ({"test_ratio": 0.5}, ["set_test", "set_train"]),
+        ({"train_ratio": 0.5, "test_ratio": 0.5}, ["set_test", "set_train"]),
+        ({"train_ratio": 0.5, "test_ratio": 0.2}, ["set_test", "set_train", "set_val"]),
+        (
+            {"train_ratio": 0.5, "shards": 2},
+            [f"set_{part}-0000{n}-of-00002" for part in ("train", "val") for n in (0, 1)],
+        ),
+    ],
+)
+def test_names_of_files(options: dict[str, Any], names: list[str]) -> None:
+    plan = make_plan(10, OUT, **options)
+    assert [output.rec.name for output in plan.outputs] == [f"{name}.rec" for name in names]
+    assert [output.idx and output.idx.name for output in plan.outputs] == [f"{name}.idx" for name in names]
+
+
+def test_shards_of_parts_hold_every_image_once_and_read_back_as_one(tmp_path: Path) -> None:
+    source = folder(tmp_path / "in", set(), 40)
+    report = pack(source, tmp_path / "set", train_ratio=0.7, test_ratio=0.1, shards=3)
+    wanted = sorted(path.read_bytes() for path, _ in list_images(source)[1])
+    bodies = []
+    for file in report.files:
+        with recordio.RecordReader(file.rec) as reader:
+            bodies += [bytes(recordio.unpack(record)[1]) for record in reader]
+        assert file.records == len(file.lst.read_text().splitlines())  # type: ignore[union-attr]
+        assert file.nbytes == file.rec.stat().st_size
+    assert sorted(bodies) == wanted
+    assert (report.records, report.labels) == (40, {0.0: 20, 1.0: 20})
+    # The shards of a part are numbered through.
+    keys = []
+    for place in sorted(tmp_path.glob("set_train-*.rec")):
+        with recordio.RecordReader(place) as reader:
+            keys += list(reader.keys)
+    assert keys == list(range(28))
+    dataset = ImageRecordDataset(tmp_path / "set_train-*.rec")
+    assert len(dataset) == 28
+    labels: list[int] = []
+    with DataLoader(dataset, 8, num_workers=0) as loader:
+        for _, found in loader:
+            labels += found.tolist()
+    lines = [
+        line.split("\t")
+        for place in sorted(tmp_path.glob("set_train-*.lst"))
+        for line in place.read_text().splitlines()
+    ]
+    assert labels == [int(float(label)) for _, label, _ in lines]
+
+
+def test_a_stand_in_never_comes_from_another_part(tmp_path: Path) -> None:
+    bad = {1, 2, 5, 9, 17, 18, 19, 20, 31, 38}
+    source = folder(tmp_path / "in", bad, 40)
+    options: dict[str, Any] = {"encoding": "raw", "train_ratio": 0.5, "test_ratio": 0.25, "shards": 2}
+    report = pack(source, tmp_path / "set", on_error="replace", **options)
+    parts = {"train": 20, "test": 10, "val": 10}
+    names: dict[str, set[str]] = {}
+    for part, count in parts.items():
+        files = [file for file in report.files if file.part == part]
+        assert [file.records for file in files] == [count // 2, count // 2]
+        lines = [line for file in files for line in file.lst.read_text().splitlines()]  # type: ignore[union-attr]
+        names[part] = {line.split("\t")[2] for line in lines}
+    assert not names["train"] & names["test"]
+    assert not names["train"] & names["val"]
+    assert not names["test"] & names["val"]
+    assert report.replaced == len(bad)
+    skipped = pack(source, tmp_path / "few", on_error="skip", **options)
+    assert skipped.records == 30
+    assert sum(skipped.labels.values()) == 30
+
+
+def test_the_command_tells_of_every_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    source = folder(tmp_path / "in", set(), 40)
+    words = ["pack", str(source), str(tmp_path / "set"), "--train-ratio", "0.5", "--shards", "8", "--shuffle"]
+    assert main(words) == 0
+    told = capsys.readouterr().out
+    assert f"16 files in {tmp_path}: 40 records of 2 classes" in told
+    assert "set_train-00000-of-00008.rec: 3 records" in told
+    assert "and 4 more, see " in told
+    found = json.loads((tmp_path / "set.json").read_text())
+    assert [file["part"] for file in found["files"]] == ["train"] * 8 + ["val"] * 8
+    assert sum(file["records"] for file in found["files"]) == found["records"] == 40

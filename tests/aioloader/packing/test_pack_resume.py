@@ -1,0 +1,349 @@
+"""Packing that is stopped: by SIGKILL, Ctrl-C, a full disk or an error; and what the same command makes of it then."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import simplejpeg
+
+import recordio
+from aioloader import SampleError
+from aioloader.cli import main
+from aioloader.tools.pack import PackBusyError, PackError, pack
+from tests.aioloader.packing.test_pack_failures import folder
+
+COUNT = 40
+
+
+@pytest.fixture(scope="module")
+def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return folder(tmp_path_factory.mktemp("source"), {3, 4, 11, 19, 20, 39}, COUNT)
+
+
+def files(place: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in sorted(place.iterdir())}
+
+
+OPTIONS: dict[str, dict[str, Any]] = {
+    "plain": {"encoding": "raw", "on_error": "skip"},
+    "replaced": {"encoding": "jpg", "on_error": "replace", "shuffle": True},
+    "parts-of-shards": {
+        "encoding": "png",
+        "on_error": "replace",
+        "train_ratio": 0.6,
+        "test_ratio": 0.2,
+        "shards": 3,
+    },
+    "untouched": {"pass_through": True, "shards": 4, "seed": 9, "shuffle": True},
+}
+
+
+def stop_at(done: int) -> Any:
+    def tick(now: int) -> None:
+        if now == done:
+            raise KeyboardInterrupt
+
+    return tick
+
+
+@pytest.mark.parametrize("options", OPTIONS.values(), ids=OPTIONS)
+def test_what_was_stopped_again_and_again_is_the_same_in_the_end(
+    source: Path, tmp_path: Path, options: dict[str, Any]
+) -> None:
+    whole, parts = tmp_path / "whole" / "set", tmp_path / "parts" / "set"
+    wanted = pack(source, whole, **options)
+    begun = []
+    for done in (1, 2, 5, 12, 13, 21, 40):
+        with pytest.raises(KeyboardInterrupt):
+            pack(
+                source,
+                parts,
+                **options,
+                sync_s=0 if done % 2 else 60,
+                begin=lambda *facts: begun.append(facts),
+                tick=stop_at(done),
+            )
+        assert not [path.name for path in parts.parent.iterdir() if path.suffix != ".partial"]
+    report = pack(source, parts, **options, num_workers=3, begin=lambda *facts: begun.append(facts))
+    assert files(parts.parent) == files(whole.parent)
+    assert [reason for _, _, reason in begun] == [""] * len(begun)
+    assert [done for done, _, _ in begun] == sorted(done for done, _, _ in begun)
+    assert begun[-1][0] >= 39 - 3  # only what waits for a stand-in is done again
+    assert report.error_report() == wanted.error_report()
+    assert (report.records, report.labels, report.counts) == (wanted.records, wanted.labels, wanted.counts)
+    for file in report.files:
+        assert recordio.verify(file.rec).ok
+
+
+KILLED = """
+    import os, signal, sys
+    from aioloader.tools.pack import pack
+    from aioloader.packing import run
+
+    place = sys.argv[1]
+    at = int(sys.argv[4])
+
+    def die():
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    def tick(done):
+        if place == "image" and done == at:
+            die()
+
+    def dies_after(name, original):
+        seen = 0
+        def wrapped(*args, **options):
+            nonlocal seen
+            result = original(*args, **options)
+            seen += 1
+            if place == name and seen == at:
+                die()
+            return result
+        return wrapped
+
+    from pathlib import Path
+    import recordio
+    os.fsync = dies_after("fsync", os.fsync)
+    Path.replace = dies_after("replace", Path.replace)
+    Path.unlink = dies_after("unlink", Path.unlink)
+    recordio.RecordWriter.flush = dies_after("flush", recordio.RecordWriter.flush)
+    pack(sys.argv[2], sys.argv[3], sync_s=0, encoding="png", on_error="replace", shards=3, num_workers=2, tick=tick)
+    print("whole")
+"""
+
+
+def killed(script: str, *words: object) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-W", "error", "-c", textwrap.dedent(script), *map(str, words)]
+    return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("place", "numbers"),
+    [
+        ("image", (1, 4, 12, 27, 40)),
+        ("fsync", (1, 2, 5, 30, 77)),
+        ("flush", (3, 17)),
+        ("unlink", (1, 4)),
+        ("replace", (1, 2, 5, 9, 10)),
+    ],
+)
+def test_a_killed_packing_goes_on(source: Path, tmp_path: Path, place: str, numbers: tuple[int, ...]) -> None:
+    options = {"encoding": "png", "on_error": "replace", "shards": 3}
+    pack(source, tmp_path / "whole" / "set", **options)  # type: ignore[arg-type]
+    for number in numbers:
+        out = tmp_path / f"{number}" / "set"
+        done = killed(KILLED, place, source, out, number)
+        assert (done.returncode, done.stdout) == (-signal.SIGKILL, ""), done.stderr
+        if place != "replace":
+            assert not list(out.parent.glob("*.rec"))
+        pack(source, out, **options)  # type: ignore[arg-type]
+        assert files(out.parent) == files(tmp_path / "whole")
+
+
+def test_a_kill_leaves_nothing_that_is_named_like_a_whole_file(source: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out" / "set"
+    assert killed(KILLED, "image", source, out, 30).returncode == -signal.SIGKILL
+    assert {path.suffix for path in out.parent.iterdir()} == {".partial"}
+    begun = []
+    options: dict[str, Any] = {"encoding": "png", "on_error": "replace", "shards": 3}
+    pack(source, out, **options, begin=lambda *facts: begun.append(facts))
+    pack(source, tmp_path / "whole" / "set", **options)
+    assert begun == [(29, COUNT, "")]  # the image was told of, and not yet safe
+    assert files(out.parent) == files(tmp_path / "whole")
+
+
+INTERRUPTED = """
+    import os, signal, sys
+    from aioloader.observability import progress_bar
+    from aioloader.cli import main
+    update = progress_bar.ProgressBar.update
+
+    def interrupt(self, done):
+        update(self, done)
+        if done == 17:
+            os.kill(os.getpid(), signal.SIGINT)
+
+    progress_bar.ProgressBar.update = interrupt
+    sys.exit(main(sys.argv[1:]))
+"""
+
+
+def test_ctrl_c_says_that_the_same_command_goes_on_and_it_does(
+    source: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = [
+        "pack",
+        str(source),
+        str(tmp_path / "out" / "set"),
+        "--encoding",
+        "raw",
+        "--on-error",
+        "skip",
+        "--seed",
+        "3",
+    ]
+    done = killed(INTERRUPTED, *words)
+    assert done.returncode == 130
+    assert "the same command goes on where this one was stopped" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert main(words) == 0
+    assert f"going on at image 18 of {COUNT}" in capsys.readouterr().err
+    pack(source, tmp_path / "whole" / "set", encoding="raw", on_error="skip", seed=3)
+    assert files(tmp_path / "out") == files(tmp_path / "whole")
+
+
+def stopped(source: Path, out: Path, **options: Any) -> None:
+    with pytest.raises(KeyboardInterrupt):
+        pack(source, out, encoding="raw", on_error="skip", tick=stop_at(25), **options)
+
+
+def begun_with(source: Path, out: Path, **options: Any) -> tuple[int, str]:
+    facts: list[tuple[int, int, str]] = []
+    arguments = {"encoding": "raw", "on_error": "skip", **options}
+    pack(source, out, **arguments, begin=lambda *each: facts.append(each))
+    ((done, _, reason),) = facts
+    assert not list(out.parent.glob("*.partial"))
+    return done, reason
+
+
+def test_workers_and_executors_may_differ(source: Path, tmp_path: Path) -> None:
+    stopped(source, tmp_path / "set", num_workers=1)
+    assert begun_with(source, tmp_path / "set", num_workers=3, executor="inline") == (25, "")
+
+
+@pytest.mark.parametrize(
+    ("options", "named"),
+    [
+        ({"resize": 8}, "with other options (resize)"),
+        ({"shuffle": True, "seed": 4}, "with other options (seed, shuffle)"),
+        ({"shards": 2}, "with other options (shards)"),
+        ({"resume": False}, "so it was asked for"),
+    ],
+)
+def test_other_options_start_anew_and_say_so(
+    source: Path, tmp_path: Path, options: dict[str, Any], named: str
+) -> None:
+    stopped(source, tmp_path / "set")
+    done, reason = begun_with(source, tmp_path / "set", **options)
+    assert done == 0
+    assert named in reason
+    fresh = tmp_path / "fresh"
+    begun_with(source, fresh / "set", **options)
+    for name, content in files(fresh).items():
+        assert (tmp_path / name).read_bytes() == content
+
+
+@pytest.mark.parametrize("change", ["content", "time", "gone", "new", "list"])
+def test_other_images_start_anew_and_say_so(tmp_path: Path, change: str) -> None:
+    root = folder(tmp_path / "in", set(), COUNT)
+    last = sorted(root.rglob("*.jpg"))[-1]
+    listed = tmp_path / "in.lst"
+    listed.write_text("".join(f"{n}\t0\tcat/{n:03}.jpg\n" for n in range(20)) * 1)
+    given = listed if change == "list" else root
+    options = {"root": root} if change == "list" else {}
+    with pytest.raises(KeyboardInterrupt):
+        pack(given, tmp_path / "set", tick=stop_at(15), **options)  # type: ignore[arg-type]
+    if change == "content":
+        last.write_bytes(simplejpeg.encode_jpeg(np.zeros((8, 8, 3), np.uint8)))
+    elif change == "time":
+        os.utime(last, ns=(0, 0))
+    elif change == "gone":
+        last.unlink()
+    elif change == "new":
+        last.with_name("zzz.jpg").write_bytes(last.read_bytes())
+    else:
+        listed.write_text(listed.read_text().replace("19\t0", "19\t1"))
+    facts: list[tuple[int, int, str]] = []
+    pack(given, tmp_path / "set", begin=lambda *each: facts.append(each), **options)  # type: ignore[arg-type]
+    assert [(done, reason) for done, _, reason in facts] == [
+        (0, "the images have changed since it was begun")
+    ]
+
+
+@pytest.mark.parametrize("damage", ["draft", "journal", "torn", "odd", "version"])
+def test_what_is_left_may_be_damaged(source: Path, tmp_path: Path, damage: str) -> None:
+    stopped(source, tmp_path / "out" / "set")
+    place = tmp_path / "out"
+    journal = place / "set.pack.partial"
+    if damage == "draft":
+        (place / "set.rec.partial").unlink()
+        expected = (0, "what was begun is not there any more")
+    elif damage == "journal":
+        journal.write_bytes(b"no journal\n" * 3)
+        expected = (0, "")
+    elif damage == "torn":
+        with open(journal, "ab") as file:
+            file.write(b'{"done": 39, "files')
+        expected = (25, "")
+    elif damage == "odd":
+        with open(journal, "ab") as file:
+            file.write(b'{"done": 39, "files": {"0": ["many"]}, "counts": {}, "errors": [{}]}\n')
+        expected = (25, "")
+    else:
+        journal.write_bytes(journal.read_bytes().replace(b'"journal":1', b'"journal":9'))
+        expected = (0, "it was begun by another version of aioloader")
+    assert begun_with(source, place / "set") == expected
+    begun_with(source, tmp_path / "whole" / "set")
+    assert files(place) == files(tmp_path / "whole")
+
+
+def test_a_second_packing_into_the_same_files_is_refused(source: Path, tmp_path: Path) -> None:
+    refused: list[str] = []
+
+    def tick(done: int) -> None:
+        if done == 5:
+            with pytest.raises(PackBusyError, match=f"process {os.getpid()} is packing into") as caught:
+                pack(source, tmp_path / "set", encoding="jpg")
+            refused.append(caught.value.out)
+
+    report = pack(source, tmp_path / "set", encoding="raw", on_error="skip", tick=tick)
+    assert refused == [str(tmp_path / "set")]
+    assert report.records == COUNT - 6
+    pack(source, tmp_path / "set", encoding="raw", on_error="skip")
+
+
+def test_an_error_that_the_same_call_would_meet_again_leaves_nothing(source: Path, tmp_path: Path) -> None:
+    with pytest.raises(PackError, match=r"003\.jpg"):
+        pack(source, tmp_path / "set", encoding="raw", sync_s=0)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_after_a_full_disk_it_goes_on(source: Path, tmp_path: Path) -> None:
+    def full(done: int) -> None:
+        if done == 30:
+            raise OSError(28, "No space left on device")
+
+    options: dict[str, Any] = {"encoding": "raw", "on_error": "skip"}
+    with pytest.raises(OSError, match="No space left"):
+        pack(source, tmp_path / "out" / "set", sync_s=0, tick=full, **options)
+    done, reason = begun_with(source, tmp_path / "out" / "set")
+    assert (done, reason) == (30 - 1, "")
+    begun_with(source, tmp_path / "whole" / "set")
+    assert files(tmp_path / "out") == files(tmp_path / "whole")
+
+
+def test_failures_of_before_come_back_with_their_causes(source: Path, tmp_path: Path) -> None:
+    stopped(source, tmp_path / "set")
+    report = pack(source, tmp_path / "set", encoding="raw", on_error="skip")
+    assert all(isinstance(error, SampleError) for error in report.errors)
+    assert [Path(str(error.path)).stem for error in report.errors] == [
+        "003",
+        "004",
+        "011",
+        "019",
+        "020",
+        "039",
+    ]
+    found = json.loads((tmp_path / "set.json").read_text())
+    assert found["failed_by_reason"] == {"DecodeError": 6}
+    assert found["counts"]["left_out"] == 6

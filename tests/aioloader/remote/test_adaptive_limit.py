@@ -1,0 +1,133 @@
+"""How many requests are in flight, when one is late, and how long to wait: driven by hand, without a clock."""
+
+from __future__ import annotations
+
+import pytest
+
+from aioloader.storage.remote.adaptive_limit import Pace
+from aioloader.storage.remote.latency import Latencies
+from aioloader.storage.remote.retries import LONGEST_BACKOFF_S, Kind, backoff_s, trouble_of
+
+
+def _serve(pace: Pace, rounds: int, latency_of: object, now: float = 0.0) -> float:
+    for _ in range(rounds):
+        in_flight = pace.limit
+        latency = latency_of(in_flight)  # type: ignore[operator]
+        now += latency
+        for _ in range(in_flight):
+            pace.answered(latency, now, in_flight)
+    return now
+
+
+def test_a_server_that_stays_fast_gets_all_that_is_allowed() -> None:
+    pace = Pace(start=32, most=256)
+    _serve(pace, 6, lambda in_flight: 0.05)
+    assert pace.limit == 256
+
+
+def test_one_answer_may_stand_for_several() -> None:
+    pace, other = Pace(start=32, most=256), Pace(start=32, most=256)
+    for _ in range(10):
+        pace.answered(0.05, 0.0, 256, answers=4)
+    for _ in range(40):
+        other.answered(0.05, 0.0, 256)
+    assert pace.limit == other.limit == 72
+
+
+def test_a_server_that_becomes_slow_gets_less() -> None:
+    pace = Pace(start=32, least=16, most=256)
+    # It answers 64 at a time; what is more waits.
+    _serve(pace, 200, lambda in_flight: 0.05 * max(1, in_flight / 64))
+    assert 64 <= pace.limit < 256
+
+
+def test_a_server_that_moved_away_gets_as_much_as_before() -> None:
+    pace = Pace(start=32, least=16, most=256)
+    now = _serve(pace, 10, lambda in_flight: 0.01)
+    _serve(pace, 200, lambda in_flight: 0.2, now)
+    assert pace.limit == 256
+
+
+def test_a_number_that_is_not_used_is_not_raised() -> None:
+    pace = Pace(start=32)
+    for number in range(1000):
+        pace.answered(0.05, number * 0.05, in_flight=4)
+    assert pace.limit == 32
+
+
+@pytest.mark.parametrize(("share", "expected"), [(0.01, 256), (0.3, 16)])
+def test_single_errors_change_little_and_many_cut_it(share: float, expected: int) -> None:
+    pace = Pace(start=128, least=16, most=256)
+    every = round(1 / share)
+    for number in range(20_000):
+        now = number * 0.001
+        if number % every == 0:
+            pace.busy(now)
+        else:
+            pace.answered(0.05, now, pace.limit)
+    assert pace.limit == pytest.approx(expected, rel=0.5)
+
+
+def test_late_is_what_nearly_no_request_takes() -> None:
+    latencies = Latencies()
+    assert latencies.late_s == 0.5  # nothing is known yet
+    assert latencies.percentile(0.5) is None
+    for number in range(500):
+        latencies.add(0.05, 0.06 + 0.0001 * (number % 100), 100_000)
+    assert 0.07 < latencies.late_s < 0.14
+    assert latencies.late_for(50_000) == latencies.late_s
+    assert latencies.late_for(10_000_000) > 2 * latencies.late_s
+
+
+def test_a_gap_is_worth_what_arrives_in_the_time_of_an_answer() -> None:
+    def gap(latency_s: float, bytes_per_s: float) -> int:
+        latencies = Latencies()
+        for _ in range(300):
+            latencies.add(latency_s, latency_s + 100_000 / bytes_per_s, 100_000)
+        return latencies.gap_bytes
+
+    assert gap(0.05, 4e6) == pytest.approx(200_000, rel=0.05)
+    assert gap(0.001, 1e6) == 16 << 10
+    assert gap(0.5, 1e8) == 1 << 20
+
+
+@pytest.mark.parametrize("share", [0.0, 0.3, 0.999])
+def test_pauses_grow_and_are_bounded(share: float) -> None:
+    pauses = [backoff_s(attempt, share) for attempt in (1, 2, 3, 5, 8, 100, 100_000)]
+    assert pauses == sorted(pauses)
+    assert pauses[0] <= 0.1
+    assert pauses[-1] == share * LONGEST_BACKOFF_S
+
+
+class _Library(Exception):
+    """Stands for the client library's own type."""
+
+
+PermissionDeniedError = type("PermissionDeniedError", (Exception,), {})
+
+
+@pytest.mark.parametrize(
+    ("error", "kind", "again"),
+    [
+        (_Library("Server returned non-2xx status code: 503 Service Unavailable: x"), Kind.BUSY, True),
+        (_Library("Server returned non-2xx status code: 429 Too Many Requests"), Kind.BUSY, True),
+        (_Library("Server returned non-2xx status code: 500 Internal Server Error"), Kind.LOST, True),
+        (_Library("Server returned non-2xx status code: 400 Bad Request"), Kind.REFUSED, False),
+        (_Library("HTTP error: request or response body error\n\nkind: Interrupted,"), Kind.LOST, True),
+        (_Library("HTTP error: error sending request\n invalid peer certificate"), Kind.REFUSED, False),
+        (
+            _Library('sending request\n error: "failed to lookup: Name or service not known"'),
+            Kind.NOWHERE,
+            True,
+        ),
+        (_Library("sending request\n InvalidMessage(\n InvalidContentType"), Kind.REFUSED, False),
+        (TimeoutError(), Kind.LOST, True),
+        (FileNotFoundError("not found: status code: 404"), Kind.MISSING, False),
+        (PermissionDeniedError("status code: 403"), Kind.DENIED, False),
+        (ValueError("empty path segment"), Kind.REFUSED, False),
+    ],
+)
+def test_what_an_error_means(error: Exception, kind: str, again: bool) -> None:
+    trouble = trouble_of(error)
+    assert (trouble.kind, trouble.again) == (kind, again)
+    assert "\n" not in trouble.text
