@@ -43,7 +43,7 @@ def test_design_shows_the_diagram_once() -> None:
 
 def test_the_table_of_the_readme_names_what_there_is() -> None:
     text = PAGES["README.md"].read_text(encoding="utf-8")
-    table = text[text.index("## The folders are the path of a sample") : text.index("## Documentation")]
+    table = text[text.index("## Source layout") : text.index("## Documentation")]
     named = re.findall(r"`([a-z_]+(?:/[a-z_]+)*(?:/|\.py))`", table)
     assert named
     for name in named:
