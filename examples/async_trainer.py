@@ -1,10 +1,10 @@
-"""Train in an event loop: captions come from a service while images are decoded, and the program answers meanwhile.
+"""Train in an event loop that also fetches captions from a service while workers decode images.
 
     python examples/async_trainer.py FOLDER --epochs 3 --captions HOST:PORT
 
-The service answers a line with a class's number by a line with a caption; without ``--captions`` one is started here.
-Stop it by Ctrl-C, or after ``--seconds``: the next start goes on behind the last step, with the same batches as if it
-had never been stopped.
+The service answers each line with the number of a class by a line with a caption; without ``--captions`` this program
+starts one. Stop the program with Ctrl-C, or with ``--seconds``: the next start resumes after the last step, with the
+same batches as an uninterrupted run.
 """
 
 from __future__ import annotations
@@ -25,20 +25,20 @@ WORDS = ("cat", "house", "tree", "boat", "mirrored", "old")
 
 
 class Captions:
-    """Asks the service for the caption of a class; a few connections are kept and used in turns."""
+    """Client that requests the caption of a class; it keeps idle connections and reuses them."""
 
     def __init__(self, host: str, port: int) -> None:
         self.address = host, port
         self.free: list[tuple[asyncio.StreamReader, asyncio.StreamWriter]] = []
 
     async def __call__(self, image: Any, label: Any) -> tuple[Any, Any, str]:
-        """The sample with its caption."""
+        """Return the sample with its caption."""
         reader, writer = self.free.pop() if self.free else await asyncio.open_connection(*self.address)
         try:
             writer.write(f"{int(label)}\n".encode())
             caption = (await reader.readline()).decode().strip()
         except BaseException:
-            writer.close()  # the answer to this question must not be taken for that to the next one
+            writer.close()  # a late answer must not be read as the answer to the next request
             raise
         self.free.append((reader, writer))
         return image, label, caption
@@ -47,31 +47,31 @@ class Captions:
         return self
 
     async def __aexit__(self, *error: object) -> None:
-        """Hang up. The loaders are closed before: a call under way would bring back a connection that nobody closes."""
+        """Close the connections. Close the loaders first: a running call would return a connection that nobody closes."""
         for _, writer in self.free:
             writer.close()
 
 
 def with_words(image: Any, label: Any, caption: str) -> tuple[Any, Any, Any]:
-    """The caption as a vector, float32 (words,). Runs in the workers again."""
+    """Convert the caption to a vector, float32 (words,). Runs in the workers."""
     return image, label, np.array([word in caption for word in WORDS], np.float32)
 
 
 class Model:
-    """A linear classifier on 8 x 8 colours and the words of the caption."""
+    """Linear classifier on 8 x 8 colours and the words of the caption."""
 
     def __init__(self, classes: int) -> None:
         self.weights = np.zeros((3 * 8 * 8 + len(WORDS), classes), np.float32)
 
     def shares(self, images: Any, words: Any) -> tuple[Any, Any]:
-        """What it looks at, and the probability of each class."""
+        """Return the features, and the probability of each class."""
         cells = images.reshape(len(images), 3, 8, 8, 8, 8).mean(axis=(3, 5)).reshape(len(images), -1) - 0.5
         seen = np.concatenate([cells, words], axis=1)
         powers = np.exp(seen @ self.weights)
         return seen, powers / powers.sum(axis=1, keepdims=True)
 
     def step(self, images: Any, labels: Any, words: Any) -> float:
-        """One step of gradient descent; gives the loss."""
+        """Run one step of gradient descent and return the loss."""
         seen, shares = self.shares(images, words)
         of_label = np.arange(len(labels)), labels
         loss = -np.log(shares[of_label]).mean()
@@ -81,7 +81,7 @@ class Model:
 
 
 async def validate(loader: Any, model: Model) -> float:
-    """Share of images whose class is found, 0 to 1."""
+    """Return the accuracy, 0 to 1."""
     right = total = 0
     async for images, labels, words in loader:
         right += int((model.shares(images, words)[1].argmax(axis=1) == labels).sum())
@@ -90,12 +90,12 @@ async def validate(loader: Any, model: Model) -> float:
 
 
 async def serve_captions(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    """The service, where no other one is given."""
-    # Who asked may hang up before the answer, and the program end before both.
+    """Serve captions, as a mock of the service."""
+    # The client may disconnect before the answer, and the program may end before both.
     with contextlib.closing(writer), contextlib.suppress(ConnectionError, asyncio.CancelledError):
         while line := await reader.readline():
             label = int(line)
-            await asyncio.sleep(0.005)  # it is far away
+            await asyncio.sleep(0.005)  # simulate network latency
             writer.write(f"a {WORDS[label % 4]}{', mirrored' * (label % 3 == 0)}\n".encode())
             await writer.drain()
 
@@ -103,7 +103,7 @@ async def serve_captions(reader: asyncio.StreamReader, writer: asyncio.StreamWri
 async def train(
     folder: Path, checkpoint: Path, epochs: int, address: tuple[str, int], workers: int | None = None
 ) -> dict[str, Any]:
-    """Go on from the checkpoint, if there is one, and write it at every epoch's end, and wherever this is stopped.
+    """Resume from the checkpoint, if there is one, and save it when training ends or is stopped.
 
     Returns:
         ``epoch``, ``steps`` and ``accuracy``.
@@ -153,19 +153,19 @@ async def train(
 
 
 def read(checkpoint: Path) -> dict[str, Any] | None:
-    """What is in the checkpoint; None if there is none."""
+    """Return the content of the checkpoint; None if there is none."""
     return json.loads(checkpoint.read_text()) if checkpoint.exists() else None
 
 
 def write(checkpoint: Path, content: dict[str, Any]) -> None:
-    """Write the checkpoint: it is there as a whole or not at all."""
+    """Write the checkpoint atomically."""
     draft = checkpoint.with_suffix(".partial")
     draft.write_text(json.dumps(content))
     draft.rename(checkpoint)
 
 
 async def to_its_end(fn: Any, *args: Any) -> None:
-    """Call a function in a thread; a cancellation waits for its end, so that what it changes is changed as a whole."""
+    """Call a function in a thread; delay a cancellation until it returns, so that its changes are complete."""
     work = asyncio.ensure_future(asyncio.to_thread(fn, *args))
     try:
         await asyncio.shield(work)
@@ -175,7 +175,7 @@ async def to_its_end(fn: Any, *args: Any) -> None:
 
 
 async def main(options: argparse.Namespace) -> None:
-    """The program: the service where it is needed, and the trainer, for so many seconds."""
+    """Start the service if needed, and train for at most the given number of seconds."""
     async with contextlib.AsyncExitStack() as stack:
         if options.captions:
             host, _, port = options.captions.rpartition(":")
@@ -192,7 +192,7 @@ async def main(options: argparse.Namespace) -> None:
                 )
             print(" ".join(f"{name}={value}" for name, value in found.items()))
         except TimeoutError:
-            print("stopped; start it again to go on")
+            print("stopped; start the program again to resume")
 
 
 if __name__ == "__main__":
@@ -201,8 +201,8 @@ if __name__ == "__main__":
     )
     parser.add_argument("folder", type=Path)
     parser.add_argument("--epochs", type=int, default=3)
-    parser.add_argument("--seconds", type=float, help="stop after so long")
-    parser.add_argument("--captions", metavar="HOST:PORT", help="the service of captions")
+    parser.add_argument("--seconds", type=float, help="stop after this many seconds")
+    parser.add_argument("--captions", metavar="HOST:PORT", help="address of the caption service")
     parser.add_argument("--checkpoint", type=Path, default=Path("checkpoint.json"))
-    parser.add_argument("--workers", type=int, help="worker processes (one per core)")
+    parser.add_argument("--workers", type=int, help="number of worker processes (default: one per core)")
     asyncio.run(main(parser.parse_args()))

@@ -1,10 +1,11 @@
-"""Evaluate a model that answers over HTTP: images out in batches, answers in, several requests at a time.
+"""Evaluate a model behind an HTTP endpoint, with several requests at a time.
 
     python examples/evaluate_endpoint.py FOLDER http://localhost:8000/classify
 
 The endpoint takes POST requests with one JPEG each and answers with {"label": n}. The loader reads and resizes images
-in its workers; the requests are a stage of its chain, so it is one loop that waits for all of them, and order is kept.
-Ctrl-C ends it at once. A request that fails is told of and left out; when too many do, the evaluation ends.
+in its workers. The requests are a stage of its chain of transforms, so one event loop waits for all of them, and the
+loader keeps the order. Ctrl-C ends the program at once. The program skips and reports requests that fail; if too many
+fail, the evaluation ends.
 """
 
 from __future__ import annotations
@@ -24,17 +25,17 @@ from aioloader.transforms import CenterCrop, Compose, Resize
 
 
 def encoded(image: np.ndarray) -> bytes:
-    """The image as the endpoint takes it, a JPEG. Runs in the workers."""
+    """Encode the image as JPEG, the format of the endpoint. Runs in the workers."""
     return simplejpeg.encode_jpeg(np.ascontiguousarray(image), quality=90)
 
 
 class Endpoint:
-    """Asks the endpoint for the label of an image.
+    """Client that requests the label of an image from the endpoint.
 
     Args:
-        url: where it is.
-        connections: requests at a time.
-        tries: how often a request is sent that finds the endpoint busy or absent.
+        url: address of the endpoint.
+        connections: maximum number of concurrent requests.
+        tries: maximum number of attempts if the endpoint is busy or unavailable.
     """
 
     def __init__(self, url: str, connections: int, tries: int = 3) -> None:
@@ -44,7 +45,7 @@ class Endpoint:
         self.client = httpx.AsyncClient(limits=limits, timeout=10.0)
 
     async def __call__(self, image: bytes, label: Any) -> tuple[int, Any, float]:
-        """The endpoint's label, the true one, and the seconds that the answer took."""
+        """Return the endpoint's label, the true label, and the latency in seconds."""
         begin = time.perf_counter()
         for left in reversed(range(self.tries)):
             try:
@@ -98,14 +99,14 @@ async def evaluate(
 
 
 def main() -> None:
-    """The command line."""
+    """Parse the command line and print the results."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("folder", type=Path)
     parser.add_argument("url")
-    parser.add_argument("--connections", type=int, default=16, help="requests at a time (16)")
-    parser.add_argument("--workers", type=int, help="worker processes (one per core)")
+    parser.add_argument("--connections", type=int, default=16, help="concurrent requests (default: 16)")
+    parser.add_argument("--workers", type=int, help="number of worker processes (default: one per core)")
     options = parser.parse_args()
     found = asyncio.run(evaluate(options.folder, options.url, options.connections, workers=options.workers))
     for failure in found.pop("failed"):

@@ -1,8 +1,8 @@
-"""Train with Ray Train: each trainer reads its part of every epoch, and free CPUs of the cluster make the samples.
+"""Train with Ray Train: each trainer loads its part of every epoch, and idle CPUs of the cluster decode the images.
 
     python examples/ray_train.py train.rec results
 
-Without a cluster Ray starts one on this machine.
+If there is no cluster, Ray starts one on this machine.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ from aioloader.transforms import Compose, RandomFlipLeftRight, RandomResizedCrop
 
 
 def train(config: dict[str, Any]) -> None:
-    """What every trainer does.
+    """Train the model in one trainer process.
 
     Args:
-        config: path of the .rec file, batch size, classes, epochs, and how many actors make a trainer's samples.
+        config: path of the .rec file, batch size, classes, epochs, and number of actors per trainer.
     """
     context = ray.train.get_context()
     shard = (context.get_world_rank(), context.get_world_size())
@@ -56,14 +56,14 @@ def train(config: dict[str, Any]) -> None:
 
 
 def main() -> None:
-    """The command line."""
+    """Parse the command line and start Ray Train."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("path", type=Path, help="the .rec file, under a name that all trainers can open")
+    parser.add_argument("path", type=Path, help="the .rec file, at a path that all trainers can open")
     parser.add_argument("results", type=Path, help="folder for Ray's results")
     parser.add_argument("--trainers", type=int, default=1)
-    parser.add_argument("--workers", type=int, default=1, help="actors that make the samples of one trainer")
+    parser.add_argument("--workers", type=int, default=1, help="number of actors per trainer")
     parser.add_argument("--classes", type=int, default=1000)
     parser.add_argument("--batch", type=int, default=64)
     parser.add_argument("--epochs", type=int, default=2)

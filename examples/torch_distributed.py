@@ -2,8 +2,8 @@
 
     torchrun --nproc-per-node 2 examples/torch_distributed.py
 
-All ranks get the same number of batches, and together they see every sample once an epoch (and some of the first once
-more, where the number of samples does not divide).
+All ranks get the same number of batches, and together they get every sample once per epoch. If the number of samples is
+not divisible, they get some of the first samples twice.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ BATCH = 8
 
 
 def dataset(samples: int) -> Any:
-    """Item i: a point on a line, and i."""
+    """Return a dataset whose item i is a point on a line, and i."""
     index = np.arange(samples)
     return aioloader.ArrayDataset((index / samples).astype(np.float32)[:, None], index)
 
@@ -32,7 +32,7 @@ def train(samples: int, epochs: int) -> tuple[list[list[int]], list[float]]:
     """Train on this rank.
 
     Returns:
-        for every epoch the indices that all ranks saw together, sorted; and the weights.
+        for every epoch the sorted indices that all ranks together received; and the weights.
     """
     torch.manual_seed(0)
     model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(1, 1))
@@ -55,13 +55,13 @@ def train(samples: int, epochs: int) -> tuple[list[list[int]], list[float]]:
 
 
 def main() -> None:
-    """The command line; rank, world size and the others' address come from the environment, as torchrun sets them."""
+    """Parse the command line and train; torchrun passes rank, world size and address in the environment."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--samples", type=int, default=100)
     parser.add_argument("--epochs", type=int, default=3)
-    parser.add_argument("--init", default="env://", help="where the ranks meet, see torch.distributed")
+    parser.add_argument("--init", default="env://", help="rendezvous address, see torch.distributed")
     arguments = parser.parse_args()
 
     rank, world = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])

@@ -1,10 +1,10 @@
-"""Train a small model, stop at any step, go on in another process: the weights are the same, bit for bit.
+"""Train a small model, stop at any step, and resume in another process: the final weights are bit-identical.
 
     python examples/torch_resume.py FOLDER --until 4000
     python examples/torch_resume.py FOLDER --until 10000
 
-The second command goes on where the first one stopped. Noise is drawn for every sample anew, in worker processes, and
-batches are made ahead; what counts is how many steps were made.
+The second command resumes where the first one stopped. Worker processes draw new noise for every sample, and the loader
+prefetches batches; the checkpoint counts only the batches that were used for a step.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ FEATURES, CLASSES, BATCH = 16, 4, 8
 
 
 def add_noise(features: Any, *, rng: aioloader.Rng) -> Any:
-    """The features, with noise that depends on the seed, the epoch and the sample alone."""
+    """Add noise to the features that depends only on the seed, the epoch and the sample."""
     return features + np.float32(rng.normal(0.0, 0.1))
 
 
 def dataset(samples: int = 1003) -> Any:
-    """Points around the centres of four classes; the number of samples is no multiple of the batch size."""
+    """Return points around four class centres; the number of samples is not a multiple of the batch size."""
     draw = np.random.default_rng(1)
     labels = np.arange(samples) % CLASSES
     centres = draw.normal(size=(CLASSES, FEATURES))
@@ -38,7 +38,7 @@ def dataset(samples: int = 1003) -> Any:
 
 
 def digest(model: torch.nn.Module) -> str:
-    """A checksum of the weights."""
+    """Return a checksum of the weights."""
     total = hashlib.sha256()
     for weights in model.state_dict().values():
         total.update(weights.numpy().tobytes())
@@ -46,12 +46,12 @@ def digest(model: torch.nn.Module) -> str:
 
 
 def train(checkpoint: Path, until: int, workers: int) -> tuple[str, float]:
-    """Go on from the checkpoint, if there is one, to step `until`, and write a new one.
+    """Resume from the checkpoint, if there is one, train to step `until`, and write a new checkpoint.
 
     Args:
-        checkpoint: the file.
-        until: number of steps, counted from the very first.
-        workers: worker processes of the loader.
+        checkpoint: path of the file.
+        until: total number of steps, including earlier runs.
+        workers: number of worker processes of the loader.
 
     Returns:
         the checksum of the weights, and the last loss.
@@ -92,13 +92,13 @@ def train(checkpoint: Path, until: int, workers: int) -> tuple[str, float]:
 
 
 def main() -> None:
-    """The command line."""
+    """Parse the command line and train."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("folder", type=Path, help="where the checkpoint is kept")
-    parser.add_argument("--until", type=int, default=10_000, help="stop after so many steps")
-    parser.add_argument("--workers", type=int, default=2, help="worker processes")
+    parser.add_argument("folder", type=Path, help="folder of the checkpoint")
+    parser.add_argument("--until", type=int, default=10_000, help="stop after this many steps in total")
+    parser.add_argument("--workers", type=int, default=2, help="number of worker processes")
     arguments = parser.parse_args()
     weights, loss = train(arguments.folder / "checkpoint.pt", arguments.until, arguments.workers)
     print(f"step {arguments.until}, loss {loss:.4f}, weights {weights}")

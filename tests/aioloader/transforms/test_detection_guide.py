@@ -66,5 +66,5 @@ def test_another_label_is_an_error_that_can_be_left_out(tmp_path: Path) -> None:
     with DataLoader(dataset, 1, num_workers=0, on_error="skip") as loader:
         assert [rows.shape[1] for _, rows in loader] == [0, 1]
         assert [(error.key, error.reason) for error in loader.errors] == [
-            (1, "ValueError: no detection label: [2. 5. 1.]")
+            (1, "ValueError: not a detection label: [2. 5. 1.]")
         ]
