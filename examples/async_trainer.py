@@ -47,7 +47,7 @@ class Captions:
         return self
 
     async def __aexit__(self, *error: object) -> None:
-        """Close the connections. Close the loaders first: a running call would return a connection that nobody closes."""
+        """Close the connections. Close the loaders first: a running call would return an open connection."""
         for _, writer in self.free:
             writer.close()
 
