@@ -1,4 +1,4 @@
-"""Griffe extension for the reference: docstrings, written for `help()` with reST's literal blocks, as Markdown."""
+"""Griffe extension for the reference: converts docstrings from reST's literal blocks, good in `help()`, to Markdown."""
 
 import re
 from typing import Any
@@ -7,7 +7,10 @@ import griffe
 
 
 def as_markdown(text: str) -> str:
-    """A literal block's ``::`` goes, its indented lines are code in Markdown too; ``literals`` get one backtick."""
+    """Convert a docstring: drop a literal block's ``::``, and write ``literals`` with one backtick.
+
+    The indented lines of a literal block are code in Markdown too.
+    """
     text = re.sub(r"^( *)::\n", r"\1\n", text, flags=re.MULTILINE)
     text = re.sub(r"::$", ":", text, flags=re.MULTILINE)
     text = re.sub(r"``([^`\n]+)``", r"`\1`", text)
@@ -15,15 +18,14 @@ def as_markdown(text: str) -> str:
 
 
 def _as_prose(section: re.Match[str]) -> str:
-    """What is returned is told in a sentence: a colon in it parts no type from a description."""
-    head, _, told = section[0].partition("\n")
-    return head + "\n" + re.sub(r":(?=\s)", "&#58;", told)
+    """Escape the colons of a section: the text before one would be read as a type, but it is a sentence."""
+    head, _, sentence = section[0].partition("\n")
+    return head + "\n" + re.sub(r":(?=\s)", "&#58;", sentence)
 
 
 class Docstrings(griffe.Extension):
-    """Turns every docstring."""
+    """Extension that converts every docstring."""
 
     def on_instance(self, *, obj: griffe.Object, **_: Any) -> None:
-        """See `griffe.Extension`."""
         if obj.docstring is not None:
             obj.docstring.value = as_markdown(obj.docstring.value)

@@ -35,9 +35,12 @@ ROOT = Path(__file__).resolve().parent.parent
 
 # Where docstrings' first lines are checked.
 FIRST_LINES = ("aioloader", "recordio", "benchmarks")
+# Files other than Python's with comments that begin with "#"; a script without an ending is a shell script.
+HASH_COMMENTS = (".toml", ".yml", ".yaml", ".sh", "")
 # Where phrases are checked.
 EVERYTHING = (
     *FIRST_LINES,
+    ".ci",
     "examples",
     "docs",
     "changes",
@@ -45,6 +48,8 @@ EVERYTHING = (
     "CONTRIBUTING.md",
     "SECURITY.md",
     "CHANGELOG.md",
+    "mkdocs.yml",
+    "pyproject.toml",
 )
 
 
@@ -306,6 +311,12 @@ def comments(source: str) -> Iterator[tuple[int, str]]:
         yield start, "\n".join(run)
 
 
+def hash_comments(text: str) -> str:
+    """Return the comments of a shell script or a configuration file, each in its line."""
+    found = (re.search(r"(?:^|\s)#(?!!)\s?(.*)", line) for line in text.split("\n"))
+    return "\n".join(match[1] if match else "" for match in found)
+
+
 def strings(tree: ast.Module) -> Iterator[tuple[int, str]]:
     """Yield (line, text) of docstrings and of other strings that are statements."""
     for node in ast.walk(tree):
@@ -352,25 +363,30 @@ def check_python(path: Path, *, rule: bool, with_messages: bool) -> Iterator[Pro
 
 
 def check_file(path: Path, *, with_messages: bool = False) -> list[Problem]:
-    """Check one file; one that is neither Python nor Markdown has no problems."""
+    """Check one file; one of an unknown kind has no problems."""
     if path.suffix == ".py":
         inside = path.is_relative_to(ROOT) and path.relative_to(ROOT).parts[0] in FIRST_LINES
         found = check_python(path, rule=inside or not path.is_relative_to(ROOT), with_messages=with_messages)
     elif path.suffix == ".md":
         found = phrases(path, 1, without_code(path.read_text(encoding="utf-8"), markdown=True))
+    elif path.suffix in HASH_COMMENTS:
+        text = hash_comments(path.read_text(encoding="utf-8"))
+        found = phrases(path, 1, without_code(text, markdown=False))
     else:
         return []
     return sorted(found, key=lambda problem: (problem.line, problem.kind, problem.text))
 
 
 def files_of(paths: Iterable[Path]) -> Iterator[Path]:
-    """Iterate over files, and over the Python and Markdown files of folders."""
+    """Iterate over files, and over the files in folders whose kind is known."""
+    kinds = {".py", ".md", *HASH_COMMENTS}
     for path in paths:
         if path.is_dir():
             yield from sorted(
                 p
                 for p in path.rglob("*")
-                if p.suffix in (".py", ".md")
+                if p.is_file()
+                and p.suffix in kinds
                 and not any(part.startswith((".", "__pycache__")) for part in p.relative_to(path).parts)
             )
         else:
