@@ -11,6 +11,7 @@ import pytest
 
 import aioloader
 from aioloader import ArrayDataset, AsyncDataLoader, DataLoader, SampleError
+from aioloader.loader import sync_loader
 from tests.aioloader.loader.samples import Numbers, labels
 
 EXECUTORS = ["inline", "thread", "process"]
