@@ -18,11 +18,11 @@ if TYPE_CHECKING:
         ArraySpec,
         Chunk,
         ChunkResult,
-        Facts,
         IntArray,
+        ItemLocation,
         ReadPlan,
         Spans,
-        Trace,
+        StageTimer,
     )
     from aioloader.rng import Rng
 
@@ -61,7 +61,7 @@ class MapDataset(Protocol[T_co]):
 class Decoder(Protocol[T_co]):
     """The CPU part of a byte dataset: bytes in, sample out. Picklable; holds no file."""
 
-    def __call__(self, data: memoryview, extra: Any, facts: Facts) -> T_co:
+    def __call__(self, data: memoryview, extra: Any, facts: ItemLocation) -> T_co:
         """Make a sample.
 
         Args:
@@ -85,7 +85,13 @@ class FusedDecoder(Protocol[T_co]):
     stages: int
 
     def __call__(
-        self, data: memoryview, extra: Any, facts: Facts, rng: Rng, out: Array | None, trace: Trace
+        self,
+        data: memoryview,
+        extra: Any,
+        facts: ItemLocation,
+        rng: Rng,
+        out: Array | None,
+        trace: StageTimer,
     ) -> T_co:
         """Make a sample and transform it.
 
@@ -139,7 +145,7 @@ class ByteDataset(MapDataset[T_co], Protocol[T_co]):
         """Numbers that travel with the items, such as labels: (n, ...), or None."""
         ...
 
-    def facts(self, index: int) -> Facts:
+    def facts(self, index: int) -> ItemLocation:
         """Key, path and offset of one item, for errors."""
         ...
 
@@ -288,7 +294,7 @@ class Executor(Protocol):
     async def run(self, chunks: Sequence[Chunk]) -> ChunkResult:
         """Run the chunks of one batch, side by side as far as there are workers; gives their merged result.
 
-        `Chunk.settled` of each is called once nobody touches its memory any more. On cancellation the chunks are
+        `Chunk.release` of each is called once nobody touches its memory any more. On cancellation the chunks are
         called off, and it returns at once.
 
         Raises:

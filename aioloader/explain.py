@@ -20,7 +20,7 @@ from aioloader.observability.derived_metrics import (
     PAUSES,
     SETTLED,
     WORTH_S,
-    Figures,
+    DerivedMetrics,
 )
 from aioloader.observability.text_format import HARDLY_MORE, faster, mib, number, ordinal, times
 
@@ -44,7 +44,7 @@ def explain(stats: Stats) -> str:
     return " ".join(sentences)
 
 
-class _Case(Figures):
+class _Case(DerivedMetrics):
     """Which it is, and the sentences that say so."""
 
     # -- which it is -------------------------------------------------------------------------------------------------
@@ -263,7 +263,7 @@ class _Case(Figures):
 
     def _more_workers(self) -> str:
         stats = self.stats
-        limit = self.dearest
+        limit = self.costliest
         one, most = self.workers + 1, min(stats.cores, self.workers + math.ceil(self.free_cores() - 0.25))
         text = (
             f"The workers are the limit: there are too few. {self.crew.capitalize()} had work for {self.occupancy:.0%} "
@@ -308,7 +308,7 @@ class _Case(Figures):
         return self._work()
 
     def _work(self) -> str:
-        limit = self.dearest
+        limit = self.costliest
         cost = self.costs[limit]
         head = "Decode is the limit." if limit == "decode" else f"The {limit} is the limit."
         share = min(1.0, cost / self.busy_s) if self.busy_s else 0.0

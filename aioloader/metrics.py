@@ -12,9 +12,9 @@ from aioloader.observability.lag import Lag
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from aioloader.observability.timeline import Journal
+    from aioloader.observability.timeline import BatchTimeline
 
-__all__ = ("Metrics", "Setting", "StageStats", "Stats", "StorageStats")
+__all__ = ("LoaderConfig", "Metrics", "StageStats", "Stats", "StorageStats")
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +32,7 @@ class StorageStats:
 
 
 @dataclass(frozen=True)  # slots of two bases would not go together
-class Setting:
+class LoaderConfig:
     """How a loader is set up; see `Stats` for the fields."""
 
     executor: str = "process"
@@ -73,7 +73,7 @@ class StageStats:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Stats(StorageStats, Setting):
+class Stats(StorageStats, LoaderConfig):
     """A snapshot of a loader's counters since it was made.
 
     Attributes:
@@ -324,13 +324,13 @@ class Metrics:
             self._handed_out = None
         return now
 
-    def handed_out(self, asked: float, samples: int, journal: Journal | None = None) -> None:
+    def handed_out(self, asked: float, samples: int, timeline: BatchTimeline | None = None) -> None:
         """The caller got a batch.
 
         Args:
             asked: when it had asked.
             samples: of the batch.
-            journal: the batch's way, or None.
+            timeline: the batch's way, or None.
         """
         end = now = perf_counter()
         self.wait_s += now - asked
@@ -343,8 +343,8 @@ class Metrics:
         self._handed_out = now
         if self.first_batch_s is None and self.started is not None:
             self.first_batch_s = now - self.started
-        if journal is not None:
-            for stage, since in reversed(journal.times):
+        if timeline is not None:
+            for stage, since in reversed(timeline.times):
                 self.spent[stage] = self.spent.get(stage, 0.0) + end - since
                 if end > asked:
                     self.waits[stage] = self.waits.get(stage, 0.0) + end - max(since, asked)
@@ -367,7 +367,7 @@ class Metrics:
         restarts: int,
         memory: tuple[int, int, int],
         storage: StorageStats | None = None,
-        setting: Setting | None = None,
+        setting: LoaderConfig | None = None,
     ) -> Stats:
         """The counters now."""
         used, peak, limit = memory
@@ -414,5 +414,5 @@ class Metrics:
             memory_limit_bytes=limit,
             memory_wait_s=self.memory_wait_s,
             **asdict(storage or StorageStats()),
-            **vars(setting or Setting()),
+            **vars(setting or LoaderConfig()),
         )

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from aioloader.pipeline.context import Delivery
     from aioloader.pipeline.plan import BatchPlan, Order
 
-__all__ = ("Ledger", "Receipt", "compare", "digest_of")
+__all__ = ("DeliveryLog", "Receipt", "compare", "digest_of")
 
 _WORD = (1 << 64) - 1
 # Odd numbers, because the hash of 0 is 0: the first sample of the first epoch would leave no trace.
@@ -122,7 +122,7 @@ def compare(receipt: Receipt, order: Order) -> None:
         raise ReceiptError("digest", digest, receipt.digest, reason)
 
 
-class Ledger:
+class DeliveryLog:
     """The book of one pass, out of which receipts are written. For one thread at a time.
 
     Args:

@@ -24,14 +24,14 @@ import recordio
 from aioloader import transforms as T
 from aioloader.datasets.decoding import ImageRecordDecoder
 from aioloader.datasets.stage import Stage
-from aioloader.foundation.types import Facts, Trace
+from aioloader.foundation.types import ItemLocation, StageTimer
 from aioloader.rng import Rng
 from benchmarks.data import add_data_option, load_jpegs
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-FACTS = Facts()
+FACTS = ItemLocation()
 NORMALIZED = (T.ToTensor(), T.Normalize(T.IMAGENET_MEAN, T.IMAGENET_STD))
 TRAIN = (T.RandomResizedCrop(224), T.RandomFlipLeftRight())
 
@@ -110,7 +110,7 @@ def apart(case: Case) -> Callable[[Any, int, Any], None]:
 
 def fused(case: Case) -> Callable[[Any, int, Any], None]:
     """Both in one."""
-    stage, rng, trace = Stage(T.Compose(case.chain), first=True), Rng(0), Trace([0.0])
+    stage, rng, trace = Stage(T.Compose(case.chain), first=True), Rng(0), StageTimer([0.0])
     sample = ImageRecordDecoder().fuse((stage,))
 
     def run(record: Any, index: int, row: Any) -> None:

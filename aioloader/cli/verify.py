@@ -87,14 +87,14 @@ def _run(options: argparse.Namespace, parser: argparse.ArgumentParser) -> int:
 def _verify(path: str, options: argparse.Namespace) -> tuple[int, dict[str, Any]]:
     """Check one file or folder and tell what is wrong, as text unless all is JSON: exit code, and what was found."""
     from aioloader.observability.progress_bar import ProgressBar
-    from aioloader.storage.urls import shown
+    from aioloader.storage.urls import redact_url
     from aioloader.tools.places import is_folder
     from aioloader.tools.reading import reading
     from aioloader.tools.verify import ImageFolder, SoundImages, check
     from recordio import verify
     from recordio.__main__ import print_report
 
-    code, facts = 0, {"path": shown(path), "ok": True}
+    code, facts = 0, {"path": redact_url(path), "ok": True}
     if is_folder(path):
         dataset: Any = ImageFolder(path)
     else:
@@ -111,7 +111,7 @@ def _verify(path: str, options: argparse.Namespace) -> tuple[int, dict[str, Any]
     facts |= checked.facts()
     facts["ok"] = facts["ok"] and not checked.errors
     if not options.json:
-        _tell_images(shown(path), checked)
+        _tell_images(redact_url(path), checked)
     return max(code, int(bool(checked.errors))), facts
 
 

@@ -18,7 +18,7 @@ from aioloader.datasets.base import IndexedView, TransformedView
 from aioloader.datasets.files import FileDataset, load
 from aioloader.datasets.record import RecordFileDataset
 from aioloader.datasets.resolve import resolve
-from aioloader.foundation.types import Trace
+from aioloader.foundation.types import StageTimer
 from aioloader.rng import default_rng
 
 if TYPE_CHECKING:
@@ -97,7 +97,7 @@ class _Maker:
         except (OSError, ValueError, EOFError):
             return None
         rng = default_rng()
-        trace = Trace([0.0] * len(self._stages))
+        trace = StageTimer([0.0] * len(self._stages))
         samples = []
         for place, start, nbytes in zip(
             places.tolist(), plan.start.tolist(), plan.length.tolist(), strict=True

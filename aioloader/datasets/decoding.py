@@ -13,7 +13,7 @@ import numpy as np
 
 from aioloader.transforms.decode import DEFAULT_MAX_PIXELS, decode_image
 from aioloader.transforms.fused import ImagePlan
-from aioloader.transforms.lazy_image import PictureReader
+from aioloader.transforms.lazy_image import LazyImageReader
 from aioloader.transforms.scratch import Scratch
 from recordio import MAGIC, extract, payload_spans, unpack
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from aioloader.datasets.stage import Stage
-    from aioloader.foundation.types import Array, Facts, IntArray, Trace
+    from aioloader.foundation.types import Array, IntArray, ItemLocation, StageTimer
     from aioloader.rng import Rng
 
 __all__ = (
@@ -125,7 +125,7 @@ def _label_vector(values: Array, dtype: np.dtype[Any]) -> Array:
 class RecordDecoder:
     """Framed bytes to a record's payload."""
 
-    def __call__(self, data: memoryview, extra: Any, facts: Facts) -> bytes:
+    def __call__(self, data: memoryview, extra: Any, facts: ItemLocation) -> bytes:
         """The payload; see `Decoder`."""
         return bytes(extract(data, path=facts.path, offset=facts.offset or 0))
 
@@ -146,7 +146,7 @@ class ImageRecordDecoder:
         flag, exif, max_pixels: see `aioloader.transforms.decode_image`.
         scalar_dtype: numpy name of the dtype of scalar labels.
         vector_dtype: that of label arrays.
-        dct_scaling: see `PictureReader`; only where stages are fused.
+        dct_scaling: see `LazyImageReader`; only where stages are fused.
         first_label: of several labels the first is the label, a scalar.
     """
 
@@ -158,7 +158,7 @@ class ImageRecordDecoder:
     dct_scaling: bool = False
     first_label: bool = False
 
-    def __call__(self, data: memoryview, extra: Any, facts: Facts) -> tuple[Array, Any]:
+    def __call__(self, data: memoryview, extra: Any, facts: ItemLocation) -> tuple[Array, Any]:
         """Image uint8 (height, width, 3) RGB or (height, width, 1), and label; see `Decoder`."""
         body, label = self._parse(data, facts)
         image = decode_image(
@@ -176,7 +176,7 @@ class ImageRecordDecoder:
         # A class derived from this one that decodes otherwise is left alone.
         return _FusedRecord(self, stages) if _decodes_as(self, ImageRecordDecoder) else None
 
-    def _parse(self, data: memoryview, facts: Facts) -> tuple[Any, Any]:
+    def _parse(self, data: memoryview, facts: ItemLocation) -> tuple[Any, Any]:
         """The encoded image and the label."""
         payload: Any = extract(data, path=facts.path, offset=facts.offset or 0)
         header, body = unpack(payload)
@@ -192,7 +192,7 @@ class ImageFileDecoder:
 
     Attributes:
         flag, exif, max_pixels: see `aioloader.transforms.decode_image`.
-        dct_scaling: see `PictureReader`; only where stages are fused.
+        dct_scaling: see `LazyImageReader`; only where stages are fused.
     """
 
     flag: int = 1
@@ -200,7 +200,7 @@ class ImageFileDecoder:
     max_pixels: int | None = DEFAULT_MAX_PIXELS
     dct_scaling: bool = False
 
-    def __call__(self, data: memoryview, extra: Any, facts: Facts) -> tuple[Array, Any]:
+    def __call__(self, data: memoryview, extra: Any, facts: ItemLocation) -> tuple[Array, Any]:
         """Image uint8 (height, width, 3) RGB or (height, width, 1), and label; see `Decoder`."""
         image = decode_image(
             data,
@@ -239,7 +239,7 @@ class FusedImages:
         plan: makes the image of a sample.
     """
 
-    def __init__(self, reader: PictureReader, stages: Sequence[Stage]) -> None:
+    def __init__(self, reader: LazyImageReader, stages: Sequence[Stage]) -> None:
         self.stages = next((n for n, stage in enumerate(stages) if not stage.first), len(stages))
         self.plan = ImagePlan(
             reader,
@@ -248,8 +248,8 @@ class FusedImages:
         )
 
 
-def _reader(decoder: ImageRecordDecoder | ImageFileDecoder) -> PictureReader:
-    return PictureReader(decoder.flag, decoder.exif, decoder.max_pixels, decoder.dct_scaling)
+def _reader(decoder: ImageRecordDecoder | ImageFileDecoder) -> LazyImageReader:
+    return LazyImageReader(decoder.flag, decoder.exif, decoder.max_pixels, decoder.dct_scaling)
 
 
 class _FusedRecord(FusedImages):
@@ -265,7 +265,13 @@ class _FusedRecord(FusedImages):
         self._first_label = decoder.first_label
 
     def __call__(
-        self, data: memoryview, extra: Any, facts: Facts, rng: Rng, out: Array | None, trace: Trace
+        self,
+        data: memoryview,
+        extra: Any,
+        facts: ItemLocation,
+        rng: Rng,
+        out: Array | None,
+        trace: StageTimer,
     ) -> tuple[Any, Any]:
         """See `FusedDecoder`."""
         body: Any
@@ -296,7 +302,13 @@ class _FusedFile(FusedImages):
         super().__init__(_reader(decoder), stages)
 
     def __call__(
-        self, data: memoryview, extra: Any, facts: Facts, rng: Rng, out: Array | None, trace: Trace
+        self,
+        data: memoryview,
+        extra: Any,
+        facts: ItemLocation,
+        rng: Rng,
+        out: Array | None,
+        trace: StageTimer,
     ) -> tuple[Any, Any]:
         """See `FusedDecoder`."""
         return self.plan(data, facts.path, rng, out, trace), _own_label(extra)

@@ -16,14 +16,14 @@ from aioloader.storage.cache import MemoryCache, open_cache
 from aioloader.storage.cache.options import CacheOptions
 from aioloader.storage.cache.source import CachedByteSource, CachedObjectSource
 from aioloader.storage.local.source import LocalByteSource
-from aioloader.storage.urls import shown
+from aioloader.storage.urls import redact_url
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from aioloader.abc import Decoder
     from aioloader.datasets.stage import Stage
-    from aioloader.foundation.types import Array, Facts, IntArray
+    from aioloader.foundation.types import Array, IntArray, ItemLocation
     from aioloader.storage.cache import Cache
     from aioloader.storage.remote.source import RemoteByteSource
     from aioloader.storage.remote.transport import Version
@@ -94,7 +94,7 @@ class FileDataset(Dataset):
         from aioloader.storage.remote.source import RemoteByteSource
 
         source = RemoteByteSource(urls, whole_files=whole_files, versions=versions)
-        return self._cached(source, shown(name))
+        return self._cached(source, redact_url(name))
 
     def _cached(self, source: LocalByteSource | RemoteByteSource, name: str) -> Source:
         """A source behind the cache that was asked for.
@@ -137,7 +137,7 @@ class FileDataset(Dataset):
         """See `ByteDataset.extras`."""
         return None
 
-    def facts(self, index: int) -> Facts:
+    def facts(self, index: int) -> ItemLocation:
         """See `ByteDataset.facts`."""
         raise NotImplementedError
 

@@ -11,9 +11,9 @@ import numpy as np
 from aioloader.datasets.decoding import DEFAULT_MAX_PIXELS, ImageFileDecoder, check_image_options
 from aioloader.datasets.files import FileDataset, Source
 from aioloader.datasets.stage import stage_of_argument
-from aioloader.foundation.types import WHOLE_FILE, Facts, Spans
+from aioloader.foundation.types import WHOLE_FILE, ItemLocation, Spans
 from aioloader.storage.local.source import LocalByteSource
-from aioloader.storage.urls import is_url, join, path_of, shown
+from aioloader.storage.urls import is_url, join, path_of, redact_url
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -239,9 +239,9 @@ class ImageFolderDataset(FileDataset):
         """See `Dataset.labels`."""
         return self.extras(np.arange(len(self), dtype=np.int64))
 
-    def facts(self, index: int) -> Facts:
+    def facts(self, index: int) -> ItemLocation:
         """See `ByteDataset.facts`."""
-        return Facts(None, shown(self._items[index][0]), None)
+        return ItemLocation(None, redact_url(self._items[index][0]), None)
 
     def file_nbytes(self, index: int) -> int:
         """See `FileDataset.file_nbytes`."""

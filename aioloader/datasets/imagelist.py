@@ -18,9 +18,9 @@ from aioloader.datasets.decoding import (
 )
 from aioloader.datasets.files import FileDataset, Source
 from aioloader.datasets.folder import whole_files
-from aioloader.foundation.types import Facts, Spans
+from aioloader.foundation.types import ItemLocation, Spans
 from aioloader.storage.local.source import LocalByteSource
-from aioloader.storage.urls import is_url, join, path_of, shown
+from aioloader.storage.urls import is_url, join, path_of, redact_url
 
 if TYPE_CHECKING:
     from aioloader.foundation.types import Array, IntArray
@@ -119,9 +119,9 @@ class ImageListDataset(FileDataset):
             raise ValueError(f"the entries of this list have {self._labels.shape[1]} labels each, not one")
         return self._labels.copy()
 
-    def facts(self, index: int) -> Facts:
+    def facts(self, index: int) -> ItemLocation:
         """See `ByteDataset.facts`."""
-        return Facts(self._keys[index], shown(self._paths[index]), None)
+        return ItemLocation(self._keys[index], redact_url(self._paths[index]), None)
 
 
 def _under(root: str, path: str) -> str:

@@ -28,8 +28,8 @@ from aioloader.datasets.record import ImageRecordDataset, RecordTable
 from aioloader.datasets.record_heads import read_heads
 from aioloader.datasets.shards import RecordTables
 from aioloader.errors import LayoutError
-from aioloader.foundation.types import Facts, Spans
-from aioloader.storage.urls import beside, is_url, join, path_of, shown, sibling, suffix_of
+from aioloader.foundation.types import ItemLocation, Spans
+from aioloader.storage.urls import beside, is_url, join, path_of, redact_url, sibling, suffix_of
 from recordio import IndexNotFoundError, RecordFileNotFoundError, extract, unpack
 
 if TYPE_CHECKING:
@@ -137,11 +137,11 @@ class InsightFaceDataset(ImageRecordDataset):
         """See `ByteDataset.spans`."""
         return self.table.spans(self.lines.at(indices))
 
-    def facts(self, index: int) -> Facts:
+    def facts(self, index: int) -> ItemLocation:
         """See `ByteDataset.facts`."""
         line = int(self.lines.at(np.array([index], np.int64))[0])
         table = self.table.index
-        return Facts(table.key_at(line), shown(self._path), int(table.offsets[line]))
+        return ItemLocation(table.key_at(line), redact_url(self._path), int(table.offsets[line]))
 
     # -- which records are images --------------------------------------------------------------------------------------
 

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from aioloader.errors import LayoutError
 from aioloader.storage.local.descriptors import open_regular, read_into
-from aioloader.storage.urls import is_url, shown
+from aioloader.storage.urls import is_url, redact_url
 
 __all__ = ("PROPERTY", "Property", "parse_property", "read_property")
 
@@ -41,7 +41,7 @@ def read_property(path: str) -> Property:
     if is_url(path):
         from aioloader.storage.remote.opening import read_text
 
-        return parse_property(read_text(path)[:_MOST_NBYTES].decode("ascii", "replace"), shown(path))
+        return parse_property(read_text(path)[:_MOST_NBYTES].decode("ascii", "replace"), redact_url(path))
     fd = open_regular(path)
     try:
         data = bytearray(_MOST_NBYTES)

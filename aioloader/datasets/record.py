@@ -20,11 +20,11 @@ from aioloader.datasets.files import FileDataset, Source
 from aioloader.datasets.record_heads import read_heads
 from aioloader.datasets.shards import RecordTables, open_side_by_side, record_files
 from aioloader.datasets.stage import stage_of_argument
-from aioloader.foundation.types import Facts, Spans
+from aioloader.foundation.types import ItemLocation, Spans
 from aioloader.storage.local.descriptors import open_regular, read_into
 from aioloader.storage.local.source import LocalByteSource
 from aioloader.storage.records import unreadable_line
-from aioloader.storage.urls import beside, is_url, shown
+from aioloader.storage.urls import beside, is_url, redact_url
 from recordio import MAGIC, CorruptIndexError, CorruptRecordError, Index
 
 if TYPE_CHECKING:
@@ -179,7 +179,7 @@ class RecordFileDataset(FileDataset):
             if not all(map(is_url, self._paths)):
                 raise ValueError("files of this machine and URLs cannot be one dataset")
             if self._direct:
-                raise ValueError(f"direct=True is for local files, and {shown(self._path)} is a URL")
+                raise ValueError(f"direct=True is for local files, and {redact_url(self._path)} is a URL")
             from aioloader.storage.remote.opening import describe_all
 
             self._versions = describe_all(self._paths)
@@ -233,11 +233,11 @@ class RecordFileDataset(FileDataset):
         """See `ByteDataset.spans`."""
         return self.tables.spans(indices)
 
-    def facts(self, index: int) -> Facts:
+    def facts(self, index: int) -> ItemLocation:
         """See `ByteDataset.facts`."""
         file, line = self.tables.locate(index)
         table = self.tables.tables[file].index
-        return Facts(table.key_at(line), shown(self._paths[file]), int(table.offsets[line]))
+        return ItemLocation(table.key_at(line), redact_url(self._paths[file]), int(table.offsets[line]))
 
     def file_nbytes(self, index: int) -> int:
         """See `FileDataset.file_nbytes`."""
@@ -328,7 +328,7 @@ def _labels_of(path: str, table: RecordTable) -> Array:
     lost = order[~_scalar(heads)]
     if len(lost):
         key = table.index.key_at(int(lost.min()))
-        raise ValueError(f"{shown(path)}: the record with the key {key!r} has no single label")
+        raise ValueError(f"{redact_url(path)}: the record with the key {key!r} has no single label")
     found = np.empty(len(offsets), np.float32)
     found[order] = heads.label
     return found

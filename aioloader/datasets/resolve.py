@@ -59,15 +59,15 @@ def resolve(dataset: Any) -> Resolved:
     remap: IntArray | None = None
     stages: list[Stage] = []
     while True:
-        if isinstance(dataset, IndexedView) and _means_what(dataset, IndexedView):
+        if isinstance(dataset, IndexedView) and _inherits_getitem(dataset, IndexedView):
             remap = dataset._indices if remap is None else dataset._indices[remap]
             dataset = dataset._parent
-        elif isinstance(dataset, TransformedView) and _means_what(dataset, TransformedView):
+        elif isinstance(dataset, TransformedView) and _inherits_getitem(dataset, TransformedView):
             stages.append(dataset._stage)
             dataset = dataset._parent
         elif (
             isinstance(dataset, SimpleDataset)
-            and _means_what(dataset, SimpleDataset)
+            and _inherits_getitem(dataset, SimpleDataset)
             and isinstance(dataset._data, Dataset)
         ):
             dataset = dataset._data
@@ -90,7 +90,7 @@ def resolve(dataset: Any) -> Resolved:
     return Resolved(dataset, kind, remap, tuple(reversed(stages)))
 
 
-def _means_what(dataset: Dataset, cls: type[Dataset]) -> bool:
+def _inherits_getitem(dataset: Dataset, cls: type[Dataset]) -> bool:
     """Whether `dataset` takes its items as `cls` does: no class derived from it overrides ``__getitem__``."""
     return type(dataset).__getitem__ is cls.__getitem__
 
@@ -114,7 +114,7 @@ def _is_byte_dataset(dataset: Any) -> bool:
 
 def _gatherable(dataset: Any) -> Any:
     """`dataset` as a `GatherDataset`, or None."""
-    if isinstance(dataset, SimpleDataset) and _means_what(dataset, SimpleDataset):
+    if isinstance(dataset, SimpleDataset) and _inherits_getitem(dataset, SimpleDataset):
         dataset = dataset._data
     if as_gatherable(dataset) is not None:
         return ArrayDataset(dataset)

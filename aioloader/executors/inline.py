@@ -106,4 +106,4 @@ def _settling(chunks: Sequence[Chunk]) -> Iterator[None]:
         yield
     finally:
         for chunk in chunks:
-            chunk.settled()
+            chunk.release()

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 import anyio
 
 from aioloader.executors.retry import Attempt, BatchRun
-from aioloader.foundation.deferred import late
-from aioloader.foundation.notification import Signal
+from aioloader.foundation.deferred import deferred
+from aioloader.foundation.notification import Notification
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
@@ -22,12 +22,12 @@ if TYPE_CHECKING:
     from aioloader.executors.retry import Died, Unreadable
     from aioloader.foundation.types import Chunk, ChunkResult
 
-__all__ = ("LedExecutor",)
+__all__ = ("PoolExecutor",)
 
 _DRAIN_S = 0.25
 
 
-class LedExecutor:
+class PoolExecutor:
     """Base of executors that tend workers from within an epoch. A subclass sets `_drained` when a chunk called off is
     over, and `_fatal` when no worker can be had any more.
 
@@ -40,14 +40,14 @@ class LedExecutor:
         self._numbers = itertools.count(1)
         self._queue: list[tuple[int, int, Attempt]] = []
         self._fatal: BaseException | None = None
-        self._drained = Signal()
+        self._drained = Notification()
         self._leader: anyio.Lock | None = None
         self._users = 0
 
     def _begin(self) -> None:
         """The first epoch begins, perhaps in another event loop than the last one."""
         self._leader = anyio.Lock()
-        self._drained = Signal()
+        self._drained = Notification()
 
     async def _lead(self) -> None:
         """Tend the workers until cancelled."""
@@ -81,7 +81,7 @@ class LedExecutor:
         self._users += 1
         try:
             async with anyio.create_task_group() as tasks:
-                tasks.start_soon(late(self._take_turns))
+                tasks.start_soon(deferred(self._take_turns))
                 yield
                 tasks.cancel_scope.cancel()
         finally:
@@ -90,7 +90,7 @@ class LedExecutor:
             with anyio.move_on_after(_DRAIN_S, shield=True):
                 async with anyio.create_task_group() as tasks:
                     if self._draining:
-                        tasks.start_soon(late(self._take_turns))
+                        tasks.start_soon(deferred(self._take_turns))
                     while self._draining:
                         await self._drained.wait()
                     tasks.cancel_scope.cancel()

@@ -121,7 +121,7 @@ class Attempt:
 
     __slots__ = ("lane", "number", "part", "way")
 
-    def __init__(self, number: int, part: Chunk, way: _Way) -> None:
+    def __init__(self, number: int, part: Chunk, way: ChunkRetry) -> None:
         self.number = number
         self.part = part
         self.way = way
@@ -132,20 +132,20 @@ class Attempt:
         """Whether nobody waits for the outcome any more."""
         return self.way.run.abandoned
 
-    def set_aside(self, errors: Mapping[int, Exception]) -> None:
+    def exclude(self, errors: Mapping[int, Exception]) -> None:
         """Some samples cannot be given to any worker: they are failures, and the others are an attempt of their own.
 
         Args:
             errors: why, by place; not empty.
         """
-        self.way.set_aside(errors)
+        self.way.exclude(errors)
 
     def end(self, outcome: ChunkResult | Died | Unreadable | BaseException) -> None:
         """The attempt is over, and its worker touches the memory no more."""
         self.way.ended(outcome)
 
 
-class _Way:
+class ChunkRetry:
     """One chunk, from its first attempt to its last."""
 
     def __init__(self, run: BatchRun, chunk: Chunk) -> None:
@@ -167,14 +167,14 @@ class _Way:
 
     def finish(self, error: BaseException | None = None) -> None:
         self.attempt = None
-        self.chunk.settled()
+        self.chunk.release()
         self.run.finished(error)
 
-    def set_aside(self, errors: Mapping[int, Exception]) -> None:
+    def exclude(self, errors: Mapping[int, Exception]) -> None:
         assert self.attempt is not None
         part = self.attempt.part
         failures = [
-            Failure(int(part.numbers[ROW, place]), "transform", error) for place, error in errors.items()
+            Failure(int(part.index_table[ROW, place]), "transform", error) for place, error in errors.items()
         ]
         self._parts.insert(0, part.part([place not in errors for place in range(len(part))]))
         self.ended(ChunkResult(failures=failures))
@@ -184,9 +184,9 @@ class _Way:
         part = self.attempt.part
         if self.run.abandoned:
             self.attempt = None
-            self.chunk.settled()
+            self.chunk.release()
         elif isinstance(outcome, ChunkResult):
-            if part.whole or not self.chunk.whole:  # else it was only tried
+            if part.custom_collate or not self.chunk.custom_collate:  # else it was only tried
                 self.run.result.merge(outcome)
             self.go_on()
         elif isinstance(outcome, Died):
@@ -196,11 +196,11 @@ class _Way:
             else:
                 self.finish(error)
         elif isinstance(outcome, Unreadable):
-            if part.whole:
+            if part.custom_collate:
                 self.finish(outcome.error)  # what the batchify function made of all samples
             elif len(part) == 1:
                 self.ended(
-                    ChunkResult(failures=[Failure(int(part.numbers[ROW, 0]), "transform", outcome.error)])
+                    ChunkResult(failures=[Failure(int(part.index_table[ROW, 0]), "transform", outcome.error)])
                 )
             else:  # nobody can tell which sample it was
                 self._parts[:0] = _singles(part)
@@ -220,13 +220,13 @@ class _Way:
                 self._parts.insert(0, part)
                 return None
             return self._each_alone(part, death)
-        row = int(part.numbers[ROW, place])
+        row = int(part.index_table[ROW, place])
         self._strikes[row] = self._strikes.get(row, 0) + 1
         rest = part.part(np.arange(len(part)) != place)
         if self._strikes[row] >= STRIKES or death.timed_out:
             self.run.result.failures.append(Failure(row, "transform", death.error(self.run.timeout)))
-            self._parts = [each.part(each.numbers[ROW] != row) for each in [rest, *self._parts]]
-        elif part.whole:
+            self._parts = [each.part(each.index_table[ROW] != row) for each in [rest, *self._parts]]
+        elif part.custom_collate:
             self._parts.insert(0, part)  # a batch is collated as a whole
         else:
             self._parts[:0] = [rest, part.part([place])]
@@ -234,11 +234,11 @@ class _Way:
 
     def _each_alone(self, part: Chunk, death: Died) -> BaseException | None:
         alone = _singles(part)
-        if part.whole:
+        if part.custom_collate:
             self._deaths_as_a_whole += 1
             if self._deaths_as_a_whole >= STRIKES:
                 return death.error(self.run.timeout)  # no sample alone is to blame
-            alone = [replace(each, layout=None, whole=False) for each in alone]
+            alone = [replace(each, layout=None, custom_collate=False) for each in alone]
             alone.append(part)
         self._parts[:0] = alone
         return None
@@ -256,7 +256,7 @@ class BatchRun:
         timeout: seconds, for messages.
     """
 
-    def __init__(self, submit: Callable[[Chunk, _Way], None], timeout: float) -> None:
+    def __init__(self, submit: Callable[[Chunk, ChunkRetry], None], timeout: float) -> None:
         self.submit = submit
         self.timeout = timeout
         self.result = ChunkResult()
@@ -264,11 +264,11 @@ class BatchRun:
         self._error: BaseException | None = None
         self._open = 0
         self._done = anyio.Event()
-        self._ways: list[_Way] = []
+        self._ways: list[ChunkRetry] = []
 
     def start(self, chunks: list[Chunk]) -> None:
         """Submit the chunks."""
-        self._ways = [_Way(self, chunk) for chunk in chunks]
+        self._ways = [ChunkRetry(self, chunk) for chunk in chunks]
         self._open = len(chunks)
         for way in self._ways:
             way.go_on()

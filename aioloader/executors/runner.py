@@ -16,7 +16,7 @@ from aioloader.executors.cpu_usage import usage
 from aioloader.executors.global_generators import GlobalGenerators
 from aioloader.executors.rows import Rows
 from aioloader.foundation.pytree import flatten, unflatten
-from aioloader.foundation.replacement import stand_ins
+from aioloader.foundation.replacement import replacement_rows
 from aioloader.foundation.types import (
     BASE,
     EPOCH,
@@ -29,10 +29,10 @@ from aioloader.foundation.types import (
     Array,
     Chunk,
     ChunkResult,
-    Facts,
     Failure,
     IntArray,
-    Trace,
+    ItemLocation,
+    StageTimer,
     WorkSpan,
 )
 from aioloader.rng import LATER_DOMAIN, SAMPLE_DOMAIN, Rng
@@ -53,9 +53,9 @@ _STRETCH_BYTES = 1 << 20
 def _filled(samples: list[Any], chunk: Chunk, failures: list[Failure]) -> list[Any]:
     """The samples of a whole batch, those of a chunk that did not fail, with others in the places of all that did."""
     failed = {failure.row for failure in failures}
-    sound = [row for row in chunk.numbers[ROW].tolist() if row not in failed]
+    sound = [row for row in chunk.index_table[ROW].tolist() if row not in failed]
     made = dict(zip(sound, samples, strict=True))
-    fill = stand_ins(chunk.rows, sound)
+    fill = replacement_rows(chunk.rows, sound)
     return [made[fill.get(row, row)] for row in range(chunk.rows)]
 
 
@@ -77,7 +77,7 @@ def _own(sample: Any) -> Any:
     return unflatten(structure, [leaf.copy() if isinstance(leaf, np.ndarray) else leaf for leaf in leaves])
 
 
-class _Leg:
+class TransformChain:
     """Stages that follow one another without an async transform between them.
 
     Attributes:
@@ -92,7 +92,7 @@ class _Leg:
         native = [stage.native for stage in stages]
         self.in_place = [all(native[place:]) for place in range(len(native))]
 
-    def run(self, sample: Any, rng: Rng, out: Array | None, trace: Trace, done: int = 0) -> Any:
+    def run(self, sample: Any, rng: Rng, out: Array | None, trace: StageTimer, done: int = 0) -> Any:
         """The sample after the stages from number `done` on."""
         for place in range(done, len(self.names)):
             begin = perf_counter()
@@ -117,7 +117,7 @@ class Runner:
         self.memory = memory
         self._bytes = memoryview(memory).toreadonly()
         self._rng = Rng(program.seed)
-        self._legs = [_Leg(stages) for stages in (program.stages, *program.later)]
+        self._legs = [TransformChain(stages) for stages in (program.stages, *program.later)]
         # A decoder may make its sample and the first stages in one; it decodes less and copies less then.
         fuse = getattr(program.decoder, "fuse", None)
         self._fused = None if fuse is None else fuse(program.stages)
@@ -152,13 +152,13 @@ class Runner:
         result = ChunkResult()
         started = perf_counter()
         used = usage()
-        layout = None if chunk.whole else chunk.layout
+        layout = None if chunk.custom_collate else chunk.layout
         rows = Rows(self.memory, chunk, layout)
         first = rows.first
         samples: list[Any] = []
-        columns = chunk.numbers.T.tolist()
+        columns = chunk.index_table.T.tolist()
         leg = self._legs[chunk.segment]
-        trace = Trace([0.0] * len(leg.stages))
+        trace = StageTimer([0.0] * len(leg.stages))
         made = yield from self._bulk(chunk, result, trace, called_off, progress)
         words: list[list[int]] = []
         words_end = 0
@@ -184,7 +184,7 @@ class Runner:
                 else:
                     sample = self._go_on(chunk, place, column, out, trace)
                 trace.stage = "collate"
-                if chunk.whole:
+                if chunk.custom_collate:
                     samples.append(_own(sample))
                 elif not rows.write(sample, row, out, result):
                     result.values[row] = _own(sample)
@@ -197,7 +197,7 @@ class Runner:
         result.transform_s = sum(trace.transforms)
         for step, seconds in zip(leg.stages, trace.transforms, strict=True):
             result.transforms[step.name] = result.transforms.get(step.name, 0.0) + seconds
-        if chunk.whole and samples:
+        if chunk.custom_collate and samples:
             start = perf_counter()
             if self.program.replaces and len(samples) + len(result.failures) == len(chunk):  # not called off
                 samples = _filled(samples, chunk, result.failures)
@@ -239,7 +239,7 @@ class Runner:
         self,
         chunk: Chunk,
         result: ChunkResult,
-        trace: Trace,
+        trace: StageTimer,
         called_off: Callable[[], bool] | None,
         progress: Callable[[int], None] | None,
     ) -> Generator[None, None, list[bool]]:
@@ -248,7 +248,7 @@ class Runner:
         layout = chunk.layout
         if (
             self._many is None
-            or chunk.whole
+            or chunk.custom_collate
             or chunk.samples is not None
             or layout is None
             or layout.leaves != (None,)
@@ -258,7 +258,7 @@ class Runner:
         memory, start, length = self._found(chunk)
         if memory is None:
             return made
-        rows = chunk.numbers[ROW].tolist()
+        rows = chunk.index_table[ROW].tolist()
         objects = result.objects.setdefault(0, {})
         begin = perf_counter()
         low = 0
@@ -283,11 +283,11 @@ class Runner:
 
     def _found(self, chunk: Chunk) -> tuple[Any, IntArray, IntArray]:
         """The memory that holds all items of a chunk, and their places in it; None where there is not one."""
-        start, length = chunk.numbers[START], chunk.numbers[LENGTH]
+        start, length = chunk.index_table[START], chunk.index_table[LENGTH]
         mapped = start < 0
         if not mapped.any():
             return self.memory, start, length
-        files, offset = chunk.numbers[FILE], chunk.numbers[OFFSET]
+        files, offset = chunk.index_table[FILE], chunk.index_table[OFFSET]
         memory = None
         if mapped.all() and (files == files[0]).all():
             with suppress(OSError):  # each sample will say so
@@ -295,7 +295,7 @@ class Runner:
         return memory, offset, length
 
     def _sample(
-        self, column: list[int], extra: Any, out: Array | None, trace: Trace, words: list[int] | None
+        self, column: list[int], extra: Any, out: Array | None, trace: StageTimer, words: list[int] | None
     ) -> Any:
         program, leg = self.program, self._legs[0]
         rng = self._rng
@@ -318,7 +318,7 @@ class Runner:
                 data = program.maps.record(column[FILE], column[OFFSET], length)
                 trace.stage = "decode"
             path = program.paths[column[FILE]] if column[FILE] < len(program.paths) else None
-            facts = Facts(None, path, column[OFFSET])
+            facts = ItemLocation(None, path, column[OFFSET])
             if self._fused is None:
                 sample = program.decoder(data, extra, facts)
                 trace.decode_s += perf_counter() - begin
@@ -332,7 +332,9 @@ class Runner:
         self._draws = rng.drew
         return sample
 
-    def _go_on(self, chunk: Chunk, place: int, column: list[int], out: Array | None, trace: Trace) -> Any:
+    def _go_on(
+        self, chunk: Chunk, place: int, column: list[int], out: Array | None, trace: StageTimer
+    ) -> Any:
         """A sample that was begun elsewhere."""
         assert chunk.samples is not None
         program, segment = self.program, chunk.segment

@@ -12,10 +12,10 @@ import numpy as np
 
 from aioloader.errors import StalledError
 from aioloader.executors.runner import Runner
-from aioloader.foundation.deferred import late
+from aioloader.foundation.deferred import deferred
 from aioloader.foundation.run_chunks import run_each
 from aioloader.foundation.stacks import stack_of
-from aioloader.foundation.threads import Holders, Threads
+from aioloader.foundation.threads import RefCount, Threads
 from aioloader.foundation.types import INDEX, LENGTH, ROW, Chunk, ChunkResult, Failure, WorkerState
 
 if TYPE_CHECKING:
@@ -86,16 +86,16 @@ class ThreadExecutor:
     async def serving(self) -> AsyncIterator[None]:
         """See `aioloader.abc.Executor.serving`."""
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(late(self._watch))
+            tasks.start_soon(deferred(self._watch))
             yield
             tasks.cancel_scope.cancel()
 
     async def _watch(self) -> None:
         while True:
             await anyio.sleep(min(1.0, self.timeout / 4))
-            late = time.monotonic() - self.timeout
+            deferred = time.monotonic() - self.timeout
             for task in self._running:
-                if task.place >= 0 and task.place_at < late and not task.timed_out:
+                if task.place >= 0 and task.place_at < deferred and not task.timed_out:
                     task.timed_out = True
                     task.stack = _stack(task.thread)
                     task.called_off = True
@@ -115,7 +115,7 @@ class ThreadExecutor:
     async def _run_chunk(self, chunk: Chunk) -> ChunkResult:
         result = ChunkResult()
         part = chunk
-        holders = Holders(chunk.settled)
+        holders = RefCount(chunk.release)
         try:
             while len(part):
                 task = _Task(part)
@@ -126,21 +126,25 @@ class ThreadExecutor:
                 # The stuck thread may still write to its row: the batch must not be delivered from there.
                 result.tainted = True
                 result.failures.append(
-                    Failure(int(part.numbers[ROW, task.place]), "transform", self._stuck(task))
+                    Failure(int(part.index_table[ROW, task.place]), "transform", self._stuck(task))
                 )
                 part = part.part(np.arange(len(part)) != task.place)
         finally:
             holders.leave()
         return result
 
-    async def _run_once(self, part: Chunk, task: _Task, holders: Holders) -> ChunkResult | None:
+    async def _run_once(self, part: Chunk, task: _Task, holders: RefCount) -> ChunkResult | None:
         """The result, or None if the thread is stuck."""
         outcome = None
         self._running.add(task)
         holders.enter()
         stays = False
         try:
-            if self._copies_only and part.samples is None and int(part.numbers[LENGTH].sum()) <= _COPIED_HERE:
+            if (
+                self._copies_only
+                and part.samples is None
+                and int(part.index_table[LENGTH].sum()) <= _COPIED_HERE
+            ):
                 return self._work(part, task)
             with task.scope:
                 try:
@@ -194,7 +198,7 @@ def _stack(thread: threading.Thread | None) -> str | None:
 
 def _state(task: _Task, now: float) -> WorkerState:
     place = task.place
-    indices = tuple(task.part.numbers[INDEX, max(0, place) :].tolist())
+    indices = tuple(task.part.index_table[INDEX, max(0, place) :].tolist())
     name = "thread" if task.thread is None else f"thread {task.thread.name}"
     index = indices[0] if place >= 0 else None
     seconds = now - task.place_at

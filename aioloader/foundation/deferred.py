@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable, Coroutine, Generator
 from typing import Any
 
-__all__ = ("Late", "late")
+__all__ = ("Deferred", "deferred")
 
 
-class Late(Coroutine[Any, Any, None]):
+class Deferred(Coroutine[Any, Any, None]):
     """Stands for ``fn(*args)`` and makes it at the first step."""
 
     def __init__(self, fn: Callable[..., Coroutine[Any, Any, None]], args: tuple[Any, ...]) -> None:
@@ -43,11 +43,11 @@ class Late(Coroutine[Any, Any, None]):
             self._made.close()
 
 
-def late(fn: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., Late]:
+def deferred(fn: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., Deferred]:
     """An async function whose coroutines are made when they are first run."""
 
-    def make(*args: Any) -> Late:
-        return Late(fn, args)
+    def make(*args: Any) -> Deferred:
+        return Deferred(fn, args)
 
     make.__name__ = getattr(fn, "__name__", "late")
     make.__qualname__ = getattr(fn, "__qualname__", "late")

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from aioloader.errors import SampleError
 
-__all__ = ("TRACEBACK", "Failed", "lighten")
+__all__ = ("TRACEBACK", "ErrorLog", "strip_exception")
 
 TRACEBACK = "Traceback (most recent call last):\n"
 _LONGEST = 800
@@ -36,7 +36,7 @@ _HELD: tuple[tuple[type[BaseException], str, Any], ...] = (
 )
 
 
-class Failed(list["SampleError"]):
+class ErrorLog(list["SampleError"]):
     """The samples of a loader that failed; a list that can be referred to weakly.
 
     The one that ended a pass was raised, and its traceback leads to the loader. So nothing that outlives a loader may
@@ -46,7 +46,7 @@ class Failed(list["SampleError"]):
     __slots__ = ("__weakref__",)
 
 
-def lighten(error: BaseException) -> None:
+def strip_exception(error: BaseException) -> None:
     """Let go of what an exception, and those that it is chained to, hold beyond what they tell.
 
     Types, texts, short attributes and notes stay. A traceback becomes a note. Texts are shared with other errors

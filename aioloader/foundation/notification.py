@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import anyio
 
-__all__ = ("Signal",)
+__all__ = ("Notification",)
 
 
-class Signal:
+class Notification:
     """`set` wakes every task that waits now; nothing is remembered, so check the condition before `wait`."""
 
     __slots__ = ("_events",)

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-__all__ = ("draft_of", "publish", "published", "sync")
+__all__ = ("partial_path", "publish", "published", "sync")
 
 
-def draft_of(place: Path, tag: object = "") -> Path:
+def partial_path(place: Path, tag: object = "") -> Path:
     """The name that a file is written under.
 
     Args:
@@ -39,14 +39,14 @@ def published(*places: str | os.PathLike[str]) -> Iterator[tuple[Path, ...]]:
     After an error in the block what stood in the places before still does, and nothing else is left.
     """
     targets = [Path(place) for place in places]
-    drafts = tuple(draft_of(target, os.getpid()) for target in targets)
+    partial_files = tuple(partial_path(target, os.getpid()) for target in targets)
     try:
-        yield drafts
-        for draft in drafts:
+        yield partial_files
+        for draft in partial_files:
             sync(draft)
         publish(targets, os.getpid())
     finally:
-        for draft in drafts:
+        for draft in partial_files:
             draft.unlink(missing_ok=True)
 
 
@@ -56,9 +56,9 @@ def publish(places: Sequence[Path], tag: object = "") -> None:
     Args:
         places: where they are to be, all in one folder; each .rec comes before what lies beside it. Their drafts are
             synced.
-        tag: see `draft_of`.
+        tag: see `partial_path`.
     """
-    waiting = [(draft_of(place, tag), place) for place in places]
+    waiting = [(partial_path(place, tag), place) for place in places]
     waiting = [(draft, place) for draft, place in waiting if draft.exists()]
     # Without an .idx a reader scans, which is slow and right; with the old one it would be wrong.
     for _, place in waiting:

@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Collection
 
-__all__ = ("CANDIDATES", "candidates", "stand_ins")
+__all__ = ("CANDIDATES", "fallback_indices", "replacement_rows")
 
 CANDIDATES = 16
 
 
-def stand_ins(rows: int, sound: Collection[int]) -> dict[int, int]:
+def replacement_rows(rows: int, sound: Collection[int]) -> dict[int, int]:
     """For every failed row of a batch the row that takes its place.
 
     Args:
@@ -40,7 +40,7 @@ def stand_ins(rows: int, sound: Collection[int]) -> dict[int, int]:
     return found
 
 
-def candidates(index: int, length: int) -> list[int]:
+def fallback_indices(index: int, length: int) -> list[int]:
     """Items to try, in this order, for a batch of which nothing is left.
 
     Args:

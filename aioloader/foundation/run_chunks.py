@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import anyio
 
-from aioloader.foundation.deferred import late
+from aioloader.foundation.deferred import deferred
 from aioloader.foundation.types import Chunk, ChunkResult
 
 if TYPE_CHECKING:
@@ -43,10 +43,10 @@ async def run_each(chunks: Sequence[Chunk], run: Callable[[Chunk], Awaitable[Chu
     try:
         async with anyio.create_task_group() as tasks:
             for chunk in chunks:
-                tasks.start_soon(late(one), chunk)
+                tasks.start_soon(deferred(one), chunk)
     finally:
         for chunk in waiting.values():  # those whose task never began
-            chunk.settled()
+            chunk.release()
     if errors:
         raise errors[0]
     return result

@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 import anyio
 import anyio.lowlevel
 
-__all__ = ("Holders", "Threads", "beside_a_loop", "loop_notifier")
+__all__ = ("RefCount", "Threads", "loop_notifier", "run_off_loop")
 
 T = TypeVar("T")
 
@@ -42,7 +42,7 @@ def loop_notifier() -> Notify:
     return notify
 
 
-def beside_a_loop(fn: Callable[[], object]) -> None:
+def run_off_loop(fn: Callable[[], object]) -> None:
     """Call a function that may wait; in a thread of its own if an event loop runs in this one, without waiting for it.
 
     For what the garbage collector does: nobody chooses its thread.
@@ -74,7 +74,7 @@ def _in_a_loop() -> bool:
     return True
 
 
-class Holders:
+class RefCount:
     """Counts who may touch something; the last one to leave has it freed. From any thread.
 
     Args:

@@ -55,7 +55,7 @@ class Spans:
         return len(self.offset)
 
 
-class Facts(NamedTuple):
+class ItemLocation(NamedTuple):
     """What is known of an item apart from its content; used in errors."""
 
     key: object = None
@@ -122,47 +122,47 @@ class Chunk:
 
     Attributes:
         batch: number of the batch in its epoch.
-        numbers: int64 (8, n): row in the batch, index, epoch (both seed the sample's draws), index in the base
+        index_table: int64 (8, n): row in the batch, index, epoch (both seed the sample's draws), index in the base
             dataset, start and length of its bytes in the slab memory (0 where it has none; a start of -1: in the map of
             its file), file and offset they came from.
         extras: numbers of the dataset that travel along, (n, ...), or None.
         layout: rows to write, or None: every sample is returned by value.
         bases: place in the slab memory of each leaf's array of the whole batch.
         rows: samples of the whole batch.
-        whole: the chunk is a whole batch, to be collated by the program's batchify function.
+        custom_collate: the chunk is a whole batch, to be collated by the program's batchify function.
         spill: (offset, nbytes) in the slab memory for results that have no row.
-        settled: called once, from any thread, when nobody touches the chunk's memory any more.
+        release: called once, from any thread, when nobody touches the chunk's memory any more.
         samples: what to begin with, by place in the chunk, instead of bytes or a dataset's items; or None.
         segment: which part of the program runs: 0 up to the first async transform, n from the n-th on.
     """
 
     batch: int
-    numbers: IntArray
+    index_table: IntArray
     extras: Array | None
     layout: RowLayout | None
     bases: tuple[int, ...]
     rows: int
-    whole: bool
+    custom_collate: bool
     spill: tuple[int, int]
-    settled: Any
+    release: Any
     samples: list[Any] | None = None
     segment: int = 0
 
     def __len__(self) -> int:
-        return int(self.numbers.shape[1])
+        return int(self.index_table.shape[1])
 
     def part(self, columns: Any) -> Chunk:
         """The chunk of some of the samples."""
         return Chunk(
             self.batch,
-            np.ascontiguousarray(self.numbers[:, columns]),
+            np.ascontiguousarray(self.index_table[:, columns]),
             None if self.extras is None else self.extras[columns],
             self.layout,
             self.bases,
             self.rows,
-            self.whole,
+            self.custom_collate,
             self.spill,
-            self.settled,
+            self.release,
             None if self.samples is None else [self.samples[n] for n in np.arange(len(self))[columns]],
             self.segment,
         )
@@ -206,7 +206,7 @@ class WorkerState:
 
 
 @dataclass(slots=True)
-class Trace:
+class StageTimer:
     """Where a sample is now, and the seconds that all samples of a chunk spent there.
 
     Attributes:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
-    from aioloader.loader.base import Face
+    from aioloader.loader.base import BaseLoader
     from aioloader.metrics import Stats
 
 __all__ = ("MEASURES", "Loaders", "Measure")
@@ -91,7 +91,7 @@ class Loaders:
     def __init__(self) -> None:
         self._by_name: dict[str, weakref.ref[Any]] = {}
 
-    def add(self, name: str, loader: Face) -> None:
+    def add(self, name: str, loader: BaseLoader) -> None:
         """Take a loader in.
 
         Raises:
@@ -106,7 +106,7 @@ class Loaders:
             raise ValueError(f"another loader is registered as {name!r}: give this one a name of its own")
         self._by_name[name] = weakref.ref(loader)
 
-    def drop(self, name: str, loader: Face) -> None:
+    def drop(self, name: str, loader: BaseLoader) -> None:
         """Let a loader go; nothing happens if it is not there."""
         found = self._by_name.get(name)
         if found is not None and found() is loader:

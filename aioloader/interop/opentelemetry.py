@@ -25,7 +25,7 @@ from aioloader.interop._measures import MEASURES, Loaders, Measure
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from aioloader.loader.base import Face
+    from aioloader.loader.base import BaseLoader
 
 __all__ = ("register", "unregister")
 
@@ -69,7 +69,7 @@ def _callback(measure: Measure, loaders: Loaders) -> Callable[[CallbackOptions],
 _loaders: weakref.WeakKeyDictionary[Any, Loaders] = weakref.WeakKeyDictionary()
 
 
-def register(loader: Face, name: str = "loader", meter_provider: Any = None) -> None:
+def register(loader: BaseLoader, name: str = "loader", meter_provider: Any = None) -> None:
     """Have a loader's statistics exported, until it is closed or collected.
 
     Args:
@@ -91,7 +91,7 @@ def register(loader: Face, name: str = "loader", meter_provider: Any = None) -> 
     loaders.add(name, loader)
 
 
-def unregister(loader: Face, name: str = "loader", meter_provider: Any = None) -> None:
+def unregister(loader: BaseLoader, name: str = "loader", meter_provider: Any = None) -> None:
     """Let a loader go before its end. Nothing happens if it is not registered."""
     loaders = _loaders.get(get_meter_provider() if meter_provider is None else meter_provider)
     if loaders is not None:

@@ -25,7 +25,7 @@ from aioloader.interop._measures import MEASURES, Loaders, Measure
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from aioloader.loader.base import Face
+    from aioloader.loader.base import BaseLoader
 
 __all__ = ("register", "unregister")
 
@@ -65,7 +65,7 @@ def _family(measure: Measure) -> Any:
 _collectors: weakref.WeakKeyDictionary[Any, _Collector] = weakref.WeakKeyDictionary()
 
 
-def register(loader: Face, name: str = "loader", registry: Any = REGISTRY) -> None:
+def register(loader: BaseLoader, name: str = "loader", registry: Any = REGISTRY) -> None:
     """Have a loader's statistics scraped, until it is closed or collected.
 
     Args:
@@ -84,7 +84,7 @@ def register(loader: Face, name: str = "loader", registry: Any = REGISTRY) -> No
     collector.loaders.add(name, loader)
 
 
-def unregister(loader: Face, name: str = "loader", registry: Any = REGISTRY) -> None:
+def unregister(loader: BaseLoader, name: str = "loader", registry: Any = REGISTRY) -> None:
     """Let a loader go before its end. Nothing happens if it is not registered."""
     collector = _collectors.get(registry)
     if collector is not None:

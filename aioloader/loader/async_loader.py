@@ -11,13 +11,13 @@ import anyio
 import anyio.lowlevel
 import anyio.to_thread
 
-from aioloader.foundation.deferred import late
-from aioloader.foundation.error_log import Failed
-from aioloader.foundation.threads import Threads, beside_a_loop
-from aioloader.loader.base import Face
+from aioloader.foundation.deferred import deferred
+from aioloader.foundation.error_log import ErrorLog
+from aioloader.foundation.threads import Threads, run_off_loop
+from aioloader.loader.base import BaseLoader
 from aioloader.loader.options import LoaderOptions
-from aioloader.loader.runtime import Core
-from aioloader.pipeline.epoch_runner import Pipeline
+from aioloader.loader.runtime import LoaderRuntime
+from aioloader.pipeline.epoch_runner import EpochRunner
 
 if TYPE_CHECKING:
     import os
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from aioloader.loader.epoch import Epoch
     from aioloader.pipeline.context import Delivery
-    from aioloader.pipeline.inline import Direct
+    from aioloader.pipeline.inline import InlinePipeline
 
 __all__ = ("AsyncBatches", "AsyncDataLoader")
 
@@ -49,12 +49,12 @@ def _check_entered(entered: bool) -> None:
         )
 
 
-def _spawn(pipeline: Pipeline, entered: bool) -> None:
+def _spawn(pipeline: EpochRunner, entered: bool) -> None:
     """Start the supervisor of an epoch as a task of its own."""
     token: Any = anyio.lowlevel.current_token().native_token
     if isinstance(token, asyncio.AbstractEventLoop):
         # A loop that ends at once never runs it.
-        task = token.create_task(late(pipeline.supervise)(), name="aioloader epoch")
+        task = token.create_task(deferred(pipeline.supervise)(), name="aioloader epoch")
         _supervisors.add(task)
         task.add_done_callback(_supervisors.discard)
         return
@@ -73,15 +73,15 @@ class AsyncBatches(Generic[B]):
     One task at a time may wait for its next batch. A cancelled `__anext__` loses nothing: call it again.
     """
 
-    def __init__(self, loader: AsyncDataLoader[B], core: Core, entered: bool) -> None:
+    def __init__(self, loader: AsyncDataLoader[B], runtime: LoaderRuntime, entered: bool) -> None:
         self._loader = loader  # an iterator keeps its loader alive
-        self._core = core
+        self._runtime = runtime
         self._entered = entered
-        if not core.direct:
+        if not runtime.direct:
             _check_entered(entered)
-        self._epoch: Epoch = core.begin()
+        self._epoch: Epoch = runtime.begin()
         weakref.finalize(self, self._epoch.end)  # where the loop over it is left early
-        self._pass: Direct | Pipeline | None = None
+        self._pass: InlinePipeline | EpochRunner | None = None
         self._finalizer: weakref.finalize[..., Any] | None = None
         self._busy = False
         self._held: Delivery | None = None
@@ -127,7 +127,7 @@ class AsyncBatches(Generic[B]):
                     raise StopAsyncIteration
                 converted = await self._converted(delivery)
                 if self._epoch.take(delivery, converted):
-                    self._epoch.handed_out(asked, delivery.samples, delivery.journal)
+                    self._epoch.handed_out(asked, delivery.samples, delivery.timeline)
                     batch: B = delivery.batch
                     return batch
         except (StopAsyncIteration, Exception):
@@ -138,7 +138,7 @@ class AsyncBatches(Generic[B]):
 
     async def _converted(self, delivery: Delivery) -> Callable[[Any], Any] | None:
         """What takes long to make of a batch, made in a thread. A call that is cancelled meanwhile leaves the batch."""
-        convert = self._core.convert
+        convert = self._runtime.convert
         if convert is None or not convert.takes_long or not delivery.samples:
             return None
         self._held = delivery
@@ -147,15 +147,15 @@ class AsyncBatches(Generic[B]):
         return converted
 
     async def _start(self) -> None:
-        if not self._core.is_open and not self._core.at_hand:
+        if not self._runtime.is_open and not self._runtime.at_hand:
             # Indexes are read and files opened: not in the loop's thread.
             opener = Threads(1, "aioloader-open")
             try:
-                await opener.run(self._core.open)
+                await opener.run(self._runtime.open)
             finally:
                 opener.close(0)
-        started = self._core.start(self._epoch)
-        if isinstance(started, Pipeline):
+        started = self._runtime.start(self._epoch)
+        if isinstance(started, EpochRunner):
             _spawn(started, self._entered)
             self._finalizer = weakref.finalize(self, started.stop)
             self._finalizer.atexit = False
@@ -168,7 +168,7 @@ class AsyncBatches(Generic[B]):
                 self._finalizer()
 
 
-class AsyncDataLoader(Face, Generic[B]):
+class AsyncDataLoader(BaseLoader, Generic[B]):
     """Loads batches in the caller's event loop, under asyncio or trio.
 
     ::
@@ -273,13 +273,13 @@ class AsyncDataLoader(Face, Generic[B]):
             stall_timeout,
             trace,
         )
-        self._errors = Failed()
-        self._core = Core(dataset, options, self._errors)
+        self._errors = ErrorLog()
+        self._runtime = LoaderRuntime(dataset, options, self._errors)
         self._entered = False
-        self._finalizer = weakref.finalize(self, beside_a_loop, self._core.shutdown)
+        self._finalizer = weakref.finalize(self, run_off_loop, self._runtime.shutdown)
 
     async def __aenter__(self) -> AsyncDataLoader[B]:
-        self._core.check_open()
+        self._runtime.check_open()
         self._entered = True
         return self
 
@@ -297,15 +297,15 @@ class AsyncDataLoader(Face, Generic[B]):
         Batches that were delivered stay valid. May be called twice.
         """
         with anyio.CancelScope(shield=True):
-            for running in list(self._core.passes):
+            for running in list(self._runtime.passes):
                 running.stop()
             with anyio.move_on_after(0.5):
-                for running in list(self._core.passes):
+                for running in list(self._runtime.passes):
                     if running.started:
                         await running.ended.wait()
-            if self._core.at_hand:
+            if self._runtime.at_hand:
                 self._shutdown()
-            elif not self._core.closed:
+            elif not self._runtime.closed:
                 closer = Threads(1, "aioloader-close")
                 try:
                     await closer.run(self._shutdown)
@@ -314,11 +314,11 @@ class AsyncDataLoader(Face, Generic[B]):
 
     def _shutdown(self) -> None:
         if self._finalizer.detach() is not None:
-            self._core.shutdown()
+            self._runtime.shutdown()
 
     def __aiter__(self) -> AsyncBatches[B]:
         """A new epoch."""
-        return AsyncBatches(self, self._core, self._entered)
+        return AsyncBatches(self, self._runtime, self._entered)
 
     def __iter__(self) -> Iterator[NoReturn]:
         raise TypeError(

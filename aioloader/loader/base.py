@@ -9,19 +9,19 @@ from aioloader.explain import explain
 
 if TYPE_CHECKING:
     from aioloader.errors import SampleError
-    from aioloader.foundation.error_log import Failed
-    from aioloader.loader.runtime import Core
+    from aioloader.foundation.error_log import ErrorLog
+    from aioloader.loader.runtime import LoaderRuntime
     from aioloader.metrics import Stats
     from aioloader.receipts import Receipt
 
-__all__ = ("Face",)
+__all__ = ("BaseLoader",)
 
 
-class Face:
+class BaseLoader:
     """Base of `AsyncDataLoader` and `DataLoader`."""
 
-    _core: Core
-    _errors: Failed
+    _runtime: LoaderRuntime
+    _errors: ErrorLog
 
     def __len__(self) -> int:
         """Number of batches that the next pass delivers to this rank; of a resumed epoch, those that are left.
@@ -29,14 +29,14 @@ class Face:
         Raises:
             TypeError: the dataset is an `aioloader.IterableDataset`.
         """
-        return len(self._core.course)
+        return len(self._runtime.order)
 
     def set_epoch(self, epoch: int) -> None:
         """Make `epoch` the number of the next pass.
 
         The epoch of a state that was just loaded is resumed all the same; any other one begins at its start.
         """
-        self._core.course.progress.set_epoch(epoch)
+        self._runtime.order.progress.set_epoch(epoch)
 
     def state_dict(self) -> dict[str, Any]:
         """Where the caller is, as a JSON object: all batches handed out so far are consumed.
@@ -46,7 +46,7 @@ class Face:
         Raises:
             NotResumableError: the dataset is an `aioloader.IterableDataset` whose source has no state.
         """
-        return self._core.course.state()
+        return self._runtime.order.state()
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on where `state` was taken: the next pass delivers what was left of that epoch.
@@ -56,7 +56,7 @@ class Face:
         Raises:
             ResumeError: the state is damaged, or belongs to other data or another way of sampling.
         """
-        self._core.load_state(state)
+        self._runtime.load_state(state)
 
     def receipt(self) -> Receipt:
         """What the pass begun last has delivered to this rank so far.
@@ -64,7 +64,7 @@ class Face:
         The receipts of all ranks add up to that of the epoch, whatever the numbers of ranks before and after a
         resume; `check_receipt` proves it.
         """
-        return self._core.receipt()
+        return self._runtime.receipt()
 
     def check_receipt(self, receipt: Receipt) -> None:
         """Prove that the samples of a receipt are exactly those of the epoch's order, none missing, none twice.
@@ -78,11 +78,11 @@ class Face:
             ReceiptError: samples are missing, or came more than once.
             TypeError: the order comes from a batch sampler, or from a sampler that cannot tell it again.
         """
-        self._core.course.check_receipt(receipt)
+        self._runtime.order.check_receipt(receipt)
 
     def stats(self) -> Stats:
         """A snapshot of the loader's counters."""
-        return self._core.stats()
+        return self._runtime.stats()
 
     def explain(self) -> str:
         """What limits the loader, what to change, and how much that would give, in one paragraph.
@@ -95,7 +95,7 @@ class Face:
     @property
     def closed(self) -> bool:
         """Whether the loader was closed, and delivers no more."""
-        return self._core.closed
+        return self._runtime.closed
 
     @property
     def errors(self) -> list[SampleError]:

@@ -12,7 +12,7 @@ from aioloader.errors import ResumeError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ("STATE_VERSION", "Place", "Progress")
+__all__ = ("STATE_VERSION", "CheckpointState", "EpochCursor")
 
 STATE_VERSION = 1
 _EPOCHS = 2**62
@@ -20,7 +20,7 @@ _EPOCHS = 2**62
 _MOST_CARRIED = 2**48
 
 
-class Place:
+class EpochCursor:
     """A place in the stream of epochs.
 
     Attributes:
@@ -39,7 +39,7 @@ class Place:
         self.source = source
 
 
-class Progress:
+class CheckpointState:
     """The progress of one loader.
 
     Args:
@@ -56,17 +56,17 @@ class Progress:
         self._identity = identity
         self._extent = extent
         self.seed = seed
-        self.next = Place()
-        self.current: Place | None = None
+        self.next = EpochCursor()
+        self.current: EpochCursor | None = None
 
-    def begin(self) -> Place:
+    def begin(self) -> EpochCursor:
         """A new pass: where it starts. Leaving it early drops its carry and goes on with the epoch after it."""
         place = self.next
-        self.current = Place(place.epoch, place.consumed, place.carry, place.source)
-        self.next = Place(place.epoch + 1)
+        self.current = EpochCursor(place.epoch, place.consumed, place.carry, place.source)
+        self.next = EpochCursor(place.epoch + 1)
         return self.current
 
-    def finish(self, place: Place, carry: Any) -> None:
+    def finish(self, place: EpochCursor, carry: Any) -> None:
         """A pass was exhausted."""
         if self.current is place:
             self.current = None
@@ -78,7 +78,7 @@ class Progress:
         if isinstance(epoch, bool) or not hasattr(epoch, "__index__") or not 0 <= epoch < _EPOCHS:
             raise ValueError(f"epoch must be a whole number from 0 to {_EPOCHS - 1}, got {epoch!r}")
         if epoch != self.next.epoch:
-            self.next = Place(int(epoch))
+            self.next = EpochCursor(int(epoch))
         self.current = None
 
     def state(self) -> dict[str, Any]:
@@ -124,7 +124,7 @@ class Progress:
         if fixed and seed != self.seed:
             raise ResumeError("seed", self.seed, seed, "load the state before the first iteration")
         self.seed = seed
-        self.next = Place(epoch, consumed, carry, state.get("source"))
+        self.next = EpochCursor(epoch, consumed, carry, state.get("source"))
         self.current = None
 
 

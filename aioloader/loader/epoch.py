@@ -6,19 +6,19 @@ from typing import TYPE_CHECKING, Any
 
 from aioloader.errors import SampleError
 from aioloader.foundation.error_budget import over_budget
-from aioloader.foundation.error_log import lighten
+from aioloader.foundation.error_log import strip_exception
 from aioloader.observability.progress_display import open_display
 from aioloader.pipeline.iterable_plan import StreamPlan
-from aioloader.receipts import Ledger
+from aioloader.receipts import DeliveryLog
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from aioloader.loader.checkpoint import Place
-    from aioloader.loader.runtime import Core
+    from aioloader.loader.checkpoint import EpochCursor
+    from aioloader.loader.runtime import LoaderRuntime
     from aioloader.metrics import Metrics
     from aioloader.observability.progress_display import Display
-    from aioloader.observability.timeline import Journal
+    from aioloader.observability.timeline import BatchTimeline
     from aioloader.observability.trace import PassTrace
     from aioloader.pipeline.context import Delivery
     from aioloader.pipeline.plan import BatchPlan, EpochPlan, ListPlan
@@ -26,26 +26,26 @@ if TYPE_CHECKING:
 __all__ = ("Epoch",)
 
 
-class _Traced:
+class TracedMetrics:
     """The caller's side of a pass, counted and taken down. Does not refer to the pass: that would be a cycle."""
 
-    def __init__(self, core: Core, trace: PassTrace) -> None:
-        self._core = core
+    def __init__(self, runtime: LoaderRuntime, trace: PassTrace) -> None:
+        self._runtime = runtime
         self._trace = trace
 
     def asked(self) -> float:
         """See `Metrics.asked`."""
-        now = self._core.metrics.asked()
+        now = self._runtime.metrics.asked()
         self._trace.asked(now)
         return now
 
-    def handed_out(self, asked: float, samples: int, journal: Journal | None) -> None:
+    def handed_out(self, asked: float, samples: int, timeline: BatchTimeline | None) -> None:
         """See `Metrics.handed_out`."""
-        self._core.metrics.handed_out(asked, samples, journal)
-        self._trace.handed_out(asked, samples, self._core.memory_usage())
+        self._runtime.metrics.handed_out(asked, samples, timeline)
+        self._trace.handed_out(asked, samples, self._runtime.memory_usage())
 
 
-class Ending:
+class EpochCleanup:
     """What is left to do when a pass is over, or was left.
 
     A finaliser of the iterator holds it. So it refers to nothing that leads to an error: the error's traceback leads to
@@ -76,23 +76,23 @@ class Ending:
 class Epoch:
     """One pass: its plan, and the book of what the caller took from it."""
 
-    def __init__(self, core: Core, place: Place) -> None:
-        self._core = core
+    def __init__(self, runtime: LoaderRuntime, place: EpochCursor) -> None:
+        self._runtime = runtime
         self._place = place
         self._start = place.consumed
         self._plan: EpochPlan | ListPlan | StreamPlan | None = None
-        self._shows = bool(core.options.progress)
-        self._waited = core.metrics.wait_s, core.metrics.consumer_s
+        self._shows = bool(runtime.options.progress)
+        self._waited = runtime.metrics.wait_s, runtime.metrics.consumer_s
         # What the caller's side tells of every batch; on the hot path of data in memory.
         self.trace: PassTrace | None = None
-        caller: Any = core.metrics
-        if core.tracer is not None:
-            self.trace = core.tracer.begin_pass(place.epoch)
-            caller = _Traced(core, self.trace)
+        caller: Any = runtime.metrics
+        if runtime.tracer is not None:
+            self.trace = runtime.tracer.begin_pass(place.epoch)
+            caller = TracedMetrics(runtime, self.trace)
         self.asked: Callable[[], float] = caller.asked
-        self.handed_out: Callable[[float, int, Journal | None], None] = caller.handed_out
-        self.end = Ending(core.metrics, self.trace)
-        self.ledger = Ledger(place.epoch, place.consumed, place.carry)
+        self.handed_out: Callable[[float, int, BatchTimeline | None], None] = caller.handed_out
+        self.end = EpochCleanup(runtime.metrics, self.trace)
+        self.delivery_log = DeliveryLog(place.epoch, place.consumed, place.carry)
         self._samples = 0  # so far, failed ones included
         self._failed = 0
         self.over = False
@@ -105,11 +105,11 @@ class Epoch:
     def plans(self) -> Iterable[BatchPlan] | StreamPlan:
         """The batches to be made."""
         if self._plan is None:
-            self._plan = self._core.course.plan(self._place)
+            self._plan = self._runtime.order.plan(self._place)
         if isinstance(self._plan, StreamPlan):
-            self._plan.told = self.ledger.remember
+            self._plan.told = self.delivery_log.remember
             return self._plan
-        return self.ledger.following(self._plan)
+        return self.delivery_log.following(self._plan)
 
     def take(self, delivery: Delivery, convert: Callable[[Any], Any] | None = None) -> bool:
         """Enter a delivery into the book; False if there is nothing in it for the caller.
@@ -124,25 +124,25 @@ class Epoch:
             OutputError: the batch could not be converted; it does not count as taken.
             Exception: the batch could not be collated, or the pass could not go on.
         """
-        core = self._core
+        runtime = self._runtime
         if delivery.skipped:
             self._record(delivery.skipped)
         self._samples += delivery.samples + len(delivery.skipped)
         if delivery.error is not None:
             self.over = True
             if isinstance(delivery.error, SampleError):
-                core.errors.append(delivery.error)
+                runtime.errors.append(delivery.error)
             try:
                 raise delivery.error
             finally:
                 delivery.error = None  # breaks the cycle error -> traceback -> frame -> delivery
         if delivery.skipped:
             self._check_errors()
-        convert = convert or core.convert
+        convert = convert or runtime.convert
         if convert is not None and delivery.samples:
             self._convert(delivery, convert)
         self._place.consumed = delivery.consumed
-        plan = self.ledger.enter(delivery)
+        plan = self.delivery_log.enter(delivery)
         if plan.source_state is not None:
             self._place.source = plan.source_state
         if self._shows:
@@ -157,28 +157,28 @@ class Epoch:
             raise
 
     def _record(self, failed: list[SampleError]) -> None:
-        core = self._core
+        runtime = self._runtime
         for error in failed:
-            lighten(error)
-        core.errors.extend(failed)
+            strip_exception(error)
+        runtime.errors.extend(failed)
         self._failed += len(failed)
         replaced = sum(error.replaced_by is not None for error in failed)
-        core.metrics.replaced += replaced
-        core.metrics.skipped += len(failed) - replaced
+        runtime.metrics.replaced += replaced
+        runtime.metrics.skipped += len(failed) - replaced
         self._samples -= replaced  # what took their places is counted
 
     def _check_errors(self, at_end: bool = False) -> None:
-        errors = self._core.errors
-        limit = self._core.options.max_errors
+        errors = self._runtime.errors
+        limit = self._runtime.options.max_errors
         too_many = over_budget(limit, len(errors), self._failed, self._samples, at_end)
         if too_many is not None:
             self.over = True
             raise too_many from errors[-1]
 
     def _show(self, delivery: Delivery) -> None:
-        metrics = self._core.metrics
+        metrics = self._runtime.metrics
         if self.end.bar is None:
-            self.end.bar = open_display(self._core.options.progress, f"epoch {self.number}", self._total())
+            self.end.bar = open_display(self._runtime.options.progress, f"epoch {self.number}", self._total())
             if self.end.bar is None:
                 self._shows = False
                 return
@@ -187,15 +187,15 @@ class Epoch:
         self.end.bar.advance(delivery.samples, f"{starved:.0%} waiting for data")
 
     def _total(self) -> int | None:
-        core = self._core
+        runtime = self._runtime
         if (
-            core.course.streams
-            or core.options.batch_sampler is not None
-            or not hasattr(core.course.sampler, "__len__")
+            runtime.order.streams
+            or runtime.options.batch_sampler is not None
+            or not hasattr(runtime.order.sampler, "__len__")
         ):
             return None
-        left = max(0, len(core.course.sampler) - self._start)
-        return -(-left // core.course.geometry.world)
+        left = max(0, len(runtime.order.sampler) - self._start)
+        return -(-left // runtime.order.geometry.world)
 
     def finish(self) -> None:
         """All batches were delivered.
@@ -207,7 +207,7 @@ class Epoch:
         if self._failed:
             self._check_errors(at_end=True)
         assert self._plan is not None
-        self._core.course.progress.finish(self._place, self._plan.carry())
+        self._runtime.order.progress.finish(self._place, self._plan.carry())
         if isinstance(self._plan, StreamPlan):
-            self._core.course.carried = (self.number + 1, self._plan.left_over)
+            self._runtime.order.carried = (self.number + 1, self._plan.left_over)
         self.end()

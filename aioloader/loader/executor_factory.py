@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any
 from aioloader.executors import InlineExecutor, ProcessExecutor, ThreadExecutor
 from aioloader.executors.tuning.auto import AutoExecutor
 from aioloader.loader.options import AUTO
-from aioloader.metrics import Setting
+from aioloader.metrics import LoaderConfig
 
 if TYPE_CHECKING:
     from aioloader.loader.options import LoaderOptions
-    from aioloader.pipeline.context import Engine
+    from aioloader.pipeline.context import PipelineContext
 
-__all__ = ("make_executor", "setting_of")
+__all__ = ("loader_config", "make_executor")
 
 
 def make_executor(options: LoaderOptions, gathers: bool, watch: bool) -> Any:
@@ -38,22 +38,24 @@ def make_executor(options: LoaderOptions, gathers: bool, watch: bool) -> Any:
     return ProcessExecutor(options.workers, options.timeout)
 
 
-def setting_of(engine: Engine, batchify: Any, direct: bool, cores: int, own_loop: bool) -> Setting:
+def loader_config(
+    context: PipelineContext, batchify: Any, direct: bool, cores: int, own_loop: bool
+) -> LoaderConfig:
     """How a loader is set up.
 
     Args:
-        engine: its parts.
+        context: its parts.
         batchify: the caller's function, or None.
         direct: batches are made one by one, where they are asked for.
         cores: that this process may use.
         own_loop: the event loop is that of the loader's own thread.
     """
-    executor = engine.executor
-    return Setting(
+    executor = context.executor
+    return LoaderConfig(
         executor=getattr(executor, "kind", type(executor).__name__),
         cores=cores,
-        prefetch=1 if direct else engine.prefetch,
-        foreign=engine.source is None and engine.items.arrays is None,
+        prefetch=1 if direct else context.prefetch,
+        foreign=context.source is None and context.items.arrays is None,
         batchify=None if batchify is None else str(getattr(batchify, "__name__", type(batchify).__name__)),
         own_loop=own_loop,
         tuning=getattr(executor, "tuning", ""),

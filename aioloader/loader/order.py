@@ -15,7 +15,7 @@ from aioloader.abc import PositionalSampler
 from aioloader.datasets.iterable import IterableDataset
 from aioloader.datasets.resolve import fingerprint
 from aioloader.errors import NotResumableError
-from aioloader.loader.checkpoint import Place, Progress
+from aioloader.loader.checkpoint import CheckpointState, EpochCursor
 from aioloader.pipeline.iterable_plan import StreamPlan
 from aioloader.pipeline.plan import EpochPlan, Geometry, IteratedOrder, ListPlan, PositionalOrder
 from aioloader.receipts import Receipt, compare
@@ -26,7 +26,7 @@ from aioloader.samplers.permutation import ORDER_VERSION
 if TYPE_CHECKING:
     from aioloader.loader.options import LoaderOptions
 
-__all__ = ("Course",)
+__all__ = ("EpochOrder",)
 
 
 def _by_position(options: LoaderOptions) -> LoaderOptions:
@@ -79,7 +79,7 @@ def _check_stream(options: LoaderOptions) -> None:
             )
 
 
-class Course:
+class EpochOrder:
     """The order of one loader.
 
     Args:
@@ -108,7 +108,7 @@ class Course:
         self.options = options = _by_position(options)
         self.carried: tuple[int, list[Any]] = (-1, [])
         seed = int.from_bytes(os.urandom(8), "little") if options.seed is None else int(options.seed)
-        self.progress = Progress(self._identity, seed, self._extent)
+        self.progress = CheckpointState(self._identity, seed, self._extent)
         if options.batch_sampler is None:
             assert options.batch_size is not None
             rank, world = options.rank_and_world
@@ -194,7 +194,7 @@ class Course:
 
     # -- passes ----------------------------------------------------------------------------------------------------
 
-    def plan(self, place: Place) -> EpochPlan | ListPlan | StreamPlan:
+    def plan(self, place: EpochCursor) -> EpochPlan | ListPlan | StreamPlan:
         """The batches of a pass that starts at `place`."""
         options = self.options
         if self.streams:
@@ -213,7 +213,7 @@ class Course:
             return ListPlan(options.batch_sampler, place.epoch, place.consumed)
         return EpochPlan(self._order(place), self.geometry, place.consumed)
 
-    def _order(self, place: Place) -> PositionalOrder | IteratedOrder:
+    def _order(self, place: EpochCursor) -> PositionalOrder | IteratedOrder:
         if isinstance(self.sampler, PositionalSampler):
             carry = None if place.carry is None else tuple(place.carry)
             return PositionalOrder(self.sampler, self.seed, place.epoch, carry)
@@ -255,4 +255,4 @@ class Course:
                 f"what the {name} gave cannot be had again: only a receipt of an order that is computed can be "
                 "checked, that of a sampler of aioloader.samplers"
             )
-        compare(receipt, self._order(Place(receipt.epoch, 0, receipt.carry)))
+        compare(receipt, self._order(EpochCursor(receipt.epoch, 0, receipt.carry)))

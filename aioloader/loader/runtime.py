@@ -18,25 +18,25 @@ from aioloader.executors.rows import leaf_spec
 from aioloader.executors.shared_memory import SlabMemory, default_memory_limit
 from aioloader.foundation.host_limits import available_cores
 from aioloader.loader.epoch import Epoch
-from aioloader.loader.executor_factory import make_executor, setting_of
-from aioloader.loader.order import Course
+from aioloader.loader.executor_factory import loader_config, make_executor
+from aioloader.loader.order import EpochOrder
 from aioloader.loader.outputs import converter
 from aioloader.metrics import Metrics, Stats
 from aioloader.observability.trace import Tracer
-from aioloader.pipeline.async_map import AsyncStages, cut
-from aioloader.pipeline.context import Engine, Items
-from aioloader.pipeline.epoch_runner import Pipeline
-from aioloader.pipeline.inline import Direct
+from aioloader.pipeline.async_map import AsyncMapExecutor, cut
+from aioloader.pipeline.context import ItemSource, PipelineContext
+from aioloader.pipeline.epoch_runner import EpochRunner
+from aioloader.pipeline.inline import InlinePipeline
 from aioloader.pipeline.iterable_plan import StreamPlan
-from aioloader.receipts import Ledger, Receipt
+from aioloader.receipts import DeliveryLog, Receipt
 from aioloader.storage import LocalByteSource, MappedByteSource
 
 if TYPE_CHECKING:
     from aioloader.errors import SampleError
-    from aioloader.foundation.error_log import Failed
+    from aioloader.foundation.error_log import ErrorLog
     from aioloader.loader.options import LoaderOptions
 
-__all__ = ("Core",)
+__all__ = ("LoaderRuntime",)
 
 _FEW_PATHS = 64
 _ENDLESS = 2**62
@@ -47,14 +47,14 @@ def _is_default(batchify: Any) -> bool:
     return batchify is None or type(batchify) is Stack or getattr(batchify, "by_rows", False)
 
 
-def _runs_elsewhere(other: Pipeline, loop: Any) -> bool:
+def _runs_elsewhere(other: EpochRunner, loop: Any) -> bool:
     """Whether a pass belongs to another event loop, and has begun there or may still begin."""
     if other.loop is loop or other.ended.is_set():
         return False
     return bool(other.started or getattr(other.loop, "is_running", bool)())
 
 
-class Core:
+class LoaderRuntime:
     """The parts of one loader.
 
     Args:
@@ -65,18 +65,18 @@ class Core:
 
     Attributes:
         convert: makes of a batch what is handed out; None if that is the batch itself.
-        course: what comes in what order, and how far the caller has got.
+        order: what comes in what order, and how far the caller has got.
         own_loop: passes are run by a thread of the loader's own, not by the caller's event loop.
         watch_globals: warn of code that draws from global generators where that is not reproducible.
     """
 
-    def __init__(self, dataset: Any, options: LoaderOptions, errors: Failed) -> None:
-        self.course = Course(dataset, options)
-        self.options = options = self.course.options
+    def __init__(self, dataset: Any, options: LoaderOptions, errors: ErrorLog) -> None:
+        self.order = EpochOrder(dataset, options)
+        self.options = options = self.order.options
         self.metrics = Metrics()
         self._errors = weakref.ref(errors)
         self.closed = False
-        self._engine: Engine | None = None
+        self._context: PipelineContext | None = None
         self._cores = 1
         self._last: tuple[Any, ...] | None = None  # of the engine that was closed
         self.watch_globals = True
@@ -89,7 +89,7 @@ class Core:
         self._resolved = resolve(dataset)
         self._segments, self._waiting = cut(self._resolved.stages)
         self._latest: weakref.ref[Epoch] | None = None
-        self._ledger: Ledger | None = None
+        self._ledger: DeliveryLog | None = None
         self._gathers = (
             self._resolved.base_kind == "gather"
             and not self._resolved.stages
@@ -113,7 +113,7 @@ class Core:
         options = self.options
         inline = options.workers == 0 and isinstance(options.executor, str) and not options.measures
         # What is waited for is begun ahead, also for samples that are made here.
-        if self._waiting or self.course.streams:
+        if self._waiting or self.order.streams:
             return False
         return inline and not getattr(self._resolved.base, "reads_ahead", False)
 
@@ -143,21 +143,21 @@ class Core:
         """Whether this is the process that made the loader, not a fork of it."""
         return os.getpid() == self._pid
 
-    def open(self) -> Engine:
+    def open(self) -> PipelineContext:
         """The engine; made at the first use, which reads indexes and opens files. From any thread."""
         self.check_open()
-        if self._engine is None:
+        if self._context is None:
             with self._opening:
-                if self._engine is None:
-                    self._engine = self._make_engine()
-        return self._engine
+                if self._context is None:
+                    self._context = self._make_context()
+        return self._context
 
     @property
     def is_open(self) -> bool:
         """Whether `open` has nothing left to do."""
-        return self._engine is not None
+        return self._context is not None
 
-    def _make_engine(self) -> Engine:
+    def _make_context(self) -> PipelineContext:
         options, resolved = self.options, self._resolved
         base = resolved.base
         self._cores = 1 if self._gathers else available_cores()
@@ -166,36 +166,36 @@ class Core:
         source, items = None, None
         name = getattr(base, "called", type(base).__name__)
         if self._gathers:
-            items = Items(
-                name, self.course.length, resolved.remap, arrays=base.arrays, single=len(base.arrays) == 1
+            items = ItemSource(
+                name, self.order.length, resolved.remap, arrays=base.arrays, single=len(base.arrays) == 1
             )
-        elif self.course.streams:
-            items = Items(name, _ENDLESS, None)
+        elif self.order.streams:
+            items = ItemSource(name, _ENDLESS, None)
         elif resolved.base_kind == "bytes":
             source = base.open_source()
             if hasattr(source, "timeout"):
                 source.timeout = options.timeout
-            items = Items(name, self.course.length, resolved.remap, base.spans, base.extras, base.facts)
+            items = ItemSource(name, self.order.length, resolved.remap, base.spans, base.extras, base.facts)
         else:
-            items = Items(name, self.course.length, resolved.remap)
+            items = ItemSource(name, self.order.length, resolved.remap)
         try:
             memory = SlabMemory(options.memory_limit or default_memory_limit())
             executor = make_executor(options, self._gathers or self._nothing_to_run, self.watch_globals)
             if getattr(executor, "maps_files", False) and isinstance(source, LocalByteSource):
                 source = MappedByteSource.over(source) or source
             if self._waiting:
-                executor = AsyncStages(
-                    executor, self._segments, self._waiting, leaf_spec, self.course.seed, options.timeout
+                executor = AsyncMapExecutor(
+                    executor, self._segments, self._waiting, leaf_spec, self.order.seed, options.timeout
                 )
-            whole = not _is_default(options.batchify_fn)
-            engine = Engine(
+            custom_collate = not _is_default(options.batchify_fn)
+            context = PipelineContext(
                 items,
                 source,
                 executor,
                 memory,
                 leaf_spec,
-                Stack() if options.batchify_fn is None or whole else options.batchify_fn,
-                whole,
+                Stack() if options.batchify_fn is None or custom_collate else options.batchify_fn,
+                custom_collate,
                 options.on_error,
                 self._prefetch(executor, source),
                 self.metrics,
@@ -206,12 +206,12 @@ class Core:
             if source is not None:
                 source.close()
             raise
-        return engine
+        return context
 
     @property
     def _nothing_to_run(self) -> bool:
         """Whether samples come as they are, or are only waited for."""
-        return self.course.streams and not any(self._segments) and _is_default(self.options.batchify_fn)
+        return self.order.streams and not any(self._segments) and _is_default(self.options.batchify_fn)
 
     def _prefetch(self, executor: Any, source: Any) -> int:
         options = self.options
@@ -230,19 +230,19 @@ class Core:
         batchify = None if _is_default(options.batchify_fn) else options.batchify_fn
         paths = tuple(str(path) for path in getattr(source, "paths", ()) or ())
         foreign = (
-            not (in_bytes or self.course.streams)
+            not (in_bytes or self.order.streams)
             or batchify is not None
             or not all(stage.native for stage in resolved.stages)
         )
         seed_globals = options.executor not in ("thread", "inline") and options.workers > 0
         return Program(
             decoder=resolved.base.decoder if in_bytes else None,
-            dataset=None if in_bytes or self._gathers or self.course.streams else resolved.base,
+            dataset=None if in_bytes or self._gathers or self.order.streams else resolved.base,
             paths=paths if len(paths) <= _FEW_PATHS else (),
             stages=self._segments[0],
             later=tuple(self._segments[1:]),
             batchify=batchify,
-            seed=self.course.seed,
+            seed=self.order.seed,
             seed_globals=seed_globals,
             foreign=foreign and (seed_globals or self.watch_globals),
             maps=getattr(source, "maps", None),
@@ -265,27 +265,27 @@ class Core:
                 f"the pass over epoch {latest.number} is still under way, and with last_batch='rollover' its rest "
                 "belongs to the next one: exhaust or delete that iterator first"
             )
-        epoch = Epoch(self, self.course.progress.begin())
+        epoch = Epoch(self, self.order.progress.begin())
         if self.options.batch_sampler is not None:
             # Its order is drawn by the caller, who may have seeded a global generator for it.
             epoch.plans()
         self._latest = weakref.ref(epoch)
-        self._ledger = epoch.ledger
+        self._ledger = epoch.delivery_log
         return epoch
 
-    def start(self, epoch: Epoch, blocking: bool = False) -> Direct | Pipeline:
+    def start(self, epoch: Epoch, blocking: bool = False) -> InlinePipeline | EpochRunner:
         """Start the work of a pass. Outside of `blocking`, in the event loop that is to run it.
 
         Raises:
             RuntimeError: a pass of this loader is under way in another loop. Workers talk to one loop at a time.
         """
-        engine = self.open()
+        context = self.open()
         plans = epoch.plans()
         if self.direct and not isinstance(plans, StreamPlan):
-            return Direct(engine, plans, blocking, epoch.trace)
+            return InlinePipeline(context, plans, blocking, epoch.trace)
         if self.options.measures:
-            engine.prefetch = self._prefetch(engine.executor, engine.source)
-        pipeline = Pipeline(engine, plans, epoch.trace)
+            context.prefetch = self._prefetch(context.executor, context.source)
+        pipeline = EpochRunner(context, plans, epoch.trace)
         with self._opening:
             if any(_runs_elsewhere(other, pipeline.loop) for other in self.passes):
                 raise RuntimeError(
@@ -300,36 +300,36 @@ class Core:
     def load_state(self, state: dict[str, Any]) -> None:
         """See `AsyncDataLoader.load_state_dict`."""
         self.check_open()
-        self.course.load(state, fixed=self._engine is not None)
+        self.order.load(state, fixed=self._context is not None)
 
     def receipt(self) -> Receipt:
         """See `AsyncDataLoader.receipt`."""
         if self._ledger is None:
-            place = self.course.progress.next
-            return Ledger(place.epoch, place.consumed, place.carry).receipt()
+            place = self.order.progress.next
+            return DeliveryLog(place.epoch, place.consumed, place.carry).receipt()
         return self._ledger.receipt()
 
     def stats(self) -> Stats:
         """See `AsyncDataLoader.stats`."""
         # In a fork another thread's lock on the memory would never be given back.
-        engine = self._engine if self.check_pid() else None
-        if engine is not None:
-            return self.metrics.snapshot(*self._account(engine))
+        context = self._context if self.check_pid() else None
+        if context is not None:
+            return self.metrics.snapshot(*self._account(context))
         return self.metrics.snapshot(*(self._last or (self.options.workers, 0, (0, 0, 0))))
 
-    def _account(self, engine: Engine) -> tuple[Any, ...]:
+    def _account(self, context: PipelineContext) -> tuple[Any, ...]:
         """What a snapshot is told besides the counters."""
-        executor = engine.executor
+        executor = context.executor
         restarts = getattr(executor, "restarts", 0)
-        storage = engine.source.stats() if hasattr(engine.source, "stats") else None
+        storage = context.source.stats() if hasattr(context.source, "stats") else None
         batchify = None if _is_default(self.options.batchify_fn) else self.options.batchify_fn
-        setting = setting_of(engine, batchify, self.direct, self._cores, self.own_loop)
-        return executor.workers, restarts, engine.memory.usage(), storage, setting
+        setting = loader_config(context, batchify, self.direct, self._cores, self.own_loop)
+        return executor.workers, restarts, context.memory.usage(), storage, setting
 
     def memory_usage(self) -> tuple[int, int, int]:
         """Bytes of slab memory in use now, at most so far, and allowed."""
-        engine = self._engine
-        return (0, 0, 0) if engine is None else engine.memory.usage()
+        context = self._context
+        return (0, 0, 0) if context is None else context.memory.usage()
 
     def shutdown(self) -> None:
         """End workers, close files, let go of memory. From any thread; blocking, at most a second."""
@@ -338,17 +338,17 @@ class Core:
         self.closed = True
         for running in list(self.passes):
             running.stop()
-        engine, self._engine = self._engine, None
+        context, self._context = self._context, None
         if not self.check_pid():
             return
         latest = None if self._latest is None else self._latest()
         if latest is not None:
             latest.end()
-        if engine is not None:
-            self._last = self._account(engine)
-            engine.executor.close()
-            if engine.source is not None:
-                engine.source.close()
-            engine.memory.close()
+        if context is not None:
+            self._last = self._account(context)
+            context.executor.close()
+            if context.source is not None:
+                context.source.close()
+            context.memory.close()
         if self.tracer is not None:
             self.tracer.close()

@@ -19,14 +19,14 @@ import anyio
 import anyio.lowlevel
 
 from aioloader.errors import LoaderClosedError, single
-from aioloader.foundation.deferred import late
-from aioloader.foundation.error_log import Failed
-from aioloader.foundation.notification import Signal
-from aioloader.foundation.threads import Notify, beside_a_loop, loop_notifier
-from aioloader.loader.base import Face
+from aioloader.foundation.deferred import deferred
+from aioloader.foundation.error_log import ErrorLog
+from aioloader.foundation.notification import Notification
+from aioloader.foundation.threads import Notify, loop_notifier, run_off_loop
+from aioloader.loader.base import BaseLoader
 from aioloader.loader.options import LoaderOptions
-from aioloader.loader.runtime import Core
-from aioloader.pipeline.inline import Direct, drive
+from aioloader.loader.runtime import LoaderRuntime
+from aioloader.pipeline.inline import InlinePipeline, drive
 
 if TYPE_CHECKING:
     import os
@@ -53,7 +53,7 @@ class _Portal:
     def __init__(self) -> None:
         self._ready = threading.Event()
         self._waiting: deque[tuple[Callable[[], Any], contextvars.Context]] = deque()
-        self._more = Signal()
+        self._more = Notification()
         self._notify: Notify | None = None
         self._scope: anyio.CancelScope | None = None
         self._error: BaseException | None = None
@@ -89,7 +89,7 @@ class _Portal:
             while True:
                 while self._waiting:
                     task, callers = self._waiting.popleft()
-                    _ = _context_here(callers).run(tasks.start_soon, late(task))
+                    _ = _context_here(callers).run(tasks.start_soon, deferred(task))
                 await self._more.wait()
 
     def start(self, task: Callable[[], Any]) -> None:
@@ -119,12 +119,12 @@ def _context_here(callers: contextvars.Context) -> contextvars.Context:
 class _HandOver:
     """One pass run in the portal, its batches put where the caller's thread takes them."""
 
-    def __init__(self, core: Core, epoch: Epoch, portal: _Portal) -> None:
-        self._core = core
+    def __init__(self, runtime: LoaderRuntime, epoch: Epoch, portal: _Portal) -> None:
+        self._runtime = runtime
         self._epoch = epoch
         self._thread = portal.thread
         self._queue: queue.SimpleQueue[Delivery | BaseException | None] = queue.SimpleQueue()
-        self._taken = Signal()
+        self._taken = Notification()
         self._notify: Notify | None = None
         self._scope: anyio.CancelScope | None = None
         self._stopped = False
@@ -149,13 +149,13 @@ class _HandOver:
 
     @contextlib.asynccontextmanager
     async def _passing(self) -> AsyncIterator[Any]:
-        self._core.open()  # this loop is nobody else's: it may block here
-        running = self._core.start(self._epoch)
-        if isinstance(running, Direct):
+        self._runtime.open()  # this loop is nobody else's: it may block here
+        running = self._runtime.start(self._epoch)
+        if isinstance(running, InlinePipeline):
             yield running
             return
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(late(running.supervise))
+            tasks.start_soon(deferred(running.supervise))
             yield running
             tasks.cancel_scope.cancel()
 
@@ -193,12 +193,12 @@ class _HandOver:
 class BlockingBatches(Generic[B]):
     """One epoch of a `DataLoader`, as an iterator. Dropping it ends the epoch and keeps the workers."""
 
-    def __init__(self, loader: DataLoader[B], core: Core) -> None:
+    def __init__(self, loader: DataLoader[B], runtime: LoaderRuntime) -> None:
         self._loader = loader  # an iterator keeps its loader alive
-        self._core = core
-        self._epoch: Epoch = core.begin()
+        self._runtime = runtime
+        self._epoch: Epoch = runtime.begin()
         weakref.finalize(self, self._epoch.end)  # where the loop over it is left early
-        self._direct: Direct | None = None
+        self._direct: InlinePipeline | None = None
         self._hand_over: _HandOver | None = None
         self._finalizer: weakref.finalize[..., Any] | None = None
         self._lock = threading.Lock()
@@ -206,12 +206,12 @@ class BlockingBatches(Generic[B]):
         if portal is not None and threading.current_thread() is portal.thread:
             raise RuntimeError("a DataLoader cannot be iterated in its own thread; use AsyncDataLoader there")
         # Work begins when the iterator is made, as in Gluon 2.
-        if core.drivable:
-            running = core.start(self._epoch, blocking=True)
-            assert isinstance(running, Direct)
+        if runtime.drivable:
+            running = runtime.start(self._epoch, blocking=True)
+            assert isinstance(running, InlinePipeline)
             self._direct = running
         else:
-            self._hand_over = _HandOver(core, self._epoch, loader._open_portal())
+            self._hand_over = _HandOver(runtime, self._epoch, loader._open_portal())
             self._finalizer = weakref.finalize(self, self._hand_over.stop)
             self._finalizer.atexit = False
 
@@ -242,7 +242,7 @@ class BlockingBatches(Generic[B]):
     def _next(self) -> B:
         if self._epoch.over:
             raise StopIteration
-        self._core.check_open()
+        self._runtime.check_open()
         asked = self._epoch.asked()
         try:
             while True:
@@ -255,7 +255,7 @@ class BlockingBatches(Generic[B]):
                     self._epoch.finish()
                     raise StopIteration
                 if self._epoch.take(delivery):
-                    self._epoch.handed_out(asked, delivery.samples, delivery.journal)
+                    self._epoch.handed_out(asked, delivery.samples, delivery.timeline)
                     batch: B = delivery.batch
                     return batch
         except Exception:
@@ -266,7 +266,7 @@ class BlockingBatches(Generic[B]):
             raise
 
 
-class DataLoader(Face, Generic[B]):
+class DataLoader(BaseLoader, Generic[B]):
     """Loads batches for plain ``for`` loops; Gluon's signature, `AsyncDataLoader`'s engine.
 
     ::
@@ -337,12 +337,12 @@ class DataLoader(Face, Generic[B]):
             stall_timeout,
             trace,
         )
-        self._errors = Failed()
-        self._core = Core(dataset, options, self._errors)
-        self._core.own_loop = True
+        self._errors = ErrorLog()
+        self._runtime = LoaderRuntime(dataset, options, self._errors)
+        self._runtime.own_loop = True
         self._portal_cell: list[_Portal] = []
         self._finalizer = weakref.finalize(
-            self, beside_a_loop, partial(_shutdown, self._core, self._portal_cell)
+            self, run_off_loop, partial(_shutdown, self._runtime, self._portal_cell)
         )
 
     @property
@@ -355,7 +355,7 @@ class DataLoader(Face, Generic[B]):
         return self._portal_cell[0]
 
     def __enter__(self) -> DataLoader[B]:
-        self._core.check_open()
+        self._runtime.check_open()
         return self
 
     def __exit__(
@@ -372,17 +372,17 @@ class DataLoader(Face, Generic[B]):
         Batches that were delivered stay valid.
         """
         if self._finalizer.detach() is not None:
-            _shutdown(self._core, self._portal_cell)
+            _shutdown(self._runtime, self._portal_cell)
 
     def __iter__(self) -> BlockingBatches[B]:
         """A new epoch."""
-        return BlockingBatches(self, self._core)
+        return BlockingBatches(self, self._runtime)
 
     def __aiter__(self) -> NoReturn:
         raise TypeError("DataLoader is iterated with 'for'; for 'async for' use aioloader.AsyncDataLoader")
 
 
-def _shutdown(core: Core, portal_cell: list[_Portal]) -> None:
-    if portal_cell and core.check_pid():
+def _shutdown(runtime: LoaderRuntime, portal_cell: list[_Portal]) -> None:
+    if portal_cell and runtime.check_pid():
         portal_cell[0].stop()
-    core.shutdown()
+    runtime.shutdown()

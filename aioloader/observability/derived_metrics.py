@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from aioloader.metrics import Stats
 
-__all__ = ("COMPUTING", "FED", "FEW", "FULL", "ON_A_CORE", "PAUSES", "SETTLED", "WORTH_S", "Figures")
+__all__ = ("COMPUTING", "FED", "FEW", "FULL", "ON_A_CORE", "PAUSES", "SETTLED", "WORTH_S", "DerivedMetrics")
 
 # Below this the caller hardly waits; above that workers are hardly idle.
 FED = 0.1
@@ -37,7 +37,7 @@ WORTH_S = 1.5e-3
 _SMALL = 0.3
 
 
-class Figures:
+class DerivedMetrics:
     """The counters, and what is computed from them. Rates are samples per second, without the start."""
 
     def __init__(self, stats: Stats) -> None:
@@ -74,14 +74,14 @@ class Figures:
         return sum(waits.get(stage, 0.0) for stage in stages) / total if total > 0 else 0.0
 
     @property
-    def dearest(self) -> str:
+    def costliest(self) -> str:
         """The dearest part of a sample."""
         return max(self.costs, key=lambda name: self.costs[name])
 
     @property
     def small(self) -> bool:
         """Whether a sample's parts cost less than taking one from its dataset and writing it down."""
-        return self.costs[self.dearest] < _SMALL * self.busy_s
+        return self.costs[self.costliest] < _SMALL * self.busy_s
 
     # -- what holds what up ------------------------------------------------------------------------------------------
 
@@ -116,7 +116,7 @@ class Figures:
         stats = self.stats
         return (
             bool(self.busy_s)
-            and self.dearest == "decode"
+            and self.costliest == "decode"
             and stats.cpu_s < COMPUTING * self.busy_s
             and stats.pauses > PAUSES * self.samples
             and not self.locked()

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from aioloader.foundation.types import CallSpan, WorkSpan
 
-__all__ = ("Journal",)
+__all__ = ("BatchTimeline",)
 
 
-class Journal:
+class BatchTimeline:
     """One batch's way.
 
     Attributes:

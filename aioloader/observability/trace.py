@@ -25,7 +25,7 @@ from aioloader.observability.trace_file import LIMIT_NBYTES, TraceFile
 
 if TYPE_CHECKING:
     from aioloader.foundation.types import WorkSpan
-    from aioloader.observability.timeline import Journal
+    from aioloader.observability.timeline import BatchTimeline
 
 __all__ = ("PassTrace", "Tracer")
 
@@ -215,7 +215,7 @@ class PassTrace:
         self._free: list[int] = []
         self._here: list[deque[tuple[float, float]]] = []
         self._lanes = 0
-        self._batches: dict[int, tuple[int, Journal]] = {}
+        self._batches: dict[int, tuple[int, BatchTimeline]] = {}
         self._over = False
         self._thread = threading.get_native_id()
         more = f" {number}" if number else ""
@@ -230,7 +230,7 @@ class PassTrace:
 
     # -- batches -----------------------------------------------------------------------------------------------------
 
-    def begin(self, number: int, journal: Journal) -> None:
+    def begin(self, number: int, timeline: BatchTimeline) -> None:
         """A batch is begun."""
         if number in self._batches:  # given up, and begun again
             heapq.heappush(self._free, self._batches[number][0])
@@ -242,28 +242,30 @@ class PassTrace:
             lane = self._lanes
             self._lanes += 1
             self._name(_BATCHES + lane, f"batch on its way {lane}")
-        self._batches[number] = lane, journal
+        self._batches[number] = lane, timeline
 
     def end(self, number: int, samples: int) -> None:
         """A batch was delivered."""
         found = self._batches.pop(number, None)
         if found is None or self._over:
             return
-        lane, journal = found
+        lane, timeline = found
         heapq.heappush(self._free, lane)
-        self._draw(number, lane, journal, perf_counter(), {"samples": samples})
+        self._draw(number, lane, timeline, perf_counter(), {"samples": samples})
 
-    def _draw(self, number: int, lane: int, journal: Journal, now: float, facts: dict[str, Any]) -> None:
+    def _draw(
+        self, number: int, lane: int, timeline: BatchTimeline, now: float, facts: dict[str, Any]
+    ) -> None:
         tracer, place = self._tracer, self._lane(_BATCHES + lane)
         args = {"batch": number, "epoch": self._epoch}
-        tracer.slice(f"batch {number}", place, journal.times[0][1], now, {**args, **facts}, "batch")
+        tracer.slice(f"batch {number}", place, timeline.times[0][1], now, {**args, **facts}, "batch")
         end = now
-        for stage, since in reversed(journal.times):
+        for stage, since in reversed(timeline.times):
             tracer.slice(_SHOWN_AS.get(stage, stage), place, since, end, args, "stage")
             end = since
-        for given, span in journal.spans:
+        for given, span in timeline.spans:
             self._worked(number, place, given, span, now)
-        for call in journal.calls:
+        for call in timeline.calls:
             self._beside(call.name, "await", call.begin, call.end, {**args, "index": call.sample})
 
     def _worked(self, number: int, place: tuple[int, int], given: float, span: WorkSpan, now: float) -> None:
@@ -365,8 +367,8 @@ class PassTrace:
         now = perf_counter()
         if self._handed_out is not None:
             self._tracer.slice("consumer", self._lane(_CALLER), self._handed_out, now)
-        for number, (lane, journal) in list(self._batches.items()):
-            self._draw(number, lane, journal, now, {"given up": True})
+        for number, (lane, timeline) in list(self._batches.items()):
+            self._draw(number, lane, timeline, now, {"given up": True})
         self._over = True
         self._tracer.slice("pass", self._lane(_PASS), self._began, now, {"epoch": self._epoch}, "pass")
         self._tracer.end_pass(self._number)

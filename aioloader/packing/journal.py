@@ -61,14 +61,14 @@ class Journal:
         }
         lines = _lines(self._file.read())
         self.states: list[dict[str, Any]] = []
-        self.drafts: list[str] = []
+        self.partial_files: list[str] = []
         self.reason = ""
         if lines:
             self._compare(lines, resume)
 
     def _compare(self, lines: list[dict[str, Any]], resume: bool) -> None:
         header, *states = lines
-        self.drafts = [name for name in header.get("drafts", ()) if isinstance(name, str)]
+        self.partial_files = [name for name in header.get("drafts", ()) if isinstance(name, str)]
         if header.get("journal") != _VERSION:
             self.reason = "it was begun by another version of aioloader"
         elif not resume:
@@ -87,13 +87,13 @@ class Journal:
         names = [name for name in sorted({*mine, *theirs}) if mine.get(name) != theirs.get(name)]
         return ", ".join(names) or "none"
 
-    def begin(self, drafts: list[str]) -> None:
+    def begin(self, partial_files: list[str]) -> None:
         """Write the header anew; with the states that were found, or without any if they were forgotten.
 
         Args:
             drafts: names of the files that this process may leave.
         """
-        lines = [{**self._header, "drafts": drafts}, *self.states]
+        lines = [{**self._header, "drafts": partial_files}, *self.states]
         data = b"".join(_line(line) for line in lines)
         self._file.seek(0)
         self._file.write(data)

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import recordio
-from aioloader.foundation.error_log import lighten
-from aioloader.foundation.partial_files import draft_of, sync
+from aioloader.foundation.error_log import strip_exception
+from aioloader.foundation.partial_files import partial_path, sync
 from aioloader.packing.encoding import Encoded
 from aioloader.packing.errors import PackError
 from aioloader.packing.failures import (
@@ -136,7 +136,7 @@ def can_go_on(out: str | os.PathLike[str]) -> bool:
 
 
 def _journal_of(stem: Path) -> Path:
-    return draft_of(stem.with_name(f"{stem.name}.pack"))
+    return partial_path(stem.with_name(f"{stem.name}.pack"))
 
 
 class _Packing:
@@ -172,7 +172,7 @@ class _Packing:
         if states:
             self._restore(states)
         else:
-            for name in journal.drafts:
+            for name in journal.partial_files:
                 if name.endswith(".partial") and name.startswith(self._job.out.name) and "/" not in name:
                     self._job.out.with_name(name).unlink(missing_ok=True)
         journal.begin([draft.name for draft in self._drafts()])
@@ -193,8 +193,8 @@ class _Packing:
         self._part, self._first = last["part"], last["first"]
 
     def _drafts(self) -> list[Path]:
-        report = [] if self._job.json is None else [draft_of(self._job.json)]
-        return [*self.files.drafts, *report]
+        report = [] if self._job.json is None else [partial_path(self._job.json)]
+        return [*self.files.partial_files, *report]
 
     # -- packing -------------------------------------------------------------------------------------------------------
 
@@ -255,7 +255,7 @@ class _Packing:
             failed = failure_of(job.source, number, position, image.__cause__ or image)
         if job.on_error == "raise":
             raise as_raised(failed)
-        lighten(failed)  # there may be many, and each may hold its image
+        strip_exception(failed)  # there may be many, and each may hold its image
         self._report.errors.append(failed)
         if job.on_error == "replace":
             self._waiting.append(failed)
@@ -356,8 +356,8 @@ class _Packing:
             beside.append(job.json)
             source = {"kind": job.source.kind, "path": job.source.path, "images": len(job.source.items)}
             text = as_json(self._report, source, job.arguments)
-            draft_of(job.json).write_text(text, encoding="utf-8")
-            sync(draft_of(job.json))
+            partial_path(job.json).write_text(text, encoding="utf-8")
+            sync(partial_path(job.json))
         self.files.publish(beside)
 
     def _count_labels(self) -> None:

@@ -11,7 +11,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import recordio
-from aioloader.foundation.partial_files import draft_of, publish, sync
+from aioloader.foundation.partial_files import partial_path, publish, sync
 from aioloader.packing.report import Packed
 
 if TYPE_CHECKING:
@@ -46,9 +46,9 @@ class RecordFiles:
         self._numbers: dict[str, int] = {}  # records of each part
 
     @property
-    def drafts(self) -> list[Path]:
+    def partial_files(self) -> list[Path]:
         """Where they are written."""
-        return [draft_of(place) for output in self._outputs for place in output.places]
+        return [partial_path(place) for output in self._outputs for place in output.places]
 
     def put(self, position: int, key: int | None, labels: Sequence[float], name: str, body: bytes) -> None:
         """Write a record.
@@ -79,10 +79,13 @@ class RecordFiles:
         self._flush()
         found = {}
         for number in sorted(self._changed):
-            drafts = [draft_of(place) for place in self._outputs[number].places]
-            for draft in drafts:
+            partial_files = [partial_path(place) for place in self._outputs[number].places]
+            for draft in partial_files:
                 sync(draft)
-            found[str(number)] = [self.files[number].records, *(draft.stat().st_size for draft in drafts)]
+            found[str(number)] = [
+                self.files[number].records,
+                *(draft.stat().st_size for draft in partial_files),
+            ]
         return found
 
     def synced(self) -> None:
@@ -117,13 +120,13 @@ class RecordFiles:
         for number, (_, *expected) in sizes.items():
             for place, size in zip(self._outputs[number].places, expected, strict=True):
                 try:
-                    if draft_of(place).stat().st_size < size:
+                    if partial_path(place).stat().st_size < size:
                         return False
                 except OSError:
                     return False
         for number, (records, *expected) in sizes.items():
             for place, size in zip(self._outputs[number].places, expected, strict=True):
-                os.truncate(draft_of(place), size)
+                os.truncate(partial_path(place), size)
             file = self.files[number]
             file.records = records
             self._numbers[file.part] = self._numbers.get(file.part, 0) + records
@@ -144,7 +147,7 @@ class RecordFiles:
 
     def remove(self) -> None:
         """Take the drafts away."""
-        for draft in self.drafts:
+        for draft in self.partial_files:
             with suppress(OSError):
                 draft.unlink()
 
@@ -159,15 +162,15 @@ class RecordFiles:
 
     def _open_file(self, *, append: bool) -> None:
         output = self._outputs[self._current]
-        index = False if output.idx is None else draft_of(output.idx)
-        self._records = recordio.RecordWriter(draft_of(output.rec), index=index, append=append)
+        index = False if output.idx is None else partial_path(output.idx)
+        self._records = recordio.RecordWriter(partial_path(output.rec), index=index, append=append)
         if output.lst is not None:
-            self._lines = open(draft_of(output.lst), "ab" if append else "wb")  # noqa: SIM115 - closed with the file
+            self._lines = open(partial_path(output.lst), "ab" if append else "wb")  # noqa: SIM115 - closed with the file
 
     def _finish_file(self) -> None:
         self.close()
         file = self.files[self._current]
-        file.nbytes = draft_of(file.rec).stat().st_size
+        file.nbytes = partial_path(file.rec).stat().st_size
 
     def _flush(self) -> None:
         if self._records is not None:

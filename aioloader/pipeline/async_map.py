@@ -1,7 +1,7 @@
 """Async transforms: awaited in the event loop, many at a time, between the parts of a chain that run in the executor.
 
 A chain is cut where it waits: what comes before the first async transform and after the last one are segments of the
-executor's program. To the other stations `AsyncStages` is an executor like any other: chunks go in, results come out.
+executor's program. To the other stations `AsyncMapExecutor` is an executor: chunks go in, results come out.
 """
 
 from __future__ import annotations
@@ -15,21 +15,21 @@ import anyio
 import anyio.lowlevel
 
 from aioloader.errors import StalledError
-from aioloader.foundation.deferred import late
+from aioloader.foundation.deferred import deferred
 from aioloader.foundation.run_chunks import run_each
 from aioloader.foundation.stacks import stack_of_coroutine
-from aioloader.foundation.threads import Holders
+from aioloader.foundation.threads import RefCount
 from aioloader.foundation.types import EPOCH, INDEX, ROW, CallSpan, Chunk, ChunkResult, Failure, WorkerState
 from aioloader.pipeline.cancellation import is_ours
 from aioloader.pipeline.collate import write_row
-from aioloader.pipeline.grace_scope import Once
-from aioloader.pipeline.priority import Gate
+from aioloader.pipeline.grace_scope import GraceScope
+from aioloader.pipeline.priority import PrioritySemaphore
 from aioloader.rng import AWAITED_DOMAIN, Rng
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
 
-__all__ = ("AsyncStages", "cut")
+__all__ = ("AsyncMapExecutor", "cut")
 
 _YIELD_S = 0.002
 _SHOWN = 16
@@ -80,10 +80,10 @@ class _Step:
         self.stage = stage
         self.number = number
         self.name = f"transform:{stage.name}"
-        self.gate = Gate(stage.concurrency)
+        self.gate = PrioritySemaphore(stage.concurrency)
 
 
-class AsyncStages:
+class AsyncMapExecutor:
     """An executor that runs async transforms in the event loop, and all else in another executor.
 
     Args:
@@ -154,17 +154,17 @@ class AsyncStages:
         return await run_each(chunks, self._run_chunk)
 
     async def _run_chunk(self, chunk: Chunk) -> ChunkResult:
-        holders = Holders(chunk.settled)
+        holders = RefCount(chunk.release)
         try:
             result = ChunkResult()
-            rows = chunk.numbers[ROW].tolist()
+            rows = chunk.index_table[ROW].tolist()
             given = None if chunk.samples is None else dict(zip(rows, chunk.samples, strict=True))
             for segment, steps in enumerate(self._steps):
                 if given is None or self._segments[segment]:
                     given = await self._by_value(self._part(chunk, segment, given, holders), result)
                 given = await self._await_all(steps, chunk, given, result)
             last = len(self._steps)
-            if given is None or self._segments[last] or chunk.whole:
+            if given is None or self._segments[last] or chunk.custom_collate:
                 if given is None or given:
                     part = self._part(chunk, last, given, holders)
                     result.merge(await self._executor.run([part]))
@@ -176,12 +176,12 @@ class AsyncStages:
 
     # -- in the executor ---------------------------------------------------------------------------------------------
 
-    def _part(self, chunk: Chunk, segment: int, given: dict[int, Any] | None, holders: Holders) -> Chunk:
+    def _part(self, chunk: Chunk, segment: int, given: dict[int, Any] | None, holders: RefCount) -> Chunk:
         """What the executor is given of a chunk: the samples that are left of it, to be made in a segment."""
         part = replace(chunk, samples=None)
         if given is not None and len(given) < len(chunk):
-            part = part.part([row in given for row in chunk.numbers[ROW].tolist()])
-        samples = None if given is None else [given[row] for row in part.numbers[ROW].tolist()]
+            part = part.part([row in given for row in chunk.index_table[ROW].tolist()])
+        samples = None if given is None else [given[row] for row in part.index_table[ROW].tolist()]
         holders.enter()
         final = segment == len(self._steps)
         return replace(
@@ -189,8 +189,8 @@ class AsyncStages:
             samples=samples,
             segment=segment,
             layout=part.layout if final else None,
-            whole=part.whole and final,
-            settled=holders.leave,
+            custom_collate=part.custom_collate and final,
+            release=holders.leave,
         )
 
     async def _by_value(self, part: Chunk, result: ChunkResult) -> dict[int, Any]:
@@ -210,13 +210,13 @@ class AsyncStages:
         As many tasks as can have calls under way, and as many that wait for them: otherwise a later batch would be let
         in whenever one of these tasks turns to its next sample.
         """
-        numbers = zip(*(chunk.numbers[each].tolist() for each in (ROW, EPOCH, INDEX)), strict=True)
-        left = iter([each for each in numbers if each[0] in given])
+        entries = zip(*(chunk.index_table[each].tolist() for each in (ROW, EPOCH, INDEX)), strict=True)
+        left = iter([each for each in entries if each[0] in given])
         made: dict[int, Any] = {}
         at_most = 2 * sum(step.stage.concurrency for step in steps)
         async with anyio.create_task_group() as tasks:
             for _ in range(min(len(given), at_most)):
-                tasks.start_soon(late(self._work), left, steps, chunk, given, made, result)
+                tasks.start_soon(deferred(self._work), left, steps, chunk, given, made, result)
         return made
 
     async def _work(
@@ -259,7 +259,10 @@ class AsyncStages:
         self._calls.add(call)
         self._begun += 1
         try:
-            with anyio.CancelScope(deadline=anyio.current_time() + self._timeout) as scope, Once() as once:
+            with (
+                anyio.CancelScope(deadline=anyio.current_time() + self._timeout) as scope,
+                GraceScope() as once,
+            ):
                 return await once.run(coroutine)
             assert scope.cancelled_caught
             raise StalledError(self._timeout, " in an async transform; raise timeout= if this is expected")

@@ -1,6 +1,6 @@
 """One batch's way: plan its reads, get memory, read, hand chunks to the executor, collate what comes back.
 
-`BatchJob` is used by the pipeline (several at a time) and by the direct pass (one after the other); the order of the
+`BatchTask` is used by the pipeline (several at a time) and by the direct pass (one after the other); the order of the
 steps is the same: ``plan_reads``, ``allocate``, ``discover`` while the rows' layout is unknown, ``complete``.
 """
 
@@ -14,38 +14,38 @@ from typing import Any
 import numpy as np
 
 from aioloader.errors import LoaderError, SampleError
-from aioloader.foundation.replacement import candidates, stand_ins
-from aioloader.foundation.threads import Holders
+from aioloader.foundation.replacement import fallback_indices, replacement_rows
+from aioloader.foundation.threads import RefCount
 from aioloader.foundation.types import BASE, INDEX, Array, Chunk, ChunkResult, Failure, RowLayout
-from aioloader.observability.timeline import Journal
+from aioloader.observability.timeline import BatchTimeline
 from aioloader.pipeline.collate import collate
-from aioloader.pipeline.context import Delivery, Engine
+from aioloader.pipeline.context import Delivery, PipelineContext
 from aioloader.pipeline.fetch import Fetch
 from aioloader.pipeline.plan import BatchPlan
 
-__all__ = ("BatchJob",)
+__all__ = ("BatchTask",)
 
 _SPILL_ALIGN = 4096
 
 Run = Callable[[list[Chunk]], Awaitable[ChunkResult]]
 
 
-class BatchJob:
+class BatchTask:
     """A batch being made.
 
     Args:
-        engine: the parts.
+        context: the parts.
         plan: which samples.
         blocking: nothing here may suspend (see `aioloader.pipeline.inline`).
 
     Attributes:
-        journal: where it is, and where it was.
+        timeline: where it is, and where it was.
     """
 
-    def __init__(self, engine: Engine, plan: BatchPlan, blocking: bool = False) -> None:
-        self.engine = engine
+    def __init__(self, context: PipelineContext, plan: BatchPlan, blocking: bool = False) -> None:
+        self.context = context
         self.plan = plan
-        self._fetch = Fetch(engine, plan, blocking)
+        self._fetch = Fetch(context, plan, blocking)
         self._blocking = blocking
         self._result = ChunkResult()
         self._layout: RowLayout | None = None
@@ -55,10 +55,10 @@ class BatchJob:
         self._done: list[int] = []
         self._is_read = False
         self._substitute: int | None = None
-        self.journal = Journal()
+        self.timeline = BatchTimeline()
         # Not a method of this job: that would be a cycle, and memory would wait for the garbage collector.
         self._owned: list[Any] = []
-        self._holders = Holders(functools.partial(engine.memory.retire, self._owned))
+        self._holders = RefCount(functools.partial(context.memory.retire, self._owned))
 
     @property
     def rows(self) -> int:
@@ -73,7 +73,7 @@ class BatchJob:
 
     def allocate(self) -> bool:
         """Take the slabs that are known to be needed; False if there is no room now (nothing is taken then)."""
-        memory = self.engine.memory
+        memory = self.context.memory
         taken = None
         if self._fetch.slab is None and self._fetch.nbytes:
             taken = memory.allocate(self._fetch.nbytes)
@@ -87,21 +87,21 @@ class BatchJob:
             self._fetch.slab = taken
             self._owned.append(taken)
         sizes = [slab.nbytes for slab in (self._fetch.slab, self._slab) if slab is not None]
-        self.engine.largest_batch = max(self.engine.largest_batch, sum(sizes))
+        self.context.largest_batch = max(self.context.largest_batch, sum(sizes))
         return True
 
     def _allocate_rows(self) -> bool:
-        engine = self.engine
-        self._layout = None if engine.whole else engine.layout
+        context = self.context
+        self._layout = None if context.custom_collate else context.layout
         offsets: list[int] = []
         total = 0
         if self._layout is not None:
             offsets, total = self._layout.offsets(self.rows)
-        spill = engine.spill_per_sample * self.rows
+        spill = context.spill_per_sample * self.rows
         if not total + spill:
             self._bases = (0,) * len(offsets)
             return True
-        slab = engine.memory.allocate(total + spill, lasting=True)
+        slab = context.memory.allocate(total + spill, lasting=True)
         if slab is None:
             return False
         self._slab = slab
@@ -112,9 +112,9 @@ class BatchJob:
 
     def too_large(self) -> LoaderError:
         """The error that says that the batch does not fit into slab memory."""
-        memory = self.engine.memory
-        rows = 0 if self.engine.layout is None else self.engine.layout.offsets(self.rows)[1]
-        needed = self._fetch.nbytes + rows + self.engine.spill_per_sample * self.rows
+        memory = self.context.memory
+        rows = 0 if self.context.layout is None else self.context.layout.offsets(self.rows)[1]
+        needed = self._fetch.nbytes + rows + self.context.spill_per_sample * self.rows
         return LoaderError(
             f"a batch of {self.rows} samples needs {needed} bytes, but of memory_limit={memory.limit} bytes "
             f"only {memory.limit - memory.leased - memory.forked} are not held by batches that are kept, here or by "
@@ -127,7 +127,7 @@ class BatchJob:
         if self._is_read:
             return
         self._is_read = True
-        self.journal.enter("read")
+        self.timeline.enter("read")
         await self._fetch.read(self._owned)
         self._result.failures += self._fetch.failures
         self._done += [failure.row for failure in self._fetch.failures]
@@ -135,9 +135,9 @@ class BatchJob:
     async def discover(self, run: Run) -> None:
         """Make samples one by one, by value, until one tells the layout of the rows."""
         await self._read()
-        self.journal.enter("work")
+        self.timeline.enter("work")
         for row in range(self.rows):
-            if self.engine.layout is not None:
+            if self.context.layout is not None:
                 break
             if row in self._done:
                 continue
@@ -145,12 +145,12 @@ class BatchJob:
             self._done.append(row)
             self._result.merge(result)
             for sample in result.values.values():
-                self.engine.learn(sample)
+                self.context.learn(sample)
 
     def _chunk(self, rows: Array, part: int = 0, parts: int = 1) -> Chunk:
-        numbers = self._fetch.numbers
+        index_table = self._fetch.index_table
         if len(rows) < self.rows:
-            numbers = np.ascontiguousarray(numbers[:, rows])
+            index_table = np.ascontiguousarray(index_table[:, rows])
         extras = None if self._fetch.extras is None else self._fetch.extras[rows]
         start, room = self._spill
         share = room // parts // 64 * 64
@@ -160,12 +160,12 @@ class BatchJob:
         self._holders.enter()
         return Chunk(
             self.plan.number,
-            numbers,
+            index_table,
             extras,
             self._layout,
             self._bases,
             self.rows,
-            self.engine.whole,
+            self.context.custom_collate,
             spill,
             self._holders.leave,
             samples,
@@ -177,7 +177,7 @@ class BatchJob:
             rows = np.setdiff1d(rows, self._done)
         if not len(rows):
             return []
-        size = len(rows) if self.engine.whole else self.engine.chunk_size(len(rows))
+        size = len(rows) if self.context.custom_collate else self.context.chunk_size(len(rows))
         pieces = [rows[start : start + size] for start in range(0, len(rows), size)]
         return [self._chunk(piece, part, len(pieces)) for part, piece in enumerate(pieces)]
 
@@ -185,26 +185,26 @@ class BatchJob:
         """Have chunks run, and enter what that took."""
         begin = perf_counter()
         result = await run(chunks)
-        self.engine.metrics.worked(
+        self.context.metrics.worked(
             perf_counter() - begin, result.work_s, result.longest_s, result.cpu_s, result.pauses
         )
         if result.spans:
-            self.journal.spans += [(begin, span) for span in result.spans]
+            self.timeline.spans += [(begin, span) for span in result.spans]
         if result.calls:
-            self.journal.calls += result.calls
+            self.timeline.calls += result.calls
         return result
 
     async def complete(self, run: Run) -> Delivery:
         """Make what is left of the samples, and the batch. A failure of the batch is in the delivery."""
         try:
             await self._read()
-            self.journal.enter("work")
+            self.timeline.enter("work")
             chunks = self._chunks()
             if chunks:
                 self._result.merge(await self._worked(run, chunks))
-            if self._result.failures and self.engine.on_error == "replace" and not self._sound():
+            if self._result.failures and self.context.on_error == "replace" and not self._sound():
                 await self._find_substitute(run)
-            self.journal.enter("deliver")
+            self.timeline.enter("deliver")
             return self._deliver()
         except Exception as error:
             error.add_note(f"in batch {self.plan.number} of this pass")
@@ -222,20 +222,20 @@ class BatchJob:
 
     async def _find_substitute(self, run: Run) -> None:
         """Make one sample from elsewhere for a batch that has no sound one of its own; by value, as its row 0."""
-        engine, plan, result = self.engine, self.plan, self._result
+        context, plan, result = self.context, self.plan, self._result
         if plan.samples is not None:
             return  # there is no elsewhere: what comes next is the next batch's
         if self._fetch.slab is not None and not result.tainted:
             # Nobody reads it any more: so there is room for one sample, however scarce memory is.
             self._owned.remove(self._fetch.slab)
-            engine.memory.free(self._fetch.slab)
+            context.memory.free(self._fetch.slab)
             self._fetch.slab = None
-        for index in candidates(int(self._fetch.numbers[INDEX, 0]), engine.items.length):
+        for index in fallback_indices(int(self._fetch.index_table[INDEX, 0]), context.items.length):
             one = BatchPlan(plan.number, plan.position, np.asarray([index]), plan.epochs[:1], plan.consumed)
-            fetch = Fetch(engine, one, self._blocking)
+            fetch = Fetch(context, one, self._blocking)
             await fetch.plan()
             if fetch.nbytes:
-                fetch.slab = engine.memory.allocate(fetch.nbytes)
+                fetch.slab = context.memory.allocate(fetch.nbytes)
                 if fetch.slab is None:
                     return
                 self._owned.append(fetch.slab)
@@ -245,12 +245,12 @@ class BatchJob:
             self._holders.enter()
             chunk = Chunk(
                 plan.number,
-                fetch.numbers,
+                fetch.index_table,
                 fetch.extras,
                 None,
                 (),
                 self.rows,
-                engine.whole,
+                context.custom_collate,
                 self._spill,
                 self._holders.leave,
             )
@@ -266,29 +266,29 @@ class BatchJob:
         self._holders.leave()
 
     def _deliver(self) -> Delivery:
-        engine, result, plan = self.engine, self._result, self.plan
-        engine.metrics.made(result.decode_s, result.transform_s, result.collate_s, result.transforms)
+        context, result, plan = self.context, self._result, self.plan
+        context.metrics.made(result.decode_s, result.transform_s, result.collate_s, result.transforms)
         if result.awaited:
-            engine.metrics.waited(result.awaited)
+            context.metrics.waited(result.awaited)
         done = max(1, self.rows)
         seconds = (result.decode_s + result.transform_s + result.collate_s) / done
-        engine.sample_s = seconds if not engine.sample_s else 0.8 * engine.sample_s + 0.2 * seconds
+        context.sample_s = seconds if not context.sample_s else 0.8 * context.sample_s + 0.2 * seconds
         # Chunks get equal shares of the spill, but samples need not be equal: leave room.
-        engine.spill_per_sample = max(engine.spill_per_sample, result.spill_nbytes * 5 // 4)
+        context.spill_per_sample = max(context.spill_per_sample, result.spill_nbytes * 5 // 4)
 
         failures = sorted(result.failures, key=lambda each: each.row)
         records = [self._record(failure) for failure in failures]
-        if records and engine.on_error == "raise":
+        if records and context.on_error == "raise":
             return Delivery(plan.consumed, error=records[0])
         fill: dict[int, int] = {}
-        if records and engine.on_error == "replace":
+        if records and context.on_error == "replace":
             fill = self._fill()
             if not fill and self._substitute is None:
                 return Delivery(plan.consumed, None, self._irreplaceable(records[0]), records)
             for failure, record in zip(failures, records, strict=True):
                 record.replaced_by = self._stand_in(fill, failure.row)
         batch, samples, holds = collate(
-            engine, result, self._layout, self._slab, self._bases, self.rows, fill
+            context, result, self._layout, self._slab, self._bases, self.rows, fill
         )
         if holds:
             self._owned.remove(self._slab)
@@ -299,12 +299,12 @@ class BatchJob:
         """For every row that has no sample the row that fills it."""
         if self._substitute is not None:
             return dict.fromkeys(range(1, self.rows), 0)
-        return stand_ins(self.rows, self._sound())
+        return replacement_rows(self.rows, self._sound())
 
     def _stand_in(self, fill: dict[int, int], row: int) -> int:
         if self._substitute is not None:
             return self._substitute
-        return int(self._fetch.numbers[INDEX, fill[row]])
+        return int(self._fetch.index_table[INDEX, fill[row]])
 
     def _irreplaceable(self, record: SampleError) -> LoaderError:
         others = ", and neither is any of the other items that were tried in their place"
@@ -317,11 +317,11 @@ class BatchJob:
         return error
 
     def _record(self, failure: Failure) -> SampleError:
-        numbers = self._fetch.numbers
+        index_table = self._fetch.index_table
         row = failure.row
-        return self.engine.sample_error(
-            int(numbers[INDEX, row]),
-            int(numbers[BASE, row]),
+        return self.context.sample_error(
+            int(index_table[INDEX, row]),
+            int(index_table[BASE, row]),
             self.plan.position + row,
             failure.stage,
             failure.error,

@@ -12,13 +12,13 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from aioloader.foundation.types import Array, ChunkResult, RowLayout
-    from aioloader.pipeline.context import Engine
+    from aioloader.pipeline.context import PipelineContext
 
 __all__ = ("collate", "write_row")
 
 
 def collate(
-    engine: Engine,
+    context: PipelineContext,
     result: ChunkResult,
     layout: RowLayout | None,
     slab: Any,
@@ -29,7 +29,7 @@ def collate(
     """Make the batch.
 
     Args:
-        engine: the parts.
+        context: the parts.
         result: all chunks of the batch, merged.
         layout: the rows' layout, or None if there are none.
         slab: where the rows, or the spilled results, lie; or None.
@@ -44,21 +44,21 @@ def collate(
         ValueError: the samples cannot be collated.
     """
     # Beyond what the caller may keep, batches are copied out.
-    copy = result.tainted or (slab is not None and not engine.may_lease(slab.nbytes))
-    if engine.whole:
+    copy = result.tainted or (slab is not None and not context.may_lease(slab.nbytes))
+    if context.custom_collate:
         if not result.samples:
             return None, 0, False
         if not result.roots:
             return result.batch, result.samples, False
         if copy:
             return map_leaves(_copy, result.batch), result.samples, False
-        engine.memory.lease(slab, result.roots)
+        context.memory.lease(slab, result.roots)
         return result.batch, result.samples, True
 
     # While somebody may still write to the rows, they are only read from: those that are sound stay as they are.
     if layout is not None and result.values and not result.tainted:
         for row in list(result.values):  # those that told the layout
-            write_row(engine.memory, engine.spec, layout, bases, rows, row, result)
+            write_row(context.memory, context.spec, layout, bases, rows, row, result)
     kept = sorted([*result.written, *result.values])
     if not kept:
         return None, 0, False
@@ -67,9 +67,9 @@ def collate(
         kept = sorted([*kept, *fill])
         picked = [fill.get(row, row) for row in kept]
     if result.values or layout is None:
-        samples = [_sample(engine, result, layout, bases, rows, row) for row in picked]
+        samples = [_sample(context, result, layout, bases, rows, row) for row in picked]
         # Views of rows go in, new arrays come out.
-        return engine.collate(samples), len(kept), False
+        return context.collate(samples), len(kept), False
 
     leaves: list[Any] = []
     roots: list[Array] = []
@@ -80,18 +80,18 @@ def collate(
             continue
         shape = tuple(extent or 0 for extent in spec.shape)
         if copy:
-            whole = engine.memory.array(base, (rows, *shape), spec.dtype)
-            leaves.append(whole.copy() if not fill and len(kept) == rows else whole[picked])
+            rows_of_slab = context.memory.array(base, (rows, *shape), spec.dtype)
+            leaves.append(rows_of_slab.copy() if not fill and len(kept) == rows else rows_of_slab[picked])
             continue
-        root = engine.memory.array(base, (len(kept), *shape), spec.dtype)
+        root = context.memory.array(base, (len(kept), *shape), spec.dtype)
         for failed, stand_in in fill.items():
             root[failed] = root[stand_in]
         if len(kept) < rows:
-            root[:] = engine.memory.array(base, (rows, *shape), spec.dtype)[kept]
+            root[:] = context.memory.array(base, (rows, *shape), spec.dtype)[kept]
         roots.append(root)
         leaves.append(root)
     if roots:
-        engine.memory.lease(slab, roots)
+        context.memory.lease(slab, roots)
     return unflatten(layout.structure, leaves), len(kept), bool(roots)
 
 
@@ -131,7 +131,7 @@ def _copy(leaf: Any) -> Any:
 
 
 def _sample(
-    engine: Engine,
+    context: PipelineContext,
     result: ChunkResult,
     layout: RowLayout | None,
     bases: tuple[int, ...],
@@ -146,5 +146,5 @@ def _sample(
             leaves.append(result.objects[number][row])
         else:
             shape = tuple(extent or 0 for extent in spec.shape)
-            leaves.append(engine.memory.array(base, (rows, *shape), spec.dtype)[row])
+            leaves.append(context.memory.array(base, (rows, *shape), spec.dtype)[row])
     return unflatten(layout.structure, leaves)

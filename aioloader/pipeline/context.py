@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING, Any
 
 from aioloader.errors import SampleError
 from aioloader.foundation.pytree import flatten
-from aioloader.foundation.types import Array, Facts, IntArray, RowLayout, Spans
+from aioloader.foundation.types import Array, IntArray, ItemLocation, RowLayout, Spans
 from aioloader.metrics import Metrics
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from aioloader.observability.timeline import Journal
+    from aioloader.observability.timeline import BatchTimeline
 
-__all__ = ("Delivery", "Engine", "Items")
+__all__ = ("Delivery", "ItemSource", "PipelineContext")
 
 _layout_numbers = itertools.count(1)
 # A chunk should be long against its own cost (about 0.2 ms) and short against a batch.
@@ -26,7 +26,7 @@ _SPLIT_S = 0.03
 
 
 @dataclass(frozen=True)
-class Items:
+class ItemSource:
     """The dataset as the core sees it.
 
     Attributes:
@@ -43,7 +43,7 @@ class Items:
     remap: IntArray | None
     spans: Callable[[IntArray], Spans] | None = None
     extras: Callable[[IntArray], Array | None] | None = None
-    facts: Callable[[int], Facts] | None = None
+    facts: Callable[[int], ItemLocation] | None = None
     arrays: Sequence[Array] | None = None
     single: bool = False
 
@@ -65,7 +65,7 @@ class Items:
 
 
 @dataclass
-class Engine:
+class PipelineContext:
     """Everything that the stations need besides the batch at hand.
 
     Attributes:
@@ -75,7 +75,7 @@ class Engine:
         memory: `aioloader.executors.shared_memory.SlabMemory`.
         spec: `leaf_spec` of the executors.
         collate: collates samples that have no rows (the default batchify).
-        whole: batches are collated by a batchify function in the executor.
+        custom_collate: batches are collated by a batchify function in the executor.
         on_error: what a failed sample does: "raise" fails its batch, "skip" leaves it out, "replace" puts another one
             in its place.
         prefetch: batches on their way at a time.
@@ -86,13 +86,13 @@ class Engine:
         stall_timeout: seconds without progress after which an epoch says where it stands, or None.
     """
 
-    items: Items
+    items: ItemSource
     source: Any
     executor: Any
     memory: Any
     spec: Callable[[Any], Any]
     collate: Callable[[list[Any]], Any]
-    whole: bool
+    custom_collate: bool
     on_error: str
     prefetch: int
     metrics: Metrics = field(default_factory=Metrics)
@@ -129,7 +129,7 @@ class Engine:
         self, index: int, base: int, position: int, stage: str, cause: BaseException
     ) -> SampleError:
         """The error that names a sample, with its cause chained."""
-        facts = Facts()
+        facts = ItemLocation()
         if self.items.facts is not None:
             facts = self.items.facts(base)
         try:
@@ -162,7 +162,7 @@ class Delivery:
         skipped: samples that were left out or replaced.
         samples: how many samples the batch holds.
         padded: how many of them only fill it up.
-        journal: the batch's way here; None where there was none.
+        timeline: the batch's way here; None where there was none.
     """
 
     consumed: int
@@ -171,4 +171,4 @@ class Delivery:
     skipped: list[SampleError] = field(default_factory=list)
     samples: int = 0
     padded: int = 0
-    journal: Journal | None = None
+    timeline: BatchTimeline | None = None

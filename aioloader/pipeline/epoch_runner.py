@@ -14,14 +14,14 @@ import anyio
 import anyio.lowlevel
 
 from aioloader.errors import LoaderClosedError, LoaderError, single
-from aioloader.foundation.deferred import late
-from aioloader.foundation.notification import Signal
+from aioloader.foundation.deferred import deferred
+from aioloader.foundation.notification import Notification
 from aioloader.foundation.threads import loop_notifier
-from aioloader.pipeline.batch_task import BatchJob
-from aioloader.pipeline.context import Delivery, Engine
+from aioloader.pipeline.batch_task import BatchTask
+from aioloader.pipeline.context import Delivery, PipelineContext
 from aioloader.pipeline.iterable_plan import StreamPlan
 from aioloader.pipeline.lag_watch import watch_lag
-from aioloader.pipeline.limits import Permits
+from aioloader.pipeline.limits import CapacityLimiter
 from aioloader.pipeline.reorder import Reorder
 from aioloader.pipeline.watchdog import View, Watchdog
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from aioloader.observability.trace import PassTrace
     from aioloader.pipeline.plan import BatchPlan
 
-__all__ = ("Pipeline",)
+__all__ = ("EpochRunner",)
 
 _MEMORY_POLL_S = 0.02
 _MEMORY_PATIENCE_S = 2.0
@@ -47,11 +47,11 @@ def _following(plans: Iterator[BatchPlan]) -> BatchPlan | None:
         raise LoaderError(f"the sampler raised {type(error).__name__}: {error}") from error
 
 
-class Pipeline:
+class EpochRunner:
     """An epoch under way. Made inside the event loop that runs it.
 
     Args:
-        engine: the parts.
+        context: the parts.
         plans: the batches, in order.
         trace: takes down what happens, or None.
 
@@ -62,17 +62,20 @@ class Pipeline:
     """
 
     def __init__(
-        self, engine: Engine, plans: Iterable[BatchPlan] | StreamPlan, trace: PassTrace | None = None
+        self,
+        context: PipelineContext,
+        plans: Iterable[BatchPlan] | StreamPlan,
+        trace: PassTrace | None = None,
     ) -> None:
-        self._engine = engine
+        self._context = context
         self._trace = trace
         self._plans = plans
-        self._permits = Permits(max(1, engine.prefetch))
+        self._permits = CapacityLimiter(max(1, context.prefetch))
         self._reorder: Reorder[Delivery] = Reorder(self._permits.limit + 1)
-        self._arrived = Signal()
-        self._memory_freed = Signal()
-        self._jobs: set[BatchJob] = set()
-        self._making: dict[int, BatchJob] = {}
+        self._arrived = Notification()
+        self._memory_freed = Notification()
+        self._jobs: set[BatchTask] = set()
+        self._making: dict[int, BatchTask] = {}
         self._wanted = False
         self._asks = False  # the dataset's source for samples
         self._scope: anyio.CancelScope | None = None
@@ -93,7 +96,7 @@ class Pipeline:
             if delivery is not None:
                 self._wanted = False
                 self._permits.give_back()
-                self._engine.metrics.in_flight = self._permits.taken
+                self._context.metrics.in_flight = self._permits.taken
                 self._memory_freed.set()
                 if self._trace is not None:
                     self._trace.end(self._reorder.next - 1, delivery.samples)
@@ -138,11 +141,11 @@ class Pipeline:
                     self._scope.cancel()
                 try:
                     async with anyio.create_task_group() as watching:
-                        watching.start_soon(late(watch_lag), self._engine.metrics.lag)
-                        if self._engine.stall_timeout is not None:
-                            watchdog = Watchdog(self._engine, self._look, self._engine.stall_timeout)
-                            watching.start_soon(late(watchdog.run))
-                        async with self._engine.executor.serving(), anyio.create_task_group() as tasks:
+                        watching.start_soon(deferred(watch_lag), self._context.metrics.lag)
+                        if self._context.stall_timeout is not None:
+                            watchdog = Watchdog(self._context, self._look, self._context.stall_timeout)
+                            watching.start_soon(deferred(watchdog.run))
+                        async with self._context.executor.serving(), anyio.create_task_group() as tasks:
                             await self._feed(tasks)
                         watching.cancel_scope.cancel()
                 except Exception as error:
@@ -175,17 +178,17 @@ class Pipeline:
                 plan = _following(plans) if stream is None else await self._from(stream)
                 if plan is None:
                     break
-                job = self._making[number] = BatchJob(self._engine, plan)
+                job = self._making[number] = BatchTask(self._context, plan)
                 if self._trace is not None:
-                    self._trace.begin(number, job.journal)
+                    self._trace.begin(number, job.timeline)
                 try:
                     await self._prepare(job)
                 except BaseException:
                     job.abandon()
                     raise
-                self._engine.metrics.in_flight = self._permits.taken
+                self._context.metrics.in_flight = self._permits.taken
                 self._jobs.add(job)
-                tasks.start_soon(late(self._complete), job, number)
+                tasks.start_soon(deferred(self._complete), job, number)
                 number += 1
         except Exception as error:
             self._making.pop(number, None)
@@ -214,19 +217,19 @@ class Pipeline:
         self._reorder.push(place, Delivery(-1, error=error))
         self._fed = place + 1
 
-    async def _prepare(self, job: BatchJob) -> None:
+    async def _prepare(self, job: BatchTask) -> None:
         await job.plan_reads()
         await self._room(job)
-        if self._engine.layout is None and not self._engine.whole:
-            await job.discover(self._engine.executor.run)
+        if self._context.layout is None and not self._context.custom_collate:
+            await job.discover(self._context.executor.run)
             await self._room(job)
 
-    async def _room(self, job: BatchJob) -> None:
+    async def _room(self, job: BatchTask) -> None:
         """Wait for slab memory. What frees it is this epoch's deliveries, the caller, or an epoch given up."""
         alone_since = None
         while not job.allocate():
-            if job.journal.stage != "memory":
-                job.journal.enter("memory")
+            if job.timeline.stage != "memory":
+                job.timeline.enter("memory")
             now = perf_counter()
             if self._permits.taken > 1:
                 alone_since = None
@@ -236,7 +239,7 @@ class Pipeline:
                 raise job.too_large()
             with anyio.move_on_after(_MEMORY_POLL_S):
                 await self._memory_freed.wait()
-            self._engine.metrics.memory_wait_s += perf_counter() - now
+            self._context.metrics.memory_wait_s += perf_counter() - now
 
     def _look(self) -> View:
         number = self._reorder.next
@@ -244,18 +247,18 @@ class Pipeline:
         return View(
             self._wanted,
             number,
-            job.journal.stage if job is not None else "source" if self._asks else "start",
+            job.timeline.stage if job is not None else "source" if self._asks else "start",
             () if job is None else tuple(job.plan.indices.tolist()),
-            {each: other.journal.stage for each, other in self._making.items()},
+            {each: other.timeline.stage for each, other in self._making.items()},
             len(self._reorder),
             self._permits.limit,
         )
 
-    async def _complete(self, job: BatchJob, number: int) -> None:
+    async def _complete(self, job: BatchTask, number: int) -> None:
         self._jobs.discard(job)
-        delivery = await job.complete(self._engine.executor.run)
-        job.journal.enter("ready")
-        delivery.journal = job.journal
+        delivery = await job.complete(self._context.executor.run)
+        job.timeline.enter("ready")
+        delivery.timeline = job.timeline
         del self._making[number]
         self._reorder.push(number, delivery)
         self._memory_freed.set()

@@ -25,7 +25,7 @@ from aioloader.foundation.types import (
 )
 
 if TYPE_CHECKING:
-    from aioloader.pipeline.context import Engine
+    from aioloader.pipeline.context import PipelineContext
     from aioloader.pipeline.plan import BatchPlan
 
 __all__ = ("Fetch",)
@@ -35,27 +35,29 @@ class Fetch:
     """The input of one batch: its numbers, its bytes in a slab.
 
     Args:
-        engine: the parts.
+        context: the parts.
         plan: the batch.
         blocking: use the source's blocking methods; then nothing here suspends.
 
     Attributes:
-        numbers: int64 (8, n), see `aioloader.foundation.types.Chunk`.
+        index_table: int64 (8, n), see `aioloader.foundation.types.Chunk`.
         extras: numbers that travel with the samples, or None.
         failures: samples whose bytes could not be had.
     """
 
-    def __init__(self, engine: Engine, plan: BatchPlan, blocking: bool) -> None:
-        self._engine = engine
+    def __init__(self, context: PipelineContext, plan: BatchPlan, blocking: bool) -> None:
+        self._context = context
         self._blocking = blocking
         n = len(plan.indices)
-        self.numbers = np.zeros((8, n), dtype=np.int64)
-        self.numbers[ROW] = np.arange(n)
-        base = engine.items.base(plan.indices)
+        self.index_table = np.zeros((8, n), dtype=np.int64)
+        self.index_table[ROW] = np.arange(n)
+        base = context.items.base(plan.indices)
         # One item is one item, and draws the same, whether it is counted from the start or from the end.
-        self.numbers[INDEX] = np.where(plan.indices < 0, plan.indices + engine.items.length, plan.indices)
-        self.numbers[EPOCH] = plan.epochs
-        self.numbers[BASE] = base
+        self.index_table[INDEX] = np.where(
+            plan.indices < 0, plan.indices + context.items.length, plan.indices
+        )
+        self.index_table[EPOCH] = plan.epochs
+        self.index_table[BASE] = base
         self.extras: Array | None = None
         self.failures: list[Failure] = []
         self.slab: Any = None
@@ -68,16 +70,16 @@ class Fetch:
 
     async def plan(self) -> None:
         """Find out where the bytes are and how many."""
-        items = self._engine.items
+        items = self._context.items
         if items.spans is None:
             return
-        base = self.numbers[BASE]
+        base = self.index_table[BASE]
         spans = items.spans(base)
-        self.numbers[FILE] = spans.file
-        self.numbers[OFFSET] = spans.offset
+        self.index_table[FILE] = spans.file
+        self.index_table[OFFSET] = spans.offset
         if items.extras is not None:
             self.extras = items.extras(base)
-        source = self._engine.source
+        source = self._context.source
         reads = source.plan_blocking(spans) if self._blocking else await source.plan(spans)
         self._reads = reads
         self.failures = [Failure(place, "read", error) for place, error in reads.failures]
@@ -95,16 +97,18 @@ class Fetch:
         longer = await self._read(reads, self.slab, np.arange(len(reads.start)))
         if longer:
             await self._read_longer(longer, owned)
-        self._engine.metrics.read(perf_counter() - begin, int(reads.length.sum()), len(self.numbers[ROW]))
+        self._context.metrics.read(
+            perf_counter() - begin, int(reads.length.sum()), len(self.index_table[ROW])
+        )
 
     async def _read(self, reads: ReadPlan, slab: Any, items: IntArray) -> dict[int, int]:
         """Read some items of the batch; gives those that are longer than planned, and their length."""
-        source = self._engine.source
+        source = self._context.source
         if reads.mapped:
-            self.numbers[START, items] = -1
-            self.numbers[LENGTH, items] = reads.length
+            self.index_table[START, items] = -1
+            self.index_table[LENGTH, items] = reads.length
             return {}
-        out = self._engine.memory.view(slab)
+        out = self._context.memory.view(slab)
         failed = source.read_blocking(reads, out) if self._blocking else await source.read(reads, out)
         longer: dict[int, int] = {}
         for place, error in failed:
@@ -113,21 +117,23 @@ class Fetch:
                 longer[item] = error.needed
             else:
                 self.failures.append(Failure(item, "read", error))
-        self.numbers[START, items] = reads.start + slab.offset
-        self.numbers[LENGTH, items] = reads.length
+        self.index_table[START, items] = reads.start + slab.offset
+        self.index_table[LENGTH, items] = reads.length
         return longer
 
     async def _read_longer(self, longer: dict[int, int], owned: list[Any]) -> None:
         """Read items again whose real length is known now. That happens only where an index is wrong."""
         items = np.array(list(longer), np.int64)
         spans = Spans(
-            self.numbers[FILE, items], self.numbers[OFFSET, items], np.array(list(longer.values()), np.int64)
+            self.index_table[FILE, items],
+            self.index_table[OFFSET, items],
+            np.array(list(longer.values()), np.int64),
         )
-        source = self._engine.source
+        source = self._context.source
         reads = source.plan_blocking(spans) if self._blocking else await source.plan(spans)
         failed = {place for place, _ in reads.failures}
         self.failures += [Failure(int(items[place]), "read", error) for place, error in reads.failures]
-        slab = None if reads.mapped else self._engine.memory.allocate(reads.nbytes)
+        slab = None if reads.mapped else self._context.memory.allocate(reads.nbytes)
         if slab is not None:
             owned.append(slab)
         if slab is not None or reads.mapped:
@@ -142,4 +148,6 @@ class Fetch:
         ]
 
     def _changed(self, item: int) -> LoaderError:
-        return LoaderError(f"the file changed while the record at byte {self.numbers[OFFSET, item]} was read")
+        return LoaderError(
+            f"the file changed while the record at byte {self.index_table[OFFSET, item]} was read"
+        )

@@ -18,14 +18,14 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Generator
     from types import TracebackType
 
-__all__ = ("GRACE_S", "Once")
+__all__ = ("GRACE_S", "GraceScope")
 
 T = TypeVar("T")
 
 GRACE_S = 0.5
 
 
-class Once:
+class GraceScope:
     """A context in which coroutines of the caller's run. Cancelled, each may await for `GRACE_S` seconds more.
 
     Of asyncio's own `Task.cancel` every call reaches them, as always. For one task.
@@ -35,7 +35,7 @@ class Once:
         self._scope = anyio.CancelScope()
         self._timer: asyncio.TimerHandle | None = None
 
-    def __enter__(self) -> Once:
+    def __enter__(self) -> GraceScope:
         self._scope.__enter__()
         return self
 

@@ -11,18 +11,18 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import anyio.lowlevel
 
-from aioloader.pipeline.batch_task import BatchJob
-from aioloader.pipeline.in_memory import Gather
+from aioloader.pipeline.batch_task import BatchTask
+from aioloader.pipeline.in_memory import InMemoryBatcher
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine, Iterable
 
     from aioloader.foundation.types import Chunk, ChunkResult
     from aioloader.observability.trace import PassTrace
-    from aioloader.pipeline.context import Delivery, Engine
+    from aioloader.pipeline.context import Delivery, PipelineContext
     from aioloader.pipeline.plan import BatchPlan
 
-__all__ = ("Direct", "drive")
+__all__ = ("InlinePipeline", "drive")
 
 T = TypeVar("T")
 
@@ -40,11 +40,11 @@ def drive(coroutine: Coroutine[Any, Any, T]) -> T:
     raise RuntimeError("a pass that must not suspend did; this is a bug of aioloader")
 
 
-class Direct:
+class InlinePipeline:
     """An epoch under way.
 
     Args:
-        engine: the parts.
+        context: the parts.
         plans: the batches, in order.
         blocking: never suspend.
         trace: takes down what happens, or None.
@@ -56,15 +56,19 @@ class Direct:
     ready = False
 
     def __init__(
-        self, engine: Engine, plans: Iterable[BatchPlan], blocking: bool, trace: PassTrace | None = None
+        self,
+        context: PipelineContext,
+        plans: Iterable[BatchPlan],
+        blocking: bool,
+        trace: PassTrace | None = None,
     ) -> None:
-        self._engine = engine
+        self._context = context
         self._trace = trace
         self._plans = iter(plans)
         self._plan: BatchPlan | None = None
         self._blocking = blocking
         self._yielded_at = time.monotonic()
-        self._gather = None if engine.items.arrays is None else Gather(engine)
+        self._gather = None if context.items.arrays is None else InMemoryBatcher(context)
 
     async def next(self) -> Delivery | None:
         """The next batch in order, or None at the end of the epoch."""
@@ -83,20 +87,20 @@ class Direct:
             gathered = self._gather.batch(plan)
             self._trace.gathered(begin, gathered.samples)
             return gathered
-        job = BatchJob(self._engine, plan, self._blocking)
+        job = BatchTask(self._context, plan, self._blocking)
         if self._trace is not None:
-            self._trace.begin(plan.number, job.journal)
+            self._trace.begin(plan.number, job.timeline)
         try:
             await job.plan_reads()
             self._room(job)
-            if self._engine.layout is None and not self._engine.whole:
+            if self._context.layout is None and not self._context.custom_collate:
                 await job.discover(self._run)
                 self._room(job)
         except BaseException:
             job.abandon()
             raise
         delivery = await job.complete(self._run)
-        delivery.journal = job.journal
+        delivery.timeline = job.timeline
         if self._trace is not None:
             self._trace.end(plan.number, delivery.samples)
         self._plan = None
@@ -107,10 +111,10 @@ class Direct:
         """Nothing is under way between two batches."""
 
     async def _run(self, chunks: list[Chunk]) -> ChunkResult:
-        executor = self._engine.executor
+        executor = self._context.executor
         result: ChunkResult = executor.run_blocking(chunks) if self._blocking else await executor.run(chunks)
         return result
 
-    def _room(self, job: BatchJob) -> None:
+    def _room(self, job: BatchTask) -> None:
         if not job.allocate():
             raise job.too_large()

@@ -17,7 +17,7 @@ import numpy as np
 
 from aioloader.errors import LoaderError
 from aioloader.pipeline.cancellation import is_ours
-from aioloader.pipeline.grace_scope import GRACE_S, Once
+from aioloader.pipeline.grace_scope import GRACE_S, GraceScope
 from aioloader.pipeline.plan import BatchPlan
 
 if TYPE_CHECKING:
@@ -73,7 +73,7 @@ class StreamPlan:
         self._error: BaseException | None = None
         self.left_over: list[tuple[Any, int, int]] = []
         self.told: Callable[[BatchPlan], None] | None = None
-        self.once = Once()
+        self.once = GraceScope()
 
     async def following(self) -> BatchPlan | None:
         """The next batch; None at the end. It may wait for as long as the source does.

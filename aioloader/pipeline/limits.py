@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from aioloader.foundation.notification import Signal
+from aioloader.foundation.notification import Notification
 
-__all__ = ("Permits",)
+__all__ = ("CapacityLimiter",)
 
 
-class Permits:
+class CapacityLimiter:
     """How many batches may be on their way. Taken in the order of the batches, given back on delivery.
 
     Args:
@@ -19,7 +19,7 @@ class Permits:
             raise ValueError(f"at least one batch must be allowed on its way, got {limit}")
         self.limit = limit
         self.taken = 0
-        self._given_back = Signal()
+        self._given_back = Notification()
 
     async def take(self) -> None:
         """Wait for a permit. One task takes all permits of an epoch, so the order is that of the batches."""

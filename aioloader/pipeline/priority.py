@@ -12,7 +12,7 @@ import anyio
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-__all__ = ("Gate",)
+__all__ = ("PrioritySemaphore",)
 
 
 class _Waiter:
@@ -23,7 +23,7 @@ class _Waiter:
         self.gone = False
 
 
-class Gate:
+class PrioritySemaphore:
     """Lets in up to `limit` at a time. Of those that wait the lowest `rank` is next, whoever came first.
 
     For one event loop's tasks. Where there is room nothing is waited for.

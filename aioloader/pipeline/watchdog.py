@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from aioloader.foundation.types import WorkerState
-    from aioloader.pipeline.context import Engine
+    from aioloader.pipeline.context import PipelineContext
 
 __all__ = ("View", "Watchdog")
 
@@ -45,7 +45,7 @@ class View:
     Attributes:
         wanted: whether the caller waits for a batch.
         batch: number of the next batch to be delivered.
-        stage: where that batch is, see `Journal`; "start" before it has begun, "source" while its samples are
+        stage: where that batch is, see `BatchTimeline`; "start" before it has begun, "source" while its samples are
             waited for.
         indices: its samples.
         under_way: stage of every batch that is on its way, by number.
@@ -62,7 +62,7 @@ class View:
     permits: int
 
     @property
-    def marks(self) -> object:
+    def progress_token(self) -> object:
         """Another value whenever something has moved."""
         return self.batch, self.ready, self.under_way
 
@@ -71,16 +71,16 @@ class Watchdog:
     """Watches one epoch.
 
     Args:
-        engine: the parts.
+        context: the parts.
         look: gives the epoch as it is now.
         after_s: seconds without progress after which it speaks.
     """
 
-    def __init__(self, engine: Engine, look: Callable[[], View], after_s: float) -> None:
-        self._engine = engine
+    def __init__(self, context: PipelineContext, look: Callable[[], View], after_s: float) -> None:
+        self._context = context
         self._look = look
         self._after_s = after_s
-        self._activity: Callable[[], object] | None = getattr(engine.executor, "activity", None)
+        self._activity: Callable[[], object] | None = getattr(context.executor, "activity", None)
 
     async def run(self) -> None:
         """Watch until cancelled."""
@@ -92,9 +92,9 @@ class Watchdog:
             begin = time.monotonic()
             await anyio.sleep(interval)
             view = self._look()
-            marks = view.marks, None if self._activity is None else self._activity()
-            if marks != seen:
-                seen, still_s, due_s = marks, 0.0, self._after_s
+            progress_token = view.progress_token, None if self._activity is None else self._activity()
+            if progress_token != seen:
+                seen, still_s, due_s = progress_token, 0.0, self._after_s
                 continue
             # While something else held the loop nothing could move here: that is no stall of ours.
             still_s += min(time.monotonic() - begin, 2 * interval)
@@ -105,8 +105,8 @@ class Watchdog:
     async def _tell(self, view: View, seconds: float) -> None:
         try:
             workers: Sequence[WorkerState] = ()
-            if hasattr(self._engine.executor, "workers_now"):
-                workers = await self._engine.executor.workers_now()
+            if hasattr(self._context.executor, "workers_now"):
+                workers = await self._context.executor.workers_now()
             report = _Report(view, seconds, workers, self._queues(view))
             _log.warning("%s", report.text(), extra=report.facts())
         except Exception:
@@ -114,13 +114,13 @@ class Watchdog:
             _log.exception("no progress for %.0f s, and no more can be told of it", seconds)
 
     def _queues(self, view: View) -> dict[str, int]:
-        memory = self._engine.memory
+        memory = self._context.memory
         used, _, limit = memory.usage()
         return {
             "batches": len(view.under_way) + view.ready,
             "batches_allowed": view.permits,
             "batches_ready": view.ready,
-            "chunks_queued": getattr(self._engine.executor, "queued", 0),
+            "chunks_queued": getattr(self._context.executor, "queued", 0),
             "memory_bytes": used,
             "memory_held_bytes": memory.leased,
             "memory_limit_bytes": limit,

@@ -23,8 +23,8 @@ __all__ = (
     "locate",
     "name_of",
     "path_of",
+    "redact_url",
     "scheme_of",
-    "shown",
     "sibling",
     "suffix_of",
 )
@@ -144,7 +144,7 @@ def beside(url: str, suffix: str) -> str:
     return urlunsplit(parts._replace(path=posixpath.splitext(parts.path)[0] + suffix))
 
 
-def shown(url: str) -> str:
+def redact_url(url: str) -> str:
     """A URL as it is told in errors: without a password, and without a query, which may be a signature."""
     if scheme_of(url) not in WEB:
         return url

@@ -120,8 +120,8 @@ def pack_faces(
     places = [folder / name for name in ("train.rec", "train.idx", "property", "train.lst")]
     crops = Crops([path for path, _ in items], size, quality, max_pixels)
     encoded = in_order(crops, num_workers)
-    with closing(encoded), published(*places) as drafts:
-        rec, idx, told, lst = drafts
+    with closing(encoded), published(*places) as partial_files:
+        rec, idx, told, lst = partial_files
         with (
             recordio.RecordWriter(rec, index=idx) as writer,
             open(lst, "w", encoding="utf-8", errors="surrogateescape", newline="\n") as lines,

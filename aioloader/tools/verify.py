@@ -18,7 +18,7 @@ from aioloader.datasets import ImageFolderDataset, ImageRecordDataset
 from aioloader.datasets.decoding import DEFAULT_MAX_PIXELS
 from aioloader.datasets.files import Source, load
 from aioloader.datasets.record_heads import read_heads
-from aioloader.foundation.types import Facts, Spans
+from aioloader.foundation.types import ItemLocation, Spans
 from aioloader.loader.sync_loader import DataLoader
 from aioloader.tools.heads import evenly
 from aioloader.tools.places import record_files_at
@@ -87,10 +87,10 @@ class SoundImages(ImageRecordDataset):
         offset, length = self._report.offsets[chosen], self._report.lengths[chosen]
         return Spans(np.zeros(len(offset), np.int64), offset, length)
 
-    def facts(self, index: int) -> Facts:
+    def facts(self, index: int) -> ItemLocation:
         """See `ByteDataset.facts`."""
         number = int(self._numbers[index])
-        return Facts(self._report.key_at(number), self._report.path, int(self._report.offsets[number]))
+        return ItemLocation(self._report.key_at(number), self._report.path, int(self._report.offsets[number]))
 
     def _find_images(self) -> IntArray:
         """Which sound records are meant to hold images: all of a file of images but those that have a header only.

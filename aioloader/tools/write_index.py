@@ -6,7 +6,7 @@ import os
 import tempfile
 from typing import TYPE_CHECKING
 
-from aioloader.storage.urls import beside, is_url, name_of, shown
+from aioloader.storage.urls import beside, is_url, name_of, redact_url
 from recordio import RecordIOError, build_index
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ def write_index(
     """
     target = beside(path, ".idx") if out is None else out
     if target == path:
-        raise RecordIOError(f"the index would overwrite {shown(path)}; choose another name")
+        raise RecordIOError(f"the index would overwrite {redact_url(path)}; choose another name")
     if is_url(path):
         from aioloader.storage.remote import register
 
@@ -47,4 +47,4 @@ def write_index(
         draft = os.path.join(folder, name_of(target))
         index = build_index(path, draft, tick=tick)
         upload(draft, target)
-    return shown(target), len(index)
+    return redact_url(target), len(index)

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from aioloader.foundation.types import Array
     from aioloader.rng import Rng
-    from aioloader.transforms.lazy_image import Picture
+    from aioloader.transforms.lazy_image import LazyImage
     from aioloader.transforms.scratch import Scratch
 
 __all__ = ("Head", "head_of")
@@ -37,7 +37,7 @@ class Head:
 
     size: tuple[int, int] | None = None
 
-    def decode(self, picture: Picture, rng: Rng, out: Array | None) -> Array:
+    def decode(self, picture: LazyImage, rng: Rng, out: Array | None) -> Array:
         """Make the pixels that are needed.
 
         Args:
@@ -58,7 +58,7 @@ class Head:
 class _Whole(Head):
     """Decode the whole picture, straight to where it is wanted."""
 
-    def decode(self, picture: Picture, rng: Rng, out: Array | None) -> Array:
+    def decode(self, picture: LazyImage, rng: Rng, out: Array | None) -> Array:
         if out is not None and out.shape == (picture.height, picture.width, picture.channels):
             return picture.whole(out)
         return picture.whole()
@@ -83,7 +83,7 @@ class _Cropped(Head):
         self._shape = (crop.size[1], crop.size[0], 3)
         self._resize = cv2.resize
 
-    def decode(self, picture: Picture, rng: Rng, out: Array | None) -> Array:
+    def decode(self, picture: LazyImage, rng: Rng, out: Array | None) -> Array:
         self._box = box = self._draw(picture.height, picture.width, rng)
         return picture.region(box, scale_for(box[2:], self._size) if picture.shrinks else 1)
 
@@ -108,7 +108,7 @@ class _CutOut(Head):
         self.size = crop.size
         self._inside = False
 
-    def decode(self, picture: Picture, rng: Rng, out: Array | None) -> Array:
+    def decode(self, picture: LazyImage, rng: Rng, out: Array | None) -> Array:
         crop = self._crop
         self._inside = crop.x + crop.width <= picture.width and crop.y + crop.height <= picture.height
         if not self._inside:
@@ -138,7 +138,7 @@ class _Resized(Head):
         self._box = (0, 0, 0, 0)
         self._code = 0
 
-    def decode(self, picture: Picture, rng: Rng, out: Array | None) -> Array:
+    def decode(self, picture: LazyImage, rng: Rng, out: Array | None) -> Array:
         height, width = picture.height, picture.width
         self._whole = columns, rows = self._resize.target(height, width)
         shrink = scale_for((width, height), self._whole) if picture.shrinks else 1

@@ -25,9 +25,9 @@ from aioloader.transforms.table import PixelTable, table_length
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from aioloader.foundation.types import Array, Trace
+    from aioloader.foundation.types import Array, StageTimer
     from aioloader.rng import Rng
-    from aioloader.transforms.lazy_image import PictureReader
+    from aioloader.transforms.lazy_image import LazyImageReader
 
 __all__ = ("ImagePlan",)
 
@@ -63,7 +63,7 @@ class ImagePlan:
     """
 
     def __init__(
-        self, reader: PictureReader, stages: Sequence[tuple[str, Callable[..., Any]]], lend: bool = True
+        self, reader: LazyImageReader, stages: Sequence[tuple[str, Callable[..., Any]]], lend: bool = True
     ) -> None:
         self._reader = reader
         self._names = [f"transform:{name}" for name, _ in stages]
@@ -83,7 +83,7 @@ class ImagePlan:
         # A view of borrowed memory must not reach foreign code, which may keep it.
         self._copies = not (lend and all(is_native(part.fn) for part in rest))
 
-    def __call__(self, data: Any, path: str | None, rng: Rng, out: Array | None, trace: Trace) -> Any:
+    def __call__(self, data: Any, path: str | None, rng: Rng, out: Array | None, trace: StageTimer) -> Any:
         """Decode and transform an image.
 
         Args:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from aioloader.jpeg import Frame
     from aioloader.transforms.crop import Box
 
-__all__ = ("Picture", "PictureReader")
+__all__ = ("LazyImage", "LazyImageReader")
 
 _RAW_START = RAW_MAGIC[0]
 _NOTHING_KNOWN = (b"", 0, None, 1)
@@ -31,7 +31,7 @@ _NOTHING_KNOWN = (b"", 0, None, 1)
 _MOST_KNOWN = 4096
 
 
-class Picture(Protocol):
+class LazyImage(Protocol):
     """One image whose pixels have not been made yet. Valid as long as its data is.
 
     Attributes:
@@ -87,7 +87,7 @@ class Picture(Protocol):
         ...
 
 
-class PictureReader:
+class LazyImageReader:
     """Opens images; one per thread.
 
     Args:
@@ -122,7 +122,7 @@ class PictureReader:
         self.rectangles = None if library_path() is None else RectangleDecoder()
         self._known: tuple[bytes, int, Frame | None, int] = _NOTHING_KNOWN
 
-    def open(self, data: Any, path: str | None = None) -> Picture:
+    def open(self, data: Any, path: str | None = None) -> LazyImage:
         """Read the header of an image; others than JPEG and raw images are decoded at once.
 
         Args:
@@ -214,7 +214,7 @@ class _Jpeg:
     borrowed = False
 
     def __init__(
-        self, reader: PictureReader, data: Any, path: str | None, frame: Frame, orientation: int
+        self, reader: LazyImageReader, data: Any, path: str | None, frame: Frame, orientation: int
     ) -> None:
         self._reader = reader
         self._data = data

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from aioloader.datasets.stage import Stage
-from aioloader.foundation.types import Facts, Trace
+from aioloader.foundation.types import ItemLocation, StageTimer
 from aioloader.images import image_chain
 from aioloader.rng import Rng
 from aioloader.transforms import boxes as box_transforms
@@ -180,7 +180,7 @@ class Draws:
     def _sample(self, contents: Contents, pipeline: Pipeline, rng: Rng) -> tuple[Any, Array]:
         decoder = self._collection.decoder
         record = contents.record
-        facts = Facts(record.key, record.path, record.offset)
+        facts = ItemLocation(record.key, record.path, record.offset)
         stage = pipeline.stage
         if pipeline.takes_boxes:
             image = decoder(contents.data, contents.extra, facts)[0]
@@ -191,7 +191,7 @@ class Draws:
         if fused is None:
             sample = stage.apply(decoder(contents.data, contents.extra, facts), rng)
         else:
-            sample = fused(contents.data, contents.extra, facts, rng, None, Trace([0.0]))
+            sample = fused(contents.data, contents.extra, facts, rng, None, StageTimer([0.0]))
         return sample[0], np.empty((0, 5))
 
     def _fused(self, pipeline: Pipeline) -> Any:

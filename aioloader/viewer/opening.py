@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from aioloader.datasets.insightface_files import insightface_file
 from aioloader.images import check_record_file
-from aioloader.storage.urls import is_url, path_of, shown
+from aioloader.storage.urls import is_url, path_of, redact_url
 from aioloader.tools.places import record_files_at
 from aioloader.transforms import DEFAULT_MAX_PIXELS
 from aioloader.viewer.face_records import FaceRecords
@@ -61,7 +61,9 @@ def _open_far(url: str, max_pixels: int | None) -> Collection:
     if not paths:
         return ImageFolder(url, max_pixels=max_pixels)
     kind = "record file" if len(paths) == 1 else f"{len(paths)} record files"
-    return RecordFiles(paths, path=shown(url), kind=kind, max_pixels=max_pixels, versions=describe_all(paths))
+    return RecordFiles(
+        paths, path=redact_url(url), kind=kind, max_pixels=max_pixels, versions=describe_all(paths)
+    )
 
 
 def _open_folder(path: str, max_pixels: int | None) -> Collection:

@@ -15,7 +15,7 @@ import numpy as np
 from aioloader.errors import DecodeError
 from aioloader.jpeg import scale_for
 from aioloader.transforms.interpolation import AREA, LINEAR, resize_image
-from aioloader.transforms.lazy_image import PictureReader
+from aioloader.transforms.lazy_image import LazyImageReader
 from aioloader.viewer.records import IMAGE, Record, failed
 
 if TYPE_CHECKING:
@@ -106,9 +106,9 @@ class Pictures:
         return replace(record, width=width, height=height), as_file(pixels)
 
     def _pixels(self, body: Any, side: int) -> tuple[Array, int, int]:
-        reader: PictureReader | None = getattr(self._local, "reader", None)
+        reader: LazyImageReader | None = getattr(self._local, "reader", None)
         if reader is None:
-            reader = self._local.reader = PictureReader(max_pixels=self._max_pixels, dct_scaling=True)
+            reader = self._local.reader = LazyImageReader(max_pixels=self._max_pixels, dct_scaling=True)
         picture = reader.open(body)
         width, height = picture.width, picture.height
         size = fitted(width, height, side)

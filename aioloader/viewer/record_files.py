@@ -17,7 +17,7 @@ from aioloader.datasets.record import RecordTable
 from aioloader.packing.report import class_names
 from aioloader.storage.local.descriptors import open_regular, read_into
 from aioloader.storage.local.source import LocalByteSource
-from aioloader.storage.urls import name_of, shown
+from aioloader.storage.urls import name_of, redact_url
 from aioloader.viewer.collection import Collection, Contents, LabelChunk, NoSuchRecordError, read_bytes
 from aioloader.viewer.label_heads import label_heads
 from aioloader.viewer.records import Record, failed, record_of
@@ -134,7 +134,9 @@ class RecordFiles(Collection):
             self.problems.append(
                 f"{name_of(url)} has no .idx and is damaged at byte {error.offset}; the records behind it have no keys"
             )
-            return RecordTable(url, index=Index.of(verify(url).offsets, path=shown(url)), version=version)
+            return RecordTable(
+                url, index=Index.of(verify(url).offsets, path=redact_url(url)), version=version
+            )
 
     def listing(self) -> Sequence[int] | IntArray:
         """See `Collection.listing`."""
@@ -188,7 +190,7 @@ class RecordFiles(Collection):
         file, line = self._place(position)
         table = self._tables[file]
         bare = Record(
-            position, table.index.key_at(line), shown(self.paths[file]), int(table.index.offsets[line])
+            position, table.index.key_at(line), redact_url(self.paths[file]), int(table.index.offsets[line])
         )
         try:
             data = read_bytes(self._source, self._spans(file, line))

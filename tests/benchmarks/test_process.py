@@ -105,9 +105,9 @@ def test_describing_tells_versions_reasons_and_settings(folder: Path) -> None:
     assert found["versions"]["no-such-distribution"] == "absent"
     first, second = found["entries"]
     assert first["reason"] is None
-    core = min(os.sched_getaffinity(0))
+    runtime = min(os.sched_getaffinity(0))
     # Pinned before the contender was imported.
-    assert first["settings"] == [{"cores": 1, "pinned": [core]}]
+    assert first["settings"] == [{"cores": 1, "pinned": [runtime]}]
     assert second["reason"] == "only arrays"
 
 

@@ -17,7 +17,7 @@ import numpy as np
 from aioloader.datasets.decoding import ImageRecordDecoder
 from aioloader.datasets.vision import CIFAR10, MNIST
 from aioloader.errors import DecodeError
-from aioloader.foundation.types import Facts, Trace
+from aioloader.foundation.types import ItemLocation, StageTimer
 from aioloader.mxnet.base import MXNetError
 from aioloader.mxnet.ndarray_file import load_frombuffer, save
 from aioloader.rng import Rng
@@ -82,9 +82,9 @@ class Headers:
         plain, fused = self._decoders[zlib.crc32(data) % len(self._decoders)]
         assert fused is not None
         framed = memoryview(serialize(data))
-        facts = Facts(None, "x.rec", 0)
+        facts = ItemLocation(None, "x.rec", 0)
         one = _outcome(lambda: plain(framed, None, facts))
-        other = _outcome(lambda: fused(framed, None, facts, Rng(0), None, Trace([])))
+        other = _outcome(lambda: fused(framed, None, facts, Rng(0), None, StageTimer([])))
         if one[0] != other[0] or not _same(one[1], other[1]):
             raise Finding(f"{one} when decoded plainly, {other} when fused")
         try:

@@ -26,7 +26,7 @@ from aioloader.jpeg import (
 )
 from aioloader.transforms.decode import decode_image
 from aioloader.transforms.exif import stored_box
-from aioloader.transforms.lazy_image import PictureReader
+from aioloader.transforms.lazy_image import LazyImageReader
 from tests.fuzz.mutation import TELLING, change, pick
 from tests.fuzz.target import CORPUS, Draw, Finding, corpus_of
 
@@ -67,7 +67,7 @@ class Jpegs:
         self._seeds = [bytes((0,)) + data for data in seeds()]
         self._seeds += [path.read_bytes() for path in corpus_of("jpeg")]
         # Readers are kept, as workers keep theirs: what they remember of the last headers is part of what is tried.
-        self._readers: dict[tuple[int, str, bool], PictureReader] = {}
+        self._readers: dict[tuple[int, str, bool], LazyImageReader] = {}
 
     def make(self, draw: Draw) -> bytes:
         """A sound JPEG with one to three faults or oddities."""
@@ -98,7 +98,7 @@ class Jpegs:
             _check_table(stored, flag, exif, whole)
         reader = self._readers.get((flag, exif, scale > 1))
         if reader is None:
-            reader = PictureReader(flag, exif, _MOST_PIXELS, dct_scaling=scale > 1)
+            reader = LazyImageReader(flag, exif, _MOST_PIXELS, dct_scaling=scale > 1)
             if reader.rectangles is not None:
                 reader.rectangles.worth = 0.0  # even where it saves nothing
             self._readers[flag, exif, scale > 1] = reader

@@ -62,7 +62,7 @@ def run(
         for rank in range(processes)
     ]
     threads = [
-        threading.Thread(target=_tend, args=(where, share, begin + seconds, hang_s, tally, lock))
+        threading.Thread(target=_supervise, args=(where, share, begin + seconds, hang_s, tally, lock))
         for share in shares
     ]
     for thread in threads:
@@ -73,7 +73,9 @@ def run(
     return tally
 
 
-def _tend(where: str, share: _Share, until: float, hang_s: float, tally: Tally, lock: threading.Lock) -> None:
+def _supervise(
+    where: str, share: _Share, until: float, hang_s: float, tally: Tally, lock: threading.Lock
+) -> None:
     """One process after the other, until the share is done."""
     for restart in range(_MOST_RESTARTS):
         left = share.inputs - share.done

@@ -17,15 +17,15 @@ import anyio
 import numpy as np
 
 from aioloader.errors import LoaderClosedError, WorkerError
-from aioloader.executors.pool_base import LedExecutor
+from aioloader.executors.pool_base import PoolExecutor
 from aioloader.executors.process.handle import WorkerHandle, end_all, pickled_program
-from aioloader.executors.process.states import ask_stacks, marks, states_of
+from aioloader.executors.process.states import ask_stacks, progress_token, states_of
 from aioloader.executors.process.wire import pack_value, unpack_value, unsendable
 from aioloader.executors.process.worker import CALLED_OFF, CURRENT, PLACE, read_error
 from aioloader.executors.retry import Died, Unreadable
 from aioloader.executors.shared_memory import MAX_WORKERS, SlabMemory, control_array
-from aioloader.foundation.deferred import late
-from aioloader.foundation.notification import Signal
+from aioloader.foundation.deferred import deferred
+from aioloader.foundation.notification import Notification
 from aioloader.foundation.threads import Threads
 from aioloader.foundation.types import ChunkResult, Failure
 
@@ -43,7 +43,7 @@ _FAILED_STARTS = 3
 _KILLED_STARTS = 50
 
 
-class ProcessExecutor(LedExecutor):
+class ProcessExecutor(PoolExecutor):
     """Runs chunks in worker processes.
 
     Args:
@@ -74,7 +74,7 @@ class ProcessExecutor(LedExecutor):
         self._handles: list[WorkerHandle] = []
         self._program: Program | None = None
         self._program_bytes: bytes | None = None
-        self._resized = Signal()
+        self._resized = Notification()
 
     def open(self, program: Program, memory: SlabMemory) -> None:
         """See `aioloader.abc.Executor.open`."""
@@ -121,18 +121,18 @@ class ProcessExecutor(LedExecutor):
             tended: set[int] = set()
 
             async def tend(handle: WorkerHandle) -> None:
-                await self._tend(handle)
+                await self._supervise(handle)
                 tended.discard(handle.slot)
 
-            tasks.start_soon(late(self._watch))
+            tasks.start_soon(deferred(self._watch))
             while True:
                 for handle in self._handles[: self.workers]:
                     if handle.slot not in tended:
                         tended.add(handle.slot)
-                        tasks.start_soon(late(tend), handle)
+                        tasks.start_soon(deferred(tend), handle)
                 await self._resized.wait()
 
-    async def _tend(self, handle: WorkerHandle) -> None:
+    async def _supervise(self, handle: WorkerHandle) -> None:
         """Keep one worker alive and talk to it, as long as there is to be one."""
         while not self._closed and self._fatal is None and (handle.slot < self.workers or handle.running):
             if handle.state == "none":
@@ -144,8 +144,8 @@ class ProcessExecutor(LedExecutor):
                 self._assign()
             if handle.state == "up":
                 async with anyio.create_task_group() as tasks:
-                    tasks.start_soon(late(handle.send_all))
-                    tasks.start_soon(late(handle.notice_end))
+                    tasks.start_soon(deferred(handle.send_all))
+                    tasks.start_soon(deferred(handle.notice_end))
                     async for message in handle.messages():
                         self._heard(handle, message)
                     tasks.cancel_scope.cancel()
@@ -190,7 +190,7 @@ class ProcessExecutor(LedExecutor):
         written: bytes,
         failures: list[tuple[int, str, bytes]],
         packed: tuple[bytes, list[Any], int] | None,
-        numbers: tuple[Any, ...],
+        counters: tuple[Any, ...],
         error: bytes | None,
     ) -> ChunkResult | Unreadable | BaseException:
         if error is not None:
@@ -201,11 +201,11 @@ class ProcessExecutor(LedExecutor):
             if packed is not None:
                 blob, places, needed = packed
                 result.spill_nbytes = -(-needed // len(chunk))
-                buffers = [self._buffer(place, chunk.whole, result) for place in places]
+                buffers = [self._buffer(place, chunk.custom_collate, result) for place in places]
                 result.values, result.objects, result.batch = unpack_value(blob, buffers)
         except Exception as trouble:
             return Unreadable(trouble)
-        result.counters = numbers
+        result.counters = counters
         return result
 
     def _buffer(self, place: Any, keep: bool, result: ChunkResult) -> Any:
@@ -256,7 +256,7 @@ class ProcessExecutor(LedExecutor):
                 except Exception as error:
                     errors = unsendable(attempt.part.samples)
                     if errors:
-                        attempt.set_aside(errors)
+                        attempt.exclude(errors)
                     else:
                         self._resolve(attempt, error)
                     continue
@@ -312,7 +312,7 @@ class ProcessExecutor(LedExecutor):
             for handle in self._handles:
                 if handle.state != "up":
                     continue
-                now_at = marks(handle, self._control)
+                now_at = progress_token(handle, self._control)
                 if handle.progress != now_at or now_at[0] == 0:
                     handle.progress = now_at
                     handle.progress_at = now
@@ -328,7 +328,7 @@ class ProcessExecutor(LedExecutor):
         if (
             handle.process is process
             and handle.state == "up"
-            and marks(handle, self._control) == handle.progress
+            and progress_token(handle, self._control) == handle.progress
         ):
             handle.stack = stack
             handle.timed_out = True

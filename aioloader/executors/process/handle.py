@@ -23,7 +23,7 @@ from aioloader.executors.process.stacks import CRASHES, StackFile
 from aioloader.executors.process.wire import Inbox, encode
 from aioloader.executors.shared_memory import CONTROL_BYTES, SlabMemory
 from aioloader.foundation.descriptors import above_streams
-from aioloader.foundation.notification import Signal
+from aioloader.foundation.notification import Notification
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
@@ -159,7 +159,7 @@ class WorkerHandle:
         self.progress_at = time.monotonic()
         self._inbox = Inbox()
         self._outbox: deque[memoryview] = deque()
-        self._more = Signal()
+        self._more = Notification()
         self._layouts: set[int] = set()
 
     def start(self, program: bytes, memory: SlabMemory, fds: Sequence[int] = ()) -> None:
@@ -214,11 +214,11 @@ class WorkerHandle:
             self._post(("layout", cloudpickle.dumps(layout, protocol=5)))
         fields = (
             chunk.batch,
-            chunk.numbers.tobytes(),
+            chunk.index_table.tobytes(),
             chunk.extras,
             chunk.bases,
             chunk.rows,
-            chunk.whole,
+            chunk.custom_collate,
             chunk.spill,
             chunk.segment,
             samples,

@@ -18,12 +18,12 @@ if TYPE_CHECKING:
     from aioloader.executors.process.handle import WorkerHandle
     from aioloader.foundation.types import IntArray
 
-__all__ = ("ask_stacks", "marks", "states_of")
+__all__ = ("ask_stacks", "progress_token", "states_of")
 
 _PATIENCE_S = 2.0
 
 
-def marks(handle: WorkerHandle, control: IntArray) -> tuple[int, int]:
+def progress_token(handle: WorkerHandle, control: IntArray) -> tuple[int, int]:
     """Number of the attempt that a worker works on (0: none; -1: it is still starting), and the place of its sample."""
     current, place = (int(word) for word in control[handle.slot, [CURRENT, PLACE]])
     return (current if handle.ready else -1), place
@@ -44,17 +44,17 @@ def _state(handle: WorkerHandle, control: IntArray) -> WorkerState:
         return WorkerState(f"worker {handle.slot}", "starting")
     name = f"process {handle.process.pid}"
     seconds = time.monotonic() - handle.progress_at
-    current, at = marks(handle, control)
+    current, at = progress_token(handle, control)
     working = handle.running.get(current)
     outstanding: list[int] = []
     for attempt in handle.running.values():
         # The two words are not read in one: the place may be that of the next chunk.
         begun = attempt is working and 0 <= at < len(attempt.part)
-        outstanding += attempt.part.numbers[INDEX, at if begun else 0 :].tolist()
+        outstanding += attempt.part.index_table[INDEX, at if begun else 0 :].tolist()
     if working is None:
         doing = "waiting" if handle.ready else "starting"
         return WorkerState(name, doing, outstanding=tuple(outstanding), seconds=seconds)
-    index = int(working.part.numbers[INDEX, at]) if 0 <= at < len(working.part) else None
+    index = int(working.part.index_table[INDEX, at]) if 0 <= at < len(working.part) else None
     return WorkerState(name, "working", working.part.batch, index, tuple(outstanding), seconds)
 
 

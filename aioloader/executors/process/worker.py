@@ -292,16 +292,16 @@ def main(fd: int, memory_fd: int, nbytes: int, slot: int, parent: int, stack_fd:
             worker.layouts[layout.number] = layout
         else:
             number, lane, layout_number, fields = rest
-            batch, data, extras, bases, rows, whole, spill, segment, packed = fields
-            numbers = np.frombuffer(data, dtype=np.int64).reshape(8, -1)
+            batch, data, extras, bases, rows, custom_collate, spill, segment, packed = fields
+            index_table = np.frombuffer(data, dtype=np.int64).reshape(8, -1)
             chunk = Chunk(
                 batch,
-                numbers,
+                index_table,
                 extras,
                 worker.layouts.get(layout_number),
                 bases,
                 rows,
-                whole,
+                custom_collate,
                 spill,
                 None,
                 None,

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from aioloader.errors import WorkerError
 from aioloader.executors.process.wire import unsendable
 from aioloader.executors.process.worker import read_error
-from aioloader.executors.ray.messages import pack_parcel, put_back
+from aioloader.executors.ray.messages import pack_parcel, write_rows
 from aioloader.executors.ray.worker import RayWorker
 from aioloader.executors.retry import Attempt, Died, Unreadable
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from aioloader.executors.shared_memory import SlabMemory
     from aioloader.foundation.types import ChunkResult
 
-__all__ = ("Courier", "ray_in_use")
+__all__ = ("RayClient", "ray_in_use")
 
 
 def ray_in_use() -> Any:
@@ -62,7 +62,7 @@ def _not_loaded(cause: BaseException) -> WorkerError:
     return error
 
 
-class Courier:
+class RayClient:
     """Starts actors, sends them chunks and takes what comes back.
 
     Args:
@@ -195,7 +195,7 @@ class Courier:
         outcome: ChunkResult | Died | Unreadable | BaseException
         if error is None:
             try:
-                outcome = put_back(done.result(), attempt.part, self._memory)
+                outcome = write_rows(done.result(), attempt.part, self._memory)
             except BaseException as ended:
                 outcome = ended
         elif isinstance(error, exceptions.ObjectLostError):

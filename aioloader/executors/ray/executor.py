@@ -16,12 +16,12 @@ from typing import TYPE_CHECKING, Any, Literal
 import anyio
 
 from aioloader.errors import WorkerError
-from aioloader.executors.pool_base import LedExecutor
+from aioloader.executors.pool_base import PoolExecutor
 from aioloader.executors.process.handle import pickled_program
-from aioloader.executors.ray.client import Courier, ray_in_use
+from aioloader.executors.ray.client import RayClient, ray_in_use
 from aioloader.executors.retry import Died, Unreadable
-from aioloader.foundation.deferred import late
-from aioloader.foundation.notification import Signal
+from aioloader.foundation.deferred import deferred
+from aioloader.foundation.notification import Notification
 from aioloader.foundation.threads import loop_notifier
 from aioloader.foundation.types import INDEX, ChunkResult, WorkerState
 
@@ -63,7 +63,7 @@ class _Place:
         self.heard_at = time.monotonic()
 
 
-class RayExecutor(LedExecutor):
+class RayExecutor(PoolExecutor):
     """Runs chunks in actors of the Ray cluster that this process is connected to.
 
     ::
@@ -113,9 +113,9 @@ class RayExecutor(LedExecutor):
         self._dropping: dict[int, Attempt] = {}
         self._inbox: deque[tuple[Any, ...]] = deque()
         self._notify: Notify | None = None
-        self._more = Signal()
+        self._more = Notification()
         self._answers = 0
-        self._courier: Courier | None = None
+        self._courier: RayClient | None = None
         self._closed = False
 
     @property
@@ -147,14 +147,14 @@ class RayExecutor(LedExecutor):
             "max_task_retries": 0,
             "scheduling_strategy": "SPREAD",
         }
-        self._courier = Courier(self._tell, pickled_program(program), memory, options)
+        self._courier = RayClient(self._tell, pickled_program(program), memory, options)
         self._places = [_Place() for _ in range(self.workers)]
 
     # -- serving -----------------------------------------------------------------------------------------------------
 
     def _begin(self) -> None:
         super()._begin()
-        self._more = Signal()
+        self._more = Notification()
 
     @property
     def _draining(self) -> bool:
@@ -163,11 +163,11 @@ class RayExecutor(LedExecutor):
     async def _lead(self) -> None:
         async with anyio.create_task_group() as tasks:
             self._notify = loop_notifier()  # before the inbox is looked at: what comes later is told
-            tasks.start_soon(late(self._watch))
+            tasks.start_soon(deferred(self._watch))
             while True:
                 while self._inbox:
                     self._heard(*self._inbox.popleft())
-                self._tend()
+                self._supervise()
                 self._assign()
                 await self._more.wait()
 
@@ -178,7 +178,7 @@ class RayExecutor(LedExecutor):
         if notify is not None:
             notify(self._more.set)
 
-    def _tend(self) -> None:
+    def _supervise(self) -> None:
         """Start actors where there are none."""
         if self._courier is None or self._fatal is not None or self._closed:
             return
@@ -217,7 +217,7 @@ class RayExecutor(LedExecutor):
             if attempt is None:
                 return
             if kind == "refused" and facts[1] and attempt.number not in self._dropping:
-                attempt.set_aside(facts[1])
+                attempt.exclude(facts[1])
             else:
                 self._resolve(attempt, facts[-1])
 
@@ -314,7 +314,7 @@ class RayExecutor(LedExecutor):
         for number, place in enumerate(self._places):
             attempts = [attempt for attempt in place.running.values() if attempt is not None]
             outstanding = tuple(
-                index for attempt in attempts for index in attempt.part.numbers[INDEX].tolist()
+                index for attempt in attempts for index in attempt.part.index_table[INDEX].tolist()
             )
             doing = "working" if attempts else "waiting"
             states.append(

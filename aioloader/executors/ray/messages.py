@@ -2,7 +2,7 @@
 
 A chunk names places in the slab memory. Elsewhere there is none, so the bytes of its samples are put together into one
 array, the places are turned to places in that array, and the rows are numbered from 0. What comes back are the rows,
-which `put_back` writes to where the chunk said.
+which `write_rows` writes to where the chunk said.
 """
 
 from __future__ import annotations
@@ -33,46 +33,46 @@ if TYPE_CHECKING:
     from aioloader.executors.shared_memory import SlabMemory
 
 __all__ = (
-    "Answer",
-    "Parcel",
+    "ChunkRequest",
+    "ChunkResponse",
     "pack_buffers",
     "pack_parcel",
-    "put_back",
     "unpack_buffers",
     "unpack_parcel",
+    "write_rows",
 )
 
 _ALIGN = 64
 
 
-class Parcel(NamedTuple):
+class ChunkRequest(NamedTuple):
     """A chunk without its memory.
 
     Attributes:
         batch: number of the batch.
-        numbers: int64 (8, n), see `Chunk`; starts are places in `payload`, rows are 0 to n-1 (those of
-            the batch where `whole`).
+        index_table: int64 (8, n), see `Chunk`; starts are places in `payload`, rows are 0 to n-1 (those of
+            the batch where `custom_collate`).
         payload: uint8 (nbytes,), the bytes of all samples.
         extras: see `aioloader.foundation.types.Chunk`.
         layout: the pickled layout of the rows, or None.
         rows: samples of the whole batch.
-        whole: the chunk is a whole batch, to be collated.
+        custom_collate: the chunk is a whole batch, to be collated.
         segment: see `aioloader.foundation.types.Chunk`.
         samples: (pickle, buffers) of the chunk's samples, or None.
     """
 
     batch: int
-    numbers: IntArray
+    index_table: IntArray
     payload: Array
     extras: Array | None
     layout: bytes | None
     rows: int
-    whole: bool
+    custom_collate: bool
     segment: int = 0
     samples: tuple[bytes, list[Array]] | None = None
 
 
-class Answer(NamedTuple):
+class ChunkResponse(NamedTuple):
     """What came out of a parcel.
 
     Attributes:
@@ -80,7 +80,7 @@ class Answer(NamedTuple):
         arrays: (n, ...) for every leaf of the layout; None for one without rows.
         failures: (row, stage, pickled exception) of the samples that failed.
         packed: (pickle, buffers) of values, objects and batch; None where there are none.
-        numbers: what was counted, see `aioloader.foundation.types.ChunkResult.counters`.
+        counters: what was counted, see `aioloader.foundation.types.ChunkResult.counters`.
         error: the pickled exception that ended the chunk, or None.
     """
 
@@ -88,36 +88,36 @@ class Answer(NamedTuple):
     arrays: list[Array | None]
     failures: list[tuple[int, str, bytes]]
     packed: tuple[bytes, list[Array]] | None
-    numbers: tuple[Any, ...]
+    counters: tuple[Any, ...]
     error: bytes | None
 
 
-def pack_parcel(chunk: Chunk, memory: SlabMemory) -> Parcel:
+def pack_parcel(chunk: Chunk, memory: SlabMemory) -> ChunkRequest:
     """Take a chunk's bytes out of the slab memory."""
-    numbers = chunk.numbers.copy()
-    length = numbers[LENGTH]
+    index_table = chunk.index_table.copy()
+    length = index_table[LENGTH]
     room = -(-length // _ALIGN) * _ALIGN
     starts = np.cumsum(room) - room
     payload = np.empty(int(room.sum()), np.uint8)
     region = np.frombuffer(memory.memory, np.uint8)
-    for place, (start, nbytes) in enumerate(zip(numbers[START].tolist(), length.tolist(), strict=True)):
+    for place, (start, nbytes) in enumerate(zip(index_table[START].tolist(), length.tolist(), strict=True)):
         at = int(starts[place])
         payload[at : at + nbytes] = region[start : start + nbytes]
-    numbers[START] = starts
+    index_table[START] = starts
     layout: bytes | None = None
-    if not chunk.whole:
-        numbers[ROW] = np.arange(len(chunk))
+    if not chunk.custom_collate:
+        index_table[ROW] = np.arange(len(chunk))
         if chunk.layout is not None:
             layout = cloudpickle.dumps(chunk.layout, protocol=5)
     samples = None if chunk.samples is None else pack_buffers(chunk.samples)
-    return Parcel(
+    return ChunkRequest(
         chunk.batch,
-        numbers,
+        index_table,
         payload,
         chunk.extras,
         layout,
         chunk.rows,
-        chunk.whole,
+        chunk.custom_collate,
         chunk.segment,
         samples,
     )
@@ -136,13 +136,13 @@ def unpack_buffers(packed: tuple[bytes, list[Array]]) -> Any:
     return pickle.loads(blob, buffers=[bytearray(each) for each in buffers])
 
 
-def unpack_parcel(parcel: Parcel, layout: RowLayout | None) -> tuple[Chunk, int]:
+def unpack_parcel(parcel: ChunkRequest, layout: RowLayout | None) -> tuple[Chunk, int]:
     """The chunk of a parcel, for a memory that begins with its payload; and the bytes that this memory needs."""
     size = -(-parcel.payload.nbytes // _ALIGN) * _ALIGN
     bases: tuple[int, ...] = ()
     rows = parcel.rows
-    if not parcel.whole:
-        rows = parcel.numbers.shape[1]
+    if not parcel.custom_collate:
+        rows = parcel.index_table.shape[1]
         if layout is not None:
             offsets, total = layout.offsets(rows)
             bases = tuple(size + offset for offset in offsets)
@@ -153,12 +153,12 @@ def unpack_parcel(parcel: Parcel, layout: RowLayout | None) -> tuple[Chunk, int]
     samples = None if parcel.samples is None else unpack_buffers(parcel.samples)
     chunk = Chunk(
         parcel.batch,
-        parcel.numbers,
+        parcel.index_table,
         extras,
         layout,
         bases,
         rows,
-        parcel.whole,
+        parcel.custom_collate,
         (0, 0),
         None,
         samples,
@@ -167,7 +167,7 @@ def unpack_parcel(parcel: Parcel, layout: RowLayout | None) -> tuple[Chunk, int]
     return chunk, size
 
 
-def put_back(answer: Answer, chunk: Chunk, memory: SlabMemory) -> ChunkResult | Unreadable:
+def write_rows(answer: ChunkResponse, chunk: Chunk, memory: SlabMemory) -> ChunkResult | Unreadable:
     """Write an answer's rows to the slab memory and give what else came out.
 
     Args:
@@ -180,8 +180,8 @@ def put_back(answer: Answer, chunk: Chunk, memory: SlabMemory) -> ChunkResult | 
     """
     if answer.error is not None:
         raise read_error(answer.error)
-    rows: Sequence[int] = chunk.numbers[ROW].tolist()
-    if chunk.whole:
+    rows: Sequence[int] = chunk.index_table[ROW].tolist()
+    if chunk.custom_collate:
         rows = range(chunk.rows)
     result = ChunkResult(written=[rows[place] for place in answer.written.tolist()])
     if result.written:
@@ -202,7 +202,7 @@ def put_back(answer: Answer, chunk: Chunk, memory: SlabMemory) -> ChunkResult | 
         result.objects = {
             leaf: {rows[place]: value for place, value in those.items()} for leaf, those in objects.items()
         }
-    result.counters = answer.numbers
+    result.counters = answer.counters
     return result
 
 

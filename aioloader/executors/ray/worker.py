@@ -10,7 +10,7 @@ import numpy as np
 
 from aioloader.errors import WorkerError
 from aioloader.executors.process.worker import answer_of, portable_error
-from aioloader.executors.ray.messages import Answer, Parcel, pack_buffers, unpack_parcel
+from aioloader.executors.ray.messages import ChunkRequest, ChunkResponse, pack_buffers, unpack_parcel
 from aioloader.executors.runner import Runner
 from aioloader.foundation.types import ChunkResult
 
@@ -39,24 +39,24 @@ class RayWorker:
             return portable_error(error)
         return None
 
-    def run(self, *fields: Any) -> Answer:
+    def run(self, *fields: Any) -> ChunkResponse:
         """Make the samples of a parcel.
 
         Args:
-            fields: those of a `Parcel`.
+            fields: those of a `ChunkRequest`.
         """
-        parcel = Parcel(*fields)
+        parcel = ChunkRequest(*fields)
         empty = np.zeros(0, np.int32)
         try:
             chunk, size = unpack_parcel(parcel, self._layout_of(parcel.layout))
             runner = self._ready(size)
             np.frombuffer(self._memory, np.uint8)[: parcel.payload.nbytes] = parcel.payload
             result = runner.run(chunk)
-            written, failures, packed, numbers = answer_of(result, pack_buffers)
+            written, failures, packed, counters = answer_of(result, pack_buffers)
         except BaseException as error:
-            return Answer(empty, [], [], None, ChunkResult().counters, portable_error(error))
+            return ChunkResponse(empty, [], [], None, ChunkResult().counters, portable_error(error))
         arrays = self._rows(chunk) if len(written) else []
-        return Answer(np.frombuffer(written, np.int32), arrays, failures, packed, numbers, None)
+        return ChunkResponse(np.frombuffer(written, np.int32), arrays, failures, packed, counters, None)
 
     def _layout_of(self, blob: bytes | None) -> RowLayout | None:
         if blob is None:

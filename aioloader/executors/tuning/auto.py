@@ -23,9 +23,9 @@ from aioloader.executors.process.executor import ProcessExecutor
 from aioloader.executors.shared_memory import MAX_WORKERS
 from aioloader.executors.thread import ThreadExecutor
 from aioloader.executors.tuning.memory_info import available_memory, own_memory
-from aioloader.executors.tuning.tuner import Ladder, Step, called
-from aioloader.foundation.deferred import late
-from aioloader.foundation.notification import Signal
+from aioloader.executors.tuning.tuner import ExecutorTuner, Trial, describe_workers
+from aioloader.foundation.deferred import deferred
+from aioloader.foundation.notification import Notification
 from aioloader.foundation.threads import Threads
 from aioloader.foundation.types import ChunkResult
 
@@ -90,7 +90,7 @@ class AutoExecutor:
         self._fixed = fixed
         self._watch = watch
         self.maps_files = self._kinds == ("process",)
-        self._step = Step(self._kinds[0], self._most)
+        self._step = Trial(self._kinds[0], self._most)
         self.kind = self._kinds[0]
         self._why = ""
         self._inner: dict[str, Any] = {}
@@ -101,7 +101,7 @@ class AutoExecutor:
         self._proved = False
         self._worker_nbytes = _WORKER_NBYTES
         self._weighed = 0
-        self._freed = Signal()
+        self._freed = Notification()
         self._former: list[Any] = []
 
     def open(self, program: Program, memory: SlabMemory) -> None:
@@ -113,9 +113,9 @@ class AutoExecutor:
         self._room = int(_SHARE_OF_MEMORY * available_memory())
         kinds = self._possible(program)
         tried = tuple(kind for kind in ("thread", "process") if kind in kinds)
-        self._begin(Ladder(tried, self._most, inline="inline" in kinds, fixed=self._fixed))
+        self._begin(ExecutorTuner(tried, self._most, inline="inline" in kinds, fixed=self._fixed))
 
-    def _begin(self, ladder: Ladder) -> None:
+    def _begin(self, ladder: ExecutorTuner) -> None:
         self._ladder = ladder
         self._step = ladder.step
         self.kind = self._step.kind
@@ -156,7 +156,7 @@ class AutoExecutor:
             inner.open(self._program if kind == "process" else self._program_here, self._memory)
             self._inner[kind] = inner
             for tasks in self._groups:
-                tasks.start_soon(late(self._serve), inner)
+                tasks.start_soon(deferred(self._serve), inner)
         if kind == "process" and workers > inner.workers:
             inner.resize(workers)
         return inner
@@ -167,12 +167,12 @@ class AutoExecutor:
     async def serving(self) -> AsyncIterator[None]:
         """See `aioloader.abc.Executor.serving`."""
         if not self._groups:
-            self._freed = Signal()
+            self._freed = Notification()
         async with anyio.create_task_group() as tasks:
             self._groups.append(tasks)
             try:
                 for inner in self._inner.values():
-                    tasks.start_soon(late(self._serve), inner)
+                    tasks.start_soon(deferred(self._serve), inner)
                 yield
             finally:
                 self._groups.remove(tasks)
@@ -201,7 +201,7 @@ class AutoExecutor:
     @property
     def tuning(self) -> str:
         """What was chosen and why, in a sentence."""
-        count = called(self.kind, self.workers)
+        count = describe_workers(self.kind, self.workers)
         verb = "was" if self.workers == 1 and self.kind != "inline" else "were"
         if not self.settled:
             why = f" ({self._why})" if self._why else ""
@@ -233,10 +233,10 @@ class AutoExecutor:
                 await self._prove()
             async with anyio.create_task_group() as tasks:
                 for chunk in chunks:
-                    tasks.start_soon(late(one), chunk)
+                    tasks.start_soon(deferred(one), chunk)
         finally:
             for chunk in waiting.values():  # those that never ran
-                chunk.settled()
+                chunk.release()
         if errors:
             raise errors[0]
         return result
@@ -256,7 +256,7 @@ class AutoExecutor:
                 await anyio.sleep(_POLL_S)
             if processes.failure is not None and self.kind == "process":
                 self._why = f"worker processes cannot be had ({processes.failure})"
-                self._begin(Ladder(("thread",), self._most, fixed=self._fixed))
+                self._begin(ExecutorTuner(("thread",), self._most, fixed=self._fixed))
         self._proved = True
 
     async def _measured(self, chunk: Chunk) -> ChunkResult:
@@ -275,7 +275,7 @@ class AutoExecutor:
                 self._apply()
             elif self._groups:
                 self._moving = True
-                self._groups[-1].start_soon(late(self._move))
+                self._groups[-1].start_soon(deferred(self._move))
         return made
 
     def _to_processes(self) -> bool:
@@ -324,7 +324,7 @@ class AutoExecutor:
             threads.open(self._program_here, self._memory)
             self._inner["thread"] = threads
             for tasks in self._groups:
-                tasks.start_soon(late(self._serve), threads)
+                tasks.start_soon(deferred(self._serve), threads)
 
     async def _weigh(self) -> None:
         """Find out what a worker process takes, once for each number of them."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-__all__ = ("Ladder", "Step", "called")
+__all__ = ("ExecutorTuner", "Trial", "describe_workers")
 
 # A batch of so little work costs less in the loop's thread than being handed over and back.
 _INLINE_BATCH_S = 0.0015
@@ -24,7 +24,7 @@ _ENOUGH_CHUNKS = 24
 
 
 @dataclass
-class Step:
+class Trial:
     """A number of workers of one kind, and what was measured of them.
 
     Attributes:
@@ -68,7 +68,7 @@ class Step:
             self.work_s += work_s
 
 
-class Ladder:
+class ExecutorTuner:
     """The steps, and the choice.
 
     Args:
@@ -90,10 +90,10 @@ class Ladder:
         self._most = most
         self._inline = inline
         self._fixed = fixed
-        self._done: list[Step] = []
-        self.chosen: Step | None = None
+        self._done: list[Trial] = []
+        self.chosen: Trial | None = None
         self.reason = ""
-        self.step = Step(kinds[0], 1 if inline or len(kinds) > 1 or not fixed else most)
+        self.step = Trial(kinds[0], 1 if inline or len(kinds) > 1 or not fixed else most)
         if len(kinds) == 1 and not inline and (fixed or most == 1):
             self._choose(self.step, "nothing else is possible")
 
@@ -108,7 +108,7 @@ class Ladder:
         if self._inline and len(self._done) == 1:
             batch_s = step.sample_s * max(1, step.samples // max(1, step.chunks))
             if batch_s < _INLINE_BATCH_S:
-                self.step = self.chosen = Step("inline", 1)
+                self.step = self.chosen = Trial("inline", 1)
                 self.reason = (
                     f"a sample takes {1e6 * step.sample_s:,.0f} µs, less than to hand it to a worker and back"
                 )
@@ -124,7 +124,7 @@ class Ladder:
             return
         self._choose_best("")
 
-    def _up(self, step: Step) -> Step | None:
+    def _up(self, step: Trial) -> Trial | None:
         """The next step, or None if there is none worth trying."""
         before = next((each for each in self._done[:-1] if each.kind == step.kind), None)
         last = self._done[-2] if len(self._done) > 1 and self._done[-2].kind == step.kind else None
@@ -132,11 +132,11 @@ class Ladder:
         if step.kind == "thread" and before is not None and step.workers == 2:
             grew = step.pace >= before.pace * _RELEASES_LOCK
         if grew and step.workers < self._most:
-            return Step(step.kind, self._most if self._fixed else min(self._most, 2 * step.workers))
+            return Trial(step.kind, self._most if self._fixed else min(self._most, 2 * step.workers))
         if step.kind == "thread" and "process" in self._kinds:
             first = next(each for each in self._done if each.kind == "thread")
             if step.pace < 0.85 * step.workers * first.pace or not grew:
-                return Step(
+                return Trial(
                     "process", self._most if self._fixed else min(self._most, max(2, step.workers // 2))
                 )
         return None
@@ -160,20 +160,22 @@ class Ladder:
         else:
             self._choose(self.step, why)
 
-    def _choose(self, step: Step, reason: str) -> None:
-        self.step = self.chosen = Step(step.kind, step.workers)
+    def _choose(self, step: Trial, reason: str) -> None:
+        self.step = self.chosen = Trial(step.kind, step.workers)
         self.reason = reason
 
-    def _compared(self, best: Step) -> str:
+    def _compared(self, best: Trial) -> str:
         tried = [
-            f"{called(each.kind, each.workers)} {each.pace:,.0f}" for each in self._done if each is not best
+            f"{describe_workers(each.kind, each.workers)} {each.pace:,.0f}"
+            for each in self._done
+            if each is not best
         ]
         if not tried:
             return f"a sample takes {1e3 * best.sample_s:.2f} ms"
         return f"measured {best.pace:,.0f} samples/s, {', '.join(tried)}"
 
 
-def called(kind: str, workers: int) -> str:
+def describe_workers(kind: str, workers: int) -> str:
     """A number of workers in words."""
     if kind == "inline":
         return "no workers"

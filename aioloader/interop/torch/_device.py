@@ -9,7 +9,7 @@ import anyio.to_thread
 
 from aioloader.interop.torch._tensors import Mover
 from aioloader.loader.async_loader import AsyncDataLoader
-from aioloader.loader.base import Face
+from aioloader.loader.base import BaseLoader
 from aioloader.loader.sync_loader import DataLoader
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ def to_device(
     return StatefulLoader(loader, device, ahead)
 
 
-class StatefulLoader(Face):
+class StatefulLoader(BaseLoader):
     """A loader of tensors, on a device if wanted, with the methods of torchdata's StatefulDataLoader.
 
     ::
@@ -89,10 +89,10 @@ class StatefulLoader(Face):
                 f"{type(loader).__module__}.{type(loader).__qualname__}; of a loader of torch's kind copy the batches "
                 "yourself: pin_memory=True and .to(device, non_blocking=True)"
             )
-        if loader._core.options.output == "jax":
+        if loader._runtime.options.output == "jax":
             raise ValueError("batches of output='jax' are no tensors: leave output='numpy' or 'torch'")
         self.loader: Any = loader
-        self._core, self._errors = loader._core, loader._errors
+        self._runtime, self._errors = loader._runtime, loader._errors
         self._mover = Mover(device)
         self._ahead = ahead
         self._state: dict[str, Any] | None = None

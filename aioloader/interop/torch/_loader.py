@@ -187,8 +187,8 @@ class DataLoader(torch.utils.data.DataLoader):  # type: ignore[misc]  # torch is
             timeout=self.timeout or math.inf,
             output=_Pinned(restore) if self.pin_memory and torch.accelerator.is_available() else restore,
         )
-        order.core = weakref.ref(engine._core)
-        engine._core.watch_globals = (
+        order.runtime = weakref.ref(engine._runtime)
+        engine._runtime.watch_globals = (
             False  # torch's scripts draw from them, and without workers in their own order
         )
         return engine
@@ -253,7 +253,7 @@ class _Order:
         self._crew = crew
         self._begun = False
         self.batch_size = loader.batch_size
-        self.core: Any = None
+        self.runtime: Any = None
 
     def __len__(self) -> int:
         return len(self._lists)
@@ -266,7 +266,7 @@ class _Order:
         if not self._begun:
             self._begun = True
             self._crew.seed = seed
-            self.core().course.progress.seed = seed
+            self.runtime().order.progress.seed = seed
         batches: Iterator[Any] = map(self._checked, lists)
         if self._ahead and self._few():
             # The engine asks for them in a thread of its own; the caller's generators are drawn from here and now.

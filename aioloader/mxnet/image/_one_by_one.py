@@ -11,9 +11,9 @@ import numpy as np
 
 from aioloader.errors import DecodeError, SampleError
 from aioloader.foundation.error_budget import over_budget
-from aioloader.foundation.error_log import lighten
-from aioloader.foundation.replacement import stand_ins
-from aioloader.foundation.types import Facts
+from aioloader.foundation.error_log import strip_exception
+from aioloader.foundation.replacement import replacement_rows
+from aioloader.foundation.types import ItemLocation
 from aioloader.mxnet.base import TooManyFailedError
 from aioloader.mxnet.image._failures import broken_image
 from aioloader.mxnet.image._hooks import Hooks, SkippedImage
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from aioloader.foundation.types import Array
     from aioloader.mxnet.image._failures import BrokenImageError
 
-__all__ = ("OneByOne",)
+__all__ = ("SampleIterator",)
 
 _log = logging.getLogger(__name__)
 
@@ -48,7 +48,7 @@ class _Made(NamedTuple):
     failed: SampleError | None = None
 
 
-class OneByOne(Hooks, DataIter):
+class SampleIterator(Hooks, DataIter):
     """The samples of a pass, one by one, and batches of them; `ImageIter` sets the attributes."""
 
     seq: list[Any] | None
@@ -152,7 +152,7 @@ class OneByOne(Hooks, DataIter):
         sound = [place for place, each in enumerate(rows) if each.row is not None]
         if not sound:
             raise self._noted[-1]
-        fill = stand_ins(len(rows), sound)
+        fill = replacement_rows(len(rows), sound)
         for place, stand_in in fill.items():
             if (failed := rows[place].failed) is not None:
                 failed.replaced_by = rows[stand_in].item
@@ -215,7 +215,7 @@ class OneByOne(Hooks, DataIter):
             SampleError: all did, more than there are: a derived class whose images have no end would go on for ever.
         """
         row = self._last_row()
-        key, path, offset = self._dataset.facts(row) if row >= 0 else Facts()
+        key, path, offset = self._dataset.facts(row) if row >= 0 else ItemLocation()
         failed = SampleError(
             str(error) or type(error).__name__,
             dataset=type(self).__name__,
@@ -227,7 +227,7 @@ class OneByOne(Hooks, DataIter):
             offset=offset,
         )
         failed.__cause__ = error
-        lighten(failed)
+        strip_exception(failed)
         self._noted.append(failed)
         self._failed += 1
         _log.warning(

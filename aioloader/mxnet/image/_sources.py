@@ -15,7 +15,7 @@ import numpy as np
 from aioloader.datasets.files import FileDataset
 from aioloader.datasets.folder import whole_files
 from aioloader.datasets.imagelist import list_entry, read_list
-from aioloader.foundation.types import Facts, Spans
+from aioloader.foundation.types import ItemLocation, Spans
 from aioloader.mxnet.ndarray import from_numpy
 from aioloader.mxnet.recordio import MXIndexedRecordIO, MXRecordIO
 from aioloader.storage.local.source import LocalByteSource
@@ -36,7 +36,7 @@ class _Body:
 
     in_record: bool
 
-    def __call__(self, data: memoryview, extra: Any, facts: Facts) -> tuple[bytes, Array]:
+    def __call__(self, data: memoryview, extra: Any, facts: ItemLocation) -> tuple[bytes, Array]:
         """See `aioloader.abc.Decoder`; the label is float32, () or (n,)."""
         if not self.in_record:
             return bytes(data), _labels_of(extra)
@@ -138,9 +138,9 @@ class EncodedRecords(_Encoded):
         end = self._ends[np.minimum(after, len(self._ends) - 1)]
         return Spans(np.zeros(len(offset), np.int64), offset, np.maximum(end - offset, 0))
 
-    def facts(self, index: int) -> Facts:
+    def facts(self, index: int) -> ItemLocation:
         """See `ByteDataset.facts`."""
-        return Facts(self._keys[index], self._path, int(self._offsets[index]))
+        return ItemLocation(self._keys[index], self._path, int(self._offsets[index]))
 
 
 class EncodedFiles(_Encoded):
@@ -168,9 +168,9 @@ class EncodedFiles(_Encoded):
         """See `ByteDataset.spans`."""
         return whole_files(indices)
 
-    def facts(self, index: int) -> Facts:
+    def facts(self, index: int) -> ItemLocation:
         """See `ByteDataset.facts`."""
-        return Facts(self._keys[index], self._paths[index], None)
+        return ItemLocation(self._keys[index], self._paths[index], None)
 
 
 @dataclass

@@ -14,14 +14,14 @@ import numpy as np
 
 import aioloader
 from aioloader.errors import SampleError, TooManyErrorsError, error_report
-from aioloader.foundation.error_log import lighten
+from aioloader.foundation.error_log import strip_exception
 from aioloader.foundation.validation import require
 from aioloader.loader.options import LoaderOptions, check_max_errors
 from aioloader.mxnet import random as mx_random
 from aioloader.mxnet.base import TooManyFailedError
 from aioloader.mxnet.image._failures import original
 from aioloader.mxnet.image._hooks import Hooks, SkippedImage, Through
-from aioloader.mxnet.image._one_by_one import OneByOne
+from aioloader.mxnet.image._one_by_one import SampleIterator
 from aioloader.mxnet.image._sources import open_source
 from aioloader.mxnet.image._turns import HANDLES, Turns, part_of
 from aioloader.mxnet.image.create import CreateAugmenter, augmenters
@@ -52,7 +52,7 @@ class _Plan:
         return len(self.turns)
 
 
-class ImageIter(OneByOne):
+class ImageIter(SampleIterator):
     """Batches of images with augmentation.
 
     Data are float32 (batch_size, 3, height, width), RGB; labels float32 (batch_size,) or (batch_size, label_width).
@@ -251,7 +251,7 @@ class ImageIter(OneByOne):
                 max_errors=self._max_errors,
             )
             # In one thread the global generators are drawn from in the order of the images, as in MXNet.
-            self._engine._core.watch_globals = self._num_workers > 0
+            self._engine._runtime.watch_globals = self._num_workers > 0
         self._plan.turns = Turns(self._rows(), self.cur, self._kept, self.batch_size, self.last_batch_handle)
         self._start = self.cur
         self._number = 0
@@ -287,7 +287,7 @@ class ImageIter(OneByOne):
                     self.cur, self._kept = turns.behind(self._number, place)
                     raise original(error, is_file=self.imgrec is None) from error
                 _log.warning("image %r is left out: %s", error.key, error.__cause__)
-                lighten(error)  # there may be many
+                strip_exception(error)  # there may be many
                 self._drop(error.index)
                 self._failed += 1
                 self._check_errors(self.cur + self._failed)

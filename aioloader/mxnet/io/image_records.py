@@ -17,19 +17,19 @@ import numpy as np
 from aioloader.datasets.decoding import DEFAULT_MAX_PIXELS, RECORD_FIELDS, FusedImages
 from aioloader.datasets.files import FileDataset, Source
 from aioloader.datasets.record import RecordTable
-from aioloader.foundation.types import Facts, Spans
+from aioloader.foundation.types import ItemLocation, Spans
 from aioloader.mxnet.base import MXNetError
 from aioloader.mxnet.io.alpha_image import decode_alpha
 from aioloader.storage.local.source import LocalByteSource
 from aioloader.transforms.decode import decode_image
-from aioloader.transforms.lazy_image import PictureReader
+from aioloader.transforms.lazy_image import LazyImageReader
 from recordio import MAGIC, RecordIOError, extract, unpack
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from aioloader.datasets.stage import Stage
-    from aioloader.foundation.types import Array, IntArray, Trace
+    from aioloader.foundation.types import Array, IntArray, StageTimer
     from aioloader.mxnet.io.label_list import LabelList
     from aioloader.rng import Rng
 
@@ -118,12 +118,12 @@ class ImageRecords(FileDataset):
         for path, table in zip(self._paths, self._tables, strict=True):
             yield path, table.spans(np.arange(len(table.index), dtype=np.int64))
 
-    def facts(self, index: int) -> Facts:
+    def facts(self, index: int) -> ItemLocation:
         """See `ByteDataset.facts`."""
         file, line = self._places(np.array([index], np.int64))
         number, place = int(file[0]), int(line[0])
         table = self._tables[number].index
-        return Facts(table.key_at(place), self._paths[number], int(table.offsets[place]))
+        return ItemLocation(table.key_at(place), self._paths[number], int(table.offsets[place]))
 
 
 def _in_file_order(table: RecordTable) -> IntArray | None:
@@ -153,7 +153,7 @@ class ImageRecordRows:
     max_pixels: int | None = DEFAULT_MAX_PIXELS
     dct_scaling: bool = False
 
-    def __call__(self, data: memoryview, extra: Any, facts: Facts) -> Row:
+    def __call__(self, data: memoryview, extra: Any, facts: ItemLocation) -> Row:
         """The row; see `Decoder`."""
         body, label, key = self.parse(data, facts)
         if self.channels == 4:
@@ -172,7 +172,7 @@ class ImageRecordRows:
         """The decoder and the stages that take the image, in one; see `FusedDecoder`."""
         return None if self.channels == 4 else _FusedRows(self, stages)
 
-    def parse(self, data: memoryview, facts: Facts) -> tuple[Any, Any, np.uint64]:
+    def parse(self, data: memoryview, facts: ItemLocation) -> tuple[Any, Any, np.uint64]:
         """The encoded image, the label and the id.
 
         Raises:
@@ -216,14 +216,20 @@ class _FusedRows(FusedImages):
     """Decodes no more of an image than its transforms need; see `FusedDecoder`."""
 
     def __init__(self, decoder: ImageRecordRows, stages: Sequence[Stage]) -> None:
-        reader = PictureReader(
+        reader = LazyImageReader(
             int(decoder.channels == 3), decoder.exif, decoder.max_pixels, decoder.dct_scaling
         )
         super().__init__(reader, stages)
         self._parse = decoder.parse
 
     def __call__(
-        self, data: memoryview, extra: Any, facts: Facts, rng: Rng, out: Array | None, trace: Trace
+        self,
+        data: memoryview,
+        extra: Any,
+        facts: ItemLocation,
+        rng: Rng,
+        out: Array | None,
+        trace: StageTimer,
     ) -> Row:
         """See `FusedDecoder`."""
         body, label, key = self._parse(data, facts)

@@ -25,8 +25,8 @@ from aioloader.storage.cache.counts import CacheCounts, Counter
 
 if TYPE_CHECKING:
     from aioloader.foundation.types import IntArray
-    from aioloader.storage.cache.disk_quota import Room
-    from aioloader.storage.cache.object_cache import Shelf
+    from aioloader.storage.cache.disk_quota import DiskQuota
+    from aioloader.storage.cache.object_cache import ObjectCache
 
 __all__ = ("SpanCache",)
 
@@ -68,10 +68,10 @@ class SpanCache:
         self._open()
 
     def _open(self) -> None:
-        from aioloader.storage.cache.disk_quota import Room
+        from aioloader.storage.cache.disk_quota import DiskQuota
 
-        self._shelves: dict[tuple[str, str], Shelf | None] = {}
-        self._room: Room = Room(self._root, self._limit)
+        self._shelves: dict[tuple[str, str], ObjectCache | None] = {}
+        self._room: DiskQuota = DiskQuota(self._root, self._limit)
         self._pid = os.getpid()
         self._full_until = 0.0
 
@@ -90,7 +90,7 @@ class SpanCache:
                 self._room.close()
             self._shelves = {}
 
-    def _shelf(self, name: str, version: str) -> Shelf | None:
+    def _shelf(self, name: str, version: str) -> ObjectCache | None:
         """Where the spans of an object are; None if that cannot be used now."""
         with self._lock:
             if self._closed:
@@ -100,13 +100,15 @@ class SpanCache:
                 self._open()
             if (name, version) in self._shelves:
                 return self._shelves[name, version]
-            from aioloader.storage.cache.object_cache import Shelf
+            from aioloader.storage.cache.object_cache import ObjectCache
 
             folder = f"{_key(name)}-{_key(version)}"
             segment_nbytes = min(_MOST_SEGMENT_NBYTES, max(1, self._limit // _SEGMENTS))
             try:
                 self._room.drop_versions(_key(name), folder)
-                shelf = Shelf(os.path.join(self._root, folder), _label(name), self._room, segment_nbytes)
+                shelf = ObjectCache(
+                    os.path.join(self._root, folder), _label(name), self._room, segment_nbytes
+                )
             except OSError as error:
                 self._stop(error)
                 shelf = None

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from aioloader.foundation.types import IntArray
 
-__all__ = ("DATA", "IN_USE", "LINES", "Room", "lock_within", "open_file")
+__all__ = ("DATA", "IN_USE", "LINES", "DiskQuota", "lock_within", "open_file")
 
 DATA, LINES, IN_USE = ".data", ".lines", "in-use"
 _SHELF = re.compile(r"[0-9a-f]{16}-[0-9a-f]{16}")
@@ -57,7 +57,7 @@ def open_file(path: str) -> int:
     return os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
 
 
-class Room:
+class DiskQuota:
     """The room in a directory. Safe against other threads and processes.
 
     Args:

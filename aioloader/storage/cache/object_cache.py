@@ -20,13 +20,13 @@ from aioloader.storage.cache.entries import ENTRY, Entries
 from aioloader.storage.cache.journal import LINE_NBYTES, parse_lines
 from aioloader.storage.cache.segment import SegmentWriter
 from aioloader.storage.local.descriptors import Descriptors, read_into
-from aioloader.storage.local.kernel_aio import Gather
+from aioloader.storage.local.kernel_aio import KernelAioReader
 
 if TYPE_CHECKING:
     from aioloader.foundation.types import Array, IntArray
-    from aioloader.storage.cache.disk_quota import Room
+    from aioloader.storage.cache.disk_quota import DiskQuota
 
-__all__ = ("Shelf",)
+__all__ = ("ObjectCache",)
 
 _OPEN_FILES = 64
 _REFRESH_S = 1.0
@@ -35,7 +35,7 @@ _CHECK_AT = LINE_NBYTES - 4
 _PATIENCE_S = 1.0
 
 
-class Shelf:
+class ObjectCache:
     """The spans of one version of one object. Safe against other threads and processes.
 
     Args:
@@ -48,7 +48,7 @@ class Shelf:
         OSError: the folder cannot be used.
     """
 
-    def __init__(self, folder: str, label: str, room: Room, segment_nbytes: int) -> None:
+    def __init__(self, folder: str, label: str, room: DiskQuota, segment_nbytes: int) -> None:
         self._folder = folder
         self._room = room
         self._segment_nbytes = segment_nbytes
@@ -59,7 +59,7 @@ class Shelf:
         self._seen: dict[str, tuple[int, int]] = {}  # stem: its number, lines of its journal that were read
         self._writer: SegmentWriter | None = None
         self._descriptors = Descriptors(_OPEN_FILES)
-        self._gather = Gather()
+        self._gather = KernelAioReader()
         self._in_use = self._open(label.encode()[:200])
         self._touched = time.monotonic()
         self._refreshed = 0.0

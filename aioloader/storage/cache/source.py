@@ -16,7 +16,7 @@ from aioloader.storage.cache.lookup import Lookup, file_key
 from aioloader.storage.layout import lay_out_apart
 from aioloader.storage.local.whole_files import sample_status
 from aioloader.storage.records import TRUSTED_SPAN_BYTES
-from aioloader.storage.urls import shown
+from aioloader.storage.urls import redact_url
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -251,7 +251,7 @@ class CachedObjectSource:
             _logger.warning(
                 "%s is not kept in the cache: the server sends neither an ETag nor a date with it, so that a "
                 "replaced one would not be noticed",
-                shown(self.paths[number]),
+                redact_url(self.paths[number]),
             )
         return known
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from aioloader.foundation.types import IntArray
-    from aioloader.storage.local.kernel_aio import Gather
+    from aioloader.storage.local.kernel_aio import KernelAioReader
 
 __all__ = ("DirectReads",)
 
@@ -43,7 +43,7 @@ class DirectReads:
         gather: reads many stretches at once.
     """
 
-    def __init__(self, gather: Gather) -> None:
+    def __init__(self, gather: KernelAioReader) -> None:
         self._gather = gather
         self._descriptors = Descriptors(_OPEN_FILES, flags=_FLAG)
         self._idle: deque[mmap.mmap] = deque()

@@ -2,7 +2,8 @@
 
 A loop over `os.preadv` gives the lock up and asks for it again at every record; with small records and other threads at
 work, that costs more than the reads. Linux takes a whole list of reads (its native asynchronous I/O; on an ordinary
-file the call returns when all are done). Where that is not to be had, `Gather.read` says so and the caller loops.
+file the call returns when all are done). Where the kernel lacks it, `KernelAioReader.read` reports no read as done,
+and the caller loops.
 
 Source: io_setup(2), io_submit(2), io_getevents(2), preadv2(2), and linux/aio_abi.h.
 """
@@ -21,7 +22,7 @@ import numpy as np
 if TYPE_CHECKING:
     from aioloader.foundation.types import IntArray
 
-__all__ = ("Gather",)
+__all__ = ("KernelAioReader",)
 
 _AT_ONCE = 256
 _NOWAIT = 8  # RWF_NOWAIT
@@ -57,7 +58,7 @@ def _load() -> Any:
     return call
 
 
-class Gather:
+class KernelAioReader:
     """Contexts of the kernel, one for each thread that reads at the time.
 
     Attributes:

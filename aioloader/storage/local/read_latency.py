@@ -6,7 +6,7 @@ that takes no longer than another read would wait. Pure.
 
 from __future__ import annotations
 
-__all__ = ("Waits",)
+__all__ = ("ReadLatency",)
 
 LEAST_GAP_BYTES = 16 << 10
 _SMALL_GAP_BYTES = 64 << 10
@@ -18,7 +18,7 @@ _MEMORY = 1 / 4
 _COPIED_BYTES_PER_S = 1e9
 
 
-class Waits:
+class ReadLatency:
     """Moving averages, fed from several threads; an update that is lost does no harm.
 
     Attributes:

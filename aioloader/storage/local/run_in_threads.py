@@ -12,12 +12,12 @@ if TYPE_CHECKING:
 
     from aioloader.foundation.threads import Threads
 
-__all__ = ("side_by_side",)
+__all__ = ("run_in_threads",)
 
 T = TypeVar("T")
 
 
-async def side_by_side(threads: Threads, fn: Callable[..., T], parts: Sequence[tuple[Any, ...]]) -> list[T]:
+async def run_in_threads(threads: Threads, fn: Callable[..., T], parts: Sequence[tuple[Any, ...]]) -> list[T]:
     """Call `fn(*part)` for every part.
 
     Args:

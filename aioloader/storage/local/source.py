@@ -17,10 +17,10 @@ from aioloader.foundation.types import ReadPlan
 from aioloader.storage.layout import Read, lay_out, lay_out_apart
 from aioloader.storage.local.descriptors import Descriptors, read_into
 from aioloader.storage.local.direct import DirectReads
-from aioloader.storage.local.kernel_aio import Gather
-from aioloader.storage.local.read_latency import Waits
+from aioloader.storage.local.kernel_aio import KernelAioReader
+from aioloader.storage.local.read_latency import ReadLatency
 from aioloader.storage.local.residency import Residency
-from aioloader.storage.local.run_in_threads import side_by_side
+from aioloader.storage.local.run_in_threads import run_in_threads
 from aioloader.storage.local.whole_files import WholeFiles, announce
 from aioloader.storage.records import cut_short, doubtful, no_place, record_extent, unlike
 from recordio.errors import ShortReadError
@@ -74,13 +74,13 @@ class LocalByteSource:
         self._limit = threads
         self._watch = watch
         self._descriptors = Descriptors(_OPEN_FILES)
-        self._gather = Gather()
+        self._gather = KernelAioReader()
         self._direct_reads = DirectReads(self._gather) if direct else None
         self._residencies: dict[int, Residency] = {}
         self._threads: Threads | None = None
         self._many: Threads | None = None
         self._files = WholeFiles(paths)
-        self._waits = self._files.waits if whole_files else Waits()
+        self._waits = self._files.waits if whole_files else ReadLatency()
         self._closed = False
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -370,7 +370,7 @@ class LocalByteSource:
             from aioloader.foundation.threads import Threads
 
             self._many = Threads(_PARTS, "aioloader-reads")
-        return await side_by_side(self._many, fn, parts)
+        return await run_in_threads(self._many, fn, parts)
 
 
 def _remake(

@@ -12,7 +12,7 @@ from time import perf_counter
 from typing import TYPE_CHECKING
 
 from aioloader.storage.local.descriptors import check_regular, open_regular, read_into
-from aioloader.storage.local.read_latency import Waits
+from aioloader.storage.local.read_latency import ReadLatency
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -45,7 +45,7 @@ class WholeFiles:
 
     def __init__(self, paths: Sequence[str]) -> None:
         self._paths = paths
-        self.waits, self.size_waits = Waits(), Waits()
+        self.waits, self.size_waits = ReadLatency(), ReadLatency()
 
     def find_sizes(
         self, file: IntArray, places: IntArray, length: IntArray, failures: list[tuple[int, BaseException]]

@@ -8,7 +8,7 @@ again, cuts it by a third. Single errors cut nothing.
 
 from __future__ import annotations
 
-__all__ = ("Pace",)
+__all__ = ("AdaptiveLimit",)
 
 _SLOW = 3.0
 _STEP = 16.0
@@ -17,7 +17,7 @@ _BUSY_SHARE = 0.1
 _MEMORY = 1 / 256
 
 
-class Pace:
+class AdaptiveLimit:
     """The number of requests that may be in flight.
 
     Args:

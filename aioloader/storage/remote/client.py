@@ -21,13 +21,13 @@ from typing import TYPE_CHECKING, TypeVar
 import anyio
 
 from aioloader.errors import ForkedError, RemoteReadError
-from aioloader.storage.remote.adaptive_limit import Pace
+from aioloader.storage.remote.adaptive_limit import AdaptiveLimit
 from aioloader.storage.remote.counters import Counters
 from aioloader.storage.remote.latency import Latencies
-from aioloader.storage.remote.limiter import Slots
-from aioloader.storage.remote.pending_requests import Call, Flight, Wanted
+from aioloader.storage.remote.limiter import Limiter
+from aioloader.storage.remote.pending_requests import Call, PendingRequest, Wanted
 from aioloader.storage.remote.reporting import difference, error_of
-from aioloader.storage.remote.retries import Kind, Trouble, backoff_s, trouble_of
+from aioloader.storage.remote.retries import Kind, RequestFailure, backoff_s, trouble_of
 from aioloader.storage.remote.transport import Transport
 
 if TYPE_CHECKING:
@@ -67,10 +67,10 @@ class Client:
         latencies: of the latest requests.
     """
 
-    def __init__(self, transport: Transport | None = None, pace: Pace | None = None) -> None:
+    def __init__(self, transport: Transport | None = None, pace: AdaptiveLimit | None = None) -> None:
         self._transport = Transport() if transport is None else transport
-        self._pace = Pace() if pace is None else pace
-        self._slots = Slots(self._pace)
+        self._pace = AdaptiveLimit() if pace is None else pace
+        self._slots = Limiter(self._pace)
         self._random = random.Random()  # of pauses: never part of what a loader gives
         self._asked = 0
         self._unseen = 0  # answers since one whose beginning was seen
@@ -106,7 +106,7 @@ class Client:
                 self._watch(call, tasks)
                 for number, each in enumerate(wanted):
                     await self._slots.take()
-                    flight = Flight(number, each)
+                    flight = PendingRequest(number, each)
                     call.flights.add(flight)
                     flight.task = tasks.create_task(self._fly(call, flight))
         finally:
@@ -130,7 +130,7 @@ class Client:
             raise failures[number]
         return [found[number] for number in range(len(wanted))]
 
-    async def _fly(self, call: Call, flight: Flight) -> None:
+    async def _fly(self, call: Call, flight: PendingRequest) -> None:
         """One range to its end; begins with a place taken."""
         holds = True
         try:
@@ -158,7 +158,7 @@ class Client:
                 self._slots.give_back()
             call.flights.discard(flight)
 
-    async def _attempt(self, call: Call, flight: Flight) -> Trouble | None:
+    async def _attempt(self, call: Call, flight: PendingRequest) -> RequestFailure | None:
         """One request for a range; None if the range is settled."""
         flight.begun = monotonic()
         try:
@@ -169,7 +169,7 @@ class Client:
             flight.overdue = False
             seconds = monotonic() - flight.begun
             self.latencies.add(seconds, seconds, 0)
-            return self._note(Trouble(Kind.LOST, True, f"no answer within {seconds:.1f} s"))
+            return self._note(RequestFailure(Kind.LOST, True, f"no answer within {seconds:.1f} s"))
         except Exception as error:
             return self._note(trouble_of(error))
         finally:
@@ -202,25 +202,25 @@ class Client:
     def _telling(self) -> int:
         return _TELLING if self._pace.at_most else _TELLING_WHILE_IT_GROWS
 
-    def _patience_s(self, flight: Flight) -> float:
+    def _patience_s(self, flight: PendingRequest) -> float:
         """Seconds that one request may take. Longer each time: the connection may be slow and not lost."""
         usual_s = _ATTEMPT_S if self.latencies.known else _FIRST_ATTEMPT_S
         usual_s += flight.wanted.length / _LEAST_BYTES_PER_S
         return float(max(usual_s, 8 * self.latencies.late_s) * 2 ** min(flight.attempts - 1, 8))
 
-    def _note(self, trouble: Trouble) -> Trouble:
+    def _note(self, trouble: RequestFailure) -> RequestFailure:
         if trouble.kind == Kind.BUSY:
             self._pace.busy(monotonic())
         return trouble
 
-    def _arrived(self, call: Call, flight: Flight, answer: Answer) -> Trouble | None:
+    def _arrived(self, call: Call, flight: PendingRequest, answer: Answer) -> RequestFailure | None:
         wanted = flight.wanted
         self.counters.nbytes += len(answer.data)
         if wanted.version is not None and not wanted.version.same(answer.version):
-            return Trouble("changed", False, difference(wanted.version, answer.version))
+            return RequestFailure("changed", False, difference(wanted.version, answer.version))
         if len(answer.data) != wanted.length:
             text = f"{len(answer.data)} bytes came of {wanted.length}"
-            return self._note(Trouble(Kind.LOST, True, text))
+            return self._note(RequestFailure(Kind.LOST, True, text))
         self.latencies.add(answer.first_s, answer.whole_s, len(answer.data))
         if answer.first_s is None:
             self._unseen += 1
@@ -232,7 +232,7 @@ class Client:
         return None
 
     @staticmethod
-    def _settle(call: Call, flight: Flight) -> bool:
+    def _settle(call: Call, flight: PendingRequest) -> bool:
         """A range has its end; False if it had one before."""
         if flight.settled:
             return False
@@ -270,7 +270,7 @@ class Client:
         delay_s = max(_LOOK_S, soonest - now)
         call.timer = asyncio.get_running_loop().call_later(delay_s, self._watch, call, tasks)
 
-    async def _double(self, call: Call, flight: Flight) -> None:
+    async def _double(self, call: Call, flight: PendingRequest) -> None:
         """The second request for a range. What goes wrong with it is of no account: the first is still there."""
         self.counters.hedges += 1
         try:
@@ -368,7 +368,7 @@ class Client:
                 patience_s = timeout_s if patient else _FIRST_ATTEMPT_S * 2**attempts
                 with anyio.CancelScope(deadline=anyio.current_time() + min(left_s, patience_s)):
                     answer.append(await ask())
-                trouble = Trouble(Kind.LOST, True, "no answer in time")
+                trouble = RequestFailure(Kind.LOST, True, "no answer in time")
             except (ForkedError, ImportError):
                 raise
             except Exception as error:
@@ -384,13 +384,13 @@ class Client:
             await anyio.sleep(pause)
             self.counters.retries += 1
 
-    def _error(self, call: Call, flight: Flight, trouble: Trouble) -> RemoteReadError:
+    def _error(self, call: Call, flight: PendingRequest, trouble: RequestFailure) -> RemoteReadError:
         seconds = monotonic() - flight.since
         url, offset, length, _ = flight.wanted
         return error_of(trouble, url, offset, length, flight.attempts, seconds, call.timeout_s)
 
 
-def _cancelled_otherwise(flight: Flight, hedge: bool = False) -> bool:
+def _cancelled_otherwise(flight: PendingRequest, hedge: bool = False) -> bool:
     """After `Task.cancel` by this module was seen: whether somebody else has cancelled the task too."""
     task = flight.hedge if hedge else flight.task
     assert task is not None

@@ -7,12 +7,12 @@ from collections import deque
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from aioloader.storage.remote.adaptive_limit import Pace
+    from aioloader.storage.remote.adaptive_limit import AdaptiveLimit
 
-__all__ = ("Slots",)
+__all__ = ("Limiter",)
 
 
-class Slots:
+class Limiter:
     """As many places as a pace allows now. Used from one event loop at a time.
 
     Args:
@@ -22,7 +22,7 @@ class Slots:
         taken: places taken.
     """
 
-    def __init__(self, pace: Pace) -> None:
+    def __init__(self, pace: AdaptiveLimit) -> None:
         self._pace = pace
         self._waiting: deque[asyncio.Future[None]] = deque()
         self.taken = 0

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from aioloader.errors import ObjectMissingError, RemoteReadError
 from aioloader.storage.remote.opening import client_and_thread
-from aioloader.storage.urls import BUCKETS, locate, scheme_of, shown
+from aioloader.storage.urls import BUCKETS, locate, redact_url, scheme_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -108,7 +108,7 @@ def list_folder(url: str) -> Folder:
     """
     if scheme_of(url) not in BUCKETS:
         raise RemoteReadError(
-            shown(url),
+            redact_url(url),
             0,
             None,
             attempts=0,
@@ -123,6 +123,12 @@ def list_folder(url: str) -> Folder:
     folder = arrange(((path, as_answered(version)) for path, version in found), locate(url).path)
     if not folder.folders and not folder.files:
         raise ObjectMissingError(
-            shown(url), 0, None, attempts=1, seconds=0.0, reason="there is no object below it", kind="missing"
+            redact_url(url),
+            0,
+            None,
+            attempts=1,
+            seconds=0.0,
+            reason="there is no object below it",
+            kind="missing",
         )
     return folder

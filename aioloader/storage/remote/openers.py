@@ -10,7 +10,7 @@ from aioloader.storage.remote.loop_thread import LoopThread, in_asyncio
 from aioloader.storage.remote.pending_requests import Wanted
 from aioloader.storage.remote.planner import MOST_BYTES
 from aioloader.storage.remote.stream import Stream
-from aioloader.storage.urls import SCHEMES, shown
+from aioloader.storage.urls import SCHEMES, redact_url
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Sequence
@@ -39,7 +39,7 @@ class _Object:
 
     def __init__(self, url: str) -> None:
         self.url = url
-        self.path = shown(url)
+        self.path = redact_url(url)
         self._client = Client()
         self._version: Version | None = None
 

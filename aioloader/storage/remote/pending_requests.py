@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from aioloader.errors import RemoteReadError
     from aioloader.storage.remote.transport import Answer, Version
 
-__all__ = ("Call", "Flight", "Wanted")
+__all__ = ("Call", "PendingRequest", "Wanted")
 
 
 class Wanted(NamedTuple):
@@ -31,7 +31,7 @@ class Wanted(NamedTuple):
     version: Version | None = None
 
 
-class Flight:
+class PendingRequest:
     """A range on its way."""
 
     __slots__ = (
@@ -70,6 +70,6 @@ class Call:
         self.take = take
         self.timeout_s = timeout_s
         self.deadline = monotonic() + timeout_s
-        self.flights: set[Flight] = set()
+        self.flights: set[PendingRequest] = set()
         self.failures: dict[int, RemoteReadError] = {}
         self.timer: asyncio.TimerHandle | None = None

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING
 
 from aioloader.errors import ObjectChangedError, ObjectDeniedError, ObjectMissingError, RemoteReadError
 from aioloader.storage.remote.retries import Kind
-from aioloader.storage.urls import shown
+from aioloader.storage.urls import redact_url
 
 if TYPE_CHECKING:
-    from aioloader.storage.remote.retries import Trouble
+    from aioloader.storage.remote.retries import RequestFailure
     from aioloader.storage.remote.transport import Version
 
 __all__ = ("difference", "error_of")
@@ -34,7 +34,7 @@ _ADVICE = {
 
 
 def error_of(
-    trouble: Trouble,
+    trouble: RequestFailure,
     url: str,
     offset: int,
     length: int | None,
@@ -54,7 +54,7 @@ def error_of(
     if trouble.again and not advice:
         advice = f"given up at the deadline of {timeout_s:g} s"
     return kind(
-        shown(url),
+        redact_url(url),
         offset,
         length,
         attempts=attempts,

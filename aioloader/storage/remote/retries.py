@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
-__all__ = ("Kind", "Trouble", "backoff_s", "trouble_of")
+__all__ = ("Kind", "RequestFailure", "backoff_s", "trouble_of")
 
 FIRST_BACKOFF_S = 0.1
 LONGEST_BACKOFF_S = 5.0
@@ -40,7 +40,7 @@ class Kind:
     NOWHERE = "nowhere"
 
 
-class Trouble(NamedTuple):
+class RequestFailure(NamedTuple):
     """What went wrong with one try.
 
     Attributes:
@@ -54,29 +54,29 @@ class Trouble(NamedTuple):
     text: str
 
 
-def trouble_of(error: BaseException) -> Trouble:
+def trouble_of(error: BaseException) -> RequestFailure:
     """What an error of a request means."""
     if isinstance(error, TimeoutError):
-        return Trouble(Kind.LOST, True, str(error) or "no answer in time")
+        return RequestFailure(Kind.LOST, True, str(error) or "no answer in time")
     text = str(error)
     line = _first_line(text)
     if isinstance(error, FileNotFoundError):
-        return Trouble(Kind.MISSING, False, line)
+        return RequestFailure(Kind.MISSING, False, line)
     name = type(error).__name__
     if name in ("PermissionDeniedError", "UnauthenticatedError") or isinstance(error, PermissionError):
-        return Trouble(Kind.DENIED, False, line)
+        return RequestFailure(Kind.DENIED, False, line)
     unranged = name in ("NotSupportedError", "NotImplementedError") or ("Range" in line and "upport" in line)
     if unranged or _UNSIZED.search(text):
-        return Trouble(Kind.UNRANGED, False, line)
+        return RequestFailure(Kind.UNRANGED, False, line)
     found = _STATUS.search(text)
     if found:
         status = int(found.group(1))
         if status in _LATER:
-            return Trouble(Kind.BUSY if status in _BUSY else Kind.LOST, True, line)
-        return Trouble(Kind.MISSING if status == 404 else Kind.REFUSED, False, line)
+            return RequestFailure(Kind.BUSY if status in _BUSY else Kind.LOST, True, line)
+        return RequestFailure(Kind.MISSING if status == 404 else Kind.REFUSED, False, line)
     if isinstance(error, (ValueError, TypeError, ImportError)) or _HOPELESS.search(text):
-        return Trouble(Kind.REFUSED, False, line)
-    return Trouble(Kind.NOWHERE if _NOWHERE.search(text) else Kind.LOST, True, line)
+        return RequestFailure(Kind.REFUSED, False, line)
+    return RequestFailure(Kind.NOWHERE if _NOWHERE.search(text) else Kind.LOST, True, line)
 
 
 def _first_line(text: str) -> str:

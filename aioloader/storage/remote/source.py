@@ -24,7 +24,7 @@ from aioloader.storage.remote.loop_thread import LoopThread, in_asyncio
 from aioloader.storage.remote.pending_requests import Wanted
 from aioloader.storage.remote.planner import plan_requests, scatter
 from aioloader.storage.remote.stores import library
-from aioloader.storage.urls import shown
+from aioloader.storage.urls import redact_url
 from recordio._framing import HEAD_SIZE
 
 if TYPE_CHECKING:
@@ -97,7 +97,7 @@ class RemoteByteSource:
         are kept could not be told from those of another one.
         """
         version = self._versions[number]
-        return None if version is None or not version.told else (shown(self.paths[number]), version.tag)
+        return None if version is None or not version.told else (redact_url(self.paths[number]), version.tag)
 
     def stats(self) -> StorageStats:
         """What was done so far."""

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from aioloader.errors import RemoteWriteError
 from aioloader.storage.remote.retries import trouble_of
 from aioloader.storage.remote.stores import library, open_store
-from aioloader.storage.urls import locate, shown
+from aioloader.storage.urls import locate, redact_url
 
 if TYPE_CHECKING:
     import os
@@ -27,7 +27,7 @@ def upload(path: str | os.PathLike[str], url: str) -> None:
         try:
             library().put(open_store(url), locate(url).path, file)
         except Exception as error:
-            raise RemoteWriteError(shown(url), trouble_of(error).text) from error
+            raise RemoteWriteError(redact_url(url), trouble_of(error).text) from error
 
 
 def delete(url: str) -> None:
@@ -41,4 +41,4 @@ def delete(url: str) -> None:
     except FileNotFoundError:
         pass
     except Exception as error:
-        raise RemoteWriteError(shown(url), trouble_of(error).text) from error
+        raise RemoteWriteError(redact_url(url), trouble_of(error).text) from error

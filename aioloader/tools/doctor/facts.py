@@ -24,7 +24,7 @@ from aioloader.foundation.host_limits import (
     cgroup_quota,
     own_cgroups,
 )
-from aioloader.storage.local.kernel_aio import Gather
+from aioloader.storage.local.kernel_aio import KernelAioReader
 from aioloader.storage.local.residency import cached_pages
 from aioloader.tools.doctor.codecs import Codec, examine_codecs
 
@@ -305,7 +305,7 @@ def _software() -> Software:
         requirements = []
     with open(os.__file__, "rb") as file:
         residency = cached_pages(file.fileno()) is not None
-    gather = Gather()
+    gather = KernelAioReader()
     native = gather.available
     gather.close()
     return Software(

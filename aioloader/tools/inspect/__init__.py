@@ -10,7 +10,7 @@ from aioloader.datasets.decoding import DEFAULT_MAX_PIXELS
 from aioloader.datasets.record import begins_with_a_record
 from aioloader.datasets.shards import is_pattern
 from aioloader.errors import DecodeError
-from aioloader.storage.urls import is_url, path_of, shown, suffix_of
+from aioloader.storage.urls import is_url, path_of, redact_url, suffix_of
 from aioloader.tools.inspect.advice import advice_for
 from aioloader.tools.inspect.files import inspect_array_file, inspect_folder, inspect_image, inspect_list
 from aioloader.tools.inspect.records import inspect_records
@@ -61,7 +61,7 @@ def inspect(
 
         register()
     found = _inspect(name, sample, seconds, max_pixels, stage or _no_stage)
-    return dataclasses.replace(found, path=shown(name), advice=advice_for(found))
+    return dataclasses.replace(found, path=redact_url(name), advice=advice_for(found))
 
 
 def _no_stage(label: str, total: int) -> Callable[[int], Any]:
@@ -79,7 +79,9 @@ def _inspect(
     if not files:
         return inspect_folder(path, sample=sample, seconds=seconds, max_pixels=max_pixels, stage=stage)
     if is_url(path) and not is_pattern(path) and suffix_of(path).lower() not in (".rec", ""):
-        raise ValueError(f"far away, record files and folders can be inspected, and {shown(path)} is neither")
+        raise ValueError(
+            f"far away, record files and folders can be inspected, and {redact_url(path)} is neither"
+        )
     if (
         is_url(path)
         or path.lower().endswith(".rec")

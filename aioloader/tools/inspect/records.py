@@ -15,8 +15,8 @@ from aioloader.datasets.record import RecordFileDataset
 from aioloader.datasets.record_layout import Detection, detection_label, key_range
 from aioloader.datasets.shards import shard_name
 from aioloader.errors import LayoutError, SpanTooShortError
-from aioloader.foundation.types import Facts, Spans
-from aioloader.storage.urls import is_url, shown, sibling, suffix_of
+from aioloader.foundation.types import ItemLocation, Spans
+from aioloader.storage.urls import is_url, redact_url, sibling, suffix_of
 from aioloader.tools.fetching import fetch
 from aioloader.tools.heads import evenly, sample_heads
 from aioloader.tools.inspect.images import images_in
@@ -61,9 +61,9 @@ class _Found(RecordFileDataset):
         offset = self.report.offsets[indices]
         return Spans(np.zeros(len(offset), np.int64), offset, self.report.lengths[indices])
 
-    def facts(self, index: int) -> Facts:
+    def facts(self, index: int) -> ItemLocation:
         """See `ByteDataset.facts`."""
-        return Facts(None, self.report.path, int(self.report.offsets[index]))
+        return ItemLocation(None, self.report.path, int(self.report.offsets[index]))
 
 
 @dataclass
@@ -104,7 +104,7 @@ class _File:
             return self.records[number]
         if isinstance(framed, BaseException):
             raise framed
-        return extract(framed, path=shown(self.path), offset=int(self.offsets[number]))
+        return extract(framed, path=redact_url(self.path), offset=int(self.offsets[number]))
 
 
 def inspect_records(
@@ -152,7 +152,8 @@ def inspect_records(
         )
     if len(files) > 1:
         details["shards"] = [
-            {"path": shown(file.path), "records": len(file.offsets), "nbytes": file.nbytes} for file in found
+            {"path": redact_url(file.path), "records": len(file.offsets), "nbytes": file.nbytes}
+            for file in found
         ]
     if files != [path]:
         details["shard_faults"] = _shard_faults(files)
@@ -179,7 +180,7 @@ def _shard_faults(files: list[str]) -> list[str]:
 
 def _open(path: str, seconds: float | None, stage: Callable[[str, int], Callable[[int], Any]]) -> _File:
     records = RecordFileDataset(path)
-    name, version = shown(path), version_at(path)
+    name, version = redact_url(path), version_at(path)
     nbytes = os.path.getsize(path) if version is None else version.nbytes
     indexed = version is None and os.path.exists(os.path.splitext(path)[0] + ".idx")
     damage = []

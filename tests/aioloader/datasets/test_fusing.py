@@ -14,7 +14,7 @@ import recordio
 from aioloader.datasets import ImageFolderDataset, ImageListDataset, ImageRecordDataset
 from aioloader.datasets.decoding import ImageFileDecoder, ImageRecordDecoder
 from aioloader.datasets.stage import Stage
-from aioloader.foundation.types import Facts, Trace
+from aioloader.foundation.types import ItemLocation, StageTimer
 from aioloader.rng import Rng
 from aioloader.transforms import (
     Compose,
@@ -50,7 +50,7 @@ def outcome(run: Any) -> Any:
 
 def check(decoder: Any, data: bytes, extra: Any = None, stages: tuple[Stage, ...] = ()) -> Any:
     """Hold decoder and stages apart against both in one, over memory that is overwritten afterwards."""
-    facts = Facts(None, "a/file", 8)
+    facts = ItemLocation(None, "a/file", 8)
 
     def apart() -> Any:
         sample = decoder(memoryview(data), extra, facts)
@@ -64,7 +64,9 @@ def check(decoder: Any, data: bytes, extra: Any = None, stages: tuple[Stage, ...
     given_extra = None if extra is None else extra.copy()
 
     def together() -> Any:
-        image, label = fused(memoryview(memory), given_extra, facts, Rng(1), None, Trace([0.0] * len(stages)))
+        image, label = fused(
+            memoryview(memory), given_extra, facts, Rng(1), None, StageTimer([0.0] * len(stages))
+        )
         image = image.copy()
         memory[:] = bytes(len(memory))
         if isinstance(given_extra, np.ndarray):

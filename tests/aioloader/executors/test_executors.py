@@ -90,23 +90,31 @@ class Bench:
     def __init__(self, executor, program, limit=1 << 24) -> None:
         self.executor = executor
         self.memory = SlabMemory(limit)
-        self.settled = 0
+        self.release = 0
         executor.open(program, self.memory)
 
-    def chunk(self, indices, *, layout=LAYOUT, whole=False, spill=0) -> Chunk:
+    def chunk(self, indices, *, layout=LAYOUT, custom_collate=False, spill=0) -> Chunk:
         n = len(indices)
         offsets, total = layout.offsets(n) if layout else ([], 0)
         self.slab = self.memory.allocate(total + spill + 64)
-        numbers = np.zeros((8, n), np.int64)
-        numbers[0] = np.arange(n)
-        numbers[1] = numbers[3] = indices
+        index_table = np.zeros((8, n), np.int64)
+        index_table[0] = np.arange(n)
+        index_table[1] = index_table[3] = indices
         bases = tuple(self.slab.offset + offset for offset in offsets)
         return Chunk(
-            0, numbers, None, layout, bases, n, whole, (self.slab.offset + total, spill), self._settle
+            0,
+            index_table,
+            None,
+            layout,
+            bases,
+            n,
+            custom_collate,
+            (self.slab.offset + total, spill),
+            self._settle,
         )
 
     def _settle(self) -> None:
-        self.settled += 1
+        self.release += 1
 
     def rows(self, chunk, leaf):
         spec = chunk.layout.leaves[leaf]
@@ -123,7 +131,9 @@ EXECUTORS = {
     "process": lambda: ProcessExecutor(2),
     "ray": lambda: RayExecutor(2),
 }
-RAY = pytest.param("ray", marks=[pytest.mark.ray, pytest.mark.filterwarnings("ignore")])  # Ray's own warnings
+RAY = pytest.param(
+    "ray", marks=[pytest.mark.ray, pytest.mark.filterwarnings("ignore")]
+)  # Ray's own warnings
 
 
 @pytest.fixture(scope="module")
@@ -169,7 +179,7 @@ async def test_writes_every_sample_into_its_row(bench):
     assert not result.failures
     assert b.rows(chunk, 0)[:, 0].tolist() == [3, 1, 4]
     assert b.rows(chunk, 1).tolist() == [9, 1, 16]
-    assert b.settled == 1
+    assert b.release == 1
 
 
 async def test_many_chunks_at_a_time_all_come_back(bench):
@@ -177,7 +187,7 @@ async def test_many_chunks_at_a_time_all_come_back(bench):
     chunks = [b.chunk(list(range(start, start + 5))) for start in range(0, 100, 5)]
     results = await run(b, *chunks)
     assert [len(result.written) for result in results] == [5] * 20
-    assert b.settled == 20
+    assert b.release == 20
 
 
 async def test_a_sample_that_does_not_fit_comes_by_value(bench):
@@ -237,7 +247,7 @@ async def test_system_exit_and_memory_error_are_the_samples_own(bench, error):
 
 async def test_a_whole_batch_is_collated_in_the_executor(bench):
     b = bench(batchify=lambda samples: {"sum": sum(square for _, square in samples), "pid": os.getpid()})
-    (result,) = await run(b, b.chunk([1, 2, 3], whole=True))
+    (result,) = await run(b, b.chunk([1, 2, 3], custom_collate=True))
     assert result.batch["sum"] == 14
     assert result.samples == 3
     elsewhere = isinstance(b.executor, (ProcessExecutor, RayExecutor))
@@ -253,14 +263,14 @@ async def test_an_error_of_batchify_arrives_as_itself(bench):
 
     async def one():
         try:
-            await b.executor.run([b.chunk([1], whole=True)])
+            await b.executor.run([b.chunk([1], custom_collate=True)])
         except ZeroDivisionError as error:
             errors.append(error)
 
     async with b.executor.serving(), anyio.create_task_group() as tasks:
         tasks.start_soon(one)
     assert str(errors[0]) == "no"
-    assert b.settled == 1
+    assert b.release == 1
 
 
 @pytest.mark.parametrize("kind", ["thread", "process", RAY])
@@ -280,10 +290,10 @@ async def test_cancelling_a_chunk_settles_it_once_nobody_touches_it(kind, reques
             await b.executor.run([b.chunk(list(range(500)))])
         assert scope.cancelled_caught
         with anyio.fail_after(60):
-            while b.settled < 2:
+            while b.release < 2:
                 await anyio.sleep(0.005)
     b.close()
-    assert b.settled == 2
+    assert b.release == 2
 
 
 class TestProcesses:
@@ -433,10 +443,10 @@ class TestThreads:
         assert sorted(result.written) == [0, 2]
         assert isinstance(result.failures[0].error, TimeoutError)
         assert result.tainted
-        assert b.settled == 0
+        assert b.release == 0
         release.set()
         b.close()
-        assert b.settled == 1
+        assert b.release == 1
 
 
 @pytest.mark.slow

@@ -103,10 +103,10 @@ def test_the_batches_are_those_made_here(cluster, photo_rec):
         assert loader.stats().workers >= 1
 
     # A batchify function of the caller's, and samples that fail.
-    whole = {"batchify_fn": total, "on_error": "replace"}
+    custom_collate = {"batchify_fn": total, "on_error": "replace"}
     with (
-        DataLoader(Numbers(30, fail=(4, 17)), 6, num_workers=0, **whole) as one,
-        DataLoader(Numbers(30, fail=(4, 17)), 6, executor=RayExecutor(2), **whole) as other,
+        DataLoader(Numbers(30, fail=(4, 17)), 6, num_workers=0, **custom_collate) as one,
+        DataLoader(Numbers(30, fail=(4, 17)), 6, executor=RayExecutor(2), **custom_collate) as other,
     ):
         assert content(other) == content(one)
         assert [error.index for error in other.errors] == [4, 17]
@@ -139,7 +139,7 @@ def test_a_node_that_dies_in_the_middle_changes_nothing(cluster):
 
 def test_a_sample_that_kills_its_worker_is_named_and_the_others_are_made(cluster):
     with DataLoader(Deadly(deadly=(13,)), 8, executor=RayExecutor(2), on_error="skip") as loader:
-        indices = [index for _, numbers in loader for index in numbers.tolist()]
+        indices = [index for _, index_table in loader for index in index_table.tolist()]
         assert indices == [index for index in range(40) if index != 13]
         (error,) = loader.errors
         assert error.index == 13
@@ -150,7 +150,7 @@ def test_a_sample_that_kills_its_worker_is_named_and_the_others_are_made(cluster
 def test_a_sample_that_never_ends_is_named_and_the_others_are_made(cluster):
     executor = RayExecutor(1, timeout=3)
     with DataLoader(Deadly(endless=(5,)), 8, executor=executor, on_error="skip") as loader:
-        indices = [index for _, numbers in loader for index in numbers.tolist()]
+        indices = [index for _, index_table in loader for index in index_table.tolist()]
         assert indices == [index for index in range(40) if index != 5]
         assert [error.index for error in loader.errors] == [5]
         assert isinstance(loader.errors[0].__cause__, TimeoutError)
@@ -158,7 +158,7 @@ def test_a_sample_that_never_ends_is_named_and_the_others_are_made(cluster):
 
 def test_what_cannot_come_back_is_that_samples_failure(cluster):
     with DataLoader(Souvenirs(12, {5}), 4, executor=RayExecutor(1), on_error="skip") as loader:
-        found = [number for _, numbers in loader for number in numbers]
+        found = [number for _, index_table in loader for number in index_table]
         (error,) = loader.errors
     assert found == [number for number in range(12) if number != 5]
     assert error.index == 5

@@ -8,7 +8,7 @@ import pytest
 
 from aioloader import DataLoader, ImageRecordDataset, RecordFileDataset, SampleError, SimpleDataset
 from aioloader.executors.process.handle import pickled_program
-from aioloader.executors.ray.messages import pack_parcel, put_back
+from aioloader.executors.ray.messages import pack_parcel, write_rows
 from aioloader.executors.ray.worker import RayWorker
 from aioloader.foundation.pytree import flatten
 from aioloader.foundation.types import ChunkResult
@@ -38,9 +38,9 @@ class ByValue:
             try:
                 parcel = pickle.loads(pickle.dumps(pack_parcel(chunk, self.memory)))
                 answer = pickle.loads(pickle.dumps(self.worker.run(*parcel)))
-                result.merge(put_back(answer, chunk, self.memory))
+                result.merge(write_rows(answer, chunk, self.memory))
             finally:
-                chunk.settled()
+                chunk.release()
         return result
 
     def close(self):

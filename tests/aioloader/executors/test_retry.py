@@ -26,19 +26,19 @@ class Pool:
         self.timed_out = timed_out
         self.batch_is_deadly = batch_is_deadly
         self.attempts = []
-        self.settled = 0
+        self.release = 0
 
-    def chunk(self, rows, whole=False):
-        numbers = np.zeros((8, len(rows)), np.int64)
-        numbers[ROW] = rows
-        return Chunk(0, numbers, None, None, (), len(rows), whole, (0, 0), self._settle)
+    def chunk(self, rows, custom_collate=False):
+        index_table = np.zeros((8, len(rows)), np.int64)
+        index_table[ROW] = rows
+        return Chunk(0, index_table, None, None, (), len(rows), custom_collate, (0, 0), self._settle)
 
     def _settle(self):
-        self.settled += 1
+        self.release += 1
 
     def submit(self, part, way):
         way.attempt = Attempt(len(self.attempts), part, way)
-        self.attempts.append(part.numbers[ROW].tolist())
+        self.attempts.append(part.index_table[ROW].tolist())
         self.waiting.append((part, way.attempt))
 
     def run(self, chunk):
@@ -55,14 +55,14 @@ class Pool:
         return anyio.run(main)
 
     def outcome(self, part):
-        rows = part.numbers[ROW].tolist()
-        dies = self.deadly.intersection(rows) or (part.whole and self.batch_is_deadly)
+        rows = part.index_table[ROW].tolist()
+        dies = self.deadly.intersection(rows) or (part.custom_collate and self.batch_is_deadly)
         if self.losses:
             self.losses -= 1
             dies = True
         if dies:
             return Died(None, None, self.timed_out, unseen=True, reason="the node is gone")
-        if part.whole:
+        if part.custom_collate:
             return ChunkResult(batch=rows, samples=len(rows))
         return ChunkResult(values={row: row for row in rows})
 
@@ -72,15 +72,15 @@ class Pool:
     st.integers(0, 2),
     st.booleans(),
 )
-def test_exactly_the_deadly_samples_are_failures(case, losses, whole):
+def test_exactly_the_deadly_samples_are_failures(case, losses, custom_collate):
     n, deadly = case
     pool = Pool(deadly, losses)
-    result = pool.run(pool.chunk(range(n), whole))
+    result = pool.run(pool.chunk(range(n), custom_collate))
     assert sorted(failure.row for failure in result.failures) == sorted(deadly)
     sound = [row for row in range(n) if row not in deadly]
-    assert (result.batch or []) == sound if whole else sorted(result.values) == sound
-    assert result.values == {} or not whole  # what was only tried is thrown away
-    assert pool.settled == 1
+    assert (result.batch or []) == sound if custom_collate else sorted(result.values) == sound
+    assert result.values == {} or not custom_collate  # what was only tried is thrown away
+    assert pool.release == 1
 
 
 def test_a_sample_is_blamed_for_deaths_alone_only():
@@ -105,9 +105,9 @@ def test_who_takes_too_long_alone_is_a_failure_at_once():
 def test_a_batch_that_kills_its_workers_as_a_whole_is_given_up():
     pool = Pool(batch_is_deadly=True)
     with pytest.raises(WorkerError, match="the node is gone"):
-        pool.run(pool.chunk(range(3), whole=True))
+        pool.run(pool.chunk(range(3), custom_collate=True))
     assert pool.attempts.count([0, 1, 2]) == STRIKES
-    assert pool.settled == 1
+    assert pool.release == 1
 
 
 @given(st.integers(0, 5), st.sampled_from([0, STRIKES]))
@@ -119,9 +119,9 @@ def test_deaths_between_chunks_count_once_they_are_no_chance(row, by_chance):
     def outcome(part):
         if first:
             return first.pop()
-        if row in part.numbers[ROW]:
+        if row in part.index_table[ROW]:
             return Died(None, 0, False, between=True)
-        return ChunkResult(values={each: each for each in part.numbers[ROW].tolist()})
+        return ChunkResult(values={each: each for each in part.index_table[ROW].tolist()})
 
     pool.outcome = outcome
     result = pool.run(pool.chunk(range(6)))

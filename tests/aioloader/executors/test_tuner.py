@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from aioloader.executors.tuning.tuner import Ladder, Step, called
+from aioloader.executors.tuning.tuner import ExecutorTuner, Trial, describe_workers
 
 
 def climb(ladder, sample_s, allowed=1000):
@@ -33,47 +33,47 @@ BOTH = ("thread", "process")
 
 
 def test_threads_that_do_not_hold_each_other_up_are_enough():
-    assert climb(Ladder(BOTH, 8), free) == (("thread", 8), [("thread", n) for n in (1, 2, 4, 8)])
+    assert climb(ExecutorTuner(BOTH, 8), free) == (("thread", 8), [("thread", n) for n in (1, 2, 4, 8)])
 
 
 def test_threads_that_take_turns_become_processes():
-    chosen, tried = climb(Ladder(BOTH, 8), locked)
+    chosen, tried = climb(ExecutorTuner(BOTH, 8), locked)
     assert chosen == ("process", 8)
     assert [each for each in tried if each[0] == "thread"] == [("thread", 1), ("thread", 2)]
 
 
 def test_workers_that_bring_nothing_are_not_kept():
     # Four cores' worth of memory bandwidth, say.
-    chosen, _ = climb(Ladder(("process",), 16), lambda step: 0.002 * max(1, step.workers / 4))
+    chosen, _ = climb(ExecutorTuner(("process",), 16), lambda step: 0.002 * max(1, step.workers / 4))
     assert chosen == ("process", 4)
 
 
 def test_samples_that_cost_nothing_need_no_worker():
-    ladder = Ladder(BOTH, 8, inline=True)
+    ladder = ExecutorTuner(BOTH, 8, inline=True)
     assert climb(ladder, lambda step: 1e-5)[0] == ("inline", 1)
     assert "less than to hand it" in ladder.reason
 
 
 def test_memory_is_a_cap():
-    ladder = Ladder(("process",), 16)
+    ladder = ExecutorTuner(("process",), 16)
     assert climb(ladder, free, allowed=3)[0] == ("process", 3)
     assert "memory" in ladder.reason
 
 
 def test_no_room_for_processes_leaves_threads():
-    ladder = Ladder(BOTH, 8)
+    ladder = ExecutorTuner(BOTH, 8)
     assert climb(ladder, locked, allowed=0)[0] == ("thread", 1)
     assert "memory" in ladder.reason
 
 
 def test_a_given_number_of_workers_is_kept():
-    assert climb(Ladder(BOTH, 6, fixed=True), locked)[0] == ("process", 6)
-    assert climb(Ladder(BOTH, 6, fixed=True), free)[0] == ("thread", 6)
-    assert Ladder(("process",), 6, fixed=True).chosen.workers == 6
+    assert climb(ExecutorTuner(BOTH, 6, fixed=True), locked)[0] == ("process", 6)
+    assert climb(ExecutorTuner(BOTH, 6, fixed=True), free)[0] == ("thread", 6)
+    assert ExecutorTuner(("process",), 6, fixed=True).chosen.workers == 6
 
 
 def test_processes_that_cannot_be_had_leave_what_was_measured():
-    ladder = Ladder(BOTH, 8)
+    ladder = ExecutorTuner(BOTH, 8)
     while ladder.step.kind == "thread":
         while not ladder.step.measured:
             ladder.step.enter(32, 32 * locked(ladder.step), full=True)
@@ -84,7 +84,7 @@ def test_processes_that_cannot_be_had_leave_what_was_measured():
 
 
 def test_what_was_made_while_others_were_idle_does_not_count():
-    step = Step("thread", 2)
+    step = Trial("thread", 2)
     for _ in range(100):
         step.enter(32, 1.0, full=False)
     assert not step.measured
@@ -101,7 +101,7 @@ def test_what_was_made_while_others_were_idle_does_not_count():
     st.lists(st.floats(1e-6, 1.0), min_size=1, max_size=20),
 )
 def test_every_climb_ends_within_its_bounds(kinds, most, inline, fixed, allowed, times):
-    ladder = Ladder(kinds, most, inline=inline, fixed=fixed)
+    ladder = ExecutorTuner(kinds, most, inline=inline, fixed=fixed)
     paces = iter(times * 50)
     seen = {}
 
@@ -120,7 +120,7 @@ def test_every_climb_ends_within_its_bounds(kinds, most, inline, fixed, allowed,
 
 
 def test_names_are_words():
-    assert [called("thread", 1), called("process", 2), called("inline", 1)] == [
+    assert [describe_workers("thread", 1), describe_workers("process", 2), describe_workers("inline", 1)] == [
         "1 thread",
         "2 processes",
         "no workers",

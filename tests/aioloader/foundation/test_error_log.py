@@ -9,7 +9,7 @@ import psutil
 import pytest
 
 from aioloader import DataLoader, SampleError
-from aioloader.foundation.error_log import lighten
+from aioloader.foundation.error_log import strip_exception
 
 EXECUTORS = ["inline", "thread", "process"]
 KINDS = ["argument", "attribute", "frame", "object", "cause", "context", "text", "decoding"]
@@ -65,7 +65,7 @@ def test_what_an_exception_holds_is_let_go(kind):
     del image
     if kind not in ("text", "decoding"):
         assert watch() is not None
-    lighten(error)
+    strip_exception(error)
     gc.collect()
     assert watch() is None
     assert (type(error), type(error.__cause__), type(error.__cause__.__cause__)) == kinds
@@ -80,7 +80,7 @@ def test_a_traceback_becomes_a_note_that_is_there_once():
     again = cause()
     errors = [cause(), again]
     for error in (*errors, again):
-        lighten(error)
+        strip_exception(error)
         assert error.__traceback__ is None
         (note,) = error.__notes__
         assert note.startswith("Traceback (most recent call last):")
@@ -92,7 +92,7 @@ def test_what_is_small_stays_as_it_is():
     error = OSError(2, "No such file", "/data/a.jpg")
     error.offset = 12
     error.add_note("while reading")
-    lighten(error)
+    strip_exception(error)
     assert (error.args, error.filename, error.offset) == ((2, "No such file"), "/data/a.jpg", 12)
     assert error.__notes__ == ["while reading"]
 
@@ -103,7 +103,7 @@ def test_chains_may_be_long_or_go_round():
         error.__context__ = ValueError(str(number))
         error = error.__context__
     error.__context__ = first
-    lighten(first)
+    strip_exception(first)
     assert first.args == ("0",)
 
 

@@ -7,7 +7,7 @@ from functools import partial
 import anyio
 import pytest
 
-from aioloader.foundation.threads import Holders, Threads, loop_notifier
+from aioloader.foundation.threads import RefCount, Threads, loop_notifier
 
 
 @pytest.fixture
@@ -125,7 +125,7 @@ def test_a_callback_for_a_loop_that_has_ended_is_dropped():
 
 def test_the_last_holder_frees():
     freed = []
-    holders = Holders(lambda: freed.append(1))
+    holders = RefCount(lambda: freed.append(1))
     holders.enter()
     holders.leave()
     assert not freed

@@ -119,7 +119,7 @@ def test_a_worker_that_is_killed_is_replaced(torch, ours):
     for number, (_, labels) in enumerate(loader):
         got.append(labels.tolist())
         if number == 2:
-            os.kill(loader._engine._core._engine.executor.pids[0], signal.SIGKILL)
+            os.kill(loader._engine._runtime._context.executor.pids[0], signal.SIGKILL)
     loader.close()
     assert sum(got, []) == list(range(60))
 

@@ -19,7 +19,7 @@ from aioloader import jpeg
 from aioloader.errors import DecodeError
 from aioloader.jpeg.turbojpeg import LIBRARY_VARIABLE, RectangleDecoder, library_path
 from aioloader.transforms.decode import decode_image
-from aioloader.transforms.lazy_image import PictureReader
+from aioloader.transforms.lazy_image import LazyImageReader
 from tests.aioloader.jpeg.samples import (
     KINDS,
     Case,
@@ -53,14 +53,14 @@ class Counted(RectangleDecoder):
         return complaint
 
 
-def reader(**options) -> PictureReader:
-    made = PictureReader(**options)
+def reader(**options) -> LazyImageReader:
+    made = LazyImageReader(**options)
     made.rectangles = Counted()
     return made
 
 
-def plain(**options) -> PictureReader:
-    made = PictureReader(**options)
+def plain(**options) -> LazyImageReader:
+    made = LazyImageReader(**options)
     made.rectangles = None
     return made
 
@@ -122,7 +122,7 @@ def test_every_orientation(kind, orientation):
     assert opened.rectangles.made >= 2
 
 
-def outcome(opened: PictureReader, data: bytes, box: tuple[int, int, int, int]):
+def outcome(opened: LazyImageReader, data: bytes, box: tuple[int, int, int, int]):
     try:
         picture = opened.open(data)
         x, y, width, height = box
@@ -134,7 +134,7 @@ def outcome(opened: PictureReader, data: bytes, box: tuple[int, int, int, int]):
 
 
 @cache
-def lasting() -> PictureReader:
+def lasting() -> LazyImageReader:
     """One that has seen much damage."""
     return reader()
 
@@ -184,7 +184,7 @@ def test_every_thread_has_a_decoder_of_its_own():
 
     def work(seed: int) -> None:
         rng = np.random.default_rng(seed)
-        opened = PictureReader()
+        opened = LazyImageReader()
         for _ in range(100):
             x, y = (int(v) for v in rng.integers(0, (500, 380)))
             box = (x, y, int(rng.integers(1, 140)), int(rng.integers(1, 100)))
@@ -293,7 +293,7 @@ def test_memory_that_is_not_as_it_must_be_is_refused(out):
 @installed
 def test_little_is_not_left_out():
     data = encode(400, 300, "420")
-    opened = PictureReader()
+    opened = LazyImageReader()
     opened.rectangles = counted = Counted()
     counted.worth = 0.25
     for box, made in (
@@ -321,11 +321,11 @@ def run(code: str, value: str) -> str:
 def test_without_a_usable_library_pictures_are_decoded_as_before(value):
     code = (
         "from aioloader.jpeg.turbojpeg import *\n"
-        "from aioloader.transforms.lazy_image import PictureReader\n"
+        "from aioloader.transforms.lazy_image import LazyImageReader\n"
         "from tests.aioloader.jpeg.samples import encode, full, crop\n"
-        "assert library_path() is None and PictureReader().rectangles is None\n"
+        "assert library_path() is None and LazyImageReader().rectangles is None\n"
         "data = encode(200, 150)\n"
-        "assert (PictureReader().open(data).region((50, 60, 20, 20)) == crop(full(data), (50, 60, 20, 20))).all()\n"
+        "assert (LazyImageReader().open(data).region((50, 60, 20, 20)) == crop(full(data), (50, 60, 20, 20))).all()\n"
         "try:\n    RectangleDecoder()\nexcept RuntimeError as error:\n    print(error)\n"
     )
     said = run(code, value)

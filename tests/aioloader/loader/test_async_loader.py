@@ -210,7 +210,7 @@ async def test_break_keeps_the_workers():
     async with AsyncDataLoader(Numbers(30), 5, num_workers=2) as loader:
         async for _ in loader:
             break
-        executor = loader._core.open().executor
+        executor = loader._runtime.open().executor
         pids = executor.pids
         await collect(loader)
         assert executor.pids == pids
@@ -376,11 +376,11 @@ async def test_a_dropped_loader_is_collected_while_an_epoch_runs():
     loader = AsyncDataLoader(Numbers(1000, 0.001), 5, executor="thread", num_workers=2)
     batches = aiter(loader)
     await anext(batches)
-    core = weakref.ref(loader._core)
+    runtime = weakref.ref(loader._runtime)
     del loader, batches
     gc.collect()
     with anyio.fail_after(30):
-        while core() is not None:
+        while runtime() is not None:
             await anyio.sleep(0.005)
             gc.collect()
 

@@ -116,7 +116,7 @@ def test_gluons_further_arguments_are_accepted():
         Numbers(4), 2, num_workers=1, pin_device_id=0, thread_pool=True, try_nopython=None
     ) as loader:
         assert labels(loader) == [[0, 1], [2, 3]]
-        assert type(loader._core.open().executor).__name__ == "ThreadExecutor"
+        assert type(loader._runtime.open().executor).__name__ == "ThreadExecutor"
 
 
 def test_two_threads_may_not_share_an_iterator():

@@ -97,7 +97,7 @@ def test_a_death_does_not_end_a_program_that_ends_at_broken_pipes():
             for batch in loader:
                 seen += batch.tolist()
                 if len(seen) % 100 == 0:
-                    for pid in loader._core.open().executor.pids[:1]:
+                    for pid in loader._runtime.open().executor.pids[:1]:
                         os.kill(pid, signal.SIGKILL)
             print(seen == list(range(2000)), loader.stats().restarts > 0, loader.errors)
     """

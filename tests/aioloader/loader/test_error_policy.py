@@ -21,7 +21,7 @@ from aioloader import (
     SimpleDataset,
     TooManyErrorsError,
 )
-from aioloader.foundation.replacement import CANDIDATES, candidates, stand_ins
+from aioloader.foundation.replacement import CANDIDATES, fallback_indices, replacement_rows
 from tests.aioloader.loader.samples import Souvenirs
 
 EXECUTORS = ["inline", "thread", pytest.param("process", marks=pytest.mark.slow)]
@@ -57,7 +57,7 @@ def numbers(batches, kind="array"):
 @given(st.lists(st.booleans(), min_size=1, max_size=40))
 def test_a_stand_in_is_the_next_sound_sample_round_the_end(sound):
     rows = [row for row, fine in enumerate(sound) if fine]
-    found = stand_ins(len(sound), rows)
+    found = replacement_rows(len(sound), rows)
     if not rows:
         assert found == {}
         return
@@ -112,7 +112,7 @@ def test_a_batchify_function_gets_full_batches(executor):
 @given(st.integers(1, 500).flatmap(lambda n: st.tuples(st.integers(0, n - 1), st.just(n))))
 def test_candidates_are_other_items_spread_over_the_dataset(case):
     index, length = case
-    found = candidates(index, length)
+    found = fallback_indices(index, length)
     assert len(found) == len(set(found)) == min(length - 1, CANDIDATES)
     assert all(0 <= other < length and other != index for other in found)
     if length > 2 * CANDIDATES:

@@ -51,7 +51,8 @@ CALLS = {"blocking": "blocking()", "async": "asyncio.run(main())"}
 
 @pytest.mark.parametrize("face", ["blocking", pytest.param("async", marks=pytest.mark.slow)])
 @pytest.mark.parametrize(
-    "executor", [*[pytest.param(name, marks=pytest.mark.slow) for name in ("inline", "thread")], "process"]
+    "executor",
+    [*[pytest.param(name, marks=pytest.mark.slow) for name in ("inline", "thread")], "process"],
 )
 @pytest.mark.parametrize(
     "group", [True, pytest.param(False, marks=pytest.mark.slow)], ids=["terminal", "kill"]

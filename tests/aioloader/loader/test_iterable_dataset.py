@@ -138,7 +138,7 @@ def test_the_blocking_loader_runs_no_further_ahead():
                 break
 
 
-class Trouble(Exception):
+class RequestFailure(Exception):
     """A source's own."""
 
 
@@ -148,7 +148,7 @@ class Trouble(Exception):
     [("keep", [[0, 1, 2], [3, 4]]), ("discard", [[0, 1, 2]]), ("rollover", [[0, 1, 2]])],
 )
 def test_an_error_of_the_source_ends_the_pass_at_its_place(backend, last_batch, before):
-    numbers = Numbers(fail_at=5, error=Trouble("lost"))
+    numbers = Numbers(fail_at=5, error=RequestFailure("lost"))
     seen = []
 
     async def main():
@@ -158,17 +158,19 @@ def test_an_error_of_the_source_ends_the_pass_at_its_place(backend, last_batch, 
             async for batch in loader:
                 seen.append(batch.tolist())
 
-    with pytest.raises(Trouble, match="lost"):
+    with pytest.raises(RequestFailure, match="lost"):
         anyio.run(main, backend=backend)
     assert seen == before
     assert numbers.closed == 1
 
 
 def test_the_blocking_loader_raises_it_too():
-    with DataLoader(IterableDataset(Numbers(fail_at=5, error=Trouble())), 3, executor="inline") as loader:
+    with DataLoader(
+        IterableDataset(Numbers(fail_at=5, error=RequestFailure())), 3, executor="inline"
+    ) as loader:
         batches = iter(loader)
         assert [next(batches).tolist() for _ in range(2)] == [[0, 1, 2], [3, 4]]
-        with pytest.raises(Trouble):
+        with pytest.raises(RequestFailure):
             next(batches)
 
 

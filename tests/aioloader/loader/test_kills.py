@@ -104,7 +104,7 @@ def test_two_hundred_kills_change_nothing_and_are_noticed_at_once(leftovers):
     draw = random.Random(11)
     options = {"shuffle": True, "seed": 2}
     with DataLoader(Noise(), BATCH, num_workers=2, on_error="skip", **options) as loader:
-        killer = Killer(loader._core.open().executor, KILLS, seed=7)
+        killer = Killer(loader._runtime.open().executor, KILLS, seed=7)
         killer.start()
         try:
             epoch = 0
@@ -143,12 +143,12 @@ async def test_sixteen_workers_are_gone_within_a_second_of_the_call(moment, left
     batches = aiter(loader)
     if moment == "loading":
         await anext(batches)
-        handles = loader._core.open().executor._handles
+        handles = loader._runtime.open().executor._handles
         while not all(handle.ready for handle in handles):
             await anext(batches)
     else:
         asking = asyncio.ensure_future(anext(batches))
-        while not loader._core.is_open or len(loader._core.open().executor.pids) < 8:
+        while not loader._runtime.is_open or len(loader._runtime.open().executor.pids) < 8:
             await asyncio.sleep(0.005)
     begin = time.monotonic()
     await loader.aclose()

@@ -194,7 +194,7 @@ def test_a_loop_that_ends_at_any_step_of_a_pass_ends_it_without_a_word(executor,
     for steps in range(12):
         loader = AsyncDataLoader(Numbers(40), 5, executor=executor, num_workers=2)
         if steps % 2:
-            loader._core.open()  # what the first pass does in a thread, for as many steps as that takes
+            loader._runtime.open()  # what the first pass does in a thread, for as many steps as that takes
         kept = asyncio.run(main(loader, steps))
         assert (kept is None) == (held == "nothing")
         del kept, loader
@@ -241,10 +241,10 @@ PARENT = """
 
     loader = aioloader.DataLoader(Slow(), 4, num_workers=2)
     batches = iter(loader)
-    while len(loader._core.open().executor.pids) < 2:
+    while len(loader._runtime.open().executor.pids) < 2:
         time.sleep(0.01)
     time.sleep(1)
-    print(*loader._core.open().executor.pids, flush=True)
+    print(*loader._runtime.open().executor.pids, flush=True)
     {then}
     next(batches)
 """
@@ -331,7 +331,7 @@ def test_killed_workers_change_nothing(wanted):
     draw = random.Random(3)
     kills = 0
     with DataLoader(dataset, 20, **options) as loader:
-        executor = loader._core.open().executor
+        executor = loader._runtime.open().executor
         found = []
         for images, numbers in loader:
             found.append((images.tobytes(), numbers.tolist()))

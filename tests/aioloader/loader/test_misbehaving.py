@@ -70,7 +70,7 @@ def test_whatever_a_batchify_function_raises_comes_in_its_place(executor, kind):
 
 @pytest.mark.parametrize("kind", [asyncio.CancelledError, SystemExit, Leaves])
 def test_whatever_a_sampler_raises_comes_in_its_place(kind):
-    class Ending:
+    class EpochCleanup:
         def __len__(self):
             return 20
 
@@ -79,7 +79,7 @@ def test_whatever_a_sampler_raises_comes_in_its_place(kind):
             raise kind("not here")
 
     seen = []
-    with DataLoader(Numbers(20), 4, sampler=Ending(), executor="thread", num_workers=1) as loader:
+    with DataLoader(Numbers(20), 4, sampler=EpochCleanup(), executor="thread", num_workers=1) as loader:
         with pytest.raises(LoaderError, match=f"the sampler raised {kind.__name__}: not here") as caught:
             for _, numbers in loader:
                 seen.append(numbers.tolist())

@@ -236,7 +236,7 @@ def test_a_tensor_is_the_slabs_memory(torch, executor, monkeypatch):
     places = []
     with loader:
         for images, labels in loader:
-            memory = loader._core._engine.memory
+            memory = loader._runtime._context.memory
             start = np.frombuffer(memory.memory, np.uint8).ctypes.data
             end = start + len(memory.memory)
             places += [start <= tensor.data_ptr() < end for tensor in (images, labels)]
@@ -259,7 +259,7 @@ def test_pictures_and_gathered_arrays_are_not_copied(torch, photo_rec):
     ]
     for dataset in datasets:
         with DataLoader(dataset, 50, num_workers=0, output="torch") as loader:
-            convert, loader._core.convert = loader._core.convert, both
+            convert, loader._runtime.convert = loader._runtime.convert, both
             for batch in loader:
                 assert [tensor.data_ptr() for tensor in batch] == pointers[-1]
 
@@ -384,7 +384,7 @@ def test_jax_shares_the_slab_and_it_is_not_used_again(jax, executor):
     options = {"executor": executor, "num_workers": 2, "memory_limit": 1 << 20, "output": "jax"}
     with DataLoader(Numbers(200), 10, **options) as loader:
         for number, (images, _labels) in enumerate(loader):
-            memory = loader._core._engine.memory.memory
+            memory = loader._runtime._context.memory.memory
             start = np.frombuffer(memory, np.uint8).ctypes.data
             shared.append(start <= images.unsafe_buffer_pointer() < start + len(memory))
             if number % 3 == 0:

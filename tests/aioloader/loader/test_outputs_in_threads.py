@@ -16,7 +16,7 @@ from tests.aioloader.loader.samples import Numbers
 def slow_loader(convert):
     """A loader whose conversion takes long, as that to pinned memory does."""
     loader = AsyncDataLoader(Numbers(12), 4, num_workers=0)
-    loader._core.convert = Converter(convert, takes_long=True)
+    loader._runtime.convert = Converter(convert, takes_long=True)
     return loader
 
 

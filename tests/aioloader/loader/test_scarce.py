@@ -207,7 +207,9 @@ def test_lists_on_a_full_disk_leave_what_was_there(tmp_path):
     assert what_is_there(tmp_path) == before
 
 
-@pytest.mark.parametrize("executor", ["inline", "thread", pytest.param("process", marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "executor", ["inline", "thread", pytest.param("process", marks=pytest.mark.slow)]
+)
 def test_a_transform_that_writes_to_a_full_disk_fails_its_sample(executor):
     def note(array, number):
         if number == 2:
@@ -234,7 +236,7 @@ def test_a_record_file_that_is_deleted_is_read_to_its_end_by_new_workers_too(tmp
         batches = iter(loader)
         found = [next(batches)]
         path.unlink()
-        os.kill(loader._core.open().executor.pids[0], signal.SIGKILL)
+        os.kill(loader._runtime.open().executor.pids[0], signal.SIGKILL)
         found += batches
         assert loader.stats().restarts == 1
     assert [int(bytes(record)) for batch in found for record in batch] == list(range(400))

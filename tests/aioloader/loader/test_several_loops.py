@@ -101,7 +101,7 @@ def test_uvloop():
     async def main():
         async with AsyncDataLoader(Numbers(40), 5, num_workers=2) as loader:
             seen = [numbers.tolist() async for _, numbers in loader]
-            os.kill(loader._core.open().executor.pids[0], signal.SIGKILL)
+            os.kill(loader._runtime.open().executor.pids[0], signal.SIGKILL)
             seen += [numbers.tolist() async for _, numbers in loader]
             async for _ in loader:
                 break

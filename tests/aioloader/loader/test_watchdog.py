@@ -17,7 +17,7 @@ import pytest
 
 from aioloader import AsyncDataLoader, DataLoader, WorkerError
 from aioloader.errors import StalledError
-from aioloader.foundation.types import Facts, ReadPlan, Spans
+from aioloader.foundation.types import ItemLocation, ReadPlan, Spans
 
 EXECUTORS = ["thread", pytest.param("process", marks=pytest.mark.slow)]
 # Workers need not import this module, and what it imports, whenever one is started.
@@ -201,7 +201,7 @@ class Bytes:
         return None
 
     def facts(self, index):
-        return Facts(index)
+        return ItemLocation(index)
 
 
 async def test_a_read_that_hangs_is_told_as_such():

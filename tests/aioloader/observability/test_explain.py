@@ -8,11 +8,11 @@ import pytest
 
 from aioloader import ArrayDataset, DataLoader
 from aioloader.explain import explain
-from aioloader.metrics import Metrics, Setting
+from aioloader.metrics import LoaderConfig, Metrics
 
 WORDS = ("storage", "decode", "transform", "consumer", "workers", "memory")
 QUIET = dataclasses.replace(
-    Metrics().snapshot(2, 0, (0, 1 << 20, 1 << 30), None, Setting(cores=2, prefetch=4)),
+    Metrics().snapshot(2, 0, (0, 1 << 20, 1 << 30), None, LoaderConfig(cores=2, prefetch=4)),
     seconds=10.0,
     batches=10,
     samples=1000,

@@ -4,9 +4,9 @@ import dataclasses
 
 import pytest
 
-from aioloader.metrics import Metrics, Setting, Stats, StorageStats
+from aioloader.metrics import LoaderConfig, Metrics, Stats, StorageStats
 from aioloader.observability.lag import Lag
-from aioloader.observability.timeline import Journal
+from aioloader.observability.timeline import BatchTimeline
 
 QUIET = dataclasses.replace(
     Metrics().snapshot(workers=2, restarts=0, memory=(0, 0, 1 << 30)), seconds=10.0, batches=10, samples=1000
@@ -69,11 +69,11 @@ def test_the_callers_waiting_is_split_by_where_its_batch_was(monkeypatch):
     clock = iter([1.0, 2.0, 5.0, 7.0, 3.0, 10.0])
     monkeypatch.setattr("aioloader.observability.timeline.perf_counter", lambda: next(clock))
     monkeypatch.setattr("aioloader.metrics.perf_counter", lambda: next(clock))
-    journal = Journal()  # begun at 1
+    timeline = BatchTimeline()  # begun at 1
     for stage in ("read", "work", "ready"):  # at 2, 5 and 7
-        journal.enter(stage)
+        timeline.enter(stage)
     metrics = Metrics()
-    metrics.handed_out(metrics.asked(), 4, journal)  # asked at 3, handed out at 10
+    metrics.handed_out(metrics.asked(), 4, timeline)  # asked at 3, handed out at 10
     assert metrics.waits == {"ready": 3.0, "work": 2.0, "read": 2.0}
     stats = metrics.snapshot(1, 0, (0, 0, 0))
     assert sum(stats.waits.values()) == stats.wait_s == 7.0
@@ -85,8 +85,8 @@ def test_waiting_before_a_batch_is_begun_is_told_apart(monkeypatch):
     monkeypatch.setattr("aioloader.observability.timeline.perf_counter", lambda: next(clock))
     monkeypatch.setattr("aioloader.metrics.perf_counter", lambda: next(clock))
     metrics = Metrics()
-    journal = Journal()
-    metrics.handed_out(metrics.asked(), 4, journal)
+    timeline = BatchTimeline()
+    metrics.handed_out(metrics.asked(), 4, timeline)
     assert metrics.waits == {"plan": 1.0, "start": 4.0}
 
 
@@ -124,7 +124,7 @@ def test_stages_come_in_the_order_of_a_samples_path():
 
 def test_what_a_source_and_a_setting_tell_are_attributes_of_the_same_names():
     storage = StorageStats(requests=7, retries=2, latency_p50_s=0.1)
-    setting = Setting(executor="thread", cores=3, tuning="words")
+    setting = LoaderConfig(executor="thread", cores=3, tuning="words")
     stats = Metrics().snapshot(1, 0, (0, 0, 0), storage, setting)
     for part in (storage, setting):
         for field in dataclasses.fields(part):

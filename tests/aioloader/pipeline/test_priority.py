@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from aioloader.datasets.stage import Stage
 from aioloader.pipeline.async_map import cut
-from aioloader.pipeline.priority import Gate
+from aioloader.pipeline.priority import PrioritySemaphore
 
 
 async def waits(sample):
@@ -50,7 +50,7 @@ def test_no_more_than_the_limit_are_inside_and_the_earliest_batch_goes_first(run
             inside -= 1
 
     async def main():
-        gate, release = Gate(limit), anyio.Event()
+        gate, release = PrioritySemaphore(limit), anyio.Event()
         async with anyio.create_task_group() as tasks:
             for _ in range(limit):
                 tasks.start_soon(visit, gate, 0, release)
@@ -70,7 +70,7 @@ def test_no_more_than_the_limit_are_inside_and_the_earliest_batch_goes_first(run
 
 def test_a_place_is_not_lost_when_whoever_waits_for_it_is_cancelled(run_on):
     async def main():
-        gate = Gate(1)
+        gate = PrioritySemaphore(1)
 
         async def wait_for_it():
             async with gate.entered(0):

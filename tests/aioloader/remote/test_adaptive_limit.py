@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from aioloader.storage.remote.adaptive_limit import Pace
+from aioloader.storage.remote.adaptive_limit import AdaptiveLimit
 from aioloader.storage.remote.latency import Latencies
 from aioloader.storage.remote.retries import LONGEST_BACKOFF_S, Kind, backoff_s, trouble_of
 
 
-def _serve(pace: Pace, rounds: int, latency_of: object, now: float = 0.0) -> float:
+def _serve(pace: AdaptiveLimit, rounds: int, latency_of: object, now: float = 0.0) -> float:
     for _ in range(rounds):
         in_flight = pace.limit
         latency = latency_of(in_flight)  # type: ignore[operator]
@@ -20,13 +20,13 @@ def _serve(pace: Pace, rounds: int, latency_of: object, now: float = 0.0) -> flo
 
 
 def test_a_server_that_stays_fast_gets_all_that_is_allowed() -> None:
-    pace = Pace(start=32, most=256)
+    pace = AdaptiveLimit(start=32, most=256)
     _serve(pace, 6, lambda in_flight: 0.05)
     assert pace.limit == 256
 
 
 def test_one_answer_may_stand_for_several() -> None:
-    pace, other = Pace(start=32, most=256), Pace(start=32, most=256)
+    pace, other = AdaptiveLimit(start=32, most=256), AdaptiveLimit(start=32, most=256)
     for _ in range(10):
         pace.answered(0.05, 0.0, 256, answers=4)
     for _ in range(40):
@@ -35,21 +35,21 @@ def test_one_answer_may_stand_for_several() -> None:
 
 
 def test_a_server_that_becomes_slow_gets_less() -> None:
-    pace = Pace(start=32, least=16, most=256)
+    pace = AdaptiveLimit(start=32, least=16, most=256)
     # It answers 64 at a time; what is more waits.
     _serve(pace, 200, lambda in_flight: 0.05 * max(1, in_flight / 64))
     assert 64 <= pace.limit < 256
 
 
 def test_a_server_that_moved_away_gets_as_much_as_before() -> None:
-    pace = Pace(start=32, least=16, most=256)
+    pace = AdaptiveLimit(start=32, least=16, most=256)
     now = _serve(pace, 10, lambda in_flight: 0.01)
     _serve(pace, 200, lambda in_flight: 0.2, now)
     assert pace.limit == 256
 
 
 def test_a_number_that_is_not_used_is_not_raised() -> None:
-    pace = Pace(start=32)
+    pace = AdaptiveLimit(start=32)
     for number in range(1000):
         pace.answered(0.05, number * 0.05, in_flight=4)
     assert pace.limit == 32
@@ -57,7 +57,7 @@ def test_a_number_that_is_not_used_is_not_raised() -> None:
 
 @pytest.mark.parametrize(("share", "expected"), [(0.01, 256), (0.3, 16)])
 def test_single_errors_change_little_and_many_cut_it(share: float, expected: int) -> None:
-    pace = Pace(start=128, least=16, most=256)
+    pace = AdaptiveLimit(start=128, least=16, most=256)
     every = round(1 / share)
     for number in range(20_000):
         now = number * 0.001

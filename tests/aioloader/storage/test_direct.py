@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from aioloader import ImageRecordDataset, RecordFileDataset
 from aioloader.storage.local.direct import BLOCK, DirectReads
-from aioloader.storage.local.kernel_aio import Gather
+from aioloader.storage.local.kernel_aio import KernelAioReader
 from aioloader.storage.local.residency import cached_pages
 from aioloader.storage.local.source import LocalByteSource
 from recordio import RecordWriter
@@ -37,7 +37,7 @@ def _reads_directly(path: Path) -> bool:
         os.close(os.open(path, os.O_RDONLY | os.O_DIRECT))
     except (OSError, AttributeError):
         return False
-    return Gather().available
+    return KernelAioReader().available
 
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=40)
@@ -49,7 +49,7 @@ def test_any_stretches_are_those_of_the_file(big: Path, stretches: list[tuple[in
     offset, nbytes = np.array(stretches, np.int64).T
     place = np.cumsum(nbytes + 3) - nbytes
     out = memoryview(bytearray(int((nbytes + 3).sum()) + 3))
-    gather = Gather()
+    gather = KernelAioReader()
     reads = DirectReads(gather)
     got = reads.read(0, str(big), offset, nbytes, out, place)
     reads.close()
@@ -124,7 +124,7 @@ def test_a_file_system_without_them_is_read_as_ever(
     monkeypatch.setattr(os, "open", refuse)
     dataset = RecordFileDataset(path, direct=True)
     assert [dataset[number] for number in range(3)] == payloads
-    assert caplog.text.count("no direct reads") == (Gather().available and hasattr(os, "O_DIRECT"))
+    assert caplog.text.count("no direct reads") == (KernelAioReader().available and hasattr(os, "O_DIRECT"))
 
 
 def test_a_damaged_index_is_the_same_error(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ import recordio
 from aioloader.foundation.types import Spans
 from aioloader.storage.layout import ALIGNMENT, lay_out_apart
 from aioloader.storage.local import kernel_aio
-from aioloader.storage.local.kernel_aio import Gather
+from aioloader.storage.local.kernel_aio import KernelAioReader
 from aioloader.storage.local.source import LocalByteSource
 
 CONTENT = np.random.default_rng(0).bytes(100_000)
@@ -29,7 +29,7 @@ def fd(tmp_path):
 
 @pytest.fixture
 def reads(fd):
-    made = Gather()
+    made = KernelAioReader()
     one = np.array([1])
     if not made.available or made.read(fd, one, one, memoryview(bytearray(2)), one)[0] != 1:
         pytest.skip("this system has no native asynchronous I/O")
@@ -109,7 +109,7 @@ def test_a_source_reads_without_it(monkeypatch, tmp_path, how):
 def test_a_source_reads_on_when_no_more_contexts_are_to_be_had(tmp_path, monkeypatch):
     file = tmp_path / "data.rec"
     file.write_bytes(CONTENT)
-    made = Gather()
+    made = KernelAioReader()
     file_fd = os.open(file, os.O_RDONLY)
     try:
         offset, nbytes, place = columns([(0, 100), (5000, 100)])

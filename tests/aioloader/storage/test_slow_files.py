@@ -15,13 +15,13 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 
-from aioloader.storage.local.read_latency import LEAST_GAP_BYTES, Waits
+from aioloader.storage.local.read_latency import LEAST_GAP_BYTES, ReadLatency
 
 # --- the measure ---
 
 
 def test_reads_that_wait_are_slow_and_those_from_memory_are_not() -> None:
-    waits = Waits()
+    waits = ReadLatency()
     assert not waits.slow
     waits.read(0.0001 * 64, 64, 64 * 100_000)
     assert not waits.slow
@@ -35,7 +35,7 @@ def test_reads_that_wait_are_slow_and_those_from_memory_are_not() -> None:
 
 
 def test_to_copy_large_reads_is_no_waiting() -> None:
-    waits = Waits()
+    waits = ReadLatency()
     waits.read(0.02, 4, 4 * 10_000_000)
     assert not waits.slow
     waits.read(0.0, 0, 0)
@@ -55,7 +55,7 @@ def test_to_copy_large_reads_is_no_waiting() -> None:
 def test_a_gap_is_read_that_takes_no_longer_than_a_wait(
     first_s: float, rest_s: float, mean: float, least: int, most: int
 ) -> None:
-    waits = Waits()
+    waits = ReadLatency()
     for _ in range(20):
         waits.probed(first_s, rest_s, 250_000)
     assert least <= waits.gap_bytes(mean) <= most

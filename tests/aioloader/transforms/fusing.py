@@ -7,11 +7,11 @@ from pathlib import Path
 import cv2
 import numpy as np
 
-from aioloader.foundation.types import Trace
+from aioloader.foundation.types import StageTimer
 from aioloader.rng import Rng
 from aioloader.transforms import IMAGENET_MEAN, IMAGENET_STD, Normalize, ToTensor, Transform, decode_image
 from aioloader.transforms.fused import ImagePlan
-from aioloader.transforms.lazy_image import PictureReader
+from aioloader.transforms.lazy_image import LazyImageReader
 from aioloader.transforms.raw import encode_raw
 from tests.aioloader.jpeg.samples import encode, picture, segment
 
@@ -101,7 +101,7 @@ def check(data, stages, index=0, plan=None, **options):
         rows = np.full((3, *expected[1].shape), 77, expected[1].dtype)
         kinds += [rows[1], np.zeros((5, 4, 3), np.uint8)]
     for out in kinds:
-        rng, trace = Rng(3, 0, index), Trace([0.0] * len(stages))
+        rng, trace = Rng(3, 0, index), StageTimer([0.0] * len(stages))
         found = outcome(lambda out=out, rng=rng, trace=trace: plan(data, "a/file", rng, out, trace))
         assert found[0] == expected[0], (found, expected)
         if not expected[0]:
@@ -121,4 +121,4 @@ def make(stages, **options):
     names = (
         ["first", "last"][2 - len(stages) :] if len(stages) <= 2 else [*"abcdefgh"[: len(stages) - 1], "last"]
     )
-    return ImagePlan(PictureReader(**options), list(zip(names, stages, strict=True)))
+    return ImagePlan(LazyImageReader(**options), list(zip(names, stages, strict=True)))

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from aioloader.errors import DecodeError
 from aioloader.transforms import Scratch, decode_image
-from aioloader.transforms.lazy_image import PictureReader
+from aioloader.transforms.lazy_image import LazyImageReader
 from tests.aioloader.transforms.orientations import TURNED
 
 FILES = Path(__file__).parents[2] / "data" / "images"
@@ -130,7 +130,7 @@ def test_a_jpeg_with_restart_markers_cut_and_closed_behind_extra_bytes_is_damage
     data = JPEGS["restart-markers"]
     broken = data[: data.index(marker)] + b"\x12\x34" * 20 + b"\xff\xd9"
     error_of(broken)
-    picture = PictureReader().open(broken)
+    picture = LazyImageReader().open(broken)
     with pytest.raises(DecodeError):
         picture.whole()
     with pytest.raises(DecodeError):

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from aioloader import transforms
 from aioloader.errors import DecodeError
-from aioloader.foundation.types import Trace
+from aioloader.foundation.types import StageTimer
 from aioloader.rng import Rng
 from aioloader.transforms import (
     Cast,
@@ -178,7 +178,7 @@ def test_damage_where_the_decoder_looks_is_an_error():
     data = images()["damaged-below"]
     plan = make([CropResize(0, 0, 61, 53)])
     with pytest.raises(DecodeError):
-        plan(data, None, Rng(0), None, Trace([0.0]))
+        plan(data, None, Rng(0), None, StageTimer([0.0]))
 
 
 def test_simplejpeg_takes_its_options_in_the_order_in_which_they_are_given():

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from aioloader.errors import DecodeError
-from aioloader.foundation.types import Trace
+from aioloader.foundation.types import StageTimer
 from aioloader.rng import Rng
 from aioloader.transforms import (
     CenterCrop,
@@ -19,7 +19,7 @@ from aioloader.transforms import (
     Resize,
 )
 from aioloader.transforms.fused import ImagePlan
-from aioloader.transforms.lazy_image import PictureReader
+from aioloader.transforms.lazy_image import LazyImageReader
 from tests.aioloader.jpeg.samples import encode, picture
 from tests.aioloader.transforms.fusing import TENSOR, apart, check, images, make, oriented
 
@@ -52,10 +52,10 @@ class TestForeignCode:
         parts = [[*before], [keep, *after]] if own_stage else [[*before, keep, *after]]
         plan = make([Compose(part) for part in parts])
         memory = bytearray(images()[name])
-        shape = plan(memoryview(memory), None, Rng(3), None, Trace([0.0] * len(parts))).shape
+        shape = plan(memoryview(memory), None, Rng(3), None, StageTimer([0.0] * len(parts))).shape
         out = np.empty(shape, np.float32)
         for index in range(8):
-            plan(memoryview(memory), None, Rng(3, 0, index), out, Trace([0.0] * len(parts)))
+            plan(memoryview(memory), None, Rng(3, 0, index), out, StageTimer([0.0] * len(parts)))
         memory[:] = bytes(len(memory))
         for x, copy in zip(kept, copies, strict=True):
             assert np.array_equal(x, copy)
@@ -63,8 +63,8 @@ class TestForeignCode:
     def test_a_view_of_borrowed_memory_does_not_get_out_if_foreign_code_follows(self):
         memory = bytearray(images()["raw"])
         for stages in ([], [("crop", RandomCrop(16))]):
-            image = ImagePlan(PictureReader(), stages, lend=False)(
-                memoryview(memory), None, Rng(3), None, Trace([0.0])
+            image = ImagePlan(LazyImageReader(), stages, lend=False)(
+                memoryview(memory), None, Rng(3), None, StageTimer([0.0])
             )
             assert not np.may_share_memory(image, np.frombuffer(memory, np.uint8))
 
@@ -88,10 +88,10 @@ class TestTheRow:
     )
     def test_holds_the_result(self, chain, name):
         plan = make([Compose(chain)])
-        shape, dtype = (made := plan(images()[name], None, Rng(3), None, Trace([0.0]))).shape, made.dtype
+        shape, dtype = (made := plan(images()[name], None, Rng(3), None, StageTimer([0.0]))).shape, made.dtype
         rows = np.zeros((2, *shape), dtype)
-        assert plan(images()[name], None, Rng(3), rows[1], Trace([0.0])) is not None
-        again = plan(images()[name], None, Rng(3), row := rows[1], Trace([0.0]))
+        assert plan(images()[name], None, Rng(3), rows[1], StageTimer([0.0])) is not None
+        again = plan(images()[name], None, Rng(3), row := rows[1], StageTimer([0.0]))
         assert again is row
         assert not rows[0].any()
 
@@ -99,20 +99,20 @@ class TestTheRow:
     def test_is_decoded_into(self, chain):
         row = np.zeros((53, 61, 3), np.uint8)
         plan = make([Compose(chain)] if chain else [])
-        assert plan(images()["jpeg-420"], None, Rng(0), row, Trace([0.0])) is row
+        assert plan(images()["jpeg-420"], None, Rng(0), row, StageTimer([0.0])) is row
 
     def test_is_not_touched_where_foreign_code_follows(self):
         row = np.zeros((16, 16, 3), np.uint8)
         stages = [("crop", RandomResizedCrop(16))]
-        plan = ImagePlan(PictureReader(), stages, lend=False)
-        plan(images()["jpeg-420"], None, Rng(3), row, Trace([0.0]))
+        plan = ImagePlan(LazyImageReader(), stages, lend=False)
+        plan(images()["jpeg-420"], None, Rng(3), row, StageTimer([0.0]))
         assert not row.any()
 
 
 class TestStages:
     def test_time_is_told_by_stage(self):
         plan = make([RandomResizedCrop(32), Compose([]), Compose([*TENSOR])])
-        trace = Trace([0.0] * 3)
+        trace = StageTimer([0.0] * 3)
         plan(images()["large"], None, Rng(0), None, trace)
         assert trace.decode_s > 0
         assert trace.transforms[0] > 0
@@ -129,7 +129,7 @@ class TestStages:
         ],
     )
     def test_an_error_has_its_stage(self, stages, data, stage):
-        trace = Trace([0.0] * len(stages))
+        trace = StageTimer([0.0] * len(stages))
         with pytest.raises((DecodeError, ValueError)):
             make(stages)(data, None, Rng(0), None, trace)
         assert trace.stage == stage
@@ -158,11 +158,11 @@ class TestScaling:
         data = oriented(cv2.imencode(".jpg", soft, options)[1].tobytes(), orientation)
         stages = [Compose(chain)]
         expected = apart(data, stages, Rng(0), {}).astype(int)
-        found = make(stages, dct_scaling=True)(data, None, Rng(0), None, Trace([0.0]))
+        found = make(stages, dct_scaling=True)(data, None, Rng(0), None, StageTimer([0.0]))
         assert found.shape == expected.shape
         assert not np.array_equal(found, expected)
         assert np.abs(found - expected).mean() < 4
-        again = make(stages, dct_scaling=True)(data, None, Rng(0), np.zeros_like(found), Trace([0.0]))
+        again = make(stages, dct_scaling=True)(data, None, Rng(0), np.zeros_like(found), StageTimer([0.0]))
         assert np.array_equal(again, found)
 
     @pytest.mark.parametrize("name", ["large", "png", "raw", "progressive", "truncated"])

@@ -229,7 +229,7 @@ class DataLoader:
             max_errors=max_errors,
         )
         # In one thread the global generators are drawn from in the sampler's order, as in MXNet.
-        self._engine._core.watch_globals = self._num_workers > 0
+        self._engine._runtime.watch_globals = self._num_workers > 0
         self._auto_reload = bool(auto_reload)
         self._ahead: Iterator[Any] | None = self._begin() if self._auto_reload else None
 
