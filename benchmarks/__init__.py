@@ -1,1 +1,1 @@
-"""Measurements. Each says what it measures, on which data, and compares within one run only: machines differ."""
+"""Measurements. Each module's docstring names its subject and its data; figures are compared within one run only."""

@@ -1,11 +1,11 @@
-"""``python -m benchmarks``: this loader beside its peers and beside the bare loop, in one run.
+"""``python -m benchmarks``: this loader, other loaders and the bare loop, measured in one run.
 
-    python -m benchmarks --quick                     five minutes, with what is installed
+    python -m benchmarks --quick                     five minutes, with the installed contenders
     python -m benchmarks --data FOLDER --out RUN     everything; an hour or two
-    python -m benchmarks --out RUN --resume          go on with a run that was broken off
-    python -m benchmarks --out RUN --report          only write the report of what was measured
+    python -m benchmarks --out RUN --resume          continue an interrupted run
+    python -m benchmarks --out RUN --report          only write the report of an earlier run
 
-Progress goes to standard error. Ctrl-C ends the run and reports what was measured.
+Progress goes to standard error. Ctrl-C ends the run and writes the report of the finished measurements.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run from the command line.
 
     Returns:
-        the exit code: 0 if something was measured, 130 after Ctrl-C.
+        the exit code: 0 if there are measurements, 130 after Ctrl-C.
     """
     words = list(sys.argv[1:] if argv is None else argv)
     parser = _parser()
@@ -83,7 +83,7 @@ def _measure(options: argparse.Namespace, path: Path, words: list[str]) -> int:
     try:
         Runner(plan, log).run()
     except KeyboardInterrupt:
-        print("benchmarks: interrupted; reporting what was measured", file=sys.stderr)
+        print("benchmarks: interrupted; writing the report of the finished measurements", file=sys.stderr)
         return 130
     finally:
         log.close()
@@ -96,9 +96,11 @@ def _plan(options: argparse.Namespace) -> Plan:
         options.scale = 0.25 if quick else 1.0
     available = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else [0]
     if not 1 <= options.cores <= len(available):
-        raise ValueError(f"--cores must be 1 to {len(available)} here, got {options.cores}")
+        raise ValueError(f"--cores must be 1 to {len(available)} on this machine, got {options.cores}")
     if options.data is not None and not options.data.is_dir():
-        raise ValueError(f"there is no folder {options.data}")
+        raise ValueError(
+            f"folder {options.data} does not exist; pass --data an existing folder of JPEG files"
+        )
     return Plan(
         cases=chosen(options.cases or (_QUICK_CASES if quick else ()), options.scale),
         contenders=_contenders(options.contenders, quick, options.envs),
@@ -119,19 +121,19 @@ def _contenders(wanted: Sequence[str], quick: bool, environments: Path) -> tuple
     known = names()
     for contender in wanted:
         if contender.partition("/")[0] not in known:
-            raise ValueError(f"there is no contender {contender!r}; there are: {', '.join(known)}")
+            raise ValueError(f"unknown contender {contender!r}; choose from: {', '.join(known)}")
     if wanted:
         return tuple(wanted)
     if quick:
         return tuple(name for name in _QUICK_CONTENDERS if ready(name.partition("/")[0], environments))
     found = list(known)
-    # What every figure is compared with comes first: a run with a time limit must not miss it.
+    # Every figure is compared with these two, so they come first: a run with a time limit must not miss them.
     first = [name for name in ("aioloader", "bare_loop") if name in found]
     return (*first, *(name for name in found if name not in first))
 
 
 def _check_resume(resume: bool, path: Path, run: dict[str, Any]) -> None:
-    """A run is continued as it was begun, and is known by the command that began it."""
+    """Raise ValueError if the options differ from those of the run to resume; copy its command otherwise."""
     if not resume or not path.exists():
         return
     before = next((record for record in read_log(path) if record["kind"] == "run"), None)
@@ -144,7 +146,7 @@ def _check_resume(resume: bool, path: Path, run: dict[str, Any]) -> None:
 
 
 def _command(words: list[str]) -> str:
-    """The command as another person would give it: without the places where this one keeps things."""
+    """Return the command for the report, without the options that name this user's folders."""
     shown, rest = ["python", "-m", "benchmarks"], iter(words)
     for word in rest:
         name, joined, _ = word.partition("=")
@@ -189,13 +191,17 @@ def _parser() -> argparse.ArgumentParser:
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("--quick", action="store_true", help="few cases, what is installed, five minutes")
+    parser.add_argument(
+        "--quick", action="store_true", help="few cases, installed contenders only, five minutes"
+    )
     parser.add_argument("--cases", nargs="+", metavar="CASE", help=f"of: {', '.join(CASES)}")
     parser.add_argument(
         "--contenders", nargs="+", default=(), metavar="NAME", help="NAME or NAME/VARIANT; default: all"
     )
     parser.add_argument("--rounds", type=int, metavar="N", help="default: 5; quick: 3")
-    parser.add_argument("--seconds", type=float, metavar="S", help="of a measurement; default: 4; quick: 1")
+    parser.add_argument(
+        "--seconds", type=float, metavar="S", help="seconds of a measurement; default: 4; quick: 1"
+    )
     parser.add_argument("--cores", type=int, default=2, metavar="N", help="cores to use; default: 2")
     parser.add_argument(
         "--data", type=Path, metavar="FOLDER", help="folder of photographs (JPEG); default: drawn images"
@@ -204,18 +210,24 @@ def _parser() -> argparse.ArgumentParser:
         "--scale", type=float, metavar="X", help="length of the epochs; default: 1; quick: 0.25"
     )
     parser.add_argument(
-        "--out", type=Path, default=Path("benchmark-results"), metavar="DIR", help="where to write results"
+        "--out", type=Path, default=Path("benchmark-results"), metavar="DIR", help="folder for the results"
     )
     parser.add_argument(
-        "--envs", type=Path, default=default_folder(), metavar="DIR", help="where environments are kept"
+        "--envs",
+        type=Path,
+        default=default_folder(),
+        metavar="DIR",
+        help="folder for the contenders' environments",
     )
     parser.add_argument(
-        "--scratch", type=Path, default=cache / "data", metavar="DIR", help="where data are kept"
+        "--scratch", type=Path, default=cache / "data", metavar="DIR", help="folder for prepared data"
     )
-    parser.add_argument("--markdown", type=Path, metavar="FILE", help="write the Markdown report there too")
-    parser.add_argument("--resume", action="store_true", help="go on with the run in --out")
+    parser.add_argument(
+        "--markdown", type=Path, metavar="FILE", help="write the Markdown report to this file too"
+    )
+    parser.add_argument("--resume", action="store_true", help="continue the run in --out")
     parser.add_argument("--report", action="store_true", help="measure nothing, only write the report")
-    parser.add_argument("--seed", type=int, default=0, metavar="N", help="of the order of turns")
+    parser.add_argument("--seed", type=int, default=0, metavar="N", help="seed of the order of turns")
     return parser
 
 

@@ -1,4 +1,4 @@
-"""The bare loop by itself, on the command line: see `aioloader.tools.bare_loop`.
+"""Command line of the bare loop (`aioloader.tools.bare_loop`), measured alone.
 
 python -m benchmarks.bare_loop --data FOLDER --workers 2 --seconds 5
 """
@@ -16,7 +16,7 @@ from benchmarks.data import add_data_option, load_jpegs
 def main() -> None:
     """Run from the command line."""
     parser = argparse.ArgumentParser(
-        description="images/s of decode, crop, resize and flip with nothing around them"
+        description="images/s of decode, crop, resize and flip, without a loader"
     )
     add_data_option(parser)
     parser.add_argument(
@@ -24,13 +24,13 @@ def main() -> None:
     )
     parser.add_argument("--seconds", type=float, default=5.0)
     parser.add_argument(
-        "--smoke", action="store_true", help="half a second: shows that it works, measures nothing"
+        "--smoke", action="store_true", help="half a second: a check that it runs, not a measurement"
     )
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as scratch:
         jpegs = load_jpegs(options.data, scratch)
     with BareLoop(jpegs, options.workers) as loop:
-        loop.measure(0.2)  # pages, caches, clock rates
+        loop.measure(0.2)  # warms up pages, caches and clock rates
         rate = loop.measure(0.5 if options.smoke else options.seconds)
     print(f"bare loop: {rate:,.0f} images/s, {options.workers} processes, {len(jpegs)} files")
 

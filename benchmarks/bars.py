@@ -1,4 +1,4 @@
-"""Horizontal bars with their ranges, as SVG. Pure: figures in, text out; colours are the page's classes."""
+"""Horizontal bars with their ranges, as SVG. Pure: figures in, text out; colours are CSS classes of the page."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ _LEFT, _RIGHT, _LINE = 200, 200, 27
 
 
 class Bar(NamedTuple):
-    """One contender.
+    """Bar of one contender.
 
     Attributes:
         title: its name.
-        kind: "ours", "peer" or "bare"; the last one's length is a dashed line through all of them.
-        median, low, high: its figure, and the range over the rounds.
-        figure: the median as it is written.
-        words: all that is known of it, for whoever points at it.
-        note: a faint remark behind the figure; "" for none.
+        kind: "ours", "peer" or "bare"; the end of a "bare" bar is marked by a dashed line through all bars.
+        median, low, high: its rate, and the range over the rounds.
+        figure: the median as text.
+        words: tooltip with all figures.
+        note: faint text after the figure; "" for none.
     """
 
     title: str
@@ -38,13 +38,13 @@ class Bar(NamedTuple):
 
 
 def draw_bars(bars: Sequence[Bar], label: str, *, width: int = 1080, style: str = "") -> str:
-    """Draw them from top to bottom, in the order given. A bar far longer than all others is cut, and shows it.
+    """Draw bars from top to bottom, in the given order. A bar far longer than all others is cut, with a gap as a mark.
 
     Args:
         bars: at least one.
-        label: what the picture says, for those who do not see it.
-        width: of the picture, in its own units; it grows with its place.
-        style: CSS of a picture that stands alone.
+        label: description of the image for screen readers.
+        width: of the image, in SVG units; the image scales with its container.
+        style: CSS, for an image outside of a page.
     """
     longest = axis_end(bar.high for bar in bars)
     height = len(bars) * _LINE + 8
@@ -82,5 +82,5 @@ def _range(low: float, high: float, y: int) -> str:
 
 
 def _cut(end: float, y: int) -> str:
-    """A gap that tells that a bar is longer than drawn."""
+    """Return the gap that marks a bar as longer than drawn."""
     return f'<line class="cut" x1="{end - 44:.1f}" x2="{end - 32:.1f}" y1="{y + _LINE - 6}" y2="{y - 2}"/>'

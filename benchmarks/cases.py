@@ -1,9 +1,9 @@
-"""The cases: what every contender is asked to do, in words and in numbers that outputs are checked against.
+"""Cases of the benchmark: the work of every contender, as text and as numbers for the checks of its output.
 
-Standard library only: the module is read inside the environment of every contender (Python 3.8 and later).
+Standard library only: the environment of every contender imports this module (Python 3.8 and later).
 
 The label of a sample is its number, 0 <= number < samples, in all cases. So an epoch can be checked: each number comes
-once. Sample k of the photographs and of the faces shows picture k % pictures; there are fewer pictures than samples,
+once. Sample k of the photographs and of the faces shows image k % pictures; there are fewer images than samples,
 because an epoch has to last for seconds.
 """
 
@@ -27,25 +27,25 @@ STD = (0.229, 0.224, 0.225)
 
 @dataclass(frozen=True)
 class Case:
-    """One task.
+    """Task of the benchmark.
 
     Attributes:
         name: on the command line and in the results.
-        title: for people.
-        data: which source data it reads: "photos", "faces", "arrays" or "bytes" (see `benchmarks.prepare`).
-        store: how they are stored: "jpeg", "tiled" (JPEG with restart markers; peers read plain ones), "raw" (decoded
-            pixels in the contender's own format), "arrays" (in memory) or "bytes" (records of a .rec file).
+        title: for the report.
+        data: source data: "photos", "faces", "arrays" or "bytes" (see `benchmarks.prepare`).
+        store: storage format: "jpeg", "tiled" (JPEG with restart markers; peers read plain ones), "raw" (decoded
+            pixels in the contender's format), "arrays" (in memory) or "bytes" (records of a .rec file).
         batch_size: samples of a batch; it divides `samples`.
         samples: samples of an epoch. Each is delivered exactly once per epoch.
         shape: of one sample of a batch; () for bytes.
-        dtype: of the pixels; "bytes" where a batch is a list of bytes.
-        shuffle: a new order in every epoch, as thorough as the contender does it; else in order.
+        dtype: of the pixels; "bytes" if a batch is a list of bytes.
+        shuffle: a new order in every epoch, as thorough as the contender's shuffle; else in order.
         crop: "random" (area 0.08 to 1, ratio 3/4 to 4/3, resized to `shape`: torchvision's RandomResizedCrop),
             "centre" (shorter side resized to 256, middle 224 cut out) or "none".
         flip: mirrored left to right with probability 1/2.
         normalised: float32 channels first, x / 255 less `MEAN`, divided by `STD`; else uint8 channels last.
-        interpolation: "linear" or "area": of the resize. Contenders that cannot choose use their own.
-        start: only the time to the first batch counts; each contender has its first setting, the usual one.
+        interpolation: "linear" or "area": of the resize. Contenders without this choice use their default.
+        start: only the time to the first batch counts; each contender uses its first setting, the usual one.
     """
 
     name: str
@@ -65,11 +65,11 @@ class Case:
 
     @property
     def images(self) -> bool:
-        """Whether the samples are pictures that are decoded or cropped, one by one."""
+        """Return whether the samples are images that are decoded or cropped one by one."""
         return self.data in ("photos", "faces")
 
     def scaled(self, scale: float) -> Case:
-        """The same case with so many times the samples in an epoch, in whole batches, at least two."""
+        """Return the same case with `scale` times the samples in an epoch, in whole batches, at least two."""
         batches = max(2, round(scale * self.samples / self.batch_size))
         return dataclasses.replace(self, samples=batches * self.batch_size)
 
@@ -141,7 +141,7 @@ _ALL = (
     ),
     Case(
         "bytes",
-        "records of 1 kB, lists of bytes, batches of 256: the engine's own cost",
+        "records of 1 kB, lists of bytes, batches of 256: the pipeline's cost",
         *("bytes", "bytes", 256, 51200, (), "bytes"),
     ),
 )
@@ -151,14 +151,14 @@ CASES: dict[str, Case] = {case.name: case for case in _ALL}
 
 
 def chosen(names: Iterable[str], scale: float = 1.0) -> tuple[Case, ...]:
-    """The cases of these names, in their usual order; all if there are none.
+    """Return the cases with these names, in their usual order; all cases if `names` is empty.
 
     Args:
         names: names of `CASES`.
-        scale: so many times the usual samples in an epoch.
+        scale: factor for the number of samples in an epoch.
 
     Raises:
-        ValueError: there is no such case.
+        ValueError: a name is unknown.
     """
     wanted = set(names) or set(CASES)
     unknown = sorted(wanted - set(CASES))

@@ -1,9 +1,9 @@
-"""Plots of docs/benchmarks.md: one SVG for each case, drawn from the figures of its table, and of no others.
+"""Plots of docs/benchmarks.md: one SVG for each case, drawn only from the figures of its table.
 
     python -m benchmarks.charts                    docs/benchmarks.md
-    python -m benchmarks.charts PAGE PICTURES      another page, and where its pictures go
+    python -m benchmarks.charts PAGE FOLDER        another page, and the folder of its images
 
-Run it after the page has changed. Each case's heading gets the picture below it, where it has none yet.
+Run it after the page has changed. It inserts a case's image below its heading if the page does not have it yet.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ _FIGURE = re.compile(r"([0-9][0-9,]*(?:\.[0-9]+)?)(?: \(([0-9.,]+) to ([0-9.,]+)
 
 
 class Chart(NamedTuple):
-    """A case of the page.
+    """Chart of one case of the page.
 
     Attributes:
         case: its name.
-        title: what is done in it.
-        unit: of its figures.
+        title: description of its work.
+        unit: unit of its figures.
         bars: the contenders in the order of the table.
     """
 
@@ -52,16 +52,16 @@ class Chart(NamedTuple):
     bars: list[Bar]
 
     def svg(self) -> str:
-        """The picture."""
-        label = f"{self.case}: {self.title}; {self.unit}. The table below holds the figures."
+        """Return the image."""
+        label = f"{self.case}: {self.title}; {self.unit}. The table below has the figures."
         return draw_bars(self.bars, label, width=880, style=_STYLE) + "\n"
 
 
 def read_charts(text: str) -> Iterator[Chart]:
-    """The cases of a page, each with the first table below its heading.
+    """Yield the cases of a page, each with the first table below its heading.
 
     Args:
-        text: of the page, as `python -m benchmarks` writes it.
+        text: the page, as `python -m benchmarks` writes it.
     """
     for heading in _HEADING.finditer(text):
         section = text[heading.end() :].partition("\n## ")[0]
@@ -76,7 +76,7 @@ def read_charts(text: str) -> Iterator[Chart]:
 
 def _bar(row: dict[str, str], unit: str) -> Bar | None:
     found = _FIGURE.match(row[unit])
-    if found is None:  # it failed
+    if found is None:  # the contender failed
         return None
     median, low, high = (float((each or found[1]).replace(",", "")) for each in found.groups())
     title = re.sub(r" \[\d+\]|\*\*", "", row["contender"])
@@ -95,7 +95,7 @@ def _bar(row: dict[str, str], unit: str) -> Bar | None:
 
 
 def with_pictures(text: str, charts: Sequence[Chart]) -> str:
-    """The page with a picture below the heading of every chart that has none yet."""
+    """Return the page with an image below the heading of every chart that does not have one yet."""
     for chart in charts:
         picture = f"![{chart.case}: {chart.unit}](images/benchmarks/{chart.case}.svg)"
         if picture not in text:
@@ -105,10 +105,10 @@ def with_pictures(text: str, charts: Sequence[Chart]) -> str:
 
 
 def draw_page(page: Path, pictures: Path) -> list[Path]:
-    """Draw the pictures of a page, and name them in it.
+    """Draw the images of a page, and insert them into it.
 
     Returns:
-        the pictures written.
+        the written images.
     """
     text = page.read_text(encoding="utf-8")
     charts = list(read_charts(text))

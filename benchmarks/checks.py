@@ -1,12 +1,12 @@
-"""Whether a contender delivers what the case asks for. A figure counts only if it does.
+"""Checks of a contender's output against its case. A figure counts only if the output passes.
 
-Standard library and numpy only: the module is read inside the environment of every contender.
+Standard library and numpy only: the environment of every contender imports this module.
 
 Labels are sample numbers, so completeness is exact: an epoch holds each number once. Pixels cannot be compared one by
-one, because contenders draw other crops and resize a little differently. So each picture is boiled down to five numbers
-(`features`) and these are held against the same five of a plain reference (`benchmarks.prepare`): the means tell wrong
-colours, wrong normalisation and labels that belong to other pictures; their spread over an epoch tells whether
-anything was cropped; the difference between left and right tells whether every other picture was mirrored.
+one, because contenders draw other crops and resize a little differently. So each image is reduced to five numbers
+(`features`), which are compared with the same five of a plain reference (`benchmarks.prepare`): the means reveal wrong
+colours, wrong normalisation and labels that belong to other images; their spread over an epoch shows whether
+images were cropped; the difference between left and right shows whether every other image was mirrored.
 """
 
 from __future__ import annotations
@@ -23,19 +23,19 @@ if TYPE_CHECKING:
 
 __all__ = ("EpochCheck", "WrongOutput", "check_batch", "features")
 
-_SAMPLED = slice(3, None, 7)  # rows and columns looked at; of 112 and of 224 the same ones after mirroring
+_SAMPLED = slice(3, None, 7)  # sampled rows and columns; for 112 and for 224 the same ones after mirroring
 _RECORD_NBYTES = 1024
 
-# How far contenders may be from the reference, in grey levels of 0 to 255, beyond the noise of their draws.
+# Largest difference to the reference, in grey levels of 0 to 255, beyond the noise of the draws.
 _BIAS = 4.0
 _DETERMINISTIC = 6.0
 _SPREAD = 0.3
 _MIRRORED = 0.2
-_LEAST_REPEATS = 32  # with fewer samples of the same pictures nothing can be said about their spread
+_LEAST_REPEATS = 32  # fewer samples of the same image do not determine their spread
 
 
 class WrongOutput(Exception):
-    """A contender delivered something else than the case asks for; the text says what."""
+    """Error raised when a contender's output differs from the case; the text names the difference."""
 
 
 def check_batch(case: Case, batch: Any) -> tuple[Any, Any]:
@@ -45,7 +45,7 @@ def check_batch(case: Case, batch: Any) -> tuple[Any, Any]:
         pixels and labels as arrays; for bytes the records and their numbers, int64 (n,).
 
     Raises:
-        WrongOutput: something differs.
+        WrongOutput: the batch differs from the case.
     """
     if case.store == "bytes":
         if type(batch) is not list or len(batch) != case.batch_size:
@@ -61,21 +61,23 @@ def check_batch(case: Case, batch: Any) -> tuple[Any, Any]:
     if images.shape != wanted or images.dtype != case.dtype:
         raise WrongOutput(f"images are {images.dtype} {images.shape}, not {case.dtype} {wanted}")
     if not images[0].flags.c_contiguous:
-        raise WrongOutput(f"images are a view with strides {images.strides}, not in the order of their axes")
+        raise WrongOutput(
+            f"images are a view with strides {images.strides}, which are not in the order of the axes"
+        )
     if labels.size != case.batch_size or labels.dtype.kind not in "iuf":
         raise WrongOutput(f"labels are {labels.dtype} {labels.shape}, not {case.batch_size} numbers")
     return images, labels.reshape(-1).astype(np.int64)
 
 
 def features(case: Case, images: Any) -> Any:
-    """Five numbers of each picture: mean red, green, blue; left half less right half; upper half less lower half.
+    """Compute five numbers of each image: mean red, green, blue; left less right half; upper less lower half.
 
     Args:
-        case: tells the layout and whether the pictures are normalised.
+        case: determines the layout and whether the images are normalised.
         images: of the case's dtype and shape, (n, ...).
 
     Returns:
-        float64 (n, 5), in grey levels of 0 to 255, whatever the layout.
+        float64 (n, 5), in grey levels of 0 to 255 for every layout.
     """
     if case.normalised:
         small = images[:, :, _SAMPLED, _SAMPLED].transpose(0, 2, 3, 1).astype(np.float64)
@@ -94,12 +96,12 @@ def features(case: Case, images: Any) -> Any:
 
 
 class EpochCheck:
-    """Collects one whole epoch and judges it.
+    """Check of one whole epoch.
 
     Args:
-        case: what was asked for.
-        reference: see `benchmarks.prepare.reference`; for "arrays" the images themselves; for "bytes" a function that
-            gives the record of a number.
+        case: the task.
+        reference: see `benchmarks.prepare.reference`; for "arrays" the images themselves; for "bytes" a function from
+            a number to its record.
     """
 
     def __init__(self, case: Case, reference: Any) -> None:
@@ -109,10 +111,10 @@ class EpochCheck:
         self._features: list[Any] = []
 
     def add(self, batch: Any) -> None:
-        """Check a batch and keep what the judgement needs; the batch itself is not kept.
+        """Check a batch and keep its labels and features; the batch itself is not kept.
 
         Raises:
-            WrongOutput: it is not what was asked for.
+            WrongOutput: the batch differs from the case.
         """
         case = self._case
         content, numbers = check_batch(case, batch)
@@ -127,13 +129,13 @@ class EpochCheck:
         else:
             same = np.array_equal(self._reference[numbers], content)
         if not same:
-            raise WrongOutput("samples do not hold what belongs to their labels")
+            raise WrongOutput("samples do not match their labels")
 
     def judge(self) -> None:
-        """Say whether the epoch was right.
+        """Check the whole epoch.
 
         Raises:
-            WrongOutput: a sample is missing, or comes twice; or the pixels are not what the case asks for.
+            WrongOutput: a sample is missing, or occurs twice; or the pixels differ from the case.
         """
         numbers = np.concatenate(self._numbers) if self._numbers else np.empty(0, np.int64)
         self._check_numbers(numbers)
@@ -151,16 +153,16 @@ class EpochCheck:
         if total != wanted or len(numbers) != case.samples or (counts != 1).any():
             raise WrongOutput(
                 f"an epoch has {len(numbers)} samples with label sum {total}, not {case.samples} with {wanted}: "
-                f"{int((counts == 0).sum())} are missing, {int((counts > 1).sum())} come more than once"
+                f"{int((counts == 0).sum())} are missing, {int((counts > 1).sum())} occur more than once"
             )
         in_order = bool((np.diff(numbers) == 1).all())
         if case.shuffle and in_order:
-            raise WrongOutput("the samples come in the order of the file, not shuffled")
+            raise WrongOutput("the samples are in the order of the file, not shuffled")
         if not case.shuffle and not in_order:
-            raise WrongOutput("the samples do not come in the order of the file")
+            raise WrongOutput("the samples are not in the order of the file")
 
     def _check_random(self, found: Any, picture: Any) -> None:
-        """Crops: right on average, as different from each other as the reference's crops, half of them mirrored."""
+        """Check crops: correct on average, as different from each other as the reference's, half of them mirrored."""
         mean, spread = self._reference["mean"][picture], self._reference["std"][picture]
         noise = 4.0 / math.sqrt(len(found))
         off = found - mean
@@ -168,8 +170,8 @@ class EpochCheck:
         among, repeats = _spread_within(found[:, :3], spread[:, :3], picture)
         if repeats >= _LEAST_REPEATS and abs(among - 1) > _SPREAD + 4.0 / math.sqrt(repeats):
             raise WrongOutput(
-                f"crops of one picture differ {among:.2f} times as much as the reference's: "
-                "nothing is cropped, or crops have other sizes"
+                f"crops of one image differ {among:.2f} times as much as the reference's: "
+                "images are not cropped, or the crops have other sizes"
             )
         for name, column in (("red", 0), ("green", 1), ("blue", 2)):
             bias = float(off[:, column].mean())
@@ -185,13 +187,13 @@ class EpochCheck:
             )
         upright, scatter = _share_of(found[:, 4], mean[:, 4], spread[:, 4])
         if abs(upright - 1) > _SPREAD + noise * scatter:
-            raise WrongOutput("the pictures are not upright, or their crops have other places")
+            raise WrongOutput("the images are not upright, or their crops are at other places")
         leaning, scatter = _share_of(found[:, 3], mean[:, 3], np.hypot(spread[:, 3], mean[:, 3]))
         if self._case.flip and abs(leaning) > _MIRRORED + noise * scatter:
             raise WrongOutput(f"{(1 - leaning) / 2:.0%} of the pictures are mirrored, not half of them")
 
     def _check_fixed(self, found: Any, picture: Any) -> None:
-        """No random crop: every picture has the reference's features, mirrored or not."""
+        """Check images without random crops: every image has the reference's features, mirrored or not."""
         mean = self._reference["mean"][picture]
         for name, column in (("red", 0), ("green", 1), ("blue", 2), ("upper less lower half", 4)):
             worst = float(np.percentile(np.abs(found[:, column] - mean[:, column]), 95))
@@ -211,14 +213,14 @@ class EpochCheck:
 
 
 def _spread_within(found: Any, spread: Any, picture: Any) -> tuple[float, int]:
-    """How much samples of one picture differ, as a multiple of what is expected; and how many repeat a picture."""
+    """Return the spread of samples of one image, as a multiple of the expected one, and how many repeat an image."""
     count = np.bincount(picture)
     twice = count[picture] > 1
     found, spread, picture = found[twice], spread[twice], picture[twice]
     repeats = len(found) - len(np.unique(picture))
     if not repeats:
         return 1.0, 0
-    # n - 1: with few samples of a picture their own mean lies too near to them.
+    # n - 1: with few samples of an image their mean is too close to them.
     correction = count[picture] / (count[picture] - 1)
     variance = 0.0
     for column in found.T:
@@ -228,7 +230,7 @@ def _spread_within(found: Any, spread: Any, picture: Any) -> tuple[float, int]:
 
 
 def _share_of(found: Any, mean: Any, spread: Any) -> tuple[float, float]:
-    """Which share of a feature's expectation is found, over all samples, and its standard deviation for one sample."""
+    """Return the share of a feature's expectation over all samples, and its standard deviation for one sample."""
     power = float((mean**2).mean())
     if not power:
         return 1.0, math.inf

@@ -1,9 +1,9 @@
-"""What damaged images cost: epochs over a file with one image in a hundred cut short, against the same file whole.
+"""Cost of damaged images: epochs over a file with one truncated image in a hundred, against the intact file.
 
     python -m benchmarks.damaged --data FOLDER
 
-The whole file, and the damaged one with ``on_error="skip"`` and ``"replace"``, take turns in one run, with one loader
-each that keeps its workers. What counts is samples asked for per second; the ratio is taken within each round.
+The intact file, and the damaged one with ``on_error="skip"`` and ``"replace"``, take turns in one run, with one loader
+each that keeps its workers. The figure is requested samples per second; the ratio is taken within each round.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ ONE_IN = 100
 
 
 def write_rec(path: Path, jpegs: list[bytes], repeat: int, damage: bool) -> int:
-    """The same files, `repeat` times over, one in a hundred cut in the middle if `damage`; how many that are."""
+    """Write the same files `repeat` times, one in a hundred cut in the middle if `damage`; return the number cut."""
     damaged = 0
     with recordio.RecordWriter(path, index=True) as writer:
         for key, jpeg in enumerate(jpegs * repeat):
@@ -39,7 +39,7 @@ def write_rec(path: Path, jpegs: list[bytes], repeat: int, damage: bool) -> int:
 
 
 async def epoch(loader: Any, count: int) -> float:
-    """Samples asked for per second of one epoch."""
+    """Return requested samples per second of one epoch."""
     begin = perf_counter()
     async for _ in loader:
         pass
@@ -70,7 +70,7 @@ async def compare(clean: Path, damaged: Path, expected: int, count: int, options
         for turn in range(rounds + 1):
             for name, loader in loaders.items():
                 rate = await epoch(loader, count)
-                if turn:  # the first one starts the workers
+                if turn:  # the first epoch starts the workers
                     rates[name].append(rate)
         for name in ("skip", "replace"):
             found = len(loaders[name].errors)
@@ -92,15 +92,15 @@ async def compare(clean: Path, damaged: Path, expected: int, count: int, options
 
 def main() -> None:
     """Parse the command line and measure."""
-    parser = argparse.ArgumentParser(description="what damaged images cost")
+    parser = argparse.ArgumentParser(description="cost of damaged images")
     add_data_option(parser)
     parser.add_argument("--workers", type=int, default=available_cores(), help="default: one per core")
     parser.add_argument("--executor", choices=("process", "thread"), default="process")
     parser.add_argument("--batch-size", type=int, default=64)
-    parser.add_argument("--repeat", type=int, default=16, help="how often the images stand in the file")
+    parser.add_argument("--repeat", type=int, default=16, help="how often each image is in the file")
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument(
-        "--smoke", action="store_true", help="one round: shows that it works, measures nothing"
+        "--smoke", action="store_true", help="one round: a check that it runs, not a measurement"
     )
     options = parser.parse_args()
     repeat = 1 if options.smoke else options.repeat

@@ -1,4 +1,4 @@
-"""Images to measure with: the caller's own folder, or drawn ones."""
+"""Images for measurements: the caller's folder, or drawn images."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ JPEG_EXTENSIONS = (".jpeg", ".jpg")
 
 
 def add_data_option(parser: argparse.ArgumentParser) -> None:
-    """``--data FOLDER``, with AIOLOADER_BENCH_DATA as its default."""
+    """Add ``--data FOLDER``, with AIOLOADER_BENCH_DATA as its default."""
     parser.add_argument(
         "--data",
         metavar="FOLDER",
@@ -26,17 +26,17 @@ def add_data_option(parser: argparse.ArgumentParser) -> None:
 
 
 def load_jpegs(folder: str | None, scratch: str) -> list[bytes]:
-    """The bytes of every JPEG file of a folder, sorted by path.
+    """Read every JPEG file of a folder, sorted by path.
 
     Args:
-        folder: where to look; None: draw 120 images in `scratch`.
-        scratch: a folder to write to.
+        folder: searched with its sub-folders; None: draw 120 images in `scratch`.
+        scratch: a folder for drawn images.
 
     Raises:
-        SystemExit: there are none.
+        SystemExit: the folder has no JPEG files.
     """
     root = Path(folder) if folder else draw_folder(Path(scratch, "drawn"), count=120)
     found = [path.read_bytes() for path, _ in list_images(root)[1] if path.suffix.lower() in JPEG_EXTENSIONS]
     if not found:
-        raise SystemExit(f"there are no JPEG files in {root}")
+        raise SystemExit(f"{root} contains no JPEG files")
     return found

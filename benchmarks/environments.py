@@ -1,8 +1,8 @@
 """Virtual environments of the contenders, made on demand and kept.
 
 An environment's folder is named after its contender and a hash of its requirements, so that a changed requirement makes
-a new one. What cannot be had (a Debian package, a Python version, a wheel) is an `EnvironmentFailure` that says what is
-missing: it becomes a line of the results' table and ends nothing.
+a new one. A missing Debian package, Python version or wheel is an `EnvironmentFailure` that names it: the failure
+becomes a line of the results' table and does not end the run.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ _PIP = ("--quiet", "--disable-pip-version-check")
 
 
 class EnvironmentFailure(Exception):
-    """An environment cannot be made; the text says what is missing.
+    """Error raised when an environment cannot be made; the text names what is missing.
 
     Attributes:
-        contender: whose.
-        log: what the installer wrote, or "".
+        contender: its name.
+        log: the installer's output, or "".
     """
 
     def __init__(self, contender: str, reason: str, log: str = "") -> None:
@@ -51,14 +51,14 @@ class EnvironmentFailure(Exception):
 
 @dataclass(frozen=True)
 class Needs:
-    """What NAME.txt asks for (see `benchmarks.contenders.contract`).
+    """Requirements in NAME.txt (see `benchmarks.contenders.contract`).
 
     Attributes:
         text: the whole file, which pip reads.
-        pythons: versions that it runs with, the best first; empty for the one that runs this.
+        pythons: versions that it runs with, the best first; empty for the running one.
         system: Debian packages.
         pip: further options of ``pip install``.
-        own_interpreter: False where the running interpreter is used.
+        own_interpreter: False if the running interpreter is used.
         variables: environment variables of its processes.
     """
 
@@ -71,7 +71,7 @@ class Needs:
 
 
 def names() -> tuple[str, ...]:
-    """All contenders: the files of `benchmarks/contenders` that have requirements beside them."""
+    """Return all contenders: the modules of `benchmarks/contenders` that have a file of requirements."""
     return tuple(
         sorted(
             path.stem
@@ -82,7 +82,7 @@ def names() -> tuple[str, ...]:
 
 
 def default_folder() -> Path:
-    """Where environments are kept unless the caller says otherwise."""
+    """Return the default folder of the environments."""
     cache = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     return Path(cache, "aioloader-benchmarks", "environments")
 
@@ -106,26 +106,26 @@ def read_needs(path: Path) -> Needs:
 
 
 def needs_of(name: str) -> Needs:
-    """What a contender asks for."""
+    """Read the requirements of a contender by its name."""
     return read_needs(CONTENDERS / f"{name}.txt")
 
 
 def ready(name: str, folder: Path) -> bool:
-    """Whether a contender's environment is there already."""
+    """Return whether a contender's environment exists already."""
     needs = needs_of(name)
     return not needs.own_interpreter or (_place(name, needs, folder) / "complete").exists()
 
 
 def ensure(name: str, folder: Path, needs: Needs | None = None) -> Path:
-    """The interpreter of a contender's environment, which is made if it is not there.
+    """Return the interpreter of a contender's environment, which is made if it does not exist.
 
     Args:
         name: the contender.
-        folder: where environments are kept.
-        needs: what it asks for; None: what stands in its file.
+        folder: folder of the environments.
+        needs: its requirements; None: read them from its file.
 
     Raises:
-        EnvironmentFailure: something is missing. Nothing half-made is left.
+        EnvironmentFailure: something is missing. No incomplete environment is left.
     """
     needs = needs_of(name) if needs is None else needs
     absent = [package for package in needs.system if not _installed(package)]
@@ -187,7 +187,7 @@ def _last_error(log: str) -> str:
 
 
 def _installed(package: str) -> bool:
-    """Whether a Debian package is installed; where there is no dpkg nobody can tell, and the installer decides."""
+    """Return whether a Debian package is installed; without dpkg return True, and the installer decides."""
     if shutil.which("dpkg-query") is None:
         return True
     found = subprocess.run(
@@ -197,7 +197,7 @@ def _installed(package: str) -> bool:
 
 
 def _interpreter(name: str, versions: tuple[str, ...]) -> str:
-    """The first of these versions of Python that is there."""
+    """Return the first of these versions of Python that is installed."""
     running = f"{sys.version_info.major}.{sys.version_info.minor}"
     for version in versions or (running,):
         if version == running:
@@ -221,5 +221,5 @@ def _candidates(version: str) -> list[str]:
     named = shutil.which(f"python{version}")
     root = Path(os.environ.get("PYENV_ROOT") or Path.home() / ".pyenv", "versions")
     built = sorted(root.glob(f"{version}.*/bin/python{version}"), reverse=True)
-    # Version managers put shims on the path that refuse versions which are installed: the real ones come first.
+    # Version managers put shims on the path that refuse installed versions: real interpreters come first.
     return [*map(str, built), *([named] if named else [])]

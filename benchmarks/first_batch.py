@@ -2,7 +2,7 @@
 
     python -m benchmarks.first_batch --data FOLDER
 
-Executors take turns; every loader is new. One warm-up round is not counted: it imports what is imported lazily.
+Executors take turns; every loader is new. A warm-up round, which is not counted, does all lazy imports.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ EXECUTORS = ("inline", "thread", "process")
 
 
 async def first_batch(rec: Path, executor: str, workers: int, batch_size: int) -> float:
-    """Seconds from making the loader to its first batch."""
+    """Return the seconds from making the loader to its first batch."""
     augment = transforms.Compose([transforms.RandomResizedCrop(224), transforms.RandomFlipLeftRight()])
     begin = perf_counter()
     dataset = aioloader.ImageRecordDataset(rec).transform_first(augment)
@@ -32,7 +32,7 @@ async def first_batch(rec: Path, executor: str, workers: int, batch_size: int) -
     async with loader:
         async for _ in loader:
             return perf_counter() - begin
-    raise SystemExit("there is not a single batch")
+    raise SystemExit("the loader delivered no batch")
 
 
 def main() -> None:
@@ -43,7 +43,7 @@ def main() -> None:
     parser.add_argument("--batch-size", type=int, default=64)
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument(
-        "--smoke", action="store_true", help="one round: shows that it works, measures nothing"
+        "--smoke", action="store_true", help="one round: a check that it runs, not a measurement"
     )
     options = parser.parse_args()
     rounds = 1 if options.smoke else options.rounds

@@ -1,8 +1,8 @@
-"""What a sample costs on one core: bytes to the batch's row, with decoder and transforms apart, and fused.
+"""Cost of a sample on one core: bytes to the batch's row, with separate and with fused decoder and transforms.
 
-The least that has to be done, with decoder and OpenCV called by hand into kept buffers and the whole image decoded,
-takes turns with both on the same records with the same draws. No files, no workers, no batches. Processor time, so
-that a busy machine disturbs less; medians over the rounds.
+A lower bound, with decoder and OpenCV called by hand into kept buffers and the whole image decoded, takes turns with
+both on the same records with the same draws. No files, no workers, no batches. The figures are processor time, which
+a busy machine changes less; medians over the rounds.
 
     python -m benchmarks.fused_path --data FOLDER
 """
@@ -38,7 +38,7 @@ TRAIN = (T.RandomResizedCrop(224), T.RandomFlipLeftRight())
 
 @dataclass(frozen=True)
 class Case:
-    """A chain, what it is done to, and the shape and dtype of a row."""
+    """Chain of transforms, with its input and the shape and dtype of a row."""
 
     name: str
     faces: bool
@@ -57,7 +57,7 @@ CASES = (
 
 
 def least(case: Case) -> Callable[[bytes, int, Any], None]:
-    """The calls that cannot be avoided while whole images are decoded."""
+    """Run only the calls that decoding whole images needs."""
     rng = Rng(0)
     side = 112 if case.faces else 224
     scratch = np.empty(1 << 24, np.uint8)
@@ -96,7 +96,7 @@ def least(case: Case) -> Callable[[bytes, int, Any], None]:
 
 
 def apart(case: Case) -> Callable[[Any, int, Any], None]:
-    """The dataset's decoder, then the transforms."""
+    """Run the dataset's decoder, then the transforms."""
     decoder, stage, rng = ImageRecordDecoder(), Stage(T.Compose(case.chain), first=True), Rng(0)
 
     def run(record: Any, index: int, row: Any) -> None:
@@ -109,7 +109,7 @@ def apart(case: Case) -> Callable[[Any, int, Any], None]:
 
 
 def fused(case: Case) -> Callable[[Any, int, Any], None]:
-    """Both in one."""
+    """Run the fused decoder."""
     stage, rng, trace = Stage(T.Compose(case.chain), first=True), Rng(0), StageTimer([0.0])
     sample = ImageRecordDecoder().fuse((stage,))
 
@@ -123,7 +123,7 @@ def fused(case: Case) -> Callable[[Any, int, Any], None]:
 
 
 def measure(run: Callable[[Any, int, Any], None], items: list[Any], rows: Any) -> float:
-    """Microseconds of processor time per item."""
+    """Return microseconds of processor time per item."""
     start = process_time()
     for index, item in enumerate(items):
         run(item, index, rows[index % len(rows)])
@@ -166,7 +166,9 @@ def main() -> None:
     add_data_option(parser)
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument(
-        "--smoke", action="store_true", help="one round of few images: shows that it works, measures nothing"
+        "--smoke",
+        action="store_true",
+        help="one round of few images: a check that it runs, not a measurement",
     )
     options = parser.parse_args()
     cv2.setNumThreads(1)

@@ -1,10 +1,10 @@
-"""Gluon's loader over arrays in memory: MXNet's own beside this project's, with no workers and with two.
+"""Gluon's loader over arrays in memory: MXNet's and this project's, without workers and with two.
 
-    python -m benchmarks.gluon_loader                 MXNet in an environment of its own, made on demand
+    python -m benchmarks.gluon_loader                 MXNet in a separate environment, made on demand
     python -m benchmarks.gluon_loader --side mxnet    one side, under this interpreter
 
 ``DataLoader(ArrayDataset(X), 32, shuffle=True)`` with X of 50,000 x 32 x 32 x 3 bytes; each measurement in a fresh
-process, sides in turn. The same lines run on both sides; only the import differs.
+process, alternating between the sides. The same lines run on both sides; only the import differs.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ WORKERS = (0, 2)
 
 
 def batches_per_s(mx: Any, workers: int, seconds: float) -> float:
-    """Batches per second, after some that are not counted."""
+    """Return batches per second, after some warm-up batches."""
     import numpy as np
 
     images = np.random.default_rng(0).integers(0, 256, (50_000, 32, 32, 3), np.uint8)
@@ -40,7 +40,7 @@ def batches_per_s(mx: Any, workers: int, seconds: float) -> float:
 
 
 def measure(side: str, python: str, workers: int, seconds: float) -> float:
-    """The same in a process of its own, under another interpreter."""
+    """Return the same from a separate process with another interpreter."""
     command = [python, "-m", "benchmarks.gluon_loader", "--side", side]
     command += ["--workers", str(workers), "--seconds", str(seconds)]
     here = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
@@ -49,7 +49,7 @@ def measure(side: str, python: str, workers: int, seconds: float) -> float:
 
 
 def compare(rounds: int, seconds: float) -> None:
-    """All sides and numbers of workers, `rounds` times in turn."""
+    """Measure all sides and numbers of workers alternately, `rounds` times."""
     from benchmarks.environments import default_folder, ensure
 
     pythons = {"aioloader": sys.executable, "mxnet": str(ensure("mxnet", default_folder()))}
@@ -67,9 +67,11 @@ def compare(rounds: int, seconds: float) -> None:
 
 
 def main() -> None:
-    """The command line."""
+    """Run from the command line."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", 1)[0])
-    parser.add_argument("--side", choices=SIDES, help="measure this one here; default: compare both")
+    parser.add_argument(
+        "--side", choices=SIDES, help="measure this side under this interpreter; default: compare both"
+    )
     parser.add_argument("--workers", type=int, default=0)
     parser.add_argument("--seconds", type=float, default=2.0)
     parser.add_argument("--rounds", type=int, default=5)

@@ -1,7 +1,7 @@
-"""What is expected of peers, and what this project has set itself; held against a run's results.
+"""Expected figures of peers, and the goals of this project, compared with a run's results.
 
 Expected figures come from one earlier measurement of JPEG photographs on two cores (docs/design.md). A peer that is
-much slower here, as a share of the bare loop in the same round, is a badly set adapter and no win.
+much slower, as a share of the bare loop in the same round, has a badly configured adapter and proves nothing.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 __all__ = ("BARE_EXPECTED", "EXPECTED", "Goal", "Outcome", "judge_goals", "mark_peers")
 
 BARE_EXPECTED = (1500.0, 1616.0)
-"""Images/s that two bare loops, of two processes on two cores, reached: what this machine's is held against."""
+"""Images/s that two bare loops, of two processes on two cores, reached; this machine's figure is compared with them."""
 
 EXPECTED = {
     ("jpeg-uint8", "tf_data"): 1392.0,
@@ -31,23 +31,23 @@ EXPECTED = {
     ("jpeg-uint8", "mxnet/gluon"): 367.0,
     ("raw-area", "ffcv"): 2350.0,
 }
-"""Images/s of peers beside a bare loop of 1,616 images/s, by case and title."""
+"""Images/s of peers, measured together with a bare loop of 1,616 images/s, by case and title."""
 
 _TOLERANCE = 0.9
 
 
 @dataclass(frozen=True)
 class Goal:
-    """One thing that this project has set itself.
+    """Goal of this project.
 
     Attributes:
-        case: in which case.
-        text: what is compared.
-        least, aim: the figure to reach, and the one to aim for, or None.
+        case: its case.
+        text: description of the comparison.
+        least, aim: the minimum, and the figure to aim for, or None.
         unit: "x" (a ratio), "s", "ms" or "us".
-        find: gives (median, low, high) of a run, or None where something was not measured.
-        upwards: more is better; else less.
-        against: (case, title) of the one peer that it is held against, or None.
+        find: returns (median, low, high) of a run, or None if a figure is missing.
+        upwards: True if more is better; else less is better.
+        against: (case, title) of the peer that it is compared with, or None.
     """
 
     case: str
@@ -62,13 +62,13 @@ class Goal:
 
 @dataclass(frozen=True)
 class Outcome:
-    """A goal and what was found.
+    """Goal with its figure in a run.
 
     Attributes:
-        goal: which.
+        goal: the goal.
         found: (median, low, high), or None.
-        verdict: "aim", "met", "missed", "not measured", or "doubtful": reached, but beside a peer that is much slower
-            than it should be.
+        verdict: "aim", "met", "missed", "not measured", or "doubtful": reached, but against a peer that is much slower
+            than expected.
     """
 
     goal: Goal
@@ -77,7 +77,7 @@ class Outcome:
 
 
 def mark_peers(results: Results) -> None:
-    """Note on the rows where a peer, or the bare loop itself, is slower than it should be."""
+    """Add a note to the rows in which a peer, or the bare loop itself, is slower than expected."""
     low, high = BARE_EXPECTED
     for row in results.rows:
         if not row.measured or row.rate is None:
@@ -95,7 +95,7 @@ def mark_peers(results: Results) -> None:
             ),
             None,
         )
-        # The expectation of raw pixels was measured beside the bare loop of JPEGs.
+        # The expected figure for raw pixels was measured together with the bare loop of JPEGs.
         bare = results.row("jpeg-uint8", "bare_loop")
         if expected is None or bare is None or bare.rate is None:
             continue
@@ -105,13 +105,13 @@ def mark_peers(results: Results) -> None:
         if share < _TOLERANCE * expected:
             row.doubtful = True
             row.notes.append(
-                f"below what is expected: {share:.2f} of the bare loop, where {expected:.2f} was measured before; "
-                "no claim rests on it"
+                f"below the expected rate: {share:.2f} of the bare loop, where {expected:.2f} was measured before; "
+                "no claim is based on it"
             )
 
 
 def judge_goals(results: Results) -> list[Outcome]:
-    """Hold every goal whose case was run against the results, after `mark_peers`."""
+    """Compare every goal whose case was run with the results, after `mark_peers`."""
     outcomes = []
     for goal in _GOALS:
         if goal.case not in results.cases:
@@ -135,7 +135,7 @@ def _reached(value: float, wanted: float, upwards: bool) -> bool:
 
 
 def _rounds(above: Row | None, below: Row | None) -> tuple[float, float, float] | None:
-    """Ratio of two rows, round by round where they were measured in the same rounds."""
+    """Return the ratio of two rows, round by round if they were measured in the same rounds."""
     from benchmarks.results import Spread
 
     if above is None or below is None or above.rate is None or below.rate is None:
@@ -149,7 +149,7 @@ def _rounds(above: Row | None, below: Row | None) -> tuple[float, float, float] 
 
 
 def _ahead(case: str, peer: str, least: float, aim: float | None = None, peer_case: str = "") -> Goal:
-    """This project's best against a peer, in the same case or in another."""
+    """Return a goal for the best aioloader rate against a peer, in the same case or in another."""
     against = (peer_case or case, peer)
 
     def find(results: Results) -> tuple[float, float, float] | None:
@@ -160,7 +160,7 @@ def _ahead(case: str, peer: str, least: float, aim: float | None = None, peer_ca
 
 
 def _both_ahead(case: str, peer: str, least: float, aim: float | None = None) -> Goal:
-    """The slower of the async loader and the blocking one against a peer."""
+    """Return a goal for the slower of the async and the blocking loader against a peer."""
 
     def find(results: Results) -> tuple[float, float, float] | None:
         mine = [results.row(case, f"aioloader/{variant}") for variant in ("inline", "blocking")]
@@ -206,7 +206,7 @@ def _figure(
 
 def _start_beside_torch() -> Goal:
     def find(results: Results) -> tuple[float, float, float] | None:
-        # Rates of starts: the other way round than times.
+        # Rates of starts are the inverse of times.
         return _rounds(results.row("first-batch", "torch"), results.row("first-batch", "aioloader/process"))
 
     return Goal("first-batch", "process, times torch's forked start", 2.0, None, "x", find, upwards=False)

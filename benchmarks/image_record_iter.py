@@ -1,10 +1,10 @@
-"""ImageRecordIter: MXNet's own, this project's, and `AsyncDataLoader` with the same transforms, in turn.
+"""ImageRecordIter of MXNet, of this project, and `AsyncDataLoader` with the same transforms, measured alternately.
 
-    python -m benchmarks.image_record_iter --data FOLDER                  MXNet in an environment of its own
+    python -m benchmarks.image_record_iter --data FOLDER                  MXNet in a separate environment
     python -m benchmarks.image_record_iter --side mxnet --rec FILE.rec    one side, under this interpreter
 
-A training pass of 224 x 224: random resized crop, mirror, mean and standard deviation, float32 (n, 3, 224, 224). Each
-measurement runs in a fresh process; sides take turns. The same lines run on both sides of MXNet's name; only the
+An epoch of 224 x 224: random resized crop, mirror, mean and standard deviation, float32 (n, 3, 224, 224). Each
+measurement runs in a fresh process; sides take turns. The same lines run MXNet's and this project's iterator; only the
 import differs. Both get the index file and as many threads as there are cores.
 """
 
@@ -29,7 +29,7 @@ STD = (0.229 * 255, 0.224 * 255, 0.225 * 255)
 
 
 class Meter:
-    """Images per second: counts batches, after the first of them, until its time is over."""
+    """Counter of images per second: counts batches after the first one until its time is over."""
 
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds
@@ -37,7 +37,7 @@ class Meter:
         self._begin = 0.0
 
     def seen(self, images: Any) -> bool:
-        """Count a batch; whether there is time for another."""
+        """Count a batch; return whether time is left for another."""
         assert tuple(images.shape) == (BATCH, 3, 224, 224), images.shape
         self._count += BATCH
         if self._count <= 0:
@@ -45,12 +45,12 @@ class Meter:
         return self._count <= 0 or time.perf_counter() - self._begin < self._seconds
 
     def rate(self) -> float:
-        """Images per second so far."""
+        """Return images per second so far."""
         return self._count / (time.perf_counter() - self._begin)
 
 
 def record_iter_rate(mx: Any, rec: str, cores: int, seconds: float) -> float:
-    """Images per second of an iterator that is reset at the end of each pass."""
+    """Return images per second of an iterator that is reset at the end of each epoch."""
     options: dict[str, Any] = {}
     for name, mean, std in zip("rgb", MEAN, STD):  # noqa: B905 - older Pythons
         options.update({"mean_" + name: mean, "std_" + name: std})
@@ -82,7 +82,7 @@ def record_iter_rate(mx: Any, rec: str, cores: int, seconds: float) -> float:
 
 
 async def loader_rate(rec: str, cores: int, seconds: float) -> float:
-    """Images per second of the loader with the transforms that say the same."""
+    """Return images per second of the loader with equivalent transforms."""
     import aioloader
     from aioloader import transforms
 
@@ -106,7 +106,7 @@ async def loader_rate(rec: str, cores: int, seconds: float) -> float:
 
 
 def measure(side: str, python: str, rec: str, cores: int, seconds: float) -> float:
-    """The rate of one side in a process of its own, under its interpreter."""
+    """Return the rate of one side, measured in a separate process with its interpreter."""
     command = [python, "-m", "benchmarks.image_record_iter", "--side", side, "--rec", rec]
     command += ["--cores", str(cores), "--seconds", str(seconds)]
     here = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
@@ -115,7 +115,7 @@ def measure(side: str, python: str, rec: str, cores: int, seconds: float) -> flo
 
 
 def compare(options: argparse.Namespace) -> None:
-    """All sides, in turn, and what they come to."""
+    """Measure all sides alternately and print the results."""
     from benchmarks.data import load_jpegs
     from benchmarks.main_job import write_rec
 
@@ -144,10 +144,12 @@ def compare(options: argparse.Namespace) -> None:
 
 
 def main() -> None:
-    """The command line."""
+    """Run from the command line."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", 1)[0])
-    parser.add_argument("--side", choices=SIDES, help="measure this one here; default: compare all")
-    parser.add_argument("--rec", help="of --side: a record file beside its index")
+    parser.add_argument(
+        "--side", choices=SIDES, help="measure this side under this interpreter; default: compare all"
+    )
+    parser.add_argument("--rec", help="with --side: a record file with its index next to it")
     parser.add_argument(
         "--data",
         metavar="FOLDER",
@@ -158,7 +160,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--seconds", type=float, default=4.0)
     parser.add_argument(
-        "--smoke", action="store_true", help="one short round without MXNet: shows that it works"
+        "--smoke", action="store_true", help="one short round without MXNet: a check that it runs"
     )
     options = parser.parse_args()
     if options.smoke:

@@ -1,9 +1,9 @@
-"""How long `import aioloader` takes, beside numpy alone, which is most of it; fresh interpreters, by turns.
+"""Time of `import aioloader` and of `import numpy`, which is most of it; fresh interpreters, alternately.
 
     python -m benchmarks.import_time --rounds 15
 
-Modules compiled before, as after the first start of a program. Medians of the seconds that the statement takes; the
-start of Python itself is not in them. The limit is 0.3 s, and no large library may come along unasked.
+Modules are compiled beforehand, as after the first start of a program. Medians of the seconds that the statement takes;
+the start of Python itself is excluded. The limit is 0.3 s, and the import must not load any large library.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ print(json.dumps([seconds, [name for name in {heavy!r} if name in sys.modules]])
 
 
 def taken(statement: str, compiled: str) -> tuple[float, list[str]]:
-    """Seconds that a statement takes in a fresh interpreter, and the large libraries that are there afterwards.
+    """Return the seconds of a statement in a fresh interpreter, and the large libraries loaded by it.
 
     Args:
         statement: Python.
@@ -46,10 +46,10 @@ def taken(statement: str, compiled: str) -> tuple[float, list[str]]:
 
 def main() -> None:
     """Run from the command line."""
-    parser = argparse.ArgumentParser(description="how long the import takes")
+    parser = argparse.ArgumentParser(description="time of the import")
     parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument(
-        "--smoke", action="store_true", help="one round: shows that it works, measures nothing"
+        "--smoke", action="store_true", help="one round: a check that it runs, not a measurement"
     )
     options = parser.parse_args()
     if options.smoke:
@@ -59,7 +59,7 @@ def main() -> None:
     unasked: dict[str, list[str]] = {}
     with tempfile.TemporaryDirectory() as compiled:
         for statement in STATEMENTS:
-            taken(statement, compiled)  # compiles
+            taken(statement, compiled)  # compiles the modules
         for _ in range(options.rounds):
             for statement, each in seconds.items():
                 took, unasked[statement] = taken(statement, compiled)

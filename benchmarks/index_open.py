@@ -1,4 +1,4 @@
-"""How long an .idx takes to open: numpy's own text parser, ours the first time, and from the cache.
+"""Time to open an .idx: with numpy's text parser, with this project's at the first time, and from the cache.
 
     python benchmarks/index_open.py --lines 1300000 --runs 15
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 def timed(call: Callable[[], object]) -> float:
-    """Seconds that a call takes."""
+    """Return the seconds that a call takes."""
     begin = time.perf_counter()
     call()
     return time.perf_counter() - begin

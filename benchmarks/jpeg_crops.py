@@ -1,10 +1,10 @@
-"""What a crop of a JPEG costs: full decode, early stop, and tiles, on the same images and crops.
+"""Cost of a crop of a JPEG: full decode, early stop, and tiles, on the same images and crops.
 
     python benchmarks/jpeg_crops.py --data FOLDER --rounds 5
 
 The crops are RandomResizedCrop's (8 % to 100 % of the area). The three take turns image by image in random order, and
-their pixels are compared. CPU time of this thread counts, so other programs disturb little. Tiled copies are made by
-jpegtran (Debian: libjpeg-turbo-progs), losslessly; without it that part is left out. Times include reading the headers
+their pixels are compared. The figures are CPU time of this thread, so other programs disturb little. jpegtran (Debian:
+libjpeg-turbo-progs) makes tiled copies losslessly; without it that part is left out. Times include reading the headers
 and cutting; "resized" adds a bilinear resize to 224 x 224.
 """
 
@@ -35,13 +35,13 @@ RESIZED = np.zeros((224, 224, 3), np.uint8)
 
 
 def full(data: bytes, box: tuple[int, int, int, int]) -> Any:
-    """The crop, from a decode of everything."""
+    """Return the crop, cut from a full decode."""
     x, y, width, height = box
     return simplejpeg.decode_jpeg(data, buffer=BUFFER, strict=True)[y : y + height, x : x + width]
 
 
 def partial(data: bytes, box: tuple[int, int, int, int]) -> Any:
-    """The crop, from a decode of what it needs."""
+    """Return the crop, decoded from the part of the file that it needs."""
     frame = jpeg.read_frame(data)
     found = None if frame is None else jpeg.cut(data, frame, box)
     if found is None:
@@ -57,7 +57,7 @@ def partial(data: bytes, box: tuple[int, int, int, int]) -> Any:
 
 
 def tiled(program: str, data: bytes) -> bytes:
-    """The same picture in tiles, with a table."""
+    """Return the same image in tiles, with a table."""
     frame = jpeg.read_frame(data) or jpeg.read_frame(rewrite(program, data))
     assert frame is not None
     return jpeg.with_tile_table(rewrite(program, data, jpeg.restart_interval(frame)))
@@ -70,7 +70,7 @@ def main() -> None:
     )
     parser.add_argument("--data", type=Path, required=True, help="folder of JPEGs, searched through")
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--limit", type=int, default=500, help="images at most")
+    parser.add_argument("--limit", type=int, default=500, help="maximum number of images")
     options = parser.parse_args()
 
     found = sorted(path for path in options.data.rglob("*") if path.suffix.lower() in (".jpg", ".jpeg"))

@@ -1,16 +1,16 @@
-"""The log of a run: one JSON object per line, written as it happens, so that a broken run can be continued.
+"""Log of a run: one JSON object per line, written at once, so that an interrupted run can be continued.
 
 Kinds of records. All but "run" and "contender" name a `case`, and an entrant by `name` and `variant`:
 
-    run         what was asked for, and the machine
+    run         the options, and the machine
     contender   `name`, `versions`, `python`
     declined    `reason`: the contender does not take part in this case
-    failure     `stage`, `reason`, `log`; `case` and `variant` are null where none of them can be done
+    failure     `stage`, `reason`, `log`; `case` and `variant` are null if all of them fail
     prepared    `nbytes`: of the stored samples of an epoch, or null
-    sweep       `setting`, `repeat`, and what was measured with it, briefly
+    sweep       `setting`, `repeat`, and the figures of a short measurement with it
     chosen      `setting`: the best of them
-    check       a whole epoch was right
-    round       `round`, `setting`, and what was measured
+    check       a whole epoch passed the checks
+    round       `round`, `setting`, and the measured figures
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ Record = dict[str, Any]
 
 
 def read_log(path: Path) -> list[Record]:
-    """All records; a last line that was cut off is left out.
+    """Read all records; an incomplete last line is left out.
 
     Raises:
-        FileNotFoundError: there is no log.
-        ValueError: a line that is not the last is no JSON object.
+        FileNotFoundError: the log does not exist.
+        ValueError: a line before the last one is not a JSON object.
     """
     lines = path.read_text(encoding="utf-8").splitlines()
     records = []
@@ -46,16 +46,16 @@ def read_log(path: Path) -> list[Record]:
 
 
 class Log:
-    """A log that is being written.
+    """Log that is being written.
 
     Args:
         path: the file.
-        resume: keep what it holds, but for failures, which are tried again.
+        resume: keep its records except failures, which are tried again.
     """
 
     def __init__(self, path: Path, resume: bool = False) -> None:
         before = read_log(path) if resume and path.exists() else []
-        # A sweep's record has a reason in place of a figure where it failed.
+        # A failed sweep's record has a reason in place of a figure.
         kept = [r for r in before if r["kind"] != "failure" and not (r["kind"] == "sweep" and "reason" in r)]
         path.parent.mkdir(parents=True, exist_ok=True)
         self._file = open(path, "w", encoding="utf-8", buffering=1)  # noqa: SIM115 (`close` closes it)
@@ -70,7 +70,7 @@ class Log:
         return record
 
     def find(self, kind: str, **facts: Any) -> Record | None:
-        """The last record of this kind with these facts, or None."""
+        """Return the last record of this kind with these facts, or None."""
         for record in reversed(self.records):
             if record["kind"] == kind and all(record.get(key) == value for key, value in facts.items()):
                 return record

@@ -1,8 +1,8 @@
-"""The main job against the speed of light: `AsyncDataLoader` and the bare loop by turns, in one run.
+"""Main job of the loader: `AsyncDataLoader` and the bare loop, measured alternately in one run.
 
-Both do the same work on the same images with the same draws: RandomResizedCrop(224) and a flip. Medians over the
-rounds and their ratio are what counts; the figures themselves belong to the machine. A task that wants to run every
-millisecond is timed in the loader's own event loop, and in an idle loop beside the bare loop's busy processes.
+Both do the same work on the same images with the same draws: RandomResizedCrop(224) and a flip. Compare the ratio of
+the medians: absolute speed depends on the machine. The lag of a task that wants to run every millisecond is measured
+in the loader's event loop, and in an idle loop while the bare loop's processes are busy.
 
     python -m benchmarks.main_job --data FOLDER --workers 2 --rounds 7
 """
@@ -29,14 +29,14 @@ from benchmarks.data import add_data_option, load_jpegs
 
 
 def write_rec(path: Path, jpegs: list[bytes], repeat: int) -> None:
-    """The same files, `repeat` times over."""
+    """Write the same files `repeat` times."""
     with recordio.RecordWriter(path, index=True) as writer:
         for key, jpeg in enumerate(jpegs * repeat):
             writer.write(recordio.pack(recordio.IRHeader(0, float(key % len(jpegs)), key, 0), jpeg), key)
 
 
 async def one_epoch(loader: Any) -> float:
-    """Images per second of a whole epoch, its start and end included."""
+    """Return images per second of a whole epoch, including its start and end."""
     count = 0
     start = perf_counter()
     async for images, _ in loader:
@@ -88,16 +88,18 @@ def _lag(lag: Lag) -> str:
 
 def main() -> None:
     """Run from the command line."""
-    parser = argparse.ArgumentParser(description="AsyncDataLoader against the bare loop, by turns in one run")
+    parser = argparse.ArgumentParser(
+        description="AsyncDataLoader against the bare loop, alternately in one run"
+    )
     add_data_option(parser)
     parser.add_argument("--workers", type=int, default=available_cores(), help="default: one per core")
     parser.add_argument("--executor", default="process", choices=("process", "thread"))
     parser.add_argument("--batch-size", type=int, default=64)
     parser.add_argument("--rounds", type=int, default=7)
-    parser.add_argument("--repeat", type=int, default=24, help="how often the files stand in one epoch")
-    parser.add_argument("--seconds", type=float, default=2.0, help="of each turn of the bare loop")
+    parser.add_argument("--repeat", type=int, default=24, help="how often each file is in an epoch")
+    parser.add_argument("--seconds", type=float, default=2.0, help="seconds of each turn of the bare loop")
     parser.add_argument(
-        "--smoke", action="store_true", help="one short round: shows that it works, measures nothing"
+        "--smoke", action="store_true", help="one short round: a check that it runs, not a measurement"
     )
     options = parser.parse_args()
     if options.smoke:

@@ -1,15 +1,15 @@
-"""Packing against a bare loop that does the same work with OpenCV, or with nothing but reads and writes.
+"""Packing against a bare loop that does the same work with OpenCV, or only with reads and writes.
 
     python -m benchmarks.packing --data FOLDER
     python -m benchmarks.packing --data FOLDER --rounds 9 --images 3000
 
-Two jobs, each by turns with its loop, on the same files in the page cache; the median of the rounds and of their ratios
-counts. Files are linked often enough to make `--images`.
+Two jobs, each alternating with its loop, on the same files in the page cache; the figures are medians of the rounds and
+of their ratios. Files are linked often enough to make `--images`.
 
 - ``--resize 256 --quality 95``: the loop is `cv2.imread`, `cv2.resize` (INTER_AREA, shorter side 256, only where it is
   longer), `cv2.imencode` at quality 95 with OpenCV's other settings, which are those of packing too, and a write of
-  header and bytes to a file; images that are small enough are read and written as they are, as packing does. One
-  process for each core, each with every n-th image and a file of its own, OpenCV's own threads off.
+  header and bytes to a file; images that are small enough are read and written unchanged, as packing does. One
+  process for each core, each with every n-th image and its own file, OpenCV's threads off.
 - ``--pass-through``: the loop is read and write of each file in one process.
 
 Both sides end with an fsync of what they wrote. Importing is not part of the time.
@@ -42,7 +42,7 @@ _HEADER = bytes(32)
 
 
 def link_images(source: Path, folder: Path, count: int) -> list[Path]:
-    """A folder of `count` links to the images of another one, in classes of their own."""
+    """Make a folder of `count` links to the images of another one, in separate classes."""
     found = [path.resolve() for path, _ in list_images(source)[1]]
     for number in range(count):
         path = found[number % len(found)]
@@ -53,7 +53,7 @@ def link_images(source: Path, folder: Path, count: int) -> list[Path]:
 
 
 def encode_files(paths: list[Path], out: Path) -> None:
-    """The loop of `--resize`, for some files."""
+    """Run the loop of `--resize` for some files."""
     cv2.setNumThreads(1)
     with open(out, "wb") as file:
         for path in paths:
@@ -74,7 +74,7 @@ def encode_files(paths: list[Path], out: Path) -> None:
 
 
 class EncodeLoop:
-    """`encode_files` in several processes, which are there before the time begins."""
+    """Pool of processes that run `encode_files`; they start before the time is measured."""
 
     def __init__(self, source: Path, processes: int) -> None:
         command = [sys.executable, "-m", "benchmarks.packing", "--data", str(source), "--child"]
@@ -89,7 +89,7 @@ class EncodeLoop:
             assert child.stdout.readline() == "ready\n"
 
     def __call__(self, out: Path) -> None:
-        """All images once."""
+        """Encode all images once."""
         for child in self._children:
             assert child.stdin is not None
             child.stdin.write(f"{out}\n")
@@ -105,7 +105,7 @@ class EncodeLoop:
 
 
 def serve_loop(source: Path, part: str) -> None:
-    """One of the processes of `EncodeLoop`."""
+    """Run one process of `EncodeLoop`."""
     number, processes = map(int, part.split("/"))
     paths = [path for path, _ in list_images(source)[1]][number::processes]
     print("ready", flush=True)
@@ -115,7 +115,7 @@ def serve_loop(source: Path, part: str) -> None:
 
 
 def copy_loop(paths: list[Path], out: Path) -> None:
-    """The loop of `--pass-through`."""
+    """Run the loop of `--pass-through`."""
     with open(out / "loop", "wb") as file:
         for path in paths:
             with open(path, "rb") as source:
@@ -127,7 +127,7 @@ def copy_loop(paths: list[Path], out: Path) -> None:
 
 
 def seconds(job: Callable[[Path], object], scratch: Path) -> float:
-    """Seconds that a job takes, which writes into an empty folder."""
+    """Return the seconds of a job, which writes into an empty folder."""
     shutil.rmtree(scratch, ignore_errors=True)
     scratch.mkdir()
     os.sync()
@@ -144,7 +144,7 @@ def compare(
     rounds: int,
     scratch: Path,
 ) -> float:
-    """Take turns and print; gives the median of loop / ours."""
+    """Measure alternately and print; return the median of loop / ours."""
     times: dict[bool, list[float]] = {True: [], False: []}
     for number in range(rounds + 1):
         for is_ours in (True, False) if number % 2 else (False, True):
@@ -163,19 +163,17 @@ def compare(
 
 
 def main() -> None:
-    """The command line."""
+    """Run from the command line."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", 1)[0])
     parser.add_argument(
-        "--data", type=Path, help="folder of images, one sub-folder per class; without it some are drawn"
+        "--data", type=Path, help="folder of images, one sub-folder per class; default: drawn images"
     )
     parser.add_argument("--images", type=int, default=3000)
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--workers", type=int, default=available_cores())
-    parser.add_argument(
-        "--executor", choices=("thread", "process", "inline"), help="not what pack would choose"
-    )
+    parser.add_argument("--executor", choices=("thread", "process", "inline"), help="default: pack's choice")
     parser.add_argument("--only", choices=("resize", "pass-through"))
-    parser.add_argument("--smoke", action="store_true", help="few images: shows that it works")
+    parser.add_argument("--smoke", action="store_true", help="few images: a check that it runs")
     parser.add_argument("--child", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.child:

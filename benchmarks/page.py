@@ -1,4 +1,4 @@
-"""One self-contained HTML page of a run: styles and plots are inside, nothing is fetched."""
+"""Self-contained HTML page of a run: it includes styles and plots and loads no other file."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ ol.notes { font-size:13px; color:var(--soft); padding-left:20px; margin:10px 0 0
 
 
 def render_page(results: Results, outcomes: Sequence[Outcome], method: str) -> str:
-    """The page as HTML."""
+    """Return the page as HTML."""
     return "".join(_parts(results, outcomes, method))
 
 
@@ -84,7 +84,7 @@ def _parts(results: Results, outcomes: Sequence[Outcome], method: str) -> Iterat
     for case in results.cases:
         yield _case(results, case)
     if outcomes:
-        yield '<h2>What was to be reached</h2><div class="card"><table><tr><th>case</th><th>this project</th>'
+        yield '<h2>Targets</h2><div class="card"><table><tr><th>case</th><th>this project</th>'
         yield '<th class="n">at least</th><th class="n">aim</th><th class="n">found</th><th></th></tr>'
         yield from (_goal(outcome) for outcome in outcomes)
         yield "</table></div>"
@@ -106,7 +106,7 @@ def _prose(text: str) -> str:
 
 
 def _tiles(results: Results) -> str:
-    """The case that counts most, in three or four figures."""
+    """Return the first case in three or four figures."""
     case = results.cases[0] if results.cases else ""
     ours = results.row(case, "aioloader")
     if ours is None or ours.rate is None:
@@ -147,7 +147,7 @@ def _case(results: Results, case: str) -> str:
 
 
 def _chart(rows: Sequence[Row], case: str) -> str:
-    """Bars of the rates, fastest first, with the range over the rounds, the bare loop as a line, and outliers cut."""
+    """Draw bars of the rates, fastest first, with ranges, the bare loop as a line, and outliers cut."""
     bars = []
     for row in rows:
         rate = shown_rate(row)
@@ -157,7 +157,7 @@ def _chart(rows: Sequence[Row], case: str) -> str:
             figure = format(rate.median, rate_form(case))
             title = row.title.replace("bare_loop", "bare loop")
             bars.append(Bar(title, kind, *rate, figure, words, _share(row)))
-    return draw_bars(bars, f"Rates in the case {case}; the table below holds the figures.")
+    return draw_bars(bars, f"Rates in the case {case}; the table below has the figures.")
 
 
 def _share(row: Row) -> str:
@@ -185,7 +185,7 @@ def _table(rows: Sequence[Row], case: str) -> str:
         kind = "ours" if row.name == "aioloader" else row.status
         name = f"<td>{escape(row.title)}<small>{escape(setting_words(row.setting))}</small></td>"
         if not row.measured:
-            reason = f"failed, {row.reason}" if row.status == "failed" else "not reached before the run ended"
+            reason = f"failed, {row.reason}" if row.status == "failed" else "the run ended before its turn"
             lines.append(f'<tr class="failed">{name}<td colspan="{len(columns)}">{escape(reason)}</td></tr>')
             continue
         cells = "".join(f'<td class="n">{escape(show(row))}</td>' for _, show in columns)

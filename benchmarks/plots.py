@@ -22,7 +22,7 @@ def draw_plots(results: Results, folder: Path) -> list[Path]:
     """Draw ``throughput.png`` (all cases) and ``resources.png`` (start, CPU, memory of the first case).
 
     Returns:
-        the files; none where matplotlib is missing or nothing was measured.
+        the files; none if matplotlib is missing or the run has no measurements.
     """
     try:
         import matplotlib
@@ -53,7 +53,9 @@ def _throughput(results: Results, cases: list[str], folder: Path) -> Path:
         start = cases.index(case) // columns * columns
         most = max(len(_measured(results, other)) for other in cases[start : start + columns])
         _bars(place, bars, f"{case}  ({rate_unit(case)})", rate_form(case), CASES[case].title, most)
-    title = "How many per second; lines from the least to the greatest round; bars with a gap are longer than drawn"
+    title = (
+        "Rate per second; lines from the slowest to the fastest round; bars with a gap are longer than drawn"
+    )
     return _save(figure, results, title, folder)
 
 
@@ -72,7 +74,7 @@ def _resources(results: Results, case: str, folder: Path) -> Path:
             if getattr(row, name) is not None
         ]
         _bars(place, sorted(bars, key=lambda bar: bar[1]), title, form, "less is better")
-    return _save(figure, results, f"What it costs: {case}, {CASES[case].title}", folder, "resources.png")
+    return _save(figure, results, f"Cost: {case}, {CASES[case].title}", folder, "resources.png")
 
 
 def _figure(lines: int, columns: int, heights: list[float]) -> tuple[Any, list[Any]]:
@@ -96,7 +98,7 @@ def _figure(lines: int, columns: int, heights: list[float]) -> tuple[Any, list[A
 
 
 def _bars(place: Any, bars: list[Any], title: str, form: str, subtitle: str, most: int = 0) -> None:
-    """Horizontal bars of (row, median, low, high); room for `most`, so that bars of neighbours are of one height."""
+    """Draw bars of (row, median, low, high), with space for `most` bars, so that neighbours have one height."""
     place.set_axis_on()
     place.set_title(title, loc="left", fontsize=10.5, fontweight="bold", pad=16)
     place.text(
@@ -109,7 +111,7 @@ def _bars(place: Any, bars: list[Any], title: str, form: str, subtitle: str, mos
     place.barh(places, [min(middle, longest) for _, middle, *_ in bars], color=colours, height=0.7)
     for number, (row, middle, low, high) in enumerate(bars):
         end = min(high, longest)
-        if middle > longest:  # cut
+        if middle > longest:  # cut the bar
             x = 0.93 * longest
             place.plot([x, x + 0.02 * longest], [number + 0.4, number - 0.4], color="white", linewidth=4)
         else:

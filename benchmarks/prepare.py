@@ -1,12 +1,12 @@
-"""Makes the data that the cases read, once, out of a folder of photographs, and keeps them.
+"""Source data of the cases, made once from a folder of photographs and kept.
 
-    photos   the folder's JPEG files (those stored upright, which every decoder sees alike), repeated in one .rec
+    photos   the folder's JPEG files (those stored upright, which all decoders decode alike), repeated in one .rec
              file until an epoch lasts for seconds; the same tiled and raw
-    faces    the middles of the photographs, 112 x 112, as JPEGs of about 5 kB
+    faces    the centres of the photographs, 112 x 112, as JPEGs of about 5 kB
     arrays   random images of CIFAR's size
     bytes    random records of 1 kB
 
-Beside pictures lies ``reference.npz``: what `benchmarks.checks` holds outputs against.
+Next to images is ``reference.npz``, with which `benchmarks.checks` compares outputs.
 """
 
 from __future__ import annotations
@@ -38,23 +38,23 @@ if TYPE_CHECKING:
 
 __all__ = ("absent_reason", "make_source", "warm_up")
 
-_VERSION = 2  # raise when what is made changes
-_DRAWS = 48  # crops of each picture in the reference
+_VERSION = 2  # increment when the prepared data change
+_DRAWS = 48  # crops of each image in the reference
 _FACE_SIDE, _FACE_NBYTES = 112, 5_000
 _RECORD_NBYTES = 1024
 
 
 def make_source(case: Case, photos: Path | None, scratch: Path, say: Callable[[str], object]) -> Source:
-    """The source data of a case; made if they are not there.
+    """Return the source data of a case; they are made if they do not exist.
 
     Args:
         case: which data, and how many samples.
         photos: folder of JPEG files; None: 120 drawn images.
-        scratch: where data are kept.
-        say: told what is being made.
+        scratch: folder for the data.
+        say: called with a line for each step.
 
     Raises:
-        ValueError: there are no usable JPEG files.
+        ValueError: the folder has no usable JPEG files.
     """
     pictures = case.data in ("photos", "faces")
     mark = _mark(photos) if pictures else ""
@@ -83,7 +83,7 @@ def make_source(case: Case, photos: Path | None, scratch: Path, say: Callable[[s
 
 
 def absent_reason(source: Source, store: str) -> str | None:
-    """Why ``tiled.rec`` or ``raw.rec`` could not be made, or None."""
+    """Return the reason why ``tiled.rec`` or ``raw.rec`` could not be made, or None."""
     path = source.folder / f"{store}.absent"
     return path.read_text() if path.exists() else None
 
@@ -99,7 +99,7 @@ def warm_up(*paths: Path) -> None:
 
 
 def _mark(photos: Path | None) -> str:
-    """Tells one set of photographs from another."""
+    """Return a hash that identifies a set of photographs."""
     if photos is None:
         return "drawn"
     facts = [(str(path), path.stat().st_size, path.stat().st_mtime_ns) for path, _ in list_images(photos)[1]]
@@ -120,7 +120,7 @@ def _read_photos(photos: Path | None, draft: Path) -> list[bytes]:
 
 
 def _is_upright(data: bytes) -> bool:
-    """Whether a JPEG is stored as it is to be seen; found by decoding it both ways."""
+    """Return whether a JPEG is stored upright; decodes it with and without orientation to compare."""
     import cv2
 
     raw = np.frombuffer(data, np.uint8)
@@ -147,7 +147,7 @@ def _write_rec(path: Path, payloads: Sequence[bytes], samples: int) -> None:
 
 
 def _face(photo: bytes) -> bytes:
-    """The middle of a photograph, 112 x 112, as a JPEG of the quality that comes nearest to 5 kB."""
+    """Return the centre of a photograph, 112 x 112, as a JPEG with the quality that is closest to 5 kB."""
     import cv2
 
     image = cv2.imdecode(np.frombuffer(photo, np.uint8), cv2.IMREAD_COLOR)
@@ -162,7 +162,7 @@ def _face(photo: bytes) -> bytes:
 
 
 def _reference(case: Case, files: Sequence[bytes]) -> dict[str, Any]:
-    """Mean and standard deviation over draws of the features of each picture, for each kind of crop; no mirroring."""
+    """Return mean and deviation over draws of the features of each image, for each kind of crop; no mirroring."""
     import cv2
 
     plain = CASES["faces"]
@@ -206,7 +206,7 @@ def _make_records(case: Case, draft: Path) -> None:
 
 
 def _make_store(store: str, source: Source, say: Callable[[str], object]) -> None:
-    """``tiled.rec`` or ``raw.rec``, by `aioloader.tools.pack` and then repeated; or the reason why not, beside it."""
+    """Make ``tiled.rec`` or ``raw.rec`` with `aioloader.tools.pack`, repeated; or write the reason of a failure."""
     target, absent = source.folder / f"{store}.rec", source.folder / f"{store}.absent"
     if target.exists():
         return

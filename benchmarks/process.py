@@ -1,4 +1,4 @@
-"""Runs one job of a contender in a fresh process, and measures that process and all that it starts from outside.
+"""Runner of one job of a contender in a fresh process; measures from outside that process and all its children.
 
 CPU time of the whole tree is read when the timed phase begins and when it ends. Memory (the proportional set size:
 pages shared by n processes count 1/n in each) is sampled while the contender warms up and after it was timed, never in
@@ -30,15 +30,15 @@ __all__ = ("ROOT", "JobFailure", "run_job")
 ROOT = Path(__file__).resolve().parents[1]
 
 _SAMPLE_S = 0.1
-_LEAVE_S = 10.0  # a contender that was measured and does not end is ended
+_LEAVE_S = 10.0  # a contender that was measured and does not end is killed
 
 
 class JobFailure(Exception):
-    """A job failed; the text says why in one line.
+    """Error raised when a job failed; the text gives the reason in one line.
 
     Attributes:
-        log: what the process wrote, and its traceback.
-        wrong: the contender ran, but its output is not what the case asks for.
+        log: the output of the process, and its traceback.
+        wrong: the contender ran, but its output differs from the case.
     """
 
     def __init__(self, reason: str, log: str = "", wrong: bool = False) -> None:
@@ -64,19 +64,19 @@ def run_job(
         python: interpreter of the contender's environment.
         name: the contender.
         job: "describe", "prepare", "check" or "measure".
-        limit_s: seconds after which it is ended.
-        cores: numbers of the cores that it may use; all of them if there are none.
+        limit_s: seconds after which it is killed.
+        cores: numbers of the cores that it may use; empty: all.
         case: the case.
         variables: environment variables.
-        request: what else the job needs; ``module``: the contender's module, if it is not the one of its name.
+        request: further entries of the request; ``module``: the contender's module, if its name differs.
 
     Returns:
         the job's result; for "measure" with ``cpu_s`` (CPU seconds per second of the timed phase, of the whole tree),
-        ``others_cpu_s`` (the same of everything else on the machine), and ``peak_pss`` (bytes; None where the system
-        does not tell).
+        ``others_cpu_s`` (the same of all other processes), and ``peak_pss`` (bytes; None if the system does not
+        report it).
 
     Raises:
-        JobFailure: it failed, died or took too long. Nothing of it is left running.
+        JobFailure: it failed, died or took too long. None of its processes is left running.
     """
     read_end, write_end = os.pipe()
     request = {"module": f"benchmarks.contenders.{name}", **request}
@@ -108,7 +108,7 @@ def run_job(
 
 
 class _Watch:
-    """Follows a process by its events."""
+    """Watch over a process by its events."""
 
     def __init__(self, process: subprocess.Popen[bytes], events: int, limit_s: float) -> None:
         self._process = process
@@ -123,11 +123,11 @@ class _Watch:
 
     @property
     def finished(self) -> bool:
-        """Whether the job has told its result or its error, and is about to end."""
+        """Return whether the job has reported its result or its error, and is about to end."""
         return self._result is not None or self._error is not None
 
     def follow(self) -> None:
-        """Until the job has told its result, ended or taken too long."""
+        """Read events until the job has reported its result, ended or taken too long."""
         deadline = monotonic() + self._limit_s
         pending = b""
         with selectors.DefaultSelector() as selector:
@@ -138,7 +138,7 @@ class _Watch:
                     return
                 if selector.select(_SAMPLE_S):
                     chunk = os.read(self._events, 1 << 16)
-                    if not chunk:  # it has ended, or is about to
+                    if not chunk:  # it has ended, or is about to end
                         self._wait_until(deadline)
                         return
                     *lines, pending = (pending + chunk).split(b"\n")
@@ -151,10 +151,10 @@ class _Watch:
                     self._sample_memory()
 
     def result(self, log: str) -> dict[str, Any]:
-        """What the job found.
+        """Return the job's result.
 
         Raises:
-            JobFailure: nothing, or too late.
+            JobFailure: there is no result, or it came too late.
         """
         if self._error is not None:
             raise JobFailure(
@@ -206,7 +206,7 @@ class _Watch:
 
 
 def _end(process: subprocess.Popen[bytes], patience_s: float) -> None:
-    """Wait so long for the process to end, then end it and all that it has started."""
+    """Wait for the process to end; after `patience_s` seconds kill it and all that it has started."""
     tree = {member: started(member) for member in process_tree(process.pid)}
     try:
         process.wait(patience_s)

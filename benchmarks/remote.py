@@ -1,21 +1,21 @@
-"""Records that are far away: a real server behind a proxy that adds latency and makes faults.
+"""Remote records: a real server behind a proxy that adds latency and faults.
 
     python -m benchmarks.remote --data FOLDER --torch /path/to/python
     python -m benchmarks.remote --only faults,cache
 
-Needs nginx, and the extra ``remote``; uvloop helps the proxy. Every figure comes with what it is held against, measured
-in the same run by turns:
+Needs nginx, and the extra ``remote``; uvloop helps the proxy. Every figure is printed with its comparison, measured
+alternately in the same run:
 
 - speed: samples/s against PyTorch with two workers that each do one blocking read for each sample (``--torch`` names an
-  interpreter that has it), and against the bytes alone, 256 requests in flight, with nothing around them. Payloads
-  first; then pictures, cropped to 224, where the decoder is the limit. The lateness of the loader's event loop beside.
-- proxy: what the proxy and the server can do without latency, so that they are known not to be the limit.
-- lag: how late the loader's event loop is with 256 requests in flight. The servers run only where a core is left over,
-  as they would on a machine of their own; at four times the latency too, where that many requests leave cores free.
+  interpreter that has it), and against plain reads of the bytes, 256 requests in flight, without a loader. Payloads
+  first; then images, cropped to 224, for which the decoder is the limit. Also the lag of the loader's event loop.
+- proxy: the rate of the proxy and the server without latency, to show that they are not the limit.
+- lag: the lag of the loader's event loop with 256 requests in flight. The servers run only when a core is idle,
+  as if they were on another machine; at four times the latency too, where that many requests leave cores free.
 - faults: 1 % of 503s, 1 % of resets, 0.5 % of stalls of 30 s, against the same without; the batches must be identical,
-  and the loader's counts those of the proxy. Wants epochs of some seconds: ``--records 10000``.
+  and the loader's counts equal to those of the proxy. Needs epochs of some seconds: ``--records 10000``.
 - cache: the second epoch, against a local file, and the requests that it makes.
-- away: the server goes away for 20 s in the middle of an epoch.
+- away: the server is down for 20 s in the middle of an epoch.
 """
 
 from __future__ import annotations
@@ -61,12 +61,12 @@ _TORCH_SAMPLES = 256
 
 @dataclass
 class Bench:
-    """What all parts need.
+    """Parts shared by all measurements.
 
     Attributes:
         rec: the record file.
         upstream: "host:port" of the server that serves it.
-        proxy: before it.
+        proxy: "host:port" of the proxy in front of it.
         servers: process numbers of both.
         spans: int64 (n, 2), offset and length of every record.
         options: of the command line.
@@ -81,11 +81,11 @@ class Bench:
 
     @property
     def url(self) -> str:
-        """The record file, by way of the proxy."""
+        """Return the URL of the record file through the proxy."""
         return f"http://{self.proxy.address}/{self.rec.name}"
 
     def order(self, seed: int) -> Any:
-        """Indices in random order."""
+        """Return indices in random order."""
         return np.random.default_rng(seed).permutation(len(self.spans))
 
 
@@ -93,7 +93,7 @@ class Bench:
 
 
 async def bytes_alone(bench: Bench, order: Any, in_flight: int) -> tuple[float, float]:
-    """Ranges per second with nothing around them, and the loop's lateness beside (p99, ms)."""
+    """Return ranges per second without a loader, and the loop's lag meanwhile (p99, ms)."""
     import obstore
     from obstore.store import HTTPStore
 
@@ -104,7 +104,7 @@ async def bytes_alone(bench: Bench, order: Any, in_flight: int) -> tuple[float, 
         for offset, length in left:
             data = await obstore.get_range_async(store, bench.rec.name, start=offset, length=length)
             if len(data) != length:
-                raise SystemExit("the server gave fewer bytes")
+                raise SystemExit("the server sent fewer bytes")
 
     await asyncio.gather(
         *(worker() for _ in range(in_flight))
@@ -120,7 +120,7 @@ async def bytes_alone(bench: Bench, order: Any, in_flight: int) -> tuple[float, 
 
 
 def torch_loader(bench: Bench, order: Any, images: bool) -> float:
-    """Samples per second of PyTorch's loader, in a process of its own."""
+    """Return samples per second of PyTorch's loader in a separate process."""
     with tempfile.NamedTemporaryFile(suffix=".npy") as file:
         np.save(file.name, bench.spans[order[:_TORCH_SAMPLES]])
         script = str(Path(__file__).with_name("remote_torch.py"))
@@ -156,7 +156,7 @@ def _count(batch: Any) -> int:
 
 
 async def one_epoch(loader: Any, seen: Callable[[Any], object] | None = None) -> float:
-    """Samples per second, from the call to the last batch."""
+    """Return samples per second, from the call to the last batch."""
     count, begin = 0, perf_counter()
     async for batch in loader:
         count += _count(batch)
@@ -166,7 +166,7 @@ async def one_epoch(loader: Any, seen: Callable[[Any], object] | None = None) ->
 
 
 class Digest:
-    """Of all batches, in order."""
+    """Digest of all batches, in order."""
 
     def __init__(self) -> None:
         self._hash = hashlib.blake2b(digest_size=16)
@@ -183,7 +183,7 @@ class Digest:
 
 
 def proxy(bench: Bench) -> None:
-    """What can be had without latency."""
+    """Measure the rate without latency."""
     bench.proxy.behave()
     rates = [
         asyncio.run(bytes_alone(bench, bench.order(n), IN_FLIGHT))[0] for n in range(bench.options.rounds)
@@ -193,7 +193,7 @@ def proxy(bench: Bench) -> None:
 
 
 def speed(bench: Bench) -> None:
-    """The first line of all: how fast."""
+    """Measure the rate."""
     options = bench.options
     bench.proxy.behave(latency_s=options.latency)
     for images in (False, True):
@@ -220,11 +220,11 @@ def speed(bench: Bench) -> None:
             if found:
                 print(f"  {name:12} {_told(found)} samples/s; loader to it: {_ratio(rates['loader'], found)}")
         for name, late in lags.items():
-            print(f"  loop's lateness beside the {name}, p99: {', '.join(f'{lag:.1f}' for lag in late)} ms")
+            print(f"  loop lag with the {name}, p99: {', '.join(f'{lag:.1f}' for lag in late)} ms")
 
 
 async def _beside(path: Any, images: bool, options: argparse.Namespace) -> tuple[float, float]:
-    """Samples per second of a second epoch, the first having made connections; and the loop's lateness, p99, ms."""
+    """Return samples per second of a second epoch, after one that opened connections; and the loop's lag, p99, ms."""
     lag = LoopLag()
     async with _loader(_dataset(path, images), images, options) as loader:
         await one_epoch(loader)
@@ -237,7 +237,7 @@ async def _beside(path: Any, images: bool, options: argparse.Namespace) -> tuple
 
 
 def lag(bench: Bench) -> None:
-    """The loop's lateness, with the servers out of the way."""
+    """Measure the loop's lag while the servers take only idle cores."""
     ordinary = [os.sched_getscheduler(process) for process in bench.servers]
     for process in bench.servers:
         os.sched_setscheduler(process, os.SCHED_IDLE, os.sched_param(0))
@@ -265,7 +265,7 @@ def _lag(bench: Bench, images: bool, latency_s: float) -> None:
 
 
 def faults(bench: Bench) -> None:
-    """With faults, against without. One process of the proxy: only then it knows what it was asked before."""
+    """Compare epochs with and without faults. One process of the proxy, so that it sees all earlier requests."""
     with FaultProxy(bench.upstream) as between:
         _faults(replace(bench, proxy=between))
 
@@ -302,7 +302,7 @@ async def _digested(bench: Bench, ready: Callable[[], object]) -> tuple[float, s
 
 
 def cache(bench: Bench) -> None:
-    """The second epoch from a cache, against a local file."""
+    """Compare a second epoch from a cache with a local file."""
     bench.proxy.behave(latency_s=bench.options.latency)
     for images in (False, True):
         found: dict[str, list[float]] = {"cache": [], "local": []}
@@ -324,7 +324,7 @@ def cache(bench: Bench) -> None:
 
 
 async def _cached(bench: Bench, images: bool, folder: str, found: dict[str, list[float]]) -> int:
-    """Times by turns; gives the requests of epochs after the first."""
+    """Measure alternately; return the requests of epochs after the first."""
     options = bench.options
     far = _loader(_dataset(bench.url, images, cache=folder), images, options)
     near = _loader(_dataset(bench.rec, images), images, options)
@@ -353,10 +353,10 @@ async def _bounded(bench: Bench, folder: str, limit: int) -> tuple[int, float]:
 
 
 def away(bench: Bench) -> None:
-    """The server is away for 20 s in the middle of an epoch."""
+    """Take the server down for 20 s in the middle of an epoch."""
     bench.proxy.behave(latency_s=bench.options.latency)
     batches, seconds = asyncio.run(_interrupted(bench))
-    print(f"server away for 20 s: {batches} batches, no error; the longest wait for one was {seconds:.1f} s")
+    print(f"server down for 20 s: {batches} batches, no error; the longest wait for one was {seconds:.1f} s")
 
 
 async def _interrupted(bench: Bench) -> tuple[int, float]:
@@ -372,7 +372,7 @@ async def _interrupted(bench: Bench) -> tuple[int, float]:
                 comes_back = loop.call_later(20, bench.proxy.come_back)
             begin = perf_counter()
         if comes_back is None:
-            raise SystemExit("there are too few records for this part")
+            raise SystemExit("too few records for this part; raise --records")
         return batches, longest
 
 
@@ -394,13 +394,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", 1)[0])
     add_data_option(parser)
     parser.add_argument("--records", type=int, default=2000, help="of about 110 kB where the photographs are")
-    parser.add_argument("--latency", type=float, default=0.05, help="seconds added to every request")
+    parser.add_argument(
+        "--latency", type=float, default=0.05, help="seconds of latency added to every request"
+    )
     parser.add_argument("--torch", metavar="PYTHON", help="an interpreter with torch; default: leave it out")
-    parser.add_argument("--workers", type=int, default=available_cores(), help="that decode pictures")
-    parser.add_argument("--proxies", type=int, default=2, help="processes of the proxy")
+    parser.add_argument("--workers", type=int, default=available_cores(), help="workers that decode images")
+    parser.add_argument("--proxies", type=int, default=2, help="number of processes of the proxy")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--only", default=",".join(PARTS), help=f"some of {','.join(PARTS)}")
-    parser.add_argument("--smoke", action="store_true", help="few records, one round: shows that it works")
+    parser.add_argument("--smoke", action="store_true", help="few records, one round: a check that it runs")
     options = parser.parse_args()
     if options.smoke:
         options.records, options.rounds = 300, 1

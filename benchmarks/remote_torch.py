@@ -1,9 +1,9 @@
-"""PyTorch's DataLoader over a URL, one blocking range read for each sample; started by `benchmarks.remote`.
+"""PyTorch's DataLoader over a URL, with one blocking range read for each sample; started by `benchmarks.remote`.
 
     python benchmarks/remote_torch.py HOST:PORT /path.rec SPANS.npy WORKERS BATCH [--images]
 
 Runs in an environment with torch and numpy (with --images opencv too); nothing of this project is imported. SPANS.npy
-holds offset and length of every sample, in the order in which they are wanted. Each worker keeps its connection. Prints
+holds offset and length of every sample, in the order of the reads. Each worker keeps its connection. Prints
 samples/s, from the first batch to the last: the start of the workers is not counted.
 """
 
@@ -17,11 +17,11 @@ from typing import Any
 import numpy as np
 from torch.utils.data import DataLoader, Dataset
 
-HEAD = 8 + 24  # of a record and of its image header
+HEAD = 8 + 24  # sizes of a record's head and of its image header
 
 
 class Remote(Dataset):  # type: ignore[type-arg]
-    """Records by range requests."""
+    """Dataset of records, read by range requests."""
 
     def __init__(self, address: str, path: str, spans: Any, images: bool) -> None:
         self.address, self.path, self.spans, self.images = address, path, spans, images

@@ -1,4 +1,4 @@
-"""The report of a run: Markdown, JSON, plots and a page, all from the log."""
+"""Report of a run: Markdown, JSON, plots and an HTML page, all from the log."""
 
 from __future__ import annotations
 
@@ -32,18 +32,18 @@ if TYPE_CHECKING:
 __all__ = ("render_json", "render_markdown", "write_report")
 
 METHOD = """\
-Every contender runs in an environment of its own with pinned versions, and every measurement in a fresh process that
-is pinned to the cores named above. Before anything is counted its best setting is found by trying all, and one whole
+Every contender runs in a separate environment with pinned versions, and every measurement in a fresh process that
+is pinned to the cores named above. First all settings of each contender are tried to find its best one, and one whole
 epoch is checked: every sample once, the right shape and dtype, and pixels that agree with a plain reference. Then
-come the rounds: in each, all contenders of a case take turns in a drawn order, so that a ratio compares neighbours in
-time. Figures are medians over the rounds, with the least and the greatest in brackets; ratios are formed within a
-round.
+the rounds begin: in each, all contenders of a case take turns in a random order, so that a ratio compares measurements
+that are close in time. Figures are medians over the rounds, with the minimum and the maximum in brackets; ratios are
+formed within a round.
 
-The *bare loop* does the same work in one process per core with nothing around it: no files, no order, no batches, no
-transport. It decodes whole pictures, so a loader that decodes less can overtake it. First batch: from opening to the
-first batch, imports excluded, files in the page cache. CPU: of all processes together. Memory: proportional set size
-of all processes, at its peak. Data: the stored samples of an epoch. Lag: how late a task beside the loader's, in the
-same event loop, runs that wants to run every millisecond."""
+The *bare loop* does the same work in one process per core, without files, order, batches or transport. It decodes
+whole images, so a loader that decodes less can be faster. First batch: from opening to the first batch, imports
+excluded, files in the page cache. CPU: of all processes together. Memory: proportional set size of all processes, at
+its peak. Data: the stored samples of an epoch. Lag: the delay of a task that wants to run every millisecond, in the
+loader's event loop."""
 
 
 def write_report(records: Sequence[dict[str, Any]], folder: Path, markdown: Path | None = None) -> list[Path]:
@@ -51,11 +51,11 @@ def write_report(records: Sequence[dict[str, Any]], folder: Path, markdown: Path
 
     Args:
         records: of the log.
-        folder: where to write ``report.md``, ``results.json``, ``page.html`` and the plots.
-        markdown: where else to write the Markdown, or None.
+        folder: receives ``report.md``, ``results.json``, ``page.html`` and the plots.
+        markdown: a further file for the Markdown, or None.
 
     Returns:
-        the files written; without plots where matplotlib is not installed.
+        the written files; without plots if matplotlib is not installed.
     """
     results = summarise(records)
     mark_peers(results)
@@ -75,7 +75,7 @@ def write_report(records: Sequence[dict[str, Any]], folder: Path, markdown: Path
 
 
 def render_json(results: Results, outcomes: Sequence[Outcome]) -> str:
-    """Everything, for programs."""
+    """Return all figures as JSON, for programs."""
     goals = [
         {
             "case": outcome.goal.case,
@@ -92,7 +92,7 @@ def render_json(results: Results, outcomes: Sequence[Outcome]) -> str:
 
 
 def render_markdown(results: Results, outcomes: Sequence[Outcome]) -> str:
-    """Tables."""
+    """Return the report as Markdown tables."""
     return "\n".join(_lines(results, outcomes)).rstrip() + "\n"
 
 
@@ -108,7 +108,7 @@ def _lines(results: Results, outcomes: Sequence[Outcome]) -> Iterator[str]:
         yield from (f"**{warning}**", "")
     yield from (METHOD, "")
     if outcomes:
-        yield from ("## What was to be reached", "")
+        yield from ("## Targets", "")
         yield "| case | this project | at least | aim | found | |"
         yield "| --- | --- | --- | --- | --- | --- |"
         for outcome in outcomes:

@@ -1,13 +1,13 @@
-"""How far apart the resizes of OpenCV, Pillow and PyTorch are, in pixel values, on photographs.
+"""Differences between the resizes of OpenCV, Pillow and PyTorch, in pixel values, on photographs.
 
     python -m benchmarks.resizing --data FOLDER
 
-Every photograph is made smaller, to a shorter side of `--size` pixels, by each `interpolation` of
-`aioloader.transforms.Resize`, and compared with what Pillow and (where it is installed) PyTorch make of it. Pillow
-averages over all the pixels that a target pixel stands for ("antialias"), and so does PyTorch with ``antialias=True``,
-torchvision's default; OpenCV's bilinear and bicubic look at the nearest 4 or 16.
+Every photograph is shrunk to a shorter side of `--size` pixels, by each `interpolation` of
+`aioloader.transforms.Resize`, and compared with the results of Pillow and (where it is installed) PyTorch. Pillow
+averages over all the pixels that a target pixel covers ("antialias"), and so does PyTorch with ``antialias=True``,
+torchvision's default; OpenCV's bilinear and bicubic read only the nearest 4 or 16.
 
-Figures are differences of 8-bit values: the mean over all pixels and channels, the 99th percentile, the greatest.
+Figures are differences of 8-bit values: the mean over all pixels and channels, the 99th percentile, the maximum.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ OURS = ("bilinear", "area", "bicubic")
 
 
 class Difference(NamedTuple):
-    """How far two ways of resizing are apart.
+    """Difference between two ways of resizing.
 
     Attributes:
         mean, p99, greatest: of the absolute differences of 8-bit values.
@@ -62,7 +62,7 @@ def _torch(image: Any, size: tuple[int, int], antialias: bool) -> Any:
 
 
 def others() -> dict[str, Callable[[Any, tuple[int, int]], Any]]:
-    """Ways to resize that ours are held against: name, and ``f(image, (width, height))``."""
+    """Return the other ways to resize: name, and ``f(image, (width, height))``."""
     found: dict[str, Callable[[Any, tuple[int, int]], Any]] = {
         "Pillow, bilinear": lambda image, size: _pillow(image, size, "bilinear"),
         "Pillow, bicubic": lambda image, size: _pillow(image, size, "bicubic"),

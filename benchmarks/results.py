@@ -1,4 +1,4 @@
-"""What the log of a run says: one row per contender, variant and case, with medians, spreads and ratios."""
+"""Results from the log of a run: one row per contender, variant and case, with medians, spreads and ratios."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ BARE = "bare_loop"
 
 
 class Spread(NamedTuple):
-    """Median, least and greatest of some values."""
+    """Median, minimum and maximum of some values."""
 
     median: float
     low: float
@@ -26,7 +26,7 @@ class Spread(NamedTuple):
 
     @classmethod
     def of(cls, values: Iterable[float | None]) -> Spread | None:
-        """Of the values that there are; None where there is none."""
+        """Return the spread of the values; None if there are none."""
         found = [value for value in values if value is not None]
         return cls(median(found), min(found), max(found)) if found else None
 
@@ -36,24 +36,24 @@ class Row:
     """One variant of a contender in one case.
 
     Attributes:
-        case, name, variant: which.
+        case, name, variant: its identity.
         status: "measured", "failed", "declined" or "pending" (the run ended before its turn).
-        reason: why it failed or declined.
-        setting: what it was measured with.
-        stored_nbytes: size of the stored samples of an epoch; None where nobody counted.
+        reason: the reason of a failure or refusal.
+        setting: the measured setting.
+        stored_nbytes: size of the stored samples of an epoch; None if unknown.
         swept: (setting, samples per second or the reason of a failure) of each that was tried.
         rounds: samples per second by number of round; in a case of the start: first batches per second.
         rate: the same, of all rounds.
         first_batch_s: seconds from opening to the first batch.
         cpu_ms: CPU milliseconds per sample, of all its processes.
         peak_pss: bytes of memory of all its processes.
-        lag_p50_ms, lag_p99_ms: lateness of a ticker in its event loop.
+        lag_p50_ms, lag_p99_ms: lag of a ticker in its event loop.
         of_bare: its rate as a share of the bare loop's in the same round.
-        ahead: how many times this project's best rate in the same round is its rate.
-        others_cpu_s: cores that the rest of the machine kept busy meanwhile.
-        doubtful: it is much slower than it should be: a badly set adapter.
-        explain: this loader's own words in the last round.
-        notes: what a reader should know.
+        ahead: this project's best rate in the same round, as a multiple of its rate.
+        others_cpu_s: cores that other processes kept busy meanwhile.
+        doubtful: it is much slower than expected: a badly configured adapter.
+        explain: the text of this loader's `explain()` in the last round.
+        notes: remarks for the reader.
     """
 
     case: str
@@ -80,21 +80,21 @@ class Row:
 
     @property
     def title(self) -> str:
-        """Name and variant."""
+        """Return name and variant."""
         return "/".join(filter(None, (self.name, self.variant)))
 
     @property
     def measured(self) -> bool:
-        """Whether it has figures."""
+        """Return whether it has figures."""
         return self.status == "measured"
 
 
 @dataclass
 class Results:
-    """All that a run found.
+    """Results of a run.
 
     Attributes:
-        run: what was asked for, and the machine.
+        run: the options, and the machine.
         contenders: versions by contender.
         rows: by case in their usual order, the fastest first.
     """
@@ -104,11 +104,11 @@ class Results:
     rows: list[Row]
 
     def of_case(self, case: str) -> list[Row]:
-        """Rows of one case."""
+        """Return the rows of one case."""
         return [row for row in self.rows if row.case == case]
 
     def row(self, case: str, title: str) -> Row | None:
-        """The row of "NAME/VARIANT", or the fastest of "NAME"; None where there is none that was measured."""
+        """Return the row of "NAME/VARIANT", or the fastest of "NAME"; None if none was measured."""
         found = [
             row for row in self.of_case(case) if row.measured and title in (row.title, row.name) and row.rate
         ]
@@ -116,7 +116,7 @@ class Results:
 
     @property
     def cases(self) -> list[str]:
-        """Cases that have rows."""
+        """Return the cases that have rows."""
         return [name for name in CASES if any(row.case == name for row in self.rows)]
 
 
@@ -174,7 +174,7 @@ def summarise(records: Sequence[dict[str, Any]]) -> Results:
 
 
 def _rate(record: dict[str, Any]) -> float:
-    """Samples per second; first batches per second where only these count, so that more is better everywhere."""
+    """Return samples per second; first batches per second in a case of the start, so that more is always better."""
     if CASES[record["case"]].start:
         return 1.0 / max(record["first_batch_s"], 1e-9)
     rate: float = record["images_per_s"]
@@ -206,7 +206,7 @@ def _fill(row: Row, found: Sequence[dict[str, Any]]) -> None:
 
 
 def _compare(rows: Sequence[Row]) -> None:
-    """Ratios to the bare loop and to this project's best, round by round."""
+    """Compute ratios to the bare loop and to this project's best, round by round."""
     for case in {row.case for row in rows}:
         mine = [row for row in rows if row.case == case and row.measured]
         bare = next((row for row in mine if row.name == BARE), None)

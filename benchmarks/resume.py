@@ -1,10 +1,10 @@
-"""The first batch of a loader that goes on at 90 % of an epoch, against that of one that begins it.
+"""First batch of a loader that resumes at 90 % of an epoch, against that of a loader that begins the epoch.
 
     python -m benchmarks.resume
     python -m benchmarks.resume --records 1300000 --rounds 15
 
-A .rec of short records is written to a temporary folder, with its index. In each round a new loader is made for each of
-both places, by turns, and timed from its making to its first batch; the index's binary copy is there, and the file is
+A .rec of short records is written to a temporary folder, with its index. In each round a new loader is made for each
+place, alternately, and timed from its construction to its first batch; the index's binary copy exists, and the file is
 in the page cache.
 """
 
@@ -24,14 +24,14 @@ BATCH = 256
 
 
 def write_records(path: Path, records: int) -> None:
-    """Records of 64 bytes, and their index."""
+    """Write records of 64 bytes, and their index."""
     with recordio.RecordWriter(path, index=path.with_suffix(".idx")) as writer:
         for key in range(records):
             writer.write(key.to_bytes(8, "little") * 8, key)
 
 
 def first_batch_s(path: Path, state: dict[str, Any] | None) -> float:
-    """Seconds from opening the file to the first batch."""
+    """Return the seconds from opening the file to the first batch."""
     begin = time.perf_counter()
     with DataLoader(RecordFileDataset(path), BATCH, shuffle=True, executor="inline", num_workers=0) as loader:
         if state is not None:
@@ -41,7 +41,7 @@ def first_batch_s(path: Path, state: dict[str, Any] | None) -> float:
 
 
 def state_at(path: Path, batches: int) -> dict[str, Any]:
-    """The state after so many batches of the first epoch, all of them taken."""
+    """Return the state after `batches` delivered batches of the first epoch."""
     with DataLoader(RecordFileDataset(path), BATCH, shuffle=True, executor="inline", num_workers=0) as loader:
         passing = iter(loader)
         for _ in range(batches):
@@ -50,11 +50,11 @@ def state_at(path: Path, batches: int) -> dict[str, Any]:
 
 
 def main() -> None:
-    """The command line."""
+    """Run from the command line."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", 1)[0])
     parser.add_argument("--records", type=int, default=1_300_000)
     parser.add_argument("--rounds", type=int, default=15)
-    parser.add_argument("--smoke", action="store_true", help="few records: shows that it works")
+    parser.add_argument("--smoke", action="store_true", help="few records: a check that it runs")
     options = parser.parse_args()
     if options.smoke:
         options.records, options.rounds = 20_000, 3
@@ -64,14 +64,14 @@ def main() -> None:
         state = state_at(path, options.records * 9 // 10 // BATCH)
         begun, resumed = [], []
         for number in range(options.rounds + 1):
-            # By turns, and each first as often as second.
+            # Alternately, and each one first as often as second.
             for at_start in (True, False) if number % 2 else (False, True):
                 seconds = first_batch_s(path, None if at_start else state)
                 if number:  # the first round warms up
                     (begun if at_start else resumed).append(seconds)
     ratios = sorted(late / early for early, late in zip(begun, resumed, strict=True))
     print(
-        f"{options.records:,} records, batches of {BATCH}, median (least to greatest) of {options.rounds} rounds"
+        f"{options.records:,} records, batches of {BATCH}, median (minimum to maximum) of {options.rounds} rounds"
     )
     print(f"first batch from the start   {1e3 * statistics.median(begun):.2f} ms")
     print(f"first batch from 90 %        {1e3 * statistics.median(resumed):.2f} ms")

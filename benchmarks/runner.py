@@ -1,8 +1,8 @@
-"""Runs contenders through cases: prepare, sweep, check, then rounds in which all take turns in drawn order.
+"""Runner of contenders and cases: prepare, sweep, check, then rounds in which all take turns in random order.
 
 A figure counts only after a whole epoch of the same contender and setting was checked. Within a round all contenders of
-a case run one after the other, so that a ratio compares neighbours in time; the rounds of a case are spread over the
-whole run. Whatever fails becomes a record with its reason and ends nothing else.
+a case run one after the other, so that a ratio compares measurements that are close in time; the rounds of a case are
+spread over the whole run. Every failure becomes a record with its reason and does not end the run.
 """
 
 from __future__ import annotations
@@ -36,20 +36,20 @@ _DESCRIBE_S, _PREPARE_S, _CHECK_S, _START_S = 180.0, 1800.0, 600.0, 120.0
 
 @dataclass(frozen=True)
 class Plan:
-    """What is to be run.
+    """Plan of a run.
 
     Attributes:
         cases: in this order.
         contenders: "NAME", or "NAME/VARIANT" for one variant.
-        rounds: how often each is measured.
-        seconds: of each measurement.
+        rounds: number of measurements of each.
+        seconds: duration of each measurement.
         sweep: try all settings of a contender and keep the best; else its first.
-        install: make environments that are not there; else leave such contenders out.
+        install: make missing environments; else leave such contenders out.
         cores: numbers of the cores that contenders may use.
         photos: folder of photographs; None: drawn images.
-        scratch, environments: where data and environments are kept.
-        limit_s: seconds after which nothing new is begun; None: no limit.
-        seed: of the order of turns.
+        scratch, environments: folders of data and environments.
+        limit_s: seconds after which no measurement is started; None: no limit.
+        seed: seed of the order of turns.
     """
 
     cases: tuple[Case, ...]
@@ -83,7 +83,7 @@ class _Entrant:
 
     @property
     def identity(self) -> dict[str, str]:
-        """How records name it."""
+        """Return its name in records."""
         return {"name": self.name, "variant": self.variant, "case": self.case.name}
 
     def __str__(self) -> str:
@@ -91,11 +91,11 @@ class _Entrant:
 
 
 class Runner:
-    """Runs a plan.
+    """Runner of a plan.
 
     Args:
-        plan: what is to be run.
-        log: where everything is recorded; what it holds already is not measured again.
+        plan: the cases and contenders.
+        log: receives all records; measurements that it has already are not repeated.
     """
 
     def __init__(self, plan: Plan, log: Log) -> None:
@@ -106,7 +106,7 @@ class Runner:
         self._began = monotonic()
 
     def run(self) -> None:
-        """Run; KeyboardInterrupt passes through, and what was measured stands in the log."""
+        """Run the plan; KeyboardInterrupt propagates, and the log keeps the finished measurements."""
         entrants = self._gather()
         for case in self._plan.cases:
             for entrant in [e for e in entrants if e.case is case]:
@@ -124,7 +124,7 @@ class Runner:
                         self._round(entrant, number)
 
     def _gather(self) -> list[_Entrant]:
-        """Everyone who takes part, by case."""
+        """Return all entrants by case."""
         found = []
         names = dict.fromkeys(contender.partition("/")[0] for contender in self._plan.contenders)
         for name in names:
@@ -138,7 +138,9 @@ class Runner:
     def _describe(self, name: str) -> dict[str, Any] | None:
         try:
             if not self._plan.install and not ready(name, self._plan.environments):
-                raise EnvironmentFailure(name, "its environment is not installed, and was not asked for")
+                raise EnvironmentFailure(
+                    name, "its environment is not installed; --contenders NAME installs it"
+                )
             if not ready(name, self._plan.environments):
                 self._say(f"installing {name}")
             python = ensure(name, self._plan.environments)
@@ -192,7 +194,7 @@ class Runner:
         warm_up(folder)
 
     def _choose(self, entrants: Sequence[_Entrant]) -> None:
-        """Measure every setting, in drawn order; those near the best once more; and keep each entrant's best."""
+        """Measure every setting, in random order; those near the best once more; and keep each entrant's best."""
         known = {id(e): self._log.find("chosen", **e.identity) for e in entrants}
         tries = [
             (entrant, setting)
@@ -231,7 +233,7 @@ class Runner:
             self._log.add("chosen", **entrant.identity, setting=entrant.setting)
 
     def _try(self, entrant: _Entrant, setting: dict[str, Any], repeat: int) -> float:
-        """Samples per second of a brief measurement."""
+        """Return samples per second of a short measurement."""
         record = self._log.find("sweep", **entrant.identity, setting=setting, repeat=repeat)
         if record is None:
             facts: dict[str, Any] = {**entrant.identity, "setting": setting, "repeat": repeat}
@@ -251,7 +253,7 @@ class Runner:
 
     @staticmethod
     def _near_best(pair: tuple[_Entrant, dict[str, Any]], rates: dict[tuple[int, str], list[float]]) -> bool:
-        """Whether a setting is one of several near an entrant's best: noise may have decided between them."""
+        """Return whether several settings, this one included, are near an entrant's best: noise may have decided."""
         entrant, setting = pair
         firsts = {
             key: rates[id(entrant), key][0]

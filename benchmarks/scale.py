@@ -1,11 +1,11 @@
-"""From 1 rank to 4,096 over 10**9 samples: what the order of an epoch costs each of them, and whether it is fair.
+"""Cost of the epoch order for 1 to 4,096 ranks over 10**9 samples, and its fairness.
 
     python -m benchmarks.scale
     python -m benchmarks.scale --samples 1000000 --ranks 1 6 100
 
-Each rank is asked alone, as it would be on its own machine: time to make its loader; time to have the indices of its
-first batch, at the start and at 90 % of the epoch; memory that both take (tracemalloc's peak); and how many batches and
-padded samples it has. No sample is read.
+Each rank is measured alone, as on a separate machine: time to make its loader; time to compute the indices of its
+first batch, at the start and at 90 % of the epoch; memory of both (tracemalloc's peak); and its numbers of batches and
+of padding samples. No sample is read.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from aioloader.pipeline.plan import EpochPlan, Geometry, PositionalOrder
 from aioloader.samplers import RandomSampler
 
 BATCH = 64
-_ASKED = 8  # ranks that are measured; all are counted
+_ASKED = 8  # number of ranks that are measured; all are counted
 
 
 @dataclass
 class Cost:
-    """What one rank pays.
+    """Cost of one rank.
 
     Attributes:
         made_s: seconds to make the loader.
@@ -42,7 +42,7 @@ class Cost:
 
 
 class Counted:
-    """A dataset of so many items, none of which is stored."""
+    """Dataset with a length and no stored items."""
 
     def __init__(self, length: int) -> None:
         self.length = length
@@ -55,25 +55,25 @@ class Counted:
 
 
 def loader_of(samples: int, rank: int, world: int) -> AsyncDataLoader[object]:
-    """The loader of one rank; it starts nothing until it is iterated."""
+    """Return the loader of one rank; it starts nothing until it is iterated."""
     return AsyncDataLoader(Counted(samples), BATCH, shuffle=True, seed=1, shard=(rank, world))
 
 
 def made_s(samples: int, rank: int, world: int) -> float:
-    """Seconds until a rank has its loader and knows how many batches it will have."""
+    """Return the seconds until a rank has its loader and the number of its batches."""
     begin = time.perf_counter()
     len(loader_of(samples, rank, world))
     return time.perf_counter() - begin
 
 
 def plan_of(samples: int, rank: int, world: int, start: int = 0) -> EpochPlan:
-    """The plan of one rank."""
+    """Return the plan of one rank."""
     order = PositionalOrder(RandomSampler(samples), seed=1, epoch=3)
     return EpochPlan(order, Geometry(BATCH, "keep", rank, world), start)
 
 
 def first_batch_s(samples: int, rank: int, world: int, start: int) -> float:
-    """Seconds until a rank has the indices of its first batch."""
+    """Return the seconds until a rank has the indices of its first batch."""
     begin = time.perf_counter()
     batch = next(iter(plan_of(samples, rank, world, start)))
     assert len(batch.indices) == BATCH
@@ -81,7 +81,7 @@ def first_batch_s(samples: int, rank: int, world: int, start: int) -> float:
 
 
 def cost(samples: int, rank: int, world: int) -> Cost:
-    """What one rank pays; the median of three."""
+    """Return the cost of one rank; the median of three."""
     late = samples * 9 // 10 // (BATCH * world) * (BATCH * world)
     made = [made_s(samples, rank, world) for _ in range(3)]
     times = [first_batch_s(samples, rank, world, 0) for _ in range(3)]
@@ -97,26 +97,26 @@ def cost(samples: int, rank: int, world: int) -> Cost:
 
 
 def padded_of(samples: int, world: int) -> int:
-    """Samples that only fill up, of all ranks, from the last step of each."""
+    """Return the number of padding samples of all ranks, from the last step of each."""
     stride = BATCH * world
     start = (samples - 1) // stride * stride
     return sum(batch.padded for rank in range(world) for batch in plan_of(samples, rank, world, start))
 
 
 def main() -> None:
-    """The command line."""
+    """Run from the command line."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", 1)[0])
     parser.add_argument("--samples", type=int, default=10**9)
     parser.add_argument("--ranks", type=int, nargs="+", default=[1, 8, 64, 512, 4096])
-    parser.add_argument("--smoke", action="store_true", help="few samples: shows that it works")
+    parser.add_argument("--smoke", action="store_true", help="few samples: a check that it runs")
     options = parser.parse_args()
     if options.smoke:
         options.samples, options.ranks = 100_000, [1, 6]
     print(f"{options.samples:,} samples, batches of {BATCH} for each rank")
     columns = ("ranks", "batches of each", "loader, ms", "first batch, ms", "at 90 %, ms", "memory, kB")
-    print(f"| {' | '.join((*columns, 'samples that fill up'))} |")
+    print(f"| {' | '.join((*columns, 'padding samples'))} |")
     print("| --- | --- | --- | --- | --- | --- | --- |")
-    made_s(options.samples, 0, 1)  # what is imported and kept at the first time
+    made_s(options.samples, 0, 1)  # lazy imports and caches of the first call
     first_batch_s(options.samples, 0, 1, 0)
     for world in options.ranks:
         asked = sorted({rank * (world - 1) // max(1, _ASKED - 1) for rank in range(_ASKED)})

@@ -1,10 +1,10 @@
-"""A long run with faults: workers are killed, reads are slow or fail, samples raise, epochs are left and resumed.
+"""Soak test with faults: workers are killed, reads are slow or fail, samples raise, epochs are left and resumed.
 
     python -m benchmarks.soak --minutes 10
 
-Every batch is held against the plan: the same epoch of a loader without workers or faults, less the samples that are
-made to fail. Nothing else may fail, nothing may hang. After each round, when its loader is closed, memory, descriptors,
-threads and child processes are counted; in the end their slopes are told. The exit code is 1 if anything was wrong.
+Every batch is compared with the plan: the same epoch of a loader without workers or faults, less the samples that fail
+on purpose. No other sample may fail, and the loader must not hang. After each round, when its loader is closed, memory,
+descriptors, threads and child processes are counted; the report has their slopes. The exit code is 1 after any error.
 """
 
 from __future__ import annotations
@@ -42,17 +42,17 @@ if TYPE_CHECKING:
 
 _STUCK_S = 60.0
 _SLOW_SHARE, _SLOWEST_S = 0.2, 0.05
-# One sample of so many cannot be read, one raises.
+# Of this number of samples one cannot be read, and one raises.
 _UNREADABLE, _RAISING = 97, 101
-# A growth below this is that of an allocator which has not seen everything yet.
+# Slower growth is that of an allocator that has not yet reached its steady state.
 _FLAT_MIB_PER_MINUTE = 0.1
 
 
 class FaultySource:
-    """A byte source of which some reads are slow, and some records cannot be read at all.
+    """Byte source with some slow reads and some records that cannot be read at all.
 
     Args:
-        source: where the bytes come from.
+        source: the underlying byte source.
         bad: offsets of the records that cannot be read, int64.
     """
 
@@ -86,7 +86,7 @@ class FaultySource:
 
 
 class FaultyRecords(aioloader.ImageRecordDataset):
-    """An `ImageRecordDataset` that reads through a `FaultySource`, if `bad` is set.
+    """`ImageRecordDataset` that reads through a `FaultySource`, if `bad` is set.
 
     Attributes:
         bad: offsets of the records that cannot be read, or None.
@@ -101,14 +101,14 @@ class FaultyRecords(aioloader.ImageRecordDataset):
 
 
 def refuse_some(image: Any, label: Any) -> Any:
-    """A transform that cannot stand some samples."""
+    """Raise an error for some samples."""
     if int(label) % _RAISING == 5:
-        raise ValueError(f"sample {int(label)} is not to my liking")
+        raise ValueError(f"sample {int(label)} fails on purpose")
     return image, label
 
 
 class Usage(NamedTuple):
-    """What the process used when no loader was open."""
+    """Resources of the process when no loader was open."""
 
     seconds: float
     memory_nbytes: int
@@ -118,7 +118,7 @@ class Usage(NamedTuple):
 
 
 class Soak:
-    """The run.
+    """Soak run.
 
     Args:
         rec: the records; the label of each is its number.
@@ -150,7 +150,7 @@ class Soak:
         return images.transform(refuse_some) if faulty else images
 
     async def run(self) -> None:
-        """Rounds until the time is up, or something is wrong."""
+        """Run rounds until the time is up, or an error occurs."""
         until = self._begin + 60.0 * self._options.minutes
         while time.monotonic() < until and not self.wrong:
             round_s = min(self._options.round_s, until - time.monotonic())
@@ -160,7 +160,7 @@ class Soak:
         self._reference_thread.shutdown()
 
     async def _round(self, until: float) -> None:
-        """The life of one loader: some epochs, the last of which is left in the middle."""
+        """Run one loader: some epochs, the last of which is left in the middle."""
         options = self._options
         executor = ProcessExecutor(options.workers, timeout=30.0)
         common: dict[str, Any] = {"shuffle": True, "seed": options.seed}
@@ -203,7 +203,7 @@ class Soak:
             self.wrong.append(f"an epoch ended early; the next batch would be {rest[1].tolist()}")
 
     def _next_of(self, expected: Any) -> tuple[Any, Any] | None:
-        """The next batch that has any sample left, without those that fail."""
+        """Return the next batch that has any sample left, without those that fail."""
         for images, labels in expected:
             sound = ~np.isin(labels, self._bad)
             self.failed += int((~sound).sum())
@@ -218,7 +218,7 @@ class Soak:
     def _check_errors(self, errors: list[aioloader.SampleError]) -> None:
         blamed = sorted({error.index for error in errors} - set(self._bad.tolist()))
         if blamed:
-            self.wrong.append(f"sound samples failed: {blamed}; the first: {errors[0]}")
+            self.wrong.append(f"valid samples failed: {blamed}; the first: {errors[0]}")
 
     async def _kill_now_and_then(self, executor: ProcessExecutor) -> None:
         while True:
@@ -237,7 +237,7 @@ class Soak:
 
     def _look(self) -> None:
         gc.collect()
-        with suppress(AttributeError):  # glibc's: free memory that the allocator keeps is no leak
+        with suppress(AttributeError):  # glibc's: free memory that the allocator keeps is not a leak
             ctypes.CDLL(None).malloc_trim(0)
         pid = os.getpid()
         children = len(process_tree(pid)) - 1
@@ -257,9 +257,9 @@ class Soak:
 
 
 def private_nbytes() -> int:
-    """Memory that this process alone has written to, swapped or not (Linux).
+    """Return the memory that this process alone has written to, swapped or not (Linux).
 
-    Pages of libraries do not count: they are shared, and their share changes with what else runs on the machine.
+    Pages of libraries do not count: they are shared, and their share changes with the other running processes.
     """
     total = 0
     for line in Path("/proc/self/smaps_rollup").read_text().splitlines():
@@ -277,15 +277,15 @@ def _difference(labels: Any, wanted: Any) -> str:
         return f"labels {labels.tolist()}, and none were due"
     if labels.tolist() != wanted[1].tolist():
         return f"labels {labels.tolist()}, not {wanted[1].tolist()}"
-    return f"the labels are right, {labels.tolist()}, and the pixels are not"
+    return f"the labels are right, {labels.tolist()}, but the pixels are wrong"
 
 
 def slope(seconds: Any, values: Any) -> tuple[float, float]:
-    """Least squares: growth of the values per minute, and its standard error.
+    """Fit by least squares the growth of the values per minute, and its standard error.
 
     Args:
-        seconds: when, float64 (n,); n at least 3.
-        values: what, float64 (n,).
+        seconds: times, float64 (n,); n at least 3.
+        values: measured values, float64 (n,).
     """
     minutes = np.asarray(seconds, np.float64) / 60.0
     values = np.asarray(values, np.float64)
@@ -297,19 +297,19 @@ def slope(seconds: Any, values: Any) -> tuple[float, float]:
 
 
 def report(soak: Soak) -> int:
-    """Print what came of it; gives the exit code."""
+    """Print the results; return the exit code."""
     print(
         f"{soak.rounds} rounds, {soak.resumed} of them resumed; {soak.batches:,} batches of {soak.samples:,} samples, "
-        f"all as planned; {soak.failed:,} samples were made to fail; {soak.kills} kills, {soak.restarts} restarts"
+        f"all as planned; {soak.failed:,} samples failed on purpose; {soak.kills} kills, {soak.restarts} restarts"
         if not soak.wrong
         else f"WRONG after {soak.rounds} rounds, {soak.batches:,} batches, {soak.kills} kills: "
         + "; ".join(soak.wrong)
     )
     code = 1 if soak.wrong else 0
-    # The first rounds import what is imported lazily, and make the allocator's arenas.
+    # The first rounds do lazy imports and create the allocator's arenas.
     steady = soak.usage[max(3, len(soak.usage) // 5) :]
     if len(steady) < 5:
-        print("too few rounds to tell slopes")
+        print("too few rounds to compute slopes; raise --minutes")
         return code
     times = [usage.seconds for usage in steady]
     rows = {
@@ -335,12 +335,12 @@ def main() -> int:
     parser.add_argument("--minutes", type=float, default=10.0)
     parser.add_argument("--workers", type=int, default=available_cores(), help="default: one per core")
     parser.add_argument("--batch-size", type=int, default=32)
-    parser.add_argument("--repeat", type=int, default=5, help="how often the files stand in one epoch")
+    parser.add_argument("--repeat", type=int, default=5, help="how often each file is in an epoch")
     parser.add_argument("--kill-s", type=float, default=1.0, help="seconds between two kills, on average")
     parser.add_argument("--round-s", type=float, default=8.0, help="seconds of a loader's life, on average")
-    parser.add_argument("--seed", type=int, default=0, help="of order, draws and faults")
-    parser.add_argument("--rows", action="store_true", help="tell what was counted after each round")
-    parser.add_argument("--smoke", action="store_true", help="a few seconds: shows that it works")
+    parser.add_argument("--seed", type=int, default=0, help="seed of order, draws and faults")
+    parser.add_argument("--rows", action="store_true", help="print the counts after each round")
+    parser.add_argument("--smoke", action="store_true", help="a few seconds: a check that it runs")
     options = parser.parse_args()
     if options.smoke:
         options.minutes, options.round_s, options.kill_s, options.repeat = 0.1, 1.5, 0.4, 2

@@ -1,18 +1,18 @@
-"""Torch's DataLoader and `aioloader.interop.torch.DataLoader` by turns, in one run: a script whose import is changed.
+"""Torch's DataLoader and `aioloader.interop.torch.DataLoader`, measured alternately in one run with the same scripts.
 
     python -m benchmarks.torch_adapter --data FOLDER --workers 2 --rounds 7
 
-Both loaders are given the same dataset and arguments, and keep their workers between epochs. First the batches of an
-epoch are compared, bit for bit; then each takes a whole epoch in turn. Medians over the rounds and their ratio are what
-counts; the figures themselves belong to the machine. The cases:
+Both loaders have the same dataset and arguments, and keep their workers between epochs. First the batches of an
+epoch are compared, bit for bit; then each takes a whole epoch in turn. Compare the ratio of the medians: absolute speed
+depends on the machine. The cases:
 
 - pillow: images opened, cropped, resized and flipped by Pillow, made float32 planes by torch
-- arrays: float32 planes of 224 x 224 out of a memory-mapped file of numpy's, copied by numpy
-- fields: a dict of twelve numbers, small arrays and a text
-- collate: tensors of 16,384 numbers, put together by a collate function of the script's own
+- arrays: float32 planes of 224 x 224 from a memory-mapped numpy file, copied by numpy
+- fields: a dict of twelve numbers, small arrays and a string
+- collate: tensors of 16,384 numbers, with a custom collate function
 - memory: a TensorDataset of small images, without workers
-- folder: the pillow script with its dataset swapped for `aioloader.ImageFolderDataset` and the same steps, against the
-  script as it was (its batches are not the same: the draws are others)
+- folder: the pillow script with its dataset replaced by `aioloader.ImageFolderDataset` and the same steps, against the
+  unchanged script (its batches differ, because the draws differ)
 """
 
 from __future__ import annotations
@@ -49,11 +49,11 @@ _STD = torch.tensor(STD).view(3, 1, 1) * 255
 
 
 class Pictures(torch.utils.data.Dataset):
-    """(planes, number of the class) of every file in ``root/<class>/``, as scripts with Pillow make them.
+    """Dataset of (planes, number of the class) for every file in ``root/<class>/``, as in scripts with Pillow.
 
     Args:
         root: the folder.
-        fixed: the crop follows from the index; else it is drawn.
+        fixed: the index determines the crop; else it is drawn.
     """
 
     def __init__(self, root: Path, fixed: bool) -> None:
@@ -81,7 +81,7 @@ class Pictures(torch.utils.data.Dataset):
 
 
 def random_box(width: int, height: int, draws: Any) -> tuple[int, int, int, int]:
-    """(x, y, width, height) as torchvision draws it."""
+    """Draw (x, y, width, height) as torchvision does."""
     for _ in range(10):
         area = width * height * draws.uniform(0.08, 1.0)
         ratio = math.exp(draws.uniform(math.log(3 / 4), math.log(4 / 3)))
@@ -93,7 +93,7 @@ def random_box(width: int, height: int, draws: Any) -> tuple[int, int, int, int]
 
 
 class Arrays(torch.utils.data.Dataset):
-    """(planes, number) out of a file of numpy's."""
+    """Dataset of (planes, number) from a numpy file."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -109,7 +109,7 @@ class Arrays(torch.utils.data.Dataset):
 
 
 class Fields(torch.utils.data.Dataset):
-    """Twelve small fields."""
+    """Dataset of dicts of twelve small fields."""
 
     def __len__(self) -> int:
         return 32_768
@@ -130,7 +130,7 @@ class Fields(torch.utils.data.Dataset):
 
 
 class Tensors(torch.utils.data.Dataset):
-    """A tensor of 16,384 numbers."""
+    """Dataset of tensors of 16,384 numbers."""
 
     def __len__(self) -> int:
         return 16_384
@@ -140,20 +140,20 @@ class Tensors(torch.utils.data.Dataset):
 
 
 def collate(samples: list[Any]) -> dict[str, Any]:
-    """A collate function of the script's own."""
+    """Collate samples, as a script's custom function does."""
     stacked = torch.stack(samples)
     return {"images": stacked, "means": stacked.mean((1, 2)), "count": len(samples)}
 
 
 @dataclass
 class Case:
-    """What is measured.
+    """Case of the comparison.
 
     Attributes:
         dataset: of the script.
         options: of its loader.
-        swapped: the dataset that ours is given instead, or None.
-        fixed: a dataset that gives the same batches to both, to compare them; None: `dataset` does.
+        swapped: the dataset for aioloader in its place, or None.
+        fixed: a dataset with the same batches in both, to compare them; None: use `dataset`.
     """
 
     dataset: Any
@@ -163,7 +163,7 @@ class Case:
 
 
 def cases(root: Path, scratch: Path) -> dict[str, Callable[[], Case]]:
-    """All cases, made when they are needed."""
+    """Yield all cases, each made when it is needed."""
 
     def arrays() -> Case:
         path = scratch / "planes.npy"
@@ -199,10 +199,10 @@ def cases(root: Path, scratch: Path) -> dict[str, Callable[[], Case]]:
 
 
 def compare_batches(case: Case, options: dict[str, Any]) -> int:
-    """Compare the batches of an epoch of both, shuffled alike; gives how many there were.
+    """Compare the batches of an epoch of both, shuffled alike; return their number.
 
     Raises:
-        AssertionError: they are not the same.
+        AssertionError: they differ.
     """
     dataset = case.dataset if case.fixed is None else case.fixed
     theirs, ours = (
@@ -235,7 +235,7 @@ def assert_same(first: Any, second: Any) -> None:
 
 
 def epoch(loader: Any) -> tuple[float, float]:
-    """Batches per second of a whole epoch, and seconds to its first batch."""
+    """Return batches per second of a whole epoch, and seconds to its first batch."""
     count, first = 0, 0.0
     begin = perf_counter()
     for _ in loader:
@@ -246,7 +246,7 @@ def epoch(loader: Any) -> tuple[float, float]:
 
 
 def measure(name: str, case: Case, options: argparse.Namespace) -> None:
-    """One case: compare, then take turns, then print."""
+    """Measure one case: compare, then take turns, then print."""
     arguments: dict[str, Any] = {"num_workers": options.workers, **case.options}
     if arguments["num_workers"]:
         arguments["persistent_workers"] = True
@@ -274,7 +274,7 @@ def measure(name: str, case: Case, options: argparse.Namespace) -> None:
 
 
 def lay_out(jpegs: list[bytes], folder: Path, repeat: int) -> Path:
-    """The images as ``folder/<class>/<name>.jpg``, ten classes."""
+    """Write the images as ``folder/<class>/<name>.jpg``, ten classes."""
     for number, jpeg in enumerate(jpegs * repeat):
         path = folder / f"class{number % 10}" / f"{number:06}.jpg"
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -290,10 +290,10 @@ def main() -> None:
     add_data_option(parser)
     parser.add_argument("--workers", type=int, default=available_cores(), help="default: one per core")
     parser.add_argument("--rounds", type=int, default=7)
-    parser.add_argument("--images", type=int, default=1000, help="how many images an epoch has, at least")
-    parser.add_argument("--only", help="some of the cases, by commas")
+    parser.add_argument("--images", type=int, default=1000, help="minimum number of images of an epoch")
+    parser.add_argument("--only", help="some of the cases, separated by commas")
     parser.add_argument(
-        "--smoke", action="store_true", help="one short round: shows that it works, measures nothing"
+        "--smoke", action="store_true", help="one short round: a check that it runs, not a measurement"
     )
     options = parser.parse_args()
     if options.smoke:

@@ -1,16 +1,16 @@
-"""How long `aioloader view` takes to show a first page and any other, of a thousand records and of a million.
+"""Time of `aioloader view` to show a first page and any other page, of a thousand records and of a million.
 
     python -m benchmarks.viewing --rounds 7
 
-Each round starts the program anew for every case, one after the other, so that a busy machine slows all of them alike.
+Each round starts the program again for every case, one after the other, so that a busy machine slows all of them alike.
 "first" has no copy of the index in the cache, "again" has one. "to the address" is from the start of the process to the
-line that it prints, "first page" from there to the whole page with its 48 pictures made. "any page" is the median of
-pages drawn at random once all records are known, each fetched once. Bytes are what the process asked the system for
-(/proc/PID/io): "with first page" everything since its start, Python's own modules too; "per page" what a page more
-costs. CPU seconds are those of all its threads (/proc/PID/task), which a busy machine changes less.
+line that it prints, "first page" from there to the whole page with its 48 images made. "any page" is the median of
+pages drawn at random once all records are known, each fetched once. Bytes are those that the process reads through
+system calls (/proc/PID/io): "with first page" all since its start, Python's modules included; "per page" those of one
+more page. CPU seconds are those of all its threads (/proc/PID/task), which a busy machine changes less.
 
-Before that the parts are measured inside one process, in CPU milliseconds, many times by turns: open the file and make
-the first page's pictures; find all records, without and with a copy of the index; make any page's pictures.
+Before that the parts are measured inside one process, in CPU milliseconds, many times alternately: open the file and
+make the first page's images; find all records, without and with a copy of the index; make any page's images.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ PER_PAGE = 48
 
 
 class Measured(NamedTuple):
-    """One start of the program; seconds and bytes."""
+    """Measurement of one start of the program, in seconds and bytes."""
 
     address_s: float
     first_page_s: float
@@ -76,7 +76,7 @@ def make(path: Path, count: int, side: int) -> None:
 
 
 def bytes_read(process: subprocess.Popen[str]) -> int:
-    """Bytes that a process has asked the system for so far; 0 where that cannot be told."""
+    """Return the bytes that a process has read so far; 0 if the system does not report it."""
     try:
         words = Path(f"/proc/{process.pid}/io").read_text().split()
     except OSError:
@@ -85,7 +85,7 @@ def bytes_read(process: subprocess.Popen[str]) -> int:
 
 
 def cpu_seconds(process: subprocess.Popen[str]) -> float:
-    """Seconds that the threads of a process have run so far; 0 where that cannot be told."""
+    """Return the CPU seconds of a process's threads so far; 0 if the system does not report it."""
     total = 0
     for file in Path(f"/proc/{process.pid}/task").glob("*/schedstat"):
         try:
@@ -96,7 +96,7 @@ def cpu_seconds(process: subprocess.Popen[str]) -> float:
 
 
 def fetch(port: int, path: str) -> bytes:
-    """The body of a page."""
+    """Return the body of a page."""
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
     try:
         connection.request("GET", path)
@@ -125,7 +125,7 @@ def measure(path: Path, count: int, cache: Path, pages: int, seed: int) -> Measu
         assert body.count(b'<li class="tile image"') == PER_PAGE
         first_nbytes, first_cpu = bytes_read(process), cpu_seconds(process)
         while b"counting" in body:
-            body = fetch(port, "/")  # until all records are known, which is not part of any figure
+            body = fetch(port, "/")  # until all records are known; not part of any figure
         taken, nbytes, cpu = [], [], []
         rng = random.Random(seed)
         others = range(2, count // PER_PAGE + 1)
@@ -187,7 +187,7 @@ def inside(folder: Path, counts: tuple[int, int], rounds: int) -> None:
     for what in sorted({what for what, _ in taken}):
         small, large = taken[(what, few)], taken[(what, many)]
         pairs = zip(large, small, strict=True)
-        # An index of few lines is read whole when the file is opened: there is nothing left to compare with.
+        # An index of few lines is read whole when the file is opened: there is no second step to compare.
         ratio = f"{statistics.median(b / a for b, a in pairs):8.2f}" if min(small) > 0.1 else "       -"
         print(f"{what:22} {statistics.median(small):8.2f} {statistics.median(large):8.2f} {ratio}")
 
@@ -200,9 +200,11 @@ def main() -> None:
     parser.add_argument("--few", type=int, default=1_000, metavar="N", help="records of the small file")
     parser.add_argument("--many", type=int, default=1_000_000, metavar="N", help="records of the large one")
     parser.add_argument("--rounds", type=int, default=7, metavar="N")
-    parser.add_argument("--pages", type=int, default=9, metavar="N", help="random pages of a start")
-    parser.add_argument("--side", type=int, default=48, metavar="PIXELS", help="of the images")
-    parser.add_argument("--smoke", action="store_true", help="only see whether it runs")
+    parser.add_argument(
+        "--pages", type=int, default=9, metavar="N", help="number of random pages of each start"
+    )
+    parser.add_argument("--side", type=int, default=48, metavar="PIXELS", help="seed of the images")
+    parser.add_argument("--smoke", action="store_true", help="a check that it runs")
     options = parser.parse_args()
     if options.smoke:
         options.few, options.many, options.rounds, options.pages = 200, 20_000, 1, 2

@@ -1,15 +1,15 @@
-"""How random the order of `RandomSampler(shuffle_window=...)` is, and how many reads it needs, beside a full shuffle.
+"""Randomness of `RandomSampler(shuffle_window=...)` and the number of its reads, compared with a full shuffle.
 
     python -m benchmarks.windows
     python -m benchmarks.windows --samples 1281167 --windows 1024 16384
 
 No file is read: the figures follow from the order alone.
 
-- stretches: runs of neighbours in the file that a window's records make, for each 1,000 samples; an index holds them
-  together as so many reads. A full shuffle has almost one for each sample.
-- moved: how far a sample comes from where it is in the file, as a share of the set; a full shuffle has 0.33.
-- neighbours: the share of samples that come with one of the 16 samples next to them in the file in the same batch.
-- classes: different classes in a batch where the file is sorted by class and has as many classes as ImageNet.
+- stretches: runs of neighbours in the file among a window's records, for each 1,000 samples; with an index each run
+  is one read. A full shuffle has almost one for each sample.
+- moved: distance of a sample from its place in the file, as a share of the set; a full shuffle has 0.33.
+- neighbours: the share of samples that are in one batch with one of the 16 samples next to them in the file.
+- classes: different classes in a batch if the file is sorted by class and has as many classes as ImageNet.
 - again: the share of batch mates of one epoch that are batch mates in the next one too.
 """
 
@@ -31,7 +31,7 @@ _NEAR = 16
 
 
 def stretches(order: npt.NDArray[np.int64], window: int | None) -> float:
-    """Runs of neighbours for each 1,000 samples, window by window; batch by batch where there is none."""
+    """Return runs of neighbours for each 1,000 samples, window by window; batch by batch without windows."""
     size = window or BATCH
     runs = 0
     for begin in range(0, len(order), size):
@@ -40,13 +40,13 @@ def stretches(order: npt.NDArray[np.int64], window: int | None) -> float:
 
 
 def in_batches(order: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-    """Whole batches, (n, BATCH)."""
+    """Return whole batches, (n, BATCH)."""
     whole = len(order) // BATCH * BATCH
     return order[:whole].reshape(-1, BATCH)
 
 
 def with_neighbours(batches: npt.NDArray[np.int64]) -> float:
-    """The share of samples that have one of their neighbours in the file in their batch."""
+    """Return the share of samples that have one of their neighbours in the file in their batch."""
     ordered = np.sort(batches, axis=1)
     near = np.diff(ordered, axis=1) <= _NEAR
     touched = np.zeros(ordered.shape, bool)
@@ -56,23 +56,23 @@ def with_neighbours(batches: npt.NDArray[np.int64]) -> float:
 
 
 def classes_of_a_batch(batches: npt.NDArray[np.int64], samples: int) -> float:
-    """Different classes in a batch, on average."""
+    """Return the mean number of different classes in a batch."""
     ordered = np.sort(batches * _CLASSES // samples, axis=1)
     return float((1 + np.count_nonzero(np.diff(ordered, axis=1), axis=1)).mean())
 
 
 def mates_again(batches: npt.NDArray[np.int64], later: npt.NDArray[np.int64], samples: int) -> float:
-    """The share of pairs of one batch that share a batch in the next epoch."""
-    batch_of = np.arange(-samples, 0)  # the last few are in no whole batch
+    """Return the share of pairs of one batch that share a batch in the next epoch."""
+    batch_of = np.arange(-samples, 0)  # the last few are not in a whole batch
     batch_of[later.ravel()] = np.repeat(np.arange(len(later)), BATCH)
     mates = batch_of[batches]
-    # Each sample with the next ones of its batch: a batch has no order that matters.
+    # Each sample with the next ones of its batch: the order within a batch does not matter.
     pairs = [mates[:, :-step] == mates[:, step:] for step in (1, 7, 64)]
     return float(np.mean([pair.mean() for pair in pairs]))
 
 
 def row(samples: int, window: int | None) -> str:
-    """One line of the table."""
+    """Return one line of the table."""
     sampler = RandomSampler(samples, shuffle_window=window)
     order, later = sampler.indices(1, 0, 0, samples), sampler.indices(1, 1, 0, samples)
     moved = float(np.abs(order - np.arange(samples)).mean()) / samples
@@ -85,11 +85,11 @@ def row(samples: int, window: int | None) -> str:
 
 
 def main() -> None:
-    """The command line."""
+    """Run from the command line."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", 1)[0])
     parser.add_argument("--samples", type=int, default=1_281_167)
     parser.add_argument("--windows", type=int, nargs="+", default=[1024, 4096, 16384, 65536])
-    parser.add_argument("--smoke", action="store_true", help="few samples: shows that it works")
+    parser.add_argument("--smoke", action="store_true", help="few samples: a check that it runs")
     options = parser.parse_args()
     if options.smoke:
         options.samples, options.windows = 20_000, [1024]

@@ -1,4 +1,4 @@
-"""Figures of the results in words: the same in the table, the plots and the page."""
+"""Text of the results' figures: the same in the table, the plots and the page."""
 
 from __future__ import annotations
 
@@ -33,19 +33,19 @@ _BUSY_CORES = 0.15
 
 
 def rate_unit(case: str) -> str:
-    """What is shown of a case: mostly how many per second."""
+    """Return the unit of a case's figures, mostly a rate per second."""
     if CASES[case].start:
         return "seconds, less is better"
     return {"arrays": "batches/s", "bytes": "records/s"}.get(CASES[case].store, "images/s")
 
 
 def rate_form(case: str) -> str:
-    """How figures of this unit are written."""
+    """Return the number format of a case's figures."""
     return ".2f" if CASES[case].start else ",.0f"
 
 
 def shown_rate(row: Row) -> Spread | None:
-    """The rate of a row in its case's unit."""
+    """Return the rate of a row in its case's unit."""
     if row.rate is None:
         return None
     if CASES[row.case].start:
@@ -55,10 +55,10 @@ def shown_rate(row: Row) -> Spread | None:
 
 
 def axis_end(values: Iterable[float]) -> float:
-    """Where the axis of some bars ends.
+    """Return the end of the axis of some bars.
 
-    At the greatest value; or, where that is several times the next one, somewhat beyond the next: one outlier must not
-    shrink all others to nothing, and its bar is cut.
+    The end is the greatest value; or, if that is several times the next one, somewhat more than the next: one outlier
+    must not shrink all other bars, so its bar is cut.
     """
     most, *rest = sorted(values, reverse=True) or [1.0]
     if rest and rest[0] and most > 3 * rest[0]:
@@ -67,7 +67,7 @@ def axis_end(values: Iterable[float]) -> float:
 
 
 def spread_words(spread: Spread | tuple[float, float, float] | None, form: str, scale: float = 1.0) -> str:
-    """ "median (least to greatest)", or "" where there is none."""
+    """Return "median (least to greatest)", or "" for None."""
     if spread is None:
         return ""
     middle, low, high = (format(value * scale, form) for value in spread)
@@ -75,26 +75,26 @@ def spread_words(spread: Spread | tuple[float, float, float] | None, form: str, 
 
 
 def rate_words(row: Row) -> str:
-    """The rate of a row in its case's unit."""
+    """Return the rate of a row in its case's unit, as text."""
     return spread_words(shown_rate(row), rate_form(row.case))
 
 
 def cpu_words(row: Row) -> str:
-    """CPU microseconds per sample."""
+    """Return CPU microseconds per sample."""
     if row.cpu_ms is None:
         return ""
     return f"{row.cpu_ms.median * 1e3:{',.0f' if row.cpu_ms.median >= 0.01 else '.2f'}}"
 
 
 def setting_words(setting: dict[str, Any]) -> str:
-    """A setting in one line."""
+    """Return a setting in one line."""
     return ", ".join(
         f"{key.replace('_', ' ')} {value}" for key, value in setting.items() if value not in (None, False, "")
     )
 
 
 def goal_found(outcome: Outcome) -> str:
-    """What was found for a goal, with its unit; so finely that it does not look like a goal that it missed."""
+    """Return a goal's figure with its unit, with enough digits that a missed goal does not look reached."""
     if outcome.found is None:
         return ""
     value, digits = outcome.found[0], 2
@@ -108,14 +108,14 @@ def goal_found(outcome: Outcome) -> str:
 
 
 def goal_verdict(outcome: Outcome) -> str:
-    """The verdict on a goal, for people."""
-    return {"aim": "aim reached", "met": "reached", "doubtful": "the peer is slower than it should be"}.get(
+    """Return the verdict on a goal as text."""
+    return {"aim": "aim reached", "met": "reached", "doubtful": "the peer is slower than expected"}.get(
         outcome.verdict, outcome.verdict
     )
 
 
 def goal_figure(outcome: Outcome, value: float | None, digits: int = 2) -> str:
-    """A goal's figure with its unit."""
+    """Return a goal's minimum or aim with its unit."""
     if value is None:
         return ""
     unit = outcome.goal.unit
@@ -123,7 +123,7 @@ def goal_figure(outcome: Outcome, value: float | None, digits: int = 2) -> str:
 
 
 def machine_line(run: dict[str, Any]) -> str:
-    """Where the run was made, in one line."""
+    """Return a description of the run's machine in one line."""
     machine = run.get("machine", {})
     cores = len(run.get("cores", ()))
     return (
@@ -133,11 +133,11 @@ def machine_line(run: dict[str, Any]) -> str:
 
 
 def busy_warning(rows: list[Row]) -> str:
-    """A warning where other programs kept the machine busy during the measurements, or ""."""
+    """Return a warning if other programs kept the machine busy during the measurements, or ""."""
     busy = [row.others_cpu_s.median for row in rows if row.others_cpu_s is not None]
     if not busy or max(busy) < _BUSY_CORES:
         return ""
     return (
         f"Other programs kept up to {max(busy):.1f} cores busy during a contender's measurements (medians): "
-        "these figures are not to be relied on."
+        "do not rely on these figures."
     )

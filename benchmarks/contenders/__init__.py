@@ -1,1 +1,1 @@
-"""One file per contender, each imported only inside its own environment. `contract` says what such a file defines."""
+"""Contenders, one file each, imported only inside its environment. `contract` lists the functions of such a file."""

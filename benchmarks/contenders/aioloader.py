@@ -1,6 +1,6 @@
-"""This project: the async loader with each executor, the blocking one, and Gluon's face of it for arrays.
+"""aioloader: the async loader with each executor, the blocking one, and the Gluon API for arrays.
 
-"simplejpeg": worker processes as they are without the extra aioloader[turbojpeg], where that is installed.
+"simplejpeg": worker processes without the decoder of the extra aioloader[turbojpeg], if that is installed.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ import os
 from contextlib import asynccontextmanager, contextmanager
 from typing import TYPE_CHECKING, Any
 
-# What the workers and the loop's process import late, imported early: imports are not what is measured.
+# Lazy imports of the workers and of the loop's process, done early: imports are not part of the measurement.
 import cv2
 import numpy as np
 import simplejpeg
@@ -35,11 +35,11 @@ assert simplejpeg.__name__
 
 
 def supports(case: Case, variant: str) -> str | None:
-    """Executors where there is work for them; the inline one where a sample costs next to nothing."""
+    """Return None for executors that have work; the inline one only if a sample costs next to nothing."""
     if case.store == "arrays":
         return None if variant in ("inline", "blocking", "gluon") else "data in memory need no executor"
     if variant == "gluon":
-        return "only another face of the same loader"
+        return "only another front end of the same loader"
     if variant == "simplejpeg" and (case.store != "jpeg" or case.crop == "none" or library_path() is None):
         return "as the others"
     if case.images and variant == "inline":
@@ -48,7 +48,7 @@ def supports(case: Case, variant: str) -> str | None:
 
 
 def settings(case: Case, variant: str, cores: int) -> list[dict[str, Any]]:
-    """Workers from 1 to 4; the blocking face with both executors."""
+    """Return settings with 1 to 4 workers; the blocking loader with both executors."""
     if variant == "gluon":
         return [{"num_workers": 0}, {"num_workers": cores}]
     if case.store == "arrays":
@@ -68,14 +68,14 @@ def settings(case: Case, variant: str, cores: int) -> list[dict[str, Any]]:
 
 
 def prepare(case: Case, variant: str, source: Source, folder: Path) -> Path:
-    """The source data as they are; the index is opened once, so that its binary copy is there."""
+    """Return the source data unchanged; open the index once, so that its binary copy exists."""
     if case.store != "arrays":
         len(aioloader.RecordFileDataset(_rec(case, source.folder)))
     return source.folder
 
 
 def stored_nbytes(case: Case, variant: str, data: Path) -> int:
-    """Size of the .rec file, or of the arrays."""
+    """Return the size of the .rec file, or of the arrays."""
     if case.store == "arrays":
         source = Source.load(data)
         return int(source.images.nbytes + source.labels.nbytes)
@@ -85,11 +85,11 @@ def stored_nbytes(case: Case, variant: str, data: Path) -> int:
 def open_batches(
     case: Case, variant: str, data: Path, setting: dict[str, Any]
 ) -> AbstractContextManager[Any] | AbstractAsyncContextManager[Any]:
-    """A loader, opened."""
+    """Open a loader."""
     if variant == "gluon":
         return _gluon(case, data, setting)
     if variant == "simplejpeg":
-        os.environ[LIBRARY_VARIABLE] = ""  # for the workers, which have not started
+        os.environ[LIBRARY_VARIABLE] = ""  # for the workers, which start later
     return _blocking(case, data, setting) if variant == "blocking" else _async(case, data, setting)
 
 

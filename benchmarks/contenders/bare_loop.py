@@ -1,6 +1,6 @@
-"""The speed of light: the same work in bare loops, one process per core, with nothing around it.
+"""Bare loop: the same work in plain loops, one process per core, without a loader.
 
-Pictures: decode, crop, resize and flip into memory that is kept; no files, no order, no batches. It counts by itself
+Images: decode, crop, resize and flip into memory that is kept; no files, no order, no batches. It counts by itself
 (`measure`); batches are made only for the check. Arrays: one numpy gather per batch and array, into new arrays.
 Records: one `os.pread` per record, in a drawn order. Both of these in one process.
 """
@@ -27,23 +27,23 @@ PACKAGES = ("numpy", "opencv-python-headless", "simplejpeg")
 
 
 def supports(case: Case, variant: str) -> str | None:
-    """Everything that has no start; of tiled files it decodes the plain ones whole."""
+    """Return None for all cases except that of the start; it decodes the plain files whole in place of tiled ones."""
     return "has no batches" if case.start else None
 
 
 def settings(case: Case, variant: str, cores: int) -> list[dict[str, Any]]:
-    """One process per core."""
+    """Return the setting with one process per core."""
     return [{"processes": cores}] if case.images else [{}]
 
 
 def prepare(case: Case, variant: str, source: Source, folder: Path) -> Path:
-    """The files as they are."""
+    """Return the files unchanged."""
     return source.folder
 
 
 @contextmanager
 def open_batches(case: Case, variant: str, data: Path, setting: dict[str, Any]) -> Iterator[Any]:
-    """The loop."""
+    """Open the loop."""
     source = Source.load(data)
     if case.store == "arrays":
         yield _Gather(case, source)
@@ -61,14 +61,14 @@ def open_batches(case: Case, variant: str, data: Path, setting: dict[str, Any]) 
 
 
 class _Pictures:
-    """Counts by itself; gives batches to the check only."""
+    """Loop that counts by itself; it makes batches for the check only."""
 
     def __init__(self, case: Case, loop: BareLoop) -> None:
         self._case = case
         self._loop = loop
 
     def measure(self, seconds: float) -> float:
-        """Images per second."""
+        """Return images per second."""
         return self._loop.measure(seconds)
 
     def __iter__(self) -> Iterator[Any]:
@@ -79,7 +79,7 @@ class _Pictures:
 
 
 class _Gather:
-    """A loop of `numpy.take`."""
+    """Loop of `numpy.take`."""
 
     def __init__(self, case: Case, source: Source) -> None:
         self._case = case
@@ -95,7 +95,7 @@ class _Gather:
 
 
 class _Reads:
-    """A loop of `os.pread`."""
+    """Loop of `os.pread`."""
 
     def __init__(self, case: Case, source: Source) -> None:
         self._case = case

@@ -1,51 +1,51 @@
-"""What a contender is, and the data that it is given. Standard library and numpy only (Python 3.8 and later).
+"""Contract of a contender, and its source data. Standard library and numpy only (Python 3.8 and later).
 
 A contender is two files, `benchmarks/contenders/NAME.py` and `NAME.txt`.
 
-NAME.txt lists the pinned requirements of its own virtual environment, as pip reads them. Comments of these forms say
-what pip cannot:
+NAME.txt lists the pinned requirements of its virtual environment, in pip's format. Comments of these forms add further
+requirements:
 
-    # python: 3.9 3.10 3.11         versions that it runs with, the best first; default: that of the harness
-    # system: libopencv-dev pkg-config   Debian packages that must be there; a missing one is a failure in the table
+    # python: 3.9 3.10 3.11         versions that it runs with, the best first; default: the harness's
+    # system: libopencv-dev pkg-config   required Debian packages; a missing one is a failure in the table
     # pip: --no-build-isolation     further options of `pip install`
-    # interpreter: this             no environment of its own: the interpreter that runs the harness
+    # interpreter: this             no separate environment: the interpreter that runs the harness
     # environment: KEY=VALUE        variables of its processes
 
 NAME.py is imported only inside that environment. It may import the standard library, numpy, its own packages, this
-module and `benchmarks.cases`; never `aioloader` or `recordio` (but for `aioloader.py` and `bare_loop.py`). Its imports
-stand at its top, so that they are not counted as its start. It defines:
+module and `benchmarks.cases`; never `aioloader` or `recordio` (except `aioloader.py` and `bare_loop.py`). Its imports
+are at its top, so that they are not counted as its start. It defines:
 
-    VARIANTS: tuple of names ("pillow", "opencv"); ("",) where there is only one way
+    VARIANTS: tuple of names ("pillow", "opencv"); ("",) if there is only one variant
     PACKAGES: tuple of the distributions whose versions are shown in the report
 
     def supports(case: Case, variant: str) -> str | None
-        None, or why it does not take part ("has no tiles")
+        None, or the reason why it does not take part ("has no tiles")
 
     def settings(case: Case, variant: str, cores: int) -> list[dict]
-        what the sweep tries: JSON objects, the documented fast settings with 1 to 4 workers, its threads, ...
-        Few: each costs some seconds. The best by throughput is kept; the first, which is used without a sweep, should
-        be the likely one. `cores` is the number of cores that it may use.
+        the settings of the sweep: JSON objects, the documented fast settings with 1 to 4 workers, its threads, ...
+        Only a few: each costs some seconds. The best by throughput is kept; the first is used without a sweep, and
+        should be the likely one. `cores` is the number of cores that it may use.
 
     def prepare(case: Case, variant: str, source: Source, folder: Path) -> Path
-        makes the data in the contender's own format (tar, TFRecord, beton, ...) in `folder`, once and outside of all
-        timing, and returns what `open_batches` is given; or returns `source.folder` where it reads those files.
-        Called once for all cases of one (data, store) where they share it: define
-        `def data_key(case, variant) -> str` if the default, f"{case.data}-{case.store}", is wrong. FORMAT = n (1
-        by default) is raised when prepared data of before no longer fit.
+        makes the data in the contender's format (tar, TFRecord, beton, ...) in `folder`, once and outside of all
+        timing, and returns the argument `data` of `open_batches`; or returns `source.folder` if it reads those files.
+        Called once for all cases that share one (data, store): define
+        `def data_key(case, variant) -> str` if the default, f"{case.data}-{case.store}", is wrong. Increment
+        FORMAT = n (1 by default) when earlier prepared data are no longer valid.
 
     def stored_nbytes(case: Case, variant: str, data: Path) -> int
         optional: bytes of the stored samples of an epoch; default: of all files that `prepare` wrote into `folder`
 
     def open_batches(case: Case, variant: str, data: Path, setting: dict) -> context manager (plain or async)
-        entering it gives an iterable, or an async iterable, of batches: one iteration over it is one epoch, a further
-        one is the next epoch. Leaving it ends its workers. A batch is (images, labels): numpy arrays, or what numpy
-        sees without a copy, of the case's shape and dtype (a last dimension or two may be views, as NHWC seen as NCHW
-        is not: the memory's order must be the case's), labels of any number type; list[bytes] for the case "bytes".
+        entering it returns an iterable, or an async iterable, of batches: one iteration over it is one epoch, a further
+        one is the next epoch. Leaving it ends its workers. A batch is (images, labels): numpy arrays, or objects that
+        numpy views without a copy, of the case's shape and dtype (the memory's order must be the case's: a view of
+        NHWC as NCHW is refused), labels of any number type; list[bytes] for the case "bytes".
         Every epoch holds every sample once. The process is pinned to `cores` cores before this is called.
 
-What a contender does is what its documentation recommends for speed; its figure should be its best.
+A contender uses the settings that its documentation recommends for speed; its figure should be its best.
 
-`Source` is what `prepare` gets; it can also be read back from `data` by `Source.load(data)` if `prepare` returned
+`prepare` receives a `Source`; `Source.load(data)` reads it again from `data` if `prepare` returned
 `source.folder`. `RecFile` reads records of a .rec by number with one `os.pread` each, for peers without a format.
 """
 
@@ -65,20 +65,20 @@ __all__ = ("RecFile", "Source")
 
 @dataclass(frozen=True)
 class Source:
-    """Source data of a case, made once by `benchmarks.prepare`.
+    """Source data of a case, which `benchmarks.prepare` makes once.
 
-    What lies in the folder:
-        photos, faces: ``files/00000.jpg ...``, each picture once; ``images.rec`` and ``images.idx``, every sample of
-            an epoch as it is read by owners of RecordIO data, label = its number; where they could be made,
+    Contents of the folder:
+        photos, faces: ``files/00000.jpg ...``, each image once; ``images.rec`` and ``images.idx``, every sample of
+            an epoch in the form of usual RecordIO data, label = its number; if they could be made,
             ``tiled.rec`` and ``raw.rec`` (aioloader's formats).
         arrays: ``images.npy`` uint8 (samples, 32, 32, 3) and ``labels.npy`` int64 (samples,).
         bytes: ``records.rec`` and ``records.idx``. A record is 1,024 bytes, of which the first 8 are its number,
             little-endian; no image header.
 
     Attributes:
-        folder: where they lie.
+        folder: the folder.
         samples: samples of an epoch.
-        pictures: number of different pictures; sample k shows ``files/{k % pictures:05d}.jpg``. 0 where there are none.
+        pictures: number of different images; sample k shows ``files/{k % pictures:05d}.jpg``. 0 without images.
     """
 
     folder: Path
@@ -87,44 +87,44 @@ class Source:
 
     @property
     def files(self) -> list[Path]:
-        """The picture of each sample, by number; a picture appears many times."""
+        """Return the file of each sample, by number; an image appears many times."""
         paths = [self.folder / "files" / f"{number:05d}.jpg" for number in range(self.pictures)]
         return [paths[number % self.pictures] for number in range(self.samples)]
 
     @property
     def rec(self) -> Path:
-        """The plain .rec file of all samples: JPEGs behind an image header, or records of bytes."""
+        """Return the plain .rec file of all samples: JPEGs after an image header, or records of bytes."""
         images = self.folder / "images.rec"
         return images if images.exists() else self.folder / "records.rec"
 
     @property
     def images(self) -> Any:
-        """All images of "arrays", uint8 (samples, 32, 32, 3), in memory."""
+        """Return all images of "arrays", uint8 (samples, 32, 32, 3), in memory."""
         return np.load(self.folder / "images.npy")[: self.samples]
 
     @property
     def labels(self) -> Any:
-        """int64 (samples,): the numbers of the samples."""
+        """Return the numbers of the samples, int64 (samples,)."""
         return np.arange(self.samples, dtype=np.int64)
 
     def save(self) -> None:
-        """Write ``source.json``, by which `load` finds the data."""
+        """Write ``source.json``, which `load` reads."""
         facts = {"samples": self.samples, "pictures": self.pictures}
         (self.folder / "source.json").write_text(json.dumps(facts))
 
     @classmethod
     def load(cls, folder: Path) -> Source:
-        """The source data in a folder."""
+        """Return the source data in a folder."""
         facts = json.loads((Path(folder) / "source.json").read_text())
         return cls(Path(folder), facts["samples"], facts["pictures"])
 
 
 class RecFile:
-    """Records of a .rec file by number: one `os.pread` each. Can be pickled, and used after a fork.
+    """Reader of a .rec file's records by number, with one `os.pread` each. Can be pickled, and used after a fork.
 
     Args:
-        path: the .rec file; its .idx lies beside it, lines in the order of the file.
-        samples: how many of its records are used; None for all.
+        path: the .rec file; its .idx is in the same folder, with lines in the order of the file.
+        samples: number of its records to use; None for all.
     """
 
     _HEAD = 8  # magic, and flag and length
@@ -147,7 +147,7 @@ class RecFile:
         return len(self.offsets)
 
     def payload(self, number: int) -> bytes:
-        """The bytes of a record; not those of a record in several parts."""
+        """Return the bytes of a record; records of several parts are not supported."""
         if self._pid != os.getpid():
             self._fd, self._pid = os.open(self.path, os.O_RDONLY), os.getpid()
         raw = os.pread(self._fd, int(self.sizes[number]), int(self.offsets[number]))
@@ -155,6 +155,6 @@ class RecFile:
         return raw[self._HEAD : self._HEAD + length]
 
     def image(self, number: int) -> tuple[bytes, int]:
-        """(JPEG bytes, label) of a record with an image header and a scalar label."""
+        """Return (JPEG bytes, label) of a record with an image header and a scalar label."""
         payload = self.payload(number)
         return payload[self._IMAGE_HEAD.size :], int(self._IMAGE_HEAD.unpack_from(payload)[1])

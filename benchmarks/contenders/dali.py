@@ -1,7 +1,7 @@
 """NVIDIA DALI on the CPU: its MXNet reader, decoding of the random crop alone, a bilinear resize.
 
 A pipeline without a GPU (`device_id=None`), driven as DALI's own iterators drive it: it runs ahead by its prefetch
-queue, and a batch is handed out without a copy.
+queue, and it returns a batch without a copy.
 """
 
 from __future__ import annotations
@@ -31,21 +31,21 @@ _FILL = 1024  # records that the reader shuffles
 
 
 def supports(case: Case, variant: str) -> str | None:
-    """JPEGs, and records out of a tar file."""
+    """Return None for JPEGs, and for records in a tar file."""
     if case.store == "raw":
-        return "its readers of raw pixels want files of one picture each"
-    return "has no reader of arrays in memory" if case.store == "arrays" else None
+        return "its readers of raw pixels need files of one image each"
+    return "it does not read arrays in memory" if case.store == "arrays" else None
 
 
 def settings(case: Case, variant: str, cores: int) -> list[dict[str, Any]]:
-    """Its threads, and both of its executors."""
+    """Return settings of its threads, and of both of its executors."""
     threads = dict.fromkeys((cores, 1, cores + 1, 4) if case.images else (cores, 1))
     found = [{"num_threads": number, "prefetch_queue_depth": 2, "exec_dynamic": True} for number in threads]
     return [*found, {"num_threads": cores, "prefetch_queue_depth": 3, "exec_dynamic": False}]
 
 
 def prepare(case: Case, variant: str, source: Source, folder: Path) -> Path:
-    """JPEGs: the .rec file as it is. Records of bytes: a tar file."""
+    """Return the .rec file for JPEGs; write a tar file for records of bytes."""
     if case.store != "bytes":
         return source.folder
     records = RecFile(source.rec, source.samples)
@@ -62,7 +62,7 @@ def prepare(case: Case, variant: str, source: Source, folder: Path) -> Path:
 
 @contextmanager
 def open_batches(case: Case, variant: str, data: Path, setting: dict[str, Any]) -> Iterator[Any]:
-    """A pipeline; its reader begins again by itself."""
+    """Open a pipeline; its reader restarts by itself."""
     make = _records if case.store == "bytes" else _pictures
     pipeline = make(case, data, batch_size=case.batch_size, device_id=None, seed=0, **setting)
     pipeline.build()
@@ -70,7 +70,7 @@ def open_batches(case: Case, variant: str, data: Path, setting: dict[str, Any]) 
 
 
 class _Batches:
-    """One iteration is one epoch."""
+    """Batches of a pipeline; one iteration is one epoch."""
 
     def __init__(self, pipeline: Any, case: Case) -> None:
         self._pipeline = pipeline

@@ -1,9 +1,9 @@
-"""FFCV: its own file, made once; its decoders and transforms, compiled by Numba; its threads.
+"""FFCV: its file format, written once; its decoders and transforms, compiled by Numba; its threads.
 
-JPEGs are stored as they are, not encoded again, so that it decodes what everybody decodes; it does so with the fast,
-inexact DCT, because it offers no other. "Raw" stores pixels, the longer side at most 500 pixels, as its ImageNet
-example does. It resizes by area, whatever a case asks for. Its file is read through the page cache (`os_cache`), as
-its guide advises where memory allows. Its own OpenCV, which is not Python's, gets no further threads beside FFCV's.
+JPEGs are stored unchanged, not encoded again, so that it decodes the same files as all others; it does so with the
+fast, inexact DCT, because it offers no other. "Raw" stores pixels, the longer side at most 500 pixels, as its ImageNet
+example does. It always resizes by area, in every case. Its file is read through the page cache (`os_cache`), as its
+guide advises if memory allows. Its OpenCV, which is not Python's, gets no further threads in addition to FFCV's.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-# Read when that library first has work for threads.
+# That library reads this when it first has work for threads.
 os.environ.setdefault("OPENCV_FOR_THREADS_NUM", "1")
 
 import cv2
@@ -50,19 +50,19 @@ _FILE = "samples.beton"
 
 
 def supports(case: Case, variant: str) -> str | None:
-    """All cases."""
+    """Return None: it takes part in all cases."""
     return None
 
 
 def settings(case: Case, variant: str, cores: int) -> list[dict[str, Any]]:
-    """Its threads, and how far it runs ahead: fewer batches in flight touch less memory."""
+    """Return settings of its threads and prefetch: fewer batches in flight touch less memory."""
     threads = dict.fromkeys((cores, 1, cores + 1, 4) if case.images else (cores, 1))
     found = [{"num_workers": number, "batches_ahead": 3} for number in threads]
     return [*found, {"num_workers": cores, "batches_ahead": 1}]
 
 
 def data_key(case: Case, variant: str) -> str:
-    """Tiled JPEGs are stored like plain ones."""
+    """Return the key; tiled JPEGs are stored like plain ones."""
     return f"{case.data}-jpeg" if case.store == "tiled" else f"{case.data}-{case.store}"
 
 
@@ -80,7 +80,7 @@ def prepare(case: Case, variant: str, source: Source, folder: Path) -> Path:
 
 
 class StoredJpeg(RGBImageField):
-    """Stores a JPEG as it is."""
+    """Field that stores a JPEG unchanged."""
 
     def encode(self, destination: Any, jpeg: Any, malloc: Any) -> None:
         image = cv2.imdecode(jpeg, cv2.IMREAD_COLOR | cv2.IMREAD_IGNORE_ORIENTATION)
@@ -91,7 +91,7 @@ class StoredJpeg(RGBImageField):
 
 
 class Samples:
-    """(content, label) by number, for the writer."""
+    """Dataset of (content, label) by number, for the writer."""
 
     def __init__(self, case: Case, source: Source) -> None:
         self._store = case.store
@@ -116,7 +116,7 @@ class Samples:
 
 @contextmanager
 def open_batches(case: Case, variant: str, data: Path, setting: dict[str, Any]) -> Iterator[Any]:
-    """A loader."""
+    """Open a loader."""
     cv2.setNumThreads(1)
     loader = Loader(
         str(data / _FILE),
@@ -132,7 +132,7 @@ def open_batches(case: Case, variant: str, data: Path, setting: dict[str, Any]) 
 
 
 class _Records:
-    """Lists of bytes out of two-dimensional arrays."""
+    """Batches as lists of bytes, made of two-dimensional arrays."""
 
     def __init__(self, loader: Any) -> None:
         self._loader = loader
@@ -158,8 +158,9 @@ def _pipeline(case: Case) -> list[Any]:
 
 
 class NormalizePlanes(Operation):
-    """uint8 channels last to normalised float32 channels first: FFCV's own `NormalizeImage` stays channels last, and
-    its `ToTorchImage` then copies twice.
+    """Operation from uint8 channels last to normalised float32 channels first.
+
+    FFCV's `NormalizeImage` keeps channels last, and its `ToTorchImage` then copies twice.
     """
 
     def declare_state_and_memory(self, previous_state: Any) -> tuple[Any, Any]:

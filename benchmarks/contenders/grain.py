@@ -1,7 +1,7 @@
-"""Grain: a source with random access, a decoding map, batches; its read threads and worker processes.
+"""Grain: a source with random access, a map that decodes, batches; its read threads and worker processes.
 
-The source reads the .rec file, one positioned read per record. Grain's own file format is ArrayRecord; its reader took
-110 microseconds per record of 1 kB, read at random, where this takes 5.
+The source reads the .rec file, one positioned read per record. Grain's file format is ArrayRecord; its reader took
+110 microseconds per record of 1 kB, read at random; this source takes 5.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ PACKAGES = ("grain", "opencv-python-headless", "numpy")
 
 
 def supports(case: Case, variant: str) -> str | None:
-    """All but raw pixels."""
+    """Return None for all cases except raw pixels."""
     return "has no raw format" if case.store == "raw" else None
 
 
 def settings(case: Case, variant: str, cores: int) -> list[dict[str, Any]]:
-    """Worker processes and read threads; for data in memory its guide advises neither."""
+    """Return settings of worker processes and read threads; for data in memory its guide advises neither."""
     if case.store == "arrays":
         return [{"workers": 0, "threads": 0}, {"workers": 0, "threads": cores}]
     if case.store == "bytes":
@@ -43,13 +43,13 @@ def settings(case: Case, variant: str, cores: int) -> list[dict[str, Any]]:
 
 
 def prepare(case: Case, variant: str, source: Source, folder: Path) -> Path:
-    """The source data as they are."""
+    """Return the source data unchanged."""
     return source.folder
 
 
 @contextmanager
 def open_batches(case: Case, variant: str, data: Path, setting: dict[str, Any]) -> Iterator[Any]:
-    """One endless iterator. Whole batches are elements of the dataset, so that no batch spans two epochs."""
+    """Open one endless iterator. Whole batches are elements of the dataset, so that no batch spans two epochs."""
     source = Source.load(data)
     rows: Any = Rows(source.images, source.labels) if case.store == "arrays" else Records(case, source)
     dataset = grain.MapDataset.source(rows)
@@ -75,7 +75,7 @@ def open_batches(case: Case, variant: str, data: Path, setting: dict[str, Any]) 
 
 
 class Rows:
-    """A random access source over arrays."""
+    """Random access source over arrays."""
 
     def __init__(self, images: Any, labels: Any) -> None:
         self._images = images
@@ -89,7 +89,7 @@ class Rows:
 
 
 class Records:
-    """A random access source over a .rec file: (JPEG, label), or bytes."""
+    """Random access source over a .rec file: (JPEG, label), or bytes."""
 
     def __init__(self, case: Case, source: Source) -> None:
         records = RecFile(source.rec, source.samples)
@@ -104,7 +104,7 @@ class Records:
 
 
 class Decode(grain.transforms.RandomMap):
-    """From a JPEG to a picture."""
+    """Transform from a JPEG to an image."""
 
     def __init__(self, case: Case) -> None:
         self._case = replace(case, normalised=False)
@@ -114,7 +114,7 @@ class Decode(grain.transforms.RandomMap):
 
 
 def normalised(samples: Sequence[tuple[Any, int]]) -> tuple[Any, Any]:
-    """A batch of float32 out of uint8: no sample of float32 is made, to be copied."""
+    """Convert a batch of uint8 to float32: no sample of float32 is made, to be copied."""
     images = np.empty((len(samples), 3, *samples[0][0].shape[:2]), np.float32)
     for (image, _), place in zip(samples, images, strict=True):
         normalise(image, place)
@@ -122,7 +122,7 @@ def normalised(samples: Sequence[tuple[Any, int]]) -> tuple[Any, Any]:
 
 
 class _Epochs:
-    """Iterated over: the next epoch of an endless iterator."""
+    """Epochs of an endless iterator: each iteration is the next one."""
 
     def __init__(self, batches: Any, length: int) -> None:
         self._batches = batches

@@ -1,6 +1,6 @@
-"""LitData: its optimised chunks of 64 MB, its streaming loader, pictures by OpenCV in a transform.
+"""LitData: its optimised chunks of 64 MB, its streaming loader, images decoded by OpenCV in a transform.
 
-The chunks hold JPEGs as bytes, so that a transform decodes them once, cropping as it likes. Workers take turns with
+The chunks hold JPEGs as bytes, so that a transform decodes and crops them once. Workers take turns with
 contiguous parts of the data, so only one of them keeps the order of the file.
 """
 
@@ -31,14 +31,14 @@ _CHUNK = "64MB"
 
 
 def supports(case: Case, variant: str) -> str | None:
-    """JPEGs and records in its chunks."""
+    """Return None for JPEGs and records, which its chunks hold."""
     if case.store == "raw":
         return "has no raw format with crops"
     return "has no arrays in memory" if case.store == "arrays" else None
 
 
 def settings(case: Case, variant: str, cores: int) -> list[dict[str, Any]]:
-    """Worker processes; as many as give every one of them whole batches."""
+    """Return settings with numbers of worker processes for which each worker has whole batches."""
     if not case.shuffle:
         return [{"num_workers": 1}, {"num_workers": 0}]
     numbers = dict.fromkeys((cores, 1, cores + 1, 4) if case.images else (0, cores))
@@ -47,12 +47,12 @@ def settings(case: Case, variant: str, cores: int) -> list[dict[str, Any]]:
 
 
 def data_key(case: Case, variant: str) -> str:
-    """Tiled JPEGs are read as plain ones."""
+    """Return the key; tiled JPEGs are read as plain ones."""
     return f"{case.data}-jpeg" if case.store == "tiled" else f"{case.data}-{case.store}"
 
 
 def prepare(case: Case, variant: str, source: Source, folder: Path) -> Path:
-    """Chunks, written by this process in order."""
+    """Write chunks in order, in this process."""
     records = RecFile(source.rec, source.samples)
     cache = Cache(str(folder), chunk_bytes=_CHUNK)
     for number in range(source.samples):
@@ -68,7 +68,7 @@ def prepare(case: Case, variant: str, source: Source, folder: Path) -> Path:
 
 @contextmanager
 def open_batches(case: Case, variant: str, data: Path, setting: dict[str, Any]) -> Iterator[Any]:
-    """A streaming loader whose workers stay."""
+    """Open a streaming loader with persistent workers."""
     dataset = StreamingDataset(
         str(data), shuffle=case.shuffle, drop_last=False, transform=Picture(case) if case.images else None
     )
@@ -83,7 +83,7 @@ def open_batches(case: Case, variant: str, data: Path, setting: dict[str, Any]) 
 
 
 def _copied(items: Sequence[memoryview]) -> list[bytes]:
-    """Items are views of a mapped chunk, which cannot leave a worker."""
+    """Copy an item: items are views of a mapped chunk, which cannot be sent from a worker."""
     return [bytes(item) for item in items]
 
 
@@ -99,7 +99,7 @@ class _Numpy:
 
 
 class Picture:
-    """From an item of a chunk to (picture, number)."""
+    """Transform from an item of a chunk to (image, number)."""
 
     def __init__(self, case: Case) -> None:
         self._case = case

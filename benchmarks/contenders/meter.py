@@ -1,13 +1,13 @@
-"""Counts what a contender delivers, phase by phase. Standard library and numpy only.
+"""Meter of a contender's output, phase by phase. Standard library and numpy only.
 
     first    from opening to the first batch
     warm     until caches, pools and clock rates have settled; nothing is counted
-    timed    counted: only batches are taken, and looked at briefly
-    lag      async contenders only: a ticker runs beside them, which costs a little itself, so not while it is timed
+    timed    counted: batches are taken, with a short check
+    lag      async contenders only: a ticker runs meanwhile; it costs a little, so it does not run in the timed phase
     memory   the parent reads the memory of all processes, which costs a little too
 
-The parent is told when each begins. The driving loops do as little per batch as they can: where a batch takes
-microseconds only every n-th is looked at. Completeness is checked apart, over a whole epoch (`benchmarks.checks`).
+The parent is notified when each phase begins. The driving loops do as little per batch as possible: if a batch takes
+microseconds, only every n-th is checked. A separate job checks completeness over a whole epoch (`benchmarks.checks`).
 """
 
 from __future__ import annotations
@@ -28,18 +28,18 @@ _LOOK_EVERY = {"arrays": 64, "bytes": 16}
 
 
 class Meter:
-    """The clock of one measurement.
+    """Clock of one measurement.
 
     Args:
-        case: what is delivered.
+        case: the case.
         opened: `perf_counter` when opening began.
         phases: (name, seconds) after "first", in order; "timed" among them.
-        least_batches: the timed phase has at least so many.
-        tell: called with the name of each phase as it begins, and with "done".
+        least_batches: minimum number of batches of the timed phase.
+        tell: called with the name of each phase when it begins, and with "done".
 
     Attributes:
-        every: only every so many-th batch is to be looked at.
-        phases: those that are not over, the running one first.
+        every: only every `every`-th batch is checked.
+        phases: the remaining phases, the running one first.
         first_batch_s: from opening to the first batch.
         batches, seconds: of the timed phase.
     """
@@ -60,7 +60,7 @@ class Meter:
         self._least = least_batches
         self.tell = tell
         self._usual = _LOOK_EVERY.get(case.store, 1)
-        self._over = 0  # batches of epochs that are over
+        self._over = 0  # batches of finished epochs
         self._began = opened
         self._began_at = 0
         self._whole = case.samples // case.batch_size
@@ -69,27 +69,27 @@ class Meter:
         self.seconds = 0.0
 
     def look(self, batch: Any, number: int) -> bool:
-        """Check a batch, and go to the next phase if this one is over.
+        """Check a batch, and start the next phase if this one is over.
 
         Args:
-            batch: what was delivered.
-            number: how many batches of this epoch there were, this one included.
+            batch: the delivered batch.
+            number: number of this epoch's batches so far, including this one.
 
         Returns:
             whether all phases are over.
 
         Raises:
-            WrongOutput: the batch is not what the case asks for.
+            WrongOutput: the batch differs from the case.
         """
         now = perf_counter()
         content, numbers = check_batch(self._case, batch)
         if self._case.images and float(features(self._case, content[:1])[0, :3].max()) <= 0.0:
-            raise WrongOutput("a picture is black")
+            raise WrongOutput("an image is black")
         if self._usual == 1:
             before = len(self._seen)
             self._seen.update(numbers.tolist())
             if len(self._seen) != before + len(numbers):
-                raise WrongOutput("samples come twice in an epoch")
+                raise WrongOutput("samples occur twice in an epoch")
         total = self._over + number
         name, seconds = self.phases[0]
         if now - self._began < seconds or (name == "timed" and total - self._began_at < self._least):
@@ -105,10 +105,10 @@ class Meter:
         return not self.phases
 
     def epoch_over(self, number: int) -> bool:
-        """An epoch of so many batches is over; the next one is wanted.
+        """Record the end of an epoch of `number` batches.
 
         Raises:
-            WrongOutput: that is not the number of batches of an epoch.
+            WrongOutput: an epoch of the case has another number of batches.
         """
         if number != self._whole:
             raise WrongOutput(f"an epoch has {number} batches, not {self._whole}")
@@ -118,7 +118,7 @@ class Meter:
 
 
 class Judge:
-    """Takes one whole epoch instead of the clock's phases; made for the same driving loops as `Meter`."""
+    """Check of one whole epoch in place of the clock's phases, for the same driving loops as `Meter`."""
 
     every = 1
 
@@ -126,22 +126,22 @@ class Judge:
         self._check = check
 
     def look(self, batch: Any, number: int) -> bool:
-        """Check one batch; never the last word."""
+        """Check one batch; return False, because the epoch continues."""
         self._check.add(batch)
         return False
 
     def epoch_over(self, number: int) -> bool:
-        """Judge; one epoch is enough.
+        """Check the epoch; one epoch is enough.
 
         Raises:
-            WrongOutput: the epoch is not what the case asks for.
+            WrongOutput: the epoch differs from the case.
         """
         self._check.judge()
         return True
 
 
 def drive(stream: Any, meter: Any) -> None:
-    """Iterate, epoch after epoch, until the meter has had enough."""
+    """Iterate, epoch after epoch, until the meter ends the measurement."""
     left = 1
     while True:
         number = 0
@@ -157,7 +157,7 @@ def drive(stream: Any, meter: Any) -> None:
 
 
 async def drive_async(stream: Any, meter: Any) -> None:
-    """`drive` for an async iterable."""
+    """Do the same as `drive` with an async iterable."""
     left = 1
     while True:
         number = 0

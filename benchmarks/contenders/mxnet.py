@@ -1,12 +1,12 @@
 """MXNet 1.9.1: ImageRecordIter, Gluon's DataLoader and NDArrayIter.
 
 ImageRecordIter gets an index file, so that it shuffles completely. It decodes with at most half the cores less one,
-at least one, whatever `preprocess_threads` says: on two cores that is one thread. "ImageRecordIter-x2" is a way around
-it that no guide shows: two of them, each over a half of the file (`num_parts`), taken in turn.
+at least one, for every value of `preprocess_threads`: on two cores that is one thread. "ImageRecordIter-x2" is a way
+around it that no guide shows: two of them, each over a half of the file (`num_parts`), used alternately.
 
-Batches of uint8 come channels first from ImageRecordIter and are put in order by one copy per channel, several times
-faster than a transposition by MXNet or by numpy. NDArrayIter shuffles in float32 only, and its batches are turned back.
-NDArrays are seen from numpy through DLPack, without a copy.
+ImageRecordIter returns batches of uint8 channels first. One copy per channel transposes them, several times faster than
+a transposition by MXNet or by numpy. NDArrayIter shuffles in float32 only, and its batches are converted back.
+numpy views NDArrays through DLPack, without a copy.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ PACKAGES = ("mxnet", "numpy")
 
 
 def supports(case: Case, variant: str) -> str | None:
-    """JPEGs by two ways, arrays by two ways, records by Gluon alone."""
+    """Return None for JPEGs and arrays, each with two variants, and for records with Gluon only."""
     if case.store == "raw":
         return "has no raw format with crops"
     if variant == "NDArrayIter":
@@ -41,7 +41,7 @@ def supports(case: Case, variant: str) -> str | None:
     if variant == "gluon":
         return None
     if not case.images:
-        return "for pictures"
+        return "for images"
     return (
         "two halves of a file are not in order"
         if variant == "ImageRecordIter-x2" and not case.shuffle
@@ -50,12 +50,12 @@ def supports(case: Case, variant: str) -> str | None:
 
 
 def settings(case: Case, variant: str, cores: int) -> list[dict[str, Any]]:
-    """Decoding threads; worker processes, and threads where they work."""
+    """Return settings of decoding threads; of worker processes, and of threads where they work."""
     if variant == "NDArrayIter":
         return [{}]
     if variant == "gluon":
         numbers = dict.fromkeys((cores, 1, cores + 1, 4) if case.images else (0, cores))
-        # Threads share one file position: its record datasets give damaged records with them.
+        # Threads share one file position: with threads its record datasets return damaged records.
         threads = [{"num_workers": cores, "thread_pool": True}] if case.store == "arrays" else []
         return [*({"num_workers": number} for number in numbers), *threads]
     threads = dict.fromkeys((cores, 4))
@@ -63,13 +63,13 @@ def settings(case: Case, variant: str, cores: int) -> list[dict[str, Any]]:
 
 
 def prepare(case: Case, variant: str, source: Source, folder: Path) -> Path:
-    """MXNet's own files as they are."""
+    """Return the RecordIO files unchanged."""
     return source.folder
 
 
 @contextmanager
 def open_batches(case: Case, variant: str, data: Path, setting: dict[str, Any]) -> Iterator[Any]:
-    """An iterator or a loader."""
+    """Open an iterator or a loader."""
     if variant == "NDArrayIter":
         source = Source.load(data)
         arrays = mx.io.NDArrayIter(source.images, source.labels, case.batch_size, shuffle=True)
@@ -109,7 +109,7 @@ def _image_record_iter(case: Case, data: Path, setting: dict[str, Any], part: in
 
 
 class _DataIters:
-    """Batches of one DataIter, or of several in turn; one iteration is one epoch."""
+    """Batches of one DataIter, or of several alternately; one iteration is one epoch."""
 
     def __init__(self, iters: list[Any], change: Callable[[Any], Any] | None) -> None:
         self._iters = iters
@@ -142,7 +142,7 @@ class _Gluon:
             source = Source.load(data)
             dataset: Any = ArrayDataset(
                 source.images, source.labels
-            )  # numpy's: NDArrays are ten times slower
+            )  # numpy arrays: NDArrays are ten times slower
         elif case.store == "bytes":
             dataset = RecordFileDataset(str(data / "records.rec"))
             options["batchify_fn"] = list
@@ -171,7 +171,7 @@ def _transforms(case: Case) -> Any:
 
 
 class _DLPack:
-    """An NDArray as numpy asks for it."""
+    """Wrapper of an NDArray with the DLPack methods that numpy calls."""
 
     def __init__(self, array: Any) -> None:
         self._array = array
@@ -180,11 +180,11 @@ class _DLPack:
         return self._array.to_dlpack_for_read()
 
     def __dlpack_device__(self) -> tuple[int, int]:
-        return 1, 0  # the CPU; page-locked or not makes no difference for reading
+        return 1, 0  # the CPU; page-locked memory makes no difference for reading
 
 
 def _seen(array: Any) -> Any:
-    """A numpy array over the memory of an NDArray."""
+    """Return a numpy array over the memory of an NDArray."""
     return np.from_dlpack(_DLPack(array))
 
 

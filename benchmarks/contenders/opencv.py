@@ -1,6 +1,6 @@
-"""A picture with OpenCV, for contenders that leave decoding to their users. No contender itself.
+"""Decoding of an image with OpenCV, for contenders that leave decoding to their users. Not a contender itself.
 
-Imported inside their environments: standard library, numpy and OpenCV only.
+Their environments import this module: standard library, numpy and OpenCV only.
 """
 
 from __future__ import annotations
@@ -24,25 +24,25 @@ _TABLES = [
 ]
 _LOG_RATIO = math.log(4 / 3)
 
-cv2.setNumThreads(0)  # contenders have workers of their own
+cv2.setNumThreads(0)  # contenders have their own workers
 
 
 class Draws(Protocol):
-    """A generator of the standard library or of numpy."""
+    """Protocol of a random generator of the standard library or of numpy."""
 
     def random(self) -> float:
-        """Uniform in [0, 1)."""
+        """Draw uniformly from [0, 1)."""
 
 
 def picture(case: Case, jpeg: bytes, draws: Draws) -> Any:
-    """Decode, crop, resize, mirror and normalise as a case asks.
+    """Decode, crop, resize, mirror and normalise an image as a case requires.
 
     "Resize 256, centre crop 224" is one crop of 224/256 of the shorter side and one resize, which costs less.
 
     Args:
-        case: what is wanted.
+        case: the task.
         jpeg: a JPEG file.
-        draws: where the crop and the mirroring are drawn from.
+        draws: generator for the crop and the mirroring.
 
     Returns:
         one row of a batch, contiguous.
@@ -60,7 +60,7 @@ def picture(case: Case, jpeg: bytes, draws: Draws) -> Any:
 
 
 def random_box(width: int, height: int, draws: Draws) -> tuple[int, int, int, int]:
-    """(x, y, width, height) as torchvision's RandomResizedCrop draws it."""
+    """Draw (x, y, width, height) as torchvision's RandomResizedCrop does."""
     for _ in range(10):
         area = width * height * (0.08 + 0.92 * draws.random())
         ratio = math.exp(_LOG_RATIO * (2 * draws.random() - 1))
@@ -73,15 +73,15 @@ def random_box(width: int, height: int, draws: Draws) -> tuple[int, int, int, in
 
 
 def centre_box(width: int, height: int) -> tuple[int, int, int, int]:
-    """(x, y, width, height) of the middle: 224/256 of the shorter side."""
+    """Return (x, y, width, height) of the centre: 224/256 of the shorter side."""
     side = round(min(width, height) * 224 / 256)
     return (width - side) // 2, (height - side) // 2, side, side
 
 
 def normalise(image: Any, place: Any = None) -> Any:
-    """Channels first, less the mean, divided by the standard deviation.
+    """Move channels first, subtract the mean and divide by the standard deviation.
 
-    One table look-up per channel takes half the time of arithmetic, and is done without the interpreter's lock.
+    One table look-up per channel takes half the time of arithmetic, and runs without the interpreter's lock.
 
     Args:
         image: uint8 (height, width, 3).

@@ -1,14 +1,14 @@
-"""One job of one contender, in a process and an environment of its own.
+"""Runner of one job of one contender, in a separate process and environment.
 
     python -m benchmarks.contenders.run REQUEST
 
-Standard library and numpy only, apart from the contender's file. The request is a JSON object; what happens is told in
-JSON lines on the file descriptor that it names, because contenders print. Jobs:
+Standard library and numpy only, apart from the contender's file. The request is a JSON object; events are written as
+JSON lines to the file descriptor that it names, because contenders print. Jobs:
 
-    describe   versions, and for each case and variant why not, or the settings and the key of its data
-    prepare    make the contender's own data
-    check      deliver one whole epoch and hold it against the reference
-    measure    first batch, throughput, and what `benchmarks.contenders.meter` says
+    describe   versions, and for each case and variant the reason of a refusal, or the settings and the key of its data
+    prepare    make the contender's data
+    check      deliver one whole epoch and compare it with the reference
+    measure    first batch, throughput, and the phases of `benchmarks.contenders.meter`
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ from benchmarks.contenders.meter import Judge, Meter, drive, drive_async
 
 
 class Teller:
-    """Tells the parent what happens.
+    """Writer of events to the parent.
 
     Args:
-        fd: where to write; -1 for standard output.
+        fd: file descriptor; -1 for standard output.
     """
 
     def __init__(self, fd: int) -> None:
@@ -50,12 +50,12 @@ def main(argv: list[str] | None = None) -> int:
     """Do the job.
 
     Returns:
-        exit code; an error is told as an event too.
+        exit code; an error is written as an event too.
     """
     request = json.loads((sys.argv[1:] if argv is None else argv)[0])
     tell = Teller(request.get("events", -1))
     if request.get("cores") and hasattr(os, "sched_setaffinity"):
-        # Before the contender is imported: libraries size their pools by it.
+        # Before the contender is imported: libraries size their pools by the number of cores.
         os.sched_setaffinity(0, request["cores"])
     try:
         contender = importlib.import_module(request["module"])
@@ -71,7 +71,7 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def describe(contender: Any, request: dict[str, Any], tell: Teller) -> dict[str, Any]:
-    """What the contender takes part in, and how."""
+    """Return the cases in which the contender takes part, and their settings."""
     from importlib.metadata import PackageNotFoundError, version
 
     versions = {}
@@ -110,14 +110,14 @@ def prepare(contender: Any, request: dict[str, Any], tell: Teller) -> dict[str, 
 
 
 def check(contender: Any, request: dict[str, Any], tell: Teller) -> None:
-    """Hold one epoch against the reference."""
+    """Compare one epoch with the reference."""
     case = _case(request["case"])
     judge = Judge(EpochCheck(case, _reference(case, Source.load(request["source"]))))
     _with_stream(_open(contender, case, request), judge, tell)
 
 
 def measure(contender: Any, request: dict[str, Any], tell: Teller) -> dict[str, Any]:
-    """Measure."""
+    """Measure the contender."""
     case = _case(request["case"])
     times = request["times"]
     phases = [("warm", times["warm"]), ("timed", times["timed"]), ("memory", times["memory"])]
@@ -140,7 +140,7 @@ def _open(contender: Any, case: Case, request: dict[str, Any]) -> Any:
 
 
 def _with_stream(manager: Any, meter: Any, tell: Teller, result: dict[str, Any] | None = None) -> None:
-    """Open, drive, and tell before closing, so that a contender that hangs at its end has been measured."""
+    """Open, drive, and report before closing, so that a contender that hangs at its end has been measured."""
     if hasattr(manager, "__aenter__"):
         import asyncio
 
@@ -160,7 +160,7 @@ async def _with_async_stream(manager: Any, meter: Any, tell: Teller, result: dic
             await drive_async(stream, meter)
             tell("driven")
         return
-    # Only this project's loader is async, and only it has the ticker.
+    # Only this project's loader is async, so only its measurement has the ticker.
     import anyio
 
     from aioloader.tools.lag import LoopLag
@@ -195,7 +195,7 @@ async def _with_async_stream(manager: Any, meter: Any, tell: Teller, result: dic
 
 
 def _self_counted(stream: Any, meter: Meter, tell: Teller) -> float:
-    """The bare loop counts by itself: it has no batches."""
+    """Measure the bare loop, which counts by itself because it has no batches."""
     rate = 0.0
     for name, seconds in meter.phases[1:]:
         if not seconds:

@@ -1,8 +1,8 @@
-"""SPDL: a pipeline of threads; pictures by OpenCV, or by its own decoder, which is FFmpeg's.
+"""SPDL: a pipeline of threads; images decoded by OpenCV, or by its decoder, which is FFmpeg's.
 
-A task makes a whole batch, as in its ImageNet example: a task per picture costs the event loop more than the picture
-does. The source is continuous, so that the threads stay. FFmpeg crops before it converts the colours, and scales with
-its own bilinear filter.
+A task makes a whole batch, as in its ImageNet example: a task per image costs the event loop more than decoding the
+image. The source is continuous, so that the threads are kept. FFmpeg crops before it converts the colours, and scales
+with its bilinear filter.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ PACKAGES = ("spdl", "spdl-core", "spdl-io", "opencv-python-headless", "numpy")
 
 
 def supports(case: Case, variant: str) -> str | None:
-    """Pictures by two decoders; the rest without one."""
+    """Return None for images with two decoders, and for other data without one."""
     if case.store == "raw":
         return "has no raw format"
     if case.images != (variant != "plain"):
-        return "for arrays and records" if variant == "plain" else "for pictures"
+        return "for arrays and records" if variant == "plain" else "for images"
     return _ffmpeg_is_missing() if variant == "ffmpeg" else None
 
 
@@ -47,19 +47,19 @@ def _ffmpeg_is_missing() -> str | None:
 
 
 def settings(case: Case, variant: str, cores: int) -> list[dict[str, Any]]:
-    """Threads, each of which makes a batch."""
+    """Return settings of threads, each of which makes a batch."""
     numbers = dict.fromkeys((cores, 1, cores + 1, 4) if case.images else (1, cores))
     return [{"threads": number} for number in numbers]
 
 
 def prepare(case: Case, variant: str, source: Source, folder: Path) -> Path:
-    """The source data as they are."""
+    """Return the source data unchanged."""
     return source.folder
 
 
 @contextmanager
 def open_batches(case: Case, variant: str, data: Path, setting: dict[str, Any]) -> Iterator[Any]:
-    """A pipeline: numbers of a batch, then its content."""
+    """Open a pipeline from the numbers of a batch to its content."""
     threads = setting["threads"]
     builder = PipelineBuilder().add_source(Numbers(case), continuous=True)
     builder.pipe(
@@ -74,7 +74,7 @@ def open_batches(case: Case, variant: str, data: Path, setting: dict[str, Any]) 
 
 
 class _Epochs:
-    """Iterated over: the next epoch."""
+    """Epochs of a pipeline: each iteration is the next one."""
 
     def __init__(self, pipeline: Any) -> None:
         self._pipeline = pipeline
@@ -84,7 +84,7 @@ class _Epochs:
 
 
 class Numbers:
-    """The sample numbers of each batch; every iteration is a new epoch in a new order."""
+    """Source of the sample numbers of each batch; every iteration is a new epoch in a new order."""
 
     def __init__(self, case: Case) -> None:
         self._case = case
@@ -98,7 +98,7 @@ class Numbers:
 
 
 def _maker(case: Case, variant: str, data: Path) -> Callable[[Any], Any]:
-    """What makes a batch of these numbers."""
+    """Return the function that makes a batch of sample numbers."""
     source = Source.load(data)
     if case.store == "arrays":
         images, labels = source.images, source.labels
@@ -124,7 +124,7 @@ def _by_opencv(case: Case, samples: Sequence[tuple[bytes, int]]) -> tuple[Any, A
 
 def _by_ffmpeg(case: Case, samples: Sequence[tuple[bytes, int]]) -> tuple[Any, Any]:
     frames = []
-    container = spdl.io.demux_config(format="jpeg_pipe")  # told, it need not be guessed
+    container = spdl.io.demux_config(format="jpeg_pipe")  # passed, so that FFmpeg need not guess it
     for jpeg, _ in samples:
         packets = spdl.io.demux_image(jpeg, demux_config=container)
         steps = _filters(case, packets.width, packets.height)

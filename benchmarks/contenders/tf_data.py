@@ -2,9 +2,9 @@
 
 The input pipeline of TensorFlow's own ImageNet training, with the advice of its performance guide: interleaved reads
 of shards, parallel maps, single-threaded ops in a private thread pool, a prefetch at the end. The dataset repeats, so
-that no epoch waits for its predecessor's end; elements stay in order, so that epochs do not mix. Decoding is exact
-(`INTEGER_ACCURATE`), as everybody else's is. "Resize 256, centre crop 224" is, as usual with TensorFlow, one crop of
-224/256 of the shorter side and one resize.
+that no epoch waits for the end of the one before; elements stay in order, so that epochs do not mix. Decoding is exact
+(`INTEGER_ACCURATE`), as in all other contenders. "Resize 256, centre crop 224" is, as usual with TensorFlow, one crop
+of 224/256 of the shorter side and one resize.
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ VARIANTS = ("",)
 PACKAGES = ("tensorflow-cpu", "numpy")
 
 _SHARDS = 16
-_BUFFER = 1024  # records that are shuffled; the order of the shards is shuffled as well
+_BUFFER = 1024  # size of the shuffle buffer in records; the order of the shards is shuffled as well
 
 
 def supports(case: Case, variant: str) -> str | None:
-    """All but the area resize, which TensorFlow does in another way."""
-    return None if case.interpolation == "linear" else "its area resize gives other pixels"
+    """Return None for all cases except the area resize, which TensorFlow computes in another way."""
+    return None if case.interpolation == "linear" else "its area resize returns other pixels"
 
 
 def settings(case: Case, variant: str, cores: int) -> list[dict[str, Any]]:
-    """Parallel calls and threads: left to AUTOTUNE (0) or fixed. Arrays: by sample, and with one gather per batch."""
+    """Return settings of parallel calls and threads: AUTOTUNE (0) or fixed. Arrays: by sample, and with one gather."""
     if case.store == "arrays":
         return [{"gather": gather, "calls": 0, "threads": cores} for gather in (False, True)]
     if case.store == "bytes":
@@ -48,12 +48,12 @@ def settings(case: Case, variant: str, cores: int) -> list[dict[str, Any]]:
 
 
 def data_key(case: Case, variant: str) -> str:
-    """JPEGs lie in TFRecords as they are, tiled or not."""
+    """Return the key; TFRecords hold JPEGs unchanged, tiled or not."""
     return f"{case.data}-jpeg" if case.store == "tiled" else f"{case.data}-{case.store}"
 
 
 def prepare(case: Case, variant: str, source: Source, folder: Path) -> Path:
-    """TFRecord shards of contiguous samples."""
+    """Write TFRecord shards of contiguous samples."""
     if case.store == "arrays":
         return source.folder
     records = RecFile(source.rec, source.samples)
@@ -82,7 +82,7 @@ def _example(case: Case, jpeg: bytes, label: int) -> bytes:
 
 @contextmanager
 def open_batches(case: Case, variant: str, data: Path, setting: dict[str, Any]) -> Iterator[Any]:
-    """One dataset that repeats, with one iterator."""
+    """Open one dataset that repeats, with one iterator."""
     calls = setting["calls"] or tf.data.AUTOTUNE
     dataset = (
         _arrays(case, data, setting["gather"]) if case.store == "arrays" else _records(case, data, calls)
@@ -98,7 +98,7 @@ def open_batches(case: Case, variant: str, data: Path, setting: dict[str, Any]) 
 
 
 class _Epochs:
-    """Iterated over: the next epoch of an endless iterator."""
+    """Epochs of an endless iterator: each iteration is the next one."""
 
     def __init__(self, batches: Any, length: int) -> None:
         self._batches = batches
@@ -138,7 +138,7 @@ def _arrays(case: Case, data: Path, gather: bool) -> Any:
 
 
 def _sample(case: Case, record: Any) -> Any:
-    """From a serialised example to the image that the case asks for, and its label."""
+    """Convert a serialised example to the image that the case requires, and its label."""
     features = {"image": tf.io.FixedLenFeature([], tf.string), "label": tf.io.FixedLenFeature([], tf.int64)}
     if case.store == "raw":
         features["shape"] = tf.io.FixedLenFeature([3], tf.int64)

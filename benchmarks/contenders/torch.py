@@ -36,18 +36,18 @@ _STD = torch.tensor(STD).view(3, 1, 1) * 255
 
 
 def supports(case: Case, variant: str) -> str | None:
-    """Pictures by two decoders; arrays and records by the default fetch, with workers, and by bulk loading."""
+    """Return None for images with two decoders; for arrays and records by single items, with workers, and in bulk."""
     if case.store in ("tiled", "raw"):
         return f"has no {case.store} format"
     if case.images != (variant in ("pillow", "opencv")):
-        return "for pictures" if variant in ("pillow", "opencv") else "for arrays and records"
+        return "for images" if variant in ("pillow", "opencv") else "for arrays and records"
     return None
 
 
 def settings(case: Case, variant: str, cores: int) -> list[dict[str, Any]]:
-    """Worker processes kept between epochs; none at all where a sample costs next to nothing."""
+    """Return settings of persistent worker processes; none at all if a sample costs next to nothing."""
     if variant in ("plain", "bulk"):
-        # A gather of 32 small rows gains nothing from torch's own threads and may lose by them.
+        # A gather of 32 small rows gains nothing from torch's threads and may become slower.
         return [{"num_workers": 0, "threads": 1}, {"num_workers": 0, "threads": cores}]
     if variant == "workers":
         return [{"num_workers": number, "prefetch_factor": 8} for number in dict.fromkeys((cores, 1))]
@@ -57,13 +57,13 @@ def settings(case: Case, variant: str, cores: int) -> list[dict[str, Any]]:
 
 
 def prepare(case: Case, variant: str, source: Source, folder: Path) -> Path:
-    """The files as they are."""
+    """Return the files unchanged."""
     return source.folder
 
 
 @contextmanager
 def open_batches(case: Case, variant: str, data: Path, setting: dict[str, Any]) -> Iterator[Any]:
-    """A DataLoader."""
+    """Open a DataLoader."""
     source = Source.load(data)
     options: dict[str, Any] = {"batch_size": case.batch_size, "shuffle": case.shuffle, **setting}
     torch.set_num_threads(options.pop("threads", 1))
@@ -98,7 +98,7 @@ class _Numpy:
 
 
 class Records(Dataset):
-    """Records by number."""
+    """Dataset of records by number."""
 
     def __init__(self, source: Source) -> None:
         self._records = RecFile(source.rec, source.samples)
@@ -111,14 +111,14 @@ class Records(Dataset):
 
 
 class BulkRecords(Records):
-    """The same by DataLoader's hook for many samples at once."""
+    """Dataset of records with DataLoader's hook for many samples at once."""
 
     def __getitems__(self, numbers: list[int]) -> list[bytes]:
         return [self._records.payload(number) for number in numbers]
 
 
 class Pictures(Dataset):
-    """(picture, number) of every sample."""
+    """Dataset of (image, number) of every sample."""
 
     def __init__(self, case: Case, source: Source, make: Any) -> None:
         self._case = case
@@ -176,14 +176,14 @@ def _side(case: Case) -> int:
 
 
 def _short_side(width: int, height: int, short: int) -> tuple[int, int]:
-    """Extents with the shorter side made `short`."""
+    """Return the extents after scaling the shorter side to `short`."""
     if width < height:
         return short, height * short // width
     return width * short // height, short
 
 
 def _random_box(width: int, height: int) -> tuple[int, int, int, int]:
-    """(x, y, width, height) as torchvision draws it."""
+    """Draw (x, y, width, height) as torchvision does."""
     for _ in range(10):
         area = width * height * random.uniform(0.08, 1.0)
         ratio = math.exp(random.uniform(math.log(3 / 4), math.log(4 / 3)))

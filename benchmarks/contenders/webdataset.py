@@ -1,7 +1,7 @@
-"""WebDataset: tar shards, a shuffle buffer, pictures by OpenCV, batches made in the workers of PyTorch's DataLoader.
+"""WebDataset: tar shards, a shuffle buffer, images decoded by OpenCV, batches made in PyTorch's worker processes.
 
 A shard holds one batch, so that every epoch has whole batches with any number of workers, and the order of the file
-where that is asked for. The label is the sample's key: one member per sample is half the work of two.
+if the case requires it. The label is the sample's key: one member per sample is half the work of two.
 """
 
 from __future__ import annotations
@@ -29,29 +29,29 @@ if TYPE_CHECKING:
 VARIANTS = ("",)
 PACKAGES = ("webdataset", "torch", "opencv-python-headless", "numpy")
 
-_BUFFER = 1000  # samples that are shuffled, as its guide has it; the order of the shards is shuffled as well
+_BUFFER = 1000  # size of the shuffle buffer in samples, as in its guide; the order of the shards is shuffled as well
 
 
 def supports(case: Case, variant: str) -> str | None:
-    """JPEGs and records in tar files."""
+    """Return None for JPEGs and records, which tar files hold."""
     if case.store == "raw":
         return "has no raw format with crops"
     return "has no arrays in memory" if case.store == "arrays" else None
 
 
 def settings(case: Case, variant: str, cores: int) -> list[dict[str, Any]]:
-    """Worker processes; none where a sample costs next to nothing."""
+    """Return settings of worker processes; none if a sample costs next to nothing."""
     numbers = dict.fromkeys((cores, 1, cores + 1, 4) if case.images else (0, cores))
     return [{"num_workers": number} for number in numbers]
 
 
 def data_key(case: Case, variant: str) -> str:
-    """Tiled JPEGs are read as plain ones."""
+    """Return the key; tiled JPEGs are read as plain ones."""
     return f"{case.data}-jpeg" if case.store == "tiled" else f"{case.data}-{case.store}"
 
 
 def prepare(case: Case, variant: str, source: Source, folder: Path) -> Path:
-    """Tar shards of one batch each."""
+    """Write tar shards of one batch each."""
     records = RecFile(source.rec, source.samples)
     for shard, first in enumerate(range(0, source.samples, case.batch_size)):
         with tarfile.open(folder / f"{shard:05d}.tar", "w", format=tarfile.USTAR_FORMAT) as tar:
@@ -65,7 +65,7 @@ def prepare(case: Case, variant: str, source: Source, folder: Path) -> Path:
 
 @contextmanager
 def open_batches(case: Case, variant: str, data: Path, setting: dict[str, Any]) -> Iterator[Any]:
-    """A WebLoader whose workers stay."""
+    """Open a WebLoader with persistent workers."""
     shards = sorted(map(str, data.glob("*.tar")))
     dataset = webdataset.WebDataset(
         shards, shardshuffle=len(shards) if case.shuffle else False, empty_check=False
@@ -93,7 +93,7 @@ class _Numpy:
 
 
 class Picture:
-    """From a sample of a shard to (picture, number)."""
+    """Transform from a sample of a shard to (image, number)."""
 
     def __init__(self, case: Case) -> None:
         self._case = case
