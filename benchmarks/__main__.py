@@ -75,7 +75,7 @@ def _measure(options: argparse.Namespace, path: Path, words: list[str]) -> int:
         "rounds": plan.rounds,
         "seconds": plan.seconds,
         "scale": options.scale,
-        "data": _data_words(plan.photos),
+        "data": _data_text(plan.photos),
     }
     _check_resume(options.resume, path, run)
     log = Log(path, options.resume)
@@ -176,7 +176,7 @@ def _machine() -> dict[str, str]:
     }
 
 
-def _data_words(photos: Path | None) -> str:
+def _data_text(photos: Path | None) -> str:
     if photos is None:
         return "120 drawn images"
     files = [path for path, _ in list_images(photos)[1]]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from html import escape
 from typing import TYPE_CHECKING, NamedTuple
 
-from benchmarks.words import axis_end
+from benchmarks.text_format import axis_end
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -23,7 +23,7 @@ class Bar(NamedTuple):
         kind: "ours", "peer" or "bare"; the end of a "bare" bar is marked by a dashed line through all bars.
         median, low, high: its rate, and the range over the rounds.
         figure: the median as text.
-        words: tooltip with all figures.
+        tooltip: text with all figures.
         note: faint text after the figure; "" for none.
     """
 
@@ -33,7 +33,7 @@ class Bar(NamedTuple):
     low: float
     high: float
     figure: str
-    words: str
+    tooltip: str
     note: str = ""
 
 
@@ -66,7 +66,7 @@ def draw_bars(bars: Sequence[Bar], label: str, *, width: int = 1080, style: str 
         strong = "strong" if bar.kind == "ours" else ""
         note = f'<tspan class="faint" dx="8">{escape(bar.note)}</tspan>' if bar.note else ""
         parts.append(
-            f"<g><title>{escape(bar.words)}</title>"
+            f"<g><title>{escape(bar.tooltip)}</title>"
             f'<text class="{strong}" x="{_LEFT - 10}" y="{y + 15}" text-anchor="end">{escape(bar.title)}</text>'
             f'<rect class="{bar.kind}" x="{_LEFT}" y="{y}" height="{_LINE - 8}" rx="2" '
             f'width="{max(1.0, at(bar.median) - _LEFT):.1f}"/>'

@@ -3,7 +3,7 @@
 Standard library only: the environment of every contender imports this module (Python 3.8 and later).
 
 The label of a sample is its number, 0 <= number < samples, in all cases. So an epoch can be checked: each number comes
-once. Sample k of the photographs and of the faces shows image k % pictures; there are fewer images than samples,
+once. Sample k of the photographs and of the faces shows image k % n of n; there are fewer images than samples,
 because an epoch has to last for seconds.
 """
 
@@ -163,5 +163,5 @@ def chosen(names: Iterable[str], scale: float = 1.0) -> tuple[Case, ...]:
     wanted = set(names) or set(CASES)
     unknown = sorted(wanted - set(CASES))
     if unknown:
-        raise ValueError(f"there is no case {unknown[0]!r}; there are: {', '.join(CASES)}")
+        raise ValueError(f"unknown case {unknown[0]!r}; choose from: {', '.join(CASES)}")
     return tuple(case.scaled(scale) for case in _ALL if case.name in wanted)

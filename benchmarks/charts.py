@@ -19,7 +19,7 @@ from benchmarks.bars import Bar, draw_bars
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-__all__ = ("Chart", "draw_page", "read_charts", "with_pictures")
+__all__ = ("Chart", "draw_page", "read_charts", "with_images")
 
 _DOCS = Path(__file__).parent.parent / "docs"
 _STYLE = """
@@ -94,17 +94,17 @@ def _bar(row: dict[str, str], unit: str) -> Bar | None:
     )
 
 
-def with_pictures(text: str, charts: Sequence[Chart]) -> str:
+def with_images(text: str, charts: Sequence[Chart]) -> str:
     """Return the page with an image below the heading of every chart that does not have one yet."""
     for chart in charts:
-        picture = f"![{chart.case}: {chart.unit}](images/benchmarks/{chart.case}.svg)"
-        if picture not in text:
+        image = f"![{chart.case}: {chart.unit}](images/benchmarks/{chart.case}.svg)"
+        if image not in text:
             heading = f"## {chart.case}: {chart.title}\n"
-            text = text.replace(heading, f"{heading}\n{picture}\n")
+            text = text.replace(heading, f"{heading}\n{image}\n")
     return text
 
 
-def draw_page(page: Path, pictures: Path) -> list[Path]:
+def draw_page(page: Path, images: Path) -> list[Path]:
     """Draw the images of a page, and insert them into it.
 
     Returns:
@@ -112,13 +112,13 @@ def draw_page(page: Path, pictures: Path) -> list[Path]:
     """
     text = page.read_text(encoding="utf-8")
     charts = list(read_charts(text))
-    pictures.mkdir(parents=True, exist_ok=True)
+    images.mkdir(parents=True, exist_ok=True)
     written = []
     for chart in charts:
-        path = pictures / f"{chart.case}.svg"
+        path = images / f"{chart.case}.svg"
         path.write_text(chart.svg(), encoding="utf-8")
         written.append(path)
-    page.write_text(with_pictures(text, charts), encoding="utf-8")
+    page.write_text(with_images(text, charts), encoding="utf-8")
     return written
 
 
@@ -128,9 +128,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         prog="python -m benchmarks.charts", description="Draw the plots of a page."
     )
     parser.add_argument("page", nargs="?", type=Path, default=_DOCS / "benchmarks.md")
-    parser.add_argument("pictures", nargs="?", type=Path, default=_DOCS / "images" / "benchmarks")
+    parser.add_argument("images", nargs="?", type=Path, default=_DOCS / "images" / "benchmarks")
     options = parser.parse_args(argv)
-    for path in draw_page(options.page, options.pictures):
+    for path in draw_page(options.page, options.images):
         print(path)
     return 0
 

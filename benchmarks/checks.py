@@ -141,10 +141,10 @@ class EpochCheck:
         self._check_numbers(numbers)
         if self._case.images:
             found = np.concatenate(self._features)
-            picture = numbers % len(self._reference["mean"])
+            image = numbers % len(self._reference["mean"])
             {"random": self._check_random, "centre": self._check_fixed, "none": self._check_fixed}[
                 self._case.crop
-            ](found, picture)
+            ](found, image)
 
     def _check_numbers(self, numbers: Any) -> None:
         case = self._case
@@ -161,13 +161,13 @@ class EpochCheck:
         if not case.shuffle and not in_order:
             raise WrongOutput("the samples are not in the order of the file")
 
-    def _check_random(self, found: Any, picture: Any) -> None:
+    def _check_random(self, found: Any, image: Any) -> None:
         """Check crops: correct on average, as different from each other as the reference's, half of them mirrored."""
-        mean, spread = self._reference["mean"][picture], self._reference["std"][picture]
+        mean, spread = self._reference["mean"][image], self._reference["std"][image]
         noise = 4.0 / math.sqrt(len(found))
         off = found - mean
         typical = math.sqrt(float((spread[:, :3] ** 2).mean()))
-        among, repeats = _spread_within(found[:, :3], spread[:, :3], picture)
+        among, repeats = _spread_within(found[:, :3], spread[:, :3], image)
         if repeats >= _LEAST_REPEATS and abs(among - 1) > _SPREAD + 4.0 / math.sqrt(repeats):
             raise WrongOutput(
                 f"crops of one image differ {among:.2f} times as much as the reference's: "
@@ -183,18 +183,18 @@ class EpochCheck:
         share = math.sqrt(float((off[:, :3] ** 2).mean())) / typical
         if share > 1 + _SPREAD + noise:
             raise WrongOutput(
-                f"pictures differ {share:.2f} times as much as the reference's crops from what belongs to their labels"
+                f"images differ {share:.2f} times as much as the reference's crops from the images of their labels"
             )
         upright, scatter = _share_of(found[:, 4], mean[:, 4], spread[:, 4])
         if abs(upright - 1) > _SPREAD + noise * scatter:
             raise WrongOutput("the images are not upright, or their crops are at other places")
         leaning, scatter = _share_of(found[:, 3], mean[:, 3], np.hypot(spread[:, 3], mean[:, 3]))
         if self._case.flip and abs(leaning) > _MIRRORED + noise * scatter:
-            raise WrongOutput(f"{(1 - leaning) / 2:.0%} of the pictures are mirrored, not half of them")
+            raise WrongOutput(f"{(1 - leaning) / 2:.0%} of the images are mirrored, not half of them")
 
-    def _check_fixed(self, found: Any, picture: Any) -> None:
+    def _check_fixed(self, found: Any, image: Any) -> None:
         """Check images without random crops: every image has the reference's features, mirrored or not."""
-        mean = self._reference["mean"][picture]
+        mean = self._reference["mean"][image]
         for name, column in (("red", 0), ("green", 1), ("blue", 2), ("upper less lower half", 4)):
             worst = float(np.percentile(np.abs(found[:, column] - mean[:, column]), 95))
             if worst > _DETERMINISTIC:
@@ -209,23 +209,23 @@ class EpochCheck:
             return
         mirrored = float((found[clear, 3] * mean[clear, 3] < 0).mean())
         if abs(mirrored - 0.5) > _MIRRORED / 2 + 2.0 / math.sqrt(int(clear.sum())):
-            raise WrongOutput(f"{mirrored:.0%} of the pictures are mirrored, not half of them")
+            raise WrongOutput(f"{mirrored:.0%} of the images are mirrored, not half of them")
 
 
-def _spread_within(found: Any, spread: Any, picture: Any) -> tuple[float, int]:
+def _spread_within(found: Any, spread: Any, image: Any) -> tuple[float, int]:
     """Return the spread of samples of one image, as a multiple of the expected one, and how many repeat an image."""
-    count = np.bincount(picture)
-    twice = count[picture] > 1
-    found, spread, picture = found[twice], spread[twice], picture[twice]
-    repeats = len(found) - len(np.unique(picture))
+    count = np.bincount(image)
+    twice = count[image] > 1
+    found, spread, image = found[twice], spread[twice], image[twice]
+    repeats = len(found) - len(np.unique(image))
     if not repeats:
         return 1.0, 0
     # n - 1: with few samples of an image their mean is too close to them.
-    correction = count[picture] / (count[picture] - 1)
+    correction = count[image] / (count[image] - 1)
     variance = 0.0
     for column in found.T:
-        centre = np.bincount(picture, column, len(count)) / np.maximum(count, 1)
-        variance += float((correction * (column - centre[picture]) ** 2).mean())
+        centre = np.bincount(image, column, len(count)) / np.maximum(count, 1)
+        variance += float((correction * (column - centre[image]) ** 2).mean())
     return math.sqrt(variance / float((spread**2).mean(axis=0).sum())), repeats
 
 

@@ -95,7 +95,7 @@ def least(case: Case) -> Callable[[bytes, int, Any], None]:
     return run
 
 
-def apart(case: Case) -> Callable[[Any, int, Any], None]:
+def separate(case: Case) -> Callable[[Any, int, Any], None]:
     """Run the dataset's decoder, then the transforms."""
     decoder, stage, rng = ImageRecordDecoder(), Stage(T.Compose(case.chain), first=True), Rng(0)
 
@@ -136,14 +136,14 @@ def compare(case: Case, jpegs: list[bytes], rounds: int) -> None:
         jpegs = [_face(jpeg) for jpeg in jpegs] * 8
     records = [_record(jpeg, number) for number, jpeg in enumerate(jpegs)]
     rows = np.zeros((64, *case.shape), case.dtype)
-    ways = (least(case), jpegs), (apart(case), records), (fused(case), records)
+    ways = (least(case), jpegs), (separate(case), records), (fused(case), records)
     for run, items in ways:
         measure(run, items, rows)
     times = [[measure(run, items, rows) for run, items in ways] for _ in range(rounds)]
     by_hand, one_by_one, together = (median(column) for column in zip(*times, strict=True))
     ratio = median(bare / mine for bare, _, mine in times)
     print(
-        f"{case.name:32} least {by_hand:7.1f}  apart {one_by_one:7.1f}  fused {together:7.1f} us"
+        f"{case.name:32} least {by_hand:7.1f}  separate {one_by_one:7.1f}  fused {together:7.1f} us"
         f"   least/fused: median {ratio:.3f}"
     )
 
@@ -162,7 +162,7 @@ def _record(jpeg: bytes, number: int) -> memoryview:
 
 def main() -> None:
     """Run from the command line."""
-    parser = argparse.ArgumentParser(description="cost of a sample on one core: least, apart, fused")
+    parser = argparse.ArgumentParser(description="cost of a sample on one core: least, separate, fused")
     add_data_option(parser)
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument(

@@ -73,8 +73,8 @@ async def compare(rec: Path, jpegs: list[bytes], options: argparse.Namespace) ->
     print(f"bare loop        {_spread(bare_rates, ',.0f')} images/s")
     print(f"AsyncDataLoader  {_spread(loader_rates, ',.0f')} images/s")
     print(f"ratio            {_spread(ratios, '.3f')}")
-    print(f"loop lag beside the bare loop        {_lag(beside_bare.result())}")
-    print(f"loop lag beside the AsyncDataLoader  {_lag(beside_loader.result())}")
+    print(f"loop lag during the bare loop        {_lag(beside_bare.result())}")
+    print(f"loop lag during the AsyncDataLoader  {_lag(beside_loader.result())}")
     print(explanation)
 
 

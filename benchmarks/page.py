@@ -7,19 +7,19 @@ from typing import TYPE_CHECKING
 
 from benchmarks.bars import Bar, draw_bars
 from benchmarks.cases import CASES
-from benchmarks.words import (
+from benchmarks.text_format import (
     busy_warning,
-    cpu_words,
+    cpu_text,
     goal_figure,
     goal_found,
     goal_verdict,
     machine_line,
     rate_form,
+    rate_text,
     rate_unit,
-    rate_words,
-    setting_words,
+    setting_text,
     shown_rate,
-    spread_words,
+    spread_text,
 )
 
 if TYPE_CHECKING:
@@ -153,10 +153,10 @@ def _chart(rows: Sequence[Row], case: str) -> str:
         rate = shown_rate(row)
         if rate is not None:
             kind = {"aioloader": "ours", "bare_loop": "bare"}.get(row.name, "peer")
-            words = f"{row.title}: {rate_words(row)} {rate_unit(case)}"
+            tooltip = f"{row.title}: {rate_text(row)} {rate_unit(case)}"
             figure = format(rate.median, rate_form(case))
             title = row.title.replace("bare_loop", "bare loop")
-            bars.append(Bar(title, kind, *rate, figure, words, _share(row)))
+            bars.append(Bar(title, kind, *rate, figure, tooltip, _share(row)))
     return draw_bars(bars, f"Rates in the case {case}; the table below has the figures.")
 
 
@@ -168,10 +168,10 @@ def _share(row: Row) -> str:
 
 def _table(rows: Sequence[Row], case: str) -> str:
     columns: list[tuple[str, Callable[[Row], str]]] = [
-        (rate_unit(case), rate_words),
-        ("of bare loop", lambda row: spread_words(row.of_bare, ".2f")),
+        (rate_unit(case), rate_text),
+        ("of bare loop", lambda row: spread_text(row.of_bare, ".2f")),
         ("first batch, s", lambda row: _middle(row.first_batch_s, ".2f")),
-        ("CPU, µs a sample", cpu_words),
+        ("CPU, µs a sample", cpu_text),
         ("memory, MB", lambda row: _middle(row.peak_pss, ",.0f", 1e-6)),
         ("data, MB", lambda row: f"{row.stored_nbytes / 1e6:,.0f}" if row.stored_nbytes else ""),
     ]
@@ -183,7 +183,7 @@ def _table(rows: Sequence[Row], case: str) -> str:
     lines = [f"<table><tr><th>contender</th>{head}</tr>"]
     for row in rows:
         kind = "ours" if row.name == "aioloader" else row.status
-        name = f"<td>{escape(row.title)}<small>{escape(setting_words(row.setting))}</small></td>"
+        name = f"<td>{escape(row.title)}<small>{escape(setting_text(row.setting))}</small></td>"
         if not row.measured:
             reason = f"failed, {row.reason}" if row.status == "failed" else "the run ended before its turn"
             lines.append(f'<tr class="failed">{name}<td colspan="{len(columns)}">{escape(reason)}</td></tr>')
@@ -202,13 +202,13 @@ def _swept(rows: Sequence[Row]) -> str:
     for row in rows:
         outcomes: dict[str, list[str]] = {}
         for setting, outcome in row.swept:
-            words = setting_words(setting) + (" (kept)" if setting == row.setting else "")
+            text = setting_text(setting) + (" (kept)" if setting == row.setting else "")
             shown = outcome if isinstance(outcome, str) else f"{outcome:,.0f}"
-            outcomes.setdefault(words, []).append(shown)
+            outcomes.setdefault(text, []).append(shown)
         lines += [
-            f"<tr><td>{escape(row.title)}</td><td>{escape(words)}</td>"
+            f"<tr><td>{escape(row.title)}</td><td>{escape(text)}</td>"
             f'<td class="n">{escape("; ".join(found))}</td></tr>'
-            for words, found in outcomes.items()
+            for text, found in outcomes.items()
         ]
     if not lines:
         return ""

@@ -6,7 +6,7 @@ import math
 from typing import TYPE_CHECKING, Any
 
 from benchmarks.cases import CASES
-from benchmarks.words import axis_end, machine_line, rate_form, rate_unit, shown_rate
+from benchmarks.text_format import axis_end, machine_line, rate_form, rate_unit, shown_rate
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 __all__ = ("absent_reason", "make_source", "warm_up")
 
-_VERSION = 2  # increment when the prepared data change
+_VERSION = 3  # increment when the prepared data change
 _DRAWS = 48  # crops of each image in the reference
 _FACE_SIDE, _FACE_NBYTES = 112, 5_000
 _RECORD_NBYTES = 1024
@@ -56,8 +56,8 @@ def make_source(case: Case, photos: Path | None, scratch: Path, say: Callable[[s
     Raises:
         ValueError: the folder has no usable JPEG files.
     """
-    pictures = case.data in ("photos", "faces")
-    mark = _mark(photos) if pictures else ""
+    has_images = case.data in ("photos", "faces")
+    mark = _mark(photos) if has_images else ""
     key = hashlib.sha256(f"{_VERSION} {case.data} {case.samples} {mark}".encode()).hexdigest()[:12]
     folder = scratch / f"{case.data}-{key}"
     if not (folder / "source.json").exists():
@@ -66,8 +66,8 @@ def make_source(case: Case, photos: Path | None, scratch: Path, say: Callable[[s
         shutil.rmtree(draft, ignore_errors=True)
         draft.mkdir(parents=True)
         try:
-            if pictures:
-                _make_pictures(case, _read_photos(photos, draft), draft)
+            if has_images:
+                _make_images(case, _read_photos(photos, draft), draft)
             elif case.data == "arrays":
                 _make_arrays(case, draft)
             else:
@@ -129,7 +129,7 @@ def _is_upright(data: bytes) -> bool:
     return stored is not None and stored.shape == shown.shape and bool((stored == shown).all())
 
 
-def _make_pictures(case: Case, photos: Sequence[bytes], draft: Path) -> None:
+def _make_images(case: Case, photos: Sequence[bytes], draft: Path) -> None:
     files = [_face(data) for data in photos] if case.data == "faces" else list(photos)
     (draft / "files").mkdir()
     for number, data in enumerate(files):

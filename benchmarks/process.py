@@ -34,7 +34,7 @@ _LEAVE_S = 10.0  # a contender that was measured and does not end is killed
 
 
 class JobFailure(Exception):
-    """Error raised when a job failed; the text gives the reason in one line.
+    """Error raised when a job failed; the text states the reason in one line.
 
     Attributes:
         log: the output of the process, and its traceback.

@@ -189,7 +189,7 @@ def proxy(bench: Bench) -> None:
         asyncio.run(bytes_alone(bench, bench.order(n), IN_FLIGHT))[0] for n in range(bench.options.rounds)
     ]
     megabytes = statistics.median(rates) * bench.spans[:, 1].mean() / 1e6
-    print(f"proxy and server, no latency: {_told(rates)} ranges/s ({megabytes:,.0f} MB/s)")
+    print(f"proxy and server, no latency: {_figures(rates)} ranges/s ({megabytes:,.0f} MB/s)")
 
 
 def speed(bench: Bench) -> None:
@@ -205,25 +205,27 @@ def speed(bench: Bench) -> None:
             order = bench.order(round_number)
             for name, run in (
                 ("bytes alone", bytes_alone(bench, order, IN_FLIGHT)),
-                ("loader", _beside(bench.url, images, options)),
+                ("loader", _second_epoch(bench.url, images, options)),
             ):
                 rate, lag = asyncio.run(run)
                 rates[name].append(rate)
                 lags[name].append(lag)
             if images:
-                rates["local"].append(asyncio.run(_beside(bench.rec, images, options))[0])
+                rates["local"].append(asyncio.run(_second_epoch(bench.rec, images, options))[0])
             if options.torch:
                 rates["torch"].append(torch_loader(bench, order, images))
-        what = "pictures of 224" if images else "payloads"
+        what = "images of 224" if images else "payloads"
         print(f"{what}, {options.latency * 1e3:.0f} ms latency, {len(bench.spans)} records in random order")
         for name, found in rates.items():
             if found:
-                print(f"  {name:12} {_told(found)} samples/s; loader to it: {_ratio(rates['loader'], found)}")
+                print(
+                    f"  {name:12} {_figures(found)} samples/s; loader to it: {_ratio(rates['loader'], found)}"
+                )
         for name, late in lags.items():
             print(f"  loop lag with the {name}, p99: {', '.join(f'{lag:.1f}' for lag in late)} ms")
 
 
-async def _beside(path: Any, images: bool, options: argparse.Namespace) -> tuple[float, float]:
+async def _second_epoch(path: Any, images: bool, options: argparse.Namespace) -> tuple[float, float]:
     """Return samples per second of a second epoch, after one that opened connections; and the loop's lag, p99, ms."""
     lag = LoopLag()
     async with _loader(_dataset(path, images), images, options) as loader:
@@ -256,12 +258,12 @@ def _lag(bench: Bench, images: bool, latency_s: float) -> None:
     rates: list[float] = []
     for round_number in range(bench.options.rounds):
         late["bytes alone"].append(asyncio.run(bytes_alone(bench, bench.order(round_number), IN_FLIGHT))[1])
-        rate, lateness = asyncio.run(_beside(bench.url, images, bench.options))
+        rate, lateness = asyncio.run(_second_epoch(bench.url, images, bench.options))
         rates.append(rate)
         late["loader"].append(lateness)
-    what = "pictures of 224" if images else "payloads"
-    told = "; ".join(f"beside the {name} {_told(found, '.1f')} ms" for name, found in late.items())
-    print(f"lag: {what}, {latency_s * 1e3:.0f} ms latency, {_told(rates)} samples/s; p99 {told}")
+    what = "images of 224" if images else "payloads"
+    text = "; ".join(f"with the {name} {_figures(found, '.1f')} ms" for name, found in late.items())
+    print(f"lag: {what}, {latency_s * 1e3:.0f} ms latency, {_figures(rates)} samples/s; p99 {text}")
 
 
 def faults(bench: Bench) -> None:
@@ -287,7 +289,7 @@ def _faults(bench: Bench) -> None:
                 f"{counts.nbytes:,} whole and {counts.nbytes_of_parts:,} in parts; retries {stats.retries}, "
                 f"hedges {stats.hedges}: together {stats.retries + stats.hedges} / {counts.repeats} repeats"
             )
-    print(f"faults: {_told(faulty)} samples/s; to the clean run: {_ratio(faulty, clean)}")
+    print(f"faults: {_figures(faulty)} samples/s; to the clean run: {_ratio(faulty, clean)}")
     print(f"faults: batches {'identical' if len(digests) == 1 else 'DIFFER'}")
 
 
@@ -310,10 +312,10 @@ def cache(bench: Bench) -> None:
         for _ in range(bench.options.rounds):
             with tempfile.TemporaryDirectory(dir=bench.rec.parent) as folder:
                 requests += asyncio.run(_cached(bench, images, folder, found))
-        what = "pictures of 224" if images else "payloads"
+        what = "images of 224" if images else "payloads"
         print(
-            f"{what}, second epoch from the cache: {_told(found['cache'])} samples/s; to a local file "
-            f"({_told(found['local'])}): {_ratio(found['cache'], found['local'])}; {requests} requests"
+            f"{what}, second epoch from the cache: {_figures(found['cache'])} samples/s; to a local file "
+            f"({_figures(found['local'])}): {_ratio(found['cache'], found['local'])}; {requests} requests"
         )
     with tempfile.TemporaryDirectory(dir=bench.rec.parent) as folder:
         limit = bench.rec.stat().st_size // 2
@@ -379,7 +381,7 @@ async def _interrupted(bench: Bench) -> tuple[int, float]:
 # -- the command line --------------------------------------------------------------------------------------------------
 
 
-def _told(figures: list[float], how: str = ",.0f") -> str:
+def _figures(figures: list[float], how: str = ",.0f") -> str:
     low, high = min(figures), max(figures)
     return f"{statistics.median(figures):{how}} ({low:{how}} to {high:{how}})"
 

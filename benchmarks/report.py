@@ -11,17 +11,17 @@ from benchmarks.goals import Outcome, judge_goals, mark_peers
 from benchmarks.page import render_page
 from benchmarks.plots import draw_plots
 from benchmarks.results import Results, Row, summarise
-from benchmarks.words import (
+from benchmarks.text_format import (
     busy_warning,
-    cpu_words,
+    cpu_text,
     goal_figure,
     goal_found,
     goal_verdict,
     machine_line,
+    rate_text,
     rate_unit,
-    rate_words,
-    setting_words,
-    spread_words,
+    setting_text,
+    spread_text,
 )
 
 if TYPE_CHECKING:
@@ -152,7 +152,7 @@ def _case_lines(results: Results, case: str) -> Iterator[str]:
             continue
         mark = "".join(f" [{number}]" for number in _numbered(row, marks))
         cells = [f"**{row.title}**{mark}" if row.name == "aioloader" else f"{row.title}{mark}"]
-        cells += [setting_words(row.setting), *_figures(row)]
+        cells += [setting_text(row.setting), *_figures(row)]
         if has_lag:
             lag = ", ".join(
                 f"{spread.median:.2f}" for spread in (row.lag_p50_ms, row.lag_p99_ms) if spread is not None
@@ -183,12 +183,12 @@ def _figures(row: Row) -> list[str]:
     if row.status == "pending":
         return ["not reached", *["" for _ in per_record], "", "", "", "", "", ""]
     return [
-        rate_words(row),
+        rate_text(row),
         *per_record,
-        spread_words(row.of_bare, ".2f"),
-        f"{spread_words(row.ahead, '.2f')}x" if row.ahead else "",
-        spread_words(row.first_batch_s, ".2f"),
-        cpu_words(row),
+        spread_text(row.of_bare, ".2f"),
+        f"{spread_text(row.ahead, '.2f')}x" if row.ahead else "",
+        spread_text(row.first_batch_s, ".2f"),
+        cpu_text(row),
         f"{row.peak_pss.median / 1e6:,.0f}" if row.peak_pss else "",
         f"{row.stored_nbytes / 1e6:,.0f}" if row.stored_nbytes else "",
     ]

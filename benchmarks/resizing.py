@@ -93,8 +93,8 @@ def compare(paths: Sequence[Path], size: int) -> dict[tuple[str, str], Differenc
         for other, function in others().items():
             theirs = function(image, extents).astype(np.int16)
             for mine in OURS:
-                apart = np.abs(own[mine].astype(np.int16) - theirs)
-                counts[other, mine] += np.bincount(apart.ravel(), minlength=256)
+                difference = np.abs(own[mine].astype(np.int16) - theirs)
+                counts[other, mine] += np.bincount(difference.ravel(), minlength=256)
     return {pair: _difference(count) for pair, count in counts.items() if count.any()}
 
 

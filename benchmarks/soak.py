@@ -62,12 +62,10 @@ class FaultySource:
         self._draw = random.Random(0)
 
     async def plan(self, spans: Spans) -> ReadPlan:
-        """See `ByteSource.plan`."""
         plan: ReadPlan = await self._source.plan(spans)
         return plan
 
     async def read(self, plan: ReadPlan, out: memoryview) -> list[tuple[int, BaseException]]:
-        """See `ByteSource.read`."""
         if self._draw.random() < _SLOW_SHARE:
             await anyio.sleep(self._draw.random() * _SLOWEST_S)
         failures: list[tuple[int, BaseException]] = await self._source.read(plan, out)
@@ -81,7 +79,6 @@ class FaultySource:
         return failures
 
     def close(self) -> None:
-        """See `ByteSource.close`."""
         self._source.close()
 
 
@@ -95,7 +92,6 @@ class FaultyRecords(aioloader.ImageRecordDataset):
     bad: Any = None
 
     def open_source(self) -> Any:
-        """See `ByteDataset.open_source`."""
         source = super().open_source()
         return source if self.bad is None else FaultySource(source, self.bad)
 
@@ -185,13 +181,13 @@ class Soak:
                 self.restarts += loader.stats().restarts
                 self._check_errors(loader.errors)
             tasks.cancel_scope.cancel()
-        await self._beside(reference.close)
+        await self._in_thread(reference.close)
 
     async def _epoch(self, loader: Any, reference: Any, until: float) -> None:
         expected = iter(reference)
         async for images, labels in loader:
             self._last = time.monotonic()
-            wanted = await self._beside(self._next_of, expected)
+            wanted = await self._in_thread(self._next_of, expected)
             if wanted is None or _digest(images, labels) != _digest(*wanted):
                 self.wrong.append(f"batch {self.batches}: {_difference(labels, wanted)}")
                 return
@@ -199,7 +195,7 @@ class Soak:
             self.samples += len(labels)
             if time.monotonic() > until or self._draw.random() < 0.01:
                 return
-        if (rest := await self._beside(self._next_of, expected)) is not None:
+        if (rest := await self._in_thread(self._next_of, expected)) is not None:
             self.wrong.append(f"an epoch ended early; the next batch would be {rest[1].tolist()}")
 
     def _next_of(self, expected: Any) -> tuple[Any, Any] | None:
@@ -211,7 +207,7 @@ class Soak:
                 return images[sound], labels[sound]
         return None
 
-    async def _beside(self, fn: Any, *args: Any) -> Any:
+    async def _in_thread(self, fn: Any, *args: Any) -> Any:
         # Always the same thread: the reference belongs to it.
         return await asyncio.get_running_loop().run_in_executor(self._reference_thread, fn, *args)
 

@@ -48,7 +48,7 @@ _MEAN = torch.tensor(MEAN).view(3, 1, 1) * 255
 _STD = torch.tensor(STD).view(3, 1, 1) * 255
 
 
-class Pictures(torch.utils.data.Dataset):
+class PillowImages(torch.utils.data.Dataset):
     """Dataset of (planes, number of the class) for every file in ``root/<class>/``, as in scripts with Pillow.
 
     Args:
@@ -186,10 +186,10 @@ def cases(root: Path, scratch: Path) -> dict[str, Callable[[], Case]]:
             ]
         )
         swapped = aioloader.ImageFolderDataset(root).transform_first(chain)
-        return Case(Pictures(root, False), {"batch_size": 64}, swapped)
+        return Case(PillowImages(root, False), {"batch_size": 64}, swapped)
 
     return {
-        "pillow": lambda: Case(Pictures(root, False), {"batch_size": 64}, fixed=Pictures(root, True)),
+        "pillow": lambda: Case(PillowImages(root, False), {"batch_size": 64}, fixed=PillowImages(root, True)),
         "arrays": arrays,
         "fields": lambda: Case(Fields(), {"batch_size": 64}),
         "collate": lambda: Case(Tensors(), {"batch_size": 64, "collate_fn": collate}),

@@ -51,16 +51,16 @@ def open_batches(case: Case, variant: str, data: Path, setting: dict[str, Any]) 
     if case.store == "bytes":
         yield _Reads(case, source)
         return
-    pictures: list[Any] = [path.read_bytes() for path in source.files[: source.pictures]]
+    images: list[Any] = [path.read_bytes() for path in source.files[: source.image_count]]
     if case.store == "raw":
-        pictures = [cv2.imdecode(np.frombuffer(data, np.uint8), cv2.IMREAD_COLOR_RGB) for data in pictures]
+        images = [cv2.imdecode(np.frombuffer(data, np.uint8), cv2.IMREAD_COLOR_RGB) for data in images]
     size = case.shape[-1] if case.normalised else case.shape[0]
     work = Work(size, case.crop, case.flip, case.normalised, case.interpolation)
-    with BareLoop(pictures, setting["processes"], work) as loop:
-        yield _Pictures(case, loop)
+    with BareLoop(images, setting["processes"], work) as loop:
+        yield _Images(case, loop)
 
 
-class _Pictures:
+class _Images:
     """Loop that counts by itself; it makes batches for the check only."""
 
     def __init__(self, case: Case, loop: BareLoop) -> None:

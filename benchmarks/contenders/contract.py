@@ -78,18 +78,19 @@ class Source:
     Attributes:
         folder: the folder.
         samples: samples of an epoch.
-        pictures: number of different images; sample k shows ``files/{k % pictures:05d}.jpg``. 0 without images.
+        image_count: number of different images, 0 without images; sample k shows
+            ``files/{k % image_count:05d}.jpg``.
     """
 
     folder: Path
     samples: int
-    pictures: int
+    image_count: int
 
     @property
     def files(self) -> list[Path]:
         """Return the file of each sample, by number; an image appears many times."""
-        paths = [self.folder / "files" / f"{number:05d}.jpg" for number in range(self.pictures)]
-        return [paths[number % self.pictures] for number in range(self.samples)]
+        paths = [self.folder / "files" / f"{number:05d}.jpg" for number in range(self.image_count)]
+        return [paths[number % self.image_count] for number in range(self.samples)]
 
     @property
     def rec(self) -> Path:
@@ -109,14 +110,14 @@ class Source:
 
     def save(self) -> None:
         """Write ``source.json``, which `load` reads."""
-        facts = {"samples": self.samples, "pictures": self.pictures}
+        facts = {"samples": self.samples, "image_count": self.image_count}
         (self.folder / "source.json").write_text(json.dumps(facts))
 
     @classmethod
     def load(cls, folder: Path) -> Source:
         """Return the source data in a folder."""
         facts = json.loads((Path(folder) / "source.json").read_text())
-        return cls(Path(folder), facts["samples"], facts["pictures"])
+        return cls(Path(folder), facts["samples"], facts["image_count"])
 
 
 class RecFile:

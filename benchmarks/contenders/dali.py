@@ -63,7 +63,7 @@ def prepare(case: Case, variant: str, source: Source, folder: Path) -> Path:
 @contextmanager
 def open_batches(case: Case, variant: str, data: Path, setting: dict[str, Any]) -> Iterator[Any]:
     """Open a pipeline; its reader restarts by itself."""
-    make = _records if case.store == "bytes" else _pictures
+    make = _records if case.store == "bytes" else _images
     pipeline = make(case, data, batch_size=case.batch_size, device_id=None, seed=0, **setting)
     pipeline.build()
     yield _Batches(pipeline, case)
@@ -96,7 +96,7 @@ def _records(case: Case, data: Path) -> Any:
 
 
 @pipeline_def
-def _pictures(case: Case, data: Path) -> Any:
+def _images(case: Case, data: Path) -> Any:
     jpegs, labels = fn.readers.mxnet(
         path=[str(data / "images.rec")],
         index_path=[str(data / "images.idx")],

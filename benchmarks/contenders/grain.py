@@ -15,7 +15,7 @@ import grain
 import numpy as np
 
 from benchmarks.contenders.contract import RecFile, Source
-from benchmarks.contenders.opencv import normalise, picture
+from benchmarks.contenders.opencv import make_image, normalise
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -110,7 +110,7 @@ class Decode(grain.transforms.RandomMap):
         self._case = replace(case, normalised=False)
 
     def random_map(self, element: tuple[bytes, int], rng: np.random.Generator) -> tuple[Any, int]:
-        return picture(self._case, element[0], rng), element[1]
+        return make_image(self._case, element[0], rng), element[1]
 
 
 def normalised(samples: Sequence[tuple[Any, int]]) -> tuple[Any, Any]:

@@ -16,7 +16,7 @@ from litdata import StreamingDataLoader, StreamingDataset
 from litdata.streaming.cache import Cache
 
 from benchmarks.contenders.contract import RecFile, Source
-from benchmarks.contenders.opencv import picture
+from benchmarks.contenders.opencv import make_image
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -70,7 +70,10 @@ def prepare(case: Case, variant: str, source: Source, folder: Path) -> Path:
 def open_batches(case: Case, variant: str, data: Path, setting: dict[str, Any]) -> Iterator[Any]:
     """Open a streaming loader with persistent workers."""
     dataset = StreamingDataset(
-        str(data), shuffle=case.shuffle, drop_last=False, transform=Picture(case) if case.images else None
+        str(data),
+        shuffle=case.shuffle,
+        drop_last=False,
+        transform=ImageTransform(case) if case.images else None,
     )
     workers = setting["num_workers"]
     options: dict[str, Any] = {"persistent_workers": True} if workers else {}
@@ -98,12 +101,12 @@ class _Numpy:
             yield images.numpy(), labels.numpy()
 
 
-class Picture:
+class ImageTransform:
     """Transform from an item of a chunk to (image, number)."""
 
     def __init__(self, case: Case) -> None:
         self._case = case
 
     def __call__(self, item: dict[str, Any]) -> tuple[Any, int]:
-        image = np.ascontiguousarray(picture(self._case, item["image"], random))
+        image = np.ascontiguousarray(make_image(self._case, item["image"], random))
         return torch.from_numpy(image), item["label"]

@@ -35,7 +35,7 @@ class Meter:
         opened: `perf_counter` when opening began.
         phases: (name, seconds) after "first", in order; "timed" among them.
         least_batches: minimum number of batches of the timed phase.
-        tell: called with the name of each phase when it begins, and with "done".
+        notify: called with the name of each phase when it begins, and with "done".
 
     Attributes:
         every: only every `every`-th batch is checked.
@@ -50,7 +50,7 @@ class Meter:
         opened: float,
         phases: list[tuple[str, float]],
         least_batches: int,
-        tell: Callable[[str], None],
+        notify: Callable[[str], None],
     ) -> None:
         self.every = 1
         self.first_batch_s = 0.0
@@ -58,7 +58,7 @@ class Meter:
         self._opened = opened
         self.phases = [("first", 0.0), *phases]
         self._least = least_batches
-        self.tell = tell
+        self.notify = notify
         self._usual = _LOOK_EVERY.get(case.store, 1)
         self._over = 0  # batches of finished epochs
         self._began = opened
@@ -100,7 +100,7 @@ class Meter:
         elif name == "timed":
             self.batches, self.seconds = total - self._began_at, now - self._began
         del self.phases[0]
-        self.tell(self.phases[0][0] if self.phases else "done")
+        self.notify(self.phases[0][0] if self.phases else "done")
         self._began, self._began_at = perf_counter(), total
         return not self.phases
 

@@ -16,7 +16,7 @@ from benchmarks.cases import MEAN, STD
 if TYPE_CHECKING:
     from benchmarks.cases import Case
 
-__all__ = ("centre_box", "normalise", "picture", "random_box")
+__all__ = ("centre_box", "make_image", "normalise", "random_box")
 
 _GREY_LEVELS = np.arange(256, dtype=np.float32)
 _TABLES = [
@@ -34,7 +34,7 @@ class Draws(Protocol):
         """Draw uniformly from [0, 1)."""
 
 
-def picture(case: Case, jpeg: bytes, draws: Draws) -> Any:
+def make_image(case: Case, jpeg: bytes, draws: Draws) -> Any:
     """Decode, crop, resize, mirror and normalise an image as a case requires.
 
     "Resize 256, centre crop 224" is one crop of 224/256 of the shorter side and one resize, which costs less.

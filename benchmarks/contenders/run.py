@@ -30,7 +30,7 @@ from benchmarks.contenders.contract import RecFile, Source
 from benchmarks.contenders.meter import Judge, Meter, drive, drive_async
 
 
-class Teller:
+class EventWriter:
     """Writer of events to the parent.
 
     Args:
@@ -53,7 +53,7 @@ def main(argv: list[str] | None = None) -> int:
         exit code; an error is written as an event too.
     """
     request = json.loads((sys.argv[1:] if argv is None else argv)[0])
-    tell = Teller(request.get("events", -1))
+    emit = EventWriter(request.get("events", -1))
     if request.get("cores") and hasattr(os, "sched_setaffinity"):
         # Before the contender is imported: libraries size their pools by the number of cores.
         os.sched_setaffinity(0, request["cores"])
@@ -61,16 +61,16 @@ def main(argv: list[str] | None = None) -> int:
         contender = importlib.import_module(request["module"])
         result = {"describe": describe, "prepare": prepare, "check": check, "measure": measure}[
             request["job"]
-        ](contender, request, tell)
+        ](contender, request, emit)
     except BaseException as error:
         text = str(error) if isinstance(error, WrongOutput) else f"{type(error).__name__}: {error}"
-        tell("error", text=text, wrong=isinstance(error, WrongOutput), traceback=traceback.format_exc())
+        emit("error", text=text, wrong=isinstance(error, WrongOutput), traceback=traceback.format_exc())
         return 1
-    tell("result", **(result or {}))
+    emit("result", **(result or {}))
     return 0
 
 
-def describe(contender: Any, request: dict[str, Any], tell: Teller) -> dict[str, Any]:
+def describe(contender: Any, request: dict[str, Any], emit: EventWriter) -> dict[str, Any]:
     """Return the cases in which the contender takes part, and their settings."""
     from importlib.metadata import PackageNotFoundError, version
 
@@ -94,7 +94,7 @@ def describe(contender: Any, request: dict[str, Any], tell: Teller) -> dict[str,
     return {"versions": versions, "python": sys.version.split()[0], "entries": entries}
 
 
-def prepare(contender: Any, request: dict[str, Any], tell: Teller) -> dict[str, Any]:
+def prepare(contender: Any, request: dict[str, Any], emit: EventWriter) -> dict[str, Any]:
     """Make the contender's data."""
     source = Source.load(request["source"])
     folder = Path(request["folder"])
@@ -109,14 +109,14 @@ def prepare(contender: Any, request: dict[str, Any], tell: Teller) -> dict[str, 
     return {"data": str(data), "nbytes": nbytes}
 
 
-def check(contender: Any, request: dict[str, Any], tell: Teller) -> None:
+def check(contender: Any, request: dict[str, Any], emit: EventWriter) -> None:
     """Compare one epoch with the reference."""
     case = _case(request["case"])
     judge = Judge(EpochCheck(case, _reference(case, Source.load(request["source"]))))
-    _with_stream(_open(contender, case, request), judge, tell)
+    _with_stream(_open(contender, case, request), judge, emit)
 
 
-def measure(contender: Any, request: dict[str, Any], tell: Teller) -> dict[str, Any]:
+def measure(contender: Any, request: dict[str, Any], emit: EventWriter) -> dict[str, Any]:
     """Measure the contender."""
     case = _case(request["case"])
     times = request["times"]
@@ -126,8 +126,8 @@ def measure(contender: Any, request: dict[str, Any], tell: Teller) -> dict[str, 
     manager = _open(contender, case, request)
     if hasattr(manager, "__aenter__"):
         phases.insert(2, ("lag", times["lag"]))
-    meter = Meter(case, opened, phases, request["batches"], tell)
-    _with_stream(manager, meter, tell, result)
+    meter = Meter(case, opened, phases, request["batches"], emit)
+    _with_stream(manager, meter, emit, result)
     if "images_per_s" not in result:
         result["first_batch_s"] = meter.first_batch_s
         result["images_per_s"] = meter.batches * case.batch_size / meter.seconds
@@ -139,26 +139,28 @@ def _open(contender: Any, case: Case, request: dict[str, Any]) -> Any:
     return contender.open_batches(case, request["variant"], Path(request["data"]), request["setting"])
 
 
-def _with_stream(manager: Any, meter: Any, tell: Teller, result: dict[str, Any] | None = None) -> None:
+def _with_stream(manager: Any, meter: Any, emit: EventWriter, result: dict[str, Any] | None = None) -> None:
     """Open, drive, and report before closing, so that a contender that hangs at its end has been measured."""
     if hasattr(manager, "__aenter__"):
         import asyncio
 
-        asyncio.run(_with_async_stream(manager, meter, tell, result))
+        asyncio.run(_with_async_stream(manager, meter, emit, result))
         return
     with manager as stream:
         if result is not None and hasattr(stream, "measure"):
-            result["images_per_s"] = _self_counted(stream, meter, tell)
+            result["images_per_s"] = _self_counted(stream, meter, emit)
         else:
             drive(stream, meter)
-        tell("driven")
+        emit("driven")
 
 
-async def _with_async_stream(manager: Any, meter: Any, tell: Teller, result: dict[str, Any] | None) -> None:
+async def _with_async_stream(
+    manager: Any, meter: Any, emit: EventWriter, result: dict[str, Any] | None
+) -> None:
     if result is None:
         async with manager as stream:
             await drive_async(stream, meter)
-            tell("driven")
+            emit("driven")
         return
     # Only this project's loader is async, so only its measurement has the ticker.
     import anyio
@@ -175,36 +177,36 @@ async def _with_async_stream(manager: Any, meter: Any, tell: Teller, result: dic
 
     lag_is_over = anyio.Event()
     async with manager as stream, anyio.create_task_group() as tasks:
-        told = meter.tell
+        notify = meter.notify
 
-        def tell_phase(phase: str) -> None:
-            told(phase)
+        def notify_phase(phase: str) -> None:
+            notify(phase)
             if phase == "lag":
                 tasks.start_soon(watch_the_phase)
             elif phase in ("memory", "done"):
                 lag_is_over.set()
 
-        meter.tell = tell_phase
+        meter.notify = notify_phase
         await drive_async(stream, meter)
         lag_is_over.set()
-        tell("driven")
+        emit("driven")
         if hasattr(stream, "explain"):
             result["explain"] = stream.explain()
     lag = ticker.result()
     result["lag"] = {"p50_ms": lag.p50_ms, "p99_ms": lag.p99_ms, "max_ms": lag.max_ms, "ticks": lag.ticks}
 
 
-def _self_counted(stream: Any, meter: Meter, tell: Teller) -> float:
+def _self_counted(stream: Any, meter: Meter, emit: EventWriter) -> float:
     """Measure the bare loop, which counts by itself because it has no batches."""
     rate = 0.0
     for name, seconds in meter.phases[1:]:
         if not seconds:
             continue
-        tell(name)
+        emit(name)
         found = stream.measure(seconds)
         if name == "timed":
             rate = found
-    tell("done")
+    emit("done")
     return rate
 
 

@@ -17,7 +17,7 @@ import spdl.io
 from spdl.pipeline import PipelineBuilder
 
 from benchmarks.contenders.contract import RecFile, Source
-from benchmarks.contenders.opencv import centre_box, normalise, picture, random_box
+from benchmarks.contenders.opencv import centre_box, make_image, normalise, random_box
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -114,7 +114,7 @@ def _by_opencv(case: Case, samples: Sequence[tuple[bytes, int]]) -> tuple[Any, A
     images = np.empty((len(samples), *case.shape), case.dtype)
     plain = replace(case, normalised=False)
     for (jpeg, _), place in zip(samples, images, strict=True):
-        image = picture(plain, jpeg, random)
+        image = make_image(plain, jpeg, random)
         if case.normalised:
             normalise(image, place)
         else:

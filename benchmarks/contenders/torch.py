@@ -76,7 +76,7 @@ def open_batches(case: Case, variant: str, data: Path, setting: dict[str, Any]) 
         dataset = (BulkRecords if variant == "bulk" else Records)(source)
         options["collate_fn"] = list
     else:
-        dataset = Pictures(case, source, {"pillow": _pillow, "opencv": _opencv}[variant])
+        dataset = Images(case, source, {"pillow": _pillow, "opencv": _opencv}[variant])
         options["worker_init_fn"] = _one_thread
     if case.store == "arrays" and variant == "bulk":
         del options["shuffle"]
@@ -117,7 +117,7 @@ class BulkRecords(Records):
         return [self._records.payload(number) for number in numbers]
 
 
-class Pictures(Dataset):
+class Images(Dataset):
     """Dataset of (image, number) of every sample."""
 
     def __init__(self, case: Case, source: Source, make: Any) -> None:
@@ -129,12 +129,12 @@ class Pictures(Dataset):
         return len(self._paths)
 
     def __getitem__(self, number: int) -> tuple[Any, int]:
-        picture = torch.from_numpy(self._make(self._case, self._paths[number]))
+        image = torch.from_numpy(self._make(self._case, self._paths[number]))
         if self._case.normalised:
             planes = torch.empty(self._case.shape)
-            planes.copy_(picture.permute(2, 0, 1))
-            picture = planes.sub_(_MEAN).div_(_STD)
-        return picture, number
+            planes.copy_(image.permute(2, 0, 1))
+            image = planes.sub_(_MEAN).div_(_STD)
+        return image, number
 
 
 def _pillow(case: Case, path: str) -> Any:

@@ -18,7 +18,7 @@ import webdataset
 from torch.utils.data import default_collate
 
 from benchmarks.contenders.contract import RecFile, Source
-from benchmarks.contenders.opencv import picture
+from benchmarks.contenders.opencv import make_image
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -72,7 +72,7 @@ def open_batches(case: Case, variant: str, data: Path, setting: dict[str, Any]) 
     )
     if case.shuffle:
         dataset = dataset.shuffle(_BUFFER)
-    make, together = (_record, list) if case.store == "bytes" else (Picture(case), default_collate)
+    make, together = (_record, list) if case.store == "bytes" else (ImageTransform(case), default_collate)
     dataset = dataset.map(make).batched(case.batch_size, collation_fn=together)
     workers = setting["num_workers"]
     loader = webdataset.WebLoader(
@@ -92,14 +92,14 @@ class _Numpy:
             yield images.numpy(), labels.numpy()
 
 
-class Picture:
+class ImageTransform:
     """Transform from a sample of a shard to (image, number)."""
 
     def __init__(self, case: Case) -> None:
         self._case = case
 
     def __call__(self, sample: dict[str, Any]) -> tuple[Any, int]:
-        image = np.ascontiguousarray(picture(self._case, sample["jpg"], random))
+        image = np.ascontiguousarray(make_image(self._case, sample["jpg"], random))
         return torch.from_numpy(image), int(sample["__key__"])
 
 

@@ -6,13 +6,13 @@ import re
 from pathlib import Path
 from xml.etree import ElementTree
 
-from benchmarks.charts import draw_page, read_charts, with_pictures
+from benchmarks.charts import draw_page, read_charts, with_images
 
 DOCS = Path(__file__).parents[2] / "docs"
 PAGE = """\
 # Benchmarks
 
-## faces: small pictures
+## faces: small images
 
 | contender | setting | images/s | of the bare loop | aioloader is |
 | --- | --- | --- | --- | --- |
@@ -30,7 +30,7 @@ PAGE = """\
 
 def test_the_bars_are_the_rows_of_the_table() -> None:
     (chart,) = read_charts(PAGE)
-    assert (chart.case, chart.title, chart.unit) == ("faces", "small pictures", "images/s")
+    assert (chart.case, chart.title, chart.unit) == ("faces", "small images", "images/s")
     assert [
         (bar.title, bar.kind, bar.median, bar.low, bar.high, bar.figure, bar.note) for bar in chart.bars
     ] == [
@@ -46,21 +46,20 @@ def test_the_bars_are_the_rows_of_the_table() -> None:
 def test_drawing_twice_changes_nothing(tmp_path: Path) -> None:
     page = tmp_path / "page.md"
     page.write_text(PAGE)
-    (picture,) = draw_page(page, tmp_path / "pictures")
-    once = page.read_text(), picture.read_text()
+    (image,) = draw_page(page, tmp_path / "images")
+    once = page.read_text(), image.read_text()
     assert (
-        "## faces: small pictures\n\n![faces: images/s](images/benchmarks/faces.svg)\n\n| contender"
-        in once[0]
+        "## faces: small images\n\n![faces: images/s](images/benchmarks/faces.svg)\n\n| contender" in once[0]
     )
-    draw_page(page, tmp_path / "pictures")
-    assert (page.read_text(), picture.read_text()) == once
+    draw_page(page, tmp_path / "images")
+    assert (page.read_text(), image.read_text()) == once
 
 
-def test_the_pictures_of_the_site_are_those_of_its_figures() -> None:
+def test_the_images_of_the_site_are_those_of_its_figures() -> None:
     text = (DOCS / "benchmarks.md").read_text(encoding="utf-8")
     charts = list(read_charts(text))
     assert len(charts) == 10
     for chart in charts:
         found = (DOCS / "images" / "benchmarks" / f"{chart.case}.svg").read_text(encoding="utf-8")
         assert found == chart.svg(), "run python -m benchmarks.charts"
-    assert with_pictures(text, charts) == text, "run python -m benchmarks.charts"
+    assert with_images(text, charts) == text, "run python -m benchmarks.charts"

@@ -16,13 +16,13 @@ from benchmarks.checks import EpochCheck, WrongOutput, check_batch, features
 
 cv2 = pytest.importorskip("cv2")
 
-PICTURES = 16
+IMAGES = 16
 Make = Callable[[int, Rng], Any]
 
 
 @pytest.fixture(scope="module")
 def photos() -> list[Any]:
-    return [draw_image(number, height=180, width=240) for number in range(PICTURES)]
+    return [draw_image(number, height=180, width=240) for number in range(IMAGES)]
 
 
 @pytest.fixture(scope="module")
@@ -49,7 +49,7 @@ def _random(photos: list[Any]) -> Make:
     crop = RandomResizedCrop(224)
 
     def make(number: int, rng: Rng) -> Any:
-        image = _cut(photos[number % PICTURES], crop.box(180, 240, rng))
+        image = _cut(photos[number % IMAGES], crop.box(180, 240, rng))
         return image[:, ::-1] if rng.random() < 0.5 else image
 
     return make
@@ -95,7 +95,7 @@ def test_a_right_epoch_of_normalised_pixels_passes(photos: list[Any], reference:
 
 def _whole(photos: list[Any]) -> Make:
     def make(number: int, rng: Rng) -> Any:
-        image = cv2.resize(photos[number % PICTURES], (224, 224))
+        image = cv2.resize(photos[number % IMAGES], (224, 224))
         return image[:, ::-1] if rng.random() < 0.5 else image
 
     return make
@@ -103,7 +103,7 @@ def _whole(photos: list[Any]) -> Make:
 
 def _never_mirrored(photos: list[Any]) -> Make:
     crop = RandomResizedCrop(224)
-    return lambda number, rng: _cut(photos[number % PICTURES], crop.box(180, 240, rng))
+    return lambda number, rng: _cut(photos[number % IMAGES], crop.box(180, 240, rng))
 
 
 def _always_mirrored(photos: list[Any]) -> Make:
@@ -121,7 +121,7 @@ def _darker(photos: list[Any]) -> Make:
     return lambda number, rng: (make(number, rng) * 0.8).astype(np.uint8)
 
 
-def _another_picture(photos: list[Any]) -> Make:
+def _another_image(photos: list[Any]) -> Make:
     make = _random(photos)
     return lambda number, rng: make(number + 1, rng)
 
@@ -134,12 +134,12 @@ def _upside_down(photos: list[Any]) -> Make:
 @pytest.mark.parametrize(
     ("wrong", "complaint"),
     [
-        (_whole, "nothing is cropped"),
-        (_never_mirrored, "of the pictures are mirrored"),
-        (_always_mirrored, "of the pictures are mirrored"),
-        (_bgr, "red|blue|belongs to their labels"),
+        (_whole, "images are not cropped"),
+        (_never_mirrored, "of the images are mirrored"),
+        (_always_mirrored, "of the images are mirrored"),
+        (_bgr, "red|blue|images of their labels"),
         (_darker, "grey levels"),
-        (_another_picture, "belongs to their labels"),
+        (_another_image, "images of their labels"),
         (_upside_down, "not upright"),
     ],
     ids=lambda value: value.__name__.strip("_") if callable(value) else "",
@@ -165,7 +165,7 @@ EVAL = CASES["eval"].scaled(0.05)
 
 def _centre(photos: list[Any], shift: int = 0) -> Make:
     def make(number: int, rng: Rng) -> Any:
-        small = cv2.resize(photos[number % PICTURES], (341, 256))
+        small = cv2.resize(photos[number % IMAGES], (341, 256))
         return small[16:240, 58 + shift : 282 + shift]
 
     return make
@@ -174,7 +174,7 @@ def _centre(photos: list[Any], shift: int = 0) -> Make:
 @pytest.fixture(scope="module")
 def fixed(photos: list[Any]) -> dict[str, Any]:
     make = _centre(photos)
-    found = features(EVAL, np.stack([make(number, Rng(0)) for number in range(PICTURES)]))
+    found = features(EVAL, np.stack([make(number, Rng(0)) for number in range(IMAGES)]))
     return {"mean": found, "std": np.zeros_like(found)}
 
 
@@ -183,7 +183,7 @@ def test_evaluation_in_order_passes_and_another_cut_does_not(photos: list[Any], 
     _judge(EVAL, fixed, _batches(EVAL, _centre(photos), in_order))
     with pytest.raises(WrongOutput, match="grey levels"):
         _judge(EVAL, fixed, _batches(EVAL, _centre(photos, 58), in_order))
-    with pytest.raises(WrongOutput, match="not come in the order of the file"):
+    with pytest.raises(WrongOutput, match="not in the order of the file"):
         _judge(EVAL, fixed, _batches(EVAL, _centre(photos), in_order[::-1]))
 
 
@@ -191,8 +191,8 @@ def test_evaluation_in_order_passes_and_another_cut_does_not(photos: list[Any], 
     ("order", "complaint"),
     [
         (list(range(128)), "not shuffled"),
-        ([*range(1, 128), 1], "1 are missing, 1 come more than once"),
-        ([*range(64), *range(64)], "64 are missing, 64 come more than once"),
+        ([*range(1, 128), 1], "1 are missing, 1 occur more than once"),
+        ([*range(64), *range(64)], "64 are missing, 64 occur more than once"),
         (list(range(63, -1, -1)), "has 64 samples"),
     ],
     ids=["in order", "one twice", "half twice", "too few"],
@@ -241,7 +241,7 @@ def test_records_and_arrays_are_compared_to_the_byte() -> None:
         _judge(case, records.__getitem__, batches)
 
     judge(records)
-    with pytest.raises(WrongOutput, match="belongs to their labels"):
+    with pytest.raises(WrongOutput, match="do not match their labels"):
         judge([*records[:100], records[100][:-1] + b"x", *records[101:]])
 
     arrays = CASES["arrays"].scaled(0)
@@ -253,5 +253,5 @@ def test_records_and_arrays_are_compared_to_the_byte() -> None:
         _judge(arrays, images, (((images[n] + np.uint8(shift)), n) for n in parts))
 
     judge_arrays(0)
-    with pytest.raises(WrongOutput, match="belongs to their labels"):
+    with pytest.raises(WrongOutput, match="do not match their labels"):
         judge_arrays(1)

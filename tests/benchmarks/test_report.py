@@ -14,7 +14,7 @@ from benchmarks.log import Log, read_log
 from benchmarks.page import render_page
 from benchmarks.report import render_markdown, write_report
 from benchmarks.results import Results, summarise
-from benchmarks.words import axis_end, goal_found
+from benchmarks.text_format import axis_end, goal_found
 
 RUN = {
     "kind": "run",
@@ -118,7 +118,7 @@ def test_a_peer_that_is_too_slow_is_marked_and_one_that_is_not_is_not(results: R
     mark_peers(results)
     notes = {row.title: row.notes for row in results.of_case("jpeg-uint8")}
     assert not notes["tf_data"]
-    assert "below what is expected" in notes["grain"][0]
+    assert "below the expected rate" in notes["grain"][0]
     assert "1,616" in notes["bare_loop"][0]
 
 
@@ -129,7 +129,7 @@ def test_beside_a_peer_that_is_too_slow_no_goal_is_reached(results: Results, tmp
     assert verdicts["jpeg-uint8", "times tf_data"] == "aim"
     write_report(RECORDS, tmp_path)
     for name in ("report.md", "page.html"):
-        assert "the peer is slower than it should be" in (tmp_path / name).read_text()
+        assert "the peer is slower than expected" in (tmp_path / name).read_text()
 
 
 def test_for_arrays_the_slower_of_async_and_blocking_counts() -> None:
@@ -211,9 +211,9 @@ def test_of_starts_the_quickest_comes_first_and_seconds_are_shown(results: Resul
 
 def test_busy_machines_are_named(tmp_path: Path) -> None:
     write_report([RUN, *_rounds("aioloader", "process", [1.0], others_cpu_s=0.7)], tmp_path)
-    assert "not to be relied on" in (tmp_path / "report.md").read_text()
+    assert "do not rely on these figures" in (tmp_path / "report.md").read_text()
     write_report(RECORDS, tmp_path)
-    assert "not to be relied on" not in (tmp_path / "report.md").read_text()
+    assert "do not rely on these figures" not in (tmp_path / "report.md").read_text()
 
 
 class _Balance(HTMLParser):

@@ -112,9 +112,9 @@ def test_ctrl_c_leaves_what_was_measured(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "complaint"),
     [
-        (["--cases", "nonsense"], "there is no case 'nonsense'"),
-        (["--contenders", "nonsense/variant"], "there is no contender 'nonsense/variant'"),
-        (["--data", "/does/not/exist"], "there is no folder /does/not/exist"),
+        (["--cases", "nonsense"], "unknown case 'nonsense'"),
+        (["--contenders", "nonsense/variant"], "unknown contender 'nonsense/variant'"),
+        (["--data", "/does/not/exist"], "folder /does/not/exist does not exist"),
         (["--cores", "100000"], "--cores must be"),
         (["--report"], "No such file"),
     ],

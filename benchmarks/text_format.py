@@ -16,17 +16,17 @@ if TYPE_CHECKING:
 __all__ = (
     "axis_end",
     "busy_warning",
-    "cpu_words",
+    "cpu_text",
     "goal_figure",
     "goal_found",
     "goal_verdict",
     "machine_line",
     "rate_form",
+    "rate_text",
     "rate_unit",
-    "rate_words",
-    "setting_words",
+    "setting_text",
     "shown_rate",
-    "spread_words",
+    "spread_text",
 )
 
 _BUSY_CORES = 0.15
@@ -66,7 +66,7 @@ def axis_end(values: Iterable[float]) -> float:
     return most or 1.0
 
 
-def spread_words(spread: Spread | tuple[float, float, float] | None, form: str, scale: float = 1.0) -> str:
+def spread_text(spread: Spread | tuple[float, float, float] | None, form: str, scale: float = 1.0) -> str:
     """Return "median (least to greatest)", or "" for None."""
     if spread is None:
         return ""
@@ -74,19 +74,19 @@ def spread_words(spread: Spread | tuple[float, float, float] | None, form: str, 
     return middle if low == high else f"{middle} ({low} to {high})"
 
 
-def rate_words(row: Row) -> str:
+def rate_text(row: Row) -> str:
     """Return the rate of a row in its case's unit, as text."""
-    return spread_words(shown_rate(row), rate_form(row.case))
+    return spread_text(shown_rate(row), rate_form(row.case))
 
 
-def cpu_words(row: Row) -> str:
+def cpu_text(row: Row) -> str:
     """Return CPU microseconds per sample."""
     if row.cpu_ms is None:
         return ""
     return f"{row.cpu_ms.median * 1e3:{',.0f' if row.cpu_ms.median >= 0.01 else '.2f'}}"
 
 
-def setting_words(setting: dict[str, Any]) -> str:
+def setting_text(setting: dict[str, Any]) -> str:
     """Return a setting in one line."""
     return ", ".join(
         f"{key.replace('_', ' ')} {value}" for key, value in setting.items() if value not in (None, False, "")
