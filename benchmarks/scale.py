@@ -18,7 +18,7 @@ import tracemalloc
 from dataclasses import dataclass
 
 from aioloader import AsyncDataLoader
-from aioloader.pipeline.plan import EpochPlan, Geometry, PositionalOrder
+from aioloader.pipeline.plan import BatchSchedule, EpochPlan, PositionalOrder
 from aioloader.samplers import RandomSampler
 
 BATCH = 64
@@ -69,7 +69,7 @@ def made_s(samples: int, rank: int, world: int) -> float:
 def plan_of(samples: int, rank: int, world: int, start: int = 0) -> EpochPlan:
     """Return the plan of one rank."""
     order = PositionalOrder(RandomSampler(samples), seed=1, epoch=3)
-    return EpochPlan(order, Geometry(BATCH, "keep", rank, world), start)
+    return EpochPlan(order, BatchSchedule(BATCH, "keep", rank, world), start)
 
 
 def first_batch_s(samples: int, rank: int, world: int, start: int) -> float:
@@ -121,7 +121,7 @@ def main() -> None:
     for world in options.ranks:
         asked = sorted({rank * (world - 1) // max(1, _ASKED - 1) for rank in range(_ASKED)})
         costs = [cost(options.samples, rank, world) for rank in asked]
-        steps = {Geometry(BATCH, "keep", rank, world).steps(options.samples) for rank in range(world)}
+        steps = {BatchSchedule(BATCH, "keep", rank, world).steps(options.samples) for rank in range(world)}
         assert len(steps) == 1, "every rank has the same number of batches"
         print(
             f"| {world:,} | {steps.pop():,} | {1e3 * statistics.median(each.made_s for each in costs):.2f} "

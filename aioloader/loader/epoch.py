@@ -195,7 +195,7 @@ class Epoch:
         ):
             return None
         left = max(0, len(runtime.order.sampler) - self._start)
-        return -(-left // runtime.order.geometry.world)
+        return -(-left // runtime.order.schedule.world)
 
     def finish(self) -> None:
         """All batches were delivered.

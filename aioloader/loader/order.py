@@ -17,7 +17,7 @@ from aioloader.datasets.resolve import fingerprint
 from aioloader.errors import NotResumableError
 from aioloader.loader.checkpoint import CheckpointState, EpochCursor
 from aioloader.pipeline.iterable_plan import StreamPlan
-from aioloader.pipeline.plan import EpochPlan, Geometry, IteratedOrder, ListPlan, PositionalOrder
+from aioloader.pipeline.plan import BatchSchedule, EpochPlan, IteratedOrder, ListPlan, PositionalOrder
 from aioloader.receipts import Receipt, compare
 from aioloader.samplers import BatchSampler, RandomSampler, SequentialSampler
 from aioloader.samplers.base import order_fingerprint
@@ -88,7 +88,7 @@ class EpochOrder:
 
     Attributes:
         options: the same, a batch sampler that only cuts an order being taken apart.
-        geometry: how positions become batches; not with a batch sampler.
+        schedule: how positions become batches; not with a batch sampler.
         streams: samples come from an `IterableDataset`.
         carried: (epoch, samples): what rollover brings into an epoch of one.
         progress: how far the caller has got, and the seed.
@@ -112,7 +112,7 @@ class EpochOrder:
         if options.batch_sampler is None:
             assert options.batch_size is not None
             rank, world = options.rank_and_world
-            self.geometry = Geometry(
+            self.schedule = BatchSchedule(
                 int(options.batch_size), options.last_batch or "keep", rank, world, options.even
             )
 
@@ -190,7 +190,7 @@ class EpochOrder:
                 carried = PositionalOrder(self.sampler, 0, epoch, tuple(carry)).length - len(self.sampler)
         elif carry is not None:
             carried = len(carry)
-        return self.geometry.steps(max(0, len(self.sampler) + carried - consumed))
+        return self.schedule.steps(max(0, len(self.sampler) + carried - consumed))
 
     # -- passes ----------------------------------------------------------------------------------------------------
 
@@ -202,8 +202,8 @@ class EpochOrder:
             self.carried = (-1, [])
             return StreamPlan(
                 self._dataset,
-                self.geometry.batch_size,
-                self.geometry.last_batch,
+                self.schedule.batch_size,
+                self.schedule.last_batch,
                 place.epoch,
                 place.consumed,
                 place.source,
@@ -211,13 +211,13 @@ class EpochOrder:
             )
         if options.batch_sampler is not None:
             return ListPlan(options.batch_sampler, place.epoch, place.consumed)
-        return EpochPlan(self._order(place), self.geometry, place.consumed)
+        return EpochPlan(self._order(place), self.schedule, place.consumed)
 
     def _order(self, place: EpochCursor) -> PositionalOrder | IteratedOrder:
         if isinstance(self.sampler, PositionalSampler):
             carry = None if place.carry is None else tuple(place.carry)
             return PositionalOrder(self.sampler, self.seed, place.epoch, carry)
-        return IteratedOrder(self.sampler, place.epoch, place.carry, whole=self.geometry.world > 1)
+        return IteratedOrder(self.sampler, place.epoch, place.carry, whole=self.schedule.world > 1)
 
     # -- state -----------------------------------------------------------------------------------------------------
 
@@ -225,7 +225,7 @@ class EpochOrder:
         """See `AsyncDataLoader.state_dict`."""
         if isinstance(self._dataset, IterableDataset):
             self._dataset.check_resumable()
-            if self.geometry.last_batch == "rollover":
+            if self.schedule.last_batch == "rollover":
                 raise NotResumableError(
                     "with last_batch='rollover' a pass over an IterableDataset cannot be resumed: what is carried over "
                     "are samples, which a state does not hold"

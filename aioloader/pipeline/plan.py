@@ -8,7 +8,7 @@ costs nothing and what remains can be split anew.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from itertools import islice
+from itertools import count, islice
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
@@ -18,20 +18,21 @@ if TYPE_CHECKING:
 
     from aioloader.foundation.types import IntArray
 
-__all__ = ("BatchPlan", "EpochPlan", "Geometry", "IteratedOrder", "ListPlan", "Order", "PositionalOrder")
+__all__ = ("BatchPlan", "BatchSchedule", "EpochPlan", "IteratedOrder", "ListPlan", "Order", "PositionalOrder")
 
 _BLOCK = 8192
 
 
 @dataclass(frozen=True, slots=True)
-class Geometry:
-    """How positions become batches.
+class BatchSchedule:
+    """Rule that cuts a stream of positions into batches; the same for every sampler, epoch and front end.
 
     Attributes:
         batch_size: samples of a batch, at least 1.
-        last_batch: "keep", "discard" or "rollover".
+        last_batch: what becomes of an incomplete last batch: "keep" delivers it as it is, "discard" drops it,
+            "rollover" leaves its samples to the next epoch, "pad" fills it up from the start of the stream.
         rank, world: this process among `world` processes.
-        even: "pad" or "drop": what makes the steps of all ranks equal; acts only where `world` > 1.
+        even: "pad" or "drop": how the ranks get the same number of steps; has an effect only where `world` > 1.
     """
 
     batch_size: int
@@ -42,17 +43,53 @@ class Geometry:
 
     @property
     def stride(self) -> int:
-        """Positions that one step of all ranks takes."""
+        """Return the number of positions that one step of all ranks takes."""
         return self.batch_size * self.world
 
     @property
     def drops(self) -> bool:
-        """Whether an incomplete step is not delivered."""
-        return self.last_batch != "keep" or (self.world > 1 and self.even == "drop")
+        """Return True if an incomplete step is not delivered."""
+        return self.last_batch in ("discard", "rollover") or (self.world > 1 and self.even == "drop")
+
+    @property
+    def pads(self) -> bool:
+        """Return True if an incomplete batch is filled up from the start of the stream."""
+        return not self.drops and (self.world > 1 or self.last_batch == "pad")
 
     def steps(self, length: int) -> int:
-        """How many batches `length` positions make for each rank."""
+        """Return how many batches each rank gets from `length` positions."""
         return length // self.stride if self.drops else -(-length // self.stride)
+
+    def batch(self, first: int, left: int) -> tuple[int, int, int] | None:
+        """Return the positions of this rank's batch in one step.
+
+        Args:
+            first: position at which the step of all ranks begins.
+            left: how many positions the stream still has from `first` on; more than `stride` count as `stride`.
+
+        Returns:
+            start and stop (exclusive) of the batch's positions, and how many samples have to fill it up (see
+            `padding`); None if no batch is delivered.
+        """
+        start = first + self.rank * self.batch_size
+        stop = start + self.batch_size
+        if left >= self.stride:
+            return start, stop, 0
+        if left <= 0 or self.drops:
+            return None
+        start, stop = min(start, first + left), min(stop, first + left)
+        return start, stop, self.batch_size - (stop - start) if self.pads else 0
+
+    def padding(self, first: int, left: int) -> IntArray:
+        """Return the positions that fill up this rank's batch, int64: the stream repeats from its start.
+
+        Args:
+            first, left: as for `batch`; the stream ends at position first + left.
+        """
+        found = self.batch(first, left)
+        padded = 0 if found is None else found[2]
+        stop = first + (self.rank + 1) * self.batch_size
+        return np.arange(stop - padded, stop, dtype=np.int64) % max(1, first + left)
 
 
 @dataclass(slots=True)  # not frozen: made for every batch, and that is four times as slow
@@ -214,49 +251,45 @@ class IteratedOrder:
 
 
 class EpochPlan:
-    """The batches of one epoch for one rank.
+    """Batches of one epoch for one rank.
 
     Args:
         order: the stream.
-        geometry: how it is cut.
-        start: stream position from which on it is cut; what lies before was consumed.
+        schedule: how it is cut into batches.
+        start: stream position at which the first step begins; earlier positions were consumed.
     """
 
-    def __init__(self, order: Order, geometry: Geometry, start: int = 0) -> None:
+    def __init__(self, order: Order, schedule: BatchSchedule, start: int = 0) -> None:
         self._order = order
-        self._geometry = geometry
+        self._schedule = schedule
         self._start = start
         self.rest = start
 
     def __iter__(self) -> Iterator[BatchPlan]:
-        """The batches in order. Afterwards `rest` is the position from which on nothing was delivered."""
-        cut = self._geometry
-        stride = cut.stride
-        number = 0
-        while True:
-            first = self._start + number * stride
+        """Iterate over the batches in order. Afterwards nothing from position `rest` on was delivered."""
+        schedule, order = self._schedule, self._order
+        stride = schedule.stride
+        first = self._start
+        for number in count():
             self.rest = first
-            low = first + cut.rank * cut.batch_size
-            high = low + cut.batch_size
-            # Whether the step is complete is seen at its very end, whichever part of it is ours.
-            left = self._order.available(first, first + stride)
-            if left == 0 or (left < stride and cut.drops):
+            # Only the very end of a step shows if the step is complete, even if this rank's part of it is.
+            left = order.available(first, first + stride)
+            batch = schedule.batch(first, left)
+            if batch is None:
                 return
-            indices, epochs = self._order.take(low, min(high, first + left))
-            padded = 0
-            if left < stride and cut.world > 1:
-                padded = cut.batch_size - len(indices)
-                total = first + left
-                fill = [self._order.take(p % total, p % total + 1) for p in range(high - padded, high)]
+            start, stop, padded = batch
+            indices, epochs = order.take(start, stop)
+            if padded:
+                fill = [order.take(p, p + 1) for p in schedule.padding(first, left).tolist()]
                 indices = np.concatenate([indices, *[index for index, _ in fill]])
                 epochs = np.concatenate([epochs, *[epoch for _, epoch in fill]])
-            self.rest = first + left
-            yield BatchPlan(number, low, indices, epochs, self.rest, padded)
-            number += 1
+            position = first + schedule.rank * schedule.batch_size
+            self.rest = first = first + left
+            yield BatchPlan(number, position, indices, epochs, first, padded)
 
     def carry(self) -> Any:
-        """What rollover hands to the next epoch, after the last batch; None without rollover."""
-        return self._order.carry(self.rest) if self._geometry.last_batch == "rollover" else None
+        """Return what rollover passes to the next epoch, after the last batch; None without rollover."""
+        return self._order.carry(self.rest) if self._schedule.last_batch == "rollover" else None
 
 
 class ListPlan:

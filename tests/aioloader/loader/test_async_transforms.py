@@ -107,9 +107,7 @@ def test_photographs_with_captions(photo_rec, executor):
         assert captions == [f"class {int(each)}" for each in classes]
 
 
-@pytest.mark.parametrize(
-    "executor", ["inline", "thread", pytest.param("process", marks=pytest.mark.slow)]
-)
+@pytest.mark.parametrize("executor", ["inline", "thread", pytest.param("process", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("then", [None, plus_ten])
 def test_a_batchify_function_of_the_callers_comes_last(executor, then):
     async def noted(image, label):

@@ -207,9 +207,7 @@ def test_lists_on_a_full_disk_leave_what_was_there(tmp_path):
     assert what_is_there(tmp_path) == before
 
 
-@pytest.mark.parametrize(
-    "executor", ["inline", "thread", pytest.param("process", marks=pytest.mark.slow)]
-)
+@pytest.mark.parametrize("executor", ["inline", "thread", pytest.param("process", marks=pytest.mark.slow)])
 def test_a_transform_that_writes_to_a_full_disk_fails_its_sample(executor):
     def note(array, number):
         if number == 2:

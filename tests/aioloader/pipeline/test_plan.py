@@ -7,13 +7,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aioloader.pipeline.plan import EpochPlan, Geometry, IteratedOrder, ListPlan, PositionalOrder
+from aioloader.pipeline.plan import BatchSchedule, EpochPlan, IteratedOrder, ListPlan, PositionalOrder
 from aioloader.samplers import RandomSampler, SequentialSampler
 
 
-def batches(n, geometry, start=0, epoch=0, carry=None, sampler=None):
+def batches(n, schedule, start=0, epoch=0, carry=None, sampler=None):
     order = PositionalOrder(sampler or SequentialSampler(n), 0, epoch, carry)
-    plan = EpochPlan(order, geometry, start)
+    plan = EpochPlan(order, schedule, start)
     return [batch.indices.tolist() for batch in plan], plan
 
 
@@ -26,14 +26,14 @@ def batches(n, geometry, start=0, epoch=0, carry=None, sampler=None):
     ],
 )
 def test_the_last_batch_is_kept_discarded_or_rolled_over(last_batch, expected):
-    made, _ = batches(7, Geometry(3, last_batch))
+    made, _ = batches(7, BatchSchedule(3, last_batch))
     assert made == expected
 
 
 def test_rollover_goes_on_as_gluon_does():
     carry, seen = None, []
     for epoch in range(3):
-        made, plan = batches(7, Geometry(3, "rollover"), epoch=epoch, carry=carry)
+        made, plan = batches(7, BatchSchedule(3, "rollover"), epoch=epoch, carry=carry)
         seen.append(made)
         carry = plan.carry()
     assert seen == [
@@ -47,14 +47,14 @@ def test_rollover_goes_on_as_gluon_does():
 def test_rollover_carries_samples_of_several_small_epochs():
     carry, seen = None, []
     for epoch in range(5):
-        made, plan = batches(2, Geometry(5, "rollover"), epoch=epoch, carry=carry)
+        made, plan = batches(2, BatchSchedule(5, "rollover"), epoch=epoch, carry=carry)
         seen.append(made)
         carry = plan.carry()
     assert seen == [[], [], [[0, 1, 0, 1, 0]], [], [[1, 0, 1, 0, 1]]]
 
 
 def test_a_carried_sample_keeps_the_epoch_it_is_drawn_for():
-    plan = EpochPlan(PositionalOrder(SequentialSampler(4), 0, 3, (2, 3)), Geometry(3, "rollover"))
+    plan = EpochPlan(PositionalOrder(SequentialSampler(4), 0, 3, (2, 3)), BatchSchedule(3, "rollover"))
     first = next(iter(plan))
     assert first.indices.tolist() == [3, 0, 1]
     assert first.epochs.tolist() == [2, 3, 3]
@@ -62,7 +62,7 @@ def test_a_carried_sample_keeps_the_epoch_it_is_drawn_for():
 
 def test_position_p_belongs_to_step_and_rank_by_arithmetic():
     for rank in range(3):
-        made, _ = batches(24, Geometry(2, rank=rank, world=3))
+        made, _ = batches(24, BatchSchedule(2, rank=rank, world=3))
         expected = [[p for p in range(24) if p // 6 == step and p % 6 // 2 == rank] for step in range(4)]
         assert made == expected
 
@@ -70,7 +70,11 @@ def test_position_p_belongs_to_step_and_rank_by_arithmetic():
 @pytest.mark.parametrize("even", ["pad", "drop"])
 def test_every_rank_has_the_same_number_of_full_batches(even):
     per_rank = [
-        list(EpochPlan(PositionalOrder(SequentialSampler(25), 0, 0), Geometry(2, rank=r, world=3, even=even)))
+        list(
+            EpochPlan(
+                PositionalOrder(SequentialSampler(25), 0, 0), BatchSchedule(2, rank=r, world=3, even=even)
+            )
+        )
         for r in range(3)
     ]
     assert {len(plans) for plans in per_rank} == ({5} if even == "pad" else {4})
@@ -80,7 +84,7 @@ def test_every_rank_has_the_same_number_of_full_batches(even):
 
 
 def test_a_single_rank_is_never_padded():
-    plans = list(EpochPlan(PositionalOrder(SequentialSampler(5), 0, 0), Geometry(3)))
+    plans = list(EpochPlan(PositionalOrder(SequentialSampler(5), 0, 0), BatchSchedule(3)))
     assert [plan.padded for plan in plans] == [0, 0]
     assert [len(plan.indices) for plan in plans] == [3, 2]
 
@@ -99,11 +103,11 @@ def test_stopping_and_going_on_with_other_ranks_repeats_and_loses_nothing(
 ):
     sampler = RandomSampler(n)
 
-    def ranks(geometry_of, start, steps=None):
+    def ranks(schedule_of, start, steps=None):
         per_rank = []
-        for rank in range(geometry_of(0).world):
+        for rank in range(schedule_of(0).world):
             order = PositionalOrder(sampler, 5, epoch)
-            per_rank.append(list(itertools.islice(EpochPlan(order, geometry_of(rank), start), steps)))
+            per_rank.append(list(itertools.islice(EpochPlan(order, schedule_of(rank), start), steps)))
         return per_rank
 
     def real(per_rank):
@@ -114,25 +118,25 @@ def test_stopping_and_going_on_with_other_ranks_repeats_and_loses_nothing(
                     seen += plan.indices[: len(plan.indices) - plan.padded].tolist()
         return seen
 
-    before = ranks(lambda rank: Geometry(batch, rank=rank, world=world), 0, stop)
+    before = ranks(lambda rank: BatchSchedule(batch, rank=rank, world=world), 0, stop)
     consumed = max([plan.consumed for plans in before for plan in plans], default=0)
-    after = ranks(lambda rank: Geometry(batch2, rank=rank, world=world2), consumed)
+    after = ranks(lambda rank: BatchSchedule(batch2, rank=rank, world=world2), consumed)
     assert real(before) + real(after) == sampler.indices(5, epoch, 0, n).tolist()
 
 
 @given(st.lists(st.integers(0, 50), max_size=40), st.integers(1, 7), st.integers(0, 5))
 def test_an_iterated_sampler_gives_the_same_batches_as_slicing(indices, batch, skip):
-    plan = EpochPlan(IteratedOrder(indices, 0), Geometry(batch), skip * batch)
+    plan = EpochPlan(IteratedOrder(indices, 0), BatchSchedule(batch), skip * batch)
     expected = [indices[p : p + batch] for p in range(skip * batch, len(indices), batch)]
     assert [made.indices.tolist() for made in plan] == expected
 
 
 def test_an_iterated_sampler_rolls_over():
-    plan = EpochPlan(IteratedOrder([5, 3, 1, 4], 0), Geometry(3, "rollover"))
+    plan = EpochPlan(IteratedOrder([5, 3, 1, 4], 0), BatchSchedule(3, "rollover"))
     assert [made.indices.tolist() for made in plan] == [[5, 3, 1]]
     carry = plan.carry()
     assert carry == [[4, 0]]
-    plan = EpochPlan(IteratedOrder([7, 8, 9], 1, carry), Geometry(3, "rollover"))
+    plan = EpochPlan(IteratedOrder([7, 8, 9], 1, carry), BatchSchedule(3, "rollover"))
     (first,) = plan
     assert first.indices.tolist() == [4, 7, 8]
     assert first.epochs.tolist() == [0, 1, 1]
@@ -142,7 +146,7 @@ def test_ranks_share_an_iterated_sampler():
     made = [
         [
             b.indices.tolist()
-            for b in EpochPlan(IteratedOrder(range(10), 0, whole=True), Geometry(2, rank=r, world=2))
+            for b in EpochPlan(IteratedOrder(range(10), 0, whole=True), BatchSchedule(2, rank=r, world=2))
         ]
         for r in range(2)
     ]
@@ -182,6 +186,19 @@ def test_a_batch_sampler_is_asked_for_its_order_when_the_plan_is_made():
 
 def test_a_block_border_changes_nothing():
     sampler = RandomSampler(20_000)
-    plan = EpochPlan(PositionalOrder(sampler, 1, 2), Geometry(300))
+    plan = EpochPlan(PositionalOrder(sampler, 1, 2), BatchSchedule(300))
     made = np.concatenate([batch.indices for batch in plan])
     assert np.array_equal(made, sampler.indices(1, 2, 0, 20_000))
+
+
+@pytest.mark.parametrize("length", range(1, 12))
+def test_a_schedule_that_pads_fills_the_last_batch_from_the_start(length):
+    schedule = BatchSchedule(4, "pad")
+    rows, first = [], 0
+    while (batch := schedule.batch(first, length - first)) is not None:
+        start, stop, padded = batch
+        rows.append([*range(start, stop), *schedule.padding(first, length - first).tolist()])
+        assert padded == 4 - (stop - start)
+        first += 4
+    assert len(rows) == schedule.steps(length)
+    assert [row for batch in rows for row in batch] == [p % length for p in range(4 * len(rows))]
