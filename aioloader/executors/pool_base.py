@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Any
 import anyio
 
 from aioloader.executors.retry import Attempt, BatchRun
-from aioloader.foundation.deferred import deferred
-from aioloader.foundation.notification import Notification
+from aioloader.foundation.concurrency import Notification, deferred
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence

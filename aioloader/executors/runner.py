@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import os
 import threading
+import time
+from collections.abc import Mapping
 from contextlib import suppress
+from dataclasses import is_dataclass
 from time import perf_counter
 from types import CoroutineType
 from typing import TYPE_CHECKING, Any
@@ -12,10 +15,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from aioloader.errors import LoaderError
-from aioloader.executors.cpu_usage import usage
 from aioloader.executors.global_generators import GlobalGenerators
-from aioloader.executors.rows import Rows
-from aioloader.foundation.pytree import flatten, unflatten
+from aioloader.foundation.pytree import LEAF, flatten, leaf_spec, unflatten
 from aioloader.foundation.replacement import replacement_rows
 from aioloader.foundation.types import (
     BASE,
@@ -27,27 +28,48 @@ from aioloader.foundation.types import (
     ROW,
     START,
     Array,
+    ArraySpec,
     Chunk,
     ChunkResult,
     Failure,
     IntArray,
     ItemLocation,
+    RowLayout,
     StageTimer,
     WorkSpan,
 )
 from aioloader.rng import LATER_DOMAIN, SAMPLE_DOMAIN, Rng
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator
+    from collections.abc import Callable, Generator, Sequence
 
     from aioloader.executors.program import Program
 
-__all__ = ("Runner",)
+
+try:
+    from resource import RUSAGE_THREAD, getrusage
+except ImportError:  # not Linux: the number of waits is not known
+
+    def usage() -> tuple[float, int]:
+        """Return the CPU seconds of this thread, and 0."""
+        return time.thread_time(), 0
+
+else:
+
+    def usage() -> tuple[float, int]:
+        """Return the CPU seconds of this thread, and how often it stopped to wait: for a file, a lock, or a sleep."""
+        used = getrusage(RUSAGE_THREAD)
+        return used.ru_utime + used.ru_stime, used.ru_nvcsw
+
+
+__all__ = ("Rows", "Runner")
 
 # Streams whose first words are drawn together.
 _AHEAD = 16
 _STRETCH = 256
 _STRETCH_BYTES = 1 << 20
+_ARRAYS = (np.ndarray, np.generic)
+_NODES = (tuple, list, Mapping)
 
 
 def _filled(samples: list[Any], chunk: Chunk, failures: list[Failure]) -> list[Any]:
@@ -75,6 +97,72 @@ def _own(sample: Any) -> Any:
                 "an async function itself, or say so by .transform(fn, concurrency=64)"
             )
     return unflatten(structure, [leaf.copy() if isinstance(leaf, np.ndarray) else leaf for leaf in leaves])
+
+
+def _scalar_type(spec: ArraySpec | None) -> type[np.generic] | None:
+    """The numpy scalars that fit a row as they are; None where it takes more than their type to tell."""
+    plain = spec is not None and spec.shape == () and spec.dtype.isnative and spec.dtype.kind in "biufc"
+    return spec.dtype.type if spec is not None and plain else None
+
+
+class Rows:
+    """The rows of a chunk's samples, in a slab.
+
+    Args:
+        memory: the slab region (a writable buffer).
+        chunk: says where in it the arrays of its batch begin, and how many rows they have.
+        layout: what a row consists of; None: no sample has a row.
+
+    Attributes:
+        first: the array of a sample's first leaf, or None: stages that can write there spare a copy.
+    """
+
+    __slots__ = ("_arrays", "_layout", "_plain", "_scalars", "first")
+
+    def __init__(self, memory: Any, chunk: Chunk, layout: RowLayout | None) -> None:
+        self._layout = layout
+        self._arrays: Sequence[Array | None] = ()
+        if layout is not None:
+            self._plain = ("tuple", None, (LEAF,) * len(layout.leaves))
+            self._scalars = [_scalar_type(leaf) for leaf in layout.leaves]
+            self._arrays = [
+                None
+                if leaf is None
+                else np.ndarray(
+                    (chunk.rows, *[extent or 0 for extent in leaf.shape]), leaf.dtype, memory, base
+                )
+                for leaf, base in zip(layout.leaves, chunk.bases, strict=True)
+            ]
+        self.first = self._arrays[0] if self._arrays else None
+
+    def write(self, sample: Any, row: int, out: Array | None, result: ChunkResult) -> bool:
+        """Write a sample into its row; False if it does not fit."""
+        if (layout := self._layout) is None:
+            return False
+        leaves: Any
+        if type(sample) is tuple and len(sample) == len(layout.leaves) and layout.structure == self._plain:
+            leaves = sample  # by far the most common kind; a part that is no leaf has no spec and is refused
+        else:
+            structure, leaves = flatten(sample)
+            if structure != layout.structure:
+                return False
+        for leaf, spec, scalar in zip(leaves, layout.leaves, self._scalars, strict=True):
+            if type(leaf) is scalar or (leaf is out and out is not None):
+                continue  # a row fits itself
+            if spec is not None and isinstance(leaf, _ARRAYS):
+                if leaf.shape != spec.shape or leaf.dtype != spec.dtype:
+                    return False
+            elif leaf_spec(leaf) != spec or isinstance(leaf, _NODES) or is_dataclass(leaf):
+                return False
+        for number, (leaf, array) in enumerate(zip(leaves, self._arrays, strict=True)):
+            if array is None:
+                result.objects.setdefault(number, {})[row] = (
+                    leaf.copy() if isinstance(leaf, np.ndarray) else leaf
+                )
+            elif leaf is not out:
+                array[row] = leaf
+        result.written.append(row)
+        return True
 
 
 class TransformChain:

@@ -12,10 +12,10 @@ import numpy as np
 
 from aioloader.errors import StalledError
 from aioloader.executors.runner import Runner
-from aioloader.foundation.deferred import deferred
+from aioloader.foundation.concurrency import RefCount, deferred
 from aioloader.foundation.run_chunks import run_each
 from aioloader.foundation.stacks import stack_of
-from aioloader.foundation.threads import RefCount, Threads
+from aioloader.foundation.threads import Threads
 from aioloader.foundation.types import INDEX, LENGTH, ROW, Chunk, ChunkResult, Failure, WorkerState
 
 if TYPE_CHECKING:

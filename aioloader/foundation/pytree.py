@@ -10,7 +10,11 @@ import dataclasses
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
 
-__all__ = ("LEAF", "Structure", "flatten", "map_leaves", "unflatten")
+import numpy as np
+
+from aioloader.foundation.types import ArraySpec
+
+__all__ = ("LEAF", "Structure", "flatten", "leaf_spec", "map_leaves", "unflatten")
 
 Structure: TypeAlias = Any
 
@@ -81,3 +85,19 @@ def map_leaves(fn: Callable[[Any], Any], value: Any) -> Any:
     """The same structure with `fn` applied to every leaf."""
     structure, leaves = flatten(value)
     return unflatten(structure, [fn(leaf) for leaf in leaves])
+
+
+def leaf_spec(value: Any) -> ArraySpec | None:
+    """Return the spec of the row that a leaf needs; None if it has no fixed row (strings, objects)."""
+    if isinstance(value, np.ndarray):
+        return None if value.dtype.hasobject else ArraySpec(value.shape, value.dtype)
+    if isinstance(value, np.character):
+        return None  # text, as str and bytes are
+    if isinstance(value, np.generic):
+        return None if value.dtype.hasobject else ArraySpec((), value.dtype)
+    if isinstance(value, (bool, int, float, complex)):
+        dtype = np.asarray(value).dtype
+        return None if dtype.hasobject else ArraySpec((), dtype)
+    if hasattr(value, "__array__"):
+        return leaf_spec(np.asarray(value))
+    return None

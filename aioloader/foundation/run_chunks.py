@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import anyio
 
-from aioloader.foundation.deferred import deferred
+from aioloader.foundation.concurrency import deferred
 from aioloader.foundation.types import Chunk, ChunkResult
 
 if TYPE_CHECKING:

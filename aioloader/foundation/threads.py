@@ -12,34 +12,18 @@ import queue
 import sys
 import threading
 import time
-from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import anyio
-import anyio.lowlevel
 
-__all__ = ("RefCount", "Threads", "loop_notifier", "run_off_loop")
+from aioloader.foundation.concurrency import Notify, loop_notifier
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+__all__ = ("Threads", "run_off_loop")
 
 T = TypeVar("T")
-
-Notify = Callable[[Callable[[], object]], None]
-
-
-def loop_notifier() -> Notify:
-    """A function that schedules a callback on the event loop running now, from any thread.
-
-    The callback is dropped if that loop has ended by then: nobody is left to hear it.
-    """
-    token: Any = anyio.lowlevel.current_token().native_token
-    schedule = getattr(token, "call_soon_threadsafe", None) or token.run_sync_soon
-
-    def notify(callback: Callable[[], object]) -> None:
-        try:
-            schedule(callback)
-        except RuntimeError:  # asyncio: the loop is closed; trio.RunFinishedError is one too
-            pass
-
-    return notify
 
 
 def run_off_loop(fn: Callable[[], object]) -> None:
@@ -72,32 +56,6 @@ def _in_a_loop() -> bool:
         trio = sys.modules.get("trio")
         return trio is not None and bool(trio.lowlevel.in_trio_run())
     return True
-
-
-class RefCount:
-    """Counts who may touch something; the last one to leave has it freed. From any thread.
-
-    Args:
-        free: called once, in the thread of the last one to leave.
-    """
-
-    def __init__(self, free: Callable[[], object]) -> None:
-        self._free = free
-        self._count = 1
-        self._lock = threading.Lock()
-
-    def enter(self) -> None:
-        """One more holder; the first one is there from the start."""
-        with self._lock:
-            self._count += 1
-
-    def leave(self) -> None:
-        """One holder less."""
-        with self._lock:
-            self._count -= 1
-            last = self._count == 0
-        if last:
-            self._free()
 
 
 class _Job:

@@ -11,7 +11,7 @@ import anyio
 import anyio.lowlevel
 import anyio.to_thread
 
-from aioloader.foundation.deferred import deferred
+from aioloader.foundation.concurrency import deferred
 from aioloader.foundation.error_log import ErrorLog
 from aioloader.foundation.threads import Threads, run_off_loop
 from aioloader.loader.base import BaseLoader

@@ -14,7 +14,6 @@ from aioloader.batchify import Stack
 from aioloader.datasets.resolve import resolve
 from aioloader.errors import LoaderClosedError
 from aioloader.executors.program import Program
-from aioloader.executors.rows import leaf_spec
 from aioloader.executors.shared_memory import SlabMemory, default_memory_limit
 from aioloader.foundation.host_limits import available_cores
 from aioloader.loader.epoch import Epoch
@@ -185,7 +184,7 @@ class LoaderRuntime:
                 source = MappedByteSource.over(source) or source
             if self._waiting:
                 executor = AsyncMapExecutor(
-                    executor, self._segments, self._waiting, leaf_spec, self.order.seed, options.timeout
+                    executor, self._segments, self._waiting, self.order.seed, options.timeout
                 )
             custom_collate = not _is_default(options.batchify_fn)
             context = PipelineContext(
@@ -193,7 +192,6 @@ class LoaderRuntime:
                 source,
                 executor,
                 memory,
-                leaf_spec,
                 Stack() if options.batchify_fn is None or custom_collate else options.batchify_fn,
                 custom_collate,
                 options.on_error,

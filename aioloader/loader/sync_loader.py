@@ -19,10 +19,9 @@ import anyio
 import anyio.lowlevel
 
 from aioloader.errors import LoaderClosedError, single
-from aioloader.foundation.deferred import deferred
+from aioloader.foundation.concurrency import Notification, Notify, deferred, loop_notifier
 from aioloader.foundation.error_log import ErrorLog
-from aioloader.foundation.notification import Notification
-from aioloader.foundation.threads import Notify, loop_notifier, run_off_loop
+from aioloader.foundation.threads import run_off_loop
 from aioloader.loader.base import BaseLoader
 from aioloader.loader.options import LoaderOptions
 from aioloader.loader.runtime import LoaderRuntime

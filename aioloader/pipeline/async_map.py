@@ -15,10 +15,9 @@ import anyio
 import anyio.lowlevel
 
 from aioloader.errors import StalledError
-from aioloader.foundation.deferred import deferred
+from aioloader.foundation.concurrency import RefCount, deferred
 from aioloader.foundation.run_chunks import run_each
 from aioloader.foundation.stacks import stack_of_coroutine
-from aioloader.foundation.threads import RefCount
 from aioloader.foundation.types import EPOCH, INDEX, ROW, CallSpan, Chunk, ChunkResult, Failure, WorkerState
 from aioloader.pipeline.cancellation import is_ours
 from aioloader.pipeline.collate import write_row
@@ -27,7 +26,7 @@ from aioloader.pipeline.priority import PrioritySemaphore
 from aioloader.rng import AWAITED_DOMAIN, Rng
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
+    from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
 
 __all__ = ("AsyncMapExecutor", "cut")
 
@@ -90,7 +89,6 @@ class AsyncMapExecutor:
         executor: runs the segments of the program.
         segments: the stages of each segment; the last one is followed by no async transform.
         waiting: the async stages after each segment but the last.
-        spec: `leaf_spec` of the executors.
         seed: the loader's seed.
         timeout: seconds after which a call counts as failed.
     """
@@ -100,14 +98,12 @@ class AsyncMapExecutor:
         executor: Any,
         segments: Sequence[Sequence[Any]],
         waiting: Sequence[Sequence[Any]],
-        spec: Callable[[Any], Any],
         seed: int,
         timeout: float,
     ) -> None:
         self._executor = executor
         self._segments = segments
         self._stages = waiting
-        self._spec = spec
         self._seed = seed
         self._timeout = timeout
         self._steps: list[list[_Step]] = []
@@ -279,7 +275,7 @@ class AsyncMapExecutor:
         for row, sample in given.items():
             result.values[row] = sample
             if chunk.layout is not None:
-                write_row(self._memory, self._spec, chunk.layout, chunk.bases, chunk.rows, row, result)
+                write_row(self._memory, chunk.layout, chunk.bases, chunk.rows, row, result)
             if time.monotonic() - yielded_at > _YIELD_S:
                 await anyio.lowlevel.checkpoint()
                 yielded_at = time.monotonic()

@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 
 from aioloader.errors import LoaderError, SampleError
+from aioloader.foundation.concurrency import RefCount
 from aioloader.foundation.replacement import fallback_indices, replacement_rows
-from aioloader.foundation.threads import RefCount
 from aioloader.foundation.types import BASE, INDEX, Array, Chunk, ChunkResult, Failure, RowLayout
 from aioloader.observability.timeline import BatchTimeline
 from aioloader.pipeline.collate import collate

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from aioloader.foundation.pytree import flatten, map_leaves, unflatten
+from aioloader.foundation.pytree import flatten, leaf_spec, map_leaves, unflatten
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Mapping
 
     from aioloader.foundation.types import Array, ChunkResult, RowLayout
     from aioloader.pipeline.context import PipelineContext
@@ -58,7 +58,7 @@ def collate(
     # While somebody may still write to the rows, they are only read from: those that are sound stay as they are.
     if layout is not None and result.values and not result.tainted:
         for row in list(result.values):  # those that told the layout
-            write_row(context.memory, context.spec, layout, bases, rows, row, result)
+            write_row(context.memory, layout, bases, rows, row, result)
     kept = sorted([*result.written, *result.values])
     if not kept:
         return None, 0, False
@@ -97,7 +97,6 @@ def collate(
 
 def write_row(
     memory: Any,
-    spec: Callable[[Any], Any],
     layout: RowLayout,
     bases: tuple[int, ...],
     rows: int,
@@ -108,13 +107,12 @@ def write_row(
 
     Args:
         memory: the slab memory.
-        spec: `leaf_spec` of the executors.
         layout, bases, rows: of the batch's arrays, see `Chunk`.
         row: which sample of `result.values`; it is no value any more where it was written.
         result: told of it.
     """
     structure, leaves = flatten(result.values[row])
-    if structure != layout.structure or tuple(spec(leaf) for leaf in leaves) != layout.leaves:
+    if structure != layout.structure or tuple(leaf_spec(leaf) for leaf in leaves) != layout.leaves:
         return
     for number, (leaf, wanted, base) in enumerate(zip(leaves, layout.leaves, bases, strict=True)):
         if wanted is None:

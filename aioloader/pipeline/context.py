@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from aioloader.errors import SampleError
-from aioloader.foundation.pytree import flatten
+from aioloader.foundation.pytree import flatten, leaf_spec
 from aioloader.foundation.types import Array, IntArray, ItemLocation, RowLayout, Spans
 from aioloader.metrics import Metrics
 
@@ -73,7 +73,6 @@ class PipelineContext:
         source: where bytes come from, or None.
         executor: where samples are made.
         memory: `aioloader.executors.shared_memory.SlabMemory`.
-        spec: `leaf_spec` of the executors.
         collate: collates samples that have no rows (the default batchify).
         custom_collate: batches are collated by a batchify function in the executor.
         on_error: what a failed sample does: "raise" fails its batch, "skip" leaves it out, "replace" puts another one
@@ -90,7 +89,6 @@ class PipelineContext:
     source: Any
     executor: Any
     memory: Any
-    spec: Callable[[Any], Any]
     collate: Callable[[list[Any]], Any]
     custom_collate: bool
     on_error: str
@@ -114,7 +112,7 @@ class PipelineContext:
     def learn(self, sample: Any) -> None:
         """Take the row layout from the first sample that was made."""
         structure, leaves = flatten(sample)
-        specs = tuple(self.spec(leaf) for leaf in leaves)
+        specs = tuple(leaf_spec(leaf) for leaf in leaves)
         self.layout = RowLayout(next(_layout_numbers), structure, specs)
 
     def chunk_size(self, samples: int) -> int:

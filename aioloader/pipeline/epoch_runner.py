@@ -14,9 +14,7 @@ import anyio
 import anyio.lowlevel
 
 from aioloader.errors import LoaderClosedError, LoaderError, single
-from aioloader.foundation.deferred import deferred
-from aioloader.foundation.notification import Notification
-from aioloader.foundation.threads import loop_notifier
+from aioloader.foundation.concurrency import Notification, deferred, loop_notifier
 from aioloader.pipeline.batch_task import BatchTask
 from aioloader.pipeline.context import Delivery, PipelineContext
 from aioloader.pipeline.iterable_plan import StreamPlan

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from aioloader.foundation.notification import Notification
+from aioloader.foundation.concurrency import Notification
 
 __all__ = ("CapacityLimiter",)
 

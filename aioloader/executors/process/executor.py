@@ -24,8 +24,7 @@ from aioloader.executors.process.wire import pack_value, unpack_value, unsendabl
 from aioloader.executors.process.worker import CALLED_OFF, CURRENT, PLACE, read_error
 from aioloader.executors.retry import Died, Unreadable
 from aioloader.executors.shared_memory import MAX_WORKERS, SlabMemory, control_array
-from aioloader.foundation.deferred import deferred
-from aioloader.foundation.notification import Notification
+from aioloader.foundation.concurrency import Notification, deferred
 from aioloader.foundation.threads import Threads
 from aioloader.foundation.types import ChunkResult, Failure
 

@@ -22,8 +22,8 @@ from aioloader.errors import WorkerError
 from aioloader.executors.process.stacks import CRASHES, StackFile
 from aioloader.executors.process.wire import Inbox, encode
 from aioloader.executors.shared_memory import CONTROL_BYTES, SlabMemory
+from aioloader.foundation.concurrency import Notification
 from aioloader.foundation.descriptors import above_streams
-from aioloader.foundation.notification import Notification
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence

@@ -20,9 +20,7 @@ from aioloader.executors.pool_base import PoolExecutor
 from aioloader.executors.process.handle import pickled_program
 from aioloader.executors.ray.client import RayClient, ray_in_use
 from aioloader.executors.retry import Died, Unreadable
-from aioloader.foundation.deferred import deferred
-from aioloader.foundation.notification import Notification
-from aioloader.foundation.threads import loop_notifier
+from aioloader.foundation.concurrency import Notification, deferred, loop_notifier
 from aioloader.foundation.types import INDEX, ChunkResult, WorkerState
 
 if TYPE_CHECKING:
@@ -31,7 +29,7 @@ if TYPE_CHECKING:
     from aioloader.executors.program import Program
     from aioloader.executors.retry import Attempt
     from aioloader.executors.shared_memory import SlabMemory
-    from aioloader.foundation.threads import Notify
+    from aioloader.foundation.concurrency import Notify
 
 __all__ = ("RayExecutor",)
 

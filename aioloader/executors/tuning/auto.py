@@ -24,8 +24,7 @@ from aioloader.executors.shared_memory import MAX_WORKERS
 from aioloader.executors.thread import ThreadExecutor
 from aioloader.executors.tuning.memory_info import available_memory, own_memory
 from aioloader.executors.tuning.tuner import ExecutorTuner, Trial, describe_workers
-from aioloader.foundation.deferred import deferred
-from aioloader.foundation.notification import Notification
+from aioloader.foundation.concurrency import Notification, deferred
 from aioloader.foundation.threads import Threads
 from aioloader.foundation.types import ChunkResult
 

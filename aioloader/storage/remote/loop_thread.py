@@ -15,7 +15,7 @@ import anyio
 import sniffio
 
 from aioloader.errors import ForkedError
-from aioloader.foundation.threads import loop_notifier
+from aioloader.foundation.concurrency import loop_notifier
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine

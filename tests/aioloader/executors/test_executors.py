@@ -131,9 +131,7 @@ EXECUTORS = {
     "process": lambda: ProcessExecutor(2),
     "ray": lambda: RayExecutor(2),
 }
-RAY = pytest.param(
-    "ray", marks=[pytest.mark.ray, pytest.mark.filterwarnings("ignore")]
-)  # Ray's own warnings
+RAY = pytest.param("ray", marks=[pytest.mark.ray, pytest.mark.filterwarnings("ignore")])  # Ray's own warnings
 
 
 @pytest.fixture(scope="module")

@@ -7,7 +7,8 @@ from functools import partial
 import anyio
 import pytest
 
-from aioloader.foundation.threads import RefCount, Threads, loop_notifier
+from aioloader.foundation.concurrency import RefCount, loop_notifier
+from aioloader.foundation.threads import Threads
 
 
 @pytest.fixture

@@ -1,0 +1,132 @@
+"""Building blocks for tasks of an event loop: notifications, shared ownership, and coroutines made when first run."""
+
+from __future__ import annotations
+
+import functools
+import threading
+from collections.abc import Callable, Coroutine, Generator
+from typing import Any
+
+import anyio
+import anyio.lowlevel
+
+__all__ = ("Deferred", "Notification", "Notify", "RefCount", "deferred", "loop_notifier")
+
+Notify = Callable[[Callable[[], object]], None]
+
+
+def loop_notifier() -> Notify:
+    """Return a function that schedules a callback on the event loop running now, from any thread.
+
+    The callback is dropped if that loop has ended by then: no task is left that waits for it.
+    """
+    token: Any = anyio.lowlevel.current_token().native_token
+    schedule = getattr(token, "call_soon_threadsafe", None) or token.run_sync_soon
+
+    def notify(callback: Callable[[], object]) -> None:
+        try:
+            schedule(callback)
+        except RuntimeError:  # asyncio: the loop is closed; trio.RunFinishedError is one too
+            pass
+
+    return notify
+
+
+class Notification:
+    """Condition that tasks wait for: `set` wakes the tasks that wait now, and later ones wait for the next `set`.
+
+    It has no state, so check the condition before `wait`.
+    """
+
+    __slots__ = ("_events",)
+
+    def __init__(self) -> None:
+        self._events: list[anyio.Event] = []
+
+    def set(self) -> None:
+        """Wake all waiting tasks. From the loop's thread only."""
+        events, self._events = self._events, []
+        for event in events:
+            event.set()
+
+    async def wait(self) -> None:
+        """Wait for the next `set`."""
+        # One event for each waiter: nothing of a loop that has ended is left behind.
+        event = anyio.Event()
+        self._events.append(event)
+        try:
+            await event.wait()
+        finally:
+            if event in self._events:
+                self._events.remove(event)
+
+
+class RefCount:
+    """Count of the holders of a resource, which the last one to leave frees. From any thread.
+
+    Args:
+        free: called once, in the thread of the last one to leave.
+    """
+
+    def __init__(self, free: Callable[[], object]) -> None:
+        self._free = free
+        self._count = 1
+        self._lock = threading.Lock()
+
+    def enter(self) -> None:
+        """Add a holder; the creator is the first one."""
+        with self._lock:
+            self._count += 1
+
+    def leave(self) -> None:
+        """Remove a holder."""
+        with self._lock:
+            self._count -= 1
+            last = self._count == 0
+        if last:
+            self._free()
+
+
+class Deferred(Coroutine[Any, Any, None]):
+    """Coroutine ``fn(*args)`` that is made at its first step.
+
+    A loop that ends cancels its tasks, and asyncio never runs the coroutine of a task that had not begun. An ordinary
+    coroutine then warns that it "was never awaited", although nothing is wrong: the caller has left, and the loop too.
+    """
+
+    def __init__(self, fn: Callable[..., Coroutine[Any, Any, None]], args: tuple[Any, ...]) -> None:
+        self._fn = fn
+        self._args = args
+        self._made: Coroutine[Any, Any, None] | None = None
+        self.__name__ = getattr(fn, "__name__", "deferred")
+        self.__qualname__ = getattr(fn, "__qualname__", "deferred")
+
+    def _coroutine(self) -> Coroutine[Any, Any, None]:
+        if self._made is None:
+            self._made = self._fn(*self._args)
+        return self._made
+
+    def __await__(self) -> Generator[Any, Any, None]:
+        return self._coroutine().__await__()
+
+    def send(self, value: Any) -> Any:
+        return self._coroutine().send(value)
+
+    def throw(self, error: Any, *rest: Any) -> Any:
+        if self._made is None:
+            raise error
+        return self._made.throw(error, *rest)
+
+    def close(self) -> None:
+        if self._made is not None:
+            self._made.close()
+
+
+def deferred(fn: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., Deferred]:
+    """Return an async function like `fn` whose coroutines are made when they are first run; see `Deferred`."""
+
+    @functools.wraps(fn)
+    def make(*args: Any) -> Deferred:
+        return Deferred(fn, args)
+
+    return make
