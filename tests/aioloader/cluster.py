@@ -1,4 +1,4 @@
-"""A Ray cluster on this machine, for the tests of what uses one."""
+"""Ray cluster on this machine, for tests."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 _END_S = 30.0
-# Read when Ray is imported: no reports to anybody, and no address but this machine's own.
+# Ray reads these when it is imported: no usage reports, and only this machine's address.
 os.environ.update(
     RAY_USAGE_STATS_ENABLED="0", RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER="0", RAY_DISABLE_IMPORT_WARNING="1"
 )
 
 
 class LocalCluster:
-    """Two nodes with a CPU each. This process is a driver on the first.
+    """Cluster of two nodes with a CPU each. This process is a driver on the first.
 
     Attributes:
         ray: the module.
@@ -46,7 +46,7 @@ class LocalCluster:
         self.note_processes()
 
     def note_processes(self) -> None:
-        """Remember the processes that there are: those of a dead node have no parent any more that could be asked."""
+        """Remember the running processes: those of a dead node no longer have a parent that lists them."""
         for process in psutil.Process().children(recursive=True):
             self._processes[process.pid] = process
 
@@ -57,13 +57,13 @@ class LocalCluster:
         self._second = None
 
     def make_whole(self) -> None:
-        """Start a second node where it was killed."""
+        """Start a second node again after it was killed."""
         if self._second is None:
             self._second = self._cluster.add_node(**self._options)
             self._cluster.wait_for_nodes()
 
     def close(self) -> list[str]:
-        """Shut everything down; gives what was left of it, and was killed then."""
+        """Shut everything down; return the processes that were left and then killed."""
         self.note_processes()
         self.ray.shutdown()
         self._cluster.shutdown()
@@ -77,7 +77,7 @@ class LocalCluster:
 
 
 def _lives(process: psutil.Process) -> bool:
-    # What the dead node has left is nobody's child here: if nobody reaps it, it stays a zombie.
+    # Processes of the dead node are not children of this process: if nobody reaps them, they stay zombies.
     try:
         return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:
@@ -85,7 +85,7 @@ def _lives(process: psutil.Process) -> bool:
 
 
 def _start(ray: Any) -> LocalCluster:
-    """A cluster. Ray gives a node half a minute to start; a busy machine may need more, so it is tried again."""
+    """Start a cluster. Ray's limit for the start is half a minute; a busy machine may need more, so retry."""
     before = set(psutil.Process().children(recursive=True))
     for last in (False, False, True):
         try:
@@ -104,9 +104,9 @@ def _start(ray: Any) -> LocalCluster:
 
 @contextmanager
 def local_cluster() -> Iterator[LocalCluster]:
-    """A cluster, which is gone afterwards with all its processes; skips the test where there is no Ray.
+    """Start a cluster, and end it afterwards with all its processes; skip the test if Ray is missing.
 
-    It takes many seconds of a core to start: share one where that can be.
+    The start takes many seconds of a core: share one cluster if possible.
     """
     ray = pytest.importorskip("ray", reason="needs Ray: pip install 'aioloader[ray]'")
     # Its sockets have long names, which a folder of pytest would make too long.
@@ -128,7 +128,7 @@ def local_cluster() -> Iterator[LocalCluster]:
 
 
 def wait_until(condition: Any, timeout_s: float = 60.0) -> None:
-    """Wait for something that another process does."""
+    """Wait until another process has done something."""
     deadline = time.monotonic() + timeout_s
     while not condition():
         assert time.monotonic() < deadline, "it did not happen in time"

@@ -1,4 +1,4 @@
-"""The command line: results on stdout, messages on stderr, one line per error, the exit codes of its help text."""
+"""Tests of the command line: results on stdout, messages on stderr, one line per error, documented exit codes."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ ROOT = Path(__file__).parents[3]
 
 
 def _code(*argv: str) -> int:
-    """The exit code, also where argparse leaves by SystemExit."""
+    """Return the exit code, also if argparse raises SystemExit."""
     try:
         return main(argv)
     except SystemExit as leaving:
@@ -167,7 +167,7 @@ def test_an_error_of_our_own_says_how_to_see_more(
     ],
 )
 def test_demo_streams_measures_and_draws(executor: str, photo_rec: Path, tmp_path: Path) -> None:
-    # In a process of its own, where nothing is set up by the test suite, and by the documented command.
+    # In a separate process without the test suite's set-up, and with the documented command.
     sheet = tmp_path / "sheet.png"
     command = [sys.executable, "-m", "aioloader", "demo", "--path", str(photo_rec), "--executor", executor]
     command += ["--batch-size", "8", "--size", "64", "--num-workers", "2", "--out", str(sheet)]

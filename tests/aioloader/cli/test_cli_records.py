@@ -1,4 +1,4 @@
-"""`aioloader index`, `verify`, `repair` and `inspect`: their output and their exit codes."""
+"""Tests of `aioloader index`, `verify`, `repair` and `inspect`: their output and their exit codes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from aioloader.cli import main
 
 
 def _code(*argv: object) -> int:
-    """The exit code, also where argparse leaves by SystemExit."""
+    """Return the exit code, also if argparse raises SystemExit."""
     try:
         return main([str(word) for word in argv])
     except SystemExit as leaving:
@@ -24,7 +24,7 @@ def _code(*argv: object) -> int:
 
 @pytest.fixture
 def rec(photo_rec: Path, tmp_path: Path) -> Path:
-    """A copy of `photo_rec` that may be damaged."""
+    """Copy `photo_rec`, so that a test may damage it."""
     for path in (photo_rec, photo_rec.with_suffix(".idx")):
         shutil.copy(path, tmp_path)
     return tmp_path / photo_rec.name

@@ -1,4 +1,4 @@
-"""Small record files and images for the dataset tests."""
+"""Fixtures of the dataset tests: small record files and images."""
 
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -14,12 +14,12 @@ from tests.aioloader.datasets.faces import LABELS, write_set
 
 @pytest.fixture(autouse=True)
 def _own_cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Copies of indexes stay out of the user's cache."""
+    """Keep copies of indexes out of the user's cache."""
     monkeypatch.setenv("AIOLOADER_CACHE_DIR", str(tmp_path_factory.mktemp("cache")))
 
 
 def pixels(number: int) -> Any:
-    """An RGB image that differs by number: uint8 (6, 8, 3)."""
+    """Return an RGB image that differs by number: uint8 (6, 8, 3)."""
     image = np.zeros((6, 8, 3), np.uint8)
     image[..., 0] = number % 256
     image[..., 1] = 100
@@ -28,7 +28,7 @@ def pixels(number: int) -> Any:
 
 
 def png(number: int) -> bytes:
-    """The same as a PNG, which keeps every value."""
+    """Return the same image as a PNG, which keeps every value."""
     done, data = cv2.imencode(".png", pixels(number)[..., ::-1])
     assert done
     return data.tobytes()
@@ -36,13 +36,13 @@ def png(number: int) -> bytes:
 
 @pytest.fixture(name="pixels")
 def _pixels() -> Callable[[int], Any]:
-    """``pixels(number)``: an RGB image that differs by number."""
+    """Return ``pixels(number)``: an RGB image that differs by number."""
     return pixels
 
 
 @pytest.fixture(name="png")
 def _png() -> Callable[[int], bytes]:
-    """``png(number)``: the same, encoded."""
+    """Return ``png(number)``: the same, encoded."""
     return png
 
 
@@ -51,7 +51,7 @@ Write = Callable[..., str]
 
 @pytest.fixture
 def write_rec(tmp_path: Path) -> Write:
-    """``write_rec(payloads, keys=..., name=...)``: a .rec and, unless keys is None, its .idx; gives the .rec's path."""
+    """Return ``write_rec(payloads, keys=..., name=...)``: writes a .rec and, unless keys is None, its .idx."""
 
     def write(payloads: Iterable[bytes], keys: Any = "count", name: str = "data") -> str:
         path = tmp_path / f"{name}.rec"
@@ -70,7 +70,7 @@ def write_rec(tmp_path: Path) -> Write:
 
 @pytest.fixture
 def write_images(write_rec: Write) -> Write:
-    """``write_images(labels)``: a .rec of PNG images with these labels; image i is ``pixels(i)``."""
+    """Return ``write_images(labels)``: writes a .rec of PNG images with these labels; image i is ``pixels(i)``."""
 
     def write(labels: Iterable[Any], **options: Any) -> str:
         return write_rec(
@@ -82,7 +82,7 @@ def write_images(write_rec: Write) -> Write:
 
 @pytest.fixture
 def faces(tmp_path: Path) -> Callable[..., Path]:
-    """``faces(labels=LABELS, **options)``: a set in InsightFace's layout; its image i is ``pixels(i)``."""
+    """Return ``faces(labels=LABELS, **options)``: a set in InsightFace's layout; its image i is ``pixels(i)``."""
 
     def make(labels: Any = LABELS, name: str = "faces", **options: Any) -> Path:
         return write_set(tmp_path / name, [png(number) for number in range(len(labels))], labels, **options)

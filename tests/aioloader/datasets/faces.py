@@ -1,4 +1,4 @@
-"""Sets in InsightFace's layout, written as its own programs write them, and read as its own reader reads them."""
+"""Sets in InsightFace's layout, written as InsightFace's programs write them, and read as its reader reads them."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ import numpy as np
 import recordio
 
 LABELS = [0, 0, 0, 1, 1, 2, 2, 2, 2, 3]
-"""Of the set that most tests read."""
+"""Labels of the set that most tests read."""
 
 
 def numbers_record(first: float, second: float, key: int) -> bytes:
-    """A header, or an identity record."""
+    """Return a header, or an identity record."""
     return recordio.pack(recordio.IRHeader(2, [first, second], key, 0), b"")
 
 
@@ -29,16 +29,16 @@ def write_set(
     vectors: bool = False,
     shown: str | None = "count",
 ) -> Path:
-    """Write a set of which `labels` is in rising order; gives the folder.
+    """Write a set with `labels` in rising order; return the folder.
 
     Args:
-        folder: made here.
+        folder: created by the function.
         bodies: encoded images.
         labels: one for each.
         order: "header first": as the keys are; "header last": images, header, identities, as InsightFace's face2rec2
-            does; "mixed": the lines of the .idx in an order of their own.
+            does; "mixed": the lines of the .idx in another order.
         vectors: images have two labels, [identity, 1].
-        shown: text of the file `property`; "count": what is right; None: no file.
+        shown: text of the file `property`; "count": the correct text; None: no file.
     """
     folder.mkdir(parents=True)
     count = len(bodies)
@@ -68,7 +68,7 @@ def write_set(
 
 
 def plain_set(folder: Path, png: Any, labels: Any, keys: Any = None) -> Path:
-    """Write a set without a header; image i is `png(i)`, its key i unless `keys` are given. Gives the folder."""
+    """Write a set without a header; image i is `png(i)`, its key i unless `keys` are passed. Return the folder."""
     folder.mkdir()
     records = [
         (key, recordio.pack((0, label, key, 0), png(number)))
@@ -88,7 +88,7 @@ def write_records(path: Path, records: Iterable[tuple[int, bytes]]) -> None:
 
 
 class Reader:
-    """What InsightFace's torch reader does, with `recordio` in MXNet's place: (encoded image, label) of sample i."""
+    """Reader like InsightFace's torch reader, with `recordio` in MXNet's place: (encoded image, label) of sample i."""
 
     def __init__(self, folder: Path) -> None:
         self.records = recordio.MXIndexedRecordIO(str(folder / "train.idx"), str(folder / "train.rec"), "r")

@@ -1,4 +1,4 @@
-"""Views of datasets: Gluon's semantics and messages."""
+"""Tests of views of datasets: Gluon's semantics and messages."""
 
 import pickle
 from collections import namedtuple

@@ -1,4 +1,4 @@
-"""Several samples at once are those of one after the other: the same pixels, labels, draws and errors."""
+"""Tests of bulk reads: the same pixels, labels, draws and errors as of single samples."""
 
 import gc
 import weakref

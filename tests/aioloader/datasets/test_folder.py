@@ -1,4 +1,4 @@
-"""Image folders and image lists."""
+"""Tests of image folders and image lists."""
 
 import os
 import pickle

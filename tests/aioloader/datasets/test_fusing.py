@@ -1,4 +1,4 @@
-"""Decoders that take over the stages after them: samples, labels and errors stay what they were."""
+"""Tests of fused decoders: samples, labels and errors equal those of separate stages."""
 
 import struct
 from typing import Any
@@ -49,7 +49,7 @@ def outcome(run: Any) -> Any:
 
 
 def check(decoder: Any, data: bytes, extra: Any = None, stages: tuple[Stage, ...] = ()) -> Any:
-    """Hold decoder and stages apart against both in one, over memory that is overwritten afterwards."""
+    """Compare separate decoder and stages with the fused ones, over memory that is overwritten afterwards."""
     facts = ItemLocation(None, "a/file", 8)
 
     def apart() -> Any:
@@ -103,7 +103,7 @@ def test_records_in_parts(write_rec: Any, shift: int) -> None:
     with open(write_rec([recordio.pack((0, 4.0, 1, 0), body)]), "rb") as file:
         record = file.read()
     (word,) = struct.unpack_from("<I", record, 4)
-    # The writer splits a record at a magic number that lies as a part's would.
+    # The writer splits a record at an aligned magic number.
     assert (word >> 29 == 1) == (shift == 2)
     assert check(ImageRecordDecoder(), record)[1] == repr(np.int64(4))
 
@@ -125,7 +125,7 @@ SOUND = framed(recordio.pack(recordio.IRHeader(0, 4.0, 1, 0), jpeg(0)))
 @example(cut=len(SOUND), at=8, value=1, part=False)
 @example(cut=len(SOUND), at=7, value=0x20, part=False)
 def test_damaged_records(cut: int, at: int, value: int, part: bool) -> None:
-    # Only the heads: damage among the pixels may lie where a crop does not look.
+    # Only the heads: damage among the pixels may be outside of a crop.
     at = at % 40 if part else at % 32
     data = bytearray(SOUND)
     data[at] = value
@@ -165,7 +165,7 @@ def test_a_decoder_of_ones_own_is_not_passed_over(base: Any) -> None:
 
 @pytest.fixture
 def datasets(tmp_path: Any, write_rec: Any) -> list[Any]:
-    """The same images as records, as a folder and as a list; of several sizes and formats."""
+    """Return the same images as records, as a folder and as a list; of several sizes and formats."""
     images = [jpeg(n, 40 + 8 * n, 100 - 8 * n) for n in range(7)]
     images.append(cv2.imencode(".png", np.full((50, 60, 3), 7, np.uint8))[1].tobytes())
     rec = write_rec([recordio.pack((0, float(n), n, 0), image) for n, image in enumerate(images)])

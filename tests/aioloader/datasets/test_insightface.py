@@ -1,4 +1,4 @@
-"""InsightFace's sets: samples, labels and identities as its own readers see them, in datasets, loaders and samplers."""
+"""Tests of InsightFace's sets: samples, labels and identities as in its readers; datasets, loaders and samplers."""
 
 import asyncio
 import os

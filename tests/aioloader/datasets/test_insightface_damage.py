@@ -1,4 +1,4 @@
-"""InsightFace's sets with files that lack, contradict each other or are damaged: the error says what is wrong."""
+"""Tests of InsightFace's sets with missing, contradictory or damaged files: the error names the fault."""
 
 import os
 import pickle
@@ -48,7 +48,7 @@ def test_the_property_file_wins_and_a_difference_is_told(faces: Any) -> None:
         UserWarning, match="there are 7 identities, and the header of .* has 4; num_classes is 7"
     ):
         assert dataset.num_classes == 7
-    assert dataset.num_classes == 7  # told once
+    assert dataset.num_classes == 7  # warned once
     assert dataset.image_size == (112, 96)
 
 

@@ -1,4 +1,4 @@
-"""InsightFace's headers and identity records: none, any bytes, keys past what a float holds; and `property`."""
+"""Tests of InsightFace's headers and identity records: missing, random bytes, keys beyond a float; `property`."""
 
 from pathlib import Path
 from typing import Any
@@ -34,7 +34,7 @@ def test_without_a_header_every_record_is_an_image(tmp_path: Path, png: Any) -> 
         range(4, 4),
         range(4, 5),
     ]
-    assert dataset.num_classes == 5  # what the file says
+    assert dataset.num_classes == 5  # the text of the file
     assert Reader(folder).keys == [0, 7, 3, 4, 9]
 
 
@@ -118,7 +118,7 @@ def test_slack_is_how_far_a_float_can_be_off(number: int) -> None:
 
 
 def test_numbers_that_a_float_rounds_are_found_by_the_records(tmp_path: Path, png: Any) -> None:
-    # Keys about 2**24, of which float32 has every second one only; the others of such a set are left out.
+    # Keys about 2**24, of which float32 has only every second one; the other keys of such a set are left out.
     low, labels = (1 << 24) - 4, [0, 0, 0, 1, 1, 2, 3, 3, 3, 4, 5, 5, 6]
     first = low + len(labels)
     assert int(np.float32(first)) != first

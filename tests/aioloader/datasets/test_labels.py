@@ -1,4 +1,4 @@
-"""Labels that datasets tell without making samples."""
+"""Tests of labels that datasets return without making samples."""
 
 from __future__ import annotations
 

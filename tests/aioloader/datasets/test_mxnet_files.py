@@ -1,4 +1,4 @@
-"""Files that real MXNet wrote (tests/data/mxnet) come out as it wrote them."""
+"""Tests of files that real MXNet wrote (tests/data/mxnet): they are read as it wrote them."""
 
 from pathlib import Path
 from typing import Any

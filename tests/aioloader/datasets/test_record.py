@@ -1,4 +1,4 @@
-"""Record datasets: the records of the index's lines, labels of one dtype, and errors that stay with their item."""
+"""Tests of record datasets: the records of the index's lines, labels of one dtype, and errors of single items."""
 
 import os
 import pickle

@@ -1,4 +1,4 @@
-"""Headers of many records: the same from one stretch and one by one, and never beyond a record or the file."""
+"""Tests of reading many headers: the same from one stretch and one by one, never beyond a record or the file."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def test_what_is_no_header_is_none(tmp_path: Path) -> None:
     assert heads.sound.tolist() == [False, False, True, True, True, False]
     assert heads.packed.tolist() == [False, False, True, False, True, False]
     assert heads.bare.tolist() == [False, False, True, False, True, False]
-    assert heads.held.tolist() == [0, 0, 3, 0, 1, 0]  # the last one is cut behind its first label
+    assert heads.held.tolist() == [0, 0, 3, 0, 1, 0]  # the last one is cut after its first label
     assert np.isnan(heads.first_label).tolist() == [True, True, False, True, False, True]
     joined = RecordHeads.joined([heads, heads], np.array([8, 2]))
     assert joined.id.tolist() == [7, 7]

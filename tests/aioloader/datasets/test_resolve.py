@@ -1,4 +1,4 @@
-"""Datasets taken apart for a loader: nothing changes by it, and nobody's ``__getitem__`` is passed over."""
+"""Tests of resolved datasets: the samples do not change, and no user's ``__getitem__`` is bypassed."""
 
 import time
 from collections.abc import Callable
@@ -25,7 +25,7 @@ from aioloader.samplers import RandomSampler
 
 
 def items(resolved: Resolved) -> list[Any]:
-    """What a loader makes of a resolved dataset."""
+    """Return the samples that a loader makes of a resolved dataset."""
     remap = range(len(resolved.base)) if resolved.remap is None else resolved.remap.tolist()
     samples = []
     for index in remap:

@@ -1,4 +1,4 @@
-"""Several record files as one dataset: the records of the first, then those of the second, in every executor."""
+"""Tests of several record files as one dataset, in the order of the files, in every executor."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SIZES = (5, 0, 1, 7)
 
 @pytest.fixture
 def shards(tmp_path: Path) -> list[Path]:
-    """Files of 5, 0, 1 and 7 records, whose labels count through; the last has no .idx."""
+    """Write files of 5, 0, 1 and 7 records with consecutive labels; the last file has no .idx."""
     paths, number = [], 0
     for shard, size in enumerate(SIZES):
         path = tmp_path / f"set-{shard:05}-of-00004.rec"

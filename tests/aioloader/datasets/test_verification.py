@@ -1,4 +1,4 @@
-"""Files of pairs: what Python 2 and 3 and numpy wrote is read, and nothing in them is run."""
+"""Tests of files of pairs: files by Python 2, Python 3 and numpy are read, and no code in them is executed."""
 
 import os
 import pickle

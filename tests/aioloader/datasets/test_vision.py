@@ -1,4 +1,4 @@
-"""The classic sets, from small files in the published formats."""
+"""Tests of the classic sets, from small files in the published formats."""
 
 import gzip
 import hashlib
@@ -228,7 +228,7 @@ def test_memory_is_not_taken_for_what_is_only_announced(tmp_path: Path, shape: t
 
 
 def tar_header(name: bytes, size: bytes, kind: bytes = b"0") -> bytes:
-    """The block that a member of an archive begins with."""
+    """Return the first block of an archive's member."""
     head = bytearray(512)
     head[: len(name)] = name
     head[100:136] = b"0000644\0" + b"0000000\0" * 2 + size
@@ -292,7 +292,7 @@ def test_an_archive_that_unpacks_to_too_much_is_refused(
 
 
 def test_a_sparse_member_is_no_member(tmp_path: Path) -> None:
-    # Its header may announce any size without a byte to back it.
+    # Its header may announce any size although the data are missing.
     sparse = bytearray(tar_header(b"test_batch.bin", SIZE % 0, b"S"))
     sparse[483:495] = b"%011o\0" % (3073 * 10)
     sparse[148:156] = b" " * 8

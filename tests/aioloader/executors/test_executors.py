@@ -1,4 +1,4 @@
-"""One contract, four executors: the same chunk gives the same result wherever it runs."""
+"""Tests of the executors' contract: the same chunk has the same result in all four executors."""
 
 import os
 import pickle
@@ -28,7 +28,7 @@ SIZE = 8
 
 
 class Squares:
-    """Item i: an array of the number i, and its square."""
+    """Dataset whose item i is an array of the number i, and its square."""
 
     def __len__(self) -> int:
         return 1000
@@ -60,7 +60,7 @@ def test_closing_while_workers_are_started_leaves_none(leftovers, monkeypatch):
     def closed_meanwhile(handle, *args):
         closers.append(threading.Thread(target=executor.close))
         closers[-1].start()
-        closers[-1].join(0.1)  # it waits for the worker that is on its way
+        closers[-1].join(0.1)  # it waits for the worker that is starting
         start(handle, *args)
 
     monkeypatch.setattr(WorkerHandle, "start", closed_meanwhile)
@@ -85,7 +85,7 @@ LAYOUT = RowLayout(
 
 
 class Bench:
-    """An executor with its memory, and chunks for it."""
+    """Executor with its memory, and chunks for it."""
 
     def __init__(self, executor, program, limit=1 << 24) -> None:
         self.executor = executor
@@ -283,7 +283,7 @@ async def test_cancelling_a_chunk_settles_it_once_nobody_touches_it(kind, reques
     b = Bench(EXECUTORS[kind](), program(stages=[slow]))
     async with b.executor.serving():
         with anyio.fail_after(60):
-            await b.executor.run([b.chunk([1])])  # workers are up
+            await b.executor.run([b.chunk([1])])  # workers have started
         with anyio.move_on_after(0.05) as scope:
             await b.executor.run([b.chunk(list(range(500)))])
         assert scope.cancelled_caught
@@ -449,7 +449,7 @@ class TestThreads:
 
 @pytest.mark.slow
 def test_workers_start_while_other_threads_fork():
-    """A fork that lives on inherits what is open; workers must not wait for its end."""
+    """A long-lived fork inherits open descriptors; workers must not wait for its end."""
     code = """
     import os, signal, threading
     from aioloader import DataLoader

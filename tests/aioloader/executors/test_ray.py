@@ -1,4 +1,4 @@
-"""A real cluster of two nodes: the same batches as here, when a node dies and when a sample kills its worker."""
+"""Tests with a real cluster of two nodes: local batches, also when a node dies and when a sample kills a worker."""
 
 import os
 import signal
@@ -34,13 +34,13 @@ def nodes():
 
 @pytest.fixture
 def cluster(nodes):
-    """A cluster of two nodes, whatever tests before have done to it."""
+    """Return a cluster of two nodes, repaired after earlier tests."""
     nodes.make_whole()
     return nodes
 
 
 class Deadly:
-    """Item i, but one kills the process that makes it, and one never ends."""
+    """Dataset of i, but one item kills the process that makes it, and one never ends."""
 
     def __init__(self, deadly=(), endless=()):
         self.deadly = deadly
@@ -58,7 +58,7 @@ class Deadly:
 
 
 class Slow:
-    """Item i after a moment: an array that i decides, and i."""
+    """Dataset whose item i is, after a moment, an array that depends on i, and i."""
 
     def __len__(self):
         return 400
@@ -69,7 +69,7 @@ class Slow:
 
 
 def total(samples):
-    """A batchify function: numbers only, and how many they were."""
+    """Batchify to the numbers alone, and their count."""
     return np.stack([image for image, _ in samples]).sum(axis=0), [index for _, index in samples]
 
 
@@ -102,7 +102,7 @@ def test_the_batches_are_those_made_here(cluster, photo_rec):
         assert content([*loader, *loader]) == expected
         assert loader.stats().workers >= 1
 
-    # A batchify function of the caller's, and samples that fail.
+    # A caller's batchify function, and samples that fail.
     custom_collate = {"batchify_fn": total, "on_error": "replace"}
     with (
         DataLoader(Numbers(30, fail=(4, 17)), 6, num_workers=0, **custom_collate) as one,
@@ -111,7 +111,7 @@ def test_the_batches_are_those_made_here(cluster, photo_rec):
         assert content(other) == content(one)
         assert [error.index for error in other.errors] == [4, 17]
 
-    # Leaving early keeps the actors, and the next pass is the next epoch.
+    # Leaving early keeps the actors, and the next iteration is the next epoch.
     with DataLoader(Numbers(100), 5, shuffle=True, executor=RayExecutor(2)) as loader:
         for _ in loader:
             break
@@ -126,14 +126,14 @@ def test_a_node_that_dies_in_the_middle_changes_nothing(cluster):
     with DataLoader(Slow(), 10, shuffle=True, executor=executor) as loader:
         batches = iter(loader)
         got = [next(batches)]
-        # Both nodes are at work.
+        # Both nodes work.
         wait_until(lambda: [place.state for place in executor._places] == ["up", "up"])
         got += [next(batches) for _ in range(5)]
         cluster.kill_second_node()
         got += list(batches)
         got += list(loader)
         assert content(got) == expected
-        assert loader.errors == []  # nobody was blamed by mistake
+        assert loader.errors == []  # no sample was blamed by mistake
         assert loader.stats().restarts >= 1
 
 

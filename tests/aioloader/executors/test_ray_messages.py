@@ -1,4 +1,4 @@
-"""Chunks that travel by value: what is made of them elsewhere is what would have been made here."""
+"""Tests of chunks sent by value: a remote worker makes the same result as a local one."""
 
 import pickle
 from contextlib import asynccontextmanager
@@ -17,7 +17,7 @@ from tests.aioloader.loader.samples import Numbers
 
 
 class ByValue:
-    """The worker of a cluster without the cluster: everything that goes there and comes back is pickled."""
+    """Worker of a cluster without the cluster: all messages in both directions are pickled."""
 
     workers = 2
 
@@ -48,7 +48,7 @@ class ByValue:
 
 
 class Mixed:
-    """Item i has a name and numbers; every seventh image is of another type, which does not fit the rows."""
+    """Dataset of a name and numbers; every seventh image has another dtype, which does not fit the rows."""
 
     def __len__(self):
         return 40
@@ -59,7 +59,7 @@ class Mixed:
 
 
 class Ragged:
-    """Item i: an array of length i % 5 + 1."""
+    """Dataset whose item i is an array of length i % 5 + 1."""
 
     def __len__(self):
         return 23
@@ -69,7 +69,7 @@ class Ragged:
 
 
 def lengths_and_sum(samples):
-    """A batchify function."""
+    """Batchify to lengths and sum."""
     return [len(each) for each in samples], np.concatenate(samples)
 
 

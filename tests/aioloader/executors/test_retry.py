@@ -1,4 +1,4 @@
-"""Deaths of workers of which nobody saw the sample: who runs again, and who is to blame."""
+"""Tests of workers' deaths at an unknown sample: the samples that run again, and the sample that is blamed."""
 
 import anyio
 import numpy as np
@@ -12,12 +12,12 @@ from aioloader.foundation.types import ROW, Chunk, ChunkResult
 
 
 class Pool:
-    """Workers that die of some samples, unseen.
+    """Pool of workers that die of some samples, which are unknown to the caller.
 
     Args:
-        deadly: rows that end a worker whenever they are worked on.
-        losses: how many of the first attempts are lost without any sample's fault.
-        batch_is_deadly: collating ends a worker too.
+        deadly: rows that kill a worker at every attempt.
+        losses: number of first attempts that are lost without any sample's fault.
+        batch_is_deadly: collating kills a worker too.
     """
 
     def __init__(self, deadly=(), losses=0, timed_out=False, batch_is_deadly=False):
@@ -79,7 +79,7 @@ def test_exactly_the_deadly_samples_are_failures(case, losses, custom_collate):
     assert sorted(failure.row for failure in result.failures) == sorted(deadly)
     sound = [row for row in range(n) if row not in deadly]
     assert (result.batch or []) == sound if custom_collate else sorted(result.values) == sound
-    assert result.values == {} or not custom_collate  # what was only tried is thrown away
+    assert result.values == {} or not custom_collate  # results of a trial are discarded
     assert pool.release == 1
 
 
@@ -112,7 +112,7 @@ def test_a_batch_that_kills_its_workers_as_a_whole_is_given_up():
 
 @given(st.integers(0, 5), st.sampled_from([0, STRIKES]))
 def test_deaths_between_chunks_count_once_they_are_no_chance(row, by_chance):
-    """Of the samples of a chunk one ends its worker after it was made: no place is known."""
+    """One sample of a chunk kills its worker after it was made: the sample is unknown."""
     pool = Pool({row})
     first = [Died(None, 0, False, between=True)] * by_chance
 

@@ -1,4 +1,4 @@
-"""Slab memory: what is freed is reused, what is leased is not, whatever the caller does with it."""
+"""Tests of slab memory: freed slabs are reused, leased ones are not, regardless of their use by the caller."""
 
 import gc
 import itertools
@@ -31,7 +31,7 @@ def leased(memory, nbytes=1000, fill=7):
 
 
 def test_other_threads_look_between_two_steps_never_within_one(memory):
-    """A blocking loader's owner asks for its counters while the loader's thread works with the memory."""
+    """The owner of a blocking loader reads its counters while the loader's thread uses the memory."""
     order = []
 
     def look():
@@ -39,7 +39,7 @@ def test_other_threads_look_between_two_steps_never_within_one(memory):
         order.append("looked")
 
     class Interrupted(Slab):
-        """Halfway through being freed, it lets another thread look."""
+        """Slab that lets another thread read the counters in the middle of being freed."""
 
         def __init__(self, slab):
             super().__init__(slab.offset, 0)
@@ -184,7 +184,7 @@ def test_what_is_leased_at_a_fork_never_changes_in_the_child(memory):
     if not child:
         try:
             os.close(tell)
-            os.read(told, 1)  # until the parent has churned, or is gone
+            os.read(told, 1)  # until the parent has reused the memory, or has exited
             os.write(writes, bytes(held))
         finally:
             os._exit(0)

@@ -1,4 +1,4 @@
-"""Which executor is chosen, by paces that are given."""
+"""Tests of the choice of an executor from given rates."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from aioloader.executors.tuning.tuner import ExecutorTuner, Trial, describe_work
 
 
 def climb(ladder, sample_s, allowed=1000):
-    """Measure steps until one is chosen; `sample_s(step)` is what a sample takes one of its workers."""
+    """Measure trials until one is chosen; `sample_s(step)` is a sample's time in one of its workers."""
     tried = []
     while ladder.chosen is None:
         step = ladder.step
@@ -43,7 +43,7 @@ def test_threads_that_take_turns_become_processes():
 
 
 def test_workers_that_bring_nothing_are_not_kept():
-    # Four cores' worth of memory bandwidth, say.
+    # For example, memory bandwidth for four cores.
     chosen, _ = climb(ExecutorTuner(("process",), 16), lambda step: 0.002 * max(1, step.workers / 4))
     assert chosen == ("process", 4)
 

@@ -1,4 +1,4 @@
-"""Descriptors that processes inherit are never those of a standard stream."""
+"""Tests of inherited descriptors: their numbers are never those of a standard stream."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is kept of failed samples: what tells the failure, and nothing that takes memory."""
+"""Tests of recorded errors: they describe the failure, and hold no large objects."""
 
 import gc
 import tracemalloc
@@ -20,7 +20,7 @@ class BadImageError(Exception):
 
 
 def fail(kind, image):
-    """Raise an exception that holds the image in one way or another."""
+    """Raise an exception that holds the image in one of several ways."""
     if kind == "argument":
         raise BadImageError("bad", [image])
     if kind == "attribute":
@@ -53,7 +53,7 @@ def raised(kind, image):
 
 
 class Watched(np.ndarray):
-    """An array that can be watched by a weak reference."""
+    """Array that supports weak references."""
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -108,7 +108,7 @@ def test_chains_may_be_long_or_go_round():
 
 
 class Bad:
-    """Every item fails and holds a megabyte of pixels while it does."""
+    """Dataset in which every item fails while it holds a megabyte of pixels."""
 
     def __init__(self, length, kind, side=1024):
         self.length = length
@@ -123,7 +123,7 @@ class Bad:
 
 
 def resident():
-    """Bytes of memory that this process and its workers have."""
+    """Return the memory of this process and its workers in bytes."""
     me = psutil.Process()
     return sum(each.memory_info().rss for each in (me, *me.children(recursive=True)))
 
@@ -147,7 +147,7 @@ def test_every_failure_is_recorded_and_light(executor):
     with DataLoader(
         Bad(count, "attribute", 20), 50, executor=executor, num_workers=1, on_error="skip"
     ) as loader:
-        list(loader)  # what is loaded late counts for nobody
+        list(loader)  # lazily loaded modules do not count
         tracemalloc.start()
         try:
             gc.collect()

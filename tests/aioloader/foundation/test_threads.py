@@ -1,4 +1,4 @@
-"""Threads that a loader owns: awaited from any loop, cancelled without leaving anything behind."""
+"""Tests of a loader's threads: awaited from any loop, cancelled without leaking."""
 
 import threading
 import time

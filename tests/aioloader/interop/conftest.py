@@ -1,4 +1,4 @@
-"""Fixtures of the tests beside torch's DataLoader."""
+"""Fixtures of the tests that compare with torch's DataLoader."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Statistics of loaders in Prometheus and OpenTelemetry: a real scrape over HTTP, a real reader."""
+"""Tests of statistics in Prometheus and OpenTelemetry: a real scrape over HTTP, a real reader."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def registry(prometheus):
 
 
 def values(text):
-    """Every sample of an exposition, by name and labels."""
+    """Return every sample of an exposition, by name and labels."""
     found = {}
     for line in text.splitlines():
         if line and not line.startswith("#"):
@@ -130,7 +130,7 @@ def test_a_loader_that_is_gone_is_no_longer_told(prometheus, registry):
     assert values(generate_latest(registry).decode()) == {}
     again = finished()
     prometheus.register(loader, "train", registry)
-    prometheus.register(again, "train", registry)  # a closed loader keeps no name from others
+    prometheus.register(again, "train", registry)  # a closed loader releases its name
     assert (
         values(generate_latest(registry).decode())['aioloader_delivered_samples_total{loader="train"}'] == 24
     )
@@ -165,7 +165,7 @@ def provider(reader):
 
 
 def observed(reader):
-    """Every metric: its unit, and its points by attributes."""
+    """Return every metric: its unit, and its points by attributes."""
     data = reader.get_metrics_data()
     found = {}
     for resource in data.resource_metrics if data is not None else ():

@@ -1,4 +1,4 @@
-"""Frameworks that ask for a loader of torch, or for anything that is iterable, take these."""
+"""Tests with frameworks that require a torch loader, or any iterable."""
 
 import os
 
@@ -15,7 +15,7 @@ pytestmark = [
 
 
 class Points:
-    """Item i: (a point, whether it lies above the line)."""
+    """Dataset whose item i is (a point, True if it is above the line)."""
 
     def __len__(self):
         return 64
@@ -27,7 +27,7 @@ class Points:
 
 @pytest.fixture
 def loaders():
-    """The adapter with workers, and a loader with tensors as its output."""
+    """Yield the adapter with workers, and a loader with tensors as its output."""
     pytest.importorskip("torch")
     from aioloader.interop.torch import DataLoader as TorchLike
 

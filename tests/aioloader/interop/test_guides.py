@@ -1,4 +1,4 @@
-"""The guides to torch and Ray run as they stand, block after block; and the program that a guide only names."""
+"""Tests that run the guides to torch and Ray unchanged, block after block, and the program that a guide names."""
 
 import os
 import re
@@ -15,7 +15,7 @@ ROOT = Path(__file__).parents[3]
 
 
 def run(*arguments, **variables):
-    """Run a Python program in a process of its own; gives what it prints."""
+    """Run a Python program in a separate process; return its output."""
     done = subprocess.run(
         [sys.executable, *map(str, arguments)],
         env={**os.environ, "PYTHONPATH": str(ROOT), **variables},
@@ -30,7 +30,7 @@ def run(*arguments, **variables):
 
 @pytest.fixture
 def guide(photo_rec, tmp_path, monkeypatch):
-    """`guide(name)`: a program of the Python blocks of a page, in the working directory, beside the data it uses."""
+    """Return `guide(name)`: writes a program of a page's Python blocks to the working directory, next to its data."""
     monkeypatch.chdir(tmp_path)
     for path in (photo_rec, photo_rec.with_suffix(".idx")):
         shutil.copy(path, f"train{path.suffix}")
@@ -61,7 +61,7 @@ def test_the_guide_to_jax(guide):
 @pytest.mark.ray
 @pytest.mark.filterwarnings("ignore")  # Ray's own
 def test_the_guide_to_ray(guide):
-    # Workers are where their cluster was started: beside the data.
+    # Workers have the working directory in which their cluster was started, which holds the data.
     with local_cluster() as cluster:
         run(guide("ray.md"), RAY_ADDRESS=cluster.address)
 

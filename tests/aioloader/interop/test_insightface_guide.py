@@ -1,4 +1,4 @@
-"""A set of 10,000 faces of 500 identities: the loader's labels and count, and the script of the guide beside it."""
+"""Tests with a set of 10,000 faces of 500 identities: the loader's labels and count, and the guide's script."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ IMAGES, IDENTITIES = 10_000, 500
 
 
 def identity_of(pixel: np.ndarray) -> int:
-    """The identity that a colour stands for."""
+    """Return the identity of a colour."""
     high, middle, low = (round((float(value) - 16) / 32) for value in pixel)
     return high * 64 + middle * 8 + low
 
 
 def crop_of(identity: int) -> bytes:
-    """A JPEG of 112 x 112 pixels, in the colour of its identity."""
+    """Return a JPEG of 112 x 112 pixels, in the colour of its identity."""
     import simplejpeg
 
     colour = [16 + 32 * (identity // step % 8) for step in (64, 8, 1)]
@@ -38,7 +38,7 @@ def crop_of(identity: int) -> bytes:
 
 @pytest.fixture(scope="module")
 def faces(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The set; identities have 10 to 30 images, and each record has its own id."""
+    """Write the set; identities have 10 to 30 images, and each record has its own id."""
     folder = tmp_path_factory.mktemp("insightface") / "faces"
     folder.mkdir()
     counts = [10 + identity * 7 % 21 for identity in range(IDENTITIES // 2)]
@@ -92,7 +92,7 @@ def test_the_script_of_the_guide(faces: Path, tmp_path: Path) -> None:
     text = (ROOT / "docs" / "insightface.md").read_text(encoding="utf-8")
     blocks = re.findall(r"^```python\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
     assert len(blocks) == 6
-    # What each block shows is looked at behind it.
+    # The results of each block are checked after it.
     told = f"""
 assert (len(faces), faces.num_classes, faces.image_size, label) == ({IMAGES}, {IDENTITIES}, (112, 112), 0)
 assert image.shape == (112, 112, 3)
@@ -121,7 +121,7 @@ assert images.shape == (64, 3, 112, 112) and images.dtype == "float32" and same.
     checks = [told, "", swapped, own, sampled, checked]
     program.write_text("\n".join(part for pair in zip(blocks, checks, strict=True) for part in pair))
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "AIOLOADER_CACHE_DIR": str(tmp_path / "cache")}
-    environment["OMP_NUM_THREADS"] = "1"  # collating gains nothing by more
+    environment["OMP_NUM_THREADS"] = "1"  # more workers do not speed up collating
     done = subprocess.run(
         [sys.executable, str(program)],
         capture_output=True,

@@ -1,4 +1,4 @@
-"""Records as rows of Ray Data: every record once, in order, read by as many tasks as there are spans."""
+"""Tests of records as rows of Ray Data: every record once, in order, one task for each span."""
 
 import numpy as np
 import pytest
@@ -14,7 +14,7 @@ pytestmark = [
 
 @pytest.fixture
 def records(tmp_path):
-    """A file with records of very different lengths, and what is in it: {key: payload}."""
+    """Write a file with records of very different lengths; return its path and {key: payload}."""
     draw = np.random.default_rng(0)
     path = tmp_path / "some.rec"
     payloads = {}
@@ -55,7 +55,7 @@ def test_the_tasks_give_every_record_once(datasource, records, parallelism, inde
     if parallelism < 10:
         assert len(tasks) == parallelism
         sizes = [task.metadata.size_bytes for task in tasks]
-        assert max(sizes) - min(sizes) <= 2 * 5100  # no more than a record too much at either end
+        assert max(sizes) - min(sizes) <= 2 * 5100  # at most one record too many at either end
 
 
 def test_an_index_of_some_records_gives_those(datasource, records, tmp_path):

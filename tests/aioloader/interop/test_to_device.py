@@ -1,4 +1,4 @@
-"""Batches copied to a device ahead of the caller, for both faces: a stop loses and repeats nothing."""
+"""Tests of copies to a device ahead of the caller, async and blocking: a stop loses and repeats no batch."""
 
 import json
 import time
@@ -106,7 +106,7 @@ def test_it_is_iterated_as_its_loader_is(to_device):
 
 @pytest.mark.parametrize("face", [DataLoader, AsyncDataLoader])
 def test_a_copy_that_fails_loses_nothing_and_can_be_tried_again(to_device, run_on, face):
-    """As where the device has no memory left."""
+    """A failed copy, as when the device has no memory left, can be retried."""
     failures = [MemoryError("no room")]
 
     def start(batch, go_on):
@@ -228,7 +228,7 @@ def test_a_device_that_is_not_there(torch, to_device, monkeypatch):
 
 @pytest.mark.gpu
 def test_batches_on_the_gpu_are_right_while_memory_is_scarce_and_kernels_are_slow(torch, to_device):
-    """The slabs are used again at once; what the copies read, and what kernels read, must not be."""
+    """Slabs are reused at once, but not while copies or kernels still read them."""
     if not torch.cuda.is_available():
         pytest.skip("needs a CUDA device")
 

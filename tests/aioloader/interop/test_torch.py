@@ -1,4 +1,4 @@
-"""Torch's loader over ours, and ours with a state: every sample once, and a stop that changes nothing."""
+"""Tests of torch's loader over ours, and of ours with a state: every sample once, also after a stop and resume."""
 
 import json
 import os
@@ -83,7 +83,7 @@ def test_torchs_workers_share_an_epoch(torch, bridge, workers):
         batches.set_epoch(epoch)
         epochs.append(numbers(loader))
         assert sorted({number for each in epochs[-1] for number in each}) == list(range(50))
-        # Nothing twice but what fills up the last batches.
+        # No sample twice except padding of the last batches.
         assert sum(map(len, epochs[-1])) < 50 + 4 * max(1, workers)
     assert epochs[0] != epochs[1]
     shards = [(worker, max(1, workers)) for worker in range(max(1, workers))]
@@ -93,7 +93,7 @@ def test_torchs_workers_share_an_epoch(torch, bridge, workers):
             with DataLoader(Numbers(50), 4, shuffle=True, seed=2, shard=shard, num_workers=0) as own:
                 own.set_epoch(epoch)
                 expected.append(numbers(own))
-        # Torch takes a batch from each worker in turn.
+        # Torch takes batches from the workers alternately.
         assert found == [batch for together in zip(*expected, strict=True) for batch in together]
 
 
@@ -105,7 +105,7 @@ def test_workers_that_live_on_are_told_the_epoch(torch, bridge):
         batches.set_epoch(epoch)
         found.append(numbers(loader))
     assert found[0] == found[2] != found[1]
-    found.append(numbers(loader))  # on their own they go on to the next
+    found.append(numbers(loader))  # without it they continue with the next epoch
     assert found[3] not in found[:3]
     del loader
 
@@ -213,7 +213,9 @@ def test_less_than_nothing_ahead_is_refused(bridge):
         bridge.StatefulLoader(DataLoader(Numbers(20), 5), ahead=-1)
 
 
-@pytest.mark.filterwarnings("ignore:.*is deprecated, please do not call")  # torchdata of torch
+@pytest.mark.filterwarnings(
+    "ignore:.*is deprecated, please do not call"
+)  # torchdata's loader instead of torch's
 def test_torchdata_resumes_the_dataset(torch, bridge):
     stateful = pytest.importorskip("torchdata.stateful_dataloader")
     options = {"shuffle": True, "seed": 9}
@@ -241,7 +243,7 @@ def test_ten_thousand_steps_stopped_five_times_end_with_the_same_weights(torch, 
     whole = run_example("torch_resume.py", _folder(tmp_path / "whole"), "--until", 10_000, "--workers", 2)
     folder = _folder(tmp_path / "parts")
     for number, stop in enumerate([*stops, 10_000]):
-        # Another number of workers each time: it does not matter.
+        # Another number of workers each time, which must not matter.
         line = printed(run_example("torch_resume.py", folder, "--until", stop, "--workers", number % 3))
         assert line.startswith(f"step {stop},")
     assert line == printed(whole)

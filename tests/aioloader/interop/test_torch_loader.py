@@ -1,4 +1,4 @@
-"""Torch's DataLoader and ours, side by side: the same arguments, attributes and errors."""
+"""Tests that compare torch's DataLoader with ours: the same arguments, attributes and errors."""
 
 import json
 
@@ -16,7 +16,7 @@ pytestmark = [
 
 
 class Own(Exception):
-    """One that takes other arguments than a text."""
+    """Exception whose constructor takes other arguments than a text."""
 
     def __init__(self, code, *, more):
         super().__init__(code)

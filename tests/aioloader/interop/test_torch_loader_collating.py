@@ -1,4 +1,4 @@
-"""Batches are collated as torch does: any samples, in this process and in workers."""
+"""Tests of collation as in torch: any samples, in this process and in workers."""
 
 import collections
 
@@ -26,7 +26,7 @@ pytestmark = [
 
 
 def column_samples(torch):
-    """Columns of samples: what default_collate makes of each is the question."""
+    """Return columns of samples, to compare with the results of default_collate."""
     flat = torch.arange(6.0)
     return {
         "integers": [1, 2, 3],

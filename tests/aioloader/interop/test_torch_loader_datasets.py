@@ -1,4 +1,4 @@
-"""What datasets torch's loader takes here: whatever torch's own takes."""
+"""Tests of datasets: our torch-like loader takes every dataset that torch's takes."""
 
 import copy
 import pickle
@@ -37,7 +37,7 @@ def test_tensor_datasets_and_subsets(torch, ours):
         check(torch, ours, dataset, batch_size=4)
         check(torch, ours, dataset, batch_size=4, collate_fn=tuple)
         check(torch, ours, dataset, batch_size=None)
-    x += 100  # the dataset's own memory, which it is still
+    x += 100  # still the dataset's own memory
     check(torch, ours, sets[0], batch_size=4)
 
 
@@ -55,7 +55,7 @@ def test_datasets_of_this_project(torch, ours, photo_rec, workers):
 
 
 class Together(Samples):
-    """Gives the samples of a batch together."""
+    """Dataset that returns the samples of a batch together."""
 
     def __getitem__(self, index):
         raise AssertionError("asked for one alone")
@@ -84,7 +84,7 @@ def test_datasets_that_read_a_batch_together(torch, ours, workers):
 
 
 class Stream:
-    """What an IterableDataset of torch gives: each worker its part."""
+    """IterableDataset of torch: each worker yields its part."""
 
     def __iter__(self):
         import torch
@@ -103,7 +103,7 @@ def test_an_iterable_dataset_is_loaded_as_torch_does(torch, ours):
     loader = ours(dataset, 2, num_workers=1, persistent_workers=True)
     assert len(list(loader)) == len(list(loader)) == 6
     loader.close()
-    assert loader._iterator is None  # which had the workers
+    assert loader._iterator is None  # the one that had the workers
     for ask in (loader.stats, loader.explain):
         with pytest.raises(TypeError, match="StreamDataset is an IterableDataset: torch's own engine"):
             ask()

@@ -1,4 +1,4 @@
-"""Samplers of torch: the order is that of torch's DataLoader."""
+"""Tests of torch's samplers: the order is that of torch's DataLoader."""
 
 import gc
 
@@ -25,7 +25,7 @@ def test_the_order_is_torchs_and_so_are_its_draws(torch, ours, workers, persiste
         for _ in range(3):
             for batch in loader:
                 run.append(batch.tolist())
-            run.append(torch.rand(2).tolist())  # what the script draws next
+            run.append(torch.rand(2).tolist())  # the script's next draw
         runs.append(run)
         del loader
         gc.collect()

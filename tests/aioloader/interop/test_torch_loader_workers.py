@@ -1,4 +1,4 @@
-"""Worker processes of the torch-like DataLoader: what they know, what they draw, how they end."""
+"""Tests of the torch-like DataLoader's worker processes: worker info, draws, and exit."""
 
 import gc
 import os
@@ -21,7 +21,7 @@ pytestmark = [
 
 
 class Seen(Samples):
-    """Tells what its worker process is."""
+    """Dataset that returns facts of its worker process."""
 
     def __getitem__(self, index):
         import torch
@@ -97,7 +97,7 @@ def test_random_transforms_follow_manual_seed_and_not_the_workers(torch, ours):
         loader.close()
     assert runs[0] == runs[1] != runs[2]
     drawn = [str(value) for batch in runs[0] for column in batch.values() for value in column]
-    assert len(set(drawn)) == len(drawn)  # nothing twice, in no epoch
+    assert len(set(drawn)) == len(drawn)  # no repeated value, in any epoch
 
 
 def test_without_workers_random_transforms_are_torchs(torch, ours):
@@ -132,7 +132,7 @@ def test_closing_and_dropping_end_the_workers(torch, ours):
         assert len(me.children()) == 2
         if how == "close":
             loader.close()
-            assert len(list(loader)) == 10  # and may be used again
+            assert len(list(loader)) == 10  # and can be used again
             loader.close()
         del loader
         gc.collect()

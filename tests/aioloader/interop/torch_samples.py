@@ -16,7 +16,7 @@ class Colour(enum.IntEnum):
 
 
 class Table(dict):
-    """A mapping of the caller's own."""
+    """Custom mapping of a caller."""
 
 
 @dataclasses.dataclass
@@ -25,7 +25,7 @@ class Record:
 
 
 class Samples:
-    """Any samples."""
+    """Dataset of given samples."""
 
     def __init__(self, samples):
         self.samples = samples
@@ -38,7 +38,7 @@ class Samples:
 
 
 def same(torch, first, second):
-    """Whether two batches are the same, types and dtypes included."""
+    """Return whether two batches are the same, including types and dtypes."""
     if isinstance(first, (list, tuple)) and not isinstance(first, str):
         return (
             type(first) is type(second)
@@ -68,7 +68,7 @@ def same(torch, first, second):
 
 
 def outcome(make, dataset, **options):
-    """The batches of two passes, or the type and text of the error."""
+    """Return the batches of two epochs, or the type and text of the error."""
     loader = make(dataset, **options)
     try:
         return [list(loader), list(loader)]
@@ -87,7 +87,7 @@ def check(torch, ours, dataset, **options):
 
 
 def collate_objects(samples):
-    """What only the caller's own function can do."""
+    """Collate objects that only a caller's function can collate."""
     import torch
 
     images = torch.stack([image for image, _ in samples])

@@ -1,4 +1,4 @@
-"""JPEGs of every kind, crops of them, and what a crop must look like."""
+"""JPEGs of every kind, crops of them, and the expected pixels of a crop."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ SAMPLINGS = {
 }
 KINDS = (*SAMPLINGS, "grey")
 
-# Neighbouring pixels have nothing in common: a pixel that was interpolated from the wrong one differs.
+# Neighbouring pixels are independent: a pixel that was interpolated from the wrong one differs.
 _NOISE = np.random.default_rng(0).integers(0, 256, (700, 700, 3), np.uint8)
 _BLOCKS = cv2.resize(_NOISE[:100, :100], (700, 700), interpolation=cv2.INTER_LINEAR)
 
 
 def picture(width: int, height: int, blocks: bool = True) -> Any:
-    """uint8 (height, width, 3): noise, or blocks of colour."""
+    """Return noise, or blocks of colour, uint8 (height, width, 3)."""
     return (_BLOCKS if blocks else _NOISE)[:height, :width]
 
 
@@ -42,7 +42,7 @@ def encode(
     blocks: bool = True,
     table: bool = False,
 ) -> bytes:
-    """A baseline JPEG; with a tile table if asked for (and `restart` is not 0)."""
+    """Encode a baseline JPEG; with a tile table if requested (and `restart` is not 0)."""
     image = picture(width, height, blocks)
     if kind == "grey":
         image = np.ascontiguousarray(image[..., 1])
@@ -64,7 +64,7 @@ def frame_of(data: Any) -> jpeg.Frame:
 
 
 def before_frame(data: bytes, extra: bytes) -> bytes:
-    """Put bytes in before the frame header."""
+    """Insert bytes before the frame header."""
     here = frame_of(data).size_at - 5
     return data[:here] + extra + data[here:]
 
@@ -79,14 +79,14 @@ def full(data: Any, **options: Any) -> Any:
 
 
 class Damaged(Exception):
-    """A decoder said so, or it has to be asked to decode the whole file."""
+    """Error raised when a decoder reported damage, or the whole file has to be decoded."""
 
 
 def pixels(data: Any, box: tuple[int, int, int, int], cut: jpeg.Cut, scale: int = 1) -> Any:
     """Decode a cut, strictly, and take the box from it.
 
     Raises:
-        Damaged: the decoder found fault with it.
+        Damaged: the decoder reported a fault.
     """
     options = {}
     if scale > 1:
@@ -141,7 +141,7 @@ sizes = st.one_of(st.integers(1, 40), st.integers(1, 260), st.integers(1, 700))
 
 @st.composite
 def boxes(draw: st.DrawFn, width: int, height: int) -> tuple[int, int, int, int]:
-    """Crops; often at a border of the picture, or of a block or tile."""
+    """Draw crops; often at a border of the image, or of a block or tile."""
 
     def span(extent: int) -> tuple[int, int]:
         edges = [e for e in (0, 8, 16, 32, 48, 64, 128, extent - 1, extent) if e <= extent]
@@ -163,7 +163,7 @@ def boxes(draw: st.DrawFn, width: int, height: int) -> tuple[int, int, int, int]
 
 @st.composite
 def cases(draw: st.DrawFn, tables: bool = True) -> Case:
-    """A JPEG of any size and kind, with or without restart markers, and a crop of it."""
+    """Draw a JPEG of any size and kind, with or without restart markers, and a crop of it."""
     width, height = draw(sizes), draw(sizes)
     kind = draw(st.sampled_from(KINDS))
     plain = encode(width, height, kind)

@@ -1,4 +1,4 @@
-"""A cut decodes to the pixels of a full decode, whatever the size, the kind, the crop and the restart markers."""
+"""Tests of cuts: the pixels equal those of a full decode for every size, kind, crop and set of restart markers."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def test_every_small_crop_of_a_small_picture(kind, restart):
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("rest", [1, 2, 3, 4, 5, 6])
 def test_a_narrow_last_tile_is_interpolated_as_in_the_whole(rest, kind):
-    # Decoders interpolate chroma only where a picture is wider than two chroma samples; a cut must not fall below that.
+    # Decoders interpolate chroma only if an image is wider than two chroma samples; a cut must not be narrower.
     width = 64 + rest
     data = encode(width, 40, kind, 2, quality=95, blocks=False)
     for x in range(58, width):
@@ -89,7 +89,7 @@ def test_a_tiled_picture_is_cut_on_all_sides():
     assert 60 < found.height <= 80
     assert not found.stops_early
     assert len(found.data) < len(data) / 8
-    full(bytes(found.data))  # strictly: without any complaint
+    full(bytes(found.data))  # strictly: without any warning
 
 
 def test_restart_markers_that_divide_no_row_still_leave_out_what_is_above():

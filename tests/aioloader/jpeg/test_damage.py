@@ -1,4 +1,4 @@
-"""A damaged or truncated file is an error or left to a full decode; it never gives wrong pixels in silence."""
+"""Tests of damaged or truncated files: an error or a full decode, never silently wrong pixels."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ FILES = {
     "odd intervals": encode(WIDTH, HEIGHT, "420", 7),
 }
 IMAGES = {name: full(data) for name, data in FILES.items()}
-# One has a thumbnail, whose own end is not that of the picture.
+# One has a thumbnail, whose end is not that of the image.
 FILES["with a thumbnail"] = (
     FILES["plain"][:2] + segment(0xE1, b"Exif\0\0" + FILES["plain"]) + FILES["plain"][2:]
 )
@@ -33,7 +33,7 @@ names = st.sampled_from(list(FILES))
 
 
 def attempt(data, box):
-    """The pixels of a crop, or None if the file is left to a full decode."""
+    """Return the pixels of a crop, or None if the file needs a full decode."""
     frame = jpeg.read_frame(data)
     if frame is None:
         return None
@@ -80,7 +80,7 @@ def test_a_file_cut_off_and_closed_gives_right_pixels_or_none(name):
                 continue
             right += 1
             assert np.array_equal(found, crop(IMAGES[name], box))
-            # Without restart markers only the rows above the crop's end are looked at; with them, all are counted.
+            # Without restart markers only the rows above the crop's end are decoded; with them, all are counted.
             assert bounds is None or stop >= bounds[-2]
     assert left_out > 0
     assert right > 0 or bounds is not None
@@ -88,7 +88,7 @@ def test_a_file_cut_off_and_closed_gives_right_pixels_or_none(name):
 
 @pytest.mark.parametrize("name", FILES)
 def test_a_scan_that_stops_short_within_the_crop_is_an_error(name):
-    # Of the crop, rows 60 to 119 of 150, the upper part is there.
+    # The file has only the upper part of the crop, which is rows 60 to 119 of 150.
     data = FILES[name]
     scan = frame_of(data).scan_start
     for share in (0.5, 0.6, 0.7):
@@ -98,7 +98,7 @@ def test_a_scan_that_stops_short_within_the_crop_is_an_error(name):
 
 @st.composite
 def wrong_bytes(draw):
-    """(name of a file, its bytes with one that is another, lacks or is too much, a rectangle)."""
+    """Draw (name of a file, its bytes with one changed, removed or added, a rectangle)."""
     name, share, value = draw(names), draw(st.floats(0, 1)), draw(st.integers(0, 255))
     data = FILES[name]
     place = int(share * (len(data) - 1))
@@ -124,7 +124,7 @@ def check_damage(name: str, damaged: bytes, box: tuple[int, int, int, int]) -> N
     found = attempt(damaged, box)
     if found is None or np.array_equal(found, crop(IMAGES[name], box)):
         return
-    # What is damaged and yet decodes without complaint looks the same in a decode of the whole file.
+    # A damaged file that decodes without a warning has the same pixels in a decode of the whole file.
     whole = simplejpeg.decode_jpeg(damaged, strict=False)
     assert np.array_equal(found, crop(whole, box))
 
@@ -162,7 +162,7 @@ def test_damage_in_a_tile_that_is_not_touched_does_no_harm():
     bounds = jpeg.tile_table(data, frame_of(data))
     assert bounds is not None
     odd = bytearray(data)
-    odd[bounds[-2] : bounds[-2] + 8] = b"\xff\0" * 4  # no code of a Huffman table is all ones
+    odd[bounds[-2] : bounds[-2] + 8] = b"\xff\0" * 4  # a Huffman table has no code of all ones
     assert odd != data
     with pytest.raises(ValueError, match="Corrupt"):
         simplejpeg.decode_jpeg(odd, strict=True)
@@ -208,6 +208,6 @@ def test_headers_that_announce_a_huge_picture_cost_nothing():
         if frame.restart_interval:
             place = data.index(b"\xff\xdd\0\4") + 4
             data[place : place + 2] = b"\0\1"
-        # 67 million restart intervals, if it were true: they are counted before room is made for them.
+        # It announces 67 million restart intervals: they are counted before memory is allocated for them.
         assert attempt(bytes(data), (0, 0, 65535, 20)) is None
         assert not jpeg.is_tiled(bytes(data))

@@ -1,4 +1,4 @@
-"""Which JPEGs may be cut, and that odd ones among them are cut right."""
+"""Tests of frame headers: the JPEGs that may be cut, and correct cuts of unusual ones."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def cv2_jpeg(image, *options: int) -> bytes:
     return data
 
 
-# --- what a frame says ---
+# --- parsing ---
 
 
 @pytest.mark.parametrize(
@@ -102,11 +102,11 @@ def test_the_first_exif_block_counts():
     assert data[slice(*span)] == b"first"
 
 
-# --- odd, but sound ---
+# --- unusual, but valid ---
 
 
 def fill_bytes(data: bytes) -> bytes:
-    """Fill bytes before every marker of the headers and before the restart markers."""
+    """Insert fill bytes before every marker of the headers and before the restart markers."""
     place, pieces = 2, [data[:2]]
     scan = frame_of(data).scan_start
     while place < scan:
@@ -120,7 +120,7 @@ def fill_bytes(data: bytes) -> bytes:
 
 
 def several_restart_intervals(data: bytes) -> bytes:
-    """Restart intervals that are defined and then defined anew; the last definition counts."""
+    """Define restart intervals twice; the last definition counts."""
     last = frame_of(data).restart_interval
     scan = data.rindex(b"\xff\xda", 0, frame_of(data).scan_start)
     wrong, right = (segment(DRI, struct.pack(">H", n)) for n in (3, last))
@@ -128,19 +128,19 @@ def several_restart_intervals(data: bytes) -> bytes:
 
 
 def adobe_rgb(data: bytes) -> bytes:
-    """Without JFIF's marker and with Adobe's saying that nothing was transformed: the components are R, G and B."""
+    """Remove JFIF's marker and add Adobe's for untransformed colours: the components are R, G and B."""
     assert data[2:4] == b"\xff\xe0"
     return data[:2] + segment(ADOBE, b"Adobe\0\x64\0\0\0\0\0") + data[20:]
 
 
 def extended(data: bytes) -> bytes:
-    """The same as an extended sequential frame (SOF1)."""
+    """Return the same file as an extended sequential frame (SOF1)."""
     here = frame_of(data).size_at - 4
     return data[:here] + b"\xc1" + data[here + 1 :]
 
 
 def odd_grey(data: bytes) -> bytes:
-    """A grey picture with sampling factors of 2, which mean nothing."""
+    """Return a grey image with sampling factors of 2, which have no effect."""
     frame = frame_of(data)
     grey = encode(frame.width, frame.height, "grey", frame.restart_interval)
     place = frame_of(grey).size_at + 6
@@ -191,7 +191,7 @@ def test_bytes_before_the_end_are_left_to_a_full_decode_where_they_are_touched()
 
 @pytest.mark.parametrize("factors", ["22 12 12", "22 21 21", "12 12 12", "21 21 21"])
 def test_sampling_written_in_other_factors_is_cut_right(factors):
-    # The factors of 4:2:2, 4:4:0 and 4:4:4, with both numbers of one direction larger than they need to be.
+    # The factors of 4:2:2, 4:4:0 and 4:4:4, with both numbers of one direction larger than necessary.
     luma, chroma, _ = (int(factor, 16) for factor in factors.split())
     data = by_hand([luma, chroma, chroma], (70, 90), 3)
     image = full(data)
@@ -204,7 +204,7 @@ def test_sampling_written_in_other_factors_is_cut_right(factors):
 
 
 def by_hand(factors: list[int], size: tuple[int, int], restart: int) -> bytes:
-    """A JPEG of three components with any sampling factors: DC coefficients only, made of noise."""
+    """Build a JPEG of three components with any sampling factors: DC coefficients only, made of noise."""
     height, width = size
     across, down = max(f >> 4 for f in factors), max(f & 15 for f in factors)
     head = struct.pack(">BHHB", 8, height, width, 3)
@@ -242,7 +242,7 @@ def by_hand(factors: list[int], size: tuple[int, int], restart: int) -> bytes:
 
 
 def separate_scans() -> bytes:
-    """Three components, each in a scan of its own: valid, baseline, and not to be cut."""
+    """Build three components in separate scans: valid, baseline, and not to be cut."""
     planes = [cv2_jpeg(np.ascontiguousarray(picture(80, 64)[..., c])) for c in range(3)]
     frame = frame_of(planes[0])
     head = planes[0][: frame.size_at - 5] + segment(

@@ -1,4 +1,4 @@
-"""Real photographs, where there are some: AIOLOADER_TEST_PHOTOS names a folder of JPEGs, which is searched through."""
+"""Tests with real photographs from AIOLOADER_TEST_PHOTOS, a folder of JPEGs that is searched with sub-folders."""
 
 from __future__ import annotations
 

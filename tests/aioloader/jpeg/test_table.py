@@ -1,4 +1,4 @@
-"""The tile table: written, read, and never believed."""
+"""Tests of the tile table: written, read, and always verified."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def test_a_table_too_long_for_a_segment_takes_several():
         x, y, width, height = box
         there = full(bytes(found.data))[y - found.top :, x - found.left :]
         assert np.array_equal(there[:height, :width], image[y : y + height, x : x + width])
-    # Without its second half, or with the halves exchanged, it is no table.
+    # Without its second half, or with the halves exchanged, it is not a table.
     (a, b), (c, d) = frame.tables
     first, second = data[a - 4 : b], data[c - 4 : d]
     rest = data[: a - 4] + data[d:]
@@ -130,7 +130,7 @@ def test_a_stale_table_is_not_used(other):
     assert _same_bounds(data, PLAIN)
     found = assert_cut_is_crop(data, BOX)
     assert found is not None
-    # The headers that are kept have no tables; so this is the same cut as with the right one.
+    # The kept headers have no tables; so this is the same cut as with the right table.
     assert found == jpeg.cut(TILED, frame_of(TILED), BOX)
 
 
@@ -154,7 +154,7 @@ def test_a_single_wrong_offset_is_not_used(number, change):
     data = bytes(odd)
     assert not jpeg.is_tiled(data)
     assert _same_bounds(data, TILED)
-    # Whichever tiles are touched.
+    # For any set of touched tiles.
     for box in (BOX, (0, 0, 200, 150), (0, 0, 400, 200), (240, 160, 160, 140)):
         assert assert_cut_is_crop(data, box) is not None
 

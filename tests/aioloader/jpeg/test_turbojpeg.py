@@ -1,4 +1,4 @@
-"""Rectangles decoded alone have the pixels of a full decode, and what is damaged is no less so."""
+"""Tests of rectangles decoded alone: the pixels of a full decode, and the same reports of damage."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ installed = pytest.mark.skipif(
 
 
 class Counted(RectangleDecoder):
-    """Made even of what is not worth it; counts those without a complaint, or with the harmless one."""
+    """Decoder of rectangles of every size; counts decodes without a warning, or with the harmless one."""
 
     worth = 0.0
 
@@ -135,12 +135,12 @@ def outcome(opened: LazyImageReader, data: bytes, box: tuple[int, int, int, int]
 
 @cache
 def lasting() -> LazyImageReader:
-    """One that has seen much damage."""
+    """Return one decoder that is used for many damaged files."""
     return reader()
 
 
 def check_damage(data: bytes, box: tuple[int, int, int, int]) -> None:
-    """Whatever was done to a file, and to those before it, the result is that of the way without rectangles."""
+    """Check that every damaged file, also after others, has the result of a decode without rectangles."""
     found, expected = outcome(lasting(), data, box), outcome(plain(), data, box)
     assert type(found) is type(expected)
     if isinstance(expected, np.ndarray):
@@ -224,7 +224,7 @@ def with_byte(data: bytes, place: int, value: int) -> bytes:
 
 
 def without(data: bytes, marker: int) -> bytes:
-    """A JPEG without its segments of one kind."""
+    """Remove the segments of one kind from a JPEG."""
     kept, place, start = [data[:2]], 2, frame_of(data).scan_start
     while place < start:
         end = place + 2 + int.from_bytes(data[place + 2 : place + 4], "big")
