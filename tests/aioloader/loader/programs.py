@@ -1,4 +1,4 @@
-"""Python programs that tests run in a process of their own."""
+"""Python programs that tests run in separate processes."""
 
 import subprocess
 import sys
@@ -9,8 +9,8 @@ def run_program(code, *before, **options):
     """Run a program to its end, with warnings as errors.
 
     Args:
-        code: its text; indented as a whole it may be.
-        before: another program and its arguments, which starts it.
+        code: its text; it may be indented as a whole.
+        before: another program and its arguments, which starts this one.
         options: of `subprocess.run`.
 
     Returns:

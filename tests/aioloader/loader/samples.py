@@ -1,4 +1,4 @@
-"""Datasets, and ways to iterate them, that the loader's tests share."""
+"""Datasets and iteration functions that the loader's tests share."""
 
 import asyncio
 import contextlib
@@ -15,7 +15,7 @@ ONE_QUICK = ["asyncio", pytest.param("trio", marks=pytest.mark.slow)]
 
 
 class Numbers:
-    """Item i: a small array of the number i, and i itself."""
+    """Dataset whose item i is a small array of the number i, and i itself."""
 
     def __init__(self, n=100, pause_s=0.0, fail=()):
         self.n = n
@@ -34,23 +34,23 @@ class Numbers:
 
 
 def labels(batches):
-    """The numbers of all batches, one list each."""
+    """Return the numbers of all batches, one list each."""
     return [batch[1].tolist() for batch in batches]
 
 
 def numbers(n=12):
-    """0, 1, ... n - 1."""
+    """Yield 0, 1, ... n - 1."""
     return SimpleDataset(list(range(n)))
 
 
 async def collect(loader):
-    """The batches of a pass."""
+    """Return the batches of an epoch."""
     return [batch async for batch in loader]
 
 
 @contextlib.asynccontextmanager
 async def turns_of_the_loop():
-    """A list that grows by one whenever the loop comes round."""
+    """Yield a list that grows by one at every turn of the loop."""
     turns = []
 
     async def tick():
@@ -66,7 +66,7 @@ async def turns_of_the_loop():
 
 
 def everything(dataset, backend="asyncio", batch_size=4, **options):
-    """The batches of a pass, in a loop of its own."""
+    """Return the batches of an epoch, run in a new event loop."""
 
     async def main():
         async with AsyncDataLoader(dataset, batch_size, **{"num_workers": 2, **options}) as loader:
@@ -80,14 +80,14 @@ def never():
 
 
 class OneWay:
-    """Can be pickled, and not be unpickled."""
+    """Object that can be pickled, but not unpickled."""
 
     def __reduce__(self):
         return never, ()
 
 
 class Souvenirs:
-    """Texts, and here and there what cannot come back from a worker process."""
+    """Dataset of texts, with some objects that cannot be sent back from a worker process."""
 
     def __init__(self, n, bad):
         self.n = n

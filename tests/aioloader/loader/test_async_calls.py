@@ -1,4 +1,4 @@
-"""Calls of async transforms: how many at a time, in whose loop and context, with what draws, and what is told."""
+"""Tests of calls of async transforms: their concurrency, loop, context, draws and reports."""
 
 import asyncio
 import contextvars
@@ -21,7 +21,7 @@ cloudpickle.register_pickle_by_value(sys.modules[__name__])
 
 
 class Meter:
-    """Counts the calls under way; lets them go once `wanted` are. The first sample is made by itself, and passes."""
+    """Counter of running calls; releases them once `wanted` run. The first sample runs alone, and is not held."""
 
     def __init__(self, wanted):
         self.wanted = wanted
@@ -225,7 +225,7 @@ def test_several_loaders_in_one_loop(backend):
             sums = []
             others = aiter(awaited)
             third = aiter(in_memory)
-            async for batch in plain:  # one in step with the other
+            async for batch in plain:  # both in step
                 assert (3 * batch == await anext(others)).all()
                 assert (batch == await anext(third)).all()
                 sums.append(int(batch.sum()))
@@ -237,7 +237,7 @@ def test_several_loaders_in_one_loop(backend):
             async def run(name, loader):
                 found[name] = np.concatenate(await collect(loader)).tolist()
 
-            async with anyio.create_task_group() as tasks:  # and each by itself
+            async with anyio.create_task_group() as tasks:  # and each one alone
                 for name, loader in (("plain", plain), ("awaited", awaited), ("in memory", in_memory)):
                     tasks.start_soon(run, name, loader)
         assert found["plain"] == found["in memory"] == list(range(20))
@@ -246,7 +246,7 @@ def test_several_loaders_in_one_loop(backend):
     anyio.run(main, backend=backend)
 
 
-# --- what is told ---
+# --- reports ---
 
 
 async def test_seconds_waited_are_told_by_name_and_are_no_work_of_the_workers():
@@ -254,7 +254,7 @@ async def test_seconds_waited_are_told_by_name_and_are_no_work_of_the_workers():
         await asyncio.sleep(0.01)
         return x
 
-    data = numbers(120).transform(caption, concurrency=4)  # 0.3 s, however slow the start is
+    data = numbers(120).transform(caption, concurrency=4)  # 0.3 s, regardless of the start's duration
     async with AsyncDataLoader(data, 4, num_workers=0) as loader:
         await collect(loader)
         stats, told = loader.stats(), loader.explain()

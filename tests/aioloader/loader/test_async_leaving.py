@@ -1,4 +1,4 @@
-"""A pass is left: async transforms and sources are called off, and have time to say goodbye."""
+"""Tests of leaving an epoch: async transforms and sources are cancelled, and have time to clean up."""
 
 import asyncio
 
@@ -14,7 +14,7 @@ from tests.aioloader.loader.samples import BACKENDS, ONE_QUICK, collect, numbers
 
 
 class Endless:
-    """Waits for ever from some number on; tells which calls were called off."""
+    """Transform that waits forever from some number on; records the cancelled calls."""
 
     def __init__(self, begin):
         self.begin = begin
@@ -33,7 +33,7 @@ class Endless:
 
 
 async def gone(endless):
-    """Until all calls have been called off."""
+    """Wait until all calls have been cancelled."""
     with anyio.fail_after(5):
         while endless.waiting != endless.called_off:
             await anyio.sleep(0.001)
@@ -126,7 +126,7 @@ def test_calls_that_swallow_their_cancellation_do_not_go_on_for_ever(backend):
         try:
             await anyio.sleep(60 if left else 0)
         except BaseException:
-            return -1  # what should never be done
+            return -1  # bad practice
         return x
 
     async def main():
@@ -165,11 +165,11 @@ def test_leaving_the_blocking_loader_calls_everything_off(executor, leftovers):
     assert endless.waiting == endless.called_off
 
 
-# --- saying goodbye ---
+# --- cleaning up ---
 
 
 class Guests:
-    """Connections, and how many were closed as they should be: by awaiting."""
+    """Counter of connections, and of those that were closed by awaiting, as they should be."""
 
     def __init__(self):
         self.come = self.gone = 0
@@ -184,7 +184,7 @@ class Guests:
 
 
 async def leave(way, loader):
-    """Leave a pass after its first batch."""
+    """Leave an epoch after its first batch."""
     if way == "break":
         async for _ in loader:
             await anyio.wait_all_tasks_blocked()
@@ -253,7 +253,7 @@ async def test_a_call_whose_time_is_over_may_await_in_its_finally():
 
 
 async def test_a_loop_within_a_call_that_is_called_off_is_cancelled_once():
-    """asyncio's own groups and timeouts inside of a call hold, too."""
+    """asyncio's groups and timeouts inside a cancelled call work, too."""
     ends = []
 
     async def part(number):
@@ -306,7 +306,7 @@ async def test_who_never_ends_is_not_waited_for(what, caplog):
         with anyio.fail_after(5):
             await loader.aclose()
     let_go.set()
-    with anyio.fail_after(5):  # cancelled again and again now, at every await
+    with anyio.fail_after(5):  # from now on cancelled again at every await
         while len(asyncio.all_tasks()) > 1:
             await asyncio.sleep(0.001)
 
@@ -356,7 +356,7 @@ def test_the_source_is_closed_when_a_pass_is_left(backend, way, waits, leftovers
                 yield number
         finally:
             with anyio.CancelScope(shield=True):
-                await anyio.sleep(0.001)  # there is time to say goodbye
+                await anyio.sleep(0.001)  # there is time to clean up
                 closed.append(True)
 
     async def main():

@@ -1,4 +1,4 @@
-"""AsyncDataLoader: order, options, task life and errors, under asyncio and trio."""
+"""Tests of AsyncDataLoader: order, options, task life and errors, under asyncio and trio."""
 
 import asyncio
 import gc
@@ -312,7 +312,7 @@ async def test_a_cancelled_anext_loses_nothing(executor):
         batches = aiter(loader)
         seen, cancelled = [], 0
         while len(seen) < 4:
-            # The inline executor begins a batch anew: give it the time in the end.
+            # The inline executor starts a batch again: give it the time in the end.
             with anyio.move_on_after(0.03 if cancelled < 5 else 2) as scope:
                 seen.append(await anext(batches))
             cancelled += scope.cancelled_caught

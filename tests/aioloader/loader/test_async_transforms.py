@@ -1,4 +1,4 @@
-"""Async transforms: awaited in the caller's loop, between what the executor does; errors, limits, cancellation."""
+"""Tests of async transforms: awaited in the caller's loop, between segments; errors, limits, cancellation."""
 
 import asyncio
 import functools
@@ -277,7 +277,7 @@ def test_one_sample_is_awaited_by_get(run_on):
 
 
 class Fetch:
-    """Fails for some numbers."""
+    """Transform that fails for some numbers."""
 
     def __init__(self, fail):
         self.fail = fail
@@ -358,7 +358,7 @@ def test_errors_before_and_after_what_is_awaited_keep_their_stage():
 
 
 async def cancelled_elsewhere(x):
-    """Awaits a task that was cancelled, for one of the numbers."""
+    """Await a cancelled task for one of the numbers."""
     if x == 5:
         task = asyncio.ensure_future(asyncio.sleep(60))
         task.cancel()
@@ -436,7 +436,7 @@ def test_what_cannot_be_sent_to_a_worker_is_an_error_of_its_sample():
 
 
 class Deadly:
-    """Ends its process at one number."""
+    """Transform that kills its process at one number."""
 
     def __init__(self, at):
         self.at = at

@@ -1,4 +1,4 @@
-"""Executors and numbers of workers that are chosen by measurement, on loaders that really run."""
+"""Tests of executors and numbers of workers chosen by measurement, on loaders that really run."""
 
 from __future__ import annotations
 
@@ -24,19 +24,19 @@ AUTO = [
 ]
 
 
-# Starting interpreters is what takes time here: one of each kind is enough for the quick run.
+# Starting interpreters takes most of the time: one of each kind is enough for the quick run.
 ALL = [pytest.param(each, id=str(each), marks=pytest.mark.slow) for each in AUTO[1:]]
 ALL.insert(0, pytest.param(AUTO[0], id=str(AUTO[0])))
 
 
 @pytest.fixture(autouse=True)
 def four_cores(monkeypatch):
-    """Room to choose from, also where there is one core."""
+    """Pretend four cores, so that there is a choice on a machine with one core too."""
     monkeypatch.setattr("aioloader.loader.options.available_cores", lambda: 4)
 
 
 class Counted(Numbers):
-    """Cannot be sent to a process; knows which items were asked for."""
+    """Dataset that cannot be pickled; records the requested items."""
 
     def __init__(self, n=100, pause_s=0.0):
         super().__init__(n, pause_s)
@@ -50,7 +50,7 @@ class Counted(Numbers):
 
 
 def jitter(image, label):
-    """Draws from the global generators, as foreign code does."""
+    """Draw from the global generators, as foreign code does."""
     return image + np.int32(1000 * random.random()) + np.random.randint(1000, dtype=np.int32), label
 
 
@@ -91,7 +91,7 @@ def test_draws_from_global_generators_are_those_of_processes(options):
     with DataLoader(data, 4, **options) as loader:
         assert taken(loader, 2) == wanted
         assert loader.stats().executor == "process"
-    # Nothing was drawn here.
+    # No draw happened in this process.
     assert (random.getstate(), np.random.get_state(legacy=False)["state"]["pos"]) == before
 
 
@@ -140,7 +140,7 @@ def test_a_failed_sample_is_one_error():
 
 
 class Nowhere:
-    """Can be pickled, and not be unpickled anywhere else."""
+    """Object that can be pickled, but not unpickled in another process."""
 
     def __init__(self, n):
         self.n = n

@@ -1,4 +1,4 @@
-"""DataLoader: the same batches for plain loops, with and without a thread of its own."""
+"""Tests of DataLoader: the same batches for plain loops, with and without a loader thread."""
 
 import asyncio
 import gc
@@ -168,7 +168,7 @@ def test_state_counts_what_the_caller_took_not_what_was_prefetched(executor):
 
 
 def test_an_interruption_of_the_first_pass_leaves_no_thread(monkeypatch):
-    """Ctrl-C, as a signal, while the thread of the loader begins; afterwards the loader works as ever."""
+    """Ctrl-C, as a signal, while the loader's thread starts; afterwards the loader works as usual."""
 
     def interrupt(number, frame):
         raise KeyboardInterrupt

@@ -1,4 +1,4 @@
-"""Loaders with one thing that is slow, which really run: `explain` names that thing."""
+"""Tests of running loaders with one slow part: `explain` names that part."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ DELAY_S = 0.03
 
 
 class Pausing:
-    """Item i, after a pause: no core is needed for it."""
+    """Dataset whose item i comes after a pause that uses no core."""
 
     def __init__(self, n, pause_s, side=4):
         self.n = n
@@ -38,7 +38,7 @@ class Pausing:
 
 
 def blur(image, label):
-    """Two milliseconds of Python."""
+    """Run Python code for two milliseconds."""
     until = time.thread_time() + 0.002
     while time.thread_time() < until:
         pass
@@ -46,7 +46,7 @@ def blur(image, label):
 
 
 class FarAway:
-    """A byte source of which each answer takes a while."""
+    """Byte source whose answers take some time."""
 
     def __init__(self, source):
         self._source = source
@@ -94,13 +94,13 @@ def large_pictures(tmp_path_factory):
 
 
 def go_on(loader):
-    """Whether the start still weighs too much to judge the rest."""
+    """Return whether the start is still too large a share of the time."""
     stats = loader.stats()
     return stats.seconds < 0.15 + 4 * stats.startup_s
 
 
 def explained(face, *args, consumer_s=0.0, **options):
-    """What a loader says after as many passes as it takes."""
+    """Return the report of a loader after enough epochs."""
     if face == "blocking":
         with DataLoader(*args, **options) as loader:
             for _ in range(200):
@@ -154,7 +154,7 @@ def workers(face, executor, **_):
 
 
 def memory(face, executor, **_):
-    # A batch of 8 takes 128 KiB, with room for results by value 288 KiB: there is room for one at a time, not for four.
+    # A batch of 8 takes 128 KiB, with results by value 288 KiB: memory suffices for one at a time, not for four.
     limit = 320_000 if executor == "process" else 200_000
     options = {"executor": executor, "num_workers": 4, "memory_limit": limit}
     return explained(face, Pausing(64, 0.002, side=64), 8, **options)
@@ -174,13 +174,13 @@ ALL = [
     for executor in ("thread", "process", "inline")
     for face in ("async", "blocking")
     if executor != "inline"
-    or situation not in (workers, memory)  # without workers there are none to be too few
+    or situation not in (workers, memory)  # without workers the report cannot name too few workers
 ]
 
 
 def check(situation, executor, face, monkeypatch, **files):
     if situation is workers:
-        # Where there is one core only, none is free; what the worker does is as real as anywhere.
+        # On one core, none is free; the worker's figures are the same.
         monkeypatch.setattr("aioloader.loader.runtime.available_cores", lambda: 4)
     text = situation(face, executor, **files)
     assert named(text) == [situation.__name__], text
@@ -250,7 +250,7 @@ async def test_a_source_that_is_slow_is_storage(num_workers):
 
 
 async def told_when_it_has_a_core(explained, expected):
-    """What is told, asked again where other programs have the cores: a loop late for want of one is not held."""
+    """Return the report, measured again if other programs use the cores: a loop without a core is not held."""
     for _ in range(20):
         told = await explained()
         if told.startswith(expected):
@@ -314,7 +314,7 @@ async def test_statistics_tell_where_samples_were_and_how_late_the_loop_is():
     assert stats.pauses >= 64
     assert 0 <= stats.loop_lag_p50_s <= stats.loop_lag_p99_s <= stats.loop_lag_max_s
     assert stats.stages["decode"].occupancy > 0.3
-    # What is left when the loader is closed is what it has told before.
+    # A closed loader returns the same report as before.
     assert loader.stats().executor == "thread"
     assert loader.explain()
 

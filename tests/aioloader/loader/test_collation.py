@@ -1,4 +1,4 @@
-"""What becomes of samples of all shapes: by field, in rows where they fit, by value where they do not."""
+"""Tests of collating samples of all shapes: by field, in rows if they fit, otherwise by value."""
 
 import dataclasses
 from typing import NamedTuple

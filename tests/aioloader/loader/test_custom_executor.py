@@ -1,4 +1,4 @@
-"""An executor that breaks: its error reaches the caller as itself, after the batches that were made before it."""
+"""Tests of an executor that fails: its error reaches the caller unchanged, after the earlier batches."""
 
 from contextlib import asynccontextmanager
 
@@ -11,7 +11,7 @@ from tests.aioloader.loader.samples import Numbers, labels
 
 
 class Broken(ThreadExecutor):
-    """Threads whose service fails: as it begins, after `batches` batches, or as it ends."""
+    """Thread executor whose service fails: at its start, after `batches` batches, or at its end."""
 
     def __init__(self, when, batches=3):
         super().__init__(2)

@@ -1,4 +1,4 @@
-"""A large set of which records are damaged in many ways: each is named, all others are saved and delivered."""
+"""Tests with a large set of records damaged in many ways: each is named, all others are saved and delivered."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ FIVE = 5
 
 
 def picture(level: int) -> bytes:
-    """A small JPEG with a comment in which the magic word stands twice, so that its record has three parts."""
+    """Return a small JPEG with the magic number twice in a comment, so that its record has three parts."""
     jpeg = simplejpeg.encode_jpeg(np.full((8, 8, 3), level, np.uint8), quality=50)
     comment = b"xx" + MAGIC + b"12345678" + MAGIC + b"87654321"
     return jpeg[:2] + b"\xff\xfe" + struct.pack(">H", len(comment) + 2) + comment + jpeg[2:]
@@ -38,7 +38,7 @@ def key_of(number: int) -> int:
 
 @dataclass
 class Set:
-    """A record file in memory, and what was done to which of its records."""
+    """Record file in memory, with the damage of each of its records."""
 
     count: int
     parted: list[int]
@@ -61,7 +61,7 @@ class Set:
         self.data = bytearray(b"".join(self.framed))
 
     def part(self, number: int, nth: int) -> int:
-        """Where the n-th part of a record begins, within the record."""
+        """Return the start of a record's n-th part, within the record."""
         at = -1
         for _ in range(nth + 1):
             at = self.framed[number].index(MAGIC, at + 1)
@@ -77,13 +77,13 @@ class Set:
 
 
 IN_PLACE = ("cut index", "wrong offset", "broken image")
-"""Ways that leave the records whole, as far as their format goes."""
+"""Kinds of damage that leave the records valid in the format."""
 
 
 def damaged_set(folder: Path, count: int) -> tuple[Set, Path]:
-    """Five records damaged in each of ten ways, and in two more that the format itself does not notice."""
+    """Damage five records in each of ten ways, and in two more that the format itself cannot show."""
     rng = random.Random(count)
-    # Apart from each other, from the block, the tail and the lines that are cut off.
+    # At a distance from each other, from the block, the tail and the lines that are cut off.
     free = [n for n in range(10, count - 20, 3) if not count // 2 - 20 < n < count // 2 + 20]
     chosen = iter(rng.sample(free, 10 * FIVE))
 
@@ -94,7 +94,7 @@ def damaged_set(folder: Path, count: int) -> tuple[Set, Path]:
     first_parted, second_parted = [[next(chosen) for _ in range(FIVE)] for _ in range(2)]
     made = Set(count, first_parted + second_parted)
     made.done["missing part"] = sorted(first_parted)
-    for number in first_parted:  # as a writer leaves it that lost the last part
+    for number in first_parted:  # as after a writer that lost the last part
         made.framed[number] = made.framed[number][: made.part(number, 2)]
     made.done["broken image"] = broken = sorted(next(chosen) for _ in range(FIVE))
     for number in broken:
@@ -123,7 +123,7 @@ def damaged_set(folder: Path, count: int) -> tuple[Set, Path]:
     made.done["truncated tail"] = list(range(count - FIVE, count))
     del made.data[made.offsets[count - FIVE] + 50 :]
 
-    # Lines in the order of another program, so that other records than those of the tail are cut off.
+    # Lines in the order of another program, so that records other than those of the tail lose their lines.
     wrong = set(five("wrong offset"))
     half = count // 2
     made.done["cut index"] = list(range(half - FIVE, half))
@@ -141,7 +141,7 @@ def damaged_set(folder: Path, count: int) -> tuple[Set, Path]:
 
 @pytest.fixture(scope="module", params=SIZES)
 def damaged(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[Set, Path]:
-    """`damaged_set`; read only."""
+    """Return `damaged_set`; read only."""
     return damaged_set(tmp_path_factory.mktemp("damaged"), request.param)
 
 
@@ -198,7 +198,7 @@ def test_the_loader_delivers_exactly_the_others(damaged: tuple[Set, Path], execu
     ) as loader:
         delivered = [int(label) for _, labels in loader for label in labels]
         errors = loader.errors
-    # The index does not know of the records whose lines were cut off; the line of which a piece is left is an error.
+    # The index lacks the records whose lines were cut off; the line of which a piece is left is an error.
     expected = [n for n in range(count) if n not in failed | set(made.done["cut index"])]
     assert sorted(delivered) == expected
     (line,) = [error for error in errors if error.offset == -1]
@@ -224,7 +224,7 @@ def test_bytes_lost_and_added_cost_one_record_each(tmp_path: Path, count: int) -
     chosen = rng.sample(range(20, count - 20, 20), 3 * FIVE)
     made = Set(count, chosen[:FIVE])
     pieces = list(made.framed)
-    for number in chosen[:FIVE]:  # the middle part is gone, and the head behind it
+    for number in chosen[:FIVE]:  # the middle part is missing, and the head after it
         framed = pieces[number]
         pieces[number] = framed[: made.part(number, 1)] + framed[made.part(number, 2) + 4 :]
     for nth, number in enumerate(chosen[FIVE:], start=5):
@@ -239,7 +239,7 @@ def test_bytes_lost_and_added_cost_one_record_each(tmp_path: Path, count: int) -
     gone, grown = sorted(chosen[:FIVE] + chosen[2 * FIVE :]), sorted(chosen[FIVE : 2 * FIVE])
     named = sorted(key for problem in report.problems for key in problem.keys)
     assert named == [key_of(n) for n in gone]
-    # A record that bytes were put into looks sound, and these bytes too many behind it.
+    # A record with inserted bytes looks valid, and the surplus bytes are after it.
     foreign = [problem for problem in report.problems if not problem.keys]
     assert [f"record {key_of(n)} is damaged" in p.message for n, p in zip(grown, foreign, strict=True)] == [
         True

@@ -1,4 +1,4 @@
-"""Samples that end their worker, or leave it unable to answer: noticed, named, and put right."""
+"""Tests of samples that kill their worker, or leave it unable to answer: detected, named, and recovered."""
 
 import ctypes
 import os
@@ -15,7 +15,7 @@ from aioloader import DataLoader, SimpleDataset, WorkerError
 from tests.aioloader.loader.programs import run_program
 from tests.aioloader.loader.samples import Numbers, labels
 
-# Workers need not import this module, and what it imports, whenever one is started.
+# Workers need not import this module and its imports at every start.
 cloudpickle.register_pickle_by_value(sys.modules[__name__])
 
 
@@ -29,7 +29,7 @@ CODES = {"SIGKILL": -signal.SIGKILL, "SIGSEGV": -signal.SIGSEGV, "SIGABRT": -sig
 
 
 class Deadly:
-    """Numbers; item 25 ends the process that makes it, and leaves a line in a file before."""
+    """Dataset of numbers; item 25 writes a line to a file and kills its process."""
 
     def __init__(self, how, tries):
         self.how = how
@@ -65,7 +65,7 @@ def test_a_sample_that_ends_its_worker_is_named_within_three_tries(how, policy, 
 
 
 class Closing(Numbers):
-    """Item 5 closes files that are not its own; its worker cannot answer any more."""
+    """Dataset whose item 5 closes its worker's files; the worker can no longer answer."""
 
     def __getitem__(self, index):
         if index == 5:
@@ -122,7 +122,7 @@ def test_a_fork_that_comes_back_from_a_transform_does_not_answer_for_its_worker(
 
 
 class Forking:
-    """Item 5 starts a process that stays, writes both numbers down, and waits to be killed."""
+    """Dataset whose item 5 starts a lasting process, records both process ids, and waits to be killed."""
 
     def __init__(self, told):
         self.told = told

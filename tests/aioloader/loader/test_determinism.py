@@ -1,4 +1,4 @@
-"""The same batches, bit for bit, wherever and however they are made."""
+"""Tests of determinism: every executor produces bit-identical batches."""
 
 import hashlib
 import warnings
@@ -80,7 +80,7 @@ def test_another_epoch_and_another_seed_give_other_images(dataset):
 
 
 class Global:
-    """Draws from the global generators, as foreign transforms do."""
+    """Transform that draws from the global generators, as foreign transforms do."""
 
     def __call__(self, image):
         import random
@@ -111,7 +111,7 @@ def test_foreign_randomness_is_reproducible_in_processes(photo_rec, workers):
     ids=["once", "now and then", "again and again"],
 )
 def test_a_draw_of_another_thread_is_not_a_transforms(monkeypatch, moments, warned):
-    """One change of the generators' state is no sign of a transform that draws; and who else may have drawn is said."""
+    """One change of the generators' state does not prove that a transform draws; the warning names other causes."""
     import random
     import threading
 

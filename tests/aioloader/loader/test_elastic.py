@@ -1,4 +1,4 @@
-"""Any number of ranks, before and after a stop: together they deliver the epoch's order, and receipts prove it."""
+"""Tests of any world size before and after a stop: all ranks deliver the epoch's order, proved by receipts."""
 
 import asyncio
 import dataclasses
@@ -18,13 +18,13 @@ from tests.aioloader.loader.samples import Numbers
 
 
 def in_memory(n):
-    """Item i: (i, i)."""
+    """Return a dataset whose item i is (i, i)."""
     return ArrayDataset(np.arange(n), np.arange(n))
 
 
 @dataclass
 class Taken:
-    """What one rank has after some steps."""
+    """State and batches of one rank after some steps."""
 
     steps: list
     state: dict
@@ -32,7 +32,7 @@ class Taken:
 
 
 def take(options, state=None, epoch=0, steps=None, n=30, dataset=None, face="blocking"):
-    """Run one rank from a state on, for so many steps, or to the end of the epoch."""
+    """Run one rank from a state on, for some steps, or to the end of the epoch."""
     cls = DataLoader if face == "blocking" else AsyncDataLoader
     loader = cls(in_memory(n) if dataset is None else dataset, **options)
     if state is None:
@@ -63,12 +63,12 @@ def take(options, state=None, epoch=0, steps=None, n=30, dataset=None, face="blo
 
 
 def world(count, options, **how):
-    """All ranks of a world."""
+    """Run all ranks of a world."""
     return [take({**options, "shard": (rank, count)}, **how) for rank in range(count)]
 
 
 def order(ranks):
-    """What all ranks were given, in the order of the epoch: step by step, rank by rank."""
+    """Return the samples of all ranks in the order of the epoch: step by step, rank by rank."""
     assert len({len(rank.steps) for rank in ranks}) == 1
     return [
         index for step in zip(*(rank.steps for rank in ranks), strict=True) for part in step for index in part
@@ -76,7 +76,7 @@ def order(ranks):
 
 
 def stop_and_go_on(draw, dataset, n, most_ranks=4, **options):
-    """Draw two worlds; stop the first at a step, go on in the second, and compare with the whole order."""
+    """Draw two worlds; stop the first at a step, resume in the second, and compare with the whole order."""
     epoch = draw(st.integers(0, 3), label="epoch")
     whole = RandomSampler(n).indices(7, epoch, 0, n).tolist()
     got, receipts, state = [], [], None
@@ -105,10 +105,10 @@ def stop_and_go_on(draw, dataset, n, most_ranks=4, **options):
         receipts += [rank.receipt for rank in ranks]
         assert all(rank.state == ranks[0].state for rank in ranks)
         state = ranks[0].state
-        if len(got) >= n:  # stopped behind the last step: the next epoch would follow
+        if len(got) >= n:  # stopped after the last step: the next epoch would follow
             break
     assert got[:n] == whole
-    assert set(got[n:]) <= set(whole)  # what fills up the last step
+    assert set(got[n:]) <= set(whole)  # padding of the last step
     merged = sum(receipts)
     assert (merged.epoch, merged.start, merged.stop) == (epoch, 0, n)
     assert (merged.seen, merged.padded, merged.skipped) == (n, len(got) - n, 0)
@@ -277,7 +277,7 @@ def test_identities_stay_together_on_every_rank():
 
 
 class Huge:
-    """Items that nobody stores."""
+    """Dataset with a length and no stored items."""
 
     def __len__(self):
         return 10**9

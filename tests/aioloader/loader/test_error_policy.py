@@ -1,4 +1,4 @@
-"""What becomes of failed samples: raise, skip, replace; how many are too many; and what is told of them."""
+"""Tests of failed samples: raise, skip, replace, their limit, and their reports."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ EXECUTORS = ["inline", "thread", pytest.param("process", marks=pytest.mark.slow)
 
 
 class Damaged:
-    """Numbers, some of which cannot be had."""
+    """Dataset of numbers, some of which fail."""
 
     def __init__(self, n, bad, kind="array"):
         self.n = n
@@ -131,7 +131,7 @@ def test_a_batch_of_which_nothing_is_left_is_filled_from_elsewhere(executor, bad
     options = {"executor": executor, "num_workers": 2, "on_error": "replace", "batchify_fn": batchify}
     with DataLoader(dataset, 4, **options) as loader:
         batches = [[int(label) for label in batch[1]] for batch in loader]
-        other = bad.stop  # with so few items, those that follow are tried one after the other
+        other = bad.stop  # in a small dataset the following items are tried one after the other
         assert batches == [
             [other] * 4 if start == bad.start else list(range(start, start + 4)) for start in (0, 4, 8)
         ]
@@ -155,7 +155,7 @@ def test_where_nothing_is_sound_replace_is_an_error_and_all_is_named(executor):
 
 
 def photographs(path, bad, n=100):
-    """A record file of small images, those in `bad` cut short; label = key = number."""
+    """Write a record file of small images, those in `bad` truncated; label = key = number."""
     image = simplejpeg.encode_jpeg(np.arange(20 * 30 * 3, dtype=np.uint8).reshape(20, 30, 3))
     with recordio.RecordWriter(path, index=True) as writer:
         for key in range(n):

@@ -1,4 +1,4 @@
-"""Damaged and missing files: a named error with path, offset or key; never a hang, never another exception."""
+"""Tests of damaged and missing files: a named error with path, offset or key; never a hang or another exception."""
 
 import asyncio
 import os
@@ -154,7 +154,7 @@ def test_a_damaged_file_without_an_index_says_how_to_get_at_its_sound_records(tm
     ):
         list(loader)
     assert caught.value.path == str(path)
-    # The command that the message gives, with another name for DST.
+    # The command in the message, with another name for DST.
     told = re.search("`aioloader (repair [^`]*) DST`", str(caught.value))
     assert told is not None
     copy = tmp_path / "copy.rec"
@@ -178,7 +178,7 @@ def test_an_index_that_points_nowhere_is_named(tmp_path, line):
 
 
 def misled(tmp_path, long=3_000_000):
-    """Five records; the line of key 3 points into the long record of key 1."""
+    """Write five records; the line of key 3 points into the long record of key 1."""
     path = tmp_path / "a.rec"
     payloads = [bytes([key]) * (long if key == 1 else 400) for key in range(5)]
     with recordio.RecordWriter(path, index=True) as writer:
@@ -200,7 +200,7 @@ def test_a_wrong_offset_inside_another_record_fails_alone(tmp_path, executor):
 
 
 def test_a_record_that_memory_cannot_hold_says_so(tmp_path, executor, monkeypatch):
-    # Where the system does not tell what is in its cache, records are read into memory, not looked up in maps.
+    # If the system does not report its page cache, records are read into memory, not looked up in maps.
     monkeypatch.setattr("aioloader.storage.local.residency.cached_pages", lambda fd: None)
     path, payloads, _ = misled(tmp_path, long=80_000_000)
     with DataLoader(
@@ -267,7 +267,7 @@ def test_a_length_that_was_made_smaller_is_no_shorter_record(tmp_path, executor,
     with pytest.raises(recordio.CorruptRecordError, match="length was damaged"):
         dataset[2]
     with DataLoader(dataset, 3, executor=executor, num_workers=1, on_error="skip") as loader:
-        # Of the second pass the records are looked up in memory, where the executor can do that.
+        # In the second epoch the records are looked up in maps, if the executor supports it.
         passes = [[payload for batch in loader for payload in batch] for _ in range(1 + mapped)]
         errors = loader.errors
     assert passes == [bodies[:2] + bodies[3:]] * (1 + mapped)

@@ -1,4 +1,4 @@
-"""Programs that load are interrupted, or end: nothing hangs, and nothing is left."""
+"""Tests of interrupted or ending programs: no hang, and no process or file is left."""
 
 import contextlib
 import os
@@ -85,7 +85,7 @@ def test_ctrl_c_ends_a_program_that_loads(executor, face, group, leftovers):
 
 
 def workers_of(pid):
-    """Worker processes that a program has started, be it gone or not: their command line names it."""
+    """Return the worker processes of a program, running or not: their command line has its id."""
     found = []
     for process in psutil.process_iter(["cmdline"]):
         words = process.info["cmdline"] or ()
@@ -98,10 +98,10 @@ def workers_of(pid):
 @pytest.mark.parametrize("face", CALLS)
 @pytest.mark.parametrize("executor", EXECUTORS)
 def test_ctrl_c_at_any_time_ends_it(executor, face, leftovers):
-    # In the loop, where there is one: what asyncio says when it is interrupted before is not ours.
+    # In the loop, if there is one: asyncio's messages at an earlier interrupt are not ours.
     begin = "print('begin', flush=True)"
     code = textwrap.dedent(SCRIPT).format(executor=executor, begin=begin, call=CALLS[face])
-    # From the first statement on, over the start of the workers, to the middle of loading.
+    # From the first statement, through the start of the workers, to the middle of loading.
     for delay_s in (0, 0.02, 0.05, 0.1, 0.15, 0.25, 0.4, 0.8):
         with subprocess.Popen(
             [sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True

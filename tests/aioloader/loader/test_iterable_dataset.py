@@ -1,4 +1,4 @@
-"""`IterableDataset`: samples from an async iterable, taken as fast as the caller takes batches."""
+"""Tests of `IterableDataset`: samples from an async iterable, pulled as fast as the caller takes batches."""
 
 import asyncio
 import os
@@ -17,7 +17,7 @@ WITH_SLOW = ["inline", "thread", pytest.param("process", marks=pytest.mark.slow)
 
 
 class Numbers:
-    """Gives 0, 1, ...; tells how many it gave and how it was left."""
+    """Source of 0, 1, ...; records the number of its samples and how it was left."""
 
     def __init__(self, n=10**9, fail_at=None, error=None):
         self.n = n
@@ -46,7 +46,7 @@ def as_lists(batches):
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
-@pytest.mark.parametrize("executor", ["inline", "process"])  # with nothing to run there: none is started
+@pytest.mark.parametrize("executor", ["inline", "process"])  # without work for the executor: none is started
 @pytest.mark.parametrize(
     ("last_batch", "expected"),
     [
@@ -133,13 +133,13 @@ def test_the_blocking_loader_runs_no_further_ahead():
     numbers = Numbers()
     with DataLoader(IterableDataset(numbers), 5, executor="inline", prefetch=2) as loader:
         for taken, _ in enumerate(loader, 1):
-            assert numbers.given <= 5 * (taken + 2 + 3)  # those handed over wait in front of the caller
+            assert numbers.given <= 5 * (taken + 2 + 3)  # delivered batches wait for the caller
             if taken == 20:
                 break
 
 
 class RequestFailure(Exception):
-    """A source's own."""
+    """Error class of a source."""
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
@@ -270,7 +270,7 @@ async def test_an_async_generator_is_good_for_one_pass():
 
 
 class Own(IterableDataset):
-    """A subclass with an iterator of its own."""
+    """Subclass with its own iterator."""
 
     async def __aiter__(self):
         for number in range(5):
@@ -313,7 +313,7 @@ def test_a_loader_takes_it_in_its_wrapping_only(given):
         DataLoader(given, 2)
 
 
-# --- what needs numbers ---
+# --- options that need indices ---
 
 
 @pytest.mark.parametrize(
@@ -343,7 +343,7 @@ async def test_it_has_no_length_and_no_receipt_that_could_be_checked():
         len(IterableDataset(Numbers(3)))
 
 
-# --- how it is done ---
+# --- implementation ---
 
 
 async def test_nothing_is_started_for_samples_that_come_as_they_are(leftovers):

@@ -1,4 +1,4 @@
-"""State of passes over async iterables: resumed where the source can tell where it is."""
+"""Tests of the state of epochs over async iterables: resumed if the source has a state."""
 
 import json
 
@@ -21,7 +21,7 @@ async def test_without_a_state_of_its_own_a_pass_cannot_be_resumed():
 
 
 class Tape:
-    """A source that tells where it is."""
+    """Source with a state."""
 
     def __init__(self, n):
         self.n = n
@@ -62,7 +62,7 @@ def test_a_source_with_a_state_is_resumed_behind_what_was_handed_out(run_on, sto
                 async for batch in loader:
                     seen.append(np.stack(batch).tolist())
                     if len(seen) == stop:
-                        await anyio.wait_all_tasks_blocked()  # by now it is further on
+                        await anyio.wait_all_tasks_blocked()  # by now it has advanced
                         break
             state = json.loads(json.dumps(loader.state_dict()))
         async with loader_of() as loader:

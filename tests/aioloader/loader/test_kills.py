@@ -1,4 +1,4 @@
-"""Workers killed from outside at any moment: the batches are the same, bit for bit, and nothing is left behind."""
+"""Tests of workers killed from outside at any moment: bit-identical batches, and no process or file is left."""
 
 import asyncio
 import contextlib
@@ -20,12 +20,12 @@ cloudpickle.register_pickle_by_value(sys.modules[__name__])
 KILLS = 200
 NOTICED_S = 0.2
 BATCH = 20
-# Batches at the end of a pass that may have been made while they are waited for: then nobody looks after the workers.
+# Batches at the end of an epoch that may be ready already: then no task watches the workers.
 TAIL = 12
 
 
 class Noise:
-    """Item i: an array that i decides, and i itself."""
+    """Dataset whose item i is an array that depends on i, and i itself."""
 
     def __init__(self, pause_s=0.0005):
         self.pause_s = pause_s
@@ -40,11 +40,11 @@ class Noise:
 
 
 class Killer(threading.Thread):
-    """Kills one worker after the other, any of those that there are, and measures how long it takes to be seen.
+    """Thread that kills random workers one after the other, and measures the time until the loader detects it.
 
     Args:
-        executor: whose workers.
-        wanted: how many to kill.
+        executor: owner of the workers.
+        wanted: number of kills.
     """
 
     def __init__(self, executor, wanted, seed):
@@ -63,7 +63,7 @@ class Killer(threading.Thread):
     def run(self):
         while len(self.noticed_s) < self.wanted and not self.over:
             self.served.wait()
-            # From at once to later than a worker takes to start, so that some of them are hit on their way.
+            # From zero to more than a worker's start takes, so that some of them are hit during their start.
             time.sleep(self.draw.random() * 0.15)
             with self.gate:
                 if self.served.is_set():
@@ -76,7 +76,7 @@ class Killer(threading.Thread):
         self.starting += not handle.ready
         self.idle += handle.ready and not handle.running
         begin = time.monotonic()
-        held_s = 0.0  # by the machine, which may be busy: this thread would have looked
+        held_s = 0.0  # by a busy machine: this thread would have noticed
         with contextlib.suppress(ProcessLookupError):
             os.kill(process.pid, signal.SIGKILL)
         while handle.process is process and not self.over:
@@ -93,7 +93,7 @@ class Killer(threading.Thread):
             self.served.clear()
 
     def wait_for(self, more):
-        """Until so many more workers have been killed."""
+        """Wait until `count` more workers have been killed."""
         goal = min(self.wanted, len(self.noticed_s) + more)
         with self.killed:
             self.killed.wait_for(lambda: len(self.noticed_s) >= goal, timeout=30)
@@ -127,7 +127,7 @@ def test_two_hundred_kills_change_nothing_and_are_noticed_at_once(leftovers):
             killer.over = True
             killer.served.set()
             killer.join()
-        assert loader.errors == []  # nobody was blamed by mistake
+        assert loader.errors == []  # no sample was blamed by mistake
         assert loader.stats().restarts >= KILLS
     assert len(killer.noticed_s) == KILLS
     assert killer.starting > 0

@@ -1,4 +1,4 @@
-"""A batch is the caller's for as long as any view of it lives."""
+"""Tests of leases: a batch stays unchanged as long as any view of it lives."""
 
 import gc
 import threading
@@ -24,7 +24,7 @@ VIEWS = {
 
 
 def churn(loader):
-    """Use the loader's memory again, several times over."""
+    """Reuse the loader's memory several times."""
     for _ in range(3):
         for _ in loader:
             pass

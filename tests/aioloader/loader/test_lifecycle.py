@@ -1,4 +1,4 @@
-"""Nothing is left behind, however an epoch, a loader or its process ends."""
+"""Tests of the ends of epochs, loaders and processes: no thread, process or file is left."""
 
 import asyncio
 import contextlib
@@ -26,7 +26,7 @@ EXECUTORS = ["inline", "thread", "process"]
 
 @pytest.fixture(autouse=True, scope="module")
 def warm_up():
-    """What Python and its libraries keep after a first use is not ours to free."""
+    """Use Python's libraries once, so that the objects they keep after a first use do not count."""
     for executor in ("thread", "process"):
         with DataLoader(Numbers(20), 5, executor=executor, num_workers=2) as loader:
             list(loader)
@@ -80,7 +80,7 @@ async def test_an_async_loader_leaves_nothing(executor, how, close, warm_up, lef
         async with loader:
             await body(loader)
 
-    before = leftovers()  # the loop's own descriptors
+    before = leftovers()  # the loop's descriptors
     task = asyncio.create_task(use())
     if how == "cancelled":
         await asyncio.sleep(0.4)
@@ -103,7 +103,7 @@ async def test_an_async_loader_leaves_nothing(executor, how, close, warm_up, lef
 @pytest.mark.parametrize("executor", EXECUTORS)
 @pytest.mark.parametrize("face", [DataLoader, AsyncDataLoader])
 async def test_what_the_collector_ends_does_not_hold_the_loop(face, executor, request, warm_up, leftovers):
-    """Nobody chooses the thread in which the collector comes upon a loader that was not closed."""
+    """The garbage collector may find an unclosed loader in any thread."""
 
     def use():
         loader = face(Numbers(40), 5, executor=executor, num_workers=1)
@@ -118,16 +118,16 @@ async def test_what_the_collector_ends_does_not_hold_the_loop(face, executor, re
         if face is AsyncDataLoader:
             async for _ in loader:
                 break
-        request.getfixturevalue("no_blocking")  # not before: in a loop of its own a loader may block
+        request.getfixturevalue("no_blocking")  # not before: in its own loop a loader may block
         ring = [loader]
         ring.append(ring)
         del loader, ring
     finally:
         gc.enable()
-    gc.collect()  # what a finaliser raises fails the test
+    gc.collect()  # an error in a finaliser fails the test
     for _ in range(LOOKS):
         more = {kind: texts for kind, texts in leftovers().items() if len(texts) > len(before.get(kind, []))}
-        more.pop("threads", None)  # asyncio's own thread stays
+        more.pop("threads", None)  # asyncio's thread stays
         if not more and not any(thread.name.startswith("aioloader") for thread in threading.enumerate()):
             return
         await asyncio.sleep(0.02)
@@ -182,7 +182,7 @@ async def test_a_cancel_while_the_loader_is_closing_leaves_nothing(warm_up, left
     ],
 )
 def test_a_loop_that_ends_at_any_step_of_a_pass_ends_it_without_a_word(executor, held, warm_up, leftovers):
-    """A warning of a coroutine that was never awaited, or of a process left running, fails the test."""
+    """Warnings about an unawaited coroutine or a running process fail the test."""
 
     async def main(loader, steps):
         batches = aiter(loader)
@@ -194,7 +194,7 @@ def test_a_loop_that_ends_at_any_step_of_a_pass_ends_it_without_a_word(executor,
     for steps in range(12):
         loader = AsyncDataLoader(Numbers(40), 5, executor=executor, num_workers=2)
         if steps % 2:
-            loader._runtime.open()  # what the first pass does in a thread, for as many steps as that takes
+            loader._runtime.open()  # the steps of the first epoch's work in a thread
         kept = asyncio.run(main(loader, steps))
         assert (kept is None) == (held == "nothing")
         del kept, loader
@@ -268,7 +268,7 @@ def test_workers_leave_when_their_parent_is_killed(spin, then):
         assert len(workers) == 2
         os.kill(parent.pid, signal.SIGKILL)
         _gone, there = psutil.wait_procs(workers, timeout=30)
-        # A zombie has left; it is for the system's first process to reap it, as their parent is dead.
+        # A zombie has ended; as its parent is dead, the system's first process has to reap it.
         assert [worker for worker in there if _runs(worker)] == []
     finally:
         os.killpg(parent.pid, signal.SIGKILL)
@@ -344,7 +344,7 @@ def test_killed_workers_change_nothing(wanted):
                         kills += 1
         restarts = loader.stats().restarts
     assert kills == wanted
-    assert restarts >= wanted / 3  # a worker may be hit again before it is noticed
+    assert restarts >= wanted / 3  # a worker may be hit again before its death is detected
     assert found == expected
 
 

@@ -1,4 +1,4 @@
-"""Samples, transforms, samplers and batchify functions that do what they should not: it costs no more than it must."""
+"""Tests of misbehaving samples, transforms, samplers and batchify functions: the damage stays small."""
 
 import asyncio
 import os
@@ -12,7 +12,7 @@ from aioloader import DataLoader, ImageFolderDataset, LoaderError, SimpleDataset
 from tests.aioloader.loader.samples import Numbers, labels
 
 EXECUTORS = ["inline", "thread", pytest.param("process", marks=pytest.mark.slow)]
-# Workers need not import this module, and what it imports, whenever one is started.
+# Workers need not import this module and its imports at every start.
 cloudpickle.register_pickle_by_value(sys.modules[__name__])
 
 
@@ -48,7 +48,7 @@ def test_sys_exit_fails_one_sample(executor):
 
 
 class Leaves(BaseException):
-    """No error, as far as Python is concerned."""
+    """Exception that is not an `Exception` subclass."""
 
 
 @pytest.mark.parametrize("kind", [asyncio.CancelledError, GeneratorExit, KeyboardInterrupt, Leaves])

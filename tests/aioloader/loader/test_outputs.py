@@ -1,4 +1,4 @@
-"""What batches are handed out as: `output` and `pin_memory`, the same for both faces."""
+"""Tests of `output` and `pin_memory`, the same for the async and the blocking loader."""
 
 import dataclasses
 import gc
@@ -27,7 +27,7 @@ class Both:
 
 
 class Nested:
-    """Item i in tuples, dicts, a named tuple and a dataclass, with a text and an object."""
+    """Dataset of i in tuples, dicts, a named tuple and a dataclass, with a text and an object."""
 
     def __len__(self):
         return 12
@@ -42,7 +42,7 @@ class Nested:
 
 
 def take(kind, dataset, batch_size=4, **options):
-    """All batches of one pass, by ``for`` or by ``async for``."""
+    """Return all batches of one epoch, by ``for`` or by ``async for``."""
     if kind == "for":
         with DataLoader(dataset, batch_size, **options) as loader:
             return list(loader)
@@ -55,7 +55,7 @@ def take(kind, dataset, batch_size=4, **options):
 
 
 def churn(loader):
-    """Use the loader's memory again, several times over."""
+    """Reuse the loader's memory several times."""
     for _ in range(3):
         for _ in loader:
             pass
@@ -163,7 +163,7 @@ def test_an_async_function_is_refused():
     for output in (later, Later()):
         with pytest.raises(TypeError, match="await it in the body of your loop"):
             DataLoader(Numbers(), 4, output=output)
-    DataLoader(Numbers(), 4, output=Later)  # making one waits for nothing
+    DataLoader(Numbers(), 4, output=Later)  # constructing one does not block
 
 
 @pytest.mark.parametrize("package", ["torch", "jax"])
@@ -246,7 +246,7 @@ def test_a_tensor_is_the_slabs_memory(torch, executor, monkeypatch):
 
 @pytest.mark.torch
 def test_pictures_and_gathered_arrays_are_not_copied(torch, photo_rec):
-    """The very pointer of the array that the batch was made as."""
+    """The tensor has the same pointer as the batch's array."""
     pointers = []
 
     def both(batch):
@@ -299,7 +299,7 @@ def test_what_torch_cannot_share_is_copied_and_what_it_lacks_stays(torch):
     tensor += 1
     assert frozen.tolist() == [0, 1, 2, 3, 4, 5]
     same = np.arange(6)[::2]
-    assert leaf(same).data_ptr() == same.ctypes.data  # steps are no reason to copy
+    assert leaf(same).data_ptr() == same.ctypes.data  # strides do not require a copy
     for other in NO_TENSORS:
         assert leaf(other) is other
 
@@ -366,7 +366,7 @@ def test_jax_arrays_equal_the_batch(jax, face, executor):
         assert got["rest"][1][1] == [None] * 4
         pairs = [
             (got["pair"].image, expected["pair"].image, np.float32),
-            (got["pair"].number, expected["pair"].number, np.int32),  # JAX's own rule
+            (got["pair"].number, expected["pair"].number, np.int32),  # JAX's rule
             (got["both"].image, expected["both"].image, np.float16),
             (got["rest"][0], expected["rest"][0], np.uint16),
             (got["rest"][1][0], expected["rest"][1][0], np.bool_),

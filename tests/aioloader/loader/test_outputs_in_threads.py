@@ -1,4 +1,4 @@
-"""A batch that takes long to convert, as a copy to pinned memory does: made in a thread, lost by no cancellation."""
+"""Tests of slow conversions, such as copies to pinned memory: in a thread, and not lost by a cancellation."""
 
 import asyncio
 import threading
@@ -14,7 +14,7 @@ from tests.aioloader.loader.samples import Numbers
 
 
 def slow_loader(convert):
-    """A loader whose conversion takes long, as that to pinned memory does."""
+    """Return a loader with a slow conversion, like that to pinned memory."""
     loader = AsyncDataLoader(Numbers(12), 4, num_workers=0)
     loader._runtime.convert = Converter(convert, takes_long=True)
     return loader

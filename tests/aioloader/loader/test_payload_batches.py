@@ -1,4 +1,4 @@
-"""Batches of payloads as they are: made many at a time, with the errors of each alone."""
+"""Tests of batches of unchanged payloads: made many at a time, with separate errors."""
 
 import numpy as np
 import pytest
@@ -53,7 +53,7 @@ def test_a_damaged_record_costs_itself_only(tmp_path, executor):
 
 
 class Shortened(RecordDecoder):
-    """Another decoder: two bytes of the payload, in hexadecimal digits."""
+    """Decoder that returns two bytes of the payload in hexadecimal digits."""
 
     def __call__(self, data, extra, facts):
         return super().__call__(data, extra, facts)[:2].hex()

@@ -1,4 +1,4 @@
-"""Progress bars of loaders: which one, where, what it says, and that it ends."""
+"""Tests of loaders' progress bars: their choice, place, text and end."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ BARS = [
 
 @pytest.fixture
 def terminal(monkeypatch):
-    """A terminal, once the test has put it there: before that, pytest puts its own file there."""
+    """Return a terminal that the test installs as standard error, after pytest has installed its file."""
     monkeypatch.setenv("COLUMNS", "120")
     monkeypatch.setenv("TERM", "xterm")
     out = Terminal()
@@ -42,7 +42,7 @@ def terminal(monkeypatch):
 
 @pytest.fixture(params=BARS)
 def bar(request, monkeypatch):
-    """Each bar that is installed, chosen by True."""
+    """Select each installed bar in turn as the one for True."""
     monkeypatch.setattr(
         progress_display.importlib.util,
         "find_spec",

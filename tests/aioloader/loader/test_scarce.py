@@ -1,4 +1,4 @@
-"""What a program needs runs out or goes away while it loads: memory, disks, files, descriptors, time."""
+"""Tests of resources that run out or disappear during loading: memory, disks, files, descriptors, time."""
 
 import contextlib
 import errno
@@ -22,13 +22,13 @@ from tests.aioloader.loader.programs import run_program
 from tests.aioloader.loader.samples import Numbers, labels
 from tests.aioloader.packing.test_pack_failures import folder
 
-# Workers need not import this module, and what it imports, whenever one is started.
+# Workers need not import this module and its imports at every start.
 cloudpickle.register_pickle_by_value(sys.modules[__name__])
 
 
 @contextlib.contextmanager
 def limited(which, value):
-    """A limit of this process."""
+    """Set a limit of this process for a while."""
     soft, hard = resource.getrlimit(which)
     resource.setrlimit(which, (value, hard))
     try:
@@ -42,9 +42,9 @@ def limited(which, value):
 
 @pytest.mark.slow
 def test_a_sample_for_which_its_worker_is_killed_when_memory_runs_out_is_named():
-    """A guard of memory, such as systemd-oomd or the kernel, ends the process that has most of it.
+    """A memory guard, such as systemd-oomd or the kernel, kills the process with the most memory.
 
-    In a small process of its own: one that has just forked counts its parent's memory as its own.
+    In a small separate process: a process that has just forked also counts its parent's memory.
     """
     code = """
         import contextlib, signal, threading, time
@@ -113,7 +113,7 @@ def can_mount():
 
 
 def on_small_disk(place, size):
-    """The start of a command that has a small disk of its own at `place`."""
+    """Return the start of a command that mounts a small separate disk at `place`."""
     if not can_mount():
         pytest.skip("nothing can be mounted here: that needs Linux, and root or a user namespace")
     return (
@@ -243,7 +243,7 @@ def test_a_record_file_that_is_deleted_is_read_to_its_end_by_new_workers_too(tmp
 @pytest.mark.slow
 @pytest.mark.parametrize("executor", ["thread", "process"])
 def test_a_program_without_standard_streams_loads(executor, tmp_path):
-    """As a service may be started. The first files that are opened would get the numbers 0, 1 and 2."""
+    """A service may be started so. The first opened files would get the numbers 0, 1 and 2."""
     told = tmp_path / "told"
     code = f"""
         import os
@@ -271,7 +271,7 @@ def test_a_program_without_standard_streams_loads(executor, tmp_path):
 
 
 class Stopping(Numbers):
-    """Item 5 stops the process that makes it, as a debugger does."""
+    """Dataset whose item 5 stops its process, as a debugger does."""
 
     def __getitem__(self, index):
         if index == 5:

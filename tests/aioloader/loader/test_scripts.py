@@ -1,4 +1,4 @@
-"""Workers start from any kind of program: without a main guard, from a string, from standard input, in a cell."""
+"""Tests of workers started from any program: without a main guard, from a string, standard input, or a cell."""
 
 import subprocess
 import sys

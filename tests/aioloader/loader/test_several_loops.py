@@ -1,4 +1,4 @@
-"""More than one loop, thread or process that uses a loader; other event loops."""
+"""Tests of a loader used in several loops, threads or processes; other event loops."""
 
 import asyncio
 import os
@@ -14,7 +14,7 @@ from aioloader import AsyncDataLoader, DataLoader
 from tests.aioloader.loader.programs import run_program
 from tests.aioloader.loader.samples import Numbers, labels
 
-# Workers need not import this module, and what it imports, whenever one is started.
+# Workers need not import this module and its imports at every start.
 cloudpickle.register_pickle_by_value(sys.modules[__name__])
 
 
@@ -44,7 +44,7 @@ def test_two_loops_at_once_are_refused_clearly(leftovers):
         tried.set()
         thread.join()
     assert results == [list(range(n, n + 5)) for n in range(0, 20, 5)]
-    asyncio.run(second(loader))  # one after the other they may
+    asyncio.run(second(loader))  # one after the other is allowed
     asyncio.run(loader.aclose())
 
 
@@ -62,7 +62,7 @@ def test_a_loop_that_was_closed_in_the_middle_of_a_pass_is_no_hang(executor):
 
     with pytest.raises(RuntimeError, match="make a loader for each loop"):
         asyncio.run(another())
-    # What a program that does so leaves behind is put right here.
+    # Clean up after such a program.
     for task in tasks:
         task.cancel()
     loop.run_until_complete(asyncio.gather(*tasks, return_exceptions=True))

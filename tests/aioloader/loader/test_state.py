@@ -1,4 +1,4 @@
-"""Where a loader is, and going on from there."""
+"""Tests of a loader's state and of resuming from it."""
 
 import json
 
@@ -192,7 +192,7 @@ def test_another_seed_is_refused_once_workers_have_theirs():
     before = used.state_dict()
     with pytest.raises(ResumeError, match="before the first iteration"):
         used.load_state_dict(state)
-    assert used.state_dict() == before  # what is refused changes nothing
+    assert used.state_dict() == before  # a refused state changes nothing
 
 
 @pytest.mark.parametrize("field", list(loader().state_dict()))
@@ -277,4 +277,4 @@ def test_a_carry_of_more_positions_than_anybody_has_is_refused():
     assert caught.value.field == "carry"
     near = loader()
     near.load_state_dict({**state, "carry": [2**61 - 2, 0]})
-    assert len(near) == 23  # three epochs of 30 by fours
+    assert len(near) == 23  # three epochs of 30 in batches of four

@@ -1,4 +1,4 @@
-"""Traces: whole JSON at every moment, every stage in them, and slices that lie within one another."""
+"""Tests of traces: complete JSON at every moment, every stage, and correctly nested slices."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def read_trace(path):
 
 
 def check_nesting(events):
-    """Slices of a lane follow one another, or lie within one another."""
+    """Check that slices of a lane follow one another, or are nested."""
     lanes = defaultdict(list)
     for event in events:
         if event["ph"] == "X":
@@ -68,7 +68,7 @@ def check_nesting(events):
 
 
 def check_passes(events, count):
-    """Everything happens while a pass is under way."""
+    """Check that all events happen during an epoch."""
     passes = [event for event in events if event["ph"] == "X" and event["name"] == "pass"]
     assert len(passes) == count
     for event in events:
@@ -81,7 +81,7 @@ def check_passes(events, count):
 
 
 def beside(events, category):
-    """Async slices of a category, which all have an end: (name, begin, end, args)."""
+    """Return async slices of a category, which all have an end: (name, begin, end, args)."""
     numbers = [event["id2"]["local"] for event in events if event["ph"] == "b"]
     assert len(numbers) == len(set(numbers))
     chosen = [event for event in events if event.get("cat") == category]
@@ -93,7 +93,7 @@ def beside(events, category):
 
 
 def check_flows(events):
-    """A flow leads from a slice of a batch into every chunk, and no other."""
+    """Check that a flow leads from a slice of a batch into every chunk, and that there is no other flow."""
     slices = [event for event in events if event["ph"] == "X"]
     places = defaultdict(list)
     for event in events:

@@ -1,4 +1,4 @@
-"""An epoch in which nothing moves says where it stands: stage, queues, samples and the stack of what is stuck."""
+"""Tests of stall reports: stage, queues, samples and the stack of the blocked code."""
 
 import asyncio
 import contextlib
@@ -20,18 +20,18 @@ from aioloader.errors import StalledError
 from aioloader.foundation.types import ItemLocation, ReadPlan, Spans
 
 EXECUTORS = ["thread", pytest.param("process", marks=pytest.mark.slow)]
-# Workers need not import this module, and what it imports, whenever one is started.
+# Workers need not import this module and its imports at every start.
 cloudpickle.register_pickle_by_value(sys.modules[__name__])
 
 
 def stand_still(fifo):
-    """Block until somebody opens the other end and closes it."""
+    """Block until another process opens the other end and closes it."""
     with open(fifo) as end:
         end.read()
 
 
 class Stuck:
-    """Numbers; item 5 is not made before it is released."""
+    """Dataset of numbers; item 5 waits until it is released."""
 
     def __init__(self, fifo):
         self.fifo = fifo
@@ -46,7 +46,7 @@ class Stuck:
 
 
 class Listener(logging.Handler):
-    """Keeps what the library logs, and calls a function then."""
+    """Log handler that keeps the library's messages, and calls a function for each."""
 
     def __init__(self, then=None):
         super().__init__()
@@ -59,7 +59,7 @@ class Listener(logging.Handler):
             self.then()
 
     def free(self, fifo):
-        """Release what is stuck, once that is what was told of: workers may have been starting before."""
+        """Release the blocked item once a report names it: earlier reports may show starting workers."""
         record = self.records[-1]
         if record.batch == 1 and any("in stand_still" in (each["stack"] or "") for each in record.workers):
             self.told, self.then = record, None
@@ -81,7 +81,7 @@ def fifo(tmp_path):
 
 
 def release(fifo):
-    with contextlib.suppress(OSError):  # nobody is stuck
+    with contextlib.suppress(OSError):  # no sample is blocked
         os.close(os.open(fifo, os.O_WRONLY | os.O_NONBLOCK))
 
 
@@ -123,7 +123,7 @@ def test_a_blocking_loop_is_told_too(executor, fifo, leftovers):
 
 
 def catastrophe():
-    """Python code that holds the interpreter's lock in C for longer than anybody waits."""
+    """Return Python code that holds the interpreter's lock in C for longer than every timeout."""
     return re.match(r"(a+)+$", "a" * 60 + "b")
 
 
@@ -154,7 +154,7 @@ async def test_a_worker_that_runs_no_python_code_is_seen_into_all_the_same(lefto
 
 
 class Source:
-    """A byte source that waits for an event before it gives the bytes of item 2."""
+    """Byte source that waits for an event before it returns the bytes of item 2."""
 
     paths = ("the numbers",)
 
@@ -176,7 +176,7 @@ class Source:
 
 
 class Bytes:
-    """Item i is the byte i."""
+    """Dataset whose item i is the byte i."""
 
     def __init__(self, source):
         self.source = source
@@ -276,7 +276,7 @@ async def test_a_sample_that_timed_out_tells_where_it_was(executor, fifo):
 
 
 class Blocked(Stuck):
-    """All items but the first are not made before they are released."""
+    """Dataset in which all items except the first wait until they are released."""
 
     def __getitem__(self, index):
         if index:

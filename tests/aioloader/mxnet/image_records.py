@@ -18,7 +18,7 @@ AUG = str(GOLDEN / "aug.rec")
 
 
 def coordinates(height: int, width: int, step: int = 1) -> np.ndarray[Any, Any]:
-    """An image whose red tells the column and whose green tells the row."""
+    """Return an image whose red encodes the column and whose green encodes the row."""
     rows, columns = np.mgrid[:height, :width]
     planes = columns * step, rows * step, np.full((height, width), 50)
     return np.stack(planes, axis=2).astype(np.uint8)
@@ -46,29 +46,29 @@ def write(
 
 
 def numbered(count: int, height: int = 4, width: int = 4) -> list[np.ndarray[Any, Any]]:
-    """Images of one colour each, which tells their number."""
+    """Return images of one colour each, which encodes their number."""
     return [np.full((height, width, 3), number, np.uint8) for number in range(count)]
 
 
 def make(path: str, **arguments: Any) -> Any:
-    """An `ImageRecordIter` without workers, for 4 x 4 images in batches of 4 unless told otherwise."""
+    """Make an `ImageRecordIter` without workers, by default for 4 x 4 images in batches of 4."""
     values = {"data_shape": (3, 4, 4), "batch_size": 4, "executor": "inline", **arguments}
     return mx.io.ImageRecordIter(path_imgrec=path, **values)
 
 
 def make_det(path: str, **arguments: Any) -> Any:
-    """An `ImageDetRecordIter` without workers, for 24 x 24 images in batches of 4 unless told otherwise."""
+    """Make an `ImageDetRecordIter` without workers, by default for 24 x 24 images in batches of 4."""
     values = {"data_shape": (3, 24, 24), "batch_size": 4, "executor": "inline", **arguments}
     return mx.io.ImageDetRecordIter(path_imgrec=path, **values)
 
 
 def golden_images() -> list[bytes]:
-    """The encoded images of `AUG`."""
+    """Return the encoded images of `AUG`."""
     reader = MXIndexedRecordIO(str(GOLDEN / "aug.idx"), AUG, "r")
     return [unpack(reader.read_idx(key))[1] for key in reader.keys]
 
 
 def one_pass(iterator: Any) -> tuple[list[list[int]], list[int]]:
-    """Ids of the rows of every batch, and the pads."""
+    """Return the ids of the rows of every batch, and the pads."""
     batches = list(iterator)
     return [batch.index.tolist() for batch in batches], [batch.pad for batch in batches]

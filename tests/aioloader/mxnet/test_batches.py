@@ -1,4 +1,4 @@
-"""DataDesc, DataBatch, DataIter, ResizeIter, PrefetchingIter and DataLoaderIter."""
+"""Tests of DataDesc, DataBatch, DataIter, ResizeIter, PrefetchingIter and DataLoaderIter."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_a_batch_has_lists() -> None:
 
 
 class Counting(DataIter):
-    """Batches of two rows that hold the batch's number; raises or ends where it is told to."""
+    """Iterator of batches of two rows with the batch's number; raises or ends at a given batch."""
 
     def __init__(self, count: int, fail_at: int | None = None, pad: int = 0) -> None:
         super().__init__(2)
@@ -111,7 +111,7 @@ def test_a_data_iter_without_parts_says_what_is_missing() -> None:
 
 
 class Unlabelled(DataIter):
-    """Says no more than it has to."""
+    """Iterator with only the required attributes."""
 
     at = 0
 
@@ -241,7 +241,7 @@ def test_the_next_batch_is_made_while_the_current_one_is_used() -> None:
 
     iterator = PrefetchingIter(Telling(2))
     iterator.next()
-    assert made.wait(10)  # nobody has asked for it yet
+    assert made.wait(10)  # it was not requested yet
     assert values(iterator) == [1]
 
 
@@ -256,7 +256,7 @@ def test_prefetching_needs_an_iterator_and_all_names() -> None:
 
 
 class Loader:
-    """What a DataLoaderIter needs of a loader; counts its passes."""
+    """Loader with the attributes that DataLoaderIter needs; counts its epochs."""
 
     def __init__(self, rows: int, size: int) -> None:
         self.rows, self.size, self.passes = rows, size, 0
@@ -275,7 +275,7 @@ def test_a_loader_as_data_iter() -> None:
     for passes in (1, 2):
         found = [(b.data[0].ravel().tolist(), b.label[0].tolist(), b.pad) for b in iterator]
         assert found == [([0, 2], [0, 1], 0), ([4, 6], [2, 3], 0), ([8, 0], [4, 0], 1)]
-        assert loader.passes == passes  # no pass is begun in vain
+        assert loader.passes == passes  # no unneeded epoch is started
         assert list(iterator) == []
         iterator.reset()
     assert iterator.next().data[0].dtype == np.float32
@@ -283,7 +283,7 @@ def test_a_loader_as_data_iter() -> None:
 
 
 class Damaged:
-    """Numbers, of which some cannot be had."""
+    """Dataset of numbers, some of which fail."""
 
     def __init__(self, *bad: int) -> None:
         self.bad = bad
@@ -298,7 +298,7 @@ class Damaged:
 
 
 def test_samples_that_are_left_out_are_counted_by_the_pad() -> None:
-    # Of the first batch two are missing: it does not tell how long a batch is.
+    # Two rows of the first batch are missing: its length is not the batch size.
     loader = mx.gluon.data.DataLoader(Damaged(0, 2, 5), 3, on_error="skip")
     iterator = mx.contrib.io.DataLoaderIter(loader)
     assert iterator.batch_size == 3

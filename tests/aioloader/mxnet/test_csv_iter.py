@@ -1,4 +1,4 @@
-"""CSVIter: values, shapes and files."""
+"""Tests of CSVIter: values, shapes and files."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import aioloader.mxnet as mx
     ("dtype", "entry"), [("int32", 200000001), ("int64", 2147483648), ("float32", 1), (None, 1)]
 )
 def test_csv_values_and_types(tmp_path: Path, dtype: str | None, entry: int) -> None:
-    # MXNet's own test: integers are parsed as integers, not by way of float32.
+    # MXNet's test: integers are parsed as integers, not through float32.
     data, label = tmp_path / "data.t", tmp_path / "label.t"
     data.write_text((",".join([str(entry)] * 64) + "\n") * 100)
     label.write_text("0\n" * 100)

@@ -1,4 +1,4 @@
-"""Labels of detection records: layout, and boxes that follow their image."""
+"""Tests of detection labels: layout, and boxes that are transformed with their image."""
 
 from __future__ import annotations
 

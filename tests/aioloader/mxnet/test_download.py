@@ -1,4 +1,4 @@
-"""`mx.test_utils.download` from a real server, and from files."""
+"""Tests of `mx.test_utils.download` from a real server, and from files."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ BODY = b"ten bytes!"
 
 
 class Server(ThreadingHTTPServer):
-    """Answers /good.bin; refuses /gone.bin; fails /flaky.bin at first; stops short in /short.bin; babbles /odd.bin."""
+    """Server: /good.bin works, /gone.bin fails, /flaky.bin fails first, /short.bin is cut, /odd.bin is garbage."""
 
     daemon_threads = False
     asked: list[str]

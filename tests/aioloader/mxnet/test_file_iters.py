@@ -1,4 +1,4 @@
-"""CSVIter, LibSVMIter and MNISTIter: values, rounds, pads, arguments and errors."""
+"""Tests of CSVIter, LibSVMIter and MNISTIter: values, rounds, pads, arguments and errors."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ def test_without_rounds_zeros_fill_up(ten_rows: str) -> None:
 
 def test_a_reset_before_the_end_goes_back(ten_rows: str) -> None:
     iterator = mx.io.CSVIter(data_csv=ten_rows, data_shape=(2,), batch_size=4)
-    iterator.reset()  # straight after it was made
+    iterator.reset()  # directly after its construction
     assert passes(iterator, 1)[0][0] == ([0, 2, 4, 6], 0)
-    iterator.next()  # of the second pass, which begins behind the borrowed rows
+    iterator.next()  # of the second epoch, which begins after the borrowed rows
     iterator.reset()
     assert iterator.next().data[0][:, 0].tolist() == [0, 2, 4, 6]
 

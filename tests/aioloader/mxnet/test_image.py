@@ -1,4 +1,4 @@
-"""`mx.image`: decoding, resizing and cropping, beside OpenCV."""
+"""Tests of `mx.image`: decoding, resizing and cropping, compared with OpenCV."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`ImageDetRecordIter`: boxes that follow their pixels, and what is drawn: 2,000 images, one seed."""
+"""Tests of `ImageDetRecordIter`: boxes that match their pixels, and draws: 2,000 images, one seed."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ COUNT = 2000
 
 @pytest.fixture
 def marked(tmp_path: Path) -> str:
-    """One image many times: black, with a white rectangle that is its only object."""
+    """Write one image many times: black, with a white rectangle that is its only object."""
     image = np.full((30, 40, 3), 10, np.uint8)
     image[6:21, 6:26] = 250
     label = [2, 5, 7, 6 / 40, 6 / 30, 26 / 40, 21 / 30]
@@ -24,7 +24,7 @@ def marked(tmp_path: Path) -> str:
 
 
 def edges(found: Any) -> Any:
-    """left, top, right, bottom of the white pixels of every image, in shares."""
+    """Return left, top, right, bottom of the white pixels of every image, in shares."""
     white = found[:, 0] > 190
     rows, columns = white.any(2), white.any(1)
     return np.stack(
@@ -69,7 +69,7 @@ def test_boxes_follow_their_pixels(marked: str, arguments: dict[str, Any]) -> No
     boxes = rows[:, 7:11]
     assert (boxes >= -1e-6).all()
     assert (boxes <= 1 + 1e-6).all()
-    # A pixel of the result stands for up to two of the image.
+    # A pixel of the result covers up to two of the image.
     assert np.abs(edges(found) - boxes).max() < 0.06
     assert len(np.unique(boxes.round(3), axis=0)) > 1
 
@@ -78,7 +78,7 @@ def test_probabilities_and_ranges(marked: str) -> None:
     _, rows = drawn(marked, rand_pad_prob=0.5, max_pad_scale=3)
     width = rows[:, 9] - rows[:, 7]
     padded = width < 0.5 - 1e-6
-    # One scale in forty is too small to be worth it.
+    # One scale in forty is too small to be used.
     assert abs(padded.mean() - 0.5 * (1 - 0.025)) < 0.045
     scale = 0.5 / width[padded]
     assert scale.min() > 1.04

@@ -1,4 +1,4 @@
-"""`ImageDetRecordIter`: label rows as MXNet makes them, arguments, and bad records."""
+"""Tests of `ImageDetRecordIter`: MXNet's label rows, arguments, and bad records."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ LABELS = [
 
 @pytest.fixture
 def four(tmp_path: Path) -> str:
-    """The golden images with objects; ids begin at 10."""
+    """Write the golden images with objects; ids begin at 10."""
     return write(tmp_path / "four.rec", golden_images(), LABELS, first_id=10)
 
 
 def decoded() -> list[np.ndarray[Any, Any]]:
-    """The golden images, RGB."""
+    """Return the golden images, RGB."""
     return [cv2.imdecode(np.frombuffer(b, np.uint8), cv2.IMREAD_COLOR)[..., ::-1] for b in golden_images()]
 
 
-# --- rows, as MXNet 1.9.1 gives them ---
+# --- rows of MXNet 1.9.1 ---
 
 
 def test_label_rows(four: str) -> None:
@@ -54,7 +54,7 @@ def test_label_rows(four: str) -> None:
 def test_labels_are_filled_up(four: str) -> None:
     row = make(four, label_pad_width=30, label_pad_value=-5).next().label[0][0]
     assert row.tolist() == pytest.approx([3, 24, 24, 7, *LABELS[0], *[-5] * 23])
-    # Many scripts give -1 for "as many as are needed".
+    # Many scripts pass -1 for "as many as needed".
     assert make(four, label_pad_width=-1).provide_label[0].shape == (4, 21)
     with pytest.raises(LabelPadError, match="label_pad_width: 8 smaller than estimated width: 17") as caught:
         make(four, label_pad_width=8)
@@ -120,7 +120,7 @@ def test_gray_images(four: str) -> None:
         make(four, data_shape=(1, 24, 24), random_hue_prob=0.5)
 
 
-# --- labels that are unusual or wrong ---
+# --- unusual or wrong labels ---
 
 
 def one(tmp_path: Path, label: Any) -> str:

@@ -1,4 +1,4 @@
-"""Arguments of the record iterators: names, types, what has no effect, help, and the calls of well-known scripts."""
+"""Tests of the record iterators' arguments: names, types, no effect, help, and calls of well-known scripts."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def test_arguments_that_change_nothing_are_told(ten: str, arguments: dict[str, A
 
 
 def test_values_that_change_nothing_anyway_are_not_told_of(ten: str) -> None:
-    # What scripts hand on from their command line.
+    # Arguments that scripts pass from their command line.
     make(ten, max_random_area=1, min_random_area=1, mean_a=0, std_a=1, mirror=True, rand_mirror=False)
     make(ten, random_resized_crop=False, min_random_area=0.08, min_aspect_ratio=0.75, max_aspect_ratio=1.3)
     make(ten, path_imgidx=None, path_imglist=None, mean_img=None, seed_aug=None, dtype=None)
@@ -190,7 +190,7 @@ def test_the_dtype_of_an_iterator_with_one_can_be_given(ten: str) -> None:
         mx.io.ImageRecordInt8Iter(**arguments, dtype="float32")
 
 
-# --- calls of well-known scripts: every keyword is known, and none warns that is meant to be given ---
+# --- calls of well-known scripts: every keyword is known, and no intended one warns ---
 
 COMMON = {
     "path_imgidx": "",

@@ -1,4 +1,4 @@
-"""`ImageRecordIter`: records that fail, files that are damaged, and the engine beneath: its loader, its end."""
+"""Tests of `ImageRecordIter`: failed records, damaged files, and its loader."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_damaged_images_can_be_left_out(tmp_path: Path) -> None:
     images[4] = b"never an image"
     path = write(tmp_path / "bad.rec", images)
     iterator = make(path, batch_size=4, on_error="skip")
-    # The second pass begins behind what the first one has borrowed.
+    # The second epoch begins after the records that the first one borrowed.
     for turn, expected in enumerate([([[0, 1, 2, 3], [5, 0, 1]], [0, 3]), ([[2, 3, 5]], [1])], 1):
         batches = list(iterator)
         assert ([batch.index.tolist() for batch in batches], [batch.pad for batch in batches]) == expected
@@ -75,7 +75,7 @@ def test_an_empty_file_has_no_batches(tmp_path: Path) -> None:
     assert list(make(str(tmp_path / "empty.rec"))) == []
 
 
-# --- the engine ---
+# --- the loader ---
 
 
 def test_it_is_the_engine_s_loader(ten: str) -> None:
@@ -103,7 +103,7 @@ def test_an_iterator_that_is_dropped_leaves_nothing(ten: str, leftovers: Any) ->
 
 
 class Failing:
-    """Batches whose first one fails."""
+    """Iterator whose first batch fails."""
 
     batch_size = 1
     errors: Sequence[Exception] = ()

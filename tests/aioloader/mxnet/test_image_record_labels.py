@@ -1,4 +1,4 @@
-"""`ImageRecordIter`: labels of records, and of a list that replaces them."""
+"""Tests of `ImageRecordIter`: labels of records, and of a list that replaces them."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_a_list_replaces_the_labels(ten: str, tmp_path: Path) -> None:
 
 
 def test_ids_are_whole_numbers_of_any_size(tmp_path: Path) -> None:
-    # Beyond 2**53 not every whole number is a float.
+    # Beyond 2**53 not every integer is a float.
     first = 2**53
     path = write(tmp_path / "a.rec", numbered(2), first_id=first)
     lst = tmp_path / "a.lst"

@@ -1,4 +1,4 @@
-"""The mean image of `ImageRecordIter`: made as MXNet makes it, read, and taken off."""
+"""Tests of `ImageRecordIter`'s mean image: computed as in MXNet, read, and subtracted."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_a_mean_image_that_does_not_fit(ten: str, tmp_path: Path) -> None:
 
 
 def test_that_a_mean_image_cannot_be_written_is_known_at_once(tmp_path: Path) -> None:
-    path = write(tmp_path / "bad.rec", [b"no image"])  # of which the pass would tell
+    path = write(tmp_path / "bad.rec", [b"no image"])  # which the epoch would report
     with pytest.raises(mx.MXNetError, match=r"cannot be written: .*nowhere is no folder"):
         make(path, mean_img=str(tmp_path / "nowhere" / "mean.bin"))
 
@@ -97,5 +97,5 @@ def test_every_class_comes_as_often_as_it_is_there(tmp_path: Path) -> None:
         batches += 1
     assert batches == 5
     assert counts.tolist() == [50] * 10
-    assert np.abs(total / 500).max() < 1e-3  # the mean was taken off
+    assert np.abs(total / 500).max() < 1e-3  # the mean was subtracted
     assert (tmp_path / "cifar10_mean.bin").exists()

@@ -1,4 +1,4 @@
-"""`ImageRecordIter`: passes, pads, reset, order, files and parts."""
+"""Tests of `ImageRecordIter`: epochs, pads, reset, order, files and parts."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 import aioloader.mxnet as mx
 from tests.aioloader.mxnet.image_records import make, numbered, one_pass, write
 
-# --- passes, pads, reset ---
+# --- epochs, pads, reset ---
 
 
 def test_passes_and_pads_are_right_in_every_epoch(ten: str) -> None:
@@ -38,7 +38,7 @@ def test_without_rounds_zeros_fill_up(ten: str) -> None:
 
 def test_a_reset_before_the_end_always_goes_back(ten: str) -> None:
     iterator = make(ten)
-    iterator.reset()  # straight after it was made
+    iterator.reset()  # directly after its construction
     for taken in (1, 2):
         for _ in range(taken):
             iterator.next()
@@ -47,7 +47,7 @@ def test_a_reset_before_the_end_always_goes_back(ten: str) -> None:
         iterator.reset()
     for _ in range(3):
         iterator.next()
-    iterator.reset()  # behind the last batch, which has borrowed two
+    iterator.reset()  # after the last batch, which has borrowed two
     assert iterator.next().index.tolist() == [102, 103, 104, 105]
 
 
@@ -96,7 +96,7 @@ def test_the_shuffle_is_complete(tmp_path: Path, index: bool) -> None:
         iterator.reset()
     assert all(sorted(order) == list(range(200)) for order in orders)
     assert orders[0] != orders[1] != orders[2]
-    # Records come from everywhere in the file, from the first batch on.
+    # Records come from all parts of the file, from the first batch on.
     assert max(orders[0][:50]) > 150 > 50 > min(orders[0][:50])
     again = make(path, shuffle=True, batch_size=50, seed=3, **extra)
     assert sum(one_pass(again)[0], []) == orders[0]
@@ -184,7 +184,7 @@ def test_parts_have_orders_of_their_own(tmp_path: Path) -> None:
         (order,) = one_pass(iterator)[0]
         assert sorted(order) == list(range(100 * part, 100 * part + 100))
         orders.append([key - 100 * part for key in order])
-    # The same two records would meet in every step otherwise.
+    # Otherwise the same two records would be in one step every time.
     assert orders[0] != orders[1]
 
 

@@ -1,4 +1,4 @@
-"""`ImageRecordIter`: MXNet's pixels, in every configuration of the golden files; alpha, orientation, size."""
+"""Tests of `ImageRecordIter`: MXNet's pixels in every configuration of the golden files; alpha, orientation, size."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.aioloader.mxnet.image_records import AUG, GOLDEN, make, numbered, wri
 from tests.conftest import with_orientation
 
 FACTS = json.loads((GOLDEN / "manifest.json").read_text())["files"]["aug_expected.npz"]["configs"]
-# The only configurations in which another OpenCV rounds otherwise, by the words of the golden files.
+# The only configurations in which another OpenCV rounds differently, according to the golden files.
 CUBIC = {"resize28_cubic": 1, "resize28_auto9": 1}
 
 
@@ -30,7 +30,7 @@ def test_pixels_are_mxnet_s(name: str) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter(
             "ignore", UnusedParameterWarning
-        )  # uint8 has no mean, and the configuration gives one
+        )  # uint8 has no mean, but the configuration passes one
         iterator = mx.io.ImageRecordIter(path_imgrec=AUG, **arguments)
     (batch,) = list(iterator)
     found = batch.data[0]
@@ -102,7 +102,7 @@ def test_images_with_alpha(tmp_path: Path) -> None:
         (png(np.zeros((4, 4), np.uint8)), "Expected 4 channels, got 1"),
         (png(np.zeros((4, 4, 4), np.uint16)), "Expected 8 bits a channel, got uint16"),
         (png(np.zeros((400, 400, 4), np.uint8))[:60], "a chunk is longer than the data"),
-        (b"\xff\xd8\xff\xc0\0\x0b\x08\0\4\0\4\1\1\x11\0", "cannot read it"),  # a JPEG of headers alone
+        (b"\xff\xd8\xff\xc0\0\x0b\x08\0\4\0\4\1\1\x11\0", "cannot read it"),  # a JPEG with headers only
         (b"no image at all", "no image format"),
         (b"", "there is no data"),
     ],
@@ -116,7 +116,7 @@ def test_images_without_alpha(tmp_path: Path, image: object, reason: str) -> Non
 def test_images_with_alpha_are_turned_upright(tmp_path: Path) -> None:
     image = np.zeros((8, 16, 4), np.uint8)
     image[:, 8:] = 255
-    # The Exif block of an image is a chunk of its own in a PNG, before the pixels.
+    # A PNG has the Exif block of an image in a separate chunk, before the pixels.
     block = b"MM\0*\0\0\0\x08\0\x01\x01\x12\0\x03\0\0\0\x01\0\x06\0\0\0\0\0\0"
     data = png(image)
     chunk = len(block).to_bytes(4, "big") + b"eXIf" + block

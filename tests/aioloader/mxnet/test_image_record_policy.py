@@ -1,4 +1,4 @@
-"""`ImageRecordIter` and its kind where records fail: skip, replace, how many may, and pads that stay right."""
+"""Tests of `ImageRecordIter` and similar with failed records: skip, replace, their limit, and correct pads."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ EXECUTORS = ["inline", "thread", pytest.param("process", marks=pytest.mark.slow)
 
 
 def damaged(path: Path, count: int, *bad: int) -> str:
-    """A record file of `count` images, of which some are none."""
+    """Write a record file of `count` images, some of them invalid."""
     images: list[Any] = numbered(count)
     for number in bad:
         images[number] = b"never an image"
@@ -32,7 +32,7 @@ def labels_of(batch: Any) -> list[int]:
 
 @pytest.mark.parametrize("executor", EXECUTORS)
 def test_replaced_records_leave_batches_and_pads_as_they_are(tmp_path: Path, executor: str) -> None:
-    # Batches of four: 0123 4567 89+01. The stand-in of 9 only fills up, and that of 1 does not.
+    # Batches of four: 0123 4567 89+01. The replacement of 9 is a padding row, and that of 1 is not.
     path = damaged(tmp_path / "bad.rec", 10, 1, 7, 9)
     iterator = make(path, on_error="replace", executor=executor, preprocess_threads=2)
     found = [(labels_of(batch), batch.pad) for batch in iterator]
@@ -40,7 +40,7 @@ def test_replaced_records_leave_batches_and_pads_as_they_are(tmp_path: Path, exe
     assert [(error.key, error.replaced_by) for error in iterator.errors] == [
         (1, 2),
         (7, 4),
-        (9, 10),  # record 0, as a row that only fills up
+        (9, 10),  # record 0, as a padding row
         (1, 8),
     ]
     iterator.close()
@@ -73,7 +73,7 @@ def test_left_out_records_are_counted_by_the_pad(tmp_path: Path) -> None:
     path = damaged(tmp_path / "bad.rec", 10, 1, 9, 4, 5, 6, 7)
     iterator = make(path, on_error="skip")
     found = [(labels_of(batch), batch.pad) for batch in iterator]
-    # The batch of which nothing is left is not there; the last one has one row of its own.
+    # The batch without any row left is dropped; the last one has one regular row.
     assert found == [([0, 2, 3, 0], 1), ([8, 0, 0, 0], 3)]
 
 
@@ -155,7 +155,7 @@ def test_boxes_are_replaced_with_their_image(tmp_path: Path) -> None:
     path = write(tmp_path / "boxes.rec", images, labels)
     iterator = make_det(path, batch_size=3, on_error="replace")
     (batch,) = iterator
-    # Behind four numbers of the image and two of the header: the class.
+    # After four numbers of the image and two of the header: the class.
     assert batch.label[0].asnumpy()[:, 6].tolist() == [8, 8, 9]
     assert batch.data[0].asnumpy()[:, 0, 0, 0].tolist() == [1, 1, 2]
     assert [error.key for error in iterator.errors] == [0]

@@ -1,4 +1,4 @@
-"""What `ImageRecordIter` draws, read off its pixels: 2,000 images, one seed. Epochs differ, seeds agree."""
+"""Tests of `ImageRecordIter`'s draws, derived from pixels: 2,000 images, one seed. Epochs differ, seeds agree."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ COUNT = 2000
 
 
 def drawn(tmp_path: Path, image: Any, count: int = COUNT, **arguments: Any) -> Any:
-    """The batch that the iterator makes of the same image, many times."""
+    """Return the batch that the iterator makes of many copies of one image."""
     path = write(tmp_path / "same.rec", [image] * count)
     values = {"batch_size": count, "seed": 1, "data_shape": (3, *image.shape[:2]), **arguments}
     return np.asarray(make(path, **values).next().data[0])
@@ -84,7 +84,7 @@ def test_squares_of_random_size(tmp_path: Path) -> None:
 
 
 def angles(found: Any) -> Any:
-    """Degrees, counter-clockwise, that an image of coordinates was turned by: its red grows to the right."""
+    """Return the degrees, counter-clockwise, by which an image of coordinates was rotated."""
     red = found[:, 0]
     right = (red[:, :, -1] - red[:, :, 0]).mean(1)
     down = (red[:, -1] - red[:, 0]).mean(1)
@@ -242,7 +242,7 @@ RANDOM = {
 
 
 def pixels(**arguments: Any) -> list[np.ndarray[Any, Any]]:
-    """Two passes over the golden images."""
+    """Return two epochs over the golden images."""
     values = {"data_shape": (3, 20, 20), "batch_size": 2, "executor": "inline", **RANDOM, **arguments}
     values = {name: value for name, value in values.items() if value is not None}
     iterator = mx.io.ImageRecordIter(path_imgrec=AUG, **values)

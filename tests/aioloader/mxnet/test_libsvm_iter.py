@@ -1,4 +1,4 @@
-"""LibSVMIter: sparse rows, labels and parts."""
+"""Tests of LibSVMIter: sparse rows, labels and parts."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def test_libsvm_rows_and_rounds(sparse_rows: str) -> None:
         assert batch.label[0].tolist() == [[1, -2, -3, 4][row] for row in rows]
         assert batch.index.tolist() == rows
     iterator.reset()
-    (only,) = iterator  # measured with MXNet 1.9.1: the second pass has one batch
+    (only,) = iterator  # measured with MXNet 1.9.1: the second epoch has one batch
     assert np.array_equal(only.data[0].tostype("default"), DENSE[[2, 3, 0]])
     assert only.pad == 1
     assert iterator.provide_data == [("data", (3, 3))]
@@ -89,7 +89,7 @@ def test_libsvm_parts_are_mxnets(tmp_path: Path) -> None:
 
     assert rows(str(tmp_path / "all.t"), 2) == [[0, 1, 2, 3, 4, 5], [6, 7, 8, 9]]
     assert rows(str(tmp_path / "all.t"), 3) == [[0, 1, 2, 3], [4, 5, 6], [7, 8, 9]]
-    # A part that begins where a file does.
+    # A part that begins at the start of a file.
     assert rows(f"{tmp_path}/a.t;{tmp_path}/b.t", 2) == [[0, 1, 2, 3, 4], [5, 6, 7, 8, 9]]
 
 

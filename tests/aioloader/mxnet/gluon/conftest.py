@@ -1,4 +1,4 @@
-"""Small files in MXNet's formats."""
+"""Fixtures: small files in MXNet's formats."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ import aioloader.mxnet as mx
 
 @pytest.fixture(autouse=True)
 def _own_cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Copies of indexes stay out of the user's cache."""
+    """Keep copies of indexes out of the user's cache."""
     monkeypatch.setenv("AIOLOADER_CACHE_DIR", str(tmp_path_factory.mktemp("cache")))
 
 
 @pytest.fixture(scope="session")
 def label_rec(tmp_path_factory):
-    """A .rec of 20 images of 5 sizes whose labels count from 0."""
+    """Write a .rec of 20 images of 5 sizes whose labels count from 0."""
     path = tmp_path_factory.mktemp("rec") / "labels.rec"
     record = mx.recordio.MXIndexedRecordIO(str(path.with_suffix(".idx")), str(path), "w")
     for number in range(20):
@@ -31,7 +31,7 @@ def label_rec(tmp_path_factory):
 
 
 def clothes(count, seed):
-    """Images that a linear classifier tells apart, in Fashion-MNIST's shape: class k has a bright band at row 2k."""
+    """Return linearly separable images in Fashion-MNIST's shape: class k has a bright band at row 2k."""
     draw = np.random.RandomState(seed)
     labels = draw.randint(0, 10, count).astype(np.uint8)
     images = draw.randint(0, 60, (count, 28, 28)).astype(np.uint8)
@@ -41,7 +41,7 @@ def clothes(count, seed):
 
 
 def write_idx_files(root: Path, part, images, labels):
-    """The two files of MNIST's format, gzipped."""
+    """Write the two files of MNIST's format, gzipped."""
     root.mkdir(parents=True, exist_ok=True)
     for kind, array in (("images-idx3", images), ("labels-idx1", labels)):
         head = bytes((0, 0, 8, array.ndim)) + b"".join(extent.to_bytes(4, "big") for extent in array.shape)
@@ -51,7 +51,7 @@ def write_idx_files(root: Path, part, images, labels):
 
 @pytest.fixture(scope="session")
 def mxnet_home(tmp_path_factory):
-    """A folder as $MXNET_HOME with fashion-mnist and cifar10."""
+    """Make a folder as $MXNET_HOME with fashion-mnist and cifar10."""
     home = tmp_path_factory.mktemp("home")
     for part, count in (("train", 600), ("t10k", 200)):
         write_idx_files(home / "datasets" / "fashion-mnist", part, *clothes(count, count))

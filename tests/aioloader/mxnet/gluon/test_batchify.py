@@ -1,4 +1,4 @@
-"""Batchify functions: MXNet's values, as NDArrays."""
+"""Tests of batchify functions: MXNet's values, as NDArrays."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""DataLoader: MXNet's arguments, order, batches and errors."""
+"""Tests of DataLoader: MXNet's arguments, order, batches and errors."""
 
 import pickle
 import random
@@ -83,7 +83,7 @@ def test_order_is_the_samplers(options, leftovers):
 def test_numpys_seed_gives_mxnets_order(options, dataset, leftovers):
     with gluon.data.DataLoader(dataset, 4, shuffle=True, **options) as loader:
         np.random.seed(0)
-        # What MXNet 1.9.1 gives.
+        # Results of MXNet 1.9.1.
         assert numbers(loader) == [[2, 8, 4, 9], [1, 6, 7, 3], [0, 5]]
         assert numbers(loader) == [[3, 5, 1, 2], [9, 8, 0, 6], [7, 4]]
 
@@ -176,7 +176,7 @@ def test_several_passes_at_once(options, leftovers):
 
 
 class Noisy(gluon.data.Dataset):
-    """Draws from numpy's and Python's generators."""
+    """Dataset that draws from numpy's and Python's generators."""
 
     def __len__(self):
         return 6
@@ -210,7 +210,7 @@ def test_workers_draw_by_mx_random_seed(leftovers):
     made = drawn(7, two)
     assert drawn(7, one) == made
     assert drawn(8, two) != made
-    # Neither workers nor passes repeat each other's numbers.
+    # Neither workers nor epochs repeat each other's numbers.
     assert len(set(sum(made, []))) == 12
 
 
@@ -221,7 +221,7 @@ def test_transforms_draw_by_mx_random_seed(options, leftovers):
     loader = gluon.data.DataLoader(gluon.data.SimpleDataset(images).transform(transform), 5, **options)
     runs = []
     for seed in (3, 3, 4):
-        mx.random.seed(seed)  # also of a loader that was made before
+        mx.random.seed(seed)  # also of a loader that was constructed before
         runs.append([np.concatenate([batch.asnumpy() for batch in loader]).tobytes() for _ in range(2)])
     assert runs[0] == runs[1]
     assert len({*runs[0], *runs[2]}) == 4

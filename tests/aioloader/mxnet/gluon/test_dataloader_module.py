@@ -1,4 +1,4 @@
-"""The other public names of the module `dataloader`."""
+"""Tests of the other public names of the module `dataloader`."""
 
 import multiprocessing
 import queue
@@ -80,7 +80,7 @@ def test_arrays_are_taken_apart_and_made_again(reduce, rebuild, array):
     assert isinstance(again, nd.NDArray)
     assert (again.dtype, again.shape) == (array.dtype, array.shape)
     assert np.array_equal(again, array)
-    again[...] = 0  # it is memory of its own
+    again[...] = 0  # it is separate memory
 
 
 def echo(take, give):
@@ -109,7 +109,7 @@ def test_queues_take_arrays_to_processes_and_back(kind):
 def test_connections_are_wrapped(leftovers):
     one, other = map(dataloader.ConnectionWrapper, multiprocessing.Pipe())
     one.send({"x": nd.array([1, 2])})
-    assert other.poll(5)  # the connection's own
+    assert other.poll(5)  # the connection's error
     assert other.recv()["x"].asnumpy().tolist() == [1, 2]
     one.close()
     other.close()

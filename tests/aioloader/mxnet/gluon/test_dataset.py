@@ -1,4 +1,4 @@
-"""Datasets and what can be made of them: MXNet's samples, lazily and at once, by themselves and in loaders."""
+"""Tests of datasets and their operations: MXNet's samples, lazily and at once, alone and in loaders."""
 
 import numpy as np
 import pytest
@@ -10,7 +10,7 @@ from aioloader.mxnet import gluon, nd, recordio
 
 
 class Counted(gluon.data.Dataset):
-    """Item i is i, or with `label` (i, -i)."""
+    """Dataset whose item i is i, or with `label` (i, -i)."""
 
     def __init__(self, n, label=False):
         self.n = n
@@ -42,7 +42,7 @@ def test_array_datasets_give_rows_of_their_arrays():
     image, label = gluon.data.ArrayDataset(nd.array(X), nd.array(Y))[3]
     assert isinstance(image, nd.NDArray)
     assert np.allclose(image.asnumpy(), X[3])
-    # Vectors give numbers, so that labels can be compared and looked up.
+    # Items of vectors are numbers, so that labels can be compared and looked up.
     assert np.ndim(label) == 0
     assert isinstance(label, np.float32)
 

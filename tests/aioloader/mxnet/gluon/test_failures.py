@@ -1,4 +1,4 @@
-"""What happens when something fails: the original error, a loader that can be used again, nothing left behind."""
+"""Tests of failures: the original error, a loader that can be used again, and no leaks."""
 
 import gc
 import multiprocessing
@@ -16,7 +16,7 @@ IDS = ["none", "processes", "threads"]
 
 
 class NotGoodError(KeyError):
-    """An error of the caller's."""
+    """Error class of the caller."""
 
     def __init__(self, index):
         super().__init__(index)
@@ -24,7 +24,7 @@ class NotGoodError(KeyError):
 
 
 class Failing(gluon.data.Dataset):
-    """Item `bad` fails."""
+    """Dataset whose item `bad` fails."""
 
     def __init__(self, n=12, bad=7):
         self.n = n
@@ -107,7 +107,7 @@ def test_a_dataset_that_cannot_be_sent_is_told(leftovers):
 
 
 class Deadly(gluon.data.Dataset):
-    """The first process that makes item 3 dies of it."""
+    """Dataset whose item 3 kills the first process that makes it."""
 
     def __init__(self, mark):
         self.mark = mark
@@ -130,7 +130,7 @@ def test_a_killed_worker_costs_nothing(tmp_path, leftovers):
 
 
 class Slow(gluon.data.Dataset):
-    """Item 2 takes until it is told to end, which nobody does."""
+    """Dataset whose item 2 waits for an event that is never set."""
 
     def __len__(self):
         return 4
@@ -154,7 +154,7 @@ def test_a_worker_without_progress_times_out(leftovers):
 
 @pytest.mark.parametrize(("loaders", "workers"), [(3, 2), pytest.param(10, 8, marks=pytest.mark.slow)])
 def test_dropped_loaders_leave_nothing(loaders, workers, leftovers):
-    """The arrays of MXNet's test of this need no workers here, so items are asked for one by one."""
+    """The arrays of MXNet's test need no workers here, so items are requested one by one."""
     for _ in range(loaders):
         data = np.random.rand(99, 200)
         loader = gluon.data.DataLoader(

@@ -1,4 +1,4 @@
-"""mx.nd.image: MXNet's operators on images."""
+"""Tests of mx.nd.image: MXNet's operators on images."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""A script may put this package under MXNet's own name, for libraries that import that."""
+"""Tests of this package registered under MXNet's name, for libraries that import it."""
 
 import subprocess
 import sys

@@ -1,4 +1,4 @@
-"""Samplers: MXNet's orders, from numpy's generator."""
+"""Tests of samplers: MXNet's orders, from numpy's generator."""
 
 import numpy as np
 import pytest
@@ -20,7 +20,7 @@ def test_sequential_and_random():
 def test_a_seed_of_numpy_gives_mxnets_order():
     np.random.seed(0)
     sampler = gluon.data.RandomSampler(10)
-    # What MXNet 1.9.1 gives.
+    # Results of MXNet 1.9.1.
     assert list(sampler) == [2, 8, 4, 9, 1, 6, 7, 3, 0, 5]
     assert list(sampler) == [3, 5, 1, 2, 9, 8, 0, 6, 7, 4]
     assert isinstance(next(iter(sampler)), np.integer)
@@ -69,7 +69,7 @@ def test_filtered():
 
 
 class Lazy:
-    """A sampler of the caller's that draws its order when it is iterated."""
+    """Custom sampler that draws its order when it is iterated."""
 
     def __init__(self, n):
         self.n = n

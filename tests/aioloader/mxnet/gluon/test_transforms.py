@@ -1,4 +1,4 @@
-"""vision.transforms: values and shapes of MXNet, and its errors."""
+"""Tests of vision.transforms: values and shapes of MXNet, and its errors."""
 
 import pickle
 
@@ -49,7 +49,7 @@ def test_normalize():
     for shape in ((5, 5, 3, 30, 30), (5, 4, 30, 30)):
         with pytest.raises(MXNetError):
             transforms.Normalize(mean=(0, 1, 2), std=(3, 2, 1))(nd.zeros(shape))
-    # Where MXNet gives uint8.
+    # Where MXNet returns uint8.
     assert transforms.Normalize(1, 2)(nd.ones((3, 2, 2), dtype="uint8")).dtype == np.float32
 
 
@@ -234,7 +234,7 @@ def test_more_arguments_are_passed_on(transform):
 
 
 def test_saturation_goes_towards_luma():
-    # MXNet's factor of 0 makes 22.8 of this pixel.
+    # With MXNet's factor of 0 this pixel becomes 22.8.
     pixel = nd.array([[[100, 50, 200]]])
     grey = transforms.RandomGray(1.0)(pixel).asnumpy().ravel()
     assert np.allclose(grey, 82.05, atol=0.01)
@@ -272,7 +272,7 @@ class Doubled(gluon.HybridBlock):
 
 
 class Brighter(transforms.ToTensor):
-    """A class of the caller's that does something else than the one it derives from."""
+    """Custom subclass that behaves differently from its base."""
 
     def forward(self, x):
         return super().forward(x) + 1

@@ -1,4 +1,4 @@
-"""The statements about data of MXNet's tutorial on Gluon datasets and loaders, with the import line changed.
+"""Tests of the data statements in MXNet's tutorial on Gluon datasets and loaders, with another import line.
 
 Files that it downloads are drawn here, in the same formats; its network is a softmax regression in numpy.
 """
@@ -152,7 +152,7 @@ def test_the_network_is_outside():
 
 @pytest.fixture
 def archive(tmp_path):
-    """101_ObjectCategories.tar.gz in small: two folders of four classes each."""
+    """Make a small 101_ObjectCategories.tar.gz: two folders of four classes each."""
     names = ["Faces", "Faces_easy", "accordion", "airplanes"]
     image = np.full((20, 30, 3), 90, np.uint8)
     source = tmp_path / "source"
@@ -200,7 +200,7 @@ def test_images_of_ones_own(archive, tmp_path, monkeypatch):
 
 
 class Squares(mx.gluon.data.Dataset):
-    """A dataset of one's own."""
+    """Custom dataset."""
 
     def __len__(self):
         return 12

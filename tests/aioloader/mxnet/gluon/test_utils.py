@@ -1,4 +1,4 @@
-"""gluon.utils, and what stands for the rest of Gluon."""
+"""Tests of gluon.utils, and of the placeholders for the rest of Gluon."""
 
 import hashlib
 

@@ -1,4 +1,4 @@
-"""Image datasets: MXNet's items, by themselves and in loaders, transformed or not."""
+"""Tests of image datasets: MXNet's items, alone and in loaders, transformed or not."""
 
 import pickle
 import tarfile
@@ -72,7 +72,7 @@ def test_labels_of_records_have_mxnets_types(tmp_path):
 
 
 class Negative(gluon.Block):
-    """A transform of the caller's."""
+    """Custom transform."""
 
     def forward(self, image):
         assert isinstance(image, nd.NDArray)

@@ -1,4 +1,4 @@
-"""Sixteen small photographs, as files, as lists of every kind, and as a record file."""
+"""Fixtures: sixteen small photographs, as files, as lists of every kind, and as a record file."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ COUNT = 16
 
 
 class Photos(NamedTuple):
-    """The same images in all forms; image i has the label i % 5."""
+    """Paths of the same images in all forms; image i has the label i % 5."""
 
     folder: Path
     names: list[str]
@@ -42,7 +42,7 @@ class Photos(NamedTuple):
 
 @pytest.fixture(scope="session")
 def photos(tmp_path_factory: pytest.TempPathFactory) -> Photos:
-    """Sixteen PNGs, photos.lst, and photos.rec with photos.idx, whose keys are 100, 101, ..."""
+    """Write sixteen PNGs, photos.lst, and photos.rec with photos.idx, whose keys are 100, 101, ..."""
     folder = tmp_path_factory.mktemp("mx-photos")
     names, labels, images = [], [], []
     with (
@@ -65,5 +65,5 @@ def photos(tmp_path_factory: pytest.TempPathFactory) -> Photos:
 
 @pytest.fixture
 def gradient() -> Any:
-    """An image of which every pixel is another colour: float32 (4, 5, 3), values 0 to 255, from a fixed seed."""
+    """Return an image with a different colour in every pixel: float32 (4, 5, 3), 0 to 255, from a fixed seed."""
     return np.random.RandomState(0).randint(0, 256, (4, 5, 3)).astype(np.float32)

@@ -1,4 +1,4 @@
-"""Iterators over the photographs of conftest.py, and what they must give."""
+"""Iterators over the photographs of conftest.py, and their expected batches."""
 
 from __future__ import annotations
 
@@ -29,6 +29,6 @@ def labels_of(batches: Any) -> list[list[float]]:
 
 
 def centre_of(photos: Any, number: int) -> Any:
-    """What the augmenters make of image `number` if nothing is random: the middle, float32, channels first."""
+    """Return image `number` after augmenters without randomness: the centre, float32, channels first."""
     crop, _ = mx.image.center_crop(photos.images[number], (24, 24))
     return np.asarray(crop, np.float32).transpose(2, 0, 1)

@@ -1,4 +1,4 @@
-"""Augmenters: the values and texts that MXNet 1.9.1 gives, and what none of them does."""
+"""Tests of augmenters: the values and texts of MXNet 1.9.1, and no change of their input."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import aioloader.mxnet as mx
 VALUES = np.array([55.46, 4.794, 1.148])
 VECTORS = np.array([[-0.5675, 0.7192, 0.4009], [-0.5808, -0.0045, -0.8140], [-0.5836, -0.6948, 0.4203]])
 
-# Augmenter; the first six numbers of what MXNet makes of `gradient` after seeding both generators with 5, and the sum.
+# Augmenter; the first six numbers of MXNet's result for `gradient` after seeding both generators with 5, and the sum.
 MADE = {
     "brightness": (
         mx.image.BrightnessJitterAug(0.5),

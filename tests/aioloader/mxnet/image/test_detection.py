@@ -1,4 +1,4 @@
-"""`mx.image.det`: augmenters that keep boxes right, and `ImageDetIter` with its label layout."""
+"""Tests of `mx.image.det`: augmenters that transform boxes, and `ImageDetIter` with its label layout."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SHAPE = (3, 24, 24)
 
 
 def _objects(seed: int) -> list[float]:
-    """A random label: between one and nine boxes, some at the border."""
+    """Draw a random label: between one and nine boxes, some at the border."""
     draws = np.random.RandomState(seed)
     count = draws.randint(1, 10)
     low = draws.rand(count, 2) * 0.6
@@ -33,7 +33,7 @@ def _list(photos: Any) -> list[Any]:
 
 
 def _marked(height: int, width: int, box: tuple[int, int, int, int], colour: tuple[int, int, int]) -> Any:
-    """A black image with one box of one colour, and its label."""
+    """Draw a black image with one box of one colour, and its label."""
     x0, y0, x1, y1 = box
     image = np.zeros((height, width, 3), np.uint8)
     image[y0:y1, x0:x1] = colour
@@ -42,7 +42,7 @@ def _marked(height: int, width: int, box: tuple[int, int, int, int], colour: tup
 
 
 def _box_in(image: Any, colour: tuple[int, int, int]) -> Any:
-    """Where pixels of a colour lie, in shares of the extents."""
+    """Return the box of the pixels of a colour, in shares of the extents."""
     rows, columns = np.nonzero((np.asarray(image) == colour).all(axis=2))
     height, width = image.shape[:2]
     return [
@@ -93,7 +93,7 @@ def test_boxes_stay_on_their_objects(
 def test_a_crop_keeps_its_promises(seed: int) -> None:
     label = np.array(_objects(seed)[2:], np.float32).reshape(-1, 5)
     image = np.zeros((60, 80, 3), np.uint8)
-    image[..., 0], image[..., 1] = np.arange(80), np.arange(60)[:, None]  # every pixel tells its place
+    image[..., 0], image[..., 1] = np.arange(80), np.arange(60)[:, None]  # every pixel encodes its place
     random.seed(seed)
     made, boxes = mx.image.DetRandomCropAug(0.4, (0.75, 1.33), (0.1, 0.8), 0.5)(image, label)
     if made is image:
@@ -236,7 +236,7 @@ def test_create_det_augmenter_in_mxnet_s_order() -> None:
     ]  # fmt: skip
     assert json.loads(dumps[1][1][0])[1]["area_range"] == [0.05, 3.0]
     assert json.loads(dumps[3][1][0])[1]["area_range"] == [1.0, 3.0]
-    # Figures as MXNet shows them: double precision here, single precision in `CreateAugmenter`.
+    # Figures as MXNet prints them: double precision here, single precision in `CreateAugmenter`.
     assert json.loads(dumps[-1][1])[1] == {"mean": [123.68, 116.28, 103.53], "std": [58.395, 57.12, 57.375]}
     assert (made[1].skip_prob, made[3].skip_prob) == (0.5, 0.5)  # type: ignore[attr-defined]  # of a DetRandomSelectAug
     assert mx.image.det.CreateDetAugmenter is mx.image.CreateDetAugmenter
@@ -287,7 +287,7 @@ def test_a_list_beside_a_record_has_the_labels(photos: Any, tmp_path: Path) -> N
 def test_shuffled_orders_are_mxnet_s(photos: Any) -> None:
     keys = [str(number) for number in range(1, 17)]
     random.seed(3)
-    for _ in range(3):  # at first, before all labels are looked at, and afterwards
+    for _ in range(3):  # first before all labels are read, and then afterwards
         random.shuffle(keys)
     random.seed(3)
     iterator = ImageDetIter(1, SHAPE, imglist=_list(photos), path_root=str(photos.folder), shuffle=True)
@@ -364,7 +364,7 @@ def test_shapes_can_grow(photos: Any) -> None:
 
 
 class Reading(ImageDetIter):
-    """Reads its images itself."""
+    """Iterator that reads its images itself."""
 
     def read_image(self, fname: str) -> bytes:
         return super().read_image(fname)

@@ -1,4 +1,4 @@
-"""What random augmenters of `mx.image` draw, over thousands of draws from a fixed seed: ranges, means and shares."""
+"""Tests of the draws of `mx.image`'s augmenters, thousands from a fixed seed: ranges, means and shares."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ def _seeded() -> None:
 
 
 def _places(height: int, width: int) -> Any:
-    """An image whose pixels tell their column and row."""
+    """Return an image whose pixels encode their column and row."""
     image = np.zeros((height, width, 3), np.float32)
     image[..., 0], image[..., 1] = np.arange(width), np.arange(height)[:, None]
     return image
 
 
 def _check_uniform(found: Any, low: float, high: float, slack: float = 0.0) -> None:
-    """Within the range, as good as reaching both ends, with the mean and variance of a uniform distribution."""
+    """Check the range, that both ends are almost reached, and the mean and variance of a uniform distribution."""
     found, width = np.asarray(found, float), high - low
     assert found.min() >= low - slack
     assert found.max() <= high + slack
@@ -111,7 +111,7 @@ def test_det_random_pad_keeps_area_and_ratio() -> None:
     assert 1.0 < shares.min() < 1.2
     assert 2.9 < shares.max() < 3.05
     assert (shapes >= 62).all()
-    # The image is somewhere on the canvas, each place as likely as another.
+    # The image is at a uniformly random place of the canvas.
     free = np.array([[canvas.shape[1] - 60, canvas.shape[0] - 60] for canvas, _ in made])
     corners = np.array([boxes[0, 1:3] * (canvas.shape[1], canvas.shape[0]) for canvas, boxes in made])
     assert np.abs((corners / free).mean(axis=0) - 0.5).max() < 0.03
@@ -148,11 +148,11 @@ def test_share_of_augmenters_that_are_selected() -> None:
 
 
 def test_random_rotate_is_uniform_over_its_angles() -> None:
-    image = mx.nd.from_numpy(_places(9, 9).transpose(2, 0, 1)[:1])  # one plane that tells its column
+    image = mx.nd.from_numpy(_places(9, 9).transpose(2, 0, 1)[:1])  # one plane that encodes its column
     found = []
     for _ in range(DRAWS // 4):
         turned = np.asarray(mx.image.random_rotate(image, (-20.0, 35.0)), float)[0]
-        # Bilinear sampling of a plane is exact: its slopes tell the angle.
+        # Bilinear sampling of a plane is exact: its slopes determine the angle.
         found.append(math.degrees(math.atan2(turned[3, 4] - turned[5, 4], turned[4, 5] - turned[4, 3])))
     batch = mx.nd.stack(*[image] * 4)
     for _ in range(DRAWS // 4):

@@ -1,4 +1,4 @@
-"""`mx.image`: functions that resize, crop, pad, rotate and normalise an image, with the facts of MXNet's own tests."""
+"""Tests of `mx.image`: functions that resize, crop, pad, rotate and normalise, with figures of MXNet's tests."""
 
 from __future__ import annotations
 
@@ -228,7 +228,7 @@ def test_color_normalize_leaves_parts_out(gradient: Any) -> None:
 
 
 def _plane() -> Any:
-    """A tilted plane, which rotation keeps one: float32 (1, 30, 60)."""
+    """Return a tilted plane, which is still a plane after a rotation: float32 (1, 30, 60)."""
     rows, columns = np.linspace(0, 0.5, 30)[:, None], np.linspace(0, 0.5, 60)[None]
     return mx.nd.array((rows + columns)[None])
 

@@ -1,4 +1,4 @@
-"""The golden files of MXNet 1.9.1 that hold images: what `ImageIter` and the augmenters make of aug.rec."""
+"""Tests with golden image files of MXNet 1.9.1: the results of `ImageIter` and the augmenters for aug.rec."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ GOLDEN = Path(__file__).parents[3] / "data" / "mxnet"
 CROP = CenterCropAug((24, 24))
 MEAN, STD = np.array([123.68, 116.78, 103.94], np.float32), np.array([58.4, 57.1, 57.4], np.float32)
 
-# Configuration of ImageRecordIter; augmenters that mean the same; largest difference of a value.
+# Configuration of ImageRecordIter; equivalent augmenters; largest difference of a value.
 CONFIGS: dict[str, tuple[list[Any], float]] = {
     "center_crop": ([CROP], 0),
     "resize28": ([ResizeAug(28, 1), CROP], 0),

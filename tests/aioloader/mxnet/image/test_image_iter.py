@@ -1,4 +1,4 @@
-"""`mx.image.ImageIter`: sources, orders, last batches, parts, hooks and errors; MXNet's own tests of it among them."""
+"""Tests of `mx.image.ImageIter`: sources, orders, last batches, parts, hooks and errors; with MXNet's tests."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def test_last_batches_as_mxnet_s_own_test_has_them(photos: Any, source: str, dty
     batch = rolled.next()
     assert np.array_equal(batch.data[0][2], image)
     assert batch.pad == 1
-    assert len(list(rolled)) == 5  # six with the one before: nothing is left over
+    assert len(list(rolled)) == 5  # six with the one before: no remainder
 
 
 def test_the_pad_of_rolled_batches_can_be_that_of_rows_that_fill_up(photos: Any) -> None:
@@ -105,7 +105,7 @@ def test_shuffling_draws_from_python_s_random(photos: Any, source: str) -> None:
     random.seed(3)
     again = make_iter(photos, 4, source, shuffle=True)
     assert labels_of(again) == one
-    # MXNet's order: the list of keys, shuffled once for the first pass and once more for the second.
+    # MXNet's order: the list of keys, shuffled once for the first epoch and once more for the second.
     keys = list(range(16))
     random.seed(3)
     random.shuffle(keys)
@@ -115,7 +115,7 @@ def test_shuffling_draws_from_python_s_random(photos: Any, source: str) -> None:
 
 
 def _two_passes(photos: Any, seed: int, workers: int) -> Any:
-    """The images of two passes with everything random, (2, 16, 3, 24, 24)."""
+    """Return the images of two epochs with all random augmenters, (2, 16, 3, 24, 24)."""
     random.seed(seed)
     np.random.seed(seed)
     mx.random.seed(seed)
@@ -189,7 +189,7 @@ def test_label_width(photos: Any, tmp_path: Path) -> None:
     (batch,) = ImageIter(3, SHAPE, 2, imglist=several, path_root=root)
     assert batch.label[0].asnumpy().tolist() == [[1, 2], [3, 4], [5, 6]]
     (batch,) = ImageIter(1, SHAPE, 2, imglist=[[7, "00.png"]], path_root=root)
-    assert batch.label[0].asnumpy().tolist() == [[7, 7]]  # as in MXNet, one label stands for all
+    assert batch.label[0].asnumpy().tolist() == [[7, 7]]  # as in MXNet, one label is used for all
     with pytest.raises(ValueError, match="there are 2 labels, but label_width is 1"):
         ImageIter(1, SHAPE, imglist=[[1, 2, "00.png"]], path_root=root).next()
     with pytest.raises(ValueError, match="there are 2 labels, but label_width is 3"):

@@ -1,4 +1,4 @@
-"""`mx.image.ImageIter`: what a derived class may override, and what becomes of images that fail."""
+"""Tests of `mx.image.ImageIter`: methods that a subclass may override, and failed images."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.aioloader.mxnet.image.made import SHAPE, centre_of, labels_of, make_i
 
 
 class Darker(ImageIter):
-    """Overrides what scripts override."""
+    """Iterator that overrides the methods that scripts override."""
 
     def augmentation_transform(self, data: Any) -> Any:
         return super().augmentation_transform(data) / 2
@@ -36,7 +36,7 @@ def test_hooks_may_be_overridden(photos: Any, workers: int) -> None:
 
 
 class Counting(ImageIter):
-    """Reads its images itself."""
+    """Iterator that reads its images itself."""
 
     read = 0
 
@@ -46,7 +46,7 @@ class Counting(ImageIter):
 
 
 class Twice(ImageIter):
-    """Gives every image twice."""
+    """Iterator that returns every image twice."""
 
     held: Any = None
 
@@ -99,7 +99,7 @@ def test_next_sample_goes_on_where_next_stopped(photos: Any) -> None:
 
 
 class Picky(ImageIter):
-    """Refuses two images."""
+    """Iterator that refuses two images."""
 
     refused = 0
 
@@ -151,7 +151,7 @@ def test_a_broken_image_is_named_and_the_pass_goes_on(photos: Any, tmp_path: Pat
 
 
 def _with_one_broken(photos: Any, folder: Path, broken: int) -> None:
-    """The first seven photographs, of which one is cut off."""
+    """Copy the first seven photographs, one of them truncated."""
     for number, name in enumerate(photos.names[:7]):
         data = (photos.folder / name).read_bytes()
         (folder / name).write_bytes(data[:100] if number == broken else data)
@@ -169,7 +169,7 @@ def test_own_readers_name_broken_images_too(photos: Any, tmp_path: Path) -> None
 
 
 class Elsewhere(ImageIter):
-    """Has its only image from elsewhere, and does not count."""
+    """Iterator with one image from another place, without counting."""
 
     def next_sample(self) -> Any:
         return 1.0, b"no image at all"

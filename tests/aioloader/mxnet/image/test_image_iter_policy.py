@@ -1,4 +1,4 @@
-"""`mx.image.ImageIter` and `ImageDetIter` where images fail: skip, replace, and how many may."""
+"""Tests of `mx.image.ImageIter` and `ImageDetIter` with failed images: skip, replace, and their limit."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ BAD = (1, 6, 9)
 
 
 class Counting(ImageIter):
-    """Reads the images itself, so that the engine does not."""
+    """Iterator that reads the images itself, so that the loader does not."""
 
     def read_image(self, fname: str) -> bytes:
         return super().read_image(fname)
 
 
 class Picky(ImageIter):
-    """Refuses one image."""
+    """Iterator that refuses one image."""
 
     def check_valid_image(self, data: Any) -> None:
         super().check_valid_image(data)
@@ -39,7 +39,7 @@ WAYS = [(ImageIter, 0), (Counting, 0), pytest.param(ImageIter, 2, marks=pytest.m
 
 @pytest.fixture
 def broken(photos: Any, tmp_path: Path) -> dict[str, Any]:
-    """Ten photographs, number i with the label i: one cut off, one gone, one never an image."""
+    """Write ten photographs, number i with the label i: one truncated, one missing, one not an image."""
     for number, name in enumerate(photos.names[:10]):
         data = (photos.folder / name).read_bytes()
         (tmp_path / name).write_bytes({1: data[:100], 9: b"never an image"}.get(number, data))
@@ -139,7 +139,7 @@ def test_refused_images_are_told_too(photos: Any) -> None:
 
 
 class Endless(ImageIter):
-    """Its images have no end, and none is one."""
+    """Iterator with endless images, all of them invalid."""
 
     def next_sample(self) -> Any:
         return 1.0, b"no image at all"
@@ -175,7 +175,7 @@ def test_images_without_a_box_fail_alone(photos: Any, policy: str) -> None:
     box = [2, 5, 1.0, 0.1, 0.1, 0.9, 0.9]
     imglist = [[np.float32(box), name] for name in photos.names[:6]]
     imglist[1][0] = np.float32([2, 5, 1.0, 0.5, 0.5, 0.5, 0.5])  # no area
-    imglist[3][0] = np.float32([9])  # no label of boxes
+    imglist[3][0] = np.float32([9])  # not a label of boxes
     given = {"imglist": imglist, "path_root": str(photos.folder)}
     with pytest.raises(RuntimeError, match="label"):
         ImageDetIter(3, SHAPE, **given)
