@@ -24,10 +24,10 @@ OK, DAMAGED, USAGE, INTERRUPTED = 0, 1, 2, 130
 
 EXIT_CODES = """\
 exit codes:
-  0  the file is sound, or the command did all it was asked to
-  1  the file or its index is damaged (each fault is named on standard error); `repair` has written a copy all the same
+  0  the file is valid, or the command did everything requested
+  1  the file or its index is damaged (each fault is named on standard error); `repair` has written a copy nevertheless
   2  wrong usage, no such file, or the result cannot be written
-  130  interrupted (Ctrl-C); nothing half-written is left
+  130  interrupted (Ctrl-C); no incomplete file is left
 """
 
 
@@ -51,23 +51,23 @@ def _parser(program: str) -> argparse.ArgumentParser:
 
     command = add("verify", "read the whole file and report every fault")
     command.add_argument("file", metavar="FILE")
-    command.add_argument("--index", help="the .idx to check (default: the one beside the file)")
-    command.add_argument("--json", action="store_true", help="print what was found as JSON")
+    command.add_argument("--index", help="the .idx to check (default: the one next to the file)")
+    command.add_argument("--json", action="store_true", help="print the result as JSON")
 
     command = add("index", "write an .idx with the keys 0, 1, 2, ... in file order")
     command.add_argument("file", metavar="FILE")
-    command.add_argument("--out", help="the .idx to write (default: beside the file)")
+    command.add_argument("--out", help="the .idx to write (default: next to the file)")
 
     command = add("dump", "list the records: position, key, offset, bytes, image header if any")
     command.add_argument("file", metavar="FILE")
-    command.add_argument("--index", help="the .idx to use (default: the one beside the file)")
-    command.add_argument("--limit", type=int, help="stop after so many records")
+    command.add_argument("--index", help="the .idx to use (default: the one next to the file)")
+    command.add_argument("--limit", type=int, help="stop after this many records")
 
     command = add("repair", "copy every readable record to a new file, with an .idx")
     command.add_argument("source", metavar="SRC")
     command.add_argument("destination", metavar="DST")
-    command.add_argument("--index", help="the .idx of SRC (default: the one beside it)")
-    command.add_argument("--json", action="store_true", help="print what was found and written as JSON")
+    command.add_argument("--index", help="the .idx of SRC (default: the one next to it)")
+    command.add_argument("--json", action="store_true", help="print the result as JSON")
     return parser
 
 
@@ -125,11 +125,11 @@ def main(arguments: Sequence[str] | None = None, *, program: str = "python -m re
     """Run the command line.
 
     Args:
-        arguments: Without the program's name; None: those of this process.
-        program: Its name in help and usage messages.
+        arguments: Arguments without the program's name; None: those of this process.
+        program: Name of the program in help and usage messages.
 
     Returns:
-        Exit code: 0 sound, 1 damaged, 2 no such file or no way to write, 130 interrupted. Wrong usage raises
+        Exit code: 0 valid, 1 damaged, 2 no such file or not writable, 130 interrupted. Wrong usage raises
         SystemExit(2), as argparse does.
     """
     options = _parser(program).parse_args(arguments)
@@ -141,7 +141,7 @@ def main(arguments: Sequence[str] | None = None, *, program: str = "python -m re
 
 
 def run_command(command: Callable[[], int]) -> int:
-    """Run a command: its exit code, or that of the error that it ended with, which is told on standard error."""
+    """Run a command and return its exit code; print an error of the package to standard error and return its code."""
     try:
         code = command()
         sys.stdout.flush()
@@ -150,11 +150,11 @@ def run_command(command: Callable[[], int]) -> int:
         _print_error(str(error))
         return DAMAGED
     except BrokenPipeError:
-        # The reader of our output went away, for example `head`. Nothing is wrong with the file.
+        # The reader of our output ended, for example `head`. The file is not damaged.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return OK
     except (RecordIOError, OSError) as error:
-        path = getattr(error, "path", None) or getattr(error, "filename", None)
+        path = error.filename if isinstance(error, OSError) else None
         _print_error(f"{path}: {error}" if path and str(path) not in str(error) else str(error))
         return USAGE
 

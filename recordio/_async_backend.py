@@ -1,7 +1,7 @@
-"""The one place that chooses how a blocking file call is awaited.
+"""Blocking file calls, awaited under asyncio or trio.
 
-Under asyncio it is aiofiles' wrapper, under trio anyio's worker threads: one hop for a whole list
-of ranges or one full write buffer, never one per record. Both are imported at the first call.
+Under asyncio it is aiofiles' wrapper, under trio anyio's worker threads: one call in a thread for a whole list of
+ranges or one full write buffer, never one per record. Both are imported at the first call.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Any, TypeVar
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ("checkpoint", "run_in_thread", "under_trio")
+__all__ = ("checkpoint", "run_in_thread")
 
 _T = TypeVar("_T")
 
 
-def under_trio() -> bool:
-    """Whether the calling task runs in a trio loop; guest mode counts as trio."""
+def _under_trio() -> bool:
+    """Return True if the calling task runs in a trio loop; guest mode counts as trio."""
     if "trio" not in sys.modules:
         return False
     import sniffio
@@ -32,10 +32,10 @@ def under_trio() -> bool:
 async def run_in_thread(call: Callable[..., _T], *args: Any) -> _T:
     """Run a blocking call in a thread and await its result.
 
-    Cancelling stops the waiting, not the call; the calls made this way stay harmless when they
-    finish late (positioned reads, and positioned writes of the same bytes).
+    Cancelling stops the waiting, not the call; the calls made this way stay harmless when they finish late
+    (positioned reads, and positioned writes of the same bytes).
     """
-    if under_trio():
+    if _under_trio():
         import anyio.to_thread
 
         return await anyio.to_thread.run_sync(call, *args, abandon_on_cancel=True)
@@ -47,7 +47,7 @@ async def run_in_thread(call: Callable[..., _T], *args: Any) -> _T:
 
 async def checkpoint() -> None:
     """Let other tasks run."""
-    if under_trio():
+    if _under_trio():
         import anyio.lowlevel
 
         await anyio.lowlevel.checkpoint()

@@ -1,4 +1,4 @@
-"""AsyncRecordWriter: the blocking writer's bytes, handed to the disk in thread hops."""
+"""AsyncRecordWriter: the blocking writer's bytes, written to disk in threads."""
 
 from __future__ import annotations
 
@@ -6,15 +6,13 @@ import os
 from typing import TYPE_CHECKING, NoReturn
 
 from recordio._async_backend import run_in_thread
+from recordio._files import AppendFile
+from recordio._framing import framed_pieces
 from recordio._index_text import format_line
-from recordio._serializer import frame
-from recordio._sink import AppendFile
 from recordio._writer import IndexPolicy, refuse_pickling
 from recordio.errors import ClosedError
 
 if TYPE_CHECKING:
-    from types import TracebackType
-
     from recordio._framing import BytesLike
 
 __all__ = ("AsyncRecordWriter",)
@@ -23,15 +21,15 @@ _WRITE_BYTES = 1 << 20
 
 
 class AsyncRecordWriter:
-    """Writes a new record file without blocking the event loop.
+    """Writer of a new record file that does not block the event loop.
 
     Args:
         path: The .rec file to write; an old one is truncated when the writer is entered.
         index: As for `RecordWriter`.
 
-    Use it in `async with`. Many tasks may write; records are in the order of the calls. A call that
-    is cancelled while it waits for the disk has written its record: it is in the buffer, and the
-    flush is done again by the next call, at the same place.
+    Use it in `async with`. Many tasks may write; records are in the order of the calls. A call that is cancelled while
+    it waits for the disk has written its record: it is in the buffer, and the next call repeats the flush, at the same
+    place.
     """
 
     def __init__(
@@ -50,12 +48,7 @@ class AsyncRecordWriter:
         await self.open()
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.aclose()
 
     async def open(self) -> None:
@@ -68,7 +61,7 @@ class AsyncRecordWriter:
             self._records = records
 
     def __len__(self) -> int:
-        """Records written so far."""
+        """Return the number of records written so far."""
         return self._count
 
     async def write(self, payload: BytesLike, key: int | str | None = None) -> int:
@@ -76,15 +69,14 @@ class AsyncRecordWriter:
         if self._records is None or self._policy is None:
             raise ClosedError(f"{self.path}: the writer is not open; use `async with`")
         self._records.check()
-        framed = frame(payload)
+        pieces = framed_pieces(payload)
         index_path = self._policy.path_for(key)
         if index_path is not None and self._lines is None:
             self._lines = AppendFile(index_path, at_once=False)
         # Nothing is awaited before the bookkeeping is done, so calls cannot interleave.
         offset = self._records.tell()
-        number = self._count
-        line = format_line(number if key is None else key, offset) if index_path else ""
-        self._records.hold(*framed)
+        line = format_line(self._count if key is None else key, offset) if index_path else ""
+        self._records.hold(*pieces)
         if self._lines is not None:
             self._lines.hold(line.encode())
         self._count += 1
@@ -93,16 +85,16 @@ class AsyncRecordWriter:
         return offset
 
     async def flush(self) -> None:
-        """Hand everything written so far to the operating system, records before index."""
-        for sink in (self._records, self._lines):
-            if sink is not None:
-                await run_in_thread(sink.flush)
+        """Write everything so far to the operating system, records before index."""
+        for file in (self._records, self._lines):
+            if file is not None:
+                await run_in_thread(file.flush)
 
     async def aclose(self) -> None:
-        """Flush and close. Idempotent. Cancelling it leaves the rest to the running thread."""
-        for sink in (self._records, self._lines):
-            if sink is not None:
-                await run_in_thread(sink.close)
+        """Flush and close. Idempotent. If it is cancelled, the thread that writes completes it."""
+        for file in (self._records, self._lines):
+            if file is not None:
+                await run_in_thread(file.close)
 
     def __reduce__(self) -> NoReturn:
         refuse_pickling(self)

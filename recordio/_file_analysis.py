@@ -1,8 +1,8 @@
-"""A walked record file beside its index: what is lost, and which index line belongs to which record.
+"""Comparison of a record file, which may be damaged, with its index: the lost records, and the line of each record.
 
-Behind a place where bytes were lost or added, records no longer lie where the index says. The shift is then
-found by the distances between the next records, which the index has too (`_index_alignment`). Everything that there is
-for each record stands in arrays, so that many millions of them fit in memory.
+After a place where bytes were lost or added, records are no longer at the offsets of the index. The shift is then found
+by the distances between the next records, which the index has too (`_index_alignment`). All values that exist for each
+record are in arrays, so that many millions of them fit in memory.
 """
 
 from __future__ import annotations
@@ -10,7 +10,8 @@ from __future__ import annotations
 import bisect
 import math
 from array import array
-from dataclasses import dataclass
+from contextlib import closing
+from dataclasses import KW_ONLY, dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -20,7 +21,7 @@ from recordio._framing import UNKNOWN_SIZE
 from recordio._index import Index
 from recordio._index_alignment import COMPARED, IndexAlignment, is_member
 from recordio._recovery import FOREIGN_BYTES, RecordSpan, scan_damaged
-from recordio._sources import BlockingSource, in_order, local_path, open_source
+from recordio._sources import BlockingSource, in_order, local_path, open_source, read_piece
 from recordio.errors import CorruptIndexError, IndexNotFoundError, PayloadTypeError
 
 if TYPE_CHECKING:
@@ -30,11 +31,11 @@ if TYPE_CHECKING:
 
     from recordio._recovery import Gap
 
-__all__ = ("FileAnalysis", "Key", "Problem", "read_piece")
+__all__ = ("FileAnalysis", "Key", "Problem")
 
 Key: TypeAlias = "int | str"
 
-_MOST_TOLD_APART = 10_000
+_MOST_LISTED = 10_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,16 +43,17 @@ class Problem:
     """One fault of a record file or its index.
 
     Attributes:
-        offset: Byte offset in the record file; -1 for a line of the index that tells none, and for an index that
+        offset: Byte offset in the record file; -1 for a line of the index without an offset, and for an index that
             cannot be read.
-        length: Bytes that belong to no sound record; 0 for a fault of the index.
+        length: Bytes that belong to no valid record; 0 for a fault of the index.
         key: Key of the first record lost here, if the index names one.
         keys: Keys of all records lost here.
-        message: What is wrong.
+        message: Description of the fault.
     """
 
     offset: int
     length: int
+    _: KW_ONLY
     key: Key | None
     message: str
     keys: tuple[Key, ...] = ()
@@ -66,7 +68,7 @@ class Problem:
 
 
 class _Heads:
-    """Offsets of an index as `scan_damaged` asks for them."""
+    """Offsets of an index as the container that `scan_damaged` searches."""
 
     def __init__(self, ordered: NDArray[np.int64]) -> None:
         self._ordered = ordered
@@ -79,24 +81,24 @@ class _Heads:
 
 
 class FileAnalysis:
-    """Everything `verify` and `repair` know about a file.
+    """Valid records of a file, the gaps between them, and their lines in the index.
 
     Args:
         file: The record file.
-        index: Its .idx, a path or URL; there need not be one unless it is `named`.
-        named: The caller has asked for this index.
-        tick: Called with the bytes looked at so far.
+        index: Its .idx, a path or URL; it need not exist unless it is `named`.
+        named: The caller asked for this index.
+        tick: Called with the bytes read so far.
 
     Attributes:
         size: Bytes in the file.
-        starts, lengths: int64 (n,), byte offsets and framed lengths of the sound records, in file order.
-        gaps: What lies between them.
+        starts, lengths: int64 (n,), byte offsets and framed lengths of the valid records, in file order.
+        gaps: Bytes between them.
         index: The index, or None if there is none or it cannot be read.
         index_path: The .idx that was read, or None.
-        lines: int64 (n,), line of the index that is each record's, counted from 0; -1 where its key cannot be told.
+        lines: int64 (n,), line of each record in the index, counted from 0; -1 if its key is unknown.
 
     Raises:
-        IndexNotFoundError: the index named does not exist.
+        IndexNotFoundError: The index named does not exist.
     """
 
     def __init__(
@@ -109,7 +111,7 @@ class FileAnalysis:
         self.size = file.size()
         if self.size >= UNKNOWN_SIZE:
             raise PayloadTypeError(
-                f"{file.path}: its source cannot tell its size, which a check of all of it needs"
+                f"{file.path}: its source does not report its size, which a check of the whole file needs"
             )
         self.index: Index | None = None
         self.index_path: str | None = None
@@ -122,7 +124,8 @@ class FileAnalysis:
             if named:
                 raise
         except PermissionError:
-            # What is not there is denied too, to who may not list, and to a signature for another object.
+            # An object that does not exist is denied too, to a user who may not list, and to a signature for another
+            # object.
             if named or local_path(index) is not None:
                 raise
         self._offsets = np.empty(0, np.int64) if self.index is None else np.asarray(self.index.offsets)
@@ -150,29 +153,30 @@ class FileAnalysis:
         if tick is not None:
             tick(self.size)
         self._known, self._before = self._match()
-        self.lines, self._strays = self._lines()
+        self.lines, self._misplaced = self._match_lines()
 
     def _read_index(self, path: str) -> Index | None:
         try:
             index = Index.open(path, cache=False, tolerant=True)
         except CorruptIndexError as error:
-            self._index_problems.append(Problem(-1, 0, error.key, str(error)))
+            self._index_problems.append(Problem(-1, 0, key=error.key, message=str(error)))
             return None
         if not len(index) and self.size:
-            self._index_problems.append(
-                Problem(-1, 0, None, f"{index.path}: the index is empty, the file is not")
-            )
+            message = f"{index.path}: the index is empty, the file is not"
+            self._index_problems.append(Problem(-1, 0, key=None, message=message))
             return None
         for line, fault in index.faults.items():
             # A line without a TAB may be a piece of a key, or of an offset.
             keys = () if fault.key is None else (index.key_at(line),)
-            self._index_problems.append(Problem(-1, 0, keys[0] if keys else None, str(fault), keys))
-        self._index_was_cut = not _ends_with_a_line(path)
+            self._index_problems.append(
+                Problem(-1, 0, key=keys[0] if keys else None, message=str(fault), keys=keys)
+            )
+        self._index_was_cut = not _ends_with_newline(path)
         return index
 
     def _match(self) -> tuple[NDArray[np.int64], list[int]]:
-        """The offset by which the index knows each record (-1: by none), and the last one before each gap."""
-        shifts = IndexAlignment(self._places)
+        """Return the offset of each record in the index (-1: not listed), and the last such offset before each gap."""
+        alignment = IndexAlignment(self._places)
         known = np.full(len(self.starts), -1, np.int64)
         before: list[int] = []
         shift, last = 0, -1
@@ -186,32 +190,32 @@ class FileAnalysis:
             edges = np.append(self.starts[low:high], self.starts[high - 1] + self.lengths[high - 1])
             if number and not self._agrees(edges, shift, last):
                 coming = edges[: COMPARED + 1] if edges[-1] < self.size else edges[:-1][: COMPARED + 1]
-                shift = shifts.nearest_shift(coming, last, shift)
+                shift = alignment.nearest_shift(coming, last, shift)
                 if not self._agrees(edges, shift, last):
                     continue
             expected = edges[:-1] - shift
             fits = is_member(expected, self._places) & (expected > last)
-            if number or 2 * fits.sum() > self._between(expected[0], expected[-1]):
+            if number or 2 * fits.sum() > self._count_places(expected[0], expected[-1]):
                 known[low:high][fits] = expected[fits]
                 last = int(expected[fits][-1]) if fits.any() else last
         return known, before
 
-    def _between(self, first: int, last: int) -> int:
-        """How many places the index names from `first` to `last`."""
+    def _count_places(self, first: int, last: int) -> int:
+        """Return the number of places in the index from `first` to `last`."""
         low, high = np.searchsorted(self._places, (first, last + 1)).tolist()
         return int(high - low)
 
     def _agrees(self, edges: NDArray[np.int64], shift: int, last: int) -> bool:
-        """Whether the index knows the records of a run under a shift.
+        """Return True if the index lists the records of a run under a shift.
 
         One place in a hundred is the beginning of a record, so that a single one proves nothing. The index must have
         most of its places in the run where records begin: two of them, or the only one of a long run, or its last place
         of all where the file ends.
 
         Args:
-            edges: where the records of the run begin, and where the last one ends.
-            shift: what is taken off.
-            last: offset in the index that is taken; only greater ones count.
+            edges: Offsets at which the records of the run begin, and at which the last one ends.
+            shift: Number to subtract.
+            last: Offset in the index that is used; only greater ones count.
         """
         expected = edges - shift
         low, high = np.searchsorted(self._places, (expected[0], expected[-1] + 1)).tolist()
@@ -221,49 +225,49 @@ class FileAnalysis:
         at_the_end = bool(edges[-1] == self.size) and high == len(self._places)
         return held >= 2 or len(edges) > COMPARED or at_the_end
 
-    def _lines(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """The line of each record, and the lines that name the record of another line."""
+    def _match_lines(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Return the line of each record, and the lines that name the record of another line."""
         lines = np.full(len(self.starts), -1, np.int64)
         good = np.flatnonzero(self._offsets >= 0)
         listed = np.flatnonzero(self._known >= 0)
-        strays = self._astray(good) if len(listed) < len(self.starts) else good[:0]
-        own = np.setdiff1d(good, strays)
+        misplaced = self._misplaced_lines(good) if len(listed) < len(self.starts) else good[:0]
+        own = np.setdiff1d(good, misplaced)
         order = own[np.argsort(self._offsets[own], kind="stable")]
         if len(listed):
             lines[listed] = order[np.searchsorted(self._offsets[order], self._known[listed])]
-        return lines, strays
+        return lines, misplaced
 
-    def _astray(self, good: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Lines whose offset another line has in its place: behind that of the line before, before that of the next.
+    def _misplaced_lines(self, good: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return the lines whose offset belongs to another line, between the offsets of whose neighbours it is.
 
-        An index may repeat offsets, so they are a fault only where that tells the lines apart, and where records
-        without a line show that some are wrong.
+        An index may repeat offsets, so they are a fault only if this distinguishes the lines, and if records without a
+        line show that some are wrong.
         """
         offsets = self._offsets[good]
         if not len(offsets):
             return good
         rising = offsets[1:] > offsets[:-1]
-        settled = np.append(True, rising) & np.append(rising, True)
+        in_order = np.append(True, rising) & np.append(rising, True)
         _, number, counts = np.unique(offsets, return_inverse=True, return_counts=True)
         number = number.reshape(-1)
-        in_place = np.bincount(number, weights=settled)
-        astray: NDArray[np.int64] = good[(counts[number] > 1) & (in_place[number] == 1) & ~settled]
-        return astray
+        in_place = np.bincount(number, weights=in_order)
+        misplaced: NDArray[np.int64] = good[(counts[number] > 1) & (in_place[number] == 1) & ~in_order]
+        return misplaced
 
     def copied(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Lines of the index that name a sound record, in their order, and the records' numbers."""
+        """Return the lines of the index that name a valid record, in their order, and the records' numbers."""
         listed = np.flatnonzero(self._known >= 0)
         fits = is_member(self._offsets, self._known[listed])
-        fits[self._strays] = False
+        fits[self._misplaced] = False
         lines = np.flatnonzero(fits)
         return lines, listed[np.searchsorted(self._known[listed], self._offsets[lines])]
 
     def unlisted(self) -> NDArray[np.int64]:
-        """Byte offsets of the sound records whose key cannot be told; empty where there is no index to name them."""
+        """Return the byte offsets of the valid records whose key is unknown; empty if there is no index."""
         return self.starts[self.lines < 0] if self.index is not None else self.starts[:0]
 
     def problems(self) -> list[Problem]:
-        """All faults in file order; those of the index that have no place come first."""
+        """Return all faults in file order; those of the index without an offset come first."""
         faults = list(self._index_problems)
         lost: dict[int, list[Key]] = {}
         reached = self._known[self._known >= 0]
@@ -277,40 +281,42 @@ class FileAnalysis:
             if gap >= 0 and offset < self._next_known(ordered, self._before[gap]):
                 lost.setdefault(gap, []).append(key)
             else:
-                faults.append(Problem(offset, 0, key, "the index names a record here, there is none", (key,)))
-        for line in self._strays.tolist():
+                message = "the index names a record here, there is none"
+                faults.append(Problem(offset, 0, key=key, message=message, keys=(key,)))
+        for line in self._misplaced.tolist():
             key, offset = self._key(line), int(self._offsets[line])
-            faults.append(Problem(offset, 0, key, "the index names the record of another key here", (key,)))
+            message = "the index names the record of another key here"
+            faults.append(Problem(offset, 0, key=key, message=message, keys=(key,)))
         faults += self._not_listed(self._index_was_cut or bool(faults))
         for number, found in enumerate(self.gaps):
             keys = tuple(lost.get(number, ()))
-            first = keys[0] if keys else None
             reason = found.reason
             if reason == FOREIGN_BYTES:
                 at = self._gap_at[number] - 1
                 reason = "no record head here, it was damaged" if keys else reason + self._suspect(at)
-            faults.append(Problem(found.offset, found.length, first, reason, keys))
+            first = keys[0] if keys else None
+            faults.append(Problem(found.offset, found.length, key=first, message=reason, keys=keys))
         return sorted(faults, key=lambda fault: fault.offset)
 
     def _suspect(self, number: int) -> str:
-        """Bytes that were put into a record make it end too early, which looks as if they stood behind it."""
+        """Return a warning about a record: bytes inserted into it make it end too early, as if they followed it."""
         line = int(self.lines[number])
         name = f"at byte {self.starts[number]}" if line < 0 else f"{self._key(line)!r}"
-        return f" (if they were put into it, record {name} is damaged: look at its content)"
+        return f" (if they were inserted into it, record {name} is damaged: check its content)"
 
     def _key(self, line: int) -> Key:
         assert self.index is not None
         return self.index.key_at(line)
 
     def _not_listed(self, damaged: bool) -> list[Problem]:
-        """Records without a line. An index may list only some of them: a fault where it is damaged itself."""
+        """Return a fault for each record without a line, if the index is damaged: a valid one may list only some."""
         places = self.unlisted()
         if not damaged or not len(places):
             return []
         text = "the damaged index does not list this record"
-        if len(places) > _MOST_TOLD_APART:
-            return [Problem(int(places[0]), 0, None, f"{text}, and {len(places) - 1} others")]
-        return [Problem(offset, 0, None, text) for offset in places.tolist()]
+        if len(places) > _MOST_LISTED:
+            return [Problem(int(places[0]), 0, key=None, message=f"{text}, and {len(places) - 1} others")]
+        return [Problem(offset, 0, key=None, message=text) for offset in places.tolist()]
 
     @staticmethod
     def _next_known(ordered: list[int], before: float) -> float:
@@ -318,15 +324,7 @@ class FileAnalysis:
         return ordered[place] if place < len(ordered) else math.inf
 
 
-def _ends_with_a_line(path: str) -> bool:
-    source = open_source(path)
-    try:
+def _ends_with_newline(path: str) -> bool:
+    with closing(open_source(path)) as source:
         size = source.size()
-        return not size or source.read_ranges([(size - 1, 1)]) == [b"\n"]
-    finally:
-        source.close()
-
-
-def read_piece(file: BlockingSource, offset: int, length: int) -> bytes:
-    """One range of a file."""
-    return file.read_ranges([(offset, length)])[0]
+        return not size or read_piece(source, size - 1, 1) == b"\n"

@@ -1,35 +1,36 @@
 """Local files, read and written by position.
 
-A position belongs to a call, not to the file: threads and forked children can share one descriptor
-without disturbing each other (docs/format.md, "Reading"). Closing waits for nobody: a descriptor
-that a call in another thread is still using is closed by that call when it ends, so its number
-cannot be given to another file meanwhile.
+A position belongs to a call, not to the file: threads and forked children can share one descriptor without disturbing
+each other (docs/format.md, "Reading"). Closing a `LocalFile` does not wait: a descriptor that a call in another thread
+still uses is closed at the end of that call, so its number cannot be reused for another file in the meantime.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
 import threading
 from collections import deque
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
-from recordio.errors import ClosedError, RecordFileNotFoundError, ShortReadError
+from recordio.errors import ClosedError, RecordFileNotFoundError, ShortReadError, WrongProcessError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = ("LocalFile", "read_at", "write_at", "write_pieces_at")
+__all__ = ("AppendFile", "LocalFile")
 
 _BINARY = getattr(os, "O_BINARY", 0) | getattr(os, "O_CLOEXEC", 0)
 _seek_lock = threading.Lock()
-# Smaller pieces are joined: telling the system of one takes as long as copying so many bytes.
+# Smaller pieces are joined: passing one to the system takes as long as copying this many bytes.
 _LARGE_PIECE = 4096
 _PIECES_AT_ONCE = 1024
+_BUFFER_BYTES = 1 << 20
 
 
-def read_at(descriptor: int, length: int, offset: int) -> bytes:
-    """Read up to `length` bytes at a byte offset, without moving a shared position on POSIX."""
+def _read_at(descriptor: int, length: int, offset: int) -> bytes:
+    """Read up to `length` bytes at a byte offset; on POSIX the shared position does not move."""
     if hasattr(os, "pread"):
         return os.pread(descriptor, length, offset)
     with _seek_lock:
@@ -37,8 +38,8 @@ def read_at(descriptor: int, length: int, offset: int) -> bytes:
         return os.read(descriptor, length)
 
 
-def write_at(descriptor: int, data: bytes | bytearray | memoryview, offset: int) -> None:
-    """Write all of `data` at a byte offset; doing it twice leaves the same file."""
+def _write_at(descriptor: int, data: bytes, offset: int) -> None:
+    """Write all of `data` at a byte offset; writing it twice results in the same file."""
     view = memoryview(data)
     while view:
         if hasattr(os, "pwrite"):
@@ -51,10 +52,10 @@ def write_at(descriptor: int, data: bytes | bytearray | memoryview, offset: int)
         offset += done
 
 
-def write_pieces_at(descriptor: int, pieces: Sequence[bytes], offset: int) -> None:
-    """`write_at` for a sequence of pieces; large ones are not copied."""
+def _write_pieces_at(descriptor: int, pieces: Sequence[bytes], offset: int) -> None:
+    """Write a sequence of pieces at a byte offset; large ones are not copied."""
     if not hasattr(os, "pwritev") or sum(map(len, pieces)) < _LARGE_PIECE * len(pieces):
-        write_at(descriptor, b"".join(pieces), offset)
+        _write_at(descriptor, b"".join(pieces), offset)
         return
     views = deque(memoryview(piece) for piece in pieces if piece)
     while views:
@@ -67,14 +68,16 @@ def write_pieces_at(descriptor: int, pieces: Sequence[bytes], offset: int) -> No
 
 
 class LocalFile:
-    """A file opened at first use and read by position; safe in threads and after fork; picklable.
+    """File opened at first use and read by position; safe in threads and after fork; picklable.
 
     Args:
         path: The file. It has to exist now, so that a wrong name is an error at the call.
 
     Raises:
-        RecordFileNotFoundError: there is no such file.
+        RecordFileNotFoundError: There is no such file, or it is a directory.
     """
+
+    _descriptor = -1
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = os.fspath(path)
@@ -82,48 +85,47 @@ class LocalFile:
             raise RecordFileNotFoundError("no such record file", path=self.path)
         if os.path.isdir(self.path):
             raise RecordFileNotFoundError("this is a directory, not a record file", path=self.path)
-        self._reset()
+        self._reset(closed=False)
 
-    def _reset(self) -> None:
-        self._descriptor = -1
+    def _reset(self, *, closed: bool) -> None:
         self._users = 0
-        self._closed = False
+        self._closed = closed
         self._lock = threading.Lock()
         self._pid = os.getpid()
 
     def size(self) -> int:
-        """Size of the file in bytes, now."""
-        descriptor = self._enter()
+        """Return the present size of the file in bytes."""
+        descriptor = self._acquire()
         try:
             return os.fstat(descriptor).st_size
         finally:
-            self._leave()
+            self._release()
 
     def read_ranges(self, ranges: Sequence[tuple[int, int]]) -> list[bytes]:
         """Read `(offset, length)` ranges, both in bytes.
 
         Raises:
-            ShortReadError: the file ends before a range does.
-            ClosedError: the file was closed.
+            ShortReadError: The file ends before a range does.
+            ClosedError: The file was closed.
         """
-        descriptor = self._enter()
+        descriptor = self._acquire()
         try:
             return [self._read(descriptor, offset, length) for offset, length in ranges]
         finally:
-            self._leave()
+            self._release()
 
     def _read(self, descriptor: int, offset: int, length: int) -> bytes:
         # One read per call returns at most 2 GiB on Linux, and may be cut short by a signal.
         if length > 1 << 20 and offset + length > (size := os.fstat(descriptor).st_size):
             # Checked before the call, which would allocate `length` bytes first.
             raise self._short(offset, length, max(0, size - offset))
-        data = read_at(descriptor, length, offset)
+        data = _read_at(descriptor, length, offset)
         if len(data) == length:
             return data
         pieces = [data]
         held = len(data)
         while held < length:
-            data = read_at(descriptor, length - held, offset + held)
+            data = _read_at(descriptor, length - held, offset + held)
             if not data:
                 raise self._short(offset, length, held)
             pieces.append(data)
@@ -132,8 +134,8 @@ class LocalFile:
 
     def _short(self, offset: int, length: int, held: int) -> ShortReadError:
         return ShortReadError(
-            f"{self.path}: {length} bytes were to be read at byte {offset} and only {held} are "
-            "there; the file was cut or replaced while it was open",
+            f"{self.path}: {length} bytes were requested at byte {offset} and only {held} exist; "
+            "the file was cut or replaced while it was open",
             path=self.path,
             offset=offset,
             expected=length,
@@ -141,21 +143,19 @@ class LocalFile:
         )
 
     def close(self) -> None:
-        """Close the file; a read that is under way in another thread ends first. Idempotent."""
+        """Close the file; a read in another thread ends first. Idempotent."""
         self._after_fork()
         with self._lock:
             self._closed = True
             self._close_if_idle()
 
     def _after_fork(self) -> None:
-        # Another thread may have held the lock, or been reading, at the moment of the fork. It does
-        # not exist in the child, which would wait for it for ever.
+        # Another thread may have held the lock, or been reading, at the moment of the fork. It does not exist in the
+        # child, which would wait for it forever.
         if self._pid != os.getpid():
-            self._lock = threading.Lock()
-            self._users = 0
-            self._pid = os.getpid()
+            self._reset(closed=self._closed)
 
-    def _enter(self) -> int:
+    def _acquire(self) -> int:
         self._after_fork()
         with self._lock:
             if self._closed:
@@ -164,11 +164,11 @@ class LocalFile:
                 try:
                     self._descriptor = os.open(self.path, os.O_RDONLY | _BINARY)
                 except FileNotFoundError:
-                    raise RecordFileNotFoundError("the record file is gone", path=self.path) from None
+                    raise RecordFileNotFoundError("the record file was deleted", path=self.path) from None
             self._users += 1
             return self._descriptor
 
-    def _leave(self) -> None:
+    def _release(self) -> None:
         with self._lock:
             self._users -= 1
             self._close_if_idle()
@@ -183,10 +183,134 @@ class LocalFile:
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.path = state["path"]
-        self._reset()
-        self._closed = state["closed"]
+        self._reset(closed=state["closed"])
 
     def __del__(self) -> None:
-        if getattr(self, "_descriptor", -1) >= 0:
+        if self._descriptor >= 0:
             os.close(self._descriptor)
             self._descriptor = -1
+
+
+class AppendFile:
+    """File that bytes are appended to through a buffer that belongs to one process.
+
+    Python's own buffered files write their buffer a second time when a forked child exits; a forked child can neither
+    write nor flush this one. Every block is written at its own position and kept until that succeeded, so a flush
+    that failed, or whose caller stopped waiting, can be repeated.
+
+    Args:
+        path: File to create; an old one is truncated.
+        at_once: False creates the file at the first flush, so that the constructor does not access the disk.
+        append: Continue at the end of the existing file.
+    """
+
+    _descriptor = -1
+
+    def __init__(self, path: str, *, at_once: bool = True, append: bool = False) -> None:
+        self.path = path
+        self._append = append
+        self._closed = False
+        self._pid = os.getpid()
+        self._buffer: list[bytes] = []  # not joined: large pieces are written without a copy
+        self._pending = 0
+        self._blocks: list[tuple[int, list[bytes]]] = []
+        self._end = 0
+        self._buffer_lock = threading.Lock()  # held for a moment, also on an event loop
+        self._disk_lock = threading.Lock()  # held while writing, only in flush and close
+        if at_once:
+            self._create()
+
+    def _create(self) -> None:
+        flags = os.O_WRONLY | os.O_CREAT | _BINARY | (0 if self._append else os.O_TRUNC)
+        self._descriptor = os.open(self.path, flags, 0o666)
+        if self._append:
+            self._end += os.fstat(self._descriptor).st_size
+
+    def tell(self) -> int:
+        """Return the byte offset at which the next bytes are appended."""
+        return self._end
+
+    @property
+    def pending(self) -> int:
+        """Return the bytes in the buffer that `flush` would write."""
+        return self._pending
+
+    @property
+    def needs_close(self) -> bool:
+        """Return True if this process opened the file, something was appended and it is not closed."""
+        return not self._closed and self._end > 0 and self._pid == os.getpid()
+
+    def check(self) -> None:
+        """Check that this process may write to the file now.
+
+        Raises:
+            ClosedError: It is closed.
+            WrongProcessError: It was opened before a fork, by the parent.
+        """
+        if self._closed:
+            raise ClosedError(f"{self.path}: the writer is closed; open a new one")
+        if self._pid != os.getpid():
+            raise WrongProcessError(
+                f"{self.path}: Forbidden operation in multiple processes: the writer was opened "
+                f"by process {self._pid}; write from there, or open another file here"
+            )
+
+    def hold(self, *pieces: bytes) -> None:
+        """Add bytes to the buffer, even if it is full; never wait for the disk."""
+        self.check()
+        nbytes = len(pieces[0]) if len(pieces) == 1 else sum(map(len, pieces))
+        with self._buffer_lock:
+            self._buffer += pieces
+            self._pending += nbytes
+            self._end += nbytes
+
+    def append(self, *pieces: bytes) -> None:
+        """Add bytes to the buffer and write it to the file when it is full."""
+        self.hold(*pieces)
+        if self._pending >= _BUFFER_BYTES:
+            self.flush()
+
+    def flush(self) -> None:
+        """Write everything to the operating system. Any thread may call it."""
+        self.check()
+        with self._disk_lock:
+            # A thread that closed it meanwhile wrote everything, and the file must not be created again.
+            if not self._closed:
+                self._write_out()
+
+    def _write_out(self) -> None:
+        if self._descriptor < 0:
+            self._create()
+        with self._buffer_lock:
+            if self._buffer:
+                self._blocks.append((self._end - self._pending, self._buffer))
+                self._buffer = []
+                self._pending = 0
+        while self._blocks:
+            offset, block = self._blocks[0]
+            _write_pieces_at(self._descriptor, block, offset)
+            del self._blocks[0]
+
+    def close(self) -> None:
+        """Flush and close; in a forked child, close the descriptor only. Idempotent."""
+        if self._pid != os.getpid():
+            self._close_descriptor()
+            return
+        with self._disk_lock:
+            if self._closed:
+                return
+            try:
+                self._write_out()
+            finally:
+                self._close_descriptor()
+
+    def _close_descriptor(self) -> None:
+        self._closed = True
+        descriptor, self._descriptor = self._descriptor, -1
+        if descriptor >= 0:
+            os.close(descriptor)
+
+    def __del__(self) -> None:
+        if self._descriptor >= 0:
+            with contextlib.suppress(OSError):
+                self.close()

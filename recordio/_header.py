@@ -1,7 +1,7 @@
-"""The image record header: IRHeader, pack, unpack.
+"""Image record header: IRHeader, pack, unpack.
 
-The rule (docs/format.md, "Image record header"): 24 bytes little endian (flag, label, id, id2); a
-flag of n > 0 says that n float32 labels follow, and then the body. Pure: no input or output.
+The rule (docs/format.md, "Image record header"): 24 bytes little endian (flag, label, id, id2); a flag of n > 0 means
+that n float32 labels follow, and then the body. Pure: no input or output.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class IRHeader(NamedTuple):
 
     Attributes:
         flag: Number of float32 labels that follow the header; 0 for one scalar label.
-        label: Scalar label, or a float32 array of shape (flag,). Packing takes any nesting.
+        label: Scalar label, or a float32 array of shape (flag,). `pack` accepts any nesting.
         id: Record id, 0 to 2**64 - 1.
         id2: Upper half of a 128-bit id, normally 0.
     """
@@ -46,19 +46,19 @@ class IRHeader(NamedTuple):
 
 
 def pack(header: IRHeader | Sequence[Any], s: BytesLike) -> bytes:
-    """Put a header in front of a body.
+    """Prepend a header to a body.
 
     Args:
-        header: `IRHeader` or any sequence of four. With a number as label the flag is stored as 0,
-            whatever was given; any other label is flattened to float32 and the flag is its size.
+        header: `IRHeader` or any sequence of four. With a number as label the stored flag is always 0; any other label
+            is flattened to float32 and the flag is its size.
         s: Body, bytes-like.
 
     Returns:
-        The payload to give to a writer.
+        The payload for a writer.
 
     Raises:
-        HeaderError: id or id2 do not fit in 64 unsigned bits, or a label does not fit in a float32;
-            it is also a `struct.error`.
+        HeaderError: id or id2 do not fit in 64 unsigned bits, or a label does not fit in a float32; it is also a
+            `struct.error`.
         PayloadTypeError: `s` is not bytes-like.
     """
     flag, label, id_, id2 = header
@@ -87,13 +87,12 @@ def unpack(s: _B) -> tuple[IRHeader, _B]:
         s: Payload written by `pack`.
 
     Returns:
-        `(header, body)`. The body is a slice of the same kind as `s`, so a memoryview is not
-        copied. The label is a float if the flag is 0, else a read-only float32 view of `s`, shape
-        (flag,).
+        `(header, body)`. The body is a slice of the same kind as `s`, so a memoryview is not copied. The label is a
+        float if the flag is 0, else a read-only float32 view of `s`, shape (flag,).
 
     Raises:
-        HeaderError: `s` is shorter than 24 bytes (also a `struct.error`) or than the labels it
-            announces (also a `ValueError`).
+        HeaderError: `s` is shorter than 24 bytes (also a `struct.error`) or than its flag requires (also a
+            `ValueError`).
     """
     if isinstance(s, memoryview):
         s = s if s.format == "B" and s.ndim == 1 else s.cast("B")

@@ -1,7 +1,7 @@
-"""Image records: encode and decode with OpenCV, which is imported at the first call.
+"""Image records, encoded and decoded with OpenCV, which is imported at the first call.
 
-Arrays are in OpenCV's channel order, BGR, as in MXNet: packing an RGB array swaps the colours
-(docs/format.md, "Image records").
+Arrays are in OpenCV's channel order, BGR, as in MXNet: packing an RGB array swaps the colours (docs/format.md, "Image
+records").
 """
 
 from __future__ import annotations
@@ -39,20 +39,19 @@ def pack_img(
     quality: int = 95,
     img_fmt: str = ".jpg",
 ) -> bytes:
-    """Encode an image and put a header in front of it.
+    """Encode an image and prepend a header.
 
     Args:
         header: As for `pack`.
-        img: uint8, (height, width), (height, width, 1), (height, width, 3) in BGR, or
-            (height, width, 4) in BGRA.
-        quality: For ".jpg" and ".jpeg" the JPEG quality, 1 to 100. For ".png" the compression
-            level, 0 to 9; anything above counts as 9. Ignored for other formats.
+        img: uint8, (height, width), (height, width, 1), (height, width, 3) in BGR, or (height, width, 4) in BGRA.
+        quality: For ".jpg" and ".jpeg" the JPEG quality, 1 to 100. For ".png" the compression level, 0 to 9; greater
+            values count as 9. Ignored for other formats.
         img_fmt: File suffix of the format, with the dot; case does not matter.
 
     Raises:
         ImageEncodeError: OpenCV cannot encode this image in this format.
         MissingDependencyError: OpenCV is not installed.
-        HeaderError: as for `pack`.
+        HeaderError: As for `pack`.
     """
     cv2 = _opencv()
     suffix = img_fmt.lower()
@@ -75,14 +74,14 @@ def unpack_img(s: BytesLike, iscolor: int = -1) -> tuple[IRHeader, NDArray[np.ui
 
     Args:
         s: Payload written by `pack_img`.
-        iscolor: -1: as stored (grey is 2-D, PNG alpha is kept, EXIF orientation is ignored).
-            0: grey, 2-D. 1: (height, width, 3) in BGR, EXIF orientation applied.
+        iscolor: -1: as stored (grey is 2-D, PNG alpha is kept, EXIF orientation is ignored). 0: grey, 2-D. 1: (height,
+            width, 3) in BGR, EXIF orientation applied.
 
     Returns:
         `(header, image)`, uint8; the image is None if the body cannot be decoded.
 
     Raises:
-        HeaderError: as for `unpack`.
+        HeaderError: As for `unpack`.
         MissingDependencyError: OpenCV is not installed.
     """
     cv2 = _opencv()
@@ -93,5 +92,5 @@ def unpack_img(s: BytesLike, iscolor: int = -1) -> tuple[IRHeader, NDArray[np.ui
     try:
         return header, cv2.imdecode(data, iscolor)
     except cv2.error:
-        # OpenCV also raises for bodies it recognises but refuses, for example absurd dimensions.
+        # OpenCV also raises for bodies that it recognises but refuses, for example extreme dimensions.
         return header, None

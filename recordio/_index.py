@@ -1,22 +1,21 @@
-"""Index: which key lies at which byte offset.
+"""Map from the key of a record to its byte offset.
 
-Made from the text of an .idx file or by scanning the heads of the .rec itself, and kept as a binary
-copy in the user's cache directory so that the second opening takes no time (`_index_cache`).
-Parsing is in `_index_text`, walking heads in `_scan`; both are pure, this module adds the files.
+It is parsed from the text of an .idx file, or made by scanning the heads of the .rec itself, and kept as a binary copy
+in the user's cache directory so that the second opening takes no time (`_index_cache`). Parsing is in `_index_text`,
+scanning in `_sansio`; both are pure, this module adds the files.
 """
 
 from __future__ import annotations
 
 import os
 import warnings
-from pathlib import Path
+from contextlib import closing
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import numpy as np
 
-from recordio import _index_cache
 from recordio._files import LocalFile
-from recordio._index_damage import parse_damaged_text
+from recordio._index_cache import CachedIndex
 from recordio._index_text import (
     MAX_INDEX_BYTES,
     NO_OFFSET,
@@ -24,25 +23,20 @@ from recordio._index_text import (
     check_index_size,
     format_line,
     integer_key,
+    parse_damaged_text,
     parse_index_digits,
     parse_index_text,
 )
-from recordio._sansio import read_index_text
-from recordio._scan import scan_offsets
-from recordio._sources import BlockingSource, RangeSource, in_order, local_path, open_source
-from recordio.errors import (
-    CorruptIndexError,
-    DuplicateKeyWarning,
-    IndexNotFoundError,
-    RecordKeyError,
-)
+from recordio._sansio import read_index_text, scan_offsets
+from recordio._sources import BlockingSource, RangeSource, drive, in_order, open_source, target_name
+from recordio.errors import CorruptIndexError, DuplicateKeyWarning, IndexNotFoundError, RecordKeyError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from numpy.typing import NDArray
 
-__all__ = ("CacheChoice", "Index", "index_path_for")
+__all__ = ("CacheChoice", "Index", "index_not_found", "index_path_for", "read_text", "scan_source")
 
 CacheChoice: TypeAlias = bool | Literal["beside"]
 
@@ -50,24 +44,41 @@ _REBUILD = "rebuild the index with `python -m recordio index FILE`"
 
 
 def index_path_for(rec_path: str) -> str:
-    """The .idx path or URL that belongs to a record file: the same name with the suffix .idx, and the same query."""
+    """Return the .idx path or URL of a record file: the same name with the suffix .idx, and the same query."""
     path, mark, query = rec_path, "", ""
     if rec_path.startswith(("http://", "https://")):
         path, mark, query = rec_path.partition("?")
     return os.path.splitext(path)[0] + ".idx" + mark + query
 
 
+def index_not_found(path: str) -> IndexNotFoundError:
+    """Return the error for an index that does not exist."""
+    return IndexNotFoundError(
+        "no such index; leave index=None to scan the records instead, or make one "
+        "with `python -m recordio index`",
+        path=target_name(path),
+    )
+
+
+def read_text(source: BlockingSource) -> bytes:
+    """Read the text of an index, all bytes of its source.
+
+    Raises:
+        CorruptIndexError: It is larger than any index may be.
+    """
+    return drive(source, read_index_text(source.size(), path=source.path))
+
+
 class Index:
     """Keys and byte offsets of the records of one file, in the order of the .idx lines.
 
-    Build one with `open`, `scan`, `parse` or `of`. An index is a value: it can be pickled and
-    shared by threads.
+    Make one with `open`, `scan`, `parse` or `of`. An index is a value: it can be pickled and shared by threads.
 
     Attributes:
         path: The .idx file, or the .rec file if the index was made by scanning; None if in memory.
         offsets: int64 array of byte offsets in line order; do not write to it.
-        faults: What is wrong with lines that cannot be read, by line, counted from 0. Only an index that was
-            opened with `tolerant=True` can have some. Their offset is -1, and no look-up finds them.
+        faults: Errors of lines that cannot be read, by line, counted from 0. Only an index opened with
+            `tolerant=True` can have some. Their offset is -1, and no look-up finds them.
     """
 
     def __init__(
@@ -92,62 +103,28 @@ class Index:
 
         Args:
             idx_path: The file, or its URL (see `register_opener`).
-            cache: True keeps a binary copy in the user's cache directory ($AIOLOADER_CACHE_DIR,
-                else $XDG_CACHE_HOME/aioloader, else the platform's own); "beside" keeps it next to
-                the .idx as `<name>.idx.cache`; False neither reads nor writes one.
-            tolerant: Lines that cannot be read are put down in `faults`, and the others read.
+            cache: True keeps a binary copy in the user's cache directory ($AIOLOADER_CACHE_DIR, else
+                $XDG_CACHE_HOME/aioloader, else the platform's own); `"beside"` keeps it next to the .idx as
+                `<name>.idx.cache`; False neither reads nor writes one.
+            tolerant: Lines that cannot be read are recorded in `faults`, and the others read.
 
         Raises:
-            IndexNotFoundError: there is no such file.
-            CorruptIndexError: a line is malformed (tolerant: more than half of all lines), or the file has more than
+            IndexNotFoundError: There is no such file.
+            CorruptIndexError: A line is malformed (tolerant: more than half of all lines), or the file has more than
                 4 GiB.
         """
-        path = os.fspath(idx_path)
-        if local_path(path) is None:
-            return cls._open_url(path, cache, tolerant)
-        path = local_path(path) or path
-
-        def read() -> IndexLines:
-            with open(path, "rb", buffering=0) as file:
-                size = os.fstat(file.fileno()).st_size
-                check_index_size(size, path=path)
-                lines = parse_index_digits(file.readinto, size)
-            return lines or parse_index_text(Path(path).read_bytes(), path=path)
-
+        name = os.fspath(idx_path)
         try:
-            return cls(_through_cache(path, "idx", cache, read), path=path)
-        except (FileNotFoundError, IsADirectoryError) as error:
-            raise IndexNotFoundError(
-                "no such index file; leave index=None to scan the records instead, or make one "
-                "with `python -m recordio index`",
-                path=path,
-            ) from error
-        except CorruptIndexError:
-            if not tolerant or os.path.getsize(path) > MAX_INDEX_BYTES:
-                raise
-            lines, faults = parse_damaged_text(Path(path).read_bytes(), path=path)
-            return cls(lines, path=path, faults=faults)
-
-    @classmethod
-    def _open_url(cls, url: str, cache: CacheChoice, tolerant: bool) -> Index:
-        try:
-            source = open_source(url)
+            with closing(open_source(name)) as source:
+                try:
+                    return cls(_through_cache(source, "idx", cache, lambda: _parse(source)), path=source.path)
+                except CorruptIndexError:
+                    if not tolerant or source.size() > MAX_INDEX_BYTES:
+                        raise
+                    lines, faults = parse_damaged_text(read_text(source), path=source.path)
+                    return cls(lines, path=source.path, faults=faults)
         except FileNotFoundError as error:
-            raise IndexNotFoundError("no such index", path=url) from error
-        try:
-
-            def read() -> IndexLines:
-                return parse_index_text(read_all(source, path=source.path), path=source.path)
-
-            try:
-                return cls(_through_object_cache(source, "idx", cache, read), path=source.path)
-            except CorruptIndexError:
-                if not tolerant or source.size() > MAX_INDEX_BYTES:
-                    raise
-                lines, faults = parse_damaged_text(read_all(source, path=source.path), path=source.path)
-                return cls(lines, path=source.path, faults=faults)
-        finally:
-            source.close()
+            raise index_not_found(name) from error
 
     @classmethod
     def scan(cls, rec_path: str | os.PathLike[str] | RangeSource, *, cache: CacheChoice = True) -> Index:
@@ -155,28 +132,14 @@ class Index:
 
         Args:
             rec_path: The .rec file, its URL, or an object with `read_ranges`.
-            cache: As for `open`. Of an object there is a copy only if it has a method `state`, see `RangeSource`.
+            cache: As for `open`. An object has a copy only if it has a method `state`, see `RangeSource`.
 
         Raises:
-            RecordFileNotFoundError: there is no such file.
-            CorruptRecordError: the file is damaged; `repair` makes a readable copy.
+            RecordFileNotFoundError: There is no such file.
+            CorruptRecordError: The file is damaged; `repair` makes a readable copy.
         """
-        source = open_source(rec_path)
-        if not isinstance(source, LocalFile):
-            try:
-                return scan_object(source, cache=cache)
-            finally:
-                source.close()
-        file = source
-
-        def walk() -> IndexLines:
-            offsets = scan_records(file, path=file.path)
-            return IndexLines(range(len(offsets)), offsets)
-
-        try:
-            return cls(_through_cache(file.path, "scan", cache, walk), path=file.path)
-        finally:
-            file.close()
+        with closing(open_source(rec_path)) as source:
+            return scan_source(source, cache=cache)
 
     @classmethod
     def parse(cls, text: bytes, *, path: str | None = None) -> Index:
@@ -186,11 +149,11 @@ class Index:
     @classmethod
     def of(cls, offsets: NDArray[np.int64], *, path: str | None = None) -> Index:
         """Make an index from byte offsets alone; keys are 0, 1, 2, ..."""
-        return cls(IndexLines(range(len(offsets)), offsets), path=path)
+        return cls(IndexLines.counted(offsets), path=path)
 
     @property
     def keys(self) -> NDArray[np.int64] | list[str]:
-        """Keys in line order: int64 array, or list of str if any key is not an integer."""
+        """Return the keys in line order: int64 array, or list of str if any key is not an integer."""
         if isinstance(self._keys, range):
             self._keys = np.arange(len(self._keys), dtype=np.int64)
             self._sorted = (self._keys, self._keys)
@@ -203,15 +166,15 @@ class Index:
         return f"Index({len(self)} records, path={self.path!r})"
 
     def format(self) -> str:
-        """The text of the .idx file, one line `key TAB offset` per record; without the lines in `faults`."""
+        """Return the text of the .idx file, one line `key TAB offset` per record; without the lines in `faults`."""
         if self.faults:
-            sound = (line for line in range(len(self)) if line not in self.faults)
-            return "".join(format_line(self.key_at(line), int(self.offsets[line])) for line in sound)
+            valid = (line for line in range(len(self)) if line not in self.faults)
+            return "".join(format_line(self.key_at(line), int(self.offsets[line])) for line in valid)
         keys = self._keys if isinstance(self._keys, list | range) else self._keys.tolist()
         return "".join(map(format_line, keys, self.offsets.tolist()))
 
     def key_at(self, position: int) -> int | str:
-        """The key on a line, counted from 0; of a line in `faults` what is left of its text."""
+        """Return the key of a line, counted from 0; for a line in `faults`, the part of its text that can be read."""
         if position in self.faults:
             fault = self.faults[position]
             found = fault.found if isinstance(fault.found, bytes) else b""
@@ -222,13 +185,13 @@ class Index:
         return key if isinstance(key, str) else int(key)
 
     def position(self, key: int | str | np.integer[Any]) -> int:
-        """The line on which a key stands, counted from 0; the last one if it stands there twice.
+        """Return the line of a key, counted from 0; the last one if several lines have it.
 
         Warns:
-            DuplicateKeyWarning: once per index, if any key stands there twice.
+            DuplicateKeyWarning: Once per index, if several lines have the same key.
 
         Raises:
-            RecordKeyError: no line has this key. Text and numbers are different keys.
+            RecordKeyError: No line has this key. Text and numbers are different keys.
         """
         found = -1
         if isinstance(self._keys, range):
@@ -250,20 +213,19 @@ class Index:
         return found
 
     def spans(self, file_size: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Where each record can lie in the file.
+        """Return the range of the file in which each record is.
 
         Args:
-            file_size: Bytes in the record file; an upper bound where they are not known.
+            file_size: Bytes in the record file; an upper bound if they are not known.
 
         Returns:
-            `(offsets, lengths)`, int64, in bytes and line order. A length reaches to the next
-            larger offset in the index, or to the end of the file, and so is an upper bound of the
-            framed
-            record: with an index of only some records it can be far larger than the record.
+            `(offsets, lengths)`, int64, in bytes and line order. A length extends to the next larger offset in the
+            index, or to the end of the file, and so is an upper bound of the framed record: with an index of only
+            some records it can be far larger than the record.
 
         Raises:
-            CorruptIndexError: an offset is negative, not a multiple of 4, the marker 2**64 - 1 of
-                old builds, or not inside the file.
+            CorruptIndexError: An offset is negative, not a multiple of 4, the marker 2**64 - 1 of old builds, or not
+                inside the file.
         """
         offsets = self.offsets
         if len(offsets) == 0:
@@ -288,7 +250,7 @@ class Index:
             what = "the offset is negative"
         elif offset >= file_size:
             what = (
-                f"the offset lies outside the record file of {file_size} bytes; "
+                f"the offset is outside the record file of {file_size} bytes; "
                 "the index belongs to another file, or the file was cut"
             )
         else:
@@ -318,11 +280,11 @@ class Index:
     def _text_positions(self) -> dict[str, int]:
         if self._by_text is None:
             assert isinstance(self._keys, list)
-            sound = [(key, line) for line, key in enumerate(self._keys) if line not in self.faults]
-            last = self._by_text = dict(sound)
-            if len(last) < len(sound):
-                first = next(key for key, line in sound if last[key] != line)
-                self._warn_duplicates(first, len(sound) - len(last))
+            valid = [(key, line) for line, key in enumerate(self._keys) if line not in self.faults]
+            last = self._by_text = dict(valid)
+            if len(last) < len(valid):
+                first = next(key for key, line in valid if last[key] != line)
+                self._warn_duplicates(first, len(valid) - len(last))
         return self._by_text
 
     def _warn_duplicates(self, key: int | str, count: int) -> None:
@@ -334,7 +296,7 @@ class Index:
         )
 
     def __getstate__(self) -> dict[str, Any]:
-        # A memory map would not survive the journey.
+        # A memory map cannot be pickled as a map.
         keys = np.array(self._keys) if isinstance(self._keys, np.ndarray) else self._keys
         lines = IndexLines(keys, np.array(self.offsets))
         return {"path": self.path, "lines": lines, "faults": dict(self.faults)}
@@ -347,69 +309,34 @@ def _is_integer(key: object) -> bool:
     return isinstance(key, int | np.integer) and not isinstance(key, bool)
 
 
-def scan_records(
-    source: BlockingSource, *, path: str | None, tick: Callable[[int], object] | None = None
-) -> NDArray[np.int64]:
-    """Byte offsets of all records of a source, found by their heads; `tick` is called with the bytes passed."""
-    steps = scan_offsets(source.size(), path=path)
-    try:
-        wanted = next(steps)
-        while True:
-            (block,) = source.read_ranges([wanted])
-            if tick is not None:
-                tick(sum(wanted))
-            wanted = steps.send(block)
-    except StopIteration as stop:
-        offsets: NDArray[np.int64] = stop.value
-        return offsets
+def scan_source(source: BlockingSource, *, cache: CacheChoice = True) -> Index:
+    """Make an index as `Index.scan` does, from a source that is open and stays open."""
 
-
-def scan_object(source: BlockingSource, *, cache: CacheChoice = True) -> Index:
-    """`Index.scan` of what is no local file and open already; it stays open."""
-
-    def walk() -> IndexLines:
+    def scan() -> IndexLines:
         with in_order(source) as ahead:
-            offsets = scan_records(ahead, path=source.path)
-        return IndexLines(range(len(offsets)), offsets)
+            return IndexLines.counted(drive(ahead, scan_offsets(ahead.size(), path=source.path)))
 
-    return Index(_through_object_cache(source, "scan", cache, walk), path=source.path)
-
-
-def read_all(source: BlockingSource, *, path: str | None) -> bytes:
-    """All bytes of the source of an index."""
-    steps = read_index_text(source.size(), path=path)
-    try:
-        wanted = next(steps)
-        while True:
-            wanted = steps.send(source.read_ranges(wanted))
-    except StopIteration as stop:
-        text: bytes = stop.value
-        return text
+    return Index(_through_cache(source, "scan", cache, scan), path=source.path)
 
 
-def _through_object_cache(
+def _parse(source: BlockingSource) -> IndexLines:
+    if isinstance(source, LocalFile):
+        # Most files are parsed as they are read, block by block, without their text as a whole.
+        with open(source.path, "rb", buffering=0) as file:
+            size = os.fstat(file.fileno()).st_size
+            check_index_size(size, path=source.path)
+            if (lines := parse_index_digits(file.readinto, size)) is not None:
+                return lines
+    return parse_index_text(read_text(source), path=source.path)
+
+
+def _through_cache(
     source: BlockingSource, kind: str, cache: CacheChoice, make: Callable[[], IndexLines]
 ) -> IndexLines:
-    state = None if isinstance(source, LocalFile) or cache is not True else source.state()
-    if state is None:
-        return make()
-    copy = _index_cache.ObjectCopy(source.path, kind, source.size(), state)
-    lines = copy.load()
-    if lines is None:
-        lines = make()
-        copy.store(lines)
-    return lines
-
-
-def _through_cache(path: str, kind: str, cache: CacheChoice, make: Callable[[], IndexLines]) -> IndexLines:
-    if cache is False:
-        return make()
-    file = Path(f"{path}.cache") if cache == "beside" else _index_cache.cache_file(path, kind)
-    before = _index_cache.sign(path)
-    lines = _index_cache.load(file, before)
-    if lines is None:
-        lines = make()
-        # A source that changed while it was read must not be remembered under either state.
-        if _index_cache.sign(path) == before:
-            _index_cache.store(file, before, lines)
-    return lines
+    """Return the cached index of a source, or make it and store a copy, where the choice and the source allow one."""
+    if isinstance(source, LocalFile):
+        if cache is not False:
+            return CachedIndex.of_file(source.path, kind, next_to_it=cache == "beside").get(make)
+    elif cache is True and (state := source.state()) is not None:
+        return CachedIndex.of_object(source.path, kind, size=source.size(), state=state).get(make)
+    return make()

@@ -1,4 +1,4 @@
-"""Find records again that no longer lie where an index says: by the distances between them. Pure."""
+"""Alignment of records that are no longer at the offsets of an index, by the distances between them. Pure."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ if TYPE_CHECKING:
 __all__ = ("COMPARED", "IndexAlignment", "is_member")
 
 COMPARED: Final = 8
-"""So many distances in a row tell a place."""
+"""This many distances in a row identify a place."""
 _FACTOR: Final = np.uint64(0x9E3779B97F4A7C15)
 
 
 def is_member(values: NDArray[np.int64], ordered: NDArray[np.int64]) -> NDArray[np.bool_]:
-    """Whether each of some numbers is among others.
+    """Test for each number whether it is among others.
 
     Args:
         values: int64 (n,).
@@ -34,12 +34,12 @@ def is_member(values: NDArray[np.int64], ordered: NDArray[np.int64]) -> NDArray[
 
 
 class IndexAlignment:
-    """Finds by the distances between records where an index has them.
+    """Search for the offsets of an index at which records have the same distances.
 
-    Runs of distances are looked up by a checksum, so that many gaps in a file of many records take no longer each.
+    Runs of distances are looked up by a checksum, so that each gap of many in a file of many records takes little time.
 
     Args:
-        ordered: offsets of the index, ascending, each once.
+        ordered: Offsets of the index, ascending, each once.
     """
 
     def __init__(self, ordered: NDArray[np.int64]) -> None:
@@ -47,12 +47,12 @@ class IndexAlignment:
         self._steps: NDArray[np.int64] = np.diff(self._offsets)
         self._sums, self._places = self._offsets[:0].view(np.uint64), np.empty(0, np.intp)
         if len(self._steps) >= COMPARED:
-            sums = self._sums_of(self._steps)
+            sums = self._checksums(self._steps)
             self._places = np.argsort(sums, kind="stable")
             self._sums = sums[self._places]
 
     @staticmethod
-    def _sums_of(steps: NDArray[np.int64]) -> NDArray[np.uint64]:
+    def _checksums(steps: NDArray[np.int64]) -> NDArray[np.uint64]:
         count = len(steps) - COMPARED + 1
         total = np.zeros(count, np.uint64)
         for number in range(COMPARED):
@@ -60,16 +60,16 @@ class IndexAlignment:
         return total
 
     def nearest_shift(self, starts: NDArray[np.int64], last: int, shift: int) -> int:
-        """The shift, nearest to the old one, under which the index has the coming records; the old one if none has.
+        """Return the shift, nearest to the old one, under which the index has the next records; else the old one.
 
         Args:
-            starts: offsets of the coming records in the file, up to `COMPARED` + 1 of them.
-            last: offset in the index that is taken; only greater ones count.
-            shift: the old one.
+            starts: Offsets of the next records in the file, up to `COMPARED` + 1 of them.
+            last: Offset in the index that is used; only greater ones count.
+            shift: The old shift.
         """
         steps = np.diff(starts)
         if len(steps) == COMPARED:
-            wanted = self._sums_of(steps)[0]
+            wanted = self._checksums(steps)[0]
             low = int(np.searchsorted(self._sums, wanted))
             high = int(np.searchsorted(self._sums, wanted, "right"))
             places = self._places[low:high]

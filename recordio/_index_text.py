@@ -1,13 +1,12 @@
-"""The text of an .idx file: parse it, and write it.
+"""Text of an .idx file: parse it, strictly or except for lines that cannot be read, and write it.
 
-The rule (docs/format.md, "The .idx file"): one line per record, key, TAB, byte offset. Strategy:
-the text of nearly every index is digits, TAB, digits, newline, a million times over. That form is
-parsed in blocks that fit the processor's cache: find all bytes that are no digits, check that they
-are TAB and newline in turn, then gather the eight bytes before each as one 64-bit word and turn
-them into a number with three multiplications. The check is complete, so whatever does not have this
-form (text keys, signs, further fields, damage) goes to the line parser, which names the line that
-is wrong.
-Pure: no input or output.
+The rule (docs/format.md, "The .idx file"): one line per record, key, TAB, byte offset. Strategy: the text of nearly
+every index is digits, TAB, digits, newline, a million times over. That form is parsed in blocks that fit the
+processor's cache: find all bytes that are not digits, check that they are TAB and newline alternately, then gather
+the eight bytes before each as one 64-bit word and convert them to a number with three multiplications. The check is
+complete, so text of any other form (text keys, signs, further fields, damage) is passed to the line parser, which
+names the wrong line. Damage is rare and local: of a damaged text, only the blocks that are not purely digits are
+parsed line by line. One text key makes all keys text, so then every line is. Pure: no input or output.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ import numpy as np
 from recordio.errors import CorruptIndexError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterator
 
     from numpy.typing import NDArray
 
@@ -32,23 +31,22 @@ __all__ = (
     "check_index_size",
     "format_line",
     "integer_key",
-    "key_column",
     "key_fields",
-    "key_text",
+    "parse_damaged_text",
     "parse_index_digits",
     "parse_index_text",
-    "parse_line",
-    "text_lines",
 )
 
 NO_OFFSET: Final = -1
-"""How the offset 2**64 - 1 is held: old builds wrote it when they failed to tell the position."""
+"""Offset of a line that has none: a damaged line, or 2**64 - 1, which old builds wrote when they lost the position."""
 
 MAX_INDEX_BYTES: Final = 1 << 32
-"""Largest .idx that is read, in bytes: some 200 million lines. What is larger is no index, or not meant well."""
+"""Largest .idx that is read, in bytes: about 200 million lines. A larger file is not an index, or is malicious."""
 
+_REBUILD: Final = "rebuild the index with `python -m recordio index`"
 _MARKER: Final = str(2**64 - 1).encode()
 _INTEGER: Final = re.compile(rb"[+-]?[0-9]+")
+_BREAKS: Final = re.compile("[\t\n\r\v\f\x1c-\x1e\x85\u2028\u2029]")
 _BLOCK_BYTES: Final = 512 * 1024
 _MARGIN: Final = 24
 _TAB: Final = 9
@@ -70,42 +68,43 @@ class IndexLines:
     """Keys and offsets of an .idx file in line order.
 
     Attributes:
-        keys: int64 array, or list of str if any key is not a 64-bit integer, or a range that stands
-            for the keys 0, 1, 2, ... without taking memory.
-        offsets: int64 array of byte offsets; `NO_OFFSET` for the marker of old builds.
+        keys: int64 array, or list of str if any key is not a 64-bit integer, or a range that represents the keys 0,
+            1, 2, ... without using memory.
+        offsets: int64 array of byte offsets, or `NO_OFFSET`.
     """
 
     keys: NDArray[np.int64] | list[str] | range
     offsets: NDArray[np.int64]
 
+    @classmethod
+    def counted(cls, offsets: NDArray[np.int64]) -> IndexLines:
+        """Return lines with the keys 0, 1, 2, ..."""
+        return cls(range(len(offsets)), offsets)
+
 
 def format_line(key: int | str, offset: int) -> str:
-    """One line of an .idx file, newline included.
+    """Return one line of an .idx file, newline included.
 
     Raises:
-        CorruptIndexError: a text key that holds a TAB or line break, or is blank, would not read
-            back.
+        CorruptIndexError: A text key that contains a TAB or line break, or is blank, could not be read back.
     """
     if isinstance(key, str) and (not key.strip() or key != key.strip() or _BREAKS.search(key)):
         raise CorruptIndexError(
-            "a text key must not be blank, hold a TAB or line break, or begin or end with a space",
+            "a text key must not be blank, contain a TAB or line break, or begin or end with a space",
             key=key,
         )
     return f"{key}\t{offset}\n"
-
-
-_BREAKS: Final = re.compile("[\t\n\r\v\f\x1c-\x1e\x85\u2028\u2029]")
 
 
 def check_index_size(nbytes: int, *, path: str | None = None) -> None:
     """Refuse an index that is too large, before it is read.
 
     Args:
-        nbytes: bytes of its text that there are, or were read so far.
+        nbytes: Bytes of its text, or those read so far.
         path: File named in the error.
 
     Raises:
-        CorruptIndexError: it has more than `MAX_INDEX_BYTES`.
+        CorruptIndexError: The index has more than `MAX_INDEX_BYTES`.
     """
     if nbytes > MAX_INDEX_BYTES:
         raise CorruptIndexError(
@@ -119,16 +118,77 @@ def parse_index_text(text: bytes, *, path: str | None = None) -> IndexLines:
     """Parse the text of an .idx file.
 
     Args:
-        text: The whole file, UTF-8. Line ends may be LF or CRLF, the last one may be missing.
-            Fields after the second are ignored, as MXNet ignores them.
+        text: The whole file, UTF-8. Line ends may be LF or CRLF, the last one may be missing. Fields after the
+            second are ignored, as MXNet ignores them.
         path: File named in errors.
 
     Raises:
-        CorruptIndexError: a line is blank, has no TAB, or its offset is not an integer; or the text is too long.
+        CorruptIndexError: A line is blank, has no TAB, or its offset is not an integer; or the text is too long.
     """
     check_index_size(len(text), path=path)
-    if b"\r" in text:
-        text = text.replace(b"\r\n", b"\n")
+    text = _with_newlines(text)
+    return _parse_digits(text) or _parse_lines(text, path)
+
+
+def parse_damaged_text(
+    text: bytes, *, path: str | None = None
+) -> tuple[IndexLines, dict[int, CorruptIndexError]]:
+    """Parse the text of an .idx file in which some lines cannot be read.
+
+    Args:
+        text: The whole file, UTF-8.
+        path: File named in errors.
+
+    Returns:
+        All lines, and the errors of those that cannot be read, by line, counted from 0. Such a line has the offset
+        `NO_OFFSET`, and the key -1, or "" if keys are text.
+
+    Raises:
+        CorruptIndexError: More than half of the lines cannot be read, so that this is not an index; or the text is
+            too long.
+    """
+    check_index_size(len(text), path=path)
+    text = _with_newlines(text)
+    faults: dict[int, CorruptIndexError] = {}
+    lines = _parse_numbered(text, path, faults)
+    if lines is None:
+        faults.clear()
+        lines = _parse_lines(text, path, faults=faults)
+    if 2 * len(faults) > len(lines.offsets):
+        raise next(iter(faults.values()))
+    return lines, faults
+
+
+def _parse_numbered(text: bytes, path: str | None, faults: dict[int, CorruptIndexError]) -> IndexLines | None:
+    """Parse a damaged text block by block; return None if a key is not a number."""
+    parts: list[IndexLines] = []
+    count = 0
+    for block in _blocks(text):
+        part = _parse_digits(block) or _parse_lines(block, path, before=count, faults=faults)
+        if isinstance(part.keys, list):
+            return None
+        parts.append(part)
+        count += len(part.offsets)
+    if not parts:
+        return None
+    return IndexLines(
+        np.concatenate([part.keys for part in parts]), np.concatenate([part.offsets for part in parts])
+    )
+
+
+def _blocks(text: bytes) -> Iterator[bytes]:
+    at = 0
+    while at < len(text):
+        end = text.find(b"\n", at + _BLOCK_BYTES) + 1 or len(text)
+        yield text[at:end]
+        at = end
+
+
+def _with_newlines(text: bytes) -> bytes:
+    return text.replace(b"\r\n", b"\n") if b"\r" in text else text
+
+
+def _parse_digits(text: bytes) -> IndexLines | None:
     whole = memoryview(text)
     reached = 0
 
@@ -139,28 +199,27 @@ def parse_index_text(text: bytes, *, path: str | None = None) -> IndexLines:
         reached += len(piece)
         return len(piece)
 
-    lines = parse_index_digits(fill, len(text))
-    return _parse_lines(text, path) if lines is None else lines
+    return parse_index_digits(fill, len(text))
 
 
 def parse_index_digits(fill: Callable[[memoryview], int | None], size: int) -> IndexLines | None:
     """Parse text that is purely `digits TAB digits NEWLINE`, block by block.
 
-    One block's memory is used again and again: touching fresh memory for the whole text would cost a
-    third of the time.
+    The memory of one block is reused for all: accessing fresh memory for the whole text would cost a third of the
+    time.
 
     Args:
-        fill: Puts the next bytes of the text into a buffer and returns how many, 0 at the end; for
-            example the `readinto` of an unbuffered file.
+        fill: Writes the next bytes of the text into a buffer and returns their number, 0 at the end; for example the
+            `readinto` of an unbuffered file.
         size: Bytes in the text.
 
     Returns:
         None if anything in the text has another form; the text must then be parsed line by line.
     """
-    # No line is shorter than four bytes. Memory that is never touched is never really taken.
-    room = size // 4 + 1
-    keys = np.empty(room, dtype=np.int64)
-    offsets = np.empty(room, dtype=np.int64)
+    # No line is shorter than four bytes. Memory that is never accessed is never really allocated.
+    most = size // 4 + 1
+    keys = np.empty(most, dtype=np.int64)
+    offsets = np.empty(most, dtype=np.int64)
     # The margin in front lets the word that ends at the first field begin before the text.
     buffer = bytearray(_MARGIN + _BLOCK_BYTES)
     block = np.frombuffer(buffer, dtype=np.uint8)
@@ -185,7 +244,7 @@ def parse_index_digits(fill: Callable[[memoryview], int | None], size: int) -> I
 
 
 def _end_line(view: memoryview, at: int) -> bool:
-    """The last line may lack its newline: put one there."""
+    """Write a newline behind the last line, which may lack it."""
     view[at] = _NEWLINE
     return True
 
@@ -193,6 +252,7 @@ def _end_line(view: memoryview, at: int) -> bool:
 def _parse_block(
     block: NDArray[np.uint8], keys: NDArray[np.int64], offsets: NDArray[np.int64], done: int
 ) -> int:
+    """Parse whole lines into `keys` and `offsets` from entry `done` on; return their number, -1 for another form."""
     text = block[_MARGIN:]
     stops = np.flatnonzero((text - np.uint8(48)) > 9)
     if stops.size & 1:
@@ -221,7 +281,7 @@ def _parse_block(
 def _numbers(
     words: NDArray[np.uint64], stops: NDArray[np.int64], digits: NDArray[np.int64]
 ) -> NDArray[np.int64]:
-    """The numbers whose last digit stands just before each stop."""
+    """Return the numbers whose last digit is just before each stop."""
     most = int(digits.max())
     value = _eight_digits(words, stops, digits, 0)
     for nth in range(1, (most + 7) // 8):
@@ -232,10 +292,10 @@ def _numbers(
 def _eight_digits(
     words: NDArray[np.uint64], stops: NDArray[np.int64], digits: NDArray[np.int64], nth: int
 ) -> NDArray[np.uint64]:
-    """Value of the nth group of eight digits, counted from the end of each field.
+    """Return the value of the nth group of eight digits, counted from the end of each field.
 
-    Little endian puts the first character in the lowest byte; the mask turns digits into their
-    values and the characters before the field into zeros.
+    Little endian puts the first character in the lowest byte; the mask turns digits into their values and the
+    characters before the field into zeros.
     """
     # Not take(): it would first copy this overlapping, unaligned view as a whole.
     word = words[_MARGIN - 8 - 8 * nth :][stops]
@@ -251,34 +311,57 @@ def _eight_digits(
     return word
 
 
-def _parse_lines(text: bytes, path: str | None) -> IndexLines:
-    keys: list[bytes] = []
-    offsets: list[int] = []
-    for number, line in enumerate(text_lines(text), start=1):
-        key, offset = parse_line(line, path, number)
-        keys.append(key)
-        offsets.append(offset)
-    return IndexLines(key_column(keys, path), np.array(offsets, dtype=np.int64))
-
-
-def parse_line(line: bytes, path: str | None, number: int) -> tuple[bytes, int]:
-    """Key and offset of a line.
+def _parse_lines(
+    text: bytes,
+    path: str | None,
+    *,
+    before: int = 0,
+    faults: dict[int, CorruptIndexError] | None = None,
+) -> IndexLines:
+    """Parse text line by line.
 
     Args:
-        line: The line.
+        text: Whole lines that end with LF.
         path: File named in errors.
-        number: Number of the line, counted from 1.
-
-    Raises:
-        CorruptIndexError: it is malformed.
+        before: Lines of the file before these.
+        faults: Receives the errors of lines that cannot be read, by line, counted from 0; None: they are raised.
     """
+    keys: list[bytes] = []
+    offsets: list[int] = []
+    for number, line in enumerate(_split_lines(text), start=before):
+        try:
+            key, offset = _parse_line(line, path, number + 1)
+            if faults is not None:
+                _key_text(key, path, number + 1)
+        except CorruptIndexError as error:
+            if faults is None:
+                raise
+            faults[number] = error
+            key, offset = b"", NO_OFFSET
+        keys.append(key)
+        offsets.append(offset)
+    skipped = faults or {}
+    numbers: list[int] = []
+    for number, key in enumerate(keys, start=before):
+        value = -1 if number in skipped else integer_key(key)
+        if value is None:
+            break
+        numbers.append(value)
+    else:
+        return IndexLines(np.array(numbers, dtype=np.int64), np.array(offsets, dtype=np.int64))
+    texts = [_key_text(key, path, number) for number, key in enumerate(keys, start=before + 1)]
+    return IndexLines(texts, np.array(offsets, dtype=np.int64))
+
+
+def _parse_line(line: bytes, path: str | None, number: int) -> tuple[bytes, int]:
+    """Return key and offset of a line; its number in errors is counted from 1."""
     fields = line.strip().split(b"\t")
     if len(fields) < 2:
         raise _malformed(line, path, number)
     offset = _integer(fields[1])
     if offset is None:
         raise CorruptIndexError(
-            "the offset is not an integer; rebuild the index with `python -m recordio index`",
+            f"the offset is not an integer; {_REBUILD}",
             path=path,
             line=number,
             key=_shown_key(fields[0]),
@@ -288,7 +371,7 @@ def parse_line(line: bytes, path: str | None, number: int) -> tuple[bytes, int]:
         offset = NO_OFFSET
     if offset not in _INT64:
         raise CorruptIndexError(
-            "the offset is larger than any file; rebuild the index with `python -m recordio index`",
+            f"the offset is larger than any file; {_REBUILD}",
             path=path,
             line=number,
             key=_shown_key(fields[0]),
@@ -301,19 +384,17 @@ def _shown_key(field: bytes) -> str:
     return field[:80].decode("utf-8", "replace")
 
 
-def text_lines(text: bytes) -> list[bytes]:
-    """The lines of an .idx file without their LF."""
+def _split_lines(text: bytes) -> list[bytes]:
     return text.removesuffix(b"\n").split(b"\n") if text else []
 
 
 def key_fields(text: bytes) -> list[str]:
-    """The keys of a sound index as they are written, in line order.
+    """Return the keys of a valid index as they are written, in line order.
 
     Args:
-        text: what `parse_index_text` has taken.
+        text: Text that `parse_index_text` accepted.
     """
-    lines = text_lines(text.replace(b"\r\n", b"\n") if b"\r" in text else text)
-    return [line.strip().split(b"\t", 1)[0].strip().decode() for line in lines]
+    return [line.strip().split(b"\t", 1)[0].strip().decode() for line in _split_lines(_with_newlines(text))]
 
 
 def _malformed(line: bytes, path: str | None, number: int) -> CorruptIndexError:
@@ -322,13 +403,8 @@ def _malformed(line: bytes, path: str | None, number: int) -> CorruptIndexError:
     elif len(line.split()) > 1:
         what = "there is no TAB between key and offset; replace the spaces by one TAB"
     else:
-        what = "the line holds no offset (one line is: key, TAB, byte offset)"
-    return CorruptIndexError(
-        f"{what}, or rebuild the index with `python -m recordio index`",
-        path=path,
-        line=number,
-        found=line[:80],
-    )
+        what = "the line has no offset (one line is: key, TAB, byte offset)"
+    return CorruptIndexError(f"{what}, or {_REBUILD}", path=path, line=number, found=line[:80])
 
 
 def _integer(field: bytes) -> int | None:
@@ -338,40 +414,19 @@ def _integer(field: bytes) -> int | None:
 
 
 def integer_key(field: bytes) -> int | None:
-    """A key as a number; None if it is text, or does not fit in 64 signed bits."""
+    """Return a key as a number; None if it is text, or does not fit in 64 signed bits."""
     number = _integer(field)
-    # None in a range would be looked for, number by number.
+    # None in a range would be searched for, number by number.
     return number if number is not None and number in _INT64 else None
 
 
-def key_column(keys: Iterable[bytes], path: str | None) -> NDArray[np.int64] | list[str]:
-    """Keys as numbers, or all of them as text if one is no 64-bit integer.
-
-    Raises:
-        CorruptIndexError: text that is not UTF-8.
-    """
-    numbers: list[int] = []
-    for key in keys:
-        number = integer_key(key)
-        if number is None:
-            break
-        numbers.append(number)
-    else:
-        return np.array(numbers, dtype=np.int64)
-    return [key_text(key, path, line) for line, key in enumerate(keys, start=1)]
-
-
-def key_text(key: bytes, path: str | None, line: int) -> str:
-    """The key on a line, counted from 1, as text.
-
-    Raises:
-        CorruptIndexError: it is not UTF-8.
-    """
+def _key_text(key: bytes, path: str | None, line: int) -> str:
+    """Return the key of a line, counted from 1, as text."""
     try:
         return key.decode("utf-8")
     except UnicodeDecodeError:
         raise CorruptIndexError(
-            "the key is not UTF-8 text; rebuild the index with `python -m recordio index`",
+            f"the key is not UTF-8 text; {_REBUILD}",
             path=path,
             line=line,
             found=key[:80],

@@ -1,10 +1,9 @@
-"""MXRecordIO and MXIndexedRecordIO: MXNet's two classes, names and behaviour kept.
+"""MXRecordIO and MXIndexedRecordIO: MXNet's two classes, with their names and behaviour.
 
-Kept: flags, attributes, `None` at the end, `b""` for an empty record, keys not converted on
-reading, the refusal to read in a forked child (`read_idx` and `seek` open again there instead).
-Mended: reads are positional, so threads and forks cannot mix records; reaching the end does not
-spoil `read_idx`; pickling leaves the original open; writers refuse to be pickled instead of
-truncating their file; damage is a named error with its offset instead of a silent end
+Kept: flags, attributes, `None` at the end, `b""` for an empty record, keys not converted on reading, the refusal to
+read in a forked child (`read_idx` and `seek` open again there instead). Fixed: reads are positional, so threads and
+forks cannot mix records; reaching the end does not break `read_idx`; pickling leaves the original open; writers refuse
+to be pickled instead of truncating their file; damage is a named error with its offset instead of a silent end
 (docs/format.md, "Damage").
 """
 
@@ -13,25 +12,23 @@ from __future__ import annotations
 import os
 import threading
 import warnings
-from typing import TYPE_CHECKING, Any, cast
+from contextlib import closing
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import numpy as np
 
-from recordio._files import LocalFile
-from recordio._index import Index
-from recordio._index_text import NO_OFFSET, check_index_size, format_line, integer_key, key_fields
+from recordio._files import AppendFile, LocalFile
+from recordio._framing import serialize
+from recordio._index import Index, index_not_found, read_text
+from recordio._index_text import NO_OFFSET, format_line, integer_key, key_fields
 from recordio._parser import RecordParser
-from recordio._reader import drive
-from recordio._sansio import BLOCK_BYTES, next_record
-from recordio._serializer import serialize
-from recordio._sink import AppendFile
-from recordio._sources import local_path, open_source, target_name
+from recordio._sansio import RecordStream
+from recordio._sources import drive, local_path, open_source, target_name
 from recordio._writer import refuse_pickling
 from recordio.errors import (
     ClosedError,
     CorruptIndexError,
     DuplicateKeyWarning,
-    IndexNotFoundError,
     InvalidFlagError,
     ModeError,
     RecordFileNotFoundError,
@@ -47,43 +44,45 @@ if TYPE_CHECKING:
 
 __all__ = ("MXIndexedRecordIO", "MXRecordIO")
 
+_T = TypeVar("_T", bound="MXRecordIO")
 _FIRST_BLOCK = 1 << 16
 
 
 class MXRecordIO:
-    """Reads or writes records one after the other.
+    """Reader or writer of records one after the other.
 
     Args:
         uri: Path, `file://` URL, or (for reading) a URL of a registered scheme.
         flag: "r" to read, "w" to write a new file.
-        tolerant: Read records whose parts have wrong flags, or are cut off between two parts, as MXNet
-            does: joined to what follows, or left out without a word. By default both are errors.
+        tolerant: Read records whose parts have wrong flags, or are cut off between two parts, as MXNet does: joined
+            to the parts that follow, or omitted without an error. By default both are errors.
 
     Attributes:
-        uri: As given, as str.
-        flag, tolerant: As given.
+        uri: The argument, as str.
+        flag, tolerant: The arguments.
         pid: Process that opened the file; None while closed.
-        is_open: Whether the file is open.
-        writable: Whether the flag is "w".
-        handle: The open source or sink; None while closed. An implementation detail.
+        is_open: True while the file is open.
+        writable: True if the flag is "w".
+        handle: The open source, or the file written to; None while closed. An implementation detail.
 
     Raises:
-        InvalidFlagError: the flag is something else.
-        RecordFileNotFoundError: there is no such file to read, or no folder to write in.
+        InvalidFlagError: The flag is neither "r" nor "w".
+        RecordFileNotFoundError: There is no such file to read, or no folder to write in.
     """
+
+    is_open = False
 
     def __init__(self, uri: str | os.PathLike[str], flag: str, *, tolerant: bool = False) -> None:
         self.uri = os.fspath(uri)
         self.flag = flag
         self.tolerant = tolerant
-        self.handle: Any = None
+        self.handle: BlockingSource | AppendFile | None = None
         self.pid: int | None = None
-        self.is_open = False
         self.writable = False
         self.open()
 
     def open(self) -> None:
-        """Open the file, again if need be; a writer truncates it."""
+        """Open the file, or open it again; a writer truncates it."""
         if self.flag not in ("r", "w"):
             raise InvalidFlagError(f"Invalid flag {self.flag}")
         if self.is_open:
@@ -108,10 +107,7 @@ class MXRecordIO:
 
     def _start_at(self, offset: int) -> None:
         self._offset = offset
-        self._reached = offset
-        self._size = -1
-        self._block = _FIRST_BLOCK
-        self._parser: RecordParser | None = None
+        self._stream: RecordStream | None = None
 
     def close(self) -> None:
         """Close the file; a writer is complete after this. Idempotent."""
@@ -120,7 +116,7 @@ class MXRecordIO:
         self.is_open = False
         self.pid = None
         handle, self.handle = self.handle, None
-        if hasattr(handle, "close"):
+        if handle is not None:
             handle.close()
 
     def reset(self) -> None:
@@ -135,51 +131,51 @@ class MXRecordIO:
             buf: Bytes-like, below 2**29 bytes. Text is stored as UTF-8.
 
         Raises:
-            ModeError: opened for reading.
-            ClosedError: closed.
-            WrongProcessError: opened in another process.
-            RecordTooLargeError: 2**29 bytes or more.
+            ModeError: The file was opened for reading.
+            ClosedError: It is closed.
+            WrongProcessError: It was opened in another process.
+            RecordTooLargeError: `buf` has 2**29 bytes or more.
         """
-        self._check_writable()
-        self.handle.append(serialize(buf.encode() if isinstance(buf, str) else buf))
+        self._sink().append(serialize(buf.encode() if isinstance(buf, str) else buf))
 
     def read(self) -> bytes | None:
         """Return the next payload; None at the end. An empty record is `b""`, so test `is None`.
 
         Raises:
-            ModeError: opened for writing.
-            ClosedError: closed.
-            WrongProcessError: opened in another process; call `reset` there first.
-            CorruptRecordError: the file is damaged here.
+            ModeError: The file was opened for writing.
+            ClosedError: It is closed.
+            WrongProcessError: It was opened in another process; call `reset` in this one first.
+            CorruptRecordError: The file is damaged here.
         """
-        if self.writable:
-            raise ModeError(f"{self.uri} was opened for writing, it cannot be read")
+        self._check_readable()
         self._check_pid()
         with self._lock:
-            source: BlockingSource = self.handle
-            if self._parser is None:
-                self._size = source.size()
-                self._parser = self._parser_at(self._offset, self._size)
-            parser = self._parser
-            # After a seek small at first: the next call may well be another seek.
-            steps = next_record(parser, self._reached, self._size, block_bytes=self._block)
-            self._block = min(self._block * 2, BLOCK_BYTES)
-            try:
-                wanted = next(steps)
-                while True:
-                    blocks = source.read_ranges(wanted)
-                    self._reached = wanted[-1][0] + len(blocks[-1])
-                    wanted = steps.send(blocks)
-            except StopIteration as stop:
-                return cast("bytes | None", stop.value)
+            source = self._source()
+            if self._stream is None:
+                self._stream = self._stream_at(self._offset, source)
+            record = drive(source, self._stream.next_record())
+            # Small blocks after a seek at first: the next call may be another seek.
+            self._stream.double_block()
+            return record
 
-    def _parser_at(self, offset: int, size: int) -> RecordParser:
-        return RecordParser(path=target_name(self.uri), offset=offset, size=size, tolerant=self.tolerant)
+    def _stream_at(self, offset: int, source: BlockingSource) -> RecordStream:
+        size = source.size()
+        parser = RecordParser(path=target_name(self.uri), offset=offset, size=size, tolerant=self.tolerant)
+        return RecordStream(parser, offset, size, block_bytes=_FIRST_BLOCK)
 
-    def _check_writable(self) -> None:
+    def _source(self) -> BlockingSource:
+        return cast("BlockingSource", self.handle)
+
+    def _sink(self) -> AppendFile:
+        """Return the file to write to, after a check that it may be written."""
         if not self.writable:
             raise ModeError(f"{self.uri} was opened for reading, it cannot be written")
         self._check_pid()
+        return cast("AppendFile", self.handle)
+
+    def _check_readable(self) -> None:
+        if self.writable:
+            raise ModeError(f"{self.uri} was opened for writing, it cannot be read")
 
     def _check_pid(self) -> None:
         if not self.is_open:
@@ -198,14 +194,14 @@ class MXRecordIO:
         while (record := self.read()) is not None:
             yield record
 
-    def __enter__(self) -> Any:
+    def __enter__(self: _T) -> _T:
         return self
 
     def __exit__(self, *_: object) -> None:
         self.close()
 
     def __del__(self) -> None:
-        if getattr(self, "is_open", False):
+        if self.is_open:
             self.close()
 
     def __getstate__(self) -> dict[str, Any]:
@@ -221,24 +217,26 @@ class MXRecordIO:
 
 
 class MXIndexedRecordIO(MXRecordIO):
-    """Reads records by key, or writes them together with an .idx file.
+    """Reader of records by key, or writer of records together with an .idx file.
 
     Args:
         idx_path: The .idx file.
         uri: The .rec file.
         flag: "r" or "w".
-        key_type: Turns the text of a key into the key: `int`, `str`, or any function.
+        key_type: Function that converts the text of a key to the key: `int`, `str`, or any other.
         tolerant: See `MXRecordIO`.
 
     Attributes:
-        idx: dict, key to byte offset; a key that stands twice has its last offset.
+        idx: dict, key to byte offset; a key that occurs twice has its last offset.
         keys: list of keys in line order, repeats included.
-        fidx: The open index sink while writing, else None.
+        fidx: The .idx file while writing, else None.
 
     Raises:
-        CorruptIndexError: a line of the index is malformed; also a ValueError.
-        IndexNotFoundError: there is no such index to read.
+        CorruptIndexError: A line of the index is malformed; also a ValueError.
+        IndexNotFoundError: There is no such index to read.
     """
+
+    fidx: AppendFile | None = None
 
     def __init__(
         self,
@@ -253,7 +251,6 @@ class MXIndexedRecordIO(MXRecordIO):
         self.key_type = key_type
         self.idx: dict[Any, int] = {}
         self.keys: list[Any] = []
-        self.fidx: AppendFile | None = None
         super().__init__(uri, flag, tolerant=tolerant)
 
     def open(self) -> None:
@@ -294,18 +291,17 @@ class MXIndexedRecordIO(MXRecordIO):
 
     def _convert(self, path: str) -> tuple[list[Any], list[int]]:
         try:
-            with open(path, "rb") as file:
-                check_index_size(os.fstat(file.fileno()).st_size, path=path)
-                text = file.read()
+            with closing(open_source(path)) as source:
+                text = read_text(source)
         except FileNotFoundError as error:
-            raise IndexNotFoundError("no such index file", path=path) from error
+            raise index_not_found(path) from error
         index = Index.parse(text, path=path)
         return [self.key_type(key) for key in key_fields(text)], index.offsets.tolist()
 
     def close(self) -> None:
         """Close both files. Idempotent."""
         super().close()
-        fidx, self.fidx = getattr(self, "fidx", None), None
+        fidx, self.fidx = self.fidx, None
         if fidx is not None:
             fidx.close()
 
@@ -316,9 +312,8 @@ class MXIndexedRecordIO(MXRecordIO):
             idx: Key; `key_type` is applied to it before anything is written.
             buf: As for `write`.
         """
-        self._check_writable()
-        key = self.key_type(idx)
         offset = self.tell()
+        key = self.key_type(idx)
         line = format_line(key if isinstance(key, int | str) else str(key), offset)
         self.write(buf)
         assert self.fidx is not None
@@ -327,47 +322,41 @@ class MXIndexedRecordIO(MXRecordIO):
         self.keys.append(key)
 
     def read_idx(self, idx: Any) -> bytes | None:
-        """The payload of a record by key. Opens the files again if closed, or after a fork.
+        """Return the payload of a record by key. Open the files again if they are closed, or after a fork.
 
         Raises:
-            RecordKeyError: no record has this key. Keys are not converted: '3' is not 3.
-            CorruptRecordError: no sound record lies at that offset.
-            ModeError: opened for writing.
+            RecordKeyError: No record has this key. Keys are not converted: '3' is not 3.
+            CorruptRecordError: There is no valid record at that offset.
+            ModeError: The file was opened for writing.
         """
-        self._reopen()
         offset = self._offset_of(idx)
-        source: BlockingSource = self.handle
-        size = source.size()
-        parser = self._parser_at(offset, size)
-        record = drive(source, next_record(parser, offset, size, block_bytes=_FIRST_BLOCK))
+        source = self._source()
+        stream = self._stream_at(offset, source)
+        record = drive(source, stream.next_record())
         with self._lock:
-            # As after seek and read: a following read() goes on behind this record.
-            self._start_at(parser.offset)
+            # As after seek and read: a following read() continues behind this record.
+            self._start_at(stream.parser.offset)
         return record
 
     def seek(self, idx: Any) -> None:
         """Make the record with this key the next to be read. Takes a key, not a byte offset."""
-        self._reopen()
         offset = self._offset_of(idx)
         with self._lock:
             self._start_at(offset)
 
     def tell(self) -> int:
-        """Byte offset at which the next record will be written.
+        """Return the byte offset at which the next record will be written.
 
         Raises:
-            ModeError: opened for reading.
+            ModeError: The file was opened for reading.
         """
-        self._check_writable()
-        return int(self.handle.tell())
-
-    def _reopen(self) -> None:
-        if self.writable:
-            raise ModeError(f"{self.uri} was opened for writing, it cannot be read")
-        if self.pid != os.getpid():
-            self.reset()
+        return self._sink().tell()
 
     def _offset_of(self, key: Any) -> int:
+        """Return the offset of a key; open the files again if they are closed, or after a fork."""
+        self._check_readable()
+        if self.pid != os.getpid():
+            self.reset()
         try:
             offset = self.idx[key]
         except KeyError:
@@ -376,7 +365,7 @@ class MXIndexedRecordIO(MXRecordIO):
                 key=key,
                 path=self.idx_path,
             ) from None
-        size = self.handle.size()
+        size = self._source().size()
         if offset == NO_OFFSET or not 0 <= offset < size or offset & 3:
             Index.of(np.array([offset], dtype=np.int64), path=self.idx_path).spans(size)
         return offset

@@ -1,10 +1,10 @@
-"""RecordParser: push bytes in, take records out, or be told that more bytes are needed.
+"""RecordParser: push bytes, get records, or the information that more bytes are needed.
 
-Strategy: pushed chunks are kept in a list and joined only when enough bytes for the next step are
-there, so any way of cutting the input costs linear time. A step is a part head (8 bytes) or a
-part's data with its padding. If the size of the whole input is known, a length that runs past it is
-refused at once, before anybody waits for, or allocates, that much. Without it, memory is bounded by
-`max_record_bytes` plus the last chunk. Format rules: docs/format.md. Pure: no input or output.
+Strategy: pushed chunks are kept in a list and joined only when there are enough bytes for the next step, so the time is
+linear however the input is split. A step is a part head (8 bytes) or a part's data with its padding. If the size of the
+whole input is known, a length that extends past it is refused at once, before any caller waits for, or allocates, that
+much. Without it, memory is bounded by `max_record_bytes` plus the last chunk. Format rules: docs/format.md. Pure: no
+input or output.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ __all__ = ("END", "NEED_MORE", "RecordParser", "Sentinel")
 
 
 class Sentinel(enum.Enum):
-    """What `RecordParser.next_record` returns when it has no record to give."""
+    """Result of `RecordParser.next_record` if there is no complete record."""
 
     NEED_MORE = "need more"
     END = "end"
@@ -50,17 +50,16 @@ END: Literal[Sentinel.END] = Sentinel.END
 
 
 class RecordParser:
-    """Turns a stream of framed bytes into records, without any input or output of its own.
+    """Parser that converts a stream of framed bytes to records, without any input or output.
 
     Args:
         path: File named in errors.
-        offset: Byte offset in the file of the first byte that will be pushed; must be a record
-            head.
-        size: Bytes in the whole file, if known. Lengths that run past it are refused at once.
+        offset: Byte offset in the file of the first byte that will be pushed; must be a record head.
+        size: Bytes in the whole file, if known. Lengths that extend past it are refused at once.
         max_record_bytes: Largest payload to accept, at most 2**29 - 1.
-        tolerant: Take part flags as MXNet's sequential reader does: 0 and 3 end a record, whatever
-            came before, all others ask for another part; lengths of parts are not looked at, and a
-            record that lacks its last parts at the end of the input is left out.
+        tolerant: Interpret part flags as MXNet's sequential reader does: 0 and 3 end a record, regardless of the part
+            before, all others require another part; lengths of parts are not checked, and a record that lacks its
+            last parts at the end of the input is omitted.
 
     Attributes:
         record_offset: Byte offset of the record last returned; -1 before the first.
@@ -94,11 +93,11 @@ class RecordParser:
 
     @property
     def needed(self) -> int:
-        """Bytes that must still be pushed before `next_record` can make progress (0: none)."""
+        """Return the bytes that must still be pushed before `next_record` can make progress (0: none)."""
         return max(0, self._needed - self._available())
 
     def push(self, data: BytesLike) -> None:
-        """Add bytes that follow what was pushed before. Mutable buffers are copied.
+        """Add the bytes that follow those pushed before. Mutable buffers are copied.
 
         Raises:
             ValueError: `finish` was already called.
@@ -111,37 +110,37 @@ class RecordParser:
             self._held += len(chunk)
 
     def finish(self) -> None:
-        """Say that no more bytes will come, so that an unfinished record is an error."""
+        """Declare the end of the input, so that an incomplete record is an error."""
         self._finished = True
 
     def next_record(self) -> bytes | Sentinel:
         """Return the next payload, or `NEED_MORE`, or `END`.
 
         Raises:
-            CorruptRecordError: the bytes break a rule of the format.
-            TruncatedRecordError: the input ended, or by its known size will end, inside a record.
+            CorruptRecordError: The bytes break a rule of the format.
+            TruncatedRecordError: The input ended, or according to its size will end, inside a record.
         """
         while True:
             available = self._available()
             if available < self._needed:
-                return self._starved(available)
+                return self._wait(available)
             if self._chunks:
-                self._gather()
+                self._join_chunks()
             magic, word = unpack_head(self._buffer, self._position)
             if self.tolerant and magic == MAGIC:
                 flag, length = LAST if word >> 29 in (WHOLE, LAST) else MIDDLE, word & MAX_PAYLOAD
             else:
                 flag, length = check_head(
-                    magic, word, continuing=self._inside(), path=self.path, offset=self.offset
+                    magic, word, continuing=bool(self._parts), path=self.path, offset=self.offset
                 )
             framed = framed_length(length)
             if available < framed:
                 self._announce(flag, length, framed)
-                return self._starved(available)
+                return self._wait(available)
             self._check_part(flag, length)
             begin = self._position + HEAD_SIZE
             data = self._buffer[begin : begin + length]
-            if not self._inside():
+            if not self._parts:
                 self._start = self.offset
             self._position += framed
             self.offset += framed
@@ -159,17 +158,14 @@ class RecordParser:
                 return record
 
     def __iter__(self) -> Iterator[bytes]:
-        """Yield the records that the bytes pushed so far complete."""
+        """Yield the records that are complete with the bytes pushed so far."""
         while not isinstance(record := self.next_record(), Sentinel):
             yield record
-
-    def _inside(self) -> bool:
-        return bool(self._parts)
 
     def _available(self) -> int:
         return len(self._buffer) - self._position + self._held
 
-    def _gather(self) -> None:
+    def _join_chunks(self) -> None:
         rest = self._buffer[self._position :]
         if rest:
             self._chunks.insert(0, rest)
@@ -199,10 +195,10 @@ class RecordParser:
             )
         self._needed = framed
 
-    def _starved(self, available: int) -> Sentinel:
+    def _wait(self, available: int) -> Sentinel:
         if not self._finished:
             return NEED_MORE
-        if available == 0 and (self.tolerant or not self._inside()):
+        if available == 0 and (self.tolerant or not self._parts):
             return END
         raise truncated_error(
             path=self.path,

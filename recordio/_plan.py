@@ -1,9 +1,9 @@
-"""Plan reads: which spans of a file to fetch so that every wanted record is covered.
+"""Plan of reads: the spans of a file to fetch so that every requested record is covered.
 
-Pure arithmetic on offsets and lengths; the readers and the async readers act on the same plan. Two
-wanted ranges become one read if the gap between them is at most `max_gap_bytes`: reading a small
-gap is cheaper than another system call or request. A merged read stops growing at `max_span_bytes`,
-which bounds memory; a single range larger than that is still one span.
+Pure arithmetic on offsets and lengths; the blocking and the async readers use the same plan. Two requested ranges are
+merged to one read if the gap between them is at most `max_gap_bytes`: reading a small gap is cheaper than another
+system call or request. A merged read stops growing at `max_span_bytes`, which bounds memory; a single range larger than
+that is still one span.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ __all__ = ("ReadPlan", "plan_reads")
 
 @dataclass(frozen=True, slots=True)
 class ReadPlan:
-    """Spans to read, and where each wanted range lies in them.
+    """Spans to read, and the place of each requested range in them.
 
     Attributes:
         spans: `(offset, length)` in bytes, ascending by offset.
@@ -41,16 +41,16 @@ def plan_reads(
     max_gap_bytes: int = 16 * 1024,
     max_span_bytes: int = 16 * 1024 * 1024,
 ) -> ReadPlan:
-    """Merge wanted ranges into spans.
+    """Merge ranges into spans.
 
     Args:
-        offsets: Byte offsets of the wanted ranges, any order, repeats allowed.
+        offsets: Byte offsets of the requested ranges, any order, repeats allowed.
         lengths: Their lengths in bytes.
-        max_gap_bytes: Largest number of unwanted bytes to read between two ranges.
+        max_gap_bytes: Largest number of bytes that were not requested to read between two ranges.
         max_span_bytes: Size at which a merged span stops growing.
 
     Raises:
-        ValueError: the two arrays differ in length, or hold a negative number.
+        ValueError: The two arrays differ in length, or contain a negative number.
     """
     begin = np.asarray(offsets, dtype=np.int64)
     size = np.asarray(lengths, dtype=np.int64)

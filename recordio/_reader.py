@@ -1,7 +1,7 @@
 """RecordReader: a .rec file as a sequence of payloads.
 
-Strategy: work out what to read (`_sansio`, `_plan`), fetch it by position, cut the records out. No
-position is shared, so threads and forked children can use one reader.
+Strategy: compute the ranges to read (`_sansio`, `_plan`), fetch them by position, cut the records out. No position is
+shared, so threads and forked children can use one reader.
 """
 
 from __future__ import annotations
@@ -13,21 +13,15 @@ from typing import TYPE_CHECKING, Any, TypeVar, overload
 import numpy as np
 
 from recordio._framing import MAX_PAYLOAD
-from recordio._index import Index, index_path_for, scan_object
+from recordio._index import Index, index_not_found, index_path_for, scan_source
 from recordio._parser import RecordParser
-from recordio._sansio import (
-    BLOCK_BYTES,
-    next_record,
-    position_batches,
-    read_record,
-    read_records,
-    resolve_positions,
-)
+from recordio._sansio import RecordStream, position_batches, read_record, read_records, resolve_positions
 from recordio._sources import (
     AsyncRangeSource,
     BlockingSource,
     OpenTarget,
     RangeSource,
+    drive,
     local_path,
     open_source,
     scheme_of,
@@ -36,32 +30,20 @@ from recordio._sources import (
 from recordio.errors import CorruptRecordError, IndexNotFoundError, RecordKeyError
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Iterator, Sequence
-    from types import TracebackType
+    from collections.abc import Iterator, Sequence
 
     from numpy.typing import NDArray
 
-__all__ = ("RecordReader", "check_index_choice", "drive", "load_index")
+__all__ = ("ReaderBase", "RecordReader", "resolve_index")
 
 _T = TypeVar("_T")
 
 
-def drive(source: BlockingSource, steps: Generator[list[tuple[int, int]], list[bytes], _T]) -> _T:
-    """Run a step generator to its end, fetching what it asks for."""
-    try:
-        wanted = next(steps)
-        while True:
-            wanted = steps.send(source.read_ranges(wanted))
-    except StopIteration as stop:
-        result: _T = stop.value
-        return result
-
-
-def check_index_choice(target: object, index: str | os.PathLike[str] | Index | None) -> str | Index | None:
+def resolve_index(target: object, index: str | os.PathLike[str] | Index | None) -> str | Index | None:
     """Resolve the `index` argument of a reader to a path or URL, an Index, or None for "scan".
 
     Raises:
-        IndexNotFoundError: a named local index does not exist.
+        IndexNotFoundError: A named local index does not exist.
     """
     if isinstance(index, Index):
         return index
@@ -77,49 +59,69 @@ def check_index_choice(target: object, index: str | os.PathLike[str] | Index | N
     if found is None:
         return name
     if not os.path.isfile(found):
-        raise IndexNotFoundError(
-            "no such index file; leave index=None to scan the records instead, or make one with "
-            "`python -m recordio index`",
-            path=found,
-        )
+        raise index_not_found(found)
     return found
 
 
-def load_index(choice: str | Index | None, source: BlockingSource, target: object, *, named: bool) -> Index:
-    """Load the index that `check_index_choice` chose; blocking."""
+def _load_index(choice: str | Index | None, source: BlockingSource, *, named: bool) -> Index:
+    """Load the index that `resolve_index` chose."""
     if isinstance(choice, Index):
         return choice
-    path = local_path(target)
     if isinstance(choice, str):
         try:
             return Index.open(choice)
         except (IndexNotFoundError, PermissionError):
-            # What is not there is denied too, to who may not list, and to a signature for another object.
+            # An object that does not exist is denied too, to a user who may not list, and to a signature for another
+            # object.
             if named or local_path(choice) is not None:
                 raise
-    return scan_object(source) if path is None else Index.scan(path)
+    return scan_source(source)
 
 
-class RecordReader:
-    """Reads a record file: by position, by key, many at once, or from the first to the last.
+class ReaderBase:
+    """State of a reader: its target, and the index that was named. A pickled reader is these alone."""
+
+    def __init__(
+        self, target: OpenTarget, index: str | os.PathLike[str] | Index | None, max_record_bytes: int
+    ) -> None:
+        self._target: str | RangeSource | AsyncRangeSource = (
+            os.fspath(target) if isinstance(target, os.PathLike) else target
+        )
+        self._index_named = index
+        self.max_record_bytes = max_record_bytes
+        self._start()
+
+    def _start(self) -> None:
+        self.path = target_name(self._target)
+        self._index: Index | None = None
+        self._spans: tuple[int, NDArray[np.int64], NDArray[np.int64]] | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"target": self._target, "index": self._index_named, "limit": self.max_record_bytes}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        ReaderBase.__init__(self, state["target"], state["index"], state["limit"])
+
+
+class RecordReader(ReaderBase):
+    """Reader of a record file: by position, by key, many at once, or from the first to the last record.
 
     Args:
-        path: Local path, `file://` URL, URL of a scheme given to `register_opener`, or an object
-            with `read_ranges` (see `RangeSource`).
-        index: Path or URL of an .idx file, or an `Index`. None: the .idx beside the file if there
-            is one, else the file is scanned when an index is first needed. Iterating does not need
-            one.
+        path: Local path, `file://` URL, URL of a scheme registered with `register_opener`, or an object with
+            `read_ranges` (see `RangeSource`).
+        index: Path or URL of an .idx file, or an `Index`. None: the .idx next to the file if there is one; otherwise
+            the file is scanned when an index is first needed. Iterating does not need one.
         max_record_bytes: Largest payload to accept, in bytes; a longer record is a `CorruptRecordError`.
 
-    Positions count the lines of the index. Iteration gives `reader[0]`, `reader[1]`, ...; a record
-    without an index line is only seen by a reader that has no index.
+    Positions count the lines of the index. Iteration yields `reader[0]`, `reader[1]`, ...; a record without an index
+    line is only visible to a reader that has no index.
 
-    Reads are positional, so one reader may be used by many threads and after a fork. A pickled
-    reader is its path: the copy opens the file again at first use.
+    Reads are positional, so one reader may be used by many threads and after a fork. A pickled reader is its path: the
+    copy opens the file again at first use.
 
     Raises:
-        RecordFileNotFoundError: there is no such record file.
-        IndexNotFoundError: the index named does not exist.
+        RecordFileNotFoundError: There is no such record file.
+        IndexNotFoundError: The index named does not exist.
     """
 
     def __init__(
@@ -129,46 +131,34 @@ class RecordReader:
         *,
         max_record_bytes: int = MAX_PAYLOAD,
     ) -> None:
-        if isinstance(path, os.PathLike):
-            path = os.fspath(path)
-        self._target: str | RangeSource | AsyncRangeSource = path
-        self._index_named = index
-        self.max_record_bytes = max_record_bytes
-        self._start()
+        super().__init__(path, index, max_record_bytes)
 
     def _start(self) -> None:
-        self.path = target_name(self._target)
+        super()._start()
         self._source = open_source(self._target)
-        self._choice = check_index_choice(self._target, self._index_named)
-        self._index: Index | None = None
-        self._spans: tuple[int, NDArray[np.int64], NDArray[np.int64]] | None = None
+        self._choice = resolve_index(self._target, self._index_named)
         self._lock = threading.Lock()
         self._pid = os.getpid()
 
     @property
     def index(self) -> Index:
-        """The index, loaded or scanned now if it was not needed before."""
+        """Return the index; load it, or scan the file for it, if it was not needed before."""
         if self._index is None:
             if self._pid != os.getpid():
                 self._lock, self._pid = threading.Lock(), os.getpid()
             with self._lock:
                 if self._index is None:
-                    self._index = load_index(
-                        self._choice,
-                        self._source,
-                        self._target,
-                        named=self._index_named is not None,
-                    )
+                    self._index = _load_index(self._choice, self._source, named=self._index_named is not None)
         return self._index
 
     @property
     def keys(self) -> NDArray[np.int64] | list[str]:
-        """Keys in position order: int64 array, or list of str if any key is not an integer."""
+        """Return the keys in position order: int64 array, or list of str if any key is not an integer."""
         return self.index.keys
 
     @property
     def offsets(self) -> NDArray[np.int64]:
-        """Byte offsets of the records in position order, int64."""
+        """Return the byte offsets of the records in position order, int64."""
         return self.index.offsets
 
     def __len__(self) -> int:
@@ -179,49 +169,51 @@ class RecordReader:
     @overload
     def __getitem__(self, position: slice) -> list[bytes]: ...
     def __getitem__(self, position: int | slice) -> bytes | list[bytes]:
-        """The payload at a position (negative: from the end), or the payloads of a slice.
+        """Return the payload at a position (negative: from the end), or the payloads of a slice.
 
         Raises:
-            RecordIndexError: the position is outside the file.
-            CorruptRecordError: there is no sound record at the offset that the index gives.
-            CorruptIndexError: the index points outside the file, or at no multiple of 4.
+            RecordIndexError: The position is outside the file.
+            CorruptRecordError: There is no valid record at the offset in the index.
+            CorruptIndexError: The offset in the index is outside the file, or not a multiple of 4.
         """
         if isinstance(position, slice):
             return self.read_many(range(*position.indices(len(self))))
         return self.read(position)
 
     def read(self, position: int) -> bytes:
-        """The payload at a position; the same as `reader[position]`."""
+        """Return the payload at a position; the same as `reader[position]`."""
         size, offsets, bounds = self._located()
         (at,) = resolve_positions((position,), len(offsets))
-        steps = read_record(
+        generator = read_record(
             int(offsets[at]), int(bounds[at]), size=size, path=self.path, limit=self.max_record_bytes
         )
-        return drive(self._source, steps)
+        return drive(self._source, generator)
 
     def read_many(self, positions: Sequence[int]) -> list[bytes]:
-        """Payloads in the order of `positions`; neighbours in the file are read together.
+        """Return the payloads in the order of `positions`; neighbours in the file are read together.
 
         Raises: as `reader[position]`.
         """
         size, offsets, bounds = self._located()
         at = np.array(resolve_positions(positions, len(offsets)), dtype=np.int64)
-        steps = read_records(offsets[at], bounds[at], size=size, path=self.path, limit=self.max_record_bytes)
-        return drive(self._source, steps)
+        generator = read_records(
+            offsets[at], bounds[at], size=size, path=self.path, limit=self.max_record_bytes
+        )
+        return drive(self._source, generator)
 
     def position(self, key: int | str) -> int:
-        """Position of the record with this key.
+        """Return the position of the record with this key.
 
         Raises:
-            RecordKeyError: no record has it.
+            RecordKeyError: No record has this key.
         """
         return self.index.position(key)
 
     def read_key(self, key: int | str) -> bytes:
-        """The payload of the record with this key.
+        """Return the payload of the record with this key.
 
         Raises:
-            RecordKeyError: no record has it.
+            RecordKeyError: No record has this key.
         """
         return self.read(self.position(key))
 
@@ -229,8 +221,8 @@ class RecordReader:
     def get(self, key: int | str) -> bytes | None: ...
     @overload
     def get(self, key: int | str, default: _T) -> bytes | _T: ...
-    def get(self, key: int | str, default: Any = None) -> Any:
-        """The payload of the record with this key, or `default` if no record has it."""
+    def get(self, key: int | str, default: object = None) -> object:
+        """Return the payload of the record with this key, or `default` if no record has it."""
         try:
             position = self.position(key)
         except RecordKeyError:
@@ -240,33 +232,26 @@ class RecordReader:
     def __iter__(self) -> Iterator[bytes]:
         """Yield all payloads; several iterations may run at once."""
         if self._choice is None and self._index is None:
-            yield from self._stream()
+            yield from self._iterate_stream()
             return
         _, _, bounds = self._located()
         for run in position_batches(bounds):
             try:
                 records = self.read_many(run)
             except CorruptRecordError:
-                # Give the sound records of the run first; the damaged one then fails alone.
+                # Yield the valid records of the run first; the damaged one then fails alone.
                 for position in run:
                     yield self.read(position)
             else:
                 yield from records
 
-    def _stream(self) -> Iterator[bytes]:
+    def _iterate_stream(self) -> Iterator[bytes]:
         size = self._source.size()
         parser = RecordParser(path=self.path, size=size, max_record_bytes=self.max_record_bytes)
-        reached = 0
-        while True:
+        stream = RecordStream(parser, 0, size)
+        while not stream.finished:
+            drive(self._source, stream.read_block())
             yield from parser
-            if reached >= size:
-                break
-            length = min(max(parser.needed, BLOCK_BYTES), size - reached)
-            (block,) = self._source.read_ranges([(reached, length)])
-            parser.push(block)
-            reached += len(block)
-            size = reached if len(block) < length else size
-        drive(self._source, next_record(parser, reached, size))
 
     def _located(self) -> tuple[int, NDArray[np.int64], NDArray[np.int64]]:
         located = self._spans
@@ -276,28 +261,14 @@ class RecordReader:
         return located
 
     def close(self) -> None:
-        """Close the file; reads under way in other threads end first. Idempotent."""
+        """Close the file; reads in other threads end first. Idempotent."""
         self._source.close()
 
     def __enter__(self) -> RecordReader:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def __repr__(self) -> str:
         return f"RecordReader({self.path!r})"
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {"target": self._target, "index": self._index_named, "limit": self.max_record_bytes}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self._target = state["target"]
-        self._index_named = state["index"]
-        self.max_record_bytes = state["limit"]
-        self._start()

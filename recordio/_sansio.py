@@ -1,18 +1,31 @@
-"""What the blocking and the async readers do, written once.
+"""Reading algorithms without I/O, shared by the blocking and the async readers.
 
-Each function is a generator that yields the ranges it wants and is sent their bytes; `_reader` and
-`aio` only differ in how they fetch. Where the size is `UNKNOWN_SIZE`, a range may come back short or
-empty: the source ends there. Pure: no input or output.
+Each one is a generator that yields the `(offset, length)` ranges it needs and is sent their bytes; `_sources.drive`
+and `recordio.aio` differ only in how they fetch them. Where the size is `UNKNOWN_SIZE`, a range may be returned short
+or empty: the source ends there. Pure: no input or output.
 """
 
 from __future__ import annotations
 
 import operator
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import TYPE_CHECKING, Final, TypeAlias, TypeVar
 
 import numpy as np
 
-from recordio._framing import MAX_PAYLOAD, UNKNOWN_SIZE, check_total, extract, overlap_error, starts_record
+from recordio._framing import (
+    FIRST,
+    HEAD_SIZE,
+    MAX_PAYLOAD,
+    MIDDLE,
+    UNKNOWN_SIZE,
+    check_part,
+    check_total,
+    extract,
+    overlap_error,
+    starts_record,
+    truncated_error,
+    unpack_head,
+)
 from recordio._index_text import check_index_size
 from recordio._parser import RecordParser, Sentinel
 from recordio._plan import plan_reads
@@ -24,32 +37,30 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 __all__ = (
-    "BLOCK_BYTES",
     "ReadGenerator",
-    "next_record",
+    "RecordStream",
     "position_batches",
     "read_index_text",
     "read_record",
     "read_records",
     "resolve_positions",
+    "scan_offsets",
 )
 
-BLOCK_BYTES: Final = 1 << 20
-"""How much a sequential pass reads at a time, unless one record is larger."""
+_T = TypeVar("_T")
+ReadGenerator: TypeAlias = "Generator[list[tuple[int, int]], list[bytes], _T]"
 
-_FIRST_LOOK: Final = 1 << 16
+_BLOCK_BYTES: Final = 1 << 20
+_SMALL_BLOCK_BYTES: Final = 1 << 16
+_HEADS_BYTES: Final = 4096
 _TRUSTED_BOUND: Final = 1 << 23
-
-Ranges: TypeAlias = "list[tuple[int, int]]"
-ReadGenerator: TypeAlias = "Generator[Ranges, list[bytes], list[bytes]]"
-StreamGenerator: TypeAlias = "Generator[Ranges, list[bytes], bytes | None]"
 
 
 def resolve_positions(positions: Sequence[int], length: int) -> list[int]:
-    """Turn positions, negative ones counted from the end, into 0 .. length - 1.
+    """Convert positions, negative ones counted from the end, to 0 .. length - 1.
 
     Raises:
-        RecordIndexError: a position outside.
+        RecordIndexError: A position is outside.
     """
     result = []
     for given in positions:
@@ -64,6 +75,16 @@ def resolve_positions(positions: Sequence[int], length: int) -> list[int]:
     return result
 
 
+def position_batches(bounds: NDArray[np.int64], most_bytes: int = 4 * _BLOCK_BYTES) -> Iterator[range]:
+    """Split positions 0 .. n - 1 into runs to be read together, by their framed lengths."""
+    begin, count = 0, len(bounds)
+    while begin < count:
+        window = np.cumsum(np.minimum(bounds[begin : begin + 4096], _TRUSTED_BOUND))
+        taken = max(1, int(np.searchsorted(window, most_bytes, side="right")))
+        yield range(begin, begin + taken)
+        begin += taken
+
+
 def read_records(
     offsets: NDArray[np.int64],
     bounds: NDArray[np.int64],
@@ -71,14 +92,14 @@ def read_records(
     size: int,
     path: str | None,
     limit: int = MAX_PAYLOAD,
-) -> ReadGenerator:
+) -> ReadGenerator[list[bytes]]:
     """Read the records that begin at `offsets`.
 
     Args:
-        offsets: Byte offsets of record heads, any order.
-        bounds: Upper bounds of the framed lengths, as `Index.spans` gives them. They are hints: an
-            enormous one (an index of a few records) is not read blindly, and a record that is
-            longer than its bound is still read whole.
+        offsets: Byte offsets of record heads, in any order.
+        bounds: Upper bounds of the framed lengths, as `Index.spans` returns them. They are hints: a very large one
+            (from an index of a few records) is not read blindly, and a record that is longer than its bound is still
+            read completely.
         size: Bytes in the file, or `UNKNOWN_SIZE`.
         path: File named in errors.
         limit: Largest payload to accept, in bytes.
@@ -86,7 +107,7 @@ def read_records(
     Returns:
         Payloads in the order of `offsets`.
     """
-    first = np.where(bounds > _TRUSTED_BOUND, _FIRST_LOOK, bounds)
+    first = np.where(bounds > _TRUSTED_BOUND, _SMALL_BLOCK_BYTES, bounds)
     plan = plan_reads(offsets, first)
     blocks = yield plan.spans
     views = [memoryview(block) for block in blocks]
@@ -100,91 +121,111 @@ def read_records(
         except TruncatedRecordError:
             if offset + length >= size or len(held) < length:
                 raise
-            records.append((yield from _read_on(held, offset, size=size, path=path, limit=limit)))
+            payload = yield from _read_rest(held, offset, size=size, path=path, limit=limit)
         else:
             if len(payload) > limit:
                 check_total(len(payload), path=path, offset=offset, limit=limit)
-            records.append(bytes(payload))
+        records.append(bytes(payload))
     return records
 
 
 def read_record(
     offset: int, bound: int, *, size: int, path: str | None, limit: int = MAX_PAYLOAD
-) -> Generator[Ranges, list[bytes], bytes]:
-    """The same for one record, without the cost of a plan."""
-    length = bound if bound <= _TRUSTED_BOUND else _FIRST_LOOK
+) -> ReadGenerator[bytes]:
+    """Read one record like `read_records`, without the cost of a plan."""
+    length = bound if bound <= _TRUSTED_BOUND else _SMALL_BLOCK_BYTES
     (block,) = yield [(offset, length)]
     try:
         payload = extract(block, path=path, offset=offset)
     except TruncatedRecordError:
         if offset + length >= size or len(block) < length:
             raise
-        return (yield from _read_on(memoryview(block), offset, size=size, path=path, limit=limit))
+        return (yield from _read_rest(memoryview(block), offset, size=size, path=path, limit=limit))
     if len(payload) > limit:
         check_total(len(payload), path=path, offset=offset, limit=limit)
     return bytes(payload)
 
 
-def _read_on(
+def _read_rest(
     held: memoryview, offset: int, *, size: int, path: str | None, limit: int
-) -> Generator[Ranges, list[bytes], bytes]:
+) -> ReadGenerator[bytes]:
+    """Read a record of which the first bytes are held already."""
     parser = RecordParser(path=path, offset=offset, size=size, max_record_bytes=limit)
     parser.push(held)
-    reached = offset + len(held)
+    bound = offset + len(held)
+    stream = RecordStream(parser, bound, size, block_bytes=_SMALL_BLOCK_BYTES)
     while isinstance(record := parser.next_record(), Sentinel):
-        if reached >= size:
-            parser.finish()
-            continue
-        length = min(max(parser.needed, _FIRST_LOOK), size - reached)
-        (block,) = yield [(reached, length)]
-        if reached == offset + len(held) and starts_record(block):
-            # The index names this place too. Its line and a head agree: it is the length that is wrong.
+        at_bound = stream.reached == bound
+        if starts_record((yield from stream.read_block())) and at_bound:
+            # The index names this place too. Its line and a head agree, so the length is wrong.
             raise overlap_error(path=path, offset=offset, held=len(held))
-        parser.push(block)
-        reached += len(block)
-        size = reached if len(block) < length else size
     return record
 
 
-def next_record(
-    parser: RecordParser, reached: int, size: int, *, block_bytes: int = BLOCK_BYTES
-) -> StreamGenerator:
-    """One record from a sequential pass; None at the end.
+class RecordStream:
+    """Sequential pass over a file, from one record to the next.
 
     Args:
-        parser: Holds what was read and not used; the bytes before `reached` were pushed.
+        parser: Parser of the file; the bytes before `reached` were pushed already.
         reached: Byte offset up to which the file was read.
         size: Bytes in the file, or `UNKNOWN_SIZE`.
+        block_bytes: Bytes to read at a time, unless one record is larger.
+
+    Attributes:
+        finished: True once the parser received the whole file.
     """
-    while isinstance(record := parser.next_record(), Sentinel):
-        if record is Sentinel.END:
-            return None
-        if reached >= size:
-            parser.finish()
-            continue
-        length = min(max(parser.needed, block_bytes), size - reached)
-        (block,) = yield [(reached, length)]
-        parser.push(block)
-        reached += len(block)
-        size = reached if len(block) < length else size
-    return record
+
+    def __init__(
+        self, parser: RecordParser, reached: int, size: int, *, block_bytes: int = _BLOCK_BYTES
+    ) -> None:
+        self.parser = parser
+        self.reached = reached
+        self.block_bytes = block_bytes
+        self.finished = False
+        self._size = size
+
+    def next_record(self) -> ReadGenerator[bytes | None]:
+        """Return the next payload; None at the end."""
+        while isinstance(record := self.parser.next_record(), Sentinel):
+            if record is Sentinel.END:
+                return None
+            yield from self.read_block()
+        return record
+
+    def read_block(self) -> ReadGenerator[bytes]:
+        """Push the next bytes of the file to the parser and return them; at its end, finish the parser."""
+        if self.reached >= self._size:
+            self.parser.finish()
+            self.finished = True
+            return b""
+        length = min(max(self.parser.needed, self.block_bytes), self._size - self.reached)
+        (block,) = yield [(self.reached, length)]
+        self.parser.push(block)
+        self.reached += len(block)
+        if len(block) < length:
+            self._size = self.reached
+        return block
+
+    def double_block(self) -> None:
+        """Double the bytes to read at a time, up to the usual number."""
+        self.block_bytes = min(self.block_bytes * 2, _BLOCK_BYTES)
 
 
-def read_index_text(size: int, *, path: str | None) -> Generator[Ranges, list[bytes], bytes]:
-    """The text of an index: everything that a source holds.
+def read_index_text(size: int, *, path: str | None) -> ReadGenerator[bytes]:
+    """Read the text of an index: all bytes of its source.
 
     Args:
         size: Bytes in the source, or `UNKNOWN_SIZE`.
         path: File named in errors.
 
     Raises:
-        CorruptIndexError: it holds too much.
+        CorruptIndexError: The source is larger than any index may be.
     """
     blocks: list[bytes] = []
     reached = 0
     while reached < size:
         check_index_size(reached if size == UNKNOWN_SIZE else size, path=path)
-        length = min(BLOCK_BYTES << min(len(blocks), 6), size - reached)
+        length = min(_BLOCK_BYTES << min(len(blocks), 6), size - reached)
         (block,) = yield [(reached, length)]
         blocks.append(bytes(block))
         reached += len(block)
@@ -192,11 +233,53 @@ def read_index_text(size: int, *, path: str | None) -> Generator[Ranges, list[by
     return b"".join(blocks)
 
 
-def position_batches(bounds: NDArray[np.int64], most_bytes: int = 4 * BLOCK_BYTES) -> Iterator[range]:
-    """Cut positions 0 .. n - 1 into runs to be read together, by their framed lengths."""
-    begin, count = 0, len(bounds)
-    while begin < count:
-        window = np.cumsum(np.minimum(bounds[begin : begin + 4096], _TRUSTED_BOUND))
-        taken = max(1, int(np.searchsorted(window, most_bytes, side="right")))
-        yield range(begin, begin + taken)
-        begin += taken
+def scan_offsets(size: int, *, path: str | None = None) -> ReadGenerator[NDArray[np.int64]]:
+    """Find the records of a file by their heads alone.
+
+    Small parts are passed inside a block that is read once; a part larger than the block is skipped, so its payload
+    is never read. Where the size is not known, a block that is returned short shows it.
+
+    Args:
+        size: Bytes in the file, or `UNKNOWN_SIZE`.
+        path: File named in errors.
+
+    Returns:
+        int64 array of the byte offset of each record's first part.
+
+    Raises:
+        CorruptRecordError: The file is damaged at the offset named.
+    """
+    offsets: list[int] = []
+    position = begin = last = 0
+    block = b""
+    wanted = _BLOCK_BYTES
+    continuing = False
+    while position < size:
+        at = position - begin
+        if not 0 <= at <= len(block) - HEAD_SIZE:
+            if size - position < HEAD_SIZE:
+                raise truncated_error(path=path, offset=position, needed=HEAD_SIZE, held=size - position)
+            # A block that contained only one head was mostly payload: request less, and more again if it has many.
+            skipped = at > len(block) + wanted
+            wanted = _HEADS_BYTES if skipped else min(wanted * 4, _BLOCK_BYTES)
+            read_up_to = begin + len(block)
+            begin, at = position, 0
+            asked = min(wanted, size - position)
+            (block,) = yield [(position, asked)]
+            if len(block) < asked:
+                size = position + len(block)
+                if not block and position > read_up_to and (yield [(position - 1, 1)]) == [b""]:
+                    raise truncated_error(path=path, offset=last, needed=position - last, held=None)
+                continue
+        magic, word = unpack_head(block, at)
+        flag, _, framed = check_part(
+            magic, word, continuing=continuing, path=path, offset=position, size=size
+        )
+        if not continuing:
+            offsets.append(position)
+        continuing = flag in (FIRST, MIDDLE)
+        last = position
+        position += framed
+    if continuing:
+        raise truncated_error(path=path, offset=size, needed=HEAD_SIZE, held=0)
+    return np.array(offsets, dtype=np.int64)

@@ -1,7 +1,7 @@
-"""Where bytes come from: local files, URLs by registered scheme, or any object that reads ranges.
+"""Byte sources: local files, URLs by registered scheme, and any object that reads ranges.
 
-The contract is plural on purpose: one call asks for many ranges, so a remote source can have them
-all in flight at once, and a local one pays for one thread hop instead of many.
+One call requests many ranges, so that a remote source can have them all in flight at once, and a local one needs one
+call in a thread for all of them instead of one for each.
 """
 
 from __future__ import annotations
@@ -9,9 +9,8 @@ from __future__ import annotations
 import inspect
 import os
 import re
-from contextlib import contextmanager
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, cast, runtime_checkable
+from contextlib import closing, contextmanager
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias, TypeVar, runtime_checkable
 
 from recordio._files import LocalFile
 from recordio._framing import UNKNOWN_SIZE
@@ -20,43 +19,49 @@ from recordio.errors import PayloadTypeError, ShortReadError, UnknownSchemeError
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
+    from recordio._sansio import ReadGenerator
+
 __all__ = (
     "AsyncRangeSource",
     "BlockingSource",
     "OpenTarget",
     "RangeSource",
     "check_lengths",
+    "drive",
     "in_order",
     "local_path",
     "open_async_source",
     "open_source",
+    "optional_method",
+    "read_piece",
     "register_opener",
     "scheme_of",
     "source_name",
     "target_name",
 )
 
+_T = TypeVar("_T")
+
 
 @runtime_checkable
 class RangeSource(Protocol):
-    """Anything that can be read by position, blocking. Must be safe to call from several
-    threads.
+    """Object that is read by position, blocking. Several threads may call it at once.
 
-    It may also have a method `size()`, its bytes in all. With one, no range ever goes beyond the end,
-    and damaged lengths and offsets are refused before anything is read. Without one, the end is where
-    a range comes back short.
+    It may have further methods, which readers use if they exist:
 
-    It may have a method `state()`: a text that is another whenever the bytes are others (an ETag), or None. With one,
-    an index of it is kept in the user's cache directory.
-
-    It may have a method `in_order()`: another source of the same bytes, for one pass over them, that fetches what comes
-    next before it is asked for. It is closed by who has asked for it.
+    - `size()`: its bytes in all. With it, no range extends past the end, and damaged lengths and offsets are refused
+      before anything is read. Without it, the end is where a range is returned short.
+    - `state()`: a text that changes whenever the bytes change (an ETag), or None. With it, an index of the source is
+      kept in the user's cache directory.
+    - `in_order()`: another source of the same bytes for one pass over them, which fetches the next bytes before they
+      are requested. The caller closes it.
+    - `close()`: called when the reader is closed.
     """
 
     def read_ranges(self, ranges: Sequence[tuple[int, int]]) -> list[bytes]:
         """Return the bytes of `(offset, length)` ranges, in the order given.
 
-        A range that goes beyond the end comes back short, and one that begins there or behind it
+        A range that extends past the end is returned short, and one that begins at or past the end is returned
         empty, without an error. No other range is short.
         """
         ...
@@ -64,26 +69,39 @@ class RangeSource(Protocol):
 
 @runtime_checkable
 class AsyncRangeSource(Protocol):
-    """The same with `await`, the optional `size()` and `state()` too; must not block the event loop."""
+    """Object that is read by position with `await`; must not block the event loop.
+
+    It may have the methods `size()` and `state()` of `RangeSource`, with or without `await`, and `aclose()` or
+    `close()`.
+    """
 
     async def read_ranges(self, ranges: Sequence[tuple[int, int]]) -> list[bytes]:
-        """As `RangeSource.read_ranges`."""
+        """Return the bytes of ranges as `RangeSource.read_ranges` does."""
         ...
 
 
-def check_lengths(source: object, ranges: Sequence[tuple[int, int]], blocks: Sequence[bytes]) -> None:
-    """Refuse what a source that can tell its size has returned short: nothing beyond it was asked for.
+def optional_method(source: RangeSource | AsyncRangeSource, name: str) -> Callable[[], Any] | None:
+    """Return one of the optional methods of a source, or None if the source does not have it."""
+    method = getattr(source, name, None)
+    return method if callable(method) else None
+
+
+def check_lengths(
+    path: str, ranges: Sequence[tuple[int, int]], blocks: Sequence[bytes], *, sized: bool
+) -> None:
+    """Check that a source returned one block for each range, and none that is short if it reports its size.
+
+    Nothing past the end of a sized source is requested, so a short block is an error.
 
     Raises:
-        ShortReadError: records would be lost in silence otherwise.
+        ShortReadError: A block is short; without this check, records could be lost silently.
     """
     for (offset, length), block in zip(ranges, blocks, strict=True):
-        if len(block) < length and callable(getattr(source, "size", None)):
-            name = target_name(source)
+        if len(block) < length and sized:
             raise ShortReadError(
-                f"{name}: {length} bytes were to be read at byte {offset} and only {len(block)} came, "
+                f"{path}: {length} bytes were requested at byte {offset} and only {len(block)} returned, "
                 "though its size promises more",
-                path=name,
+                path=path,
                 offset=offset,
                 expected=length,
                 found=len(block),
@@ -91,28 +109,31 @@ def check_lengths(source: object, ranges: Sequence[tuple[int, int]], blocks: Seq
 
 
 class _ObjectSource:
-    """A caller's object or an opener's, as the readers use it: it has a size, and nothing of it is short unseen."""
+    """Adapter for an object with `read_ranges`: it always has a size, and a short result is an error."""
 
-    def __init__(self, inner: RangeSource, url: str | None = None) -> None:
-        self.inner = inner
-        self.path = source_name(inner, url)
+    def __init__(self, source: RangeSource, url: str | None = None) -> None:
+        self.path = source_name(source, url)
+        self._source = source
+        self._size = optional_method(source, "size")
 
     def read_ranges(self, ranges: Sequence[tuple[int, int]]) -> list[bytes]:
-        blocks = self.inner.read_ranges(ranges)
-        check_lengths(self.inner, ranges, blocks)
+        blocks = self._source.read_ranges(ranges)
+        check_lengths(self.path, ranges, blocks, sized=self._size is not None)
         return blocks
 
     def size(self) -> int:
-        size: Any = getattr(self.inner, "size", None)
-        return int(size()) if callable(size) else UNKNOWN_SIZE
+        return UNKNOWN_SIZE if self._size is None else int(self._size())
 
     def state(self) -> str | None:
-        state: Any = getattr(self.inner, "state", None)
-        return state() if callable(state) else None
+        state = optional_method(self._source, "state")
+        return None if state is None else state()
+
+    def in_order(self) -> _ObjectSource | None:
+        make = optional_method(self._source, "in_order")
+        return None if make is None else _ObjectSource(make())
 
     def close(self) -> None:
-        close = getattr(self.inner, "close", None)
-        if close is not None:
+        if (close := optional_method(self._source, "close")) is not None:
             close()
 
 
@@ -122,23 +143,46 @@ OpenTarget: TypeAlias = str | os.PathLike[str] | RangeSource | AsyncRangeSource
 
 @contextmanager
 def in_order(source: BlockingSource) -> Iterator[BlockingSource]:
-    """The source for a pass from its beginning to its end: one that reads ahead, if it has such."""
-    make: Any = getattr(getattr(source, "inner", None), "in_order", None)
-    if not callable(make):
+    """Return a source for one pass from the beginning to the end: one that reads ahead, if there is one."""
+    ahead = None if isinstance(source, LocalFile) else source.in_order()
+    if ahead is None:
         yield source
-        return
-    ahead = _ObjectSource(make())
+    else:
+        with closing(ahead):
+            yield ahead
+
+
+def drive(
+    source: BlockingSource, generator: ReadGenerator[_T], tick: Callable[[int], object] | None = None
+) -> _T:
+    """Run a generator of `_sansio` to its end and return its result.
+
+    Args:
+        source: Source of the bytes.
+        generator: Generator that yields ranges and is sent their bytes.
+        tick: Called with the byte offset at which each range requested ends.
+    """
     try:
-        yield ahead
-    finally:
-        ahead.close()
+        ranges = next(generator)
+        while True:
+            blocks = source.read_ranges(ranges)
+            if tick is not None:
+                tick(sum(ranges[-1]))
+            ranges = generator.send(blocks)
+    except StopIteration as stop:
+        result: _T = stop.value
+        return result
+
+
+def read_piece(source: BlockingSource, offset: int, length: int) -> bytes:
+    """Read one range of a source."""
+    return source.read_ranges([(offset, length)])[0]
 
 
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+)://")
 
 
-@dataclass(frozen=True, slots=True)
-class _Openers:
+class _Openers(NamedTuple):
     blocking: Callable[[str], RangeSource]
     awaiting: Callable[[str], AsyncRangeSource] | None
 
@@ -152,26 +196,26 @@ def register_opener(
     *,
     async_opener: Callable[[str], AsyncRangeSource] | None = None,
 ) -> None:
-    """Teach the readers to open URLs of a scheme. A later call for the same scheme replaces it.
+    """Register the opener for URLs of a scheme. A later call for the same scheme replaces it.
 
     Args:
         scheme: For example "s3", without "://". Case does not matter.
-        opener: Called with the whole URL; returns a `RangeSource`. It raises a FileNotFoundError if
-            nothing is there. If the source has a `close` method, the reader calls it.
-        async_opener: The same for the async readers, called in the event loop. Without it they run
-            the blocking source in a thread.
+        opener: Called with the whole URL; returns a `RangeSource`. It raises a FileNotFoundError if there is no such
+            object. If the source has a `close` method, the reader calls it.
+        async_opener: The same for the async readers, called in the event loop. Without it they run the blocking
+            source in a thread.
     """
     _registered[scheme.lower()] = _Openers(opener, async_opener)
 
 
 def scheme_of(name: str) -> str | None:
-    """The scheme of a URL in lower case; None for a plain path."""
+    """Return the scheme of a URL in lower case; None for a plain path."""
     match = _SCHEME.match(name)
     return match.group(1).lower() if match else None
 
 
 def local_path(target: object) -> str | None:
-    """The local path that a target names (`file://` is one), or None if it is not local."""
+    """Return the local path that a target names (`file://` is one), or None if it is not local."""
     if not isinstance(target, str | os.PathLike):
         return None
     name = os.fspath(target)
@@ -182,20 +226,20 @@ def local_path(target: object) -> str | None:
 
 
 def target_name(target: object) -> str:
-    """How a target is called in errors."""
+    """Return the name of a target in errors."""
     if isinstance(target, str | os.PathLike):
         return local_path(target) or os.fspath(target)
-    name = getattr(target, "path", None) or getattr(target, "url", None)
-    return str(name) if name else f"<{type(target).__name__}>"
+    return source_name(target)
 
 
 def source_name(source: object, url: str | None = None) -> str:
-    """How a source is called, which may have been opened from a URL.
+    """Return the name of a source in errors.
 
-    Its own name goes first: it may be without the signature of the URL, which is another one each time.
+    Its own `path` or `url` comes first: the URL that it was opened from may contain a signature, which differs each
+    time.
     """
     named = getattr(source, "path", None) or getattr(source, "url", None)
-    return str(named or url or target_name(source))
+    return str(named or url or f"<{type(source).__name__}>")
 
 
 def _openers_for(url: str) -> _Openers:
@@ -205,18 +249,18 @@ def _openers_for(url: str) -> _Openers:
     except KeyError:
         raise UnknownSchemeError(
             f"{url}: no opener is registered for {scheme}://; "
-            f"call recordio.register_opener({scheme!r}, opener), or give a local path",
+            f"call recordio.register_opener({scheme!r}, opener), or pass a local path",
             url=url,
         ) from None
 
 
 def open_source(target: OpenTarget) -> BlockingSource:
-    """Open what a blocking reader was given.
+    """Open the target of a blocking reader.
 
     Raises:
-        RecordFileNotFoundError: a local file that does not exist.
-        UnknownSchemeError: a URL without a registered opener.
-        PayloadTypeError: neither a path, nor a URL, nor an object with a blocking `read_ranges`.
+        RecordFileNotFoundError: A local file does not exist.
+        UnknownSchemeError: No opener is registered for the URL.
+        PayloadTypeError: The target is neither a path, nor a URL, nor an object with a blocking `read_ranges`.
     """
     path = local_path(target)
     if path is not None:
@@ -224,29 +268,25 @@ def open_source(target: OpenTarget) -> BlockingSource:
     if isinstance(target, str | os.PathLike):
         url = os.fspath(target)
         return _ObjectSource(_openers_for(url).blocking(url), url)
-    _check_source(target)
+    if not isinstance(target, RangeSource):
+        raise PayloadTypeError(
+            f"cannot read records from {type(target).__name__}: pass a path, a URL, or an object "
+            "with read_ranges(ranges)"
+        )
     if inspect.iscoroutinefunction(target.read_ranges):
         raise PayloadTypeError(
             f"{type(target).__name__}.read_ranges is async: read it with recordio.aio.AsyncRecordReader"
         )
-    return _ObjectSource(cast("RangeSource", target))
+    return _ObjectSource(target)
 
 
 def open_async_source(target: OpenTarget) -> BlockingSource | AsyncRangeSource:
-    """The same for an async reader; a blocking source is for threads, an async one is returned as it is."""
-    if isinstance(target, str | os.PathLike) and local_path(target) is None:
+    """Open the target of an async reader; a blocking source is for threads, an async one is returned unchanged."""
+    if isinstance(target, str | os.PathLike):
         url = os.fspath(target)
-        openers = _openers_for(url)
-        if openers.awaiting is not None:
-            return openers.awaiting(url)
-    elif inspect.iscoroutinefunction(getattr(target, "read_ranges", None)):
-        return cast("AsyncRangeSource", target)
+        if local_path(url) is None and (opener := _openers_for(url).awaiting) is not None:
+            source: Any = opener(url)
+            return source if inspect.iscoroutinefunction(source.read_ranges) else _ObjectSource(source, url)
+    elif isinstance(target, AsyncRangeSource) and inspect.iscoroutinefunction(target.read_ranges):
+        return target
     return open_source(target)
-
-
-def _check_source(target: Any) -> None:
-    if not callable(getattr(target, "read_ranges", None)):
-        raise PayloadTypeError(
-            f"cannot read records from {type(target).__name__}: give a path, a URL, or an object "
-            "with read_ranges(ranges)"
-        )

@@ -1,23 +1,25 @@
-"""Walk a file and report damage, rebuild an index, copy what is readable to a new file."""
+"""Operations on a whole file: report damage, rebuild an index, copy every readable record to a new file."""
 
 from __future__ import annotations
 
-import contextlib
-import errno
 import os
+from contextlib import closing
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from recordio._file_analysis import FileAnalysis, Key, Problem, read_piece
-from recordio._index import Index, index_path_for, scan_records
+from recordio._file_analysis import FileAnalysis, Key, Problem
+from recordio._index import Index, index_path_for
 from recordio._index_text import format_line
-from recordio._sources import BlockingSource, in_order, local_path, open_source
+from recordio._partial_files import published
+from recordio._sansio import scan_offsets
+from recordio._sources import BlockingSource, drive, in_order, local_path, open_source, read_piece
 from recordio.errors import RepairTargetError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
+    from pathlib import Path
 
     from numpy.typing import NDArray
 
@@ -28,7 +30,6 @@ __all__ = ("Problem", "RepairReport", "Report", "build_index", "repair", "verify
 _COPIED_BYTES = 4 << 20
 _LINES_AT_ONCE = 1 << 16
 _MOST_SHOWN = 8
-_NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 def _nothing() -> NDArray[np.int64]:
@@ -37,18 +38,18 @@ def _nothing() -> NDArray[np.int64]:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What `verify` found.
+    """Result of `verify`.
 
     Attributes:
         path: The record file.
-        records: Number of sound records.
-        problems: Faults in file order; empty if the file is sound.
+        records: Number of valid records.
+        problems: Faults in file order; empty if the file is valid.
         size: Bytes in the file.
         index_path: The .idx that was checked with it, or None.
-        offsets: int64 (records,), byte offsets of the sound records in file order.
+        offsets: int64 (records,), byte offsets of the valid records in file order.
         lengths: int64 (records,), their framed lengths in bytes.
-        unlisted: int64 (n,), byte offsets of sound records that the index does not list; empty without an index. They
-            are problems too if the index is damaged: a sound one may list only some records.
+        unlisted: int64 (n,), byte offsets of valid records that the index does not list; empty without an index. They
+            are problems too if the index is damaged: a valid one may list only some records.
     """
 
     path: str
@@ -64,13 +65,13 @@ class Report:
 
     @property
     def ok(self) -> bool:
-        """True if nothing is wrong with the file or its index."""
+        """Return True if the file and its index are valid."""
         return not self.problems
 
     def key_at(self, number: int) -> Key | None:
-        """Key of a sound record, by its number in the order of the file; None where it cannot be told.
+        """Return the key of a valid record, by its number in file order; None if it is unknown.
 
-        Without an index it is the number itself where nothing is damaged, and otherwise cannot be told.
+        Without an index it is the number itself if nothing is damaged, and otherwise unknown.
         """
         if self.index_path is None:
             return number if self.ok else None
@@ -78,7 +79,7 @@ class Report:
         return None if line < 0 or self._index is None else self._index.key_at(line)
 
     def facts(self) -> dict[str, Any]:
-        """All of it in values that JSON has."""
+        """Return all of it in types that JSON has."""
         return {
             "path": self.path,
             "ok": self.ok,
@@ -99,25 +100,26 @@ class Report:
         }
 
     def summary(self) -> list[str]:
-        """What was found, in one line, and in one more if the index does not list all records."""
-        state = "sound" if self.ok else f"{len(self.problems)} problems"
+        """Return the result in one line, and in one more if the index does not list all records."""
+        state = "valid" if self.ok else f"{len(self.problems)} problems"
         lines = [f"{self.path}: {self.records} records, {self.size} bytes, {state}"]
         if len(self.unlisted):
             lines.append(
-                f"{self.index_path}: does not list {len(self.unlisted)} of them: {_places(self.unlisted)}"
+                f"{self.index_path}: does not list {len(self.unlisted)} of them: "
+                f"{_format_offsets(self.unlisted)}"
             )
         return lines
 
 
 @dataclass(frozen=True, slots=True)
 class RepairReport(Report):
-    """What `repair` found in the source, and where the copy is.
+    """Result of `repair`: the faults of the source, and the names of the copy.
 
     Attributes:
-        destination: The record file written; its index lies beside it.
-        destination_index: The .idx written, or None: no key can be told, so there is none.
-        keyless: int64 (n,), byte offsets in the source of records whose key cannot be told: they are in the copy, and
-            not in its index.
+        destination: The record file written; its index is next to it.
+        destination_index: The .idx written, or None: no key is known, so there is none.
+        keyless: int64 (n,), byte offsets in the source of records whose key is unknown: they are in the copy, and not
+            in its index.
     """
 
     destination: str = ""
@@ -125,7 +127,7 @@ class RepairReport(Report):
     keyless: NDArray[np.int64] = field(default_factory=_nothing, repr=False, compare=False)
 
     def facts(self) -> dict[str, Any]:
-        """All of it in values that JSON has."""
+        """Return all of it in types that JSON has."""
         return {
             # Without arguments super() does not find its class where a dataclass has slots.
             **Report.facts(self),
@@ -135,21 +137,21 @@ class RepairReport(Report):
         }
 
     def summary(self) -> list[str]:
-        """What was found and written, in a few lines."""
+        """Return the result and the names of the copy, in a few lines."""
         lines = [*Report.summary(self)[:1], f"{self.destination}: {self.records} records written"]
         if self.destination_index is None and len(self.keyless):
             lines.append(
-                f"{self.destination}: no key can be told, so there is no .idx; `index` counts them anew"
+                f"{self.destination}: no key is known, so there is no .idx; `index` writes one that numbers the records"
             )
         elif len(self.keyless):
             lines.append(
-                f"{self.destination_index}: {len(self.keyless)} of them are not in it, because their keys cannot be "
-                f"told: those from {_places(self.keyless)} of the source"
+                f"{self.destination_index}: does not list {len(self.keyless)} of them, because their keys are unknown: "
+                f"those from {_format_offsets(self.keyless)} of the source"
             )
         return lines
 
 
-def _places(offsets: NDArray[np.int64]) -> str:
+def _format_offsets(offsets: NDArray[np.int64]) -> str:
     more = ", ..." if len(offsets) > _MOST_SHOWN else ""
     return "byte " + ", ".join(map(str, offsets[:_MOST_SHOWN].tolist())) + more
 
@@ -164,29 +166,27 @@ def build_index(
 
     Args:
         path: The record file, or its URL (see `register_opener`).
-        out: The .idx to write, a local file; None: beside the file, which a URL has no place for. It replaces an old
-            one in one step.
-        tick: Called now and then with the bytes passed so far.
+        out: The .idx to write, a local file; None: next to the file, which is not possible for a URL. It replaces an
+            old one in one step.
+        tick: Called from time to time with the bytes processed so far.
 
     Returns:
         The index; its `path` is the .idx written.
 
     Raises:
-        RecordFileNotFoundError: there is no such file.
+        RecordFileNotFoundError: There is no such file.
         RepairTargetError: `out` is the record file itself, or a URL.
-        CorruptRecordError: the file is damaged; nothing is written.
+        CorruptRecordError: The file is damaged; nothing is written.
     """
     target = index_path_for(os.fspath(path)) if out is None else os.fspath(out)
-    if _same(target, os.fspath(path)):
+    if _same_file(target, os.fspath(path)):
         raise RepairTargetError(f"the index would overwrite {os.fspath(path)}; choose another name")
     _check_local(target)
-    file = open_source(path)
-    try:
-        with in_order(file) as ahead:
-            index = Index.of(scan_records(ahead, path=file.path, tick=tick), path=target)
-    finally:
-        file.close()
-    _publish({target: [index.format().encode()]})
+    with closing(open_source(path)) as file, in_order(file) as ahead:
+        offsets = drive(ahead, scan_offsets(ahead.size(), path=file.path), tick)
+    index = Index.of(offsets, path=target)
+    with published(target) as (partial,):
+        partial.write_bytes(index.format().encode())
     return index
 
 
@@ -198,23 +198,20 @@ def verify(
 ) -> Report:
     """Read a whole record file and report every fault.
 
-    Damaged payload bytes cannot be seen: the format has no checksum (docs/format.md, "Damage").
+    Damaged payload bytes cannot be detected: the format has no checksum (docs/format.md, "Damage").
 
     Args:
         path: The record file, or its URL (see `register_opener`), which is read as a stream.
-        index: The .idx to check with it; None: the one beside the file, if there is one.
-        tick: Called now and then with the bytes read so far.
+        index: The .idx to check with it; None: the one next to the file, if there is one.
+        tick: Called from time to time with the bytes read so far.
 
     Raises:
-        RecordFileNotFoundError: there is no such file.
-        IndexNotFoundError: the index named does not exist.
+        RecordFileNotFoundError: There is no such file.
+        IndexNotFoundError: The index named does not exist.
     """
-    file = open_source(path)
-    try:
+    with closing(open_source(path)) as file:
         analysis = FileAnalysis(file, _index_of(path, index), index is not None, tick)
-    finally:
-        file.close()
-    return Report(**_found(file.path, analysis))
+    return Report(**_report_fields(file.path, analysis))
 
 
 def repair(
@@ -226,20 +223,20 @@ def repair(
 ) -> RepairReport:
     """Copy every readable record to a new file, with an .idx that keeps the original keys.
 
-    The source is only read. The copy and its index appear under their names when they are complete. A record whose key
-    cannot be told, because the index does not list it, is in the copy and not in its .idx. Where an index exists and
-    no key at all can be told, no .idx is written, and an old one beside the copy is deleted.
+    The source is only read. The copy and its index get their names when they are complete. A record whose key is
+    unknown, because the index does not list it, is in the copy and not in its .idx. If there is an index and no key at
+    all is known, no .idx is written, and an old one next to the copy is deleted.
 
     Args:
         src: The damaged record file, or its URL (see `register_opener`).
-        dst: The record file to write, a local one; its .idx goes beside it.
-        index: The .idx of the source; None: the one beside it, if there is one. Without one there are no keys to keep:
-            they are 0, 1, 2, ... in the order of the records kept.
-        tick: Called now and then with the bytes done so far; twice the size of the source in all.
+        dst: The record file to write, a local one; its .idx is written next to it.
+        index: The .idx of the source; None: the one next to it, if there is one. Without one there are no keys to
+            keep: they are 0, 1, 2, ... in the order of the records kept.
+        tick: Called from time to time with the bytes processed so far; twice the size of the source in all.
 
     Raises:
-        RecordFileNotFoundError: there is no such source.
-        RepairTargetError: the copy, or its index, would overwrite the source or its index, or is a URL.
+        RecordFileNotFoundError: There is no such source.
+        RepairTargetError: The copy, or its index, would overwrite the source or its index, or is a URL.
     """
     target = os.fspath(dst)
     target_index = index_path_for(target)
@@ -247,33 +244,33 @@ def repair(
     _check_local(target)
     for new in (target, target_index):
         for old in (local_path(src) or os.fspath(src), source_index):
-            if _same(new, old):
+            if _same_file(new, old):
                 raise RepairTargetError(f"repair would overwrite {old}; choose another name than {target}")
-    if _same(target, target_index):
+    if _same_file(target, target_index):
         raise RepairTargetError(
-            f"{target} is the name of an index; give the record file, for example with .rec"
+            f"{target} is the name of an index; pass the name of the record file, for example with .rec"
         )
-    file = open_source(src)
-    try:
+    with closing(open_source(src)) as file:
         analysis = FileAnalysis(file, source_index, index is not None, tick)
-        keyless = analysis.unlisted() if analysis.index is not None else analysis.starts
-        if analysis.index_path is None:
-            keyless = _nothing()
-        files: dict[str, Iterable[bytes] | None] = {target: _copy(file, analysis, tick), target_index: None}
-        if len(keyless) < len(analysis.starts) or not len(analysis.starts):
-            files[target_index] = _index_lines(analysis)
-        _publish(files)
-    finally:
-        file.close()
+        if analysis.index is not None:
+            keyless = analysis.unlisted()
+        else:
+            keyless = _nothing() if analysis.index_path is None else analysis.starts
+        indexed = len(keyless) < len(analysis.starts) or not len(analysis.starts)
+        targets = (target, target_index) if indexed else (target,)
+        with published(*targets, remove=(target_index,)) as partials:
+            _write(partials[0], _copied_records(file, analysis, tick))
+            if indexed:
+                _write(partials[1], _index_lines(analysis))
     return RepairReport(
-        **_found(file.path, analysis),
+        **_report_fields(file.path, analysis),
         destination=target,
-        destination_index=None if files[target_index] is None else target_index,
+        destination_index=target_index if indexed else None,
         keyless=keyless,
     )
 
 
-def _found(path: str, analysis: FileAnalysis) -> dict[str, Any]:
+def _report_fields(path: str, analysis: FileAnalysis) -> dict[str, Any]:
     return {
         "path": path,
         "records": len(analysis.starts),
@@ -288,8 +285,13 @@ def _found(path: str, analysis: FileAnalysis) -> dict[str, Any]:
     }
 
 
-def _copy(file: BlockingSource, analysis: FileAnalysis, tick: Tick) -> Iterator[bytes]:
-    """The sound records; those that follow each other are read together."""
+def _write(path: Path, pieces: Iterable[bytes]) -> None:
+    with path.open("wb") as file:
+        file.writelines(pieces)
+
+
+def _copied_records(file: BlockingSource, analysis: FileAnalysis, tick: Tick) -> Iterator[bytes]:
+    """Yield the valid records; those that follow each other are read together."""
     starts, ends = analysis.starts, analysis.starts + analysis.lengths
     breaks = np.flatnonzero(starts[1:] != ends[:-1]) + 1
     firsts = np.append(0, breaks)[: len(starts)]
@@ -305,7 +307,7 @@ def _copy(file: BlockingSource, analysis: FileAnalysis, tick: Tick) -> Iterator[
 
 
 def _index_lines(analysis: FileAnalysis) -> Iterator[bytes]:
-    """Text of the .idx of a copy."""
+    """Yield the text of the .idx of a copy."""
     offsets = np.cumsum(analysis.lengths) - analysis.lengths
     if analysis.index is None:
         lines, numbers = np.arange(len(offsets)), np.arange(len(offsets))
@@ -320,7 +322,7 @@ def _index_lines(analysis: FileAnalysis) -> Iterator[bytes]:
 
 
 def _index_of(path: str | os.PathLike[str], index: str | os.PathLike[str] | None) -> str:
-    """The .idx of a record file: the one that was named, or the one beside it."""
+    """Return the .idx of a record file: the one that was named, or the one next to it."""
     if index is not None:
         return os.fspath(index)
     return index_path_for(local_path(path) or os.fspath(path))
@@ -328,39 +330,10 @@ def _index_of(path: str | os.PathLike[str], index: str | os.PathLike[str] | None
 
 def _check_local(target: str) -> None:
     if local_path(target) is None:
-        raise RepairTargetError(f"{target} is a URL, and this writes local files: name one")
+        raise RepairTargetError(f"{target} is a URL, and only local files can be written: name a local file")
 
 
-def _same(new: str, old: str) -> bool:
+def _same_file(new: str, old: str) -> bool:
     if os.path.exists(new) and os.path.exists(old):
         return os.path.samefile(new, old)
     return os.path.realpath(new) == os.path.realpath(old)
-
-
-def _publish(files: dict[str, Any]) -> None:
-    """Write files, all of them or none, and then give them their names; None deletes one."""
-    temporary = {path: f"{path}.{os.getpid()}.tmp" for path, pieces in files.items() if pieces is not None}
-    try:
-        for path, draft in temporary.items():
-            with open(draft, "wb") as file:
-                for piece in files[path]:
-                    file.write(piece)
-                file.flush()
-                os.fsync(file.fileno())
-        # A reader scans where there is no index; the old one beside the new file would be wrong.
-        for path in list(files)[1:]:
-            with contextlib.suppress(FileNotFoundError):
-                os.unlink(path)
-        for path, draft in temporary.items():
-            os.replace(draft, path)
-    except BaseException as error:
-        for draft in temporary.values():
-            with contextlib.suppress(OSError):
-                os.unlink(draft)
-        if isinstance(error, OSError) and (error.errno in _NO_ROOM or error.filename in temporary.values()):
-            # A full disk names no file.
-            path = next(
-                (path for path, draft in temporary.items() if draft == error.filename), next(iter(files))
-            )
-            raise type(error)(error.errno, f"cannot be written: {error.strerror}", path) from error
-        raise

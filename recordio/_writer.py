@@ -1,4 +1,4 @@
-"""RecordWriter: payloads into a .rec file, and where asked for, keys and offsets into an .idx."""
+"""RecordWriter: payloads into a .rec file, and on request, keys and offsets into an .idx."""
 
 from __future__ import annotations
 
@@ -6,39 +6,36 @@ import os
 import warnings
 from typing import TYPE_CHECKING, NoReturn
 
+from recordio._files import AppendFile
+from recordio._framing import framed_pieces
 from recordio._index import index_path_for
 from recordio._index_text import format_line
-from recordio._serializer import frame
-from recordio._sink import AppendFile
 from recordio.errors import RecordKeyError, WriterPicklingError
 
 if TYPE_CHECKING:
-    from types import TracebackType
-
     from recordio._framing import BytesLike
 
 __all__ = ("IndexPolicy", "RecordWriter", "refuse_pickling")
 
 
 class IndexPolicy:
-    """Decides whether a writer makes an .idx, and where; shared by the blocking and async
-    writers."""
+    """Choice of whether and where a writer makes an .idx; shared by the blocking and async writers."""
 
     def __init__(self, rec_path: str, index: str | os.PathLike[str] | bool | None) -> None:
-        self._beside = index_path_for(rec_path)
-        self.forbidden = index is False
+        self._default = index_path_for(rec_path)
+        self._forbidden = index is False
         self.path: str | None = None
-        if index is True or (index is None and os.path.exists(self._beside)):
-            self.path = self._beside
+        if index is True or (index is None and os.path.exists(self._default)):
+            self.path = self._default
         elif index is not None and not isinstance(index, bool):
             self.path = os.fspath(index)
 
     def path_for(self, key: int | str | None) -> str | None:
-        """The .idx that a record with this key has to be listed in, or None."""
+        """Return the .idx that a record with this key has to be listed in, or None."""
         if key is not None and self.path is None:
-            if self.forbidden:
-                raise RecordKeyError("a key was given to a writer with index=False", key=key)
-            self.path = self._beside
+            if self._forbidden:
+                raise RecordKeyError("a key was passed to a writer with index=False", key=key)
+            self.path = self._default
         return self.path
 
 
@@ -54,28 +51,30 @@ def refuse_pickling(writer: object) -> NoReturn:
     )
 
 
-def _lines_of(path: str) -> int:
+def _count_lines(path: str) -> int:
     with open(path, "rb") as file:
         return sum(block.count(b"\n") for block in iter(lambda: file.read(1 << 20), b""))
 
 
 class RecordWriter:
-    """Writes a record file; an old one of that name is truncated, unless `append` is set.
+    """Writer of a record file; an old one of that name is truncated, unless `append` is set.
 
     Args:
         path: The .rec file to write.
-        index: Where keys and offsets go.
+        index: Where keys and offsets are written.
             A path: to that .idx, one line for every record.
-            True: to the .idx beside the file, one line for every record.
-            None: to the .idx beside the file, but only if one lies there already (it described the
-                old file and must not outlive it), or from the first `write` that gives a key on.
-            False: nowhere; giving a key is an error.
-        append: Go on at the end of the file that is there, and of its .idx. Both have to be whole; where the
-            file has no .idx yet, none is begun, because it would not have all records.
+            True: to the .idx next to the file, one line for every record.
+            None: to the .idx next to the file, but only if there is one already (it described the old file and must
+                not outlive it), or from the first `write` with a key on.
+            False: nowhere; passing a key is an error.
+        append: Continue at the end of the existing file, and of its .idx. Both have to be complete; if the file has
+            no .idx yet, none is begun, because it would not have all records.
 
-    A record written without a key is listed under its running number (0, 1, 2, ...). Records and
-    index are buffered: they are complete after `close`, which a `with` block calls.
+    A record written without a key is listed under its running number (0, 1, 2, ...). Records and index are buffered:
+    they are complete after `close`, which a `with` block calls.
     """
+
+    _opened = False
 
     def __init__(
         self,
@@ -92,16 +91,17 @@ class RecordWriter:
             if listed is None or not os.path.exists(listed):
                 self._policy = IndexPolicy(self.path, False)
             else:
-                self._count = _lines_of(listed)
+                self._count = _count_lines(listed)
         self._records = AppendFile(self.path, append=append)
         self._lines = AppendFile(self._policy.path, append=append) if self._policy.path is not None else None
+        self._opened = True
 
     def __len__(self) -> int:
-        """Records written so far; those that an index listed before are counted too."""
+        """Return the number of records written so far, and of those that an index listed before."""
         return self._count
 
     def tell(self) -> int:
-        """Byte offset at which the next record will begin."""
+        """Return the byte offset at which the next record will begin."""
         return self._records.tell()
 
     def write(self, payload: BytesLike, key: int | str | None = None) -> int:
@@ -117,26 +117,26 @@ class RecordWriter:
         Raises:
             PayloadTypeError: `payload` is not bytes-like (encode text first).
             RecordTooLargeError: `payload` has 2**29 bytes or more.
-            ClosedError: the writer is closed.
-            WrongProcessError: this process was forked after the writer was opened.
+            ClosedError: The writer is closed.
+            WrongProcessError: This process was forked after the writer was opened.
         """
         self._records.check()
-        framed = frame(payload)
+        pieces = framed_pieces(payload)
         offset = self._records.tell()
         index_path = self._policy.path_for(key)
         if index_path is not None:
             line = format_line(self._count if key is None else key, offset).encode()
             if self._lines is None:
                 self._lines = AppendFile(index_path)
-            self._records.append(*framed)
+            self._records.append(*pieces)
             self._lines.append(line)
         else:
-            self._records.append(*framed)
+            self._records.append(*pieces)
         self._count += 1
         return offset
 
     def flush(self) -> None:
-        """Hand everything written so far to the operating system, records before index."""
+        """Write everything so far to the operating system, records before index."""
         self._records.flush()
         if self._lines is not None:
             self._lines.flush()
@@ -152,20 +152,14 @@ class RecordWriter:
     def __enter__(self) -> RecordWriter:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def __reduce__(self) -> NoReturn:
         refuse_pickling(self)
 
     def __del__(self) -> None:
-        records = getattr(self, "_records", None)
-        if records is not None and records.is_open and records.tell() and records.owned:
+        if self._opened and self._records.needs_close:
             warnings.warn(
                 f"{self.path}: the writer was never closed",
                 ResourceWarning,

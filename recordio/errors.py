@@ -1,9 +1,8 @@
-"""Every error the package raises, as one family under `RecordIOError`.
+"""Errors of the package, as one family under `RecordIOError`.
 
-Facts are attributes (path, offset, key, ...), not only text, and survive pickling, so an error that
-crosses a process border still says where the damage is. Each child also derives from the built-in
-exception a caller would expect (`EOFError`, `ValueError`, `KeyError`, ...). What counts as damage
-is written down in docs/format.md, "Damage".
+Details are attributes (path, offset, key, ...), not only text, and survive pickling, so an error that is sent to
+another process still names the place of the damage. Each child also derives from the built-in exception that a caller
+would expect (`EOFError`, `ValueError`, `KeyError`, ...). docs/format.md, "Damage", defines damage.
 """
 
 from __future__ import annotations
@@ -38,22 +37,15 @@ __all__ = (
 )
 
 
-def _rebuild(cls: type[RecordIOError], message: str, facts: dict[str, Any]) -> RecordIOError:
-    return cls(message, **facts)
-
-
 class RecordIOError(Exception):
-    """Base of all errors of this package.
+    """Base class of all errors of this package.
 
     Args:
-        message: What is wrong and what to do about it.
+        message: Description of the fault and of the remedy.
 
     Attributes:
-        message: The text given, without the facts that `str()` adds.
+        message: The argument, without the details that `str()` adds.
     """
-
-    _facts: ClassVar[tuple[str, ...]] = ()
-    message: str
 
     def __init__(self, message: str = "") -> None:
         super().__init__(message)
@@ -63,24 +55,24 @@ class RecordIOError(Exception):
         return self.message
 
     def __reduce__(self) -> tuple[Any, ...]:
-        facts = {name: getattr(self, name) for name in self._facts}
-        notes = getattr(self, "__notes__", None)
-        state = {"__notes__": list(notes)} if notes else None
-        return (_rebuild, (type(self), self.message, facts), state)
+        # Everything but the message is in attributes. Lists (the notes) are copied, so that a copy has its own.
+        state = {
+            name: list(value) if isinstance(value, list) else value for name, value in vars(self).items()
+        }
+        return type(self), (self.message,), state
 
 
 class CorruptRecordError(RecordIOError, ValueError):
-    """Bytes that should be a record are not one.
+    """Error raised when bytes that should be a record are not one.
 
     Args:
-        message: What is wrong.
-        path: File or URL the bytes came from; None if they came from memory.
+        message: Description of the fault.
+        path: File or URL of the bytes; None if they are from memory.
         offset: Byte offset in that file at which the fault was found.
-        expected: What the format demands there, for example the magic number as an int.
-        found: What stood there.
+        expected: Value that the format requires there, for example the magic number as an int.
+        found: Value that is there.
     """
 
-    _facts = ("path", "offset", "expected", "found")
     hint: ClassVar[str] = (
         "`python -m recordio verify FILE` lists all damage, "
         "`python -m recordio repair SRC DST` keeps what is readable."
@@ -112,22 +104,20 @@ class CorruptRecordError(RecordIOError, ValueError):
 
 
 class TruncatedRecordError(CorruptRecordError, EOFError):
-    """The file, or the buffer, ends inside a record. Same attributes as `CorruptRecordError`."""
+    """Error raised when the file, or the buffer, ends inside a record. Same attributes as `CorruptRecordError`."""
 
 
 class CorruptIndexError(RecordIOError, ValueError):
-    """A line of an .idx file is malformed, or points where no record can be.
+    """Error raised when a line of an .idx file is malformed, or names an offset at which no record can be.
 
     Args:
-        message: What is wrong and what to do about it.
-        path: The .idx file; None if the text came from memory.
-        line: Line number, counted from 1; None if no single line is to blame.
+        message: Description of the fault and of the remedy.
+        path: The .idx file; None if the text is from memory.
+        line: Line number, counted from 1; None if the fault is not in a single line.
         key: The key on that line, if it could be read.
         offset: The byte offset on that line, if it could be read.
-        found: What stood there.
+        found: Value that is there.
     """
-
-    _facts = ("path", "line", "key", "offset", "found")
 
     def __init__(
         self,
@@ -161,29 +151,29 @@ class CorruptIndexError(RecordIOError, ValueError):
 
 
 class _NotFoundError(RecordIOError, FileNotFoundError):
-    _facts = ("path",)
-
     def __init__(self, message: str = "", *, path: str | None = None) -> None:
         FileNotFoundError.__init__(self, errno.ENOENT, message, path)
         self.message = message
         self.path = path
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        cls, arguments, state = super().__reduce__()
+        return cls, arguments, {**state, "filename": self.path}
 
     def __str__(self) -> str:
         return f"{self.path}: {self.message}" if self.path else self.message
 
 
 class RecordFileNotFoundError(_NotFoundError):
-    """The .rec file does not exist. Attribute `path` names it."""
+    """Error raised when a .rec file does not exist. Attribute: `path`."""
 
 
 class IndexNotFoundError(_NotFoundError):
-    """An .idx file that was asked for by name does not exist. Attribute `path` names it."""
+    """Error raised when an .idx file that was named does not exist. Attribute: `path`."""
 
 
 class RecordKeyError(RecordIOError, KeyError):
-    """No record has this key. Attributes: `key`, `path` (of the index or record file)."""
-
-    _facts = ("key", "path")
+    """Error raised when no record has a key. Attributes: `key`, `path` (of the index or record file)."""
 
     def __init__(self, message: str = "", *, key: object = None, path: str | None = None) -> None:
         super().__init__(message)
@@ -192,9 +182,7 @@ class RecordKeyError(RecordIOError, KeyError):
 
 
 class RecordIndexError(RecordIOError, IndexError):
-    """A position outside the file. Attributes: `position` (as given), `length` (records there)."""
-
-    _facts = ("position", "length")
+    """Error raised for a position outside the file. Attributes: `position` (the argument), `length` (in records)."""
 
     def __init__(self, message: str = "", *, position: int | None = None, length: int | None = None) -> None:
         super().__init__(message)
@@ -203,12 +191,10 @@ class RecordIndexError(RecordIOError, IndexError):
 
 
 class ShortReadError(RecordIOError, EOFError):
-    """A source returned fewer bytes than it was asked for and than its size promised.
+    """Error raised when a source returned fewer bytes than requested and than its size promised.
 
     Attributes: `path`, `offset` (bytes), `expected` and `found` (lengths in bytes).
     """
-
-    _facts = ("path", "offset", "expected", "found")
 
     def __init__(
         self,
@@ -227,9 +213,7 @@ class ShortReadError(RecordIOError, EOFError):
 
 
 class RecordTooLargeError(RecordIOError, ValueError):
-    """A payload of 2**29 bytes or more cannot be stored. Attribute `length` is in bytes."""
-
-    _facts = ("length",)
+    """Error raised for a payload of 2**29 bytes or more, which cannot be stored. Attribute: `length`, in bytes."""
 
     def __init__(self, message: str = "", *, length: int | None = None) -> None:
         super().__init__(message)
@@ -237,45 +221,43 @@ class RecordTooLargeError(RecordIOError, ValueError):
 
 
 class HeaderError(RecordIOError, ValueError, struct.error):
-    """An image record header cannot be packed, or a payload is too short to hold one."""
+    """Error raised when an image record header cannot be packed, or a payload is too short to contain one."""
 
 
 class PayloadTypeError(RecordIOError, TypeError):
-    """A payload is not bytes-like."""
+    """Error raised when a payload is not bytes-like, or a source is not one that can be read."""
 
 
 class ImageEncodeError(RecordIOError, AssertionError):
-    """OpenCV could not encode the image."""
+    """Error raised when OpenCV could not encode an image."""
 
 
 class MissingDependencyError(RecordIOError, ImportError, AssertionError):
-    """An optional package is needed for this call and is not installed."""
+    """Error raised when an optional package is needed for a call and is not installed."""
 
 
 class ModeError(RecordIOError, AssertionError):
-    """Reading from a writer, or writing to a reader."""
+    """Error raised when a writer is read, or a reader is written."""
 
 
 class InvalidFlagError(RecordIOError, ValueError):
-    """The open flag is neither 'r' nor 'w'."""
+    """Error raised when the open flag is neither 'r' nor 'w'."""
 
 
 class ClosedError(RecordIOError, RuntimeError, ValueError):
-    """The reader or writer has been closed."""
+    """Error raised when a reader or writer has been closed."""
 
 
 class WrongProcessError(RecordIOError, RuntimeError):
-    """The object was opened in another process (before a fork) and must not be used here."""
+    """Error raised when an object was opened in another process (before a fork) and must not be used in this one."""
 
 
 class WriterPicklingError(RecordIOError, TypeError):
-    """Writers cannot be pickled: a copy would truncate the file."""
+    """Error raised when a writer is pickled: a copy would truncate the file."""
 
 
 class UnknownSchemeError(RecordIOError, ValueError):
-    """No opener is registered for a URL. Attribute `url`."""
-
-    _facts = ("url",)
+    """Error raised when no opener is registered for a URL. Attribute: `url`."""
 
     def __init__(self, message: str = "", *, url: str | None = None) -> None:
         super().__init__(message)
@@ -283,11 +265,11 @@ class UnknownSchemeError(RecordIOError, ValueError):
 
 
 class RepairTargetError(RecordIOError, ValueError):
-    """`repair` would overwrite its own source."""
+    """Error raised when `repair` or `build_index` would overwrite its own source, or would write to a URL."""
 
 
 class DuplicateKeyWarning(UserWarning):
-    """An index holds one key twice; look-ups by that key find the last line only."""
+    """Warning that an index has one key twice; look-ups by that key find the last line only."""
 
 
 def _show(value: object) -> str:

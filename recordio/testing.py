@@ -1,6 +1,6 @@
-"""Hypothesis strategies and file corrupters, for our tests and for those of users.
+"""Hypothesis strategies and functions that damage files, for our tests and for those of users.
 
-Needs hypothesis, which nothing else in this package imports.
+Needs hypothesis, which no other module of this package imports.
 """
 
 from __future__ import annotations
@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING
 
 from hypothesis import strategies as st
 
-from recordio._framing import MAGIC_BYTES
+from recordio._framing import MAGIC_BYTES, serialize
 from recordio._header import IRHeader
-from recordio._serializer import serialize
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -45,18 +44,18 @@ _PIECES = (
 
 
 def payloads(max_size: int = 256) -> st.SearchStrategy[bytes]:
-    """Payloads of up to `max_size` bytes, rich in magic words and things that look like heads."""
+    """Generate payloads of up to `max_size` bytes with many magic words and bytes that look like heads."""
     rich = st.lists(st.sampled_from(_PIECES) | st.binary(max_size=9), max_size=16).map(b"".join)
     return (rich | st.binary(max_size=max_size)).map(lambda data: data[:max_size])
 
 
 def record_lists(max_records: int = 8) -> st.SearchStrategy[list[bytes]]:
-    """Lists of payloads, for whole files."""
+    """Generate lists of payloads, for whole files."""
     return st.lists(payloads(), max_size=max_records)
 
 
 def headers() -> st.SearchStrategy[IRHeader]:
-    """Headers with scalar or array labels, over the whole range of the ids."""
+    """Generate headers with scalar or array labels, over the whole range of the ids."""
     label = st.floats(width=32, allow_nan=False)
     ids = st.integers(0, 2**64 - 1)
     return st.builds(IRHeader, st.just(0), label | st.lists(label, max_size=6), ids, ids)
@@ -64,19 +63,19 @@ def headers() -> st.SearchStrategy[IRHeader]:
 
 @st.composite
 def chunkings(draw: st.DrawFn, data: bytes) -> list[bytes]:
-    """Ways to cut bytes into consecutive chunks."""
+    """Generate ways to split bytes into consecutive chunks."""
     cuts = sorted(draw(st.lists(st.integers(0, len(data)), max_size=12)))
     edges = [0, *cuts, len(data)]
     return [data[begin:end] for begin, end in itertools.pairwise(edges)]
 
 
 def frame(records: Sequence[bytes]) -> bytes:
-    """The bytes of a record file that holds these payloads."""
+    """Return the bytes of a record file with these payloads."""
     return b"".join(map(serialize, records))
 
 
 def flip(data: bytes, offset: int, mask: int = 0xFF) -> bytes:
-    """Damage one byte: the bits in `mask` (1 to 255) are inverted."""
+    """Invert the bits in `mask` (1 to 255) of one byte."""
     return data[:offset] + bytes([data[offset] ^ mask]) + data[offset + 1 :]
 
 
@@ -86,13 +85,13 @@ def cut(data: bytes, size: int) -> bytes:
 
 
 def insert(data: bytes, offset: int, garbage: bytes) -> bytes:
-    """Put foreign bytes in at an offset."""
+    """Insert foreign bytes at an offset."""
     return data[:offset] + garbage + data[offset:]
 
 
 @st.composite
 def damaged(draw: st.DrawFn, data: bytes) -> bytes:
-    """One to three faults in a file: a flipped byte, a cut, foreign bytes, or lost bytes."""
+    """Generate one to three faults in a file: a flipped byte, a cut, foreign bytes, or lost bytes."""
     for _ in range(draw(st.integers(1, 3))):
         if not data:
             break

@@ -10,8 +10,7 @@ import numpy as np
 
 from recordio import END, MAGIC, CorruptRecordError, RecordParser, extract, payload_spans, serialize
 from recordio._recovery import RecordSpan, scan_damaged
-from recordio._sansio import read_record, read_records
-from recordio._scan import scan_offsets
+from recordio._sansio import read_record, read_records, scan_offsets
 from tests.fuzz.mutation import change, pick
 from tests.fuzz.target import Draw, Finding, corpus_of
 
@@ -208,17 +207,14 @@ def _parsed(data: bytes, key: int, tolerant: bool = False) -> tuple[list[bytes],
 
 
 def _check_scan(data: bytes, starts: list[int], fault: int) -> None:
-    steps = scan_offsets(len(data))
     try:
-        offset, length = next(steps)
-        while True:
-            offset, length = steps.send(data[offset : offset + length])
-    except StopIteration as stop:
-        if fault >= 0 or stop.value.tolist() != starts:
-            raise Finding(f"the scan found {stop.value.tolist()}, not {starts} and {fault}") from None
+        found = _driven(scan_offsets(len(data)), data).tolist()
     except CorruptRecordError as error:
         if error.offset != fault:
             raise Finding(f"the scan stops at {error.offset}, not at {fault}") from error
+    else:
+        if fault >= 0 or found != starts:
+            raise Finding(f"the scan found {found}, not {starts} and {fault}")
 
 
 def _check_reads(data: bytes, payloads: list[bytes], starts: list[int], key: int) -> None:

@@ -31,9 +31,7 @@ TARGETS = {
         (
             "recordio/_parser.py",
             "recordio/_framing.py",
-            "recordio/_scan.py",
             "recordio/_sansio.py",
-            "recordio/_payloads.py",
             "recordio/_recovery.py",
         ),
     ),

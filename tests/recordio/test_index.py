@@ -27,6 +27,7 @@ from recordio import (
 )
 from recordio import _index_text as text_module
 from recordio._framing import UNKNOWN_SIZE
+from recordio._index_cache import CachedIndex, cache_directory
 from recordio._sansio import read_index_text
 from recordio.errors import DuplicateKeyWarning
 
@@ -287,14 +288,14 @@ def test_a_spoilt_cache_file_is_ignored_and_made_again(idx: Path, cache_dir: Pat
 
 
 def test_another_file_s_cache_is_not_taken(idx: Path, cache_dir: Path, tmp_path: Path) -> None:
-    from recordio import _index_cache
-
     Index.open(idx)
     (file,) = cached(cache_dir)
     other = tmp_path / "b.idx"
     other.write_bytes(idx.read_bytes())
     os.utime(other, ns=(0, idx.stat().st_mtime_ns))
-    assert _index_cache.load(file, _index_cache.sign(str(other))) is None
+    copy = CachedIndex.of_file(str(other), "idx")
+    copy._file = file
+    assert copy.load() is None
 
 
 def test_no_cache_where_none_can_be_or_none_is_wanted(
@@ -315,8 +316,6 @@ def test_a_cache_beside_the_file_only_when_asked(idx: Path, cache_dir: Path) -> 
 
 
 def test_cache_directory_follows_the_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    from recordio._index_cache import cache_directory
-
     monkeypatch.setenv("AIOLOADER_CACHE_DIR", str(tmp_path / "x"))
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "y"))
     assert cache_directory() == tmp_path / "x"
@@ -341,7 +340,7 @@ def test_a_scan_is_cached_too(tmp_path: Path, cache_dir: Path, monkeypatch: pyte
     path.write_bytes(testing.frame([b"abc", b"de"]))
     Index.scan(path)
     assert len(cached(cache_dir)) == 1
-    monkeypatch.setattr("recordio._index.scan_records", None)
+    monkeypatch.setattr("recordio._index.scan_offsets", None)
     assert Index.scan(path).offsets.tolist() == [0, 12]
 
 

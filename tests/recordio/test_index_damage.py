@@ -9,9 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from recordio import CorruptIndexError, Index, RecordKeyError, _index_damage
-from recordio._index_damage import parse_damaged_text
-from recordio._index_text import parse_index_text
+from recordio import CorruptIndexError, Index, RecordKeyError, _index_text
+from recordio._index_text import parse_damaged_text, parse_index_text
 
 BAD = st.sampled_from(
     [b"", b"12", b"7\t", b"7\tx", b"7 8", b"7\t" + b"9" * 30, b"\xff\t8", b"\0\0\0", b"7\t8\0\t9"]
@@ -49,15 +48,15 @@ def test_each_line_is_read_or_named(lines: list[bytes | tuple[int, int]]) -> Non
 
 
 def test_only_blocks_with_damage_are_read_line_by_line(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_index_damage, "_BLOCK_BYTES", 100)
+    monkeypatch.setattr(_index_text, "_BLOCK_BYTES", 100)
     looked: list[bytes] = []
-    parse_line = _index_damage.parse_line
+    parse_line = _index_text._parse_line
 
     def counting(line: bytes, path: str | None, number: int) -> tuple[bytes, int]:
         looked.append(line)
         return parse_line(line, path, number)
 
-    monkeypatch.setattr(_index_damage, "parse_line", counting)
+    monkeypatch.setattr(_index_text, "_parse_line", counting)
     lines = [b"%d\t%d\n" % (number, 8 * number) for number in range(1000)]
     lines[500] = b"damage\n"
     found, faults = parse_damaged_text(b"".join(lines))

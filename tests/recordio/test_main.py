@@ -28,9 +28,9 @@ def damage(path: Path) -> None:
     path.write_bytes(testing.flip(path.read_bytes(), 16))
 
 
-def test_verify_tells_sound_from_damaged(rec: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_verify_distinguishes_valid_from_damaged(rec: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["verify", str(rec)]) == 0
-    assert capsys.readouterr().out == f"{rec}: 3 records, {rec.stat().st_size} bytes, sound\n"
+    assert capsys.readouterr().out == f"{rec}: 3 records, {rec.stat().st_size} bytes, valid\n"
     damage(rec)
     assert main(["verify", str(rec)]) == 1
     out, err = capsys.readouterr()
