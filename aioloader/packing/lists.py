@@ -10,7 +10,7 @@ import random
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from aioloader.datasets.imagelist import parse_line
-from aioloader.foundation.partial_files import published
+from recordio._partial_files import published
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 
 import recordio
 from aioloader.foundation.error_log import strip_exception
-from aioloader.foundation.partial_files import partial_path, sync
 from aioloader.packing.encoding import Encoded
 from aioloader.packing.errors import PackError
 from aioloader.packing.failures import (
@@ -31,6 +30,7 @@ from aioloader.packing.report import PackReport, as_json
 from aioloader.packing.sources import Listing, look_at
 from aioloader.packing.stream import encoded_in_order
 from aioloader.packing.writer import RecordFiles
+from recordio._partial_files import partial_path, sync
 
 if TYPE_CHECKING:
     import os

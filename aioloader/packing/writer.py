@@ -11,8 +11,8 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import recordio
-from aioloader.foundation.partial_files import partial_path, publish, sync
 from aioloader.packing.report import Packed
+from recordio._partial_files import partial_path, publish, sync
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

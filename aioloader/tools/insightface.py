@@ -19,12 +19,12 @@ from typing import TYPE_CHECKING, TextIO
 import recordio
 from aioloader.datasets import InsightFaceDataset
 from aioloader.errors import LoaderError
-from aioloader.foundation.partial_files import published
 from aioloader.observability.progress_bar import ProgressBar
 from aioloader.tools.insightface_crops import Crop, Crops, in_order
 from aioloader.tools.insightface_extract import extract_faces, output_folder
 from aioloader.tools.pack import PackError, list_images
 from aioloader.transforms import DEFAULT_MAX_PIXELS
+from recordio._partial_files import published
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

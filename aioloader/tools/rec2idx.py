@@ -12,7 +12,7 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 import recordio
-from aioloader.foundation.partial_files import published
+from recordio._partial_files import published
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
