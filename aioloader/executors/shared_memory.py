@@ -30,6 +30,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from aioloader.foundation.descriptors import above_streams
+from aioloader.foundation.host_limits import process_limit, usable_memory
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -51,36 +52,17 @@ MAX_WORKERS = 1024
 CONTROL_WORDS = 8
 CONTROL_BYTES = MAX_WORKERS * CONTROL_WORDS * 8
 _MIN_LIMIT = 64 << 20
+_UNKNOWN = 4 << 30  # where the system does not report its memory
 # Of Linux; Python's mmap does not name all of them in every version.
 _MAP_FIXED = 0x10
 _MAP_NORESERVE = 0x4000
 
 
 def default_memory_limit() -> int:
-    """A quarter of the memory that this process may use (bytes), control groups included; at least 64 MiB."""
-    try:
-        total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    except (ValueError, OSError, AttributeError):
-        total = 4 << 30
-    for path in ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"):
-        try:
-            with open(path) as file:
-                text = file.read().strip()
-        except OSError:
-            continue
-        if text.isdigit():
-            total = min(total, int(text))
-    return max(_MIN_LIMIT, min(total, *_limits_of_process()) // 4)
-
-
-def _limits_of_process() -> tuple[int, ...]:
-    """What this process may map and how long its files may be (`ulimit`), in bytes; a memfd is a file too."""
-    try:
-        import resource
-    except ImportError:  # Windows
-        return (sys.maxsize,)
-    limits = [resource.getrlimit(each)[0] for each in (resource.RLIMIT_AS, resource.RLIMIT_FSIZE)]
-    return tuple(limit if limit != resource.RLIM_INFINITY else sys.maxsize for limit in limits)
+    """Return a quarter of the memory that this process may use (bytes), control groups included; at least 64 MiB."""
+    # The region is one file that is mapped as a whole: limits of both count (`ulimit`).
+    limits = (usable_memory() or _UNKNOWN, process_limit("AS")[0], process_limit("FSIZE")[0])
+    return max(_MIN_LIMIT, min(limit for limit in limits if limit is not None) // 4)
 
 
 def _shared_descriptor(nbytes: int) -> int:

@@ -1,45 +1,64 @@
-"""Limits of this host for this process: cores, and what control groups of Linux (both versions) allow."""
+"""Limits of this host for this process: cores, memory and open files.
+
+On Linux the limits of control groups count too, of both versions: the group of this process may be nested in others,
+and the strictest one of all holds. A value that the system does not report is None.
+"""
 
 from __future__ import annotations
 
 import math
 import os
+from contextlib import suppress
 from pathlib import Path
+from typing import NamedTuple
 
-__all__ = ("available_cores", "cgroup_folders", "cgroup_memory", "cgroup_quota", "own_cgroups")
+__all__ = (
+    "OpenFiles",
+    "available_cores",
+    "available_memory",
+    "cgroup_memory",
+    "cpu_quota",
+    "machine_memory",
+    "memory_of_processes",
+    "open_files",
+    "process_limit",
+    "usable_memory",
+)
 
+_PROC = Path("/proc")
 _CGROUPS = Path("/sys/fs/cgroup")
 # Version 1 has no word for "no limit": it writes a number near 2**63.
 _NO_LIMIT = 1 << 60
 
 
-def cgroup_folders(own: str, controller: str, root: Path = _CGROUPS) -> list[Path]:
-    """Folders whose limits hold for this process: of its own control group and of those around it, innermost first.
+class OpenFiles(NamedTuple):
+    """Limits of open files (``ulimit -n``).
 
-    Args:
-        own: text of /proc/self/cgroup.
-        controller: "cpu" or "memory".
-        root: where control groups are mounted.
+    Attributes:
+        soft: most descriptors now; None: no limit, or not known.
+        hard: most descriptors to which a process may raise `soft`; None as above.
+        used: descriptors in use; None: not known.
     """
-    base, inner = root, "/"
-    for line in own.splitlines():
-        fields = line.split(":", 2)
-        if len(fields) != 3:
-            continue
-        _, controllers, path = fields
-        if controller in controllers.split(","):  # version 1: a mount for each controller
-            base, inner = root / controller, path
-            break
-        if not controllers:
-            inner = path
-    parts = [part for part in inner.split("/") if part not in ("", ".", "..")]
-    return [base.joinpath(*parts[:depth]) for depth in range(len(parts), -1, -1)]
+
+    soft: int | None
+    hard: int | None
+    used: int | None
 
 
-def cgroup_quota(folders: list[Path]) -> float | None:
-    """The least number of processors that any of some control groups allows; None: all."""
+# -- cores -------------------------------------------------------------------------------------------------------------
+
+
+def available_cores() -> int:
+    """Return the cores that this process may use by its affinity and by CPU quotas (rounded up); at least 1."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    quota = cpu_quota()
+    return max(1, cores if quota is None else min(cores, math.ceil(quota)))
+
+
+def cpu_quota() -> float | None:
+    """Return the number of processors that control groups allow this process; None: no limit."""
     found = []
-    for folder in folders:
+    for folder in _cgroup_folders("cpu"):
         quota, period = [*_words(folder / "cpu.max"), "", ""][:2]
         if not quota:
             quota, period = ("".join(_words(folder / f"cpu.cfs_{name}_us")) for name in ("quota", "period"))
@@ -48,54 +67,147 @@ def cgroup_quota(folders: list[Path]) -> float | None:
     return min(found, default=None)
 
 
-def cgroup_memory(folders: list[Path]) -> tuple[int | None, int | None]:
-    """The least limit of memory of some control groups and what is used of it, in bytes; None: no limit."""
+# -- memory ------------------------------------------------------------------------------------------------------------
+
+
+def machine_memory() -> tuple[int | None, int | None]:
+    """Return the memory of the machine and the part of it that can be had without swapping, in bytes.
+
+    Raises:
+        OSError, ValueError: the system refuses to report it.
+    """
+    total, available = _meminfo("MemTotal"), _meminfo("MemAvailable")
+    if total is None and hasattr(os, "sysconf"):
+        total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    return total, available
+
+
+def _meminfo(name: str) -> int | None:
+    kilobytes = _table(_PROC / "meminfo").get(f"{name}:")
+    return None if kilobytes is None else kilobytes << 10
+
+
+def cgroup_memory() -> tuple[int | None, int | None]:
+    """Return the lowest memory limit of this process's control groups and the use of that group, in bytes.
+
+    The page cache that the system can drop is not counted as used.
+    """
+    return min(_memory_groups(), key=lambda pair: pair[0], default=(None, None))
+
+
+def usable_memory() -> int | None:
+    """Return the memory that this process could use if it were alone: of the machine or of its control groups."""
+    total = None
+    with suppress(OSError, ValueError):
+        total, _ = machine_memory()
+    return _least(total, cgroup_memory()[0])
+
+
+def available_memory() -> int | None:
+    """Return the bytes that this process and its children may still take."""
+    left = [max(0, limit - used) for limit, used in _memory_groups() if used is not None]
+    return _least(_meminfo("MemAvailable"), *left)
+
+
+def _memory_groups() -> list[tuple[int, int | None]]:
+    """Return limit and use of every control group that limits memory, in bytes."""
     found: list[tuple[int, int | None]] = []
-    for folder in folders:
+    for folder in _cgroup_folders("memory"):
         limit = _number(folder / "memory.max", folder / "memory.limit_in_bytes")
         if limit is None or limit >= _NO_LIMIT:
             continue
         used = _number(folder / "memory.current", folder / "memory.usage_in_bytes")
-        words = _words(folder / "memory.stat")
-        # The page cache counts as used and gives way.
-        for name in ("inactive_file", "total_inactive_file"):
-            if used is not None and name in words:
-                used = max(0, used - int(words[words.index(name) + 1]))
-                break
-        found.append((limit, used))
-    return min(found, key=lambda pair: pair[0], default=(None, None))
+        stat = _table(folder / "memory.stat")
+        # The page cache counts as used, but the system drops it when memory is needed.
+        cached = stat.get("total_inactive_file", stat.get("inactive_file", 0))
+        found.append((limit, None if used is None else max(0, used - cached)))
+    return found
+
+
+def memory_of_processes(pids: list[int]) -> list[int]:
+    """Return the bytes that each of some processes has for itself, without those that cannot be read. Blocks."""
+    found = []
+    for pid in pids:
+        words = _words(_PROC / str(pid) / "statm")
+        if len(words) > 2:
+            found.append((int(words[1]) - int(words[2])) * os.sysconf("SC_PAGE_SIZE"))
+    return found
+
+
+# -- limits of a process -----------------------------------------------------------------------------------------------
+
+
+def open_files() -> OpenFiles:
+    """Return the limits of open files and their use."""
+    soft, hard = process_limit("NOFILE")
+    try:
+        used = len(os.listdir(_PROC / "self" / "fd")) - 1
+    except OSError:
+        used = None
+    return OpenFiles(soft, hard, used)
+
+
+def process_limit(name: str) -> tuple[int | None, int | None]:
+    """Return a soft and a hard limit of this process (``ulimit``); None: no limit, or the system has no such limits.
+
+    Args:
+        name: of the limit, such as "NOFILE", "AS" or "FSIZE".
+    """
+    try:
+        import resource
+    except ImportError:  # Windows
+        return None, None
+    soft, hard = resource.getrlimit(getattr(resource, f"RLIMIT_{name}"))
+    return (
+        None if soft == resource.RLIM_INFINITY else soft,
+        None if hard == resource.RLIM_INFINITY else hard,
+    )
+
+
+# -- control groups ----------------------------------------------------------------------------------------------------
+
+
+def _cgroup_folders(controller: str) -> list[Path]:
+    """Return the folders of this process's control group and of those around it, innermost first.
+
+    Args:
+        controller: "cpu" or "memory".
+    """
+    base, inner = _CGROUPS, "/"
+    for line in _lines(_PROC / "self" / "cgroup"):
+        fields = line.split(":", 2)
+        if len(fields) != 3:
+            continue
+        _, controllers, path = fields
+        if controller in controllers.split(","):  # version 1: a mount for each controller
+            base, inner = _CGROUPS / controller, path
+            break
+        if not controllers:
+            inner = path
+    parts = [part for part in inner.split("/") if part not in ("", ".", "..")]
+    return [base.joinpath(*parts[:depth]) for depth in range(len(parts), -1, -1)]
+
+
+def _lines(path: Path) -> list[str]:
+    try:
+        return path.read_text(errors="replace").splitlines()
+    except OSError:
+        return []
 
 
 def _words(path: Path) -> list[str]:
-    try:
-        return path.read_text().split()
-    except OSError:
-        return []
+    return " ".join(_lines(path)).split()
+
+
+def _table(path: Path) -> dict[str, int]:
+    """Return the numbers of a file of lines such as "name 12" or "name: 12 kB", by name."""
+    rows = [line.split() for line in _lines(path)]
+    return {row[0]: int(row[1]) for row in rows if len(row) > 1 and row[1].isdecimal()}
 
 
 def _number(*paths: Path) -> int | None:
     return next((int(words[0]) for words in map(_words, paths) if words and words[0].isdecimal()), None)
 
 
-def own_cgroups() -> str:
-    """Text of /proc/self/cgroup: the control groups of this process; empty where it cannot be read."""
-    try:
-        return Path("/proc/self/cgroup").read_text()
-    except OSError:
-        return ""
-
-
-def available_cores() -> int:
-    """Cores that this process may use: its affinity, and the CPU quota of its control group; at least 1."""
-    if hasattr(os, "sched_getaffinity"):
-        cores = len(os.sched_getaffinity(0))
-    else:
-        cores = os.cpu_count() or 1
-    try:
-        with open("/sys/fs/cgroup/cpu.max") as file:
-            quota, period = file.read().split()
-        if quota != "max":
-            cores = min(cores, math.ceil(int(quota) / int(period)))
-    except (OSError, ValueError):
-        pass
-    return max(1, cores)
+def _least(*values: int | None) -> int | None:
+    return min((value for value in values if value is not None), default=None)

@@ -22,9 +22,9 @@ from aioloader.executors.inline import InlineExecutor
 from aioloader.executors.process.executor import ProcessExecutor
 from aioloader.executors.shared_memory import MAX_WORKERS
 from aioloader.executors.thread import ThreadExecutor
-from aioloader.executors.tuning.memory_info import available_memory, own_memory
 from aioloader.executors.tuning.tuner import ExecutorTuner, Trial, describe_workers
 from aioloader.foundation.concurrency import Notification, deferred
+from aioloader.foundation.host_limits import available_memory, memory_of_processes
 from aioloader.foundation.threads import Threads
 from aioloader.foundation.types import ChunkResult
 
@@ -39,6 +39,7 @@ __all__ = ("AutoExecutor",)
 
 # Worker processes together may take so much of the memory that is free when the loader opens.
 _SHARE_OF_MEMORY = 0.5
+_UNKNOWN_MEMORY = 4 << 30  # where the system does not report it
 # What a worker takes before one has been looked at: an interpreter with numpy and OpenCV.
 _WORKER_NBYTES = 80 << 20
 _POLL_S = 0.01
@@ -109,7 +110,8 @@ class AutoExecutor:
         self._program = program
         here = replace(program, seed_globals=False, foreign=program.foreign and self._watch)
         self._program_here = here
-        self._room = int(_SHARE_OF_MEMORY * available_memory())
+        free = available_memory()
+        self._room = int(_SHARE_OF_MEMORY * (_UNKNOWN_MEMORY if free is None else free))
         kinds = self._possible(program)
         tried = tuple(kind for kind in ("thread", "process") if kind in kinds)
         self._begin(ExecutorTuner(tried, self._most, inline="inline" in kinds, fixed=self._fixed))
@@ -331,8 +333,8 @@ class AutoExecutor:
         if processes is None or self._weighed == processes.workers:
             return
 
-        def weigh(pids: Sequence[int], count: int) -> None:
-            self._worker_nbytes = max(own_memory(pids), default=self._worker_nbytes)
+        def weigh(pids: list[int], count: int) -> None:
+            self._worker_nbytes = max(memory_of_processes(pids), default=self._worker_nbytes)
             self._weighed = count
 
         looking = Threads(1, "aioloader-tune")

@@ -19,10 +19,11 @@ from typing import TYPE_CHECKING, TypeVar
 from aioloader.executors.shared_memory import default_memory_limit
 from aioloader.foundation.host_limits import (
     available_cores,
-    cgroup_folders,
     cgroup_memory,
-    cgroup_quota,
-    own_cgroups,
+    cpu_quota,
+    machine_memory,
+    open_files,
+    process_limit,
 )
 from aioloader.storage.local.kernel_aio import KernelAioReader
 from aioloader.storage.local.residency import cached_pages
@@ -223,7 +224,7 @@ def _cores() -> Cores:
     return Cores(
         os.cpu_count(),
         len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else None,
-        cgroup_quota(cgroup_folders(own_cgroups(), "cpu")),
+        cpu_quota(),
         available_cores(),
         (model.group(1).strip() if model else None) or platform.processor() or platform.machine() or None,
         None if present is None else tuple(name for name in wanted if name in present),
@@ -231,19 +232,9 @@ def _cores() -> Cores:
 
 
 def _memory() -> Memory:
-    try:
-        text = Path("/proc/meminfo").read_text()
-    except OSError:
-        text = ""
-    sizes = {
-        name: int(kilobytes) << 10
-        for name, kilobytes in re.findall(r"^(\w+):\s+(\d+) kB", text, re.MULTILINE)
-    }
-    total = sizes.get("MemTotal")
-    if total is None and hasattr(os, "sysconf"):
-        total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    limit, used = cgroup_memory(cgroup_folders(own_cgroups(), "memory"))
-    return Memory(total, sizes.get("MemAvailable"), limit, used, default_memory_limit())
+    total, available = machine_memory()
+    limit, used = cgroup_memory()
+    return Memory(total, available, limit, used, default_memory_limit())
 
 
 def _shared() -> SharedMemory:
@@ -268,27 +259,14 @@ def _has_memfd() -> bool:
 
 
 def _limits(workers: int) -> Limits:
-    try:
-        import resource
-    except ImportError:  # Windows
-        return Limits(descriptors_needed=descriptors_needed(workers))
-
-    def limit(which: int) -> tuple[int | None, int | None]:
-        soft, hard = resource.getrlimit(which)
-        return tuple(None if value == resource.RLIM_INFINITY else value for value in (soft, hard))  # type: ignore[return-value]  # two of them
-
-    soft, hard = limit(resource.RLIMIT_NOFILE)
-    try:
-        used = len(os.listdir("/proc/self/fd")) - 1
-    except OSError:
-        used = None
+    files = open_files()
     return Limits(
-        soft,
-        hard,
-        used,
-        descriptors_needed(workers),
-        limit(resource.RLIMIT_FSIZE)[0],
-        limit(resource.RLIMIT_AS)[0],
+        descriptors=files.soft,
+        descriptors_most=files.hard,
+        descriptors_open=files.used,
+        descriptors_needed=descriptors_needed(workers),
+        file_nbytes=process_limit("FSIZE")[0],
+        address_nbytes=process_limit("AS")[0],
     )
 
 

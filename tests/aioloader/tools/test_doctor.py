@@ -9,11 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from aioloader.cli import main
-from aioloader.foundation.host_limits import cgroup_folders, cgroup_memory, cgroup_quota
 from aioloader.tools.doctor import Diagnosis, diagnosis_text, examine
 from aioloader.tools.doctor import facts as doctor_facts
 from aioloader.tools.doctor.advice import advise
@@ -235,59 +232,7 @@ def test_nothing_known_is_no_error() -> None:
     json.dumps(diagnosis.as_json())
 
 
-# -- control groups and requirements ----------------------------------------------------------------------------------
-
-
-def test_limits_of_groups_around_count_too(tmp_path: Path) -> None:
-    for folder, quota, limit in (
-        ("", "max 100000", "max"),
-        ("a", "150000 100000", "3000"),
-        ("a/b", "400000 100000", "max"),
-    ):
-        (tmp_path / folder).mkdir(exist_ok=True)
-        (tmp_path / folder / "cpu.max").write_text(quota + "\n")
-        (tmp_path / folder / "memory.max").write_text(limit + "\n")
-    (tmp_path / "a" / "memory.current").write_text("2000\n")
-    (tmp_path / "a" / "memory.stat").write_text("anon 900\ninactive_file 500\nactive_file 7\n")
-    folders = cgroup_folders("0::/a/b\n", "cpu", tmp_path)
-    assert folders == [tmp_path / "a" / "b", tmp_path / "a", tmp_path]
-    assert cgroup_quota(folders) == 1.5
-    assert cgroup_memory(folders) == (3000, 1500)
-
-
-def test_the_first_version_of_control_groups_is_read(tmp_path: Path) -> None:
-    own = "3:cpu,cpuacct:/docker/x\n2:memory:/docker/x\n1:name=systemd:/\n"
-    for controller, name, value in (
-        ("cpu", "cpu.cfs_quota_us", "50000"),
-        ("cpu", "cpu.cfs_period_us", "100000"),
-        ("memory", "memory.limit_in_bytes", "1000000"),
-        ("memory", "memory.usage_in_bytes", "400000"),
-    ):
-        folder = tmp_path / controller  # as seen from inside: the group's own path is not there
-        folder.mkdir(exist_ok=True)
-        (folder / name).write_text(value)
-    assert cgroup_quota(cgroup_folders(own, "cpu", tmp_path)) == 0.5
-    assert cgroup_memory(cgroup_folders(own, "memory", tmp_path)) == (1_000_000, 400_000)
-    (tmp_path / "cpu" / "cpu.cfs_quota_us").write_text("-1")
-    (tmp_path / "memory" / "memory.limit_in_bytes").write_text(str(2**63 - 4096))
-    assert cgroup_quota(cgroup_folders(own, "cpu", tmp_path)) is None
-    assert cgroup_memory(cgroup_folders(own, "memory", tmp_path)) == (None, None)
-
-
-@settings(max_examples=25)
-@given(st.text(alphabet="0:/.abcpu,\n", max_size=40), st.text(max_size=20))
-def test_odd_texts_of_the_system_are_no_error(
-    tmp_path_factory: pytest.TempPathFactory, own: str, text: str
-) -> None:
-    root = tmp_path_factory.getbasetemp() / "cgroup"
-    root.mkdir(exist_ok=True)
-    for name in ("cpu.max", "memory.max", "memory.current"):
-        (root / name).write_text(text, encoding="utf-8", errors="replace", newline="")
-    folders = cgroup_folders(own, "cpu", root)
-    assert all(folder.is_relative_to(root) for folder in folders)
-    quota, (limit, _) = cgroup_quota(folders), cgroup_memory(folders)
-    assert quota is None or quota >= 0
-    assert limit is None or limit >= 0
+# -- requirements -----------------------------------------------------------------------------------------------------
 
 
 def test_requirements_are_compared_as_numbers() -> None:
