@@ -400,7 +400,7 @@ print(json.dumps([sorted(sys.modules), threading.active_count(), len(logging.roo
         assert {"anyio", "aiofiles", "asyncio", "aioloader"} & set(modules) == set()
 
 
-@pytest.mark.parametrize("module", ["aioloader.cli", "aioloader.observability.progress_bar"])
+@pytest.mark.parametrize("module", ["aioloader.cli", "aioloader.observability.progress"])
 def test_the_command_line_answers_before_it_loads_anything(module: str) -> None:
     # `aioloader --version` still runs aioloader/__init__; the module's own imports must add nothing.
     own = {

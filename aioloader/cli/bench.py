@@ -33,7 +33,7 @@ def add(commands: Commands) -> None:
 
 def _run(options: argparse.Namespace) -> int:
     from aioloader.foundation.host_limits import available_cores
-    from aioloader.observability.progress_bar import ProgressBar
+    from aioloader.observability.progress import ProgressBar
     from aioloader.tools.bench import bench, bench_table, default_settings, existing, turns
 
     path = existing(options.path)

@@ -62,7 +62,7 @@ def add(commands: Commands) -> None:
 def _run(options: argparse.Namespace) -> int:
     from contextlib import ExitStack
 
-    from aioloader.observability.progress_bar import ProgressBar
+    from aioloader.observability.progress import ProgressBar
     from aioloader.tools.inspect import inspect
 
     bars = ExitStack()

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from aioloader.cli.arguments import Commands
     from aioloader.errors import SampleError
-    from aioloader.observability.progress_bar import ProgressBar
+    from aioloader.observability.progress import ProgressBar
     from aioloader.tools.pack import PackReport
 
 __all__ = ("add",)
@@ -169,7 +169,7 @@ def _color(text: str) -> int:
 
 def _run(options: argparse.Namespace) -> int:
     from aioloader.errors import TooManyErrorsError
-    from aioloader.observability.progress_bar import ProgressBar
+    from aioloader.observability.progress import ProgressBar
     from aioloader.tools.pack import pack
 
     bar: ProgressBar | None = None

@@ -86,7 +86,7 @@ def _run(options: argparse.Namespace, parser: argparse.ArgumentParser) -> int:
 
 def _verify(path: str, options: argparse.Namespace) -> tuple[int, dict[str, Any]]:
     """Check one file or folder and tell what is wrong, as text unless all is JSON: exit code, and what was found."""
-    from aioloader.observability.progress_bar import ProgressBar
+    from aioloader.observability.progress import ProgressBar
     from aioloader.storage.urls import redact_url
     from aioloader.tools.places import is_folder
     from aioloader.tools.reading import reading

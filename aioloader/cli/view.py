@@ -107,13 +107,13 @@ def _show(options: argparse.Namespace, collection: Collection) -> int:
         custom=custom,
     )
     if options.export is not None:
-        from aioloader.observability.progress_bar import ProgressBar
+        from aioloader.observability.progress import ProgressBar
         from aioloader.viewer.export import export
 
         with ProgressBar("writing", unit="records") as bar:
 
             def tick(done: int, total: int) -> None:
-                bar.total = total
+                bar.set_total(total)
                 bar.update(done)
 
             report = export(collection, shown, options.export, limit=options.limit, tick=tick)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from aioloader.errors import SampleError
 from aioloader.foundation.error_budget import over_budget
 from aioloader.foundation.error_log import strip_exception
-from aioloader.observability.progress_display import open_display
+from aioloader.observability.progress import open_progress_bar
 from aioloader.pipeline.iterable_plan import StreamPlan
 from aioloader.receipts import DeliveryLog
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from aioloader.loader.checkpoint import EpochCursor
     from aioloader.loader.runtime import LoaderRuntime
     from aioloader.metrics import Metrics
-    from aioloader.observability.progress_display import Display
+    from aioloader.observability.progress import ProgressBar
     from aioloader.observability.timeline import BatchTimeline
     from aioloader.observability.trace import PassTrace
     from aioloader.pipeline.context import Delivery
@@ -59,7 +59,7 @@ class EpochCleanup:
         self._metrics = metrics
         self._trace = trace
         self._pass = metrics.latest_pass = object()
-        self.bar: Display | None = None
+        self.bar: ProgressBar | None = None
 
     def __call__(self) -> None:
         """May be called twice, from any thread."""
@@ -178,7 +178,9 @@ class Epoch:
     def _show(self, delivery: Delivery) -> None:
         metrics = self._runtime.metrics
         if self.end.bar is None:
-            self.end.bar = open_display(self._runtime.options.progress, f"epoch {self.number}", self._total())
+            self.end.bar = open_progress_bar(
+                self._runtime.options.progress, f"epoch {self.number}", self._total()
+            )
             if self.end.bar is None:
                 self._shows = False
                 return

@@ -19,7 +19,7 @@ from aioloader.datasets.insightface_files import insightface_file
 from aioloader.errors import SampleError
 from aioloader.images import image_dataset
 from aioloader.loader.async_loader import AsyncDataLoader
-from aioloader.observability.progress_bar import ProgressBar
+from aioloader.observability.progress import ProgressBar
 from aioloader.tools.draw import draw_folder
 from aioloader.tools.lag import Lag, LoopLag
 from aioloader.tools.pack import list_images, pack

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, TextIO
 import recordio
 from aioloader.datasets import InsightFaceDataset
 from aioloader.errors import LoaderError
-from aioloader.observability.progress_bar import ProgressBar
+from aioloader.observability.progress import ProgressBar
 from aioloader.tools.insightface_crops import Crop, Crops, in_order
 from aioloader.tools.insightface_extract import extract_faces, output_folder
 from aioloader.tools.pack import PackError, list_images

@@ -6,7 +6,7 @@ import os
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from aioloader.observability.progress_bar import ProgressBar
+from aioloader.observability.progress import ProgressBar
 from aioloader.storage.local.descriptors import check_regular
 from aioloader.tools.places import version_at
 

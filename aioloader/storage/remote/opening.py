@@ -11,7 +11,7 @@ import numpy as np
 
 from aioloader.errors import RemoteReadError
 from aioloader.foundation.types import Spans
-from aioloader.observability.progress_bar import ProgressBar
+from aioloader.observability.progress import ProgressBar
 from aioloader.storage.remote.client import OPENING_S, Client
 from aioloader.storage.remote.loop_thread import LoopThread
 from aioloader.storage.remote.openers import BlockingObject, register

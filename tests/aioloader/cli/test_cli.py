@@ -115,7 +115,7 @@ def test_pack_then_verify_then_index(
     assert _code("pack", str(photo_folder), out) == 0
     captured = capsys.readouterr()
     assert captured.out.startswith(f"{out}: ")
-    assert "packing 100%" in captured.err
+    assert "packing: 100%" in captured.err
     assert _code("verify", out) == 0
     Path(out).with_suffix(".idx").unlink()
     assert _code("index", out) == 0
@@ -183,7 +183,7 @@ def test_demo_streams_measures_and_draws(executor: str, photo_rec: Path, tmp_pat
     records = len(recordio.RecordReader(photo_rec).keys)
     for epoch in range(2):
         assert f"epoch {epoch}: {records} images in " in done.stdout
-        assert f"epoch {epoch} 100%  {records}/{records}" in done.stderr
+        assert f"epoch {epoch}: 100% {records}/{records}" in done.stderr
     assert "event loop: " in done.stdout
     assert re.search(" (is|are) the limit", done.stdout)
     assert done.stdout.endswith(f"A batch to look at: {sheet}\n")

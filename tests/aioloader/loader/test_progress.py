@@ -9,8 +9,8 @@ from importlib.util import find_spec
 import pytest
 
 from aioloader import AsyncDataLoader, DataLoader, SampleError
-from aioloader.observability import progress_display
-from aioloader.observability.progress_display import open_display
+from aioloader.observability import progress
+from aioloader.observability.progress import open_progress_bar
 from tests.aioloader.loader.samples import Numbers
 
 
@@ -23,10 +23,8 @@ class Terminal(io.StringIO):
 
 BARS = [
     "plain",
-    *(
-        pytest.param(n, marks=pytest.mark.skipif(not find_spec(n), reason=f"needs {n}"))
-        for n in ("tqdm", "rich")
-    ),
+    "tqdm",
+    pytest.param("rich", marks=pytest.mark.skipif(not find_spec("rich"), reason="needs rich")),
 ]
 
 
@@ -41,13 +39,7 @@ def terminal(monkeypatch):
 
 
 @pytest.fixture(params=BARS)
-def bar(request, monkeypatch):
-    """Select each installed bar in turn as the one for True."""
-    monkeypatch.setattr(
-        progress_display.importlib.util,
-        "find_spec",
-        lambda name: find_spec(name) if name == request.param else None,
-    )
+def bar(request):
     return request.param
 
 
@@ -58,7 +50,7 @@ def last_line(out):
 
 def test_on_a_terminal_it_tells_total_rate_and_waiting(bar, terminal):
     terminal.install()
-    with DataLoader(Numbers(60, 0.002), 4, num_workers=0, progress=True) as loader:
+    with DataLoader(Numbers(60, 0.002), 4, num_workers=0, progress=bar) as loader:
         for _ in loader:
             pass
     line = last_line(terminal)
@@ -72,7 +64,7 @@ def test_on_a_terminal_it_tells_total_rate_and_waiting(bar, terminal):
 async def test_in_a_loop_of_ones_own_too(bar, terminal, leftovers):
     terminal.install()
     async with AsyncDataLoader(
-        Numbers(60, 0.002), 4, executor="thread", num_workers=1, progress=True
+        Numbers(60, 0.002), 4, executor="thread", num_workers=1, progress=bar
     ) as loader:
         async for _ in loader:
             pass
@@ -83,12 +75,12 @@ async def test_in_a_loop_of_ones_own_too(bar, terminal, leftovers):
 async def test_a_loop_that_is_left_ends_the_bar(bar, terminal, faces):
     terminal.install()
     if faces == "blocking":
-        with DataLoader(Numbers(60), 4, num_workers=0, progress=True) as loader:
+        with DataLoader(Numbers(60), 4, num_workers=0, progress=bar) as loader:
             for _ in loader:
                 break
             shown = terminal.getvalue()
     else:
-        async with AsyncDataLoader(Numbers(60), 4, num_workers=0, progress=True) as loader:
+        async with AsyncDataLoader(Numbers(60), 4, num_workers=0, progress=bar) as loader:
             async for _ in loader:
                 break
             shown = terminal.getvalue()
@@ -99,7 +91,7 @@ async def test_a_loop_that_is_left_ends_the_bar(bar, terminal, faces):
 
 def test_an_error_ends_the_bar(bar, terminal):
     terminal.install()
-    with DataLoader(Numbers(60, fail=[30]), 4, num_workers=0, progress=True) as loader:
+    with DataLoader(Numbers(60, fail=[30]), 4, num_workers=0, progress=bar) as loader:
         with pytest.raises(SampleError):
             for _ in loader:
                 pass
@@ -120,8 +112,8 @@ def test_a_loader_that_is_closed_ends_the_bar(terminal):
 def test_elsewhere_nothing_is_shown_unless_asked_for(monkeypatch):
     out = io.StringIO()
     monkeypatch.setattr(sys, "stderr", out)
-    for progress, shown in ((True, ""), ("plain", "epoch 0 100%  20/20")):
-        with DataLoader(Numbers(20), 4, num_workers=0, progress=progress) as loader:
+    for mode, shown in ((True, ""), ("plain", "epoch 0: 100%")):
+        with DataLoader(Numbers(20), 4, num_workers=0, progress=mode) as loader:
             for _ in loader:
                 pass
         assert out.getvalue().startswith(shown)
@@ -130,12 +122,12 @@ def test_elsewhere_nothing_is_shown_unless_asked_for(monkeypatch):
 
 def test_without_standard_error_there_is_no_bar(monkeypatch):
     monkeypatch.setattr(sys, "stderr", None)
-    assert open_display("plain", "epoch 0", 3) is None
+    assert open_progress_bar("plain", "epoch 0", 3) is None
 
 
 def test_a_terminal_that_goes_away_ends_the_bar_only(bar, terminal):
     terminal.install()
-    with DataLoader(Numbers(60, 0.003), 4, num_workers=0, progress=True) as loader:
+    with DataLoader(Numbers(60, 0.003), 4, num_workers=0, progress=bar) as loader:
         for number, _ in enumerate(loader):
             if number == 2:
                 terminal.close()
@@ -143,7 +135,7 @@ def test_a_terminal_that_goes_away_ends_the_bar_only(bar, terminal):
 
 
 def test_a_bar_that_is_not_installed_is_named(monkeypatch):
-    monkeypatch.setattr(progress_display.importlib.util, "find_spec", lambda name: None)
+    monkeypatch.setattr(progress.importlib.util, "find_spec", lambda name: None)
     with DataLoader(Numbers(8), 4, num_workers=0, progress="rich") as loader:
         with pytest.raises(ModuleNotFoundError, match="pip install rich"):
             list(loader)
@@ -164,10 +156,9 @@ def test_in_a_notebook_there_is_a_bar(monkeypatch):
             return Shell()
 
     monkeypatch.setitem(sys.modules, "IPython", IPython)
-    monkeypatch.setattr(progress_display.importlib.util, "find_spec", lambda name: None)
     out = io.StringIO()
     monkeypatch.setattr(sys, "stderr", out)
-    display = open_display(True, "epoch 0", 3)
+    display = open_progress_bar(True, "epoch 0", 3)
     assert display is not None
     display.advance(3, "")
     display.close()
@@ -176,7 +167,7 @@ def test_in_a_notebook_there_is_a_bar(monkeypatch):
 
 def test_bars_side_by_side_are_both_there(bar, terminal):
     terminal.install()
-    options = {"num_workers": 0, "progress": True}
+    options = {"num_workers": 0, "progress": bar}
     with (
         DataLoader(Numbers(40, 0.002), 4, **options) as first,
         DataLoader(Numbers(80, 0.001), 8, **options) as second,

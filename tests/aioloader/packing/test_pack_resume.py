@@ -164,16 +164,16 @@ def test_a_kill_leaves_nothing_that_is_named_like_a_whole_file(source: Path, tmp
 
 INTERRUPTED = """
     import os, signal, sys
-    from aioloader.observability import progress_bar
+    from aioloader.observability import progress
     from aioloader.cli import main
-    update = progress_bar.ProgressBar.update
+    update = progress.ProgressBar.update
 
     def interrupt(self, done):
         update(self, done)
         if done == 17:
             os.kill(os.getpid(), signal.SIGINT)
 
-    progress_bar.ProgressBar.update = interrupt
+    progress.ProgressBar.update = interrupt
     sys.exit(main(sys.argv[1:]))
 """
 
