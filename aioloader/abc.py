@@ -1,18 +1,24 @@
-"""The contracts: what a dataset, a byte source, a sampler, a transform, a batchify function and an executor are.
+"""Contracts between the parts of a loader: datasets, byte sources, samplers, transforms, slab memory and executors.
 
-A dataset says two things: where the bytes of an item come from (read by the core, in the event loop's care), and
-what is done to them (run in an executor). A dataset without a byte part runs whole in the executor.
+A dataset consists of two parts: spans of bytes, which the core reads, and a decoder, which runs in an executor. A
+dataset without spans runs in the executor as a whole.
+
+Each optional ability of a part is a separate Protocol. The loader tests for it with `isinstance` once, when it puts its
+parts together.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar, runtime_checkable
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterator, Sequence
+    import mmap
+    from collections.abc import Callable, Iterator, Mapping, Sequence
     from contextlib import AbstractAsyncContextManager
 
-    from aioloader.executors.program import Program
+    import numpy as np
+
     from aioloader.foundation.types import (
         Array,
         ArraySpec,
@@ -21,51 +27,76 @@ if TYPE_CHECKING:
         IntArray,
         ItemLocation,
         ReadPlan,
+        Slab,
         Spans,
         StageTimer,
+        StorageStats,
+        WorkerState,
     )
     from aioloader.rng import Rng
 
 __all__ = (
+    "AwaitingExecutor",
     "Batchify",
     "BlockingByteSource",
+    "BlockingExecutor",
     "BulkDecoder",
     "ByteDataset",
     "ByteSource",
+    "CountingByteSource",
     "Decoder",
     "Executor",
+    "FileByteSource",
+    "FileMaps",
+    "FusableDecoder",
     "FusedDecoder",
     "GatherDataset",
     "MapDataset",
+    "MappedByteSource",
+    "MappingExecutor",
+    "NamedDataset",
+    "NamedExecutor",
+    "NetworkByteSource",
+    "ObservableExecutor",
     "PositionalSampler",
+    "Program",
+    "ReadAheadDataset",
+    "RestartingExecutor",
+    "RowBatchify",
     "Sampler",
+    "SlabMemory",
+    "Stage",
     "Transform",
+    "TunedExecutor",
 )
 
 T_co = TypeVar("T_co", covariant=True)
 
 
+# -- datasets --------------------------------------------------------------------------------------------------------
+
+
 @runtime_checkable
 class MapDataset(Protocol[T_co]):
-    """Anything with a length and items: the least that a dataset has to be."""
+    """Object with a length and items by index: the minimum that a loader accepts as a dataset."""
 
     def __len__(self) -> int:
-        """Number of items."""
+        """Return the number of items."""
         ...
 
     def __getitem__(self, index: int, /) -> T_co:
-        """Item `index`, 0 <= index < len(self); made at once, blocking."""
+        """Return item `index`, 0 <= index < len(self); blocks until it is made."""
         ...
 
 
 class Decoder(Protocol[T_co]):
-    """The CPU part of a byte dataset: bytes in, sample out. Picklable; holds no file."""
+    """The CPU part of a byte dataset: it turns bytes into a sample. Picklable; holds no file."""
 
     def __call__(self, data: memoryview, extra: Any, facts: ItemLocation) -> T_co:
         """Make a sample.
 
         Args:
-            data: the item's bytes; valid during the call only, copy what is kept.
+            data: the item's bytes; valid during the call only: copy the bytes that the sample keeps.
             extra: the item's row of `ByteDataset.extras`, or None.
             facts: path and offset of the bytes, for errors.
         """
@@ -73,13 +104,13 @@ class Decoder(Protocol[T_co]):
 
 
 class FusedDecoder(Protocol[T_co]):
-    """A decoder and the first stages after it, in one: it need not make what the stages throw away.
+    """A decoder and the first stages after it in one object, which decodes only what these stages keep.
 
-    A decoder offers it by a method ``fuse(stages)``, which gives one, or None; it is made anew in every worker and
-    used by one thread. The results are those of the decoder and the stages, one after the other, bit for bit.
+    It is made separately in each worker and used by one thread. Its results are bit for bit those of the decoder
+    followed by the stages.
 
     Attributes:
-        stages: how many of the stages are done by it.
+        stages: how many of the stages it includes.
     """
 
     stages: int
@@ -89,6 +120,7 @@ class FusedDecoder(Protocol[T_co]):
         data: memoryview,
         extra: Any,
         facts: ItemLocation,
+        *,
         rng: Rng,
         out: Array | None,
         trace: StageTimer,
@@ -97,29 +129,36 @@ class FusedDecoder(Protocol[T_co]):
 
         Args:
             data, extra, facts: as for `Decoder`.
-            rng: the sample's draws.
-            out: where the image may be written, see `Transform.apply`; None if foreign code follows.
-            trace: told the stage before it begins, and the seconds that each took.
+            rng: the sample's random generator.
+            out: where the image may be written, see `Transform.apply`; None if code of the caller follows.
+            trace: receives each stage before it begins, and the seconds that it took.
         """
         ...
 
 
-class BulkDecoder(Protocol):
-    """A decoder of payloads that need no work: many at a time, for small records.
+@runtime_checkable
+class FusableDecoder(Decoder[T_co], Protocol[T_co]):
+    """A decoder that can be fused with the stages that follow it."""
 
-    A decoder offers it by a method of this form besides its call.
-    """
+    def fuse(self, stages: Sequence[Stage]) -> FusedDecoder[T_co] | None:
+        """Return a `FusedDecoder` for the first of these stages; None if they cannot be fused."""
+        ...
+
+
+@runtime_checkable
+class BulkDecoder(Decoder[T_co], Protocol[T_co]):
+    """A decoder that can return many payloads at a time, for small records that need no work."""
 
     def many(self, memory: Any, start: IntArray, length: IntArray) -> list[bytes | None]:
-        """The payloads of some items.
+        """Return the payloads of some items.
 
         Args:
-            memory: where the items lie; slices of it are bytes (a mapping), or it is a buffer of bytes.
-            start: int64 (n,), place of each item.
+            memory: contains the items; slices of it are bytes (a mapping), or it is a buffer of bytes.
+            start: int64 (n,), byte offset of each item.
             length: int64 (n,), bytes of each item.
 
         Returns:
-            each payload; None for one that the decoder itself is to be called for, and that may be an error.
+            one payload for each item; None for an item that the decoder itself must be called for, which may fail.
         """
         ...
 
@@ -130,48 +169,103 @@ class ByteDataset(MapDataset[T_co], Protocol[T_co]):
 
     @property
     def decoder(self) -> Decoder[T_co]:
-        """What turns the bytes of one item into a sample, in the executor."""
+        """Return the object that turns the bytes of one item into a sample, in the executor."""
         ...
 
     def open_source(self) -> ByteSource:
-        """A byte source of its own for one loader, which closes it."""
+        """Return a separate byte source for one loader, which closes it."""
         ...
 
     def spans(self, indices: IntArray) -> Spans:
-        """Where the bytes of items lie. Cheap and without I/O: called in the event loop."""
+        """Return the spans of items. Fast and without I/O: called in the event loop."""
         ...
 
     def extras(self, indices: IntArray) -> Array | None:
-        """Numbers that travel with the items, such as labels: (n, ...), or None."""
+        """Return numbers that belong to the items, such as labels: (n, ...), or None."""
         ...
 
     def facts(self, index: int) -> ItemLocation:
-        """Key, path and offset of one item, for errors."""
+        """Return key, path and offset of one item, for errors."""
         ...
 
 
 @runtime_checkable
 class GatherDataset(MapDataset[T_co], Protocol[T_co]):
-    """An in-memory dataset: a batch is one gather per array, with no executor and no per-sample work."""
+    """An in-memory dataset: a batch is one gather per array, with no executor and no work per sample."""
 
     @property
     def arrays(self) -> Sequence[Array]:
-        """Arrays of one length; item i is the tuple of their rows i (the row itself for one array)."""
+        """Return arrays of equal length; item i is the tuple of their rows i (one array: its row i)."""
         ...
 
 
-class ByteSource(Protocol):
-    """Where bytes come from; plural, so that a batch costs few awaits.
+@runtime_checkable
+class ReadAheadDataset(Protocol):
+    """A byte dataset with slow reads."""
 
-    One over a network may tell and be told more: ``timeout``, seconds that one call may take, which the loader sets;
-    ``samples_ahead``, samples that should be on their way at a time, which the loader's default of `prefetch` follows;
-    ``stats()``, its `aioloader.metrics.StorageStats`.
-    """
+    @property
+    def reads_ahead(self) -> bool:
+        """Return True if several batches must be read at a time, even without workers."""
+        ...
+
+
+@runtime_checkable
+class NamedDataset(Protocol):
+    """A dataset that wraps another one and is named after it in errors."""
+
+    @property
+    def display_name(self) -> str:
+        """Return the name for errors."""
+        ...
+
+
+class Stage(Protocol):
+    """One transform of a loader's chain and how it takes its samples. Picklable if its function is."""
+
+    @property
+    def name(self) -> str:
+        """Return the transform's name, for errors and statistics."""
+        ...
+
+    @property
+    def native(self) -> bool:
+        """Return True if it consists of this package's transforms only: it keeps no input and draws from ``rng``."""
+        ...
+
+    @property
+    def is_async(self) -> bool:
+        """Return True if the transform is awaited in the event loop."""
+        ...
+
+    @property
+    def concurrency(self) -> int:
+        """Return the maximum number of concurrent calls of an async transform; 0 for any other."""
+        ...
+
+    @property
+    def takes_rng(self) -> bool:
+        """Return True if the transform receives the sample's random generator."""
+        ...
+
+    def apply(self, sample: Any, rng: Rng, out: Array | None = None) -> Any:
+        """Return the transformed sample; see `Transform.apply` for `out`."""
+        ...
+
+    async def apply_async(self, sample: Any, rng: Rng) -> Any:
+        """Return the sample that an async transform makes."""
+        ...
+
+
+# -- byte sources ----------------------------------------------------------------------------------------------------
+
+
+class ByteSource(Protocol):
+    """Reader of spans; its methods take many spans, so that a batch costs few awaits."""
 
     async def plan(self, spans: Spans) -> ReadPlan:
-        """Find sizes and lay the items out in memory, merging neighbours.
+        """Find the sizes and lay the items out in memory, neighbours merged.
 
-        On cancellation nothing is left behind. An item that cannot be planned goes into `ReadPlan.failures`.
+        On cancellation nothing is left behind. An item that cannot be planned is listed in `ReadPlan.failures`.
         """
         ...
 
@@ -179,8 +273,8 @@ class ByteSource(Protocol):
         """Read every planned span into `out`, which has at least `plan.nbytes` bytes.
 
         Returns:
-            (place in the batch, error) of every item that could not be read. One that is longer than its span has
-            a `SpanTooShortError`, and is planned and read again with the length that it names.
+            (place in the batch, error) of every item that could not be read. The error of an item that is longer than
+            its span is a `SpanTooShortError`; the core plans and reads it again with the length in that error.
 
         On cancellation it returns only when nothing writes into `out` any more.
         """
@@ -192,28 +286,91 @@ class ByteSource(Protocol):
 
 
 @runtime_checkable
-class BlockingByteSource(Protocol):
-    """A byte source that can also be used without an event loop."""
+class BlockingByteSource(ByteSource, Protocol):
+    """A byte source that also works without an event loop."""
 
     def plan_blocking(self, spans: Spans) -> ReadPlan:
-        """As `ByteSource.plan`."""
+        """Do the same as `ByteSource.plan` and block."""
         ...
 
     def read_blocking(self, plan: ReadPlan, out: memoryview) -> list[tuple[int, BaseException]]:
-        """As `ByteSource.read`."""
+        """Do the same as `ByteSource.read` and block."""
         ...
 
 
 @runtime_checkable
+class FileByteSource(ByteSource, Protocol):
+    """A byte source whose files have paths or URLs, which errors name."""
+
+    @property
+    def paths(self) -> Sequence[str]:
+        """Return the paths or URLs, in the order of the file numbers in `Spans`."""
+        ...
+
+
+@runtime_checkable
+class NetworkByteSource(ByteSource, Protocol):
+    """A byte source with long latencies.
+
+    Attributes:
+        timeout: seconds that one call may take; the loader sets it.
+        samples_ahead: how many samples must be in flight at a time; the loader's default of `prefetch` follows it.
+    """
+
+    timeout: float
+    samples_ahead: int
+
+
+@runtime_checkable
+class CountingByteSource(ByteSource, Protocol):
+    """A byte source that counts its requests."""
+
+    def stats(self) -> StorageStats:
+        """Return the counters so far."""
+        ...
+
+
+class FileMaps(Protocol):
+    """Memory maps of record files, which travel to the workers of a `MappingExecutor`.
+
+    Attributes:
+        fds: the descriptors, open under the same numbers in each worker.
+    """
+
+    fds: Sequence[int]
+
+    def record(self, file: int, offset: int, length: int) -> memoryview:
+        """Return the bytes of one record."""
+        ...
+
+    def whole(self, file: int, nbytes: int) -> Any:
+        """Return the map of a file, of at least `nbytes` bytes."""
+        ...
+
+
+@runtime_checkable
+class MappedByteSource(ByteSource, Protocol):
+    """A byte source that does not read records: workers look them up in maps of the files."""
+
+    @property
+    def maps(self) -> FileMaps:
+        """Return the maps."""
+        ...
+
+
+# -- samplers, transforms, batchify ----------------------------------------------------------------------------------
+
+
+@runtime_checkable
 class Sampler(Protocol):
-    """Which indices, in what order; a new pass at each `iter`."""
+    """Iterable over the indices of an epoch; each `iter` starts a new epoch."""
 
     def __iter__(self) -> Iterator[int]:
-        """The indices of one epoch."""
+        """Iterate over the indices of one epoch."""
         ...
 
     def __len__(self) -> int:
-        """How many indices an epoch has."""
+        """Return the number of indices of an epoch."""
         ...
 
 
@@ -222,27 +379,27 @@ class PositionalSampler(Sampler, Protocol):
     """A sampler whose order is computed, not stored: any position of any epoch in constant memory."""
 
     def indices(self, seed: int, epoch: int, start: int, stop: int) -> IntArray:
-        """The indices at positions start <= p < stop of an epoch, int64."""
+        """Return the indices at positions start <= p < stop of an epoch, int64."""
         ...
 
 
 @runtime_checkable
 class Transform(Protocol):
-    """What is done to one sample, or to its first element.
+    """Function of one sample, or of its first element.
 
-    Any callable will do. One that has a parameter named ``rng`` is given the sample's draws through it.
+    Any callable is accepted. One that has a parameter named ``rng`` receives the sample's random generator.
     """
 
     def __call__(self, x: Any, /, *, rng: Rng | None = None) -> Any:
-        """The transformed sample; a new object or `x` itself, never `x` altered."""
+        """Return the transformed sample; a new object or `x` itself, never `x` modified."""
         ...
 
     def apply(self, x: Any, rng: Rng, out: Array | None = None) -> Any:
-        """The same on the hot path.
+        """Return the transformed sample; the variant for the hot path.
 
         Args:
-            x: the sample; may be altered only where it is `out` itself.
-            rng: the sample's draws.
+            x: the sample; may be modified only where it is `out` itself.
+            rng: the sample's random generator.
             out: where the result may be written if it has exactly that shape and dtype; may be `x` itself.
 
         Returns:
@@ -251,12 +408,12 @@ class Transform(Protocol):
         ...
 
     def out_spec(self, spec: ArraySpec | None) -> ArraySpec | None:
-        """Shape and dtype of the result for an input of `spec`; None where they cannot be told."""
+        """Return shape and dtype of the result for an input of `spec`; None where they are not known."""
         ...
 
 
 class Batchify(Protocol):
-    """Makes one batch from a list of samples."""
+    """Function that makes one batch from a list of samples."""
 
     def __call__(self, samples: Sequence[Any], /, out: Any = None) -> Any:
         """Collate.
@@ -268,34 +425,140 @@ class Batchify(Protocol):
         ...
 
 
-class Executor(Protocol):
-    """Where the CPU work runs. Lives as long as its loader; serves several epochs at once.
+@runtime_checkable
+class RowBatchify(Batchify, Protocol):
+    """A batchify function that collates as `aioloader.batchify.Stack` does.
 
-    An executor with an attribute ``maps_files`` that is True may be given a program with `maps`: it sees to it that the
-    descriptors in them are open under the same numbers where chunks run. Chunks then name records by file and offset.
-
-    For reports of a stall it may tell more: ``activity()``, a value that is another whenever a sample was begun;
-    ``await workers_now()``, a list of `WorkerState`; ``queued``, chunks that wait for a worker.
+    Workers write each sample into its row of the batch; the function is called only for samples that do not fit.
     """
+
+    by_rows: bool
+
+
+# -- slab memory -----------------------------------------------------------------------------------------------------
+
+
+class SlabMemory(Protocol):
+    """Memory for the bytes and the arrays of batches, shared with the workers; the loader owns it.
+
+    Attributes:
+        memory: the mapping that all offsets refer to.
+        fd: its file descriptor, for other processes.
+        limit: maximum number of bytes of all slabs together.
+        leased: bytes of the slabs that the caller's batches hold.
+        forked: bytes that were leased when this process was forked; they are not used again.
+    """
+
+    memory: mmap.mmap
+    fd: int
+    limit: int
+    leased: int
+    forked: int
+
+    def allocate(self, nbytes: int, *, lasting: bool = False) -> Slab | None:
+        """Return a slab of at least `nbytes` bytes, or None if there is no room now.
+
+        Args:
+            nbytes: bytes needed.
+            lasting: the slab may be leased.
+        """
+        ...
+
+    def free(self, slab: Slab) -> None:
+        """Free a slab that nothing uses any more."""
+        ...
+
+    def retire(self, slabs: Sequence[Slab]) -> None:
+        """Free slabs at the next allocation. From any thread."""
+        ...
+
+    def view(self, slab: Slab) -> memoryview:
+        """Return the slab's bytes, writable."""
+        ...
+
+    def array(self, offset: int, shape: Sequence[int], dtype: np.dtype[Any]) -> Array:
+        """Return an array at a byte offset of the memory, without a lease."""
+        ...
+
+    def lease(self, slab: Slab, arrays: Sequence[Array]) -> None:
+        """Keep a slab until the last view of `arrays`, which `array` made, is gone; then free it."""
+        ...
+
+    def lend(self, slab: Slab, parts: Sequence[tuple[int, tuple[int, ...], np.dtype[Any]]]) -> list[Array]:
+        """Return arrays that share one lease of a slab: it is freed when the last view of them is gone.
+
+        Args:
+            slab: contains them.
+            parts: byte offset in the slab, shape and dtype of each.
+        """
+        ...
+
+    def usage(self) -> tuple[int, int, int]:
+        """Return the bytes in use now, their maximum so far, and the limit. From any thread."""
+        ...
+
+    def close(self) -> None:
+        """Release the memory; it stays mapped while an array over it lives."""
+        ...
+
+
+# -- executors -------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True)
+class Program:
+    """The part of a loader that runs in its executor; picklable, sent to each worker once.
+
+    Attributes:
+        decoder: turns bytes into a sample, or None: samples are the items of `dataset`.
+        dataset: a dataset without a byte part, or None.
+        paths: files of the byte source if there are few, for errors.
+        stages: the transforms up to the first async one, in order.
+        later: the transforms after each async transform, or after several in a row.
+        batchify: collates a whole batch in the executor, or None: samples are written to rows.
+        seed: the loader's seed.
+        seed_globals: seed the global generators of Python, numpy and torch (on the CPU) before each sample.
+        foreign: code of the caller runs; only such code can draw from the global generators.
+        maps: maps of the files whose records are looked up, or None.
+        replaces: in a batch that `batchify` collates, another sample replaces one that failed.
+        traced: results report when and where they were made.
+    """
+
+    decoder: Decoder[Any] | None
+    dataset: MapDataset[Any] | None
+    paths: tuple[str, ...]
+    stages: tuple[Stage, ...]
+    batchify: Callable[[list[Any]], Any] | None
+    seed: int
+    seed_globals: bool
+    foreign: bool
+    maps: FileMaps | None = None
+    replaces: bool = False
+    traced: bool = False
+    later: tuple[tuple[Stage, ...], ...] = ()
+
+
+class Executor(Protocol):
+    """Runner of the CPU work. Lives as long as its loader; serves several epochs at once."""
 
     @property
     def workers(self) -> int:
-        """How many chunks it works on at a time (at least 1)."""
+        """Return how many chunks it works on at a time (at least 1)."""
         ...
 
-    def open(self, program: Program, memory: Any) -> None:
+    def open(self, program: Program, memory: SlabMemory) -> None:
         """Take the loader's program and slab memory; called once, before anything else."""
         ...
 
     def serving(self) -> AbstractAsyncContextManager[None]:
-        """Serve one epoch: a context inside which `run` makes progress. Entered and left by the epoch's supervisor."""
+        """Return a context inside which `run` makes progress. The epoch's supervisor task enters and exits it."""
         ...
 
     async def run(self, chunks: Sequence[Chunk]) -> ChunkResult:
-        """Run the chunks of one batch, side by side as far as there are workers; gives their merged result.
+        """Run the chunks of one batch, in parallel as far as there are workers; return their merged result.
 
-        `Chunk.release` of each is called once nobody touches its memory any more. On cancellation the chunks are
-        called off, and it returns at once.
+        `Chunk.release` of each is called once nothing uses its memory any more. On cancellation the chunks are
+        cancelled, and it returns at once.
 
         Raises:
             WorkerError: workers cannot be started.
@@ -308,9 +571,87 @@ class Executor(Protocol):
         ...
 
 
-class BatchStream(Protocol[T_co]):
-    """One epoch being delivered."""
+@runtime_checkable
+class BlockingExecutor(Executor, Protocol):
+    """An executor that also works without an event loop."""
 
-    def __aiter__(self) -> AsyncIterator[T_co]: ...
+    def run_blocking(self, chunks: Sequence[Chunk]) -> ChunkResult:
+        """Do the same as `Executor.run` and block."""
+        ...
 
-    async def __anext__(self) -> T_co: ...
+
+@runtime_checkable
+class NamedExecutor(Executor, Protocol):
+    """An executor with a name for statistics; the name of any other is that of its class."""
+
+    @property
+    def kind(self) -> str:
+        """Return the name, such as "process"."""
+        ...
+
+
+@runtime_checkable
+class MappingExecutor(Executor, Protocol):
+    """An executor that may receive a program with `maps`.
+
+    It makes sure that the descriptors in them are open under the same numbers where chunks run. Chunks then identify
+    records by file and offset.
+    """
+
+    @property
+    def maps_files(self) -> bool:
+        """Return True if it does so."""
+        ...
+
+
+@runtime_checkable
+class ObservableExecutor(Executor, Protocol):
+    """An executor that describes its workers, for reports of a stall."""
+
+    @property
+    def queued(self) -> int:
+        """Return the number of chunks that wait for a worker."""
+        ...
+
+    def activity(self) -> object:
+        """Return a value that changes whenever a sample begins."""
+        ...
+
+    async def workers_now(self) -> list[WorkerState]:
+        """Return what each worker does."""
+        ...
+
+
+@runtime_checkable
+class RestartingExecutor(Executor, Protocol):
+    """An executor that replaces workers that died."""
+
+    @property
+    def restarts(self) -> int:
+        """Return how many workers were replaced."""
+        ...
+
+
+@runtime_checkable
+class TunedExecutor(Executor, Protocol):
+    """An executor that chooses its number of workers by measurement."""
+
+    @property
+    def most(self) -> int:
+        """Return the largest number of workers that it may still choose."""
+        ...
+
+    @property
+    def tuning(self) -> str:
+        """Return what was chosen and why, in one sentence."""
+        ...
+
+
+@runtime_checkable
+class AwaitingExecutor(Executor, Protocol):
+    """An executor that also awaits async transforms."""
+
+    @property
+    def concurrency(self) -> Mapping[str, int]:
+        """Return the maximum number of concurrent calls of each async transform, by name."""
+        ...

@@ -7,6 +7,7 @@ from time import perf_counter, process_time
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
+from aioloader.foundation.types import StorageStats
 from aioloader.observability.lag import Lag
 
 if TYPE_CHECKING:
@@ -15,20 +16,6 @@ if TYPE_CHECKING:
     from aioloader.observability.timeline import BatchTimeline
 
 __all__ = ("LoaderConfig", "Metrics", "StageStats", "Stats", "StorageStats")
-
-
-@dataclass(frozen=True, slots=True)
-class StorageStats:
-    """What a byte source tells of its requests; see `Stats` for the fields."""
-
-    requests: int = 0
-    request_bytes: int = 0
-    merged: float | None = None
-    retries: int = 0
-    hedges: int = 0
-    hit_rate: float | None = None
-    latency_p50_s: float | None = None
-    latency_p99_s: float | None = None
 
 
 @dataclass(frozen=True)  # slots of two bases would not go together

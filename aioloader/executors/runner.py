@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from aioloader.abc import BulkDecoder, FusableDecoder
 from aioloader.errors import LoaderError
 from aioloader.executors.global_generators import GlobalGenerators
 from aioloader.foundation.pytree import LEAF, flatten, leaf_spec, unflatten
@@ -43,7 +44,7 @@ from aioloader.rng import LATER_DOMAIN, SAMPLE_DOMAIN, Rng
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Sequence
 
-    from aioloader.executors.program import Program
+    from aioloader.abc import Program
 
 
 try:
@@ -190,6 +191,28 @@ class TransformChain:
         return sample
 
 
+def bulk_method(program: Program) -> Callable[..., list[bytes | None]] | None:
+    """Return the decoder's method `many` if samples are the payloads themselves, which are copied many at a time.
+
+    None if the program does more, or if the decoder's ``__call__`` is that of a class derived from the one that has
+    `many`: `many` was not written for it.
+    """
+    decoder = program.decoder
+    if (
+        program.stages
+        or program.later
+        or program.batchify is not None
+        or not isinstance(decoder, BulkDecoder)
+    ):
+        return None
+    for cls in type(decoder).__mro__:
+        if "many" in vars(cls):
+            return decoder.many
+        if "__call__" in vars(cls):
+            return None
+    return None
+
+
 class Runner:
     """Runs chunks. One per worker or thread; keeps what is costly to make anew.
 
@@ -207,10 +230,10 @@ class Runner:
         self._rng = Rng(program.seed)
         self._legs = [TransformChain(stages) for stages in (program.stages, *program.later)]
         # A decoder may make its sample and the first stages in one; it decodes less and copies less then.
-        fuse = getattr(program.decoder, "fuse", None)
-        self._fused = None if fuse is None else fuse(program.stages)
+        decoder = program.decoder
+        self._fused = decoder.fuse(program.stages) if isinstance(decoder, FusableDecoder) else None
         # Samples that are the payloads themselves are made many at a time.
-        self._many = program.decoder.many if program.copies_only else None
+        self._many = bulk_method(program)
         self._draws = False  # the last sample did
         self._generators = GlobalGenerators(program.seed, program.seed_globals) if program.foreign else None
 
@@ -378,8 +401,10 @@ class Runner:
         files, offset = chunk.index_table[FILE], chunk.index_table[OFFSET]
         memory = None
         if mapped.all() and (files == files[0]).all():
+            maps = self.program.maps
+            assert maps is not None
             with suppress(OSError):  # each sample will say so
-                memory = self.program.maps.whole(int(files[0]), offset + length)
+                memory = maps.whole(int(files[0]), offset + length)
         return memory, offset, length
 
     def _sample(
@@ -395,6 +420,7 @@ class Runner:
         done = 0
         begin = perf_counter()
         if program.decoder is None:
+            assert program.dataset is not None
             sample = program.dataset[column[BASE]]
             trace.decode_s += perf_counter() - begin
         else:
@@ -403,6 +429,7 @@ class Runner:
                 data = self._bytes[start : start + length]
             else:
                 trace.stage = "read"
+                assert program.maps is not None
                 data = program.maps.record(column[FILE], column[OFFSET], length)
                 trace.stage = "decode"
             path = program.paths[column[FILE]] if column[FILE] < len(program.paths) else None
@@ -413,7 +440,7 @@ class Runner:
             else:
                 done = self._fused.stages
                 row = out if done == len(leg.names) or leg.in_place[done] else None
-                sample = self._fused(data, extra, facts, rng, row, trace)
+                sample = self._fused(data, extra, facts, rng=rng, out=row, trace=trace)
         sample = leg.run(sample, rng, out, trace, done)
         if generators is not None:
             generators.after(watched)

@@ -31,6 +31,7 @@ import numpy as np
 
 from aioloader.foundation.descriptors import above_streams
 from aioloader.foundation.host_limits import process_limit, usable_memory
+from aioloader.foundation.types import Slab
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -40,7 +41,6 @@ if TYPE_CHECKING:
 __all__ = (
     "CONTROL_BYTES",
     "MAX_WORKERS",
-    "Slab",
     "SlabMemory",
     "control_array",
     "default_memory_limit",
@@ -136,24 +136,6 @@ class _Ended:
 
     def __call__(self, _: object) -> None:
         self._ended.append(self._number)
-
-
-class Slab:
-    """A stretch of the region. Held by its owner, or by the arrays leased from it.
-
-    Attributes:
-        offset: place in the region, bytes.
-        nbytes: its size, a multiple of the page size.
-        forked: a fork of this process may still look at it, so that it is never used again.
-    """
-
-    __slots__ = ("forked", "leases", "nbytes", "offset")
-
-    def __init__(self, offset: int, nbytes: int) -> None:
-        self.offset = offset
-        self.nbytes = nbytes
-        self.leases = 0
-        self.forked = False
 
 
 class SlabMemory:

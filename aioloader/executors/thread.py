@@ -11,7 +11,7 @@ import anyio
 import numpy as np
 
 from aioloader.errors import StalledError
-from aioloader.executors.runner import Runner
+from aioloader.executors.runner import Runner, bulk_method
 from aioloader.foundation.concurrency import RefCount, deferred
 from aioloader.foundation.run_chunks import run_each
 from aioloader.foundation.stacks import stack_of
@@ -21,7 +21,7 @@ from aioloader.foundation.types import INDEX, LENGTH, ROW, Chunk, ChunkResult, F
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
 
-    from aioloader.executors.program import Program
+    from aioloader.abc import Program
     from aioloader.executors.shared_memory import SlabMemory
 
 __all__ = ("ThreadExecutor",)
@@ -80,7 +80,7 @@ class ThreadExecutor:
         """See `aioloader.abc.Executor.open`."""
         self._program = program
         self._region: Any = memory.memory
-        self._copies_only = program.copies_only
+        self._copies_only = bulk_method(program) is not None
 
     @asynccontextmanager
     async def serving(self) -> AsyncIterator[None]:

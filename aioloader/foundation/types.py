@@ -55,6 +55,20 @@ class Spans:
         return len(self.offset)
 
 
+@dataclass(frozen=True, slots=True)
+class StorageStats:
+    """Counters of a byte source; see `aioloader.metrics.Stats` for the fields."""
+
+    requests: int = 0
+    request_bytes: int = 0
+    merged: float | None = None
+    retries: int = 0
+    hedges: int = 0
+    hit_rate: float | None = None
+    latency_p50_s: float | None = None
+    latency_p99_s: float | None = None
+
+
 class ItemLocation(NamedTuple):
     """What is known of an item apart from its content; used in errors."""
 
@@ -83,6 +97,25 @@ class ReadPlan:
     reads: Any = ()
     failures: list[tuple[int, BaseException]] = field(default_factory=list)
     mapped: bool = False
+
+
+class Slab:
+    """A stretch of slab memory, held by its owner or by the arrays that were leased from it.
+
+    Attributes:
+        offset: byte offset in the memory.
+        nbytes: its size, a multiple of the page size.
+        leases: how many weak references keep it.
+        forked: a fork of this process may still read it, so it is never used again.
+    """
+
+    __slots__ = ("forked", "leases", "nbytes", "offset")
+
+    def __init__(self, offset: int, nbytes: int) -> None:
+        self.offset = offset
+        self.nbytes = nbytes
+        self.leases = 0
+        self.forked = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,10 +10,10 @@ import threading
 import weakref
 from typing import TYPE_CHECKING, Any
 
+from aioloader.abc import Program
 from aioloader.batchify import Stack
 from aioloader.datasets.resolve import resolve
 from aioloader.errors import LoaderClosedError
-from aioloader.executors.program import Program
 from aioloader.executors.shared_memory import SlabMemory, default_memory_limit
 from aioloader.foundation.host_limits import available_cores
 from aioloader.loader.epoch import Epoch

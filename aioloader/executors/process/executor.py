@@ -29,7 +29,7 @@ from aioloader.foundation.threads import Threads
 from aioloader.foundation.types import ChunkResult, Failure
 
 if TYPE_CHECKING:
-    from aioloader.executors.program import Program
+    from aioloader.abc import Program
     from aioloader.executors.retry import Attempt
     from aioloader.foundation.types import Chunk, WorkerState
 

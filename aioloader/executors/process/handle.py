@@ -28,7 +28,7 @@ from aioloader.foundation.descriptors import above_streams
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
 
-    from aioloader.executors.program import Program
+    from aioloader.abc import Program
     from aioloader.executors.retry import Attempt
 
 __all__ = ("WorkerHandle", "end_all", "pickled_program")

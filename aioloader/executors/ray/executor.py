@@ -26,7 +26,7 @@ from aioloader.foundation.types import INDEX, ChunkResult, WorkerState
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from aioloader.executors.program import Program
+    from aioloader.abc import Program
     from aioloader.executors.retry import Attempt
     from aioloader.executors.shared_memory import SlabMemory
     from aioloader.foundation.concurrency import Notify

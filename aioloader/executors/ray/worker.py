@@ -15,7 +15,7 @@ from aioloader.executors.runner import Runner
 from aioloader.foundation.types import ChunkResult
 
 if TYPE_CHECKING:
-    from aioloader.executors.program import Program
+    from aioloader.abc import Program
     from aioloader.foundation.types import Chunk, RowLayout
 
 __all__ = ("RayWorker",)

@@ -31,7 +31,7 @@ from aioloader.foundation.types import ChunkResult
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
 
-    from aioloader.executors.program import Program
+    from aioloader.abc import Program
     from aioloader.executors.shared_memory import SlabMemory
     from aioloader.foundation.types import Chunk, WorkerState
 

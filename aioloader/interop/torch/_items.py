@@ -70,11 +70,11 @@ class Items:
         keep: what is made of a sample; None: a sample is its index, and the collate function reads the batch.
 
     Attributes:
-        called: name of the dataset's class, for errors.
+        display_name: name of the dataset's class, for errors.
     """
 
     def __init__(self, dataset: Any, crew: Crew, keep: Callable[[Any], Any] | None) -> None:
-        self.called = type(dataset).__name__
+        self.display_name = type(dataset).__name__
         self._dataset = dataset
         self._crew = crew
         self._begun = False

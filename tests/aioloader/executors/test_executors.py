@@ -15,11 +15,11 @@ import numpy as np
 import psutil
 import pytest
 
+from aioloader.abc import Program
 from aioloader.datasets.resolve import Stage
 from aioloader.errors import WorkerError
 from aioloader.executors import InlineExecutor, ProcessExecutor, RayExecutor, ThreadExecutor
 from aioloader.executors.process.handle import WorkerHandle
-from aioloader.executors.program import Program
 from aioloader.executors.shared_memory import SlabMemory
 from aioloader.foundation.types import ArraySpec, Chunk, RowLayout
 from tests.aioloader.cluster import local_cluster

@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from aioloader.executors.shared_memory import Slab, SlabMemory, default_memory_limit
+from aioloader.executors.shared_memory import SlabMemory, default_memory_limit
+from aioloader.foundation.types import Slab
 
 PAGE = 4096
 
