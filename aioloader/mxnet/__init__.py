@@ -1,8 +1,8 @@
 """MXNet's data layer by its own names: ``import aioloader.mxnet as mx``.
 
 Arrays are numpy arrays (`mx.nd.NDArray` is a subclass with MXNet's methods). This package only translates names,
-arguments and conventions; the loading is that of `aioloader.DataLoader`, the files are those of `recordio`. What
-differs from MXNet, and why, stands in docs/migrating-from-mxnet.md.
+arguments and conventions; `aioloader.DataLoader` loads, `recordio` reads and writes the files.
+docs/migrating-from-mxnet.md lists the differences from MXNet, with reasons.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ __all__ = (
     "util",
 )
 
-# Parts of this package that are imported under another name are the same modules.
+# Modules of this package that are imported under another name are the same modules.
 if not any(isinstance(finder, OneCopy) for finder in sys.meta_path):
     sys.meta_path.insert(0, OneCopy())
 
@@ -82,7 +82,7 @@ _MODULES = {
     "rnd": "random",
 }
 
-# Names in mx that stand in `mx.util`.
+# Names in mx that are defined in `mx.util`.
 _SWITCHES = frozenset(
     (
         *("is_np_array", "is_np_shape", "np_array", "np_shape"),
@@ -90,7 +90,7 @@ _SWITCHES = frozenset(
     )
 )
 
-# What MXNet has for training. It can be imported and raises when it is used.
+# MXNet's parts for training. They can be imported and raise when used.
 _OUTSIDE = frozenset(
     (
         *(

@@ -1,7 +1,7 @@
 """`NDArray`: a numpy array with MXNet's methods on top.
 
-Where scripts written for MXNet would notice, it is MXNet's: an element and a full reduction are arrays of shape (1,),
-`reshape` knows 0, -2, -3 and -4, and it prints like one. Everything else is numpy's: the dtype of arithmetic and of
+It behaves like MXNet's where scripts would notice: an element and a full reduction are arrays of shape (1,), `reshape`
+accepts 0, -2, -3 and -4, and it prints like one. Everything else is numpy's: the dtype of arithmetic and of
 comparisons, `flatten`, broadcasting, indexing.
 """
 
@@ -21,7 +21,7 @@ __all__ = ("NDArray", "from_numpy")
 
 
 class NDArray(np.ndarray[Any, Any]):
-    """A numpy array with the methods of MXNet's NDArray. `from_numpy` makes one without copying.
+    """Numpy array with the methods of MXNet's NDArray. `from_numpy` makes one without copying.
 
     Differences from numpy: an element (``x[0]`` of a vector) and a full reduction (``x.sum()``) are arrays of
     shape (1,), which convert to numbers with `asscalar`, `int` and `float`; a float array can be an index; and
@@ -38,11 +38,11 @@ class NDArray(np.ndarray[Any, Any]):
     # --- MXNet's own methods ---
 
     def asnumpy(self) -> npt.NDArray[Any]:
-        """A copy as a plain numpy array. ``numpy.asarray(x)`` gives the same without copying."""
+        """Return a copy as a plain numpy array. ``numpy.asarray(x)`` does the same without copying."""
         return np.array(self)
 
     def asscalar(self) -> Any:
-        """The one element, as a numpy scalar.
+        """Return the one element, as a numpy scalar.
 
         Raises:
             ValueError: there is not exactly one element.
@@ -53,13 +53,13 @@ class NDArray(np.ndarray[Any, Any]):
 
     @property
     def context(self) -> Context:
-        """The context that was named when the array was made; the memory is this host's in any case."""
+        """Return the context that was named when the array was made; the memory is this host's in any case."""
         return cpu() if self._context is None else self._context
 
     ctx = context
 
     def as_in_context(self, context: Context) -> NDArray:
-        """The array under the name of another context; itself if the name is the same. Nothing is copied.
+        """Return the array under the name of another context; itself if the name is the same. Nothing is copied.
 
         Raises:
             MXNetError: `context` is a GPU.
@@ -81,50 +81,50 @@ class NDArray(np.ndarray[Any, Any]):
         return from_numpy(other)
 
     def wait_to_read(self) -> None:
-        """Nothing to do: the array is complete."""
+        """Do nothing: the array is complete."""
 
     wait_to_write = wait_to_read
 
     @property
     def stype(self) -> str:
-        """ "default": a dense array."""
+        """Return "default": the array is dense."""
         return "default"
 
     def tostype(self, stype: str) -> NDArray:
-        """The array itself for "default".
+        """Return the array itself for "default".
 
         Raises:
-            OutsideError: a sparse type is asked for.
+            OutsideError: a sparse type is requested.
         """
         if stype != "default":
             raise OutsideError(f"NDArray.tostype({stype!r})", "sparse arrays are made by LibSVMIter only")
         return self
 
     def as_nd_ndarray(self) -> NDArray:
-        """The array itself."""
+        """Return the array itself."""
         return self
 
     as_np_ndarray = detach = as_nd_ndarray
 
     def attach_grad(self, *args: Any, **kwargs: Any) -> NoReturn:
-        """Raises OutsideError: gradients are your framework's."""
+        """Raise OutsideError: your framework computes gradients."""
         raise OutsideError("NDArray.attach_grad()")
 
     def backward(self, *args: Any, **kwargs: Any) -> NoReturn:
-        """Raises OutsideError: gradients are your framework's."""
+        """Raise OutsideError: your framework computes gradients."""
         raise OutsideError("NDArray.backward()")
 
     def expand_dims(self, axis: int) -> NDArray:
-        """With a new axis of length 1 at `axis`."""
+        """Return the array with a new axis of length 1 at `axis`."""
         return from_numpy(np.expand_dims(self, axis))
 
     def reshape(self, *shape: Any, **kwargs: Any) -> NDArray:
-        """A view, or else a copy, in another shape.
+        """Return a view, or else a copy, in another shape.
 
         Args:
-            *shape: integers or one tuple. Besides numpy's -1, as in MXNet: 0 keeps this axis, -2 keeps all axes
-                that are left, -3 joins two axes, -4 splits one axis into the two numbers that follow. An array
-                without elements takes its shape literally.
+            *shape: integers or one tuple. In addition to numpy's -1, as in MXNet: 0 keeps this axis, -2 keeps all
+                remaining axes, -3 joins two axes, -4 splits one axis into the two numbers that follow. An array without
+                elements takes its shape literally.
             **kwargs: `shape`, MXNet's name for it; `order` as numpy's.
         """
         if not shape and "shape" in kwargs:
@@ -135,7 +135,7 @@ class NDArray(np.ndarray[Any, Any]):
             lengths = _mxnet_shape(self.shape, lengths)
         return cast("NDArray", super().reshape(tuple(lengths), **kwargs))
 
-    # --- what numpy gives as a scalar ---
+    # --- results that numpy returns as a scalar ---
 
     def __getitem__(self, key: Any) -> Any:
         return _boxed(super().__getitem__(_index(key)), self)
@@ -180,11 +180,11 @@ class NDArray(np.ndarray[Any, Any]):
         return _boxed(np.asarray(self).argmin(*args, **kwargs), self)
 
     def all(self, *args: Any, **kwargs: Any) -> Any:
-        """As numpy's `all`."""
+        """Return numpy's `all`."""
         return np.asarray(self).all(*args, **kwargs)
 
     def any(self, *args: Any, **kwargs: Any) -> Any:
-        """As numpy's `any`."""
+        """Return numpy's `any`."""
         return np.asarray(self).any(*args, **kwargs)
 
     def __int__(self) -> int:
@@ -207,7 +207,7 @@ class NDArray(np.ndarray[Any, Any]):
 
 
 def _boxed(result: Any, like: NDArray) -> Any:
-    """A result of numpy as an NDArray; a scalar as one of shape (1,)."""
+    """Return a result of numpy as an NDArray; a scalar as one of shape (1,)."""
     if isinstance(result, NDArray):
         return result
     boxed = (result if isinstance(result, np.ndarray) else np.array([result])).view(NDArray)
@@ -216,14 +216,14 @@ def _boxed(result: Any, like: NDArray) -> Any:
 
 
 def _index(key: Any) -> Any:
-    # nd.array([0, 2]) is float32, and MXNet takes it as an index.
+    # nd.array([0, 2]) is float32, and MXNet accepts it as an index.
     if isinstance(key, NDArray) and key.dtype.kind == "f":
         return np.asarray(key).astype(np.intp)
     return key
 
 
 def _mxnet_shape(old: tuple[int, ...], wanted: Sequence[int]) -> list[int]:
-    """`wanted` with MXNet's codes 0, -2, -3 and -4 worked out; -1 may be left."""
+    """Return `wanted` with MXNet's codes 0, -2, -3 and -4 resolved; -1 may remain."""
     shape: list[int] = []
     at = 0  # the axis of `old` that is next
     codes = iter(wanted)
@@ -252,7 +252,7 @@ def _mxnet_shape(old: tuple[int, ...], wanted: Sequence[int]) -> list[int]:
 
 
 def from_numpy(ndarray: npt.NDArray[Any], zero_copy: bool = True) -> NDArray:
-    """A numpy array as NDArray: the same memory, or a copy of it.
+    """Return a numpy array as NDArray: the same memory, or a copy of it.
 
     Unlike MXNet's, the given array stays writable.
     """

@@ -1,7 +1,7 @@
-"""One copy of each module of this package, under whatever name it is imported; and what its missing modules say.
+"""Alias for imports: one copy of each module of this package under any name; and the messages of missing modules.
 
 After ``sys.modules["mxnet"] = aioloader.mxnet`` Python would load ``mxnet.base`` from this package's files a second
-time, with other classes, which no ``except`` and no ``isinstance`` knows.
+time, with different classes, which no ``except`` and no ``isinstance`` matches.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ _OWN = __name__.rpartition(".")[0]
 
 
 class OneCopy:
-    """A finder for `sys.meta_path`: a part of this package under another name is the part itself."""
+    """Finder for `sys.meta_path`: a module of this package under another name is the module itself."""
 
     def find_spec(self, fullname: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
-        """How to import `fullname`; None if that is not for this finder to say.
+        """Return the spec to import `fullname`; None if this finder is not responsible for it.
 
         Raises:
             ModuleNotFoundError: it is a part of MXNet for training.
@@ -47,7 +47,7 @@ class OneCopy:
 
 
 class _Same:
-    """A loader that gives a module which there is under its own name."""
+    """Loader that returns a module which is already known under its own name."""
 
     def __init__(self, own: str) -> None:
         self._own = own

@@ -1,4 +1,4 @@
-"""MXNet's base error, and what stands in for the parts of MXNet that are outside data loading."""
+"""MXNet's base error, and the placeholders for the parts of MXNet that are outside data loading."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ class MXNetError(RuntimeError):
 
 
 class TooManyFailedError(TooManyErrorsError, MXNetError):
-    """More images failed than `max_errors` allows; see `aioloader.errors.TooManyErrorsError`. An MXNetError too."""
+    """Error raised when more images failed than `max_errors` allows. An MXNetError too."""
 
 
 class OutsideError(MXNetError, NotImplementedError, AttributeError):
-    """A part of MXNet was used that is not about loading data.
+    """Error raised when a part of MXNet is used that does not load data.
 
     An AttributeError too, so that ``hasattr(mx.sym, "Variable")`` is False.
 
     Args:
         used: the name that was used, such as "mx.sym.Variable".
-        instead: what to do; by default to hand the arrays to a framework.
+        instead: the alternative; by default to pass the arrays to a framework.
 
     Attributes:
         used: as given.
@@ -43,7 +43,7 @@ class OutsideError(MXNetError, NotImplementedError, AttributeError):
 
 
 class Outside:
-    """Stands where MXNet has a module or class for training: it can be imported, and raises when it is used.
+    """Placeholder for a module or class of MXNet for training: it can be imported, and raises when used.
 
     So ``from aioloader.mxnet import gluon, autograd`` works for the lines of a script that load data.
 

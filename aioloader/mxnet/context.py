@@ -1,4 +1,4 @@
-"""Devices by MXNet's names. Arrays are numpy arrays in the memory of this host, whatever device is named."""
+"""Devices by MXNet's names. Arrays are numpy arrays in the memory of this host, for every device name."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _current = threading.local()
 
 
 class Context:
-    """A device's name and number, as `cpu(0)`.
+    """Name and number of a device, such as `cpu(0)`.
 
     Args:
         device_type: "cpu", "gpu", "cpu_pinned", "cpu_shared", or another `Context` to copy.
@@ -45,7 +45,7 @@ class Context:
 
     @property
     def device_typeid(self) -> int:
-        """MXNet's number of the type: cpu 1, gpu 2, cpu_pinned 3, cpu_shared 5."""
+        """Return MXNet's number of the type: cpu 1, gpu 2, cpu_pinned 3, cpu_shared 5."""
         return _TYPE_IDS[self.device_type]
 
     def __eq__(self, other: object) -> bool:
@@ -74,26 +74,26 @@ class Context:
         _current.context = self._before.pop()
 
     def empty_cache(self) -> None:
-        """Nothing to do: no device memory is held."""
+        """Do nothing: no device memory is held."""
 
 
 def cpu(device_id: int = 0) -> Context:
-    """The memory of this host."""
+    """Return the context of this host's memory."""
     return Context("cpu", device_id)
 
 
 def cpu_pinned(device_id: int = 0) -> Context:
-    """The memory of this host; it is not pinned here, your framework does that (`pin_memory=True`)."""
+    """Return the context of this host's memory; your framework pins it (`pin_memory=True`)."""
     return Context("cpu_pinned", device_id)
 
 
 def gpu(device_id: int = 0) -> Context:
-    """The name of a GPU. No array can be placed on it: see `num_gpus`."""
+    """Return the name of a GPU. No array can be placed on it: see `num_gpus`."""
     return Context("gpu", device_id)
 
 
 def num_gpus() -> int:
-    """0: aioloader puts no array on a GPU, your framework does.
+    """Return 0: aioloader puts no array on a GPU, your framework does.
 
     So ``mx.gpu() if mx.context.num_gpus() else mx.cpu()`` names the host.
     """
@@ -101,13 +101,13 @@ def num_gpus() -> int:
 
 
 def current_context() -> Context:
-    """The context of the innermost ``with``, else `cpu(0)`."""
+    """Return the context of the innermost ``with``, else `cpu(0)`."""
     found: Context | None = getattr(_current, "context", None)
     return cpu() if found is None else found
 
 
 def host_context(context: Context | None) -> Context:
-    """`context`, by default the current one, if arrays can be there.
+    """Return `context`, by default the current one, if arrays can be placed there.
 
     Raises:
         MXNetError: it is a GPU.

@@ -1,4 +1,4 @@
-"""`mx.nd`: the array of MXNet's names, and the functions that make such arrays; what these are made of is float32."""
+"""`mx.nd`: NDArray, and the functions that make such arrays; new arrays are float32."""
 
 from __future__ import annotations
 
@@ -41,10 +41,10 @@ Shape = int | Sequence[int]
 
 
 def array(source_array: Any, ctx: Context | None = None, dtype: npt.DTypeLike | None = None) -> NDArray:
-    """A new NDArray.
+    """Return a new NDArray.
 
     Args:
-        source_array: array, or what numpy makes one of.
+        source_array: an array, or an object that numpy converts to one.
         ctx: a context of this host.
         dtype: default: that of an NDArray, float32 for everything else, numpy arrays included.
     """
@@ -60,32 +60,32 @@ def _placed(made: npt.NDArray[Any], ctx: Context | None) -> NDArray:
 
 
 def empty(shape: Shape, ctx: Context | None = None, dtype: npt.DTypeLike = np.float32) -> NDArray:
-    """An array whose elements are not set."""
+    """Return an array whose elements are not set."""
     return _placed(np.empty(shape, dtype or np.float32), ctx)
 
 
 def zeros(shape: Shape, ctx: Context | None = None, dtype: npt.DTypeLike = np.float32) -> NDArray:
-    """An array of zeros."""
+    """Return an array of zeros."""
     return _placed(np.zeros(shape, dtype or np.float32), ctx)
 
 
 def ones(shape: Shape, ctx: Context | None = None, dtype: npt.DTypeLike = np.float32) -> NDArray:
-    """An array of ones."""
+    """Return an array of ones."""
     return _placed(np.ones(shape, dtype or np.float32), ctx)
 
 
 def full(shape: Shape, val: Any, ctx: Context | None = None, dtype: npt.DTypeLike = np.float32) -> NDArray:
-    """An array filled with `val`."""
+    """Return an array filled with `val`."""
     return _placed(np.full(shape, val, dtype or np.float32), ctx)
 
 
 def zeros_like(data: Any) -> NDArray:
-    """Zeros in the shape and dtype of `data`."""
+    """Return zeros in the shape and dtype of `data`."""
     return np.zeros_like(np.asarray(data)).view(NDArray)
 
 
 def ones_like(data: Any) -> NDArray:
-    """Ones in the shape and dtype of `data`."""
+    """Return ones in the shape and dtype of `data`."""
     return np.ones_like(np.asarray(data)).view(NDArray)
 
 
@@ -97,28 +97,28 @@ def arange(
     ctx: Context | None = None,
     dtype: npt.DTypeLike = np.float32,
 ) -> NDArray:
-    """Numbers from `start` up to but without `stop`, each `repeat` times."""
+    """Return numbers from `start` up to but without `stop`, each `repeat` times."""
     numbers = np.arange(start, stop, step) if stop is not None else np.arange(0, start, step)
     return _placed(np.repeat(numbers, repeat).astype(dtype or np.float32), ctx)
 
 
 def stack(*data: Any, axis: int = 0) -> NDArray:
-    """Arrays of one shape along a new axis. Takes arrays, or one list of them."""
+    """Stack arrays of one shape along a new axis. Takes arrays, or one list of them."""
     return np.stack(_arrays(data), axis=axis).view(NDArray)
 
 
 def concat(*data: Any, dim: int = 1) -> NDArray:
-    """Arrays one behind the other along the axis `dim`, by default 1. Takes arrays, or one list of them."""
+    """Concatenate arrays along the axis `dim`, by default 1. Takes arrays, or one list of them."""
     return np.concatenate(_arrays(data), axis=dim).view(NDArray)
 
 
 def concatenate(arrays: Sequence[Any], axis: int = 0, always_copy: bool = True) -> NDArray:
-    """Arrays one behind the other along `axis`, by default 0."""
+    """Concatenate arrays along `axis`, by default 0."""
     return np.concatenate(_arrays(arrays), axis=axis).view(NDArray)
 
 
 def split(data: Any, num_outputs: int, axis: int = 1, squeeze_axis: bool = False) -> Any:
-    """A list of `num_outputs` equal parts along `axis`; the part itself if it is one."""
+    """Return a list of `num_outputs` equal parts along `axis`; the part itself if there is one."""
     parts = np.split(np.asarray(data), num_outputs, axis)
     parts = [(part.squeeze(axis) if squeeze_axis else part).view(NDArray) for part in parts]
     return parts if len(parts) > 1 else parts[0]
@@ -131,12 +131,12 @@ def _arrays(data: Sequence[Any]) -> list[npt.NDArray[Any]]:
 
 
 def expand_dims(data: Any, axis: int) -> NDArray:
-    """`data` with a new axis of length 1."""
+    """Return `data` with a new axis of length 1."""
     return np.expand_dims(np.asarray(data), axis).view(NDArray)
 
 
 def reshape(data: Any, shape: Any) -> NDArray:
-    """`data` in another shape; see `NDArray.reshape`."""
+    """Return `data` in another shape; see `NDArray.reshape`."""
     return np.asarray(data).view(NDArray).reshape(shape)
 
 
@@ -146,14 +146,14 @@ def slice(
     end: Sequence[int | None],
     step: Sequence[int | None] | None = None,
 ) -> NDArray:
-    """A copy of the part from `begin` up to but without `end`, one number for each of the first axes."""
+    """Return a copy of the part from `begin` up to but without `end`, one number for each of the first axes."""
     steps = step or [None] * len(begin)
     places = tuple(builtins.slice(*each) for each in zip(begin, end, steps, strict=True))
     return np.array(np.asarray(data)[places]).view(NDArray)
 
 
 def slice_axis(data: Any, axis: int, begin: int, end: int | None) -> NDArray:
-    """A copy of the part from `begin` up to but without `end` along one axis; None: up to its end."""
+    """Return a copy of the part from `begin` up to but without `end` along one axis; None: up to its end."""
     array = np.asarray(data)
     places = [builtins.slice(None)] * array.ndim
     places[axis] = builtins.slice(begin, end)
@@ -161,21 +161,21 @@ def slice_axis(data: Any, axis: int, begin: int, end: int | None) -> NDArray:
 
 
 def transpose(data: Any, axes: Sequence[int] | None = None) -> NDArray:
-    """`data` with its axes in another order, by default reversed."""
+    """Return `data` with its axes in another order, by default reversed."""
     return np.transpose(np.asarray(data), axes or None).view(NDArray)
 
 
 def sum(data: Any, axis: int | tuple[int, ...] | None = None, keepdims: bool = False) -> Any:
-    """Sum over `axis`, by default over all, which gives shape (1,)."""
+    """Sum over `axis`, by default over all, which returns shape (1,)."""
     return np.asarray(data).view(NDArray).sum(axis=axis, keepdims=keepdims)
 
 
 def waitall() -> None:
-    """Nothing to do: arrays are complete when they are handed out."""
+    """Do nothing: arrays are complete when they are returned."""
 
 
 def __getattr__(name: str) -> Any:
-    # Made of this module, and so loaded after it.
+    # These import this module, and are therefore loaded after it.
     if name in ("random", "sparse"):
         return importlib.import_module(f"aioloader.mxnet.{name}")
     if name == "image":

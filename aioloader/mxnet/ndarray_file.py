@@ -1,10 +1,10 @@
 """Files of arrays, as `mx.nd.save` writes them: ``.params`` files and the mean images of `ImageRecordIter`.
 
-Format, little endian: uint64 0x112, uint64 0, uint64 number of arrays, the arrays, uint64 number of names, the names,
-each a uint64 length and its text. An array: a uint32 that says the version; int32 storage type, 0 for dense (versions 2
-and 3); the shape, a count and int64 extents; int32 device type, int32 device number, int32 code of the element type,
-values in C order. In the oldest version the first uint32 is the count itself, and the extents are uint32.
-"""
+Format, little endian: uint64 0x112, uint64 0, uint64 number of arrays, the arrays, uint64 number of names, the
+names, each a uint64 length and its text. An array: a uint32 that is the version; int32 storage type, 0 for dense
+(versions 2 and 3); the shape, a count and int64 extents; int32 device type, int32 device number, int32 code of the
+element type, values in C order. In the oldest version the first uint32 is the count itself, and the extents are
+uint32."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _MAX_AXES = 32  # numpy 1 has no more
 
 
 class _Reader:
-    """Takes values from the front of a buffer."""
+    """Reader of values from the front of a buffer."""
 
     def __init__(self, data: memoryview, name: str) -> None:
         self._data = data
@@ -79,7 +79,7 @@ class _Reader:
         return from_numpy(values.astype(_DTYPES[code].newbyteorder("="), copy=True))
 
     def count(self, smallest: int) -> int:
-        """A number of things of which each has at least so many bytes."""
+        """Return a number of objects of which each has at least `smallest` bytes."""
         found = self.number("Q")
         if found * smallest > len(self._data):
             raise self.fail(f"it cannot hold {found} of them")
@@ -87,10 +87,10 @@ class _Reader:
 
 
 def load(fname: str | os.PathLike[str]) -> list[NDArray] | dict[str, NDArray]:
-    """The arrays in a file that `save` or MXNet wrote: a dict by name, or a list if they have no names.
+    """Return the arrays in a file that `save` or MXNet wrote: a dict by name, or a list if they have no names.
 
     Raises:
-        MXNetError: the file cannot be opened, is not of this format, is cut off, or holds a sparse array.
+        MXNetError: the file cannot be opened, has another format, is truncated, or holds a sparse array.
     """
     try:
         with open(fname, "rb") as file:
@@ -101,7 +101,7 @@ def load(fname: str | os.PathLike[str]) -> list[NDArray] | dict[str, NDArray]:
 
 
 def load_frombuffer(buf: Any) -> list[NDArray] | dict[str, NDArray]:
-    """As `load`, from bytes."""
+    """Return the arrays in bytes; see `load`."""
     return _load(memoryview(buf).cast("B"), "<bytes>")
 
 

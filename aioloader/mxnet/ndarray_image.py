@@ -25,42 +25,42 @@ __all__ = (
 
 
 def to_tensor(data: Any) -> NDArray:
-    """float32 with channels first, divided by 255; see `transforms.ToTensor`."""
+    """Return float32 with channels first, divided by 255; see `transforms.ToTensor`."""
     return _made(transforms.ToTensor(), data)
 
 
 def normalize(data: Any, mean: float | Sequence[float] = 0.0, std: float | Sequence[float] = 1.0) -> NDArray:
-    """``(data - mean) / std`` per channel, channels first; see `transforms.Normalize`."""
+    """Return ``(data - mean) / std`` per channel, channels first; see `transforms.Normalize`."""
     return _made(transforms.Normalize(mean, std), data)
 
 
 def resize(data: Any, size: int | Sequence[int], keep_ratio: bool = False, interp: int = 1) -> NDArray:
-    """The image at another size; see `transforms.Resize`."""
+    """Return the image at another size; see `transforms.Resize`."""
     return _made(transforms.Resize(size, keep_ratio, interp), data)
 
 
 def crop(data: Any, x: int, y: int, width: int, height: int) -> NDArray:
-    """A rectangle of the image; see `transforms.CropResize`."""
+    """Return a rectangle of the image; see `transforms.CropResize`."""
     return _made(transforms.CropResize(x, y, width, height), data)
 
 
 def flip_left_right(data: Any) -> NDArray:
-    """Left and right exchanged."""
+    """Exchange left and right."""
     return _made(transforms.RandomFlipLeftRight(1.0), data)
 
 
 def flip_top_bottom(data: Any) -> NDArray:
-    """Top and bottom exchanged."""
+    """Exchange top and bottom."""
     return _made(transforms.RandomFlipTopBottom(1.0), data)
 
 
 def random_flip_left_right(data: Any, p: float = 0.5) -> NDArray:
-    """Left and right exchanged with probability `p`."""
+    """Exchange left and right with probability `p`."""
     return _made(transforms.RandomFlipLeftRight(p), data)
 
 
 def random_flip_top_bottom(data: Any, p: float = 0.5) -> NDArray:
-    """Top and bottom exchanged with probability `p`."""
+    """Exchange top and bottom with probability `p`."""
     return _made(transforms.RandomFlipTopBottom(p), data)
 
 

@@ -1,4 +1,4 @@
-"""`mx.npx`: what MXNet has besides numpy's functions, as far as it is about data."""
+"""`mx.npx`: MXNet's additions to numpy's functions, as far as they concern data."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """`mx.random`: MXNet's random generator, as far as data loading uses it.
 
-MXNet's stream of numbers is not reproduced: the same seed gives the same numbers here, but other ones than in MXNet.
+MXNet's stream of numbers is not reproduced: a seed always yields the same numbers here, but not those of MXNet.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _passes = 0
 
 
 def seed(seed_state: int, ctx: Context | str = "all") -> None:
-    """Seed `mx.random` and what the loaders of `aioloader.mxnet` draw in their transforms.
+    """Seed `mx.random` and the draws of transforms in the loaders of `aioloader.mxnet`.
 
     Orders of `RandomSampler` and `NDArrayIter` come from `numpy.random`, as in MXNet: seed that with
     `numpy.random.seed`.
@@ -39,12 +39,12 @@ def seed(seed_state: int, ctx: Context | str = "all") -> None:
 
 
 def current_seed() -> int:
-    """The seed last given to `seed`, below 2**64; 0 before that."""
+    """Return the seed last passed to `seed`, below 2**64; 0 before that."""
     return _seed
 
 
 def next_pass() -> int:
-    """A number below 2**62 for the next pass of a loader, from which its transforms draw.
+    """Return a number below 2**62 for the next pass of a loader, which determines the draws of its transforms.
 
     After the same seed the same numbers come again.
     """
@@ -62,7 +62,7 @@ def uniform(
     ctx: Context | None = None,
     out: NDArray | None = None,
 ) -> NDArray:
-    """Numbers uniform in [low, high)."""
+    """Draw numbers uniform in [low, high)."""
     return _made(_generator.uniform(low, high, shape), dtype, ctx, out)
 
 
@@ -74,12 +74,12 @@ def normal(
     ctx: Context | None = None,
     out: NDArray | None = None,
 ) -> NDArray:
-    """Normal numbers with mean `loc` and standard deviation `scale`."""
+    """Draw normal numbers with mean `loc` and standard deviation `scale`."""
     return _made(_generator.normal(loc, scale, shape), dtype, ctx, out)
 
 
 def randn(*shape: int, loc: float = 0.0, scale: float = 1.0, **kwargs: Any) -> NDArray:
-    """As `normal`, the shape given as integers."""
+    """Draw as `normal` does, with the shape as integers."""
     return normal(loc, scale, shape or (1,), **kwargs)
 
 
@@ -91,12 +91,12 @@ def randint(
     ctx: Context | None = None,
     out: NDArray | None = None,
 ) -> NDArray:
-    """Integers uniform in [low, high)."""
+    """Draw integers uniform in [low, high)."""
     return _made(_generator.integers(low, high, shape), dtype, ctx, out)
 
 
 def shuffle(data: Any, out: NDArray | None = None) -> NDArray:
-    """The rows of an array in a random order; a new array."""
+    """Return the rows of an array in a random order; a new array."""
     rows = np.asarray(data)
     return _made(rows[_generator.permutation(len(rows))], rows.dtype, None, out)
 

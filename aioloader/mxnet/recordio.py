@@ -1,6 +1,6 @@
 """`mx.recordio`: the classes and functions of `recordio`, with MXNet's errors and text as payload.
 
-Errors that MXNet reports as MXNetError are both: that, and the class of `recordio` with its attributes.
+Errors that MXNet reports as MXNetError are both: an MXNetError, and the class of `recordio` with its attributes.
 """
 
 from __future__ import annotations
@@ -35,19 +35,19 @@ __all__ = (
 
 
 class RecordFileNotFoundError(recordio.RecordFileNotFoundError, MXNetError):
-    """As in `recordio`; an MXNetError too."""
+    """Error of `recordio` that is an MXNetError too."""
 
 
 class CorruptRecordError(recordio.CorruptRecordError, MXNetError):
-    """As in `recordio`; an MXNetError too."""
+    """Error of `recordio` that is an MXNetError too."""
 
 
 class TruncatedRecordError(recordio.TruncatedRecordError, CorruptRecordError):
-    """As in `recordio`; an MXNetError too."""
+    """Error of `recordio` that is an MXNetError too."""
 
 
 class RecordTooLargeError(recordio.RecordTooLargeError, MXNetError):
-    """As in `recordio`; an MXNetError too."""
+    """Error of `recordio` that is an MXNetError too."""
 
 
 _KINDS: dict[type[RecordIOError], type[RecordIOError]] = {
@@ -69,12 +69,12 @@ def _as_mxnet_error() -> Iterator[None]:
 
 
 class MXRecordIO(recordio.MXRecordIO):
-    """Reads or writes records one after the other; see `recordio.MXRecordIO`.
+    """Reader or writer of records one after the other; see `recordio.MXRecordIO`.
 
     Args:
         uri: path of the file.
         flag: "r" to read, "w" to write a new file.
-        tolerant: read damaged records as MXNet does, instead of raising.
+        tolerant: read damaged records as MXNet does, instead of raising an error.
 
     Raises:
         ValueError: the flag is something else.
@@ -82,7 +82,7 @@ class MXRecordIO(recordio.MXRecordIO):
     """
 
     def open(self) -> None:
-        """Open the file, again if need be; a writer truncates it.
+        """Open the file, again if necessary; a writer truncates it.
 
         Raises:
             MXNetError: there is no such file to read, or no folder to write in.
@@ -91,7 +91,7 @@ class MXRecordIO(recordio.MXRecordIO):
             super().open()
 
     def read(self) -> bytes | None:
-        """The next payload; None at the end. An empty record is ``b""``, so test ``is None``.
+        """Return the next payload; None at the end. An empty record is ``b""``, so test ``is None``.
 
         Raises:
             MXNetError: the file is damaged here.
@@ -110,7 +110,7 @@ class MXRecordIO(recordio.MXRecordIO):
 
 
 class MXIndexedRecordIO(MXRecordIO, recordio.MXIndexedRecordIO):
-    """Reads records by key, or writes them together with an .idx file; see `recordio.MXIndexedRecordIO`.
+    """Reader of records by key, or writer of records and an .idx file; see `recordio.MXIndexedRecordIO`.
 
     Args:
         idx_path: path of the .idx file.
@@ -123,11 +123,11 @@ class MXIndexedRecordIO(MXRecordIO, recordio.MXIndexedRecordIO):
     """
 
     def read_idx(self, idx: Any) -> bytes | None:
-        """The payload of a record by key. Keys are not converted: '3' is not 3.
+        """Return the payload of a record by key. Keys are not converted: '3' is not 3.
 
         Raises:
             KeyError: no record has this key.
-            MXNetError: no sound record lies where the index says.
+            MXNetError: there is no valid record at the place that the index names.
         """
         with _as_mxnet_error():
             return super().read_idx(idx)

@@ -1,4 +1,4 @@
-"""`mx.nd.sparse`: matrices that keep only what is not zero, as `LibSVMIter` gives them."""
+"""`mx.nd.sparse`: matrices that store only nonzero values, as `LibSVMIter` delivers them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ("CSRNDArray",)
 
 
 class CSRNDArray:
-    """A matrix in compressed sparse rows.
+    """Matrix in compressed sparse rows.
 
     Args:
         data: values, row by row, (n,).
@@ -38,17 +38,17 @@ class CSRNDArray:
 
     @property
     def dtype(self) -> Any:
-        """Type of the values."""
+        """Return the type of the values."""
         return self.data.dtype
 
     @property
     def stype(self) -> str:
-        """The text "csr"."""
+        """Return the text "csr"."""
         return "csr"
 
     @property
     def context(self) -> Context:
-        """This host."""
+        """Return the context of this host."""
         return cpu()
 
     ctx = context
@@ -60,17 +60,17 @@ class CSRNDArray:
         return f"\n<CSRNDArray {'x'.join(map(str, self.shape))} @{self.context}>"
 
     def asnumpy(self) -> Array:
-        """The whole matrix as a numpy array, zeros included."""
+        """Return the whole matrix as a numpy array, zeros included."""
         dense = np.zeros(self.shape, self.dtype)
         rows = np.repeat(np.arange(len(self)), np.diff(np.asarray(self.indptr)))
         np.add.at(dense, (rows, np.asarray(self.indices)), np.asarray(self.data))
         return dense
 
     def tostype(self, stype: str) -> NDArray | CSRNDArray:
-        """Itself for "csr", the whole matrix as an NDArray for "default".
+        """Return the matrix itself for "csr", the whole matrix as an NDArray for "default".
 
         Raises:
-            OutsideError: another type is asked for.
+            OutsideError: another type is requested.
         """
         if stype == "csr":
             return self
@@ -79,7 +79,7 @@ class CSRNDArray:
         return from_numpy(self.asnumpy())
 
     def asscipy(self) -> Any:
-        """The same as a `scipy.sparse.csr_matrix`; needs SciPy."""
+        """Return the matrix as a `scipy.sparse.csr_matrix`; needs SciPy."""
         import importlib
 
         csr_matrix = importlib.import_module("scipy.sparse").csr_matrix
@@ -89,7 +89,7 @@ class CSRNDArray:
         )
 
     def take_rows(self, rows: IntArray, length: int) -> CSRNDArray:
-        """The rows asked for, and empty ones behind them up to `length`."""
+        """Return the requested rows, followed by empty ones up to `length`."""
         starts, stops = np.asarray(self.indptr)[rows], np.asarray(self.indptr)[rows + 1]
         counts = np.zeros(length, np.int64)
         counts[: len(rows)] = stops - starts
@@ -102,10 +102,10 @@ class CSRNDArray:
         )
 
     def check_format(self, full_check: bool = True) -> None:
-        """See that the three arrays describe a matrix of this shape.
+        """Check that the three arrays describe a matrix of this shape.
 
         Args:
-            full_check: whether every row's columns are looked at, too.
+            full_check: check every row's columns, too.
 
         Raises:
             MXNetError: they do not.

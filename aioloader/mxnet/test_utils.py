@@ -1,4 +1,4 @@
-"""`mx.test_utils`, as far as scripts that load data use it: `download`, and comparing arrays."""
+"""`mx.test_utils`, as far as scripts that load data use it: `download`, and comparisons of arrays."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ def download(
 
     Args:
         url: ``file:``, ``http:`` or ``https:``.
-        fname: where to put it; default: the last part of the URL.
-        dirname: folder to put it in, made if need be; default: the current one.
-        overwrite: fetch it even if the file is there.
-        retries: how often to try, at least once.
-        timeout: seconds without an answer after which a try is given up.
+        fname: the file to write; default: the last part of the URL.
+        dirname: folder of the file, created if necessary; default: the current one.
+        overwrite: fetch it even if the file exists.
+        retries: number of attempts, at least one.
+        timeout: seconds without an answer after which an attempt fails.
 
     Returns:
         Path of the file. It appears only when it is complete.
@@ -84,14 +84,14 @@ def download(
 
 
 def same(a: Any, b: Any) -> bool:
-    """Whether two arrays have the same shape and elements."""
+    """Return whether two arrays have the same shape and elements."""
     return bool(np.array_equal(np.asarray(a), np.asarray(b)))
 
 
 def almost_equal(
     a: Any, b: Any, rtol: float | None = None, atol: float | None = None, equal_nan: bool = False
 ) -> bool:
-    """Whether two arrays are equal up to ``atol + rtol * abs(b)``, by default 1e-20 and 1e-5."""
+    """Return whether two arrays are equal up to ``atol + rtol * abs(b)``, by default 1e-20 and 1e-5."""
     rtol, atol = 1e-5 if rtol is None else rtol, 1e-20 if atol is None else atol
     return bool(np.allclose(np.asarray(a), np.asarray(b), rtol, atol, equal_nan))
 
@@ -105,7 +105,7 @@ def assert_almost_equal(
         a, b: arrays or numbers.
         rtol, atol: default: MXNet's for the dtypes, the larger of the two. 1e-2 and 1e-1 for float16, 1e-4 and 1e-3 for
             float32, 1e-5 and 1e-20 for float64, 0 for integers.
-        equal_nan: whether NaNs are equal.
+        equal_nan: NaNs are equal.
     """
     one, other = np.asarray(a), np.asarray(b)
     relative, absolute = map(max, zip(_tolerances(one), _tolerances(other), strict=True))

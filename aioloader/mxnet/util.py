@@ -1,4 +1,4 @@
-"""`mx.util`: MXNet's switches between its two kinds of arrays. There is one kind here, so they switch nothing."""
+"""`mx.util`: MXNet's switches between its two kinds of arrays. There is one kind here, so they have no effect."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ T = TypeVar("T")
 
 
 def use_np(func: T) -> T:
-    """The function or class itself."""
+    """Return the function or class itself."""
     return func
 
 
@@ -33,31 +33,31 @@ use_np_array = use_np_shape = use_np
 
 
 def set_np(shape: bool = True, array: bool = True, dtype: bool = False) -> None:
-    """Nothing to do: `mx.np` and `mx.nd` make the same arrays."""
+    """Do nothing: `mx.np` and `mx.nd` make the same arrays."""
 
 
 def reset_np() -> None:
-    """Nothing to do."""
+    """Do nothing."""
 
 
 def set_np_shape(active: bool) -> bool:
-    """Nothing to do. Returns what it was: True."""
+    """Return the old value, True; there is nothing to switch."""
     return True
 
 
 def is_np_shape() -> bool:
-    """True: shapes are numpy's, () and 0 among them."""
+    """Return True: shapes are numpy's, including () and 0."""
     return True
 
 
 def is_np_array() -> bool:
-    """False: arrays have the methods of `mx.nd`, and an element of a vector has shape (1,)."""
+    """Return False: arrays have the methods of `mx.nd`, and an element of a vector has shape (1,)."""
     return False
 
 
 @contextlib.contextmanager
 def np_shape(active: bool = True) -> Iterator[None]:
-    """Nothing to do."""
+    """Do nothing."""
     yield
 
 

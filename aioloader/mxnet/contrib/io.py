@@ -16,20 +16,20 @@ __all__ = ("DataLoaderIter",)
 
 
 def _batch_size(loader: Any, rows: int) -> int:
-    """Rows of a batch, given those of the first: that may be one of which samples were left out."""
+    """Return the number of rows of a batch; the first may have lost samples that failed."""
     if not getattr(loader, "errors", ()):
         return rows
     return max(rows, int(getattr(getattr(loader, "_batch_sampler", None), "batch_size", 0)))
 
 
 class DataLoaderIter(DataIter):
-    """Gives the batches of a loader of (data, label) pairs as a data iterator does.
+    """Data iterator over the batches of a loader of (data, label) pairs.
 
-    A batch that is shorter than the first is filled up with zeros, which `pad` counts.
+    A batch that is shorter than the first is padded with zeros, which `pad` counts.
 
     Args:
         loader: a loader with at least one batch, such as `gluon.data.DataLoader`. Its first batch is loaded at once.
-        data_name, label_name: what the network calls the two inputs.
+        data_name, label_name: names of the two inputs in the network.
         dtype: type that both are converted to.
 
     Raises:
@@ -60,12 +60,12 @@ class DataLoaderIter(DataIter):
         self.provide_label = [DataDesc(label_name, (self.batch_size, *label.shape[1:]), scalar)]
 
     def reset(self) -> None:
-        """Begin the next pass of the loader; straight after `load_state_dict`, go on in the one that was begun."""
+        """Begin the next pass of the loader; directly after `load_state_dict`, continue the pass that was begun."""
         self._iterator = iter(self._loader)
         self._ahead = self._current = None
 
     def state_dict(self) -> Any:
-        """The loader's own state, of a batch earlier while its first one is only loaded.
+        """Return the loader's own state, one batch earlier while its first batch is only loaded.
 
         Raises:
             NotImplementedError: the loader has none: that of `mx.gluon.data` draws its order from `numpy.random`. An
@@ -75,12 +75,12 @@ class DataLoaderIter(DataIter):
         return self._before if self._ahead is not None else state
 
     def load_state_dict(self, state: Any) -> None:
-        """Go on where `state` was taken; see `aioloader.DataLoader.load_state_dict`."""
+        """Continue where `state` was taken; see `aioloader.DataLoader.load_state_dict`."""
         self._loader.load_state_dict(state)
         self._iterator = self._ahead = self._current = None
 
     def iter_next(self) -> bool:
-        """Move to the next batch; False at the end, until `reset`."""
+        """Move to the next batch; return False at the end, until `reset`."""
         if self._iterator is None:
             self._iterator = iter(self._loader)
         self._current = next(self._iterator, None) if self._ahead is None else self._ahead
@@ -88,11 +88,11 @@ class DataLoaderIter(DataIter):
         return self._current is not None
 
     def getdata(self) -> list[NDArray]:
-        """The data of the current batch."""
+        """Return the data of the current batch."""
         return [self._filled(self._current[0])]
 
     def getlabel(self) -> list[NDArray]:
-        """The labels of the current batch."""
+        """Return the labels of the current batch."""
         return [self._filled(self._current[1])]
 
     def _filled(self, rows: Any) -> NDArray:
@@ -102,5 +102,5 @@ class DataLoaderIter(DataIter):
         return from_numpy(filled)
 
     def getpad(self) -> int:
-        """Number of rows at the end of the current batch that are zeros."""
+        """Return the number of rows at the end of the current batch that are zeros."""
         return self.batch_size - len(self._current[0])

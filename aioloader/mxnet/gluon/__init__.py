@@ -1,4 +1,4 @@
-"""`mx.gluon`: its data part. What Gluon has for training can be imported and raises when it is used."""
+"""`mx.gluon`: its data part. Gluon's training parts can be imported and raise when used."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`mx.gluon.utils`: cutting a batch into parts for several devices."""
+"""`mx.gluon.utils`: splitting a batch into parts for several devices."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ clip_global_norm = Outside("mx.gluon.utils.clip_global_norm")
 
 
 def split_data(data: Any, num_slice: int, batch_axis: int = 0, even_split: bool = True) -> list[NDArray]:
-    """Equal parts of an array along one axis, as views.
+    """Return equal parts of an array along one axis, as views.
 
     Args:
         data: the array.
         num_slice: number of parts.
-        batch_axis: the axis that is cut.
-        even_split: refuse an extent that is no multiple of `num_slice`; False: the first parts are one longer.
+        batch_axis: the axis to split.
+        even_split: refuse an extent that is not a multiple of `num_slice`; False: the first parts are one longer.
 
     Raises:
-        ValueError: the extent is no multiple of `num_slice`.
+        ValueError: the extent is not a multiple of `num_slice`.
     """
     source = data if isinstance(data, NDArray) else np.asarray(data).view(NDArray)
     if even_split and source.shape[batch_axis] % num_slice:
@@ -48,15 +48,15 @@ def split_data(data: Any, num_slice: int, batch_axis: int = 0, even_split: bool 
 def split_and_load(
     data: Any, ctx_list: Sequence[Context], batch_axis: int = 0, even_split: bool = True
 ) -> list[NDArray]:
-    """As `split_data`, with one part for each context.
+    """Split an array as `split_data` does, with one part for each context.
 
     Args:
-        data: the array; what is no NDArray becomes one, as `mx.nd.array` does.
+        data: the array; other objects become an NDArray, as `mx.nd.array` does.
         ctx_list: contexts of this host.
         batch_axis, even_split: see `split_data`.
 
     Raises:
-        ValueError: the extent is no multiple of their number.
+        ValueError: the extent is not a multiple of their number.
         MXNetError: one of them is a GPU.
     """
     source = data if isinstance(data, NDArray) else array(data)
@@ -67,7 +67,7 @@ def split_and_load(
 
 
 def check_sha1(filename: str | os.PathLike[str], sha1_hash: str) -> bool:
-    """Whether a file's SHA-1 is `sha1_hash` (hexadecimal)."""
+    """Return whether a file's SHA-1 is `sha1_hash` (hexadecimal)."""
     with open(filename, "rb") as file:
         return hashlib.file_digest(file, "sha1").hexdigest() == sha1_hash
 
@@ -84,11 +84,11 @@ def download(
 
     Args:
         url: ``file:``, ``http:`` or ``https:``.
-        path: the file to write, or a folder that there is; default: the last part of the URL, here.
+        path: the file to write, or an existing folder; default: the last part of the URL, in the current folder.
         overwrite: fetch it even if the file is there.
-        sha1_hash: SHA-1 of the file (hexadecimal). One that is there with another SHA-1 is fetched anew.
-        retries: how often to try.
-        verify_ssl: accepted; certificates are always looked at.
+        sha1_hash: SHA-1 of the file (hexadecimal). An existing file with another SHA-1 is fetched again.
+        retries: number of attempts.
+        verify_ssl: accepted; certificates are always verified.
 
     Returns:
         Path of the file.

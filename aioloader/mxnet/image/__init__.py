@@ -6,8 +6,8 @@
 - `iterator`: `ImageIter`
 - `detection`: the same for images with boxes
 
-What is random draws from Python's `random`, a little of it from `numpy.random`, as in MXNet. New code has the same in
-`aioloader.transforms`, with draws of its own.
+Random choices draw from Python's `random`, a few of them from `numpy.random`, as in MXNet. For new code,
+`aioloader.transforms` has the same operations with their own draws.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Images on their way in and out of the functions of `mx.image`."""
+"""Conversion of images at the entry and exit of the functions of `mx.image`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ("as_float", "as_image", "given", "own")
 
 
 def as_image(src: Any, name: str) -> Array:
-    """`src` as a plain array (height, width, channels).
+    """Return `src` as a plain array (height, width, channels).
 
     Raises:
         ValueError: it has another number of axes.
@@ -27,22 +27,22 @@ def as_image(src: Any, name: str) -> Array:
 
 
 def as_float(src: Any) -> Array:
-    """`src` as a plain array of floats: whole numbers become float32, which holds what is made of them."""
+    """Return `src` as a plain array of floats; integers become float32, which can hold the results."""
     array = np.asarray(src)
     return array if array.dtype.kind == "f" else array.astype(np.float32)
 
 
 def own(image: Array, src: Any) -> NDArray:
-    """A result as an NDArray that shares no memory with what it was made from."""
+    """Return a result as an NDArray that shares no memory with its source."""
     array = np.asarray(src)
     return from_numpy(image.copy() if np.may_share_memory(image, array) else image)
 
 
 def given(image: Array, out: NDArray | None) -> NDArray:
-    """A result as a new NDArray, or written into the one that was given for it.
+    """Return a result as a new NDArray, or written into `out`.
 
     Raises:
-        ValueError: that one has another shape.
+        ValueError: `out` has another shape.
     """
     if out is None:
         return from_numpy(image)

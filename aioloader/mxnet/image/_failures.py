@@ -14,13 +14,13 @@ __all__ = ("BrokenImageError", "broken_image", "original")
 
 
 class BrokenImageError(MXNetError):
-    """An image of an `ImageIter` cannot be decoded. The decoder's error is chained.
+    """Error raised when an image of an `ImageIter` cannot be decoded. The decoder's error is chained.
 
     Attributes:
-        key: of the image in the index or list; None if it is not known, as the next two.
+        key: key of the image in the index or list; None if it is unknown, like the next two.
         path: the image file, or the record file.
-        offset: where the record begins in it, bytes; None for an image file.
-        reason: what is wrong.
+        offset: byte at which the record begins; None for an image file.
+        reason: the defect.
     """
 
     def __init__(self, text: str, key: object, path: str | None, offset: int | None, reason: str) -> None:
@@ -37,23 +37,23 @@ class BrokenImageError(MXNetError):
 def broken_image(
     cause: DecodeError, key: object, path: str | None, offset: int | None, *, is_file: bool
 ) -> BrokenImageError:
-    """The error of a bad image, in MXNet's words.
+    """Return the error of a bad image, in MXNet's words.
 
     Args:
         cause: the decoder's error.
         key, path, offset: see `BrokenImageError`.
-        is_file: the image is a file of its own.
+        is_file: the image is a separate file.
     """
     place = f" filename: {path}" if is_file else "" if key is None else f" index: {key}"
     return BrokenImageError(f"Broken image{place}, {cause.reason}", key, path, offset, cause.reason)
 
 
 def original(error: SampleError, *, is_file: bool) -> BaseException:
-    """What a sample failed with: `BrokenImageError` for a bad image, else the error itself with a note of the image.
+    """Return the cause of a failure: `BrokenImageError` for a bad image, else the error with a note of the image.
 
     Args:
-        error: of the engine.
-        is_file: the image is a file of its own.
+        error: the loader's error.
+        is_file: the image is a separate file.
     """
     cause = error.__cause__
     if cause is None:

@@ -1,6 +1,6 @@
-"""What `ImageIter` does to one image: the methods that a class derived from it may override.
+"""Processing of one image in `ImageIter`: the methods that a derived class may override.
 
-They stand in a class of their own so that worker processes can be sent these alone, without the lists of the iterator.
+They are in a separate class so that worker processes can receive them alone, without the iterator's lists.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ __all__ = ("Hooks", "SkippedImage", "Through")
 
 
 class SkippedImage(LoaderError, ValueError):
-    """`check_valid_image` refused an image: it is left out, and the next one takes its place."""
+    """Error raised when `check_valid_image` refuses an image: it is left out, and the next one takes its place."""
 
 
 class Hooks:
-    """The steps from an encoded image to a row of a batch.
+    """Steps from an encoded image to a row of a batch.
 
     Attributes:
         auglist: augmenters, applied in order.
@@ -35,7 +35,7 @@ class Hooks:
         exif: "apply" or "ignore", see `imdecode`.
     """
 
-    # What a worker needs to know of an iterator, unless a derived class does more.
+    # Attributes of an iterator that a worker needs, unless a derived class does more.
     _fields: ClassVar[tuple[str, ...]] = ("auglist", "data_shape", "label_row", "exif")
 
     auglist: Sequence[Callable[..., Any]]
@@ -51,26 +51,26 @@ class Hooks:
         """Refuse a decoded image.
 
         Raises:
-            RuntimeError: it is to be left out.
+            RuntimeError: the image should be left out.
         """
         if not len(data) or not len(data[0].shape):
             raise RuntimeError("Data shape is wrong")
 
     def augmentation_transform(self, data: Any) -> Any:
-        """The image after all augmenters."""
+        """Apply all augmenters to the image."""
         for augmenter in self.auglist:
             data = augmenter(data)
         return data
 
     def postprocess_data(self, datum: Any) -> Any:
-        """The last step: channels first."""
+        """Move the channels to the front, as the last step."""
         return np.transpose(datum, (2, 0, 1))
 
     def make(self, encoded: Any, label: Any) -> tuple[Array, Array]:
-        """A row of data and a row of labels, float32.
+        """Return a row of data and a row of labels, float32.
 
         Raises:
-            SkippedImage: the image is to be left out.
+            SkippedImage: the image should be left out.
             ValueError: the result does not fit a row.
         """
         image = self._checked(encoded)
@@ -97,7 +97,7 @@ class Hooks:
     def _label_of(self, label: Any) -> Array:
         values = np.asarray(label, np.float32)
         if values.size == 1:
-            # One label stands for all of a row, as in MXNet.
+            # One label is repeated for the whole row, as in MXNet.
             values = values.reshape(())
         elif values.shape != self.label_row:
             raise ValueError(f"there are {values.size} labels, but label_width is {(*self.label_row, 1)[0]}")
@@ -105,11 +105,11 @@ class Hooks:
 
 
 class Through:
-    """Calls `make` of an iterator, which it does not keep alive; a worker process is sent its hooks.
+    """Transform that calls `make` of an iterator without keeping it alive; a worker process receives only the steps.
 
     Args:
-        iterator: has the methods of `Hooks`.
-        hooks: the class of which they are, unless a derived class overrides some.
+        iterator: has the methods of `SampleSteps`.
+        steps: the class that defines these methods, unless a derived class overrides some.
     """
 
     __name__ = "augment"
@@ -119,7 +119,6 @@ class Through:
         self._hooks = hooks
 
     def __call__(self, encoded: Any, label: Any) -> tuple[Array, Array]:
-        """See `Hooks.make`."""
         iterator = self._iterator()
         assert iterator is not None
         return iterator.make(encoded, label)
@@ -131,7 +130,7 @@ class Through:
 
 
 def _light(iterator: Hooks, hooks: type[Hooks]) -> Hooks:
-    """The hooks of an iterator without its lists; the iterator itself if its class overrides one of them."""
+    """Return the steps of an iterator without its lists; the iterator itself if its class overrides one of them."""
     if any(
         getattr(type(iterator), name) is not getattr(hooks, name) for name in dir(hooks) if name[:2] != "__"
     ):
@@ -142,7 +141,7 @@ def _light(iterator: Hooks, hooks: type[Hooks]) -> Hooks:
 
 
 class _Sent:
-    """`Through` in a worker process."""
+    """`IteratorTransform` in a worker process."""
 
     __name__ = "augment"
 

@@ -1,4 +1,4 @@
-"""Batches of an `ImageIter` whose derived class reads the images: sample after sample, without the engine."""
+"""Batches of an `ImageIter` whose derived class reads the images: sample after sample, without a loader."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ _log = logging.getLogger(__name__)
 
 
 class _Made(NamedTuple):
-    """What became of one image.
+    """Result of one image.
 
     Attributes:
-        sample: (labels, encoded image) as it was read; None if that failed.
-        row: rows of data and labels; None if it failed.
+        sample: (labels, encoded image) as read; None if reading failed.
+        row: rows of data and labels; None if the image failed.
         item: its place in the dataset; -1 where a derived class does not count in `cur`.
-        failed: why there is no row.
+        failed: the reason why there is no row.
     """
 
     sample: tuple[Any, Any] | None
@@ -49,7 +49,7 @@ class _Made(NamedTuple):
 
 
 class SampleIterator(Hooks, DataIter):
-    """The samples of a pass, one by one, and batches of them; `ImageIter` sets the attributes."""
+    """Samples of a pass, one by one, and batches of them; `ImageIter` sets the attributes."""
 
     seq: list[Any] | None
     cur: int
@@ -73,14 +73,14 @@ class SampleIterator(Hooks, DataIter):
 
     @property
     def errors(self) -> list[SampleError]:
-        """Every image that failed or was refused so far, in the order of the batches. Not in MXNet."""
+        """Return every image that failed or was refused so far, in the order of the batches. Not in MXNet."""
         return list(self._noted)
 
     def _leave(self) -> None:
-        """Drop the batches that were begun ahead."""
+        """Drop the batches that were started ahead."""
 
     def _rows(self) -> list[int]:
-        """The items of this pass, in its order."""
+        """Return the items of this pass, in its order."""
         if self._order is None:
             if self.seq is None:
                 self._order = list(range(self.num_image))
@@ -99,7 +99,7 @@ class SampleIterator(Hooks, DataIter):
             raise too_many from errors[-1]
 
     def next_sample(self) -> tuple[Any, bytes]:
-        """Labels and bytes of the next image of the pass. A derived class may override it; it is then used by `next`.
+        """Return labels and bytes of the next image. A derived class may override this; `next` then uses it.
 
         Raises:
             StopIteration: there is none.
@@ -118,12 +118,12 @@ class SampleIterator(Hooks, DataIter):
         return label if label.ndim else float(label), encoded
 
     def read_image(self, fname: str) -> bytes:
-        """The bytes of an image file of the list. A derived class may override it; it is then used by `next`."""
+        """Return the bytes of an image file of the list. A derived class may override this; `next` then uses it."""
         with open(os.path.join(self.path_root or "", fname), "rb") as file:
             return file.read()
 
     def _batch_of_samples(self) -> DataBatch:
-        """A batch where a derived class reads the images."""
+        """Return a batch where a derived class reads the images."""
         held, self._held = self._held, []
         rows = list(self._made(held))
         kept = len(rows)
@@ -144,7 +144,7 @@ class SampleIterator(Hooks, DataIter):
         return DataBatch([from_numpy(data)], [from_numpy(label)], pad=pad)
 
     def _sound(self, rows: Sequence[_Made]) -> list[tuple[Array, Array]]:
-        """The rows, those of images that failed filled by their stand-ins.
+        """Return the rows, with those of failed images filled by their replacements.
 
         Raises:
             SampleError: all images of the batch failed.
@@ -160,7 +160,7 @@ class SampleIterator(Hooks, DataIter):
         return [row for row in picked if row is not None]
 
     def _from_the_start(self, count: int) -> list[_Made]:
-        """Up to `count` rows that fill the last batch up."""
+        """Return up to `count` rows that pad the last batch."""
         self.cur, self._over = 0, False
         try:
             return list(islice(self._made(self._samples()), count))
@@ -168,7 +168,7 @@ class SampleIterator(Hooks, DataIter):
             self._over = True
 
     def _samples(self) -> Iterator[tuple[Any, Any] | None]:
-        """(labels, encoded image) of one image after the other; None where it failed and is to be replaced."""
+        """Yield (labels, encoded image) of each image; None where it failed and is to be replaced."""
         self._unread: SampleError | None = None
         while True:
             before = self.cur
@@ -177,7 +177,7 @@ class SampleIterator(Hooks, DataIter):
             except StopIteration:
                 return
             except Exception as error:
-                # Without a step on, the same image would fail for ever.
+                # If `cur` did not move, the same image would fail forever.
                 if self._on_error == "raise" or self.cur == before:
                     raise
                 self._unread = self._note(error, "read")
@@ -187,7 +187,7 @@ class SampleIterator(Hooks, DataIter):
             yield sample
 
     def _made(self, samples: Iterable[tuple[Any, Any] | None]) -> Iterator[_Made]:
-        """Samples with the rows that become of them; those that fail are left out, or None is their row."""
+        """Yield samples with their rows; failed ones are left out, or have the row None."""
         for sample in samples:
             if sample is None:
                 yield _Made(None, None, self._last_row(), self._unread)
@@ -208,11 +208,11 @@ class SampleIterator(Hooks, DataIter):
             yield _Made(sample, row, self._last_row())
 
     def _note(self, error: Exception, stage: str) -> SampleError:
-        """Record that the image that was read last failed.
+        """Record that the image read last failed.
 
         Raises:
-            TooManyFailedError: too many did.
-            SampleError: all did, more than there are: a derived class whose images have no end would go on for ever.
+            TooManyFailedError: too many images failed.
+            SampleError: all failed, more than the iterator has: a derived class with endless images would never stop.
         """
         row = self._last_row()
         key, path, offset = self._dataset.facts(row) if row >= 0 else ItemLocation()
@@ -241,12 +241,12 @@ class SampleIterator(Hooks, DataIter):
         return failed
 
     def _last_row(self) -> int:
-        """The image that was read last; -1 where a derived class does not count in `cur`."""
+        """Return the image that was read last; -1 where a derived class does not count in `cur`."""
         order = self._rows()
         return order[self.cur - 1] if 0 < self.cur <= len(order) else -1
 
     def _last_key(self) -> Any:
-        """Its key, or None."""
+        """Return its key, or None."""
         row = self._last_row()
         return None if row < 0 else self._keys[row]
 

@@ -1,6 +1,6 @@
-"""Where `ImageIter` has its encoded images and labels from: a record file, a .lst file or a list.
+"""Sources of encoded images and labels for `ImageIter`: a record file, a .lst file or a list.
 
-Items are (encoded image, label): datasets of the engine, which reads their bytes many at a time.
+Items are (encoded image, label): datasets whose bytes the loader reads in bulk.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ __all__ = ("Source", "open_source")
 
 @dataclass(frozen=True)
 class _Body:
-    """Bytes to (encoded image, label)."""
+    """Decoder of bytes to (encoded image, label)."""
 
     in_record: bool
 
     def __call__(self, data: memoryview, extra: Any, facts: ItemLocation) -> tuple[bytes, Array]:
-        """See `aioloader.abc.Decoder`; the label is float32, () or (n,)."""
+        """Return the item; the label is float32, () or (n,)."""
         if not self.in_record:
             return bytes(data), _labels_of(extra)
         payload: Any = extract(data, path=facts.path, offset=facts.offset or 0)
@@ -47,12 +47,12 @@ class _Body:
 
 
 def _labels_of(row: Array) -> Array:
-    # The number of labels stands first: detection lists have rows of different lengths.
+    # The number of labels comes first: detection lists have rows of different lengths.
     return np.array(row[1 : 1 + int(row[0])], np.float32)
 
 
 class _Labels:
-    """The labels of all items, one behind the other: rows as wide as the widest of all could be beyond all memory.
+    """Labels of all items, concatenated: a table as wide as the widest row might exceed all memory.
 
     Args:
         labels: of each item, float32 (n,).
@@ -67,11 +67,11 @@ class _Labels:
         )
 
     def of(self, index: int) -> Array:
-        """The labels of one item."""
+        """Return the labels of one item."""
         return self._values[self._start[index] : self._end[index]].copy()
 
     def rows(self, indices: IntArray) -> Array:
-        """One row per item, float32: how many labels it has, the labels, and zeros."""
+        """Return one row for each item, float32: the number of its labels, the labels, and zeros."""
         counts = self._end[indices] - self._start[indices]
         table = np.zeros((len(counts), 1 + int(counts.max(initial=0))), np.float32)
         table[:, 0] = counts
@@ -81,11 +81,11 @@ class _Labels:
 
 
 class _Encoded(FileDataset):
-    """Encoded images with labels.
+    """Dataset of encoded images with labels.
 
     Args:
         keys: names of the items, for errors.
-        labels: their labels; None where they stand in the records.
+        labels: their labels; None where the records contain them.
     """
 
     def __init__(self, keys: Sequence[Any], labels: Sequence[Array] | None) -> None:
@@ -97,23 +97,23 @@ class _Encoded(FileDataset):
         return len(self._keys)
 
     def label(self, index: int) -> Array:
-        """The labels of one item; read from its record where no list has them."""
+        """Return the labels of one item; read from its record if they are not in a list."""
         found: Array = self[index][1] if self._labels is None else self._labels.of(index)
         return found
 
     def extras(self, indices: IntArray) -> Array | None:
-        """The labels; see `ByteDataset.extras`."""
+        """Return the labels; see `ByteDataset.extras`."""
         return None if self._labels is None else self._labels.rows(indices)
 
 
 class EncodedRecords(_Encoded):
-    """The images of a record file.
+    """Dataset of the images of a record file.
 
     Args:
         path: the .rec file.
-        keys: of the records.
-        offsets: where each begins, bytes.
-        labels: in place of those in the records; None: these.
+        keys: keys of the records.
+        offsets: byte at which each record begins.
+        labels: labels that replace those in the records; None: keep those.
     """
 
     def __init__(self, path: str, keys: Sequence[Any], offsets: IntArray, labels: list[Array] | None) -> None:
@@ -124,31 +124,28 @@ class EncodedRecords(_Encoded):
 
     @property
     def decoder(self) -> _Body:
-        """See `ByteDataset.decoder`."""
         return _Body(in_record=True)
 
     def open_source(self) -> LocalByteSource:
-        """See `ByteDataset.open_source`."""
         return LocalByteSource((self._path,), whole_files=False)
 
     def spans(self, indices: IntArray) -> Spans:
-        """Each reaches to the next record, or to the end of the file; see `ByteDataset.spans`."""
+        """Return spans up to the next record, or to the end of the file; see `ByteDataset.spans`."""
         offset = self._offsets[indices]
         after = np.searchsorted(self._ends, offset, side="right")
         end = self._ends[np.minimum(after, len(self._ends) - 1)]
         return Spans(np.zeros(len(offset), np.int64), offset, np.maximum(end - offset, 0))
 
     def facts(self, index: int) -> ItemLocation:
-        """See `ByteDataset.facts`."""
         return ItemLocation(self._keys[index], self._path, int(self._offsets[index]))
 
 
 class EncodedFiles(_Encoded):
-    """Image files.
+    """Dataset of image files.
 
     Args:
-        paths: of the files.
-        keys, labels: of each.
+        paths: paths of the files.
+        keys, labels: key and labels of each file.
     """
 
     def __init__(self, paths: list[str], keys: Sequence[Any], labels: list[Array]) -> None:
@@ -157,29 +154,25 @@ class EncodedFiles(_Encoded):
 
     @property
     def decoder(self) -> _Body:
-        """See `ByteDataset.decoder`."""
         return _Body(in_record=False)
 
     def open_source(self) -> LocalByteSource:
-        """See `ByteDataset.open_source`."""
         return LocalByteSource(self._paths, whole_files=True)
 
     def spans(self, indices: IntArray) -> Spans:
-        """See `ByteDataset.spans`."""
         return whole_files(indices)
 
     def facts(self, index: int) -> ItemLocation:
-        """See `ByteDataset.facts`."""
         return ItemLocation(self._keys[index], self._paths[index], None)
 
 
 @dataclass
 class Source:
-    """What `ImageIter` reads.
+    """Input of `ImageIter`.
 
     Attributes:
         dataset: (encoded image, label) of every item.
-        keys: of the items, in the order of the index or list.
+        keys: keys of the items, in the order of the index or list.
         imgrec: a reader of the record file, or None.
         imgidx: keys of the record file's index, or None.
         imglist: key to (label, path), or None.
@@ -200,7 +193,7 @@ def open_source(
     path_root: str | None,
     dtype: str,
 ) -> Source:
-    """Open what the arguments of `ImageIter` name; see there.
+    """Open the files that the arguments of `ImageIter` name; see there.
 
     Raises:
         MXNetError: there is no such record file.
@@ -274,7 +267,7 @@ def _files(entries: dict[Any, tuple[Array, str]], root: str) -> Source:
 
 
 def _inside(root: str, path: str, key: Any) -> str:
-    """`path` under `root`; with an empty root it may be anywhere."""
+    """Return `path` under `root`; with an empty root any path is allowed."""
     joined = os.path.join(root, path)
     if root:
         home, place = os.path.abspath(root), os.path.abspath(joined)

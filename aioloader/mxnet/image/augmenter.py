@@ -1,4 +1,4 @@
-"""`Augmenter` and those that change an image's place, size or type; `CreateAugmenter` in `create` makes a list of them.
+"""`Augmenter` and those that change an image's place, size or type; `create` has `CreateAugmenter`, which lists them.
 
 Draws come from Python's `random`, in MXNet's order, so that a call after ``random.seed(0)`` makes MXNet's choices.
 """
@@ -37,7 +37,7 @@ __all__ = (
 
 
 class Described:
-    """What augmenters of images and of images with labels have in common: they can tell what they are.
+    """Base of augmenters of images and of images with labels, which can describe themselves.
 
     Args:
         **kwargs: the arguments, for `dumps`.
@@ -47,9 +47,9 @@ class Described:
         self._kwargs = kwargs
 
     def dumps(self) -> Any:
-        """Name and arguments as JSON text: ``["resizeaug", {"size": 30, "interp": 2}]``.
+        """Return name and arguments as JSON text: ``["resizeaug", {"size": 30, "interp": 2}]``.
 
-        Augmenters made of others give a list of their name and what those give.
+        Augmenters made from others return a list of their name and the others' results.
         """
         return json.dumps([type(self).__name__.lower(), self._kwargs], default=_plain)
 
@@ -60,14 +60,14 @@ class Described:
 
 
 class Augmenter(Described):
-    """Base of augmenters: takes an image (height, width, channels), gives one, and never alters what it was given.
+    """Base of augmenters, which take an image (height, width, channels), return one, and never alter their input.
 
     Args:
         **kwargs: its arguments, for `dumps`.
     """
 
     def __call__(self, src: Any) -> Any:
-        """The changed image.
+        """Return the changed image.
 
         Args:
             src: (height, width, channels).
@@ -76,7 +76,7 @@ class Augmenter(Described):
 
 
 def _plain(value: Any) -> Any:
-    """What JSON does not know: arrays and scalars of numpy as lists and numbers."""
+    """Return arrays and scalars of numpy, which JSON lacks, as lists and numbers."""
     if isinstance(value, np.ndarray | np.generic):
         return value.tolist()
     return str(value)
@@ -94,14 +94,13 @@ class SequentialAug(Augmenter):
         self.ts = list(ts)
 
     def dumps(self) -> Any:
-        """See `Augmenter.dumps`."""
         return [
             type(self).__name__.lower(),
             [part.dumps() for part in self.ts if isinstance(part, Augmenter)],
         ]
 
     def __call__(self, src: Any) -> Any:
-        """The image after all of them."""
+        """Apply all of them to the image."""
         for part in self.ts:
             src = part(src)
         return src
@@ -111,15 +110,15 @@ class SequentialAug(Augmenter):
 
 
 class RandomOrderAug(SequentialAug):
-    """Augmenters in an order that is drawn anew for every image.
+    """Augmenters in an order that is drawn again for every image.
 
     Args:
         ts: callables that take an image.
     """
 
     def __call__(self, src: Any) -> Any:
-        """The image after all of them."""
-        # Of a copy: an order that built on earlier ones would depend on which images came before.
+        """Apply all of them to the image."""
+        # A copy is shuffled: if each order built on the one before, it would depend on the images that came before.
         order = list(self.ts)
         random.shuffle(order)
         for part in order:
@@ -141,7 +140,7 @@ class ResizeAug(Augmenter):
         self.interp = interp
 
     def __call__(self, src: Any) -> NDArray:
-        """The resized image."""
+        """Return the resized image."""
         return resize_short(src, self.size, self.interp)
 
 
@@ -155,7 +154,7 @@ class _OfSize(Augmenter):
 
 
 class ForceResizeAug(_OfSize):
-    """Resize to a size, whatever the proportions.
+    """Resizing to a size, regardless of the proportions.
 
     Args:
         size: (width, height).
@@ -163,7 +162,7 @@ class ForceResizeAug(_OfSize):
     """
 
     def __call__(self, src: Any) -> NDArray:
-        """The resized image."""
+        """Return the resized image."""
         return imresize(src, *self.size, interp=self.interp)
 
 
@@ -176,7 +175,7 @@ class RandomCropAug(_OfSize):
     """
 
     def __call__(self, src: Any) -> NDArray:
-        """The crop."""
+        """Return the crop."""
         return random_crop(src, self.size, self.interp)[0]
 
 
@@ -185,7 +184,7 @@ class RandomSizedCropAug(Augmenter):
 
     Args:
         size: (width, height).
-        area: (least, greatest) share of the image's area; one number a means (a, 1).
+        area: (least, greatest) share of the image's area; a single number a means (a, 1).
         ratio: (least, greatest) width/height.
         interp: as for `imresize`.
         min_area: the old name of `area`.
@@ -215,7 +214,7 @@ class RandomSizedCropAug(Augmenter):
         self.interp = interp
 
     def __call__(self, src: Any) -> NDArray:
-        """The crop."""
+        """Return the crop."""
         return random_size_crop(src, self.size, self.area, self.ratio, self.interp)[0]
 
 
@@ -228,12 +227,12 @@ class CenterCropAug(_OfSize):
     """
 
     def __call__(self, src: Any) -> NDArray:
-        """The crop."""
+        """Return the crop."""
         return center_crop(src, self.size, self.interp)[0]
 
 
 class HorizontalFlipAug(Augmenter):
-    """Exchange left and right with probability `p`.
+    """Random exchange of left and right with probability `p`.
 
     Args:
         p: probability, 0 to 1.
@@ -244,7 +243,7 @@ class HorizontalFlipAug(Augmenter):
         self.p = p
 
     def __call__(self, src: Any) -> Any:
-        """The image, mirrored or as it was given."""
+        """Return the image, mirrored or unchanged."""
         if random.random() < self.p:
             return own(as_image(src, "HorizontalFlipAug")[:, ::-1], src)
         return src
@@ -262,5 +261,5 @@ class CastAug(Augmenter):
         self.typ = typ
 
     def __call__(self, src: Any) -> NDArray:
-        """The image as `typ`."""
+        """Return the image as `typ`."""
         return from_numpy(np.asarray(src).astype(self.typ))

@@ -33,16 +33,16 @@ def copyMakeBorder(
     values: Sequence[float] = (),
     out: NDArray | None = None,
 ) -> NDArray:
-    """The image with a border around it.
+    """Return the image with a border around it.
 
     Args:
         src: (height, width, channels).
-        top, bot, left, right: pixels that are added.
+        top, bot, left, right: pixels to add.
         type: 0: constant; 1: the edge repeated; 2: mirrored, the edge included (ba|abc|cb); 3: the opposite side;
             4: mirrored at the edge (cb|abc|ba).
         value: of a constant border, for all channels.
         values: of a constant border, one per channel or one for all; before `value`.
-        out: an array of the result's shape to put it in.
+        out: an array of the result's shape to write it to.
 
     Returns:
         A new array of the same dtype.
@@ -57,7 +57,7 @@ def copyMakeBorder(
     kind = int(type) & ~_ISOLATED
     height, width, channels = image.shape
     if kind == 0:
-        # OpenCV's values are four, whatever the image has.
+        # OpenCV always has four values, regardless of the number of channels.
         fill = np.ravel(values if np.size(values) else value)[:channels]
         result = place_on_canvas(image, top + height + bot, left + width + right, left, top, fill)
     elif kind in _MODES:

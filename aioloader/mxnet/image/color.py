@@ -40,11 +40,11 @@ _GRAY = np.array([0.21, 0.72, 0.07], np.float32)
 
 
 def color_normalize(src: Any, mean: Any, std: Any = None) -> NDArray:
-    """``(src - mean) / std``, a new array.
+    """Return ``(src - mean) / std``, a new array.
 
     Args:
         src: (height, width, channels); whole numbers become float32.
-        mean, std: one number, one per channel, or None to leave that part out.
+        mean, std: one number, one per channel, or None to omit that part.
     """
     image = as_float(src)
     if mean is not None:
@@ -60,12 +60,12 @@ def _luma(image: Array) -> Array:
 
 
 def _factor(amount: float) -> float:
-    """Uniform in [1 - amount, 1 + amount)."""
+    """Draw uniformly from [1 - amount, 1 + amount)."""
     return 1.0 + random.uniform(-amount, amount)
 
 
 class BrightnessJitterAug(Augmenter):
-    """Multiply by a factor.
+    """Multiplication by a random factor.
 
     Args:
         brightness: the factor is uniform in [1 - brightness, 1 + brightness].
@@ -76,13 +76,13 @@ class BrightnessJitterAug(Augmenter):
         self.brightness = brightness
 
     def __call__(self, src: Any) -> NDArray:
-        """The brighter or darker image."""
+        """Return the brighter or darker image."""
         image = as_float(src)
         return from_numpy(image * image.dtype.type(_factor(self.brightness)))
 
 
 class ContrastJitterAug(Augmenter):
-    """Stretch by a factor around the mean luma of the image.
+    """Stretch by a random factor around the mean luma of the image.
 
     Args:
         contrast: the factor is uniform in [1 - contrast, 1 + contrast].
@@ -93,14 +93,14 @@ class ContrastJitterAug(Augmenter):
         self.contrast = contrast
 
     def __call__(self, src: Any) -> NDArray:
-        """The image with more or less contrast."""
+        """Return the image with more or less contrast."""
         image, factor = as_float(src), _factor(self.contrast)
         mean = float(_luma(image).mean(dtype=np.float64))
         return from_numpy(image * image.dtype.type(factor) + image.dtype.type((1.0 - factor) * mean))
 
 
 class SaturationJitterAug(Augmenter):
-    """Stretch every pixel by a factor around its own luma.
+    """Stretch of every pixel by a random factor around its own luma.
 
     Args:
         saturation: the factor is uniform in [1 - saturation, 1 + saturation].
@@ -111,14 +111,14 @@ class SaturationJitterAug(Augmenter):
         self.saturation = saturation
 
     def __call__(self, src: Any) -> NDArray:
-        """The image with stronger or weaker colours."""
+        """Return the image with stronger or weaker colours."""
         image, factor = as_float(src), _factor(self.saturation)
         kind = image.dtype.type
         return from_numpy(image * kind(factor) + _luma(image)[..., None] * kind(1.0 - factor))
 
 
 class HueJitterAug(Augmenter):
-    """Turn the hue in YIQ.
+    """Turn of the hue in YIQ.
 
     Args:
         hue: the turn is uniform in [-hue, hue], in half circles.
@@ -129,7 +129,7 @@ class HueJitterAug(Augmenter):
         self.hue = hue
 
     def __call__(self, src: Any) -> NDArray:
-        """The image with turned colours."""
+        """Return the image with turned colours."""
         angle = random.uniform(-self.hue, self.hue) * math.pi
         cosine, sine = math.cos(angle), math.sin(angle)
         turn = np.array([[1.0, 0.0, 0.0], [0.0, cosine, -sine], [0.0, sine, cosine]])
@@ -138,7 +138,7 @@ class HueJitterAug(Augmenter):
 
 
 class ColorJitterAug(RandomOrderAug):
-    """Brightness, contrast and saturation by random amounts, in a random order; those of 0 are left out.
+    """Brightness, contrast and saturation by random amounts, in a random order; amounts of 0 are omitted.
 
     Args:
         brightness, contrast, saturation: see the augmenters of these names.
@@ -156,7 +156,7 @@ class ColorJitterAug(RandomOrderAug):
 
 
 class LightingAug(Augmenter):
-    """Add the principal colours of a set of images with random weights (Krizhevsky et al., 2012).
+    """Addition of the principal colours of a set of images with random weights (Krizhevsky et al., 2012).
 
     Args:
         alphastd: standard deviation of the weights.
@@ -171,7 +171,7 @@ class LightingAug(Augmenter):
         self.eigvec = eigvec
 
     def __call__(self, src: Any) -> NDArray:
-        """The image in another light."""
+        """Return the image in another light."""
         weights = np.random.normal(0.0, self.alphastd, 3)
         image = as_float(src)
         offset = (np.asarray(self.eigvec) * weights) @ np.asarray(self.eigval)
@@ -191,12 +191,12 @@ class ColorNormalizeAug(Augmenter):
         self.std = std
 
     def __call__(self, src: Any) -> NDArray:
-        """The normalised image."""
+        """Return the normalised image."""
         return color_normalize(src, self.mean, self.std)
 
 
 class RandomGrayAug(Augmenter):
-    """Replace the colours by grey, 0.21 R + 0.72 G + 0.07 B, with probability `p`; 3 channels stay.
+    """Random replacement of the colours by grey, 0.21 R + 0.72 G + 0.07 B, with probability `p`; 3 channels stay.
 
     Args:
         p: probability, 0 to 1.
@@ -207,7 +207,7 @@ class RandomGrayAug(Augmenter):
         self.p = p
 
     def __call__(self, src: Any) -> Any:
-        """The image, grey or as it was given."""
+        """Return the image, grey or unchanged."""
         if random.random() < self.p:
             image = as_float(src)
             return from_numpy(np.repeat((image @ _GRAY.astype(image.dtype))[..., None], 3, axis=2))

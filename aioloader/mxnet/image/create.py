@@ -49,14 +49,14 @@ def finishing(
     std: Any,
     dtype: Any = np.float32,
 ) -> list[Augmenter]:
-    """The last augmenters, for images alone and with boxes: cast to float32, colours, normalise; in MXNet's order.
+    """Return the last augmenters, with or without boxes: cast to float32, colours, normalise; in MXNet's order.
 
     Args:
         brightness, contrast, saturation, hue, pca_noise, rand_gray, mean, std: see `CreateAugmenter`.
         dtype: of ImageNet's mean and standard deviation, as `dumps` shows them.
 
     Raises:
-        ValueError: a mean or standard deviation that is none (an AssertionError too).
+        ValueError: a mean or standard deviation has another form (an AssertionError too).
     """
     found: list[Augmenter] = [CastAug()]
     if brightness or contrast or saturation:
@@ -74,7 +74,7 @@ def finishing(
 
 
 def _per_channel(value: Any, default: Sequence[float], name: str, dtype: Any) -> Any:
-    """A mean or standard deviation as an array of 1 or 3 numbers; None if it is left out."""
+    """Return a mean or standard deviation as an array of 1 or 3 numbers; None if it is omitted."""
     if value is None or value is False:
         return None
     array = np.array(default, dtype) if value is True else np.array(value)
@@ -100,11 +100,11 @@ def CreateAugmenter(
     rand_gray: float = 0,
     inter_method: int = 2,
 ) -> list[Augmenter]:
-    """A list of augmenters: resize, crop, mirror, cast to float32, colours, normalise.
+    """Return a list of augmenters: resize, crop, mirror, cast to float32, colours, normalise.
 
     Args:
         data_shape: (channels, height, width) of the result.
-        resize: pixels of the shorter side before cropping; 0: as it is.
+        resize: pixels of the shorter side before cropping; 0: do not resize.
         rand_crop: crop at a random place instead of the middle.
         rand_resize: crop 0.08 to 1 of the area, width/height 3/4 to 4/3; needs `rand_crop`.
         rand_mirror: exchange left and right with probability 0.5.
@@ -114,7 +114,7 @@ def CreateAugmenter(
         inter_method: as for `imresize`.
 
     Raises:
-        ValueError: `rand_resize` without `rand_crop`, or a mean that is none (an AssertionError too).
+        ValueError: `rand_resize` without `rand_crop`, or a malformed mean (an AssertionError too).
     """
     size = (int(data_shape[2]), int(data_shape[1]))
     found: list[Augmenter] = []
@@ -138,7 +138,7 @@ def augmenters(
     aug_list: Sequence[Any] | None,
     options: dict[str, Any],
 ) -> Sequence[Any]:
-    """The augmenters that an iterator was given, or else those that `create` makes of its options."""
+    """Return the augmenters that an iterator was given, or else those that `create` makes from its options."""
     if aug_list is None:
         return create(data_shape, **options)
     if options:

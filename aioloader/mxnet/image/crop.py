@@ -1,4 +1,4 @@
-"""Rectangles of an image: fixed, centred, random. Drawn from Python's `random`, x before y, as in MXNet."""
+"""Rectangles of an image: fixed, centred, random. Draws are from Python's `random`, x before y, as in MXNet."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _TRIES = 10
 def fixed_crop(
     src: Any, x0: int, y0: int, w: int, h: int, size: tuple[int, int] | None = None, interp: int = 2
 ) -> NDArray:
-    """A given rectangle, resized if `size` is given and is another one.
+    """Return a given rectangle, resized if `size` is another size.
 
     Args:
         src: (height, width, channels).
@@ -54,7 +54,7 @@ def fixed_crop(
 
 
 def random_crop(src: Any, size: tuple[int, int], interp: int = 2) -> tuple[NDArray, Box]:
-    """A rectangle at a random place; the largest one of that shape, enlarged, where the image is too small.
+    """Return a rectangle at a random place; the largest one of that shape, enlarged, where the image is too small.
 
     Args:
         src: (height, width, channels).
@@ -71,7 +71,7 @@ def random_crop(src: Any, size: tuple[int, int], interp: int = 2) -> tuple[NDArr
 
 
 def center_crop(src: Any, size: tuple[int, int], interp: int = 2) -> tuple[NDArray, Box]:
-    """The middle of the image. Of an image smaller than `size` the largest middle of that shape, enlarged to `size`.
+    """Return the middle of the image; if that is too small, the largest middle of the shape, enlarged to `size`.
 
     Args:
         src: (height, width, channels).
@@ -96,12 +96,12 @@ def random_size_crop(
     *,
     min_area: float | None = None,
 ) -> tuple[NDArray, Box]:
-    """A rectangle of random area, shape and place, resized to `size`; the middle, if ten tries do not fit.
+    """Return a rectangle of random area, shape and place, resized to `size`; the middle, if ten attempts do not fit.
 
     Args:
         src: (height, width, channels).
         size: (width, height) of the result.
-        area: (least, greatest) share of the image's area, drawn uniformly; one number a means (a, 1).
+        area: (least, greatest) share of the image's area, drawn uniformly; a single number a means (a, 1).
         ratio: (least, greatest) width/height, drawn uniformly on a logarithmic scale.
         interp: as for `imresize`.
         min_area: the old name of `area`.
@@ -110,7 +110,7 @@ def random_size_crop(
         The crop, a new array, and its place in `src` as (x, y, width, height).
 
     Raises:
-        TypeError: there is no `area`.
+        TypeError: `area` is missing.
         ValueError: a range is empty or not positive.
     """
     share: Any = area if min_area is None else min_area

@@ -1,4 +1,4 @@
-"""Encoded bytes to pixels: `imdecode`, `imread`."""
+"""Decoders of encoded bytes to pixels: `imdecode`, `imread`."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ __all__ = ("ImageDecodeError", "imdecode", "imread")
 
 
 class ImageDecodeError(DecodeError, MXNetError):
-    """An image cannot be decoded; see `aioloader.DecodeError`. An MXNetError too."""
+    """Error raised when an image cannot be decoded; see `aioloader.DecodeError`. An MXNetError too."""
 
 
 def imdecode(
@@ -31,8 +31,8 @@ def imdecode(
     Args:
         buf: the encoded image, bytes-like or a uint8 array.
         flag: 1 for colour, (height, width, 3); 0 for grey, (height, width, 1).
-        to_rgb: False gives BGR.
-        out: an array of the result's shape to put it in.
+        to_rgb: False returns BGR.
+        out: an array of the result's shape to write it to.
         exif: "apply" turns the image upright, "ignore" leaves it as stored.
 
     Returns:
@@ -40,7 +40,7 @@ def imdecode(
 
     Raises:
         ValueError: `buf` is text, or `out` has another shape.
-        TypeError: `buf` has no bytes.
+        TypeError: `buf` is not bytes-like.
         MXNetError: the image is empty, damaged, truncated or too large.
     """
     if isinstance(buf, str):
@@ -82,7 +82,7 @@ def imread(
         flag, to_rgb, out, exif: as for `imdecode`.
 
     Raises:
-        MXNetError: the file cannot be read, or not be decoded.
+        MXNetError: the file cannot be read or decoded.
     """
     try:
         with open(filename, "rb") as file:

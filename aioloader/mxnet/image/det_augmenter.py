@@ -1,7 +1,7 @@
-"""Augmenters of an image and the boxes in it. The boxes' arithmetic is that of `aioloader.transforms.boxes`.
+"""Augmenters of an image and the boxes in it. `aioloader.transforms.boxes` computes the boxes.
 
-Labels are (n, 5 + k): class, xmin, ymin, xmax, ymax in shares of the image's extents (0 to 1), and columns that travel
-along. Draws come from Python's `random`.
+Labels are (n, 5 + k): class, xmin, ymin, xmax, ymax in shares of the image's extents (0 to 1), and columns that are
+passed along. Draws come from Python's `random`.
 """
 
 from __future__ import annotations
@@ -58,14 +58,14 @@ def _as_label(label: Any, name: str) -> Array:
 
 
 class DetAugmenter(Described):
-    """Base of augmenters of (image, label), which never alter what they were given.
+    """Base of augmenters of (image, label), which never alter their input.
 
     Args:
         **kwargs: its arguments, for `dumps`.
     """
 
     def __call__(self, src: Any, label: Any) -> tuple[Any, Any]:
-        """The changed image and label.
+        """Return the changed image and label.
 
         Args:
             src: (height, width, channels).
@@ -75,13 +75,13 @@ class DetAugmenter(Described):
 
 
 class DetBorrowAug(DetAugmenter):
-    """An augmenter of images that moves no pixel to another share of the extents, such as a resize or colours.
+    """Augmenter of images that moves no pixel to another share of the extents, such as a resize or colours.
 
     Args:
         augmenter: an `Augmenter`.
 
     Raises:
-        TypeError: it is none.
+        TypeError: it is not one.
     """
 
     def __init__(self, augmenter: Augmenter) -> None:
@@ -91,11 +91,10 @@ class DetBorrowAug(DetAugmenter):
         self.augmenter = augmenter
 
     def dumps(self) -> Any:
-        """See `Augmenter.dumps`."""
         return [type(self).__name__.lower(), self.augmenter.dumps()]
 
     def __call__(self, src: Any, label: Any) -> tuple[Any, Any]:
-        """The changed image, and the label as it was given."""
+        """Return the changed image, and the label unchanged."""
         return self.augmenter(src), label
 
     def __repr__(self) -> str:
@@ -106,11 +105,11 @@ class DetRandomSelectAug(DetAugmenter):
     """One of several augmenters, drawn for each image.
 
     Args:
-        aug_list: `DetAugmenter`s, or one of them. Empty: the image stays as it is.
-        skip_prob: probability that none is taken.
+        aug_list: `DetAugmenter`s, or one of them. Empty: the image stays unchanged.
+        skip_prob: probability that none is applied.
 
     Raises:
-        ValueError: something in the list is no `DetAugmenter`.
+        ValueError: an element of the list is not a `DetAugmenter`.
     """
 
     def __init__(self, aug_list: Sequence[DetAugmenter] | DetAugmenter, skip_prob: float = 0) -> None:
@@ -123,11 +122,10 @@ class DetRandomSelectAug(DetAugmenter):
         self.skip_prob = skip_prob if found else 1
 
     def dumps(self) -> Any:
-        """See `Augmenter.dumps`."""
         return [type(self).__name__.lower(), [part.dumps() for part in self.aug_list]]
 
     def __call__(self, src: Any, label: Any) -> tuple[Any, Any]:
-        """What the augmenter that was drawn makes of image and label."""
+        """Apply a random one of the augmenters to image and label."""
         if random.random() < self.skip_prob:
             return src, label
         return random.choice(self.aug_list)(src, label)
@@ -137,7 +135,7 @@ class DetRandomSelectAug(DetAugmenter):
 
 
 class DetHorizontalFlipAug(DetAugmenter):
-    """Exchange left and right with probability `p`.
+    """Random exchange of left and right with probability `p`.
 
     Args:
         p: probability, 0 to 1.
@@ -148,7 +146,7 @@ class DetHorizontalFlipAug(DetAugmenter):
         self.p = p
 
     def __call__(self, src: Any, label: Any) -> tuple[Any, Any]:
-        """Image and label, mirrored or as they were given."""
+        """Return image and label, mirrored or unchanged."""
         if random.random() >= self.p:
             return src, label
         rows = _as_label(label, "DetHorizontalFlipAug")
@@ -161,7 +159,7 @@ def _in_pixels(augmenter: _Proposing, transform: BoxTransform, src: Any, label: 
     """Apply a transform of image and boxes, which counts in pixels and has the class behind the box."""
     name = type(augmenter).__name__
     image, rows = as_image(src, name), _as_label(label, name)
-    # In double precision, so that a box that ends at the edge of the image still does so afterwards.
+    # Double precision, so that a box that ends at the edge of the image still does so afterwards.
     extents = np.array([image.shape[1], image.shape[0]] * 2, np.float64)
     boxes = np.concatenate((rows[:, 1:5] * extents, rows[:, :1], rows[:, 5:]), axis=1)
     made, found = transform.apply_boxes(image, boxes, _DRAWS)
@@ -172,7 +170,7 @@ def _in_pixels(augmenter: _Proposing, transform: BoxTransform, src: Any, label: 
 
 
 def _pair(value: Any) -> tuple[float, float]:
-    """(least, greatest); one number stands for both."""
+    """Return (least, greatest); a single number is both."""
     pair: tuple[Any, ...] = ()
     if isinstance(value, numbers.Real):
         pair = value, value
@@ -184,20 +182,20 @@ def _pair(value: Any) -> tuple[float, float]:
 
 
 class _Proposing(DetAugmenter):
-    """An augmenter that draws a rectangle; without effect, and warned about, where its ranges allow none."""
+    """Augmenter that draws a rectangle; without effect, and warned about, where its ranges allow none."""
 
     _transform: BoxTransform | None = None
 
     @property
     def enabled(self) -> bool:
-        """Whether its ranges allow any rectangle."""
+        """Return whether its ranges allow any rectangle."""
         return self._transform is not None
 
     def _skip(self, error: ValueError) -> None:
         warnings.warn(f"Skip {type(self).__name__}: {error}", UserWarning, stacklevel=3)
 
     def __call__(self, src: Any, label: Any) -> tuple[Array, Array]:
-        """Image and label, changed, or as they were given if no attempt succeeds."""
+        """Return image and label, changed, or unchanged if no attempt succeeds."""
         return (src, label) if self._transform is None else _in_pixels(self, self._transform, src, label)
 
 
@@ -206,10 +204,10 @@ class DetRandomCropAug(_Proposing):
 
     Args:
         min_object_covered: share of a touched box that has to be inside, exclusive.
-        aspect_ratio_range: (least, greatest) width/height; one number stands for both.
-        area_range: (least, greatest) share of the image's area; one number stands for both.
+        aspect_ratio_range: (least, greatest) width/height; a single number is both.
+        area_range: (least, greatest) share of the image's area; a single number is both.
         min_eject_coverage: a box stays if more than this share of its area is inside.
-        max_attempts: how often a rectangle is drawn.
+        max_attempts: number of rectangles to draw.
     """
 
     def __init__(
@@ -244,9 +242,9 @@ class DetRandomPadAug(_Proposing):
     """A larger canvas of random size around the image; see `aioloader.transforms.boxes.RandomExpand`.
 
     Args:
-        aspect_ratio_range: (least, greatest) width/height of the canvas; one number stands for both.
-        area_range: (least, greatest) area of the canvas, in areas of the image; one number stands for both.
-        max_attempts: how often a canvas is drawn.
+        aspect_ratio_range: (least, greatest) width/height of the canvas; a single number is both.
+        area_range: (least, greatest) area of the canvas, in areas of the image; a single number is both.
+        max_attempts: number of canvases to draw.
         pad_val: value of added pixels: one number, or one per channel.
     """
 

@@ -33,11 +33,11 @@ def CreateMultiRandCropAugmenter(
     max_attempts: Any = 50,
     skip_prob: float = 0,
 ) -> DetRandomSelectAug:
-    """One of several `DetRandomCropAug`, drawn for each image.
+    """Return a random choice between several `DetRandomCropAug`, drawn for each image.
 
     Args:
         min_object_covered, aspect_ratio_range, area_range, min_eject_coverage, max_attempts: as for `DetRandomCropAug`;
-            a list has one value for each of them, anything else (a tuple too) is the value of all.
+            a list has one value for each of them, anything else (a tuple too) is the value for all.
         skip_prob: probability that the image is not cropped.
 
     Raises:
@@ -76,11 +76,11 @@ def CreateDetAugmenter(
     max_attempts: Any = 50,
     pad_val: Any = (127, 127, 127),
 ) -> list[DetAugmenter]:
-    """A list of augmenters: resize, crop, mirror, pad, resize to `data_shape`, cast to float32, colours, normalise.
+    """Return augmenters: resize, crop, mirror, pad, resize to `data_shape`, cast to float32, colours, normalise.
 
     Args:
         data_shape: (channels, height, width) of the result.
-        resize: pixels of the shorter side before anything else; 0: as it is.
+        resize: pixels of the shorter side before all other steps; 0: do not resize.
         rand_crop, rand_pad: probability of a crop and of a larger canvas; 0: never.
         rand_gray: probability of `RandomGrayAug`.
         rand_mirror: exchange left and right with probability 0.5.
@@ -122,7 +122,7 @@ def CreateDetAugmenter(
 
 
 def _widest(ranges: Any) -> tuple[float, float]:
-    """The range that holds all ranges of a list; a number stands for both of its ends."""
+    """Return the range that contains all ranges of a list; a single number is both of its ends."""
     pairs = [
         pair if isinstance(pair, tuple | list) else (pair, pair)
         for pair in (ranges if isinstance(ranges, list) and not _is_pair(ranges) else [ranges])

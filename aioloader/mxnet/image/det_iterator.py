@@ -1,7 +1,7 @@
 """`ImageDetIter`: batches of images with boxes.
 
 A label is a flat row of numbers: A, the length of the header (2 or more, counting A and B); B, the numbers of an object
-(5 or more); what else the header has; then the objects, each class, xmin, ymin, xmax, ymax in shares of the image's
+(5 or more); further header values; then the objects, each class, xmin, ymin, xmax, ymax in shares of the image's
 extents, and further numbers.
 """
 
@@ -32,7 +32,7 @@ _log = logging.getLogger(__name__)
 
 
 class DetHooks(Hooks):
-    """The steps from an encoded image and its label to a row of both.
+    """Steps from an encoded image and its label to a row of both.
 
     Attributes:
         label_shape: (objects, numbers of an object) of a row of labels.
@@ -43,16 +43,16 @@ class DetHooks(Hooks):
     label_shape: tuple[int, int]
 
     def augmentation_transform(self, data: Any, label: Any) -> tuple[Any, Any]:  # type: ignore[override]  # boxes come with the image, as in MXNet
-        """Image and boxes after all augmenters."""
+        """Apply all augmenters to image and boxes."""
         for augmenter in self.auglist:
             data, label = augmenter(data, label)
         return data, label
 
     def _parse_label(self, label: Any) -> Array:
-        """The objects of a label that have an area: (n, numbers of an object).
+        """Return the objects of a label that have an area: (n, numbers of an object).
 
         Raises:
-            DetectionLabelError: there is none, or the label is laid out otherwise.
+            DetectionLabelError: there is none, or the label has another layout.
         """
         values = np.asarray(label, np.float32).ravel()
         if values.size < _LEAST_NUMBERS:
@@ -63,7 +63,7 @@ class DetHooks(Hooks):
         return objects
 
     def _check_valid_label(self, label: Array) -> None:
-        """Refuse what augmenters made of a label.
+        """Refuse the label that augmenters produced.
 
         Raises:
             MXNetError: it has no object with an area.
@@ -75,7 +75,6 @@ class DetHooks(Hooks):
             raise MXNetError("Invalid label occurs: no object with an area is left")
 
     def make(self, encoded: Any, label: Any) -> tuple[Array, Array]:
-        """See `Hooks.make`."""
         image = self._checked(encoded)
         try:
             objects = self._parse_label(label)
@@ -102,24 +101,26 @@ class DetHooks(Hooks):
 
 
 class ImageDetIter(DetHooks, ImageIter):
-    """Batches of images with boxes: an `ImageIter` whose labels are (batch_size, objects, numbers of an object).
+    """Iterator over batches of images with boxes: labels are (batch_size, objects, numbers of an object).
 
-    As many objects as the image with most of them has; rows without an object are -1. All labels are looked at once,
-    here. An image of which augmenters leave no object is left out, which is logged, and the next one takes its place.
+    The number of objects is that of the image with most of them; rows without an object are -1. The constructor reads
+    all labels once. An image of which augmenters leave no object is left out, which is logged, and the next one takes
+    its place. Everything else is as in `ImageIter`.
 
     Args:
         batch_size, data_shape, path_imgrec, path_imglist, path_root, path_imgidx, shuffle: see `ImageIter`.
         part_index, num_parts, imglist, data_name, label_name, last_batch_handle: see `ImageIter`.
-        aug_list: `DetAugmenter`s; None: those that `CreateDetAugmenter` makes of `kwargs`.
+        aug_list: `DetAugmenter`s; None: those that `CreateDetAugmenter` makes from `kwargs`.
         num_workers, exif, pad_counts_rolled, drop_remainder, on_error, max_errors: see `ImageIter`.
-        **kwargs: for `CreateDetAugmenter`; beside `aug_list` they have no effect, which is warned about.
+        **kwargs: arguments of `CreateDetAugmenter`; together with `aug_list` they have no effect, which is warned
+            about.
 
     Attributes:
         label_shape: (objects, numbers of an object).
 
     Raises:
-        DetectionLabelError: the label of an image is laid out otherwise, or has no box (a RuntimeError and ValueError);
-            with `on_error` "skip" or "replace" it is an image that fails.
+        DetectionLabelError: the label of an image has another layout, or has no box (a RuntimeError and ValueError);
+            with `on_error` "skip" or "replace" that image fails.
     """
 
     _hooks: ClassVar[type[Hooks]] = DetHooks
@@ -181,8 +182,8 @@ class ImageDetIter(DetHooks, ImageIter):
         self.provide_label = [(self._label_name, (self.batch_size, *self.label_shape))]
 
     def _all_labels(self) -> Iterator[tuple[Any, Any]]:
-        """(key, label) of every image of a pass; of what fails here more is said when its batch is made."""
-        # Shuffled before and behind, as in MXNet: orders are then the same after the same seed.
+        """Yield (key, label) of every image of a pass; images that fail here are reported when their batch is made."""
+        # Shuffled before and after, as in MXNet: orders are then the same after the same seed.
         self.reset()
         if self._reads:
             for sample in self._samples():
@@ -201,7 +202,7 @@ class ImageDetIter(DetHooks, ImageIter):
         self.reset()
 
     def _estimate_label_shape(self) -> tuple[int, int]:
-        """(most objects of an image, numbers of an object)."""
+        """Return (largest number of objects of an image, numbers of an object)."""
         count, width = 1, 0
         for key, label in self._all_labels():
             try:
@@ -243,10 +244,10 @@ class ImageDetIter(DetHooks, ImageIter):
     def reshape(
         self, data_shape: Sequence[int] | None = None, label_shape: Sequence[int] | None = None
     ) -> None:
-        """Change the shape of what comes from now on.
+        """Change the shape of the data from now on.
 
         Args:
-            data_shape: (3, height, width); augmenters that were not given by the caller are made anew for it.
+            data_shape: (3, height, width); augmenters that the caller did not pass are created again for it.
             label_shape: (objects, numbers of an object); not fewer objects than now.
 
         Raises:
@@ -262,21 +263,21 @@ class ImageDetIter(DetHooks, ImageIter):
                 self.auglist = CreateDetAugmenter(self.data_shape, **self._creates)
         if label_shape is not None:
             self._set_label_shape(label_shape)
-        # Workers know the old shapes.
+        # Workers have the old shapes.
         self.close()
 
     def sync_label_shape(self, it: ImageDetIter, verbose: bool = False) -> ImageDetIter:
-        """Give this and another iterator, for training and validation say, the larger number of objects of the two.
+        """Set the larger number of objects of this and another iterator, say for training and validation, in both.
 
         Args:
             it: the other one.
-            verbose: log what is changed.
+            verbose: log the changes.
 
         Returns:
             `it`.
 
         Raises:
-            ValueError: it is no `ImageDetIter`, or has other objects (an AssertionError too).
+            ValueError: it is not an `ImageDetIter`, or has other objects (an AssertionError too).
         """
         require(isinstance(it, ImageDetIter), f"Synchronize with invalid iterator: {type(it).__name__}")
         require(

@@ -1,6 +1,6 @@
 """`ImageIter`: batches of images from a record file, a .lst file or a list, through a list of augmenters.
 
-A translation: the items are a dataset, the hooks are a transform of it, and the batches are those of one
+It translates: the items are a dataset, the steps are a transform of it, and the batches are those of one
 `aioloader.DataLoader`, whose order is drawn here from Python's `random`, as MXNet draws it.
 """
 
@@ -40,7 +40,7 @@ _log = logging.getLogger(__name__)
 
 
 class _Plan:
-    """The batches of the pass that begins, as the engine's batch sampler."""
+    """Batch sampler of the loader: the batches of the pass that begins."""
 
     def __init__(self) -> None:
         self.turns = Turns((), 0, (), 1, "discard")
@@ -57,11 +57,11 @@ class ImageIter(SampleIterator):
 
     Data are float32 (batch_size, 3, height, width), RGB; labels float32 (batch_size,) or (batch_size, label_width).
     Order and augmentations come from Python's `random` (lighting: `numpy.random`), so `random.seed` decides them. With
-    `num_workers` what augmenters draw is decided by `mx.random.seed`, the pass and the image instead, whatever the
+    `num_workers` the augmenters' draws depend on `mx.random.seed`, the pass and the image instead, and not on the
     number of workers.
 
-    Images come from `path_imgrec`, or else from the files that `path_imglist` or `imglist` names. A list beside a
-    record file replaces its labels, by key.
+    Images come from `path_imgrec`, or else from the files that `path_imglist` or `imglist` names. A list given together
+    with a record file replaces its labels, by key.
 
     Args:
         batch_size: images of a batch.
@@ -69,41 +69,41 @@ class ImageIter(SampleIterator):
         label_width: labels of an image.
         path_imgrec: a .rec file.
         path_imglist: a .lst file: lines of key, labels and path, separated by TABs.
-        path_root: the folder that paths are relative to, and must not lead out of; empty: they may be anywhere.
+        path_root: the folder that paths are relative to, and must not lead out of; empty: any path is allowed.
         path_imgidx: the .idx file of `path_imgrec`. Without it the records are found by a scan and have no keys.
         shuffle: draw a new order at each `reset`.
-        part_index, num_parts: take only this of so many parts; the first parts are longer by one where the number
-            of images does not divide.
-        aug_list: augmenters; None: those that `CreateAugmenter` makes of `kwargs`.
+        part_index, num_parts: load only this one of `num_parts` parts; the first parts are longer by one where the
+            number of images does not divide.
+        aug_list: augmenters; None: those that `CreateAugmenter` makes from `kwargs`.
         imglist: list of ``[label, path]``, ``[[label, ...], path]`` or ``[label, ..., path]``; keys are "1", "2", ...
-        data_name, label_name: what the network calls the two inputs.
+        data_name, label_name: names of the two inputs in the network.
         dtype: type that labels of lists are converted to first: "int32", "float32", "int64" or "float64".
         last_batch_handle: "pad" fills the last batch up from the start; "discard" drops it; "roll_over" keeps its
             images for the next pass.
         num_workers: worker processes; 0: this thread; None: one per core.
         exif: "apply" turns images upright, "ignore" leaves them as stored.
-        pad_counts_rolled: with "roll_over", the first batch after kept images says in `pad` how many of its rows are
-            new, as in MXNet, although none only fills up; False: it says 0.
-        drop_remainder: parts of equal size; what is left over is in none of them, as in MXNet.
+        pad_counts_rolled: with "roll_over", `pad` of the first batch after kept images is the number of its new rows,
+            as in MXNet, although none is padding; False: it is 0.
+        drop_remainder: parts of equal size; the remaining images are in none of them, as in MXNet.
         on_error: "raise" the error of an image that cannot be read, decoded or augmented; "skip": leave it out, and the
-            next one takes its place; "replace": the next sound image of its batch stands in its place, so that batches
-            and `pad` stay as they are. With workers "skip" costs the batches that were begun ahead, "replace" nothing.
-            An image that `check_valid_image` refuses is left out with "raise" too.
-        max_errors: how many images may fail or be refused before it is an error all the same; less than 1: which share
-            of a pass, judged after 1,000 images and at its end; None: any number.
-        **kwargs: for `CreateAugmenter`; beside `aug_list` they have no effect, which is warned about.
+            next one takes its place; "replace": the next valid image of its batch replaces it, so that batches and
+            `pad` stay as they are. With workers "skip" loses the batches that were started ahead, "replace" nothing. An
+            image that `check_valid_image` refuses is left out with "raise" too.
+        max_errors: number of images that may fail or be refused before an error is raised all the same; less than 1:
+            the share of a pass, checked after 1,000 images and at its end; None: any number.
+        **kwargs: arguments of `CreateAugmenter`; together with `aug_list` they have no effect, which is warned about.
 
     Attributes:
         seq: keys in the order of this pass; None for a record file without index, in its own order.
-        cur: how many images of the pass were taken.
+        cur: number of images of the pass that were taken.
         num_image: images of a pass.
-        imgrec, imgidx, imglist: reader, keys of the index, and key to (labels, path); None where there is none.
+        imgrec, imgidx, imglist: reader, keys of the index, and key to (labels, path); None where not used.
         auglist, data_shape, label_width, shuffle, last_batch_handle, path_root: as given.
         provide_data, provide_label: (name, shape).
 
     Raises:
         ValueError: an argument is not allowed, or a list is malformed (where MXNet asserts, an AssertionError too).
-        TypeError: `CreateAugmenter` does not know an argument.
+        TypeError: `CreateAugmenter` does not have an argument.
         MXNetError: there is no such record file.
     """
 
@@ -215,13 +215,13 @@ class ImageIter(SampleIterator):
         self._leave()
 
     def hard_reset(self) -> None:
-        """Begin a pass anew; images that "roll_over" kept are dropped."""
+        """Begin a pass again; images that "roll_over" kept are dropped."""
         self._kept = []
         self._held = []
         self.reset()
 
     def close(self) -> None:
-        """End the workers; an iterator that is collected does so by itself. May be called twice."""
+        """Stop the workers; garbage collection does so too. May be called twice."""
         self._leave()
         if self._engine is not None:
             self._noted += self._engine.errors
@@ -230,15 +230,15 @@ class ImageIter(SampleIterator):
 
     @property
     def errors(self) -> list[SampleError]:
-        """Every image that failed or was refused so far, in the order of the batches. Not in MXNet."""
+        """Return every image that failed or was refused so far, in the order of the batches. Not in MXNet."""
         return [*self._noted, *(() if self._engine is None else self._engine.errors)]
 
     def error_report(self) -> dict[str, Any]:
-        """Every image that failed so far, as a JSON object; see `aioloader.DataLoader.error_report`. Not in MXNet."""
+        """Return every image that failed, as a JSON object; see `aioloader.DataLoader.error_report`. Not in MXNet."""
         return error_report(self.errors)
 
     def _leave(self) -> None:
-        """Drop the batches that were begun ahead."""
+        """Drop the batches that were started ahead."""
         self._batches: Iterator[Any] | None = None
 
     def _begin(self) -> Iterator[Any]:
@@ -250,7 +250,7 @@ class ImageIter(SampleIterator):
                 on_error="replace" if self._on_error == "replace" else "raise",
                 max_errors=self._max_errors,
             )
-            # In one thread the global generators are drawn from in the order of the images, as in MXNet.
+            # In one thread the global generators are used in the order of the images, as in MXNet.
             self._engine._runtime.watch_globals = self._num_workers > 0
         self._plan.turns = Turns(self._rows(), self.cur, self._kept, self.batch_size, self.last_batch_handle)
         self._start = self.cur
@@ -259,11 +259,11 @@ class ImageIter(SampleIterator):
         return iter(self._engine)
 
     def next(self) -> DataBatch:
-        """The next batch.
+        """Return the next batch.
 
         Raises:
             StopIteration: there is none; `reset` begins the next pass.
-            BrokenImageError: an image is none, or damaged (a RuntimeError). The pass can go on behind it.
+            BrokenImageError: an image is damaged, or is not one (a RuntimeError). The pass can continue behind it.
             TooManyFailedError: more images failed than `max_errors` (a RuntimeError). It ends the pass.
             Exception: a file cannot be read, or an augmenter raised it.
         """
@@ -297,7 +297,7 @@ class ImageIter(SampleIterator):
                 error.__class__ = TooManyFailedError
                 raise
             except Exception:
-                # The engine's pass has ended. The next call begins again with this batch.
+                # The loader's pass has ended. The next call begins again with this batch.
                 self._leave()
                 raise
             else:
@@ -322,6 +322,6 @@ class ImageIter(SampleIterator):
             self._kept.remove(row)
             return
         place = order.index(row)
-        # A new list: workers may be at the old one still.
+        # A new list: workers may still use the old one.
         self._order = order[:place] + order[place + 1 :]
         self.cur -= place < self.cur

@@ -1,4 +1,4 @@
-"""Sizes: `imresize`, `resize_short`, `scale_down`, and what the numbers of interpolations mean."""
+"""Sizes: `imresize`, `resize_short`, `scale_down`, and the meaning of interpolation numbers."""
 
 from __future__ import annotations
 
@@ -19,13 +19,14 @@ __all__ = ("imresize", "resize_short", "resized", "scale_down")
 
 
 def _get_interp_method(interp: int, sizes: Sequence[int] = ()) -> int:
-    """The number of an interpolation, 0 to 4.
+    """Return the number of an interpolation, 0 to 4.
 
     Args:
         interp: 0 nearest, 1 bilinear, 2 bicubic, 3 area, 4 Lanczos; 9 chooses by `sizes`; 10 draws one of 0 to 4 from
             Python's `random`.
         sizes: (old height, old width, new height, new width). With 9: bicubic if both grow, area if both shrink, else
-            bilinear; bicubic if nothing is given.
+            sizes: (old height, old width, new height, new width). With 9: bicubic if both grow, area if both shrink,
+                else bilinear; bicubic without sizes.
 
     Raises:
         ValueError: another number, or not four sizes.
@@ -49,7 +50,7 @@ def _get_interp_method(interp: int, sizes: Sequence[int] = ()) -> int:
 
 
 def resized(image: Array, size: tuple[int, int], interp: int) -> Array:
-    """A plain image at another size, (width, height); itself if it has that size."""
+    """Resize a plain image to (width, height); return the image itself if it has that size."""
     width, height = int(size[0]), int(size[1])
     code = _get_interp_method(interp, (*image.shape[:2], height, width))
     return resize_image(image, (width, height), code)
@@ -62,7 +63,7 @@ def imresize(src: Any, w: int, h: int, interp: int = 1, out: NDArray | None = No
         src: (height, width, channels).
         w, h: new extents in pixels.
         interp: 0 nearest, 1 bilinear, 2 bicubic, 3 area, 4 Lanczos, 9 auto, 10 random.
-        out: an array of the result's shape to put it in.
+        out: an array of the result's shape to write it to.
 
     Returns:
         A new array of the same dtype.
@@ -76,14 +77,14 @@ def imresize(src: Any, w: int, h: int, interp: int = 1, out: NDArray | None = No
 
 
 def scale_down(src_size: tuple[int, int], size: tuple[int, int]) -> tuple[int, int]:
-    """The largest (width, height) of the shape of `size`, and no larger than it, that fits into `src_size`.
+    """Return the largest (width, height) of the shape of `size`, and no larger than it, that fits into `src_size`.
 
     Args:
-        src_size: (width, height) that there is, in pixels.
-        size: (width, height) that is wanted, in pixels.
+        src_size: available (width, height), in pixels.
+        size: requested (width, height), in pixels.
     """
     width, height = _scale_down(*src_size, size)
-    # Where nothing is wanted, nothing is the answer.
+    # A requested extent of 0 stays 0.
     return min(width, int(size[0])), min(height, int(size[1]))
 
 

@@ -1,4 +1,4 @@
-"""Turning images: `imrotate`, `random_rotate`. float32, channels first."""
+"""Rotation of images: `imrotate`, `random_rotate`. float32, channels first."""
 
 from __future__ import annotations
 
@@ -30,16 +30,16 @@ def _check(src: Any, zoom_in: bool, zoom_out: bool) -> Array:
 
 
 def imrotate(src: Any, rotation_degrees: Any, zoom_in: bool = False, zoom_out: bool = False) -> NDArray:
-    """Turn about the centre, counter-clockwise; bilinear, zero outside, the same extents.
+    """Rotate around the centre, counter-clockwise; bilinear, zero outside, the same extents.
 
     Args:
         src: float32 (channels, height, width), or (n, channels, height, width).
         rotation_degrees: one number; for n images also one for each.
-        zoom_in: enlarge until nothing from outside shows.
-        zoom_out: shrink until all of the image shows.
+        zoom_in: enlarge until no outside pixel is visible.
+        zoom_out: shrink until the whole image is visible.
 
     Raises:
-        TypeError: the dtype is another one, or one image is given several angles.
+        TypeError: the dtype is another one, or one image has several angles.
         ValueError: both zooms, another number of axes, or another number of angles than images.
     """
     images = _check(src, zoom_in, zoom_out)
@@ -65,7 +65,7 @@ def imrotate(src: Any, rotation_degrees: Any, zoom_in: bool = False, zoom_out: b
 def random_rotate(
     src: Any, angle_limits: Sequence[float], zoom_in: bool = False, zoom_out: bool = False
 ) -> NDArray:
-    """Turn by a random angle, of n images each by its own; see `imrotate`. Draws from `numpy.random`.
+    """Rotate by a random angle, of n images each by its own; see `imrotate`. Draws from `numpy.random`.
 
     Args:
         src: as for `imrotate`.

@@ -2,13 +2,14 @@
 
 - `desc`, `iterator`: the contract
 - `ndarray_iter`: arrays in memory
-- `csv_iter`, `libsvm_iter`, `mnist_iter`: files that MXNet reads in C++; `backend_iter`, `rounds`, `parameters` and
-  `uris` are what these have in common
-- `image_record_iter`, `image_det_record_iter`: images in .rec files, loaded by the engine. `record_parameters`,
-  `image_parameters` and `det_parameters` have their arguments, `augment` and `det_augment` make transforms of them,
-  `det_boxes` moves boxes; `image_records` and `label_list` are the dataset, `alpha_image` decodes what has an alpha
-  channel, `passes` is the order, `image_batches` the loader, `mean_image` the mean image
-- `wrappers`: iterators round others; `states`: what the states of all have in common
+- `csv_iter`, `libsvm_iter`, `mnist_iter`: files that MXNet reads in C++; `backend_iter`, `batch_schedule`, `parameters`
+  and `uris` are their common parts
+- `image_record_iter`, `image_det_record_iter`: images in .rec files, loaded by `aioloader.DataLoader`.
+  `record_parameters`, `image_parameters` and `det_parameters` declare their arguments, `augment` and `det_augment`
+  build transforms from them, `det_boxes` moves boxes; `image_records` and `label_list` are the dataset, `alpha_image`
+  decodes images with an alpha channel, `batch_schedule` computes the order, `image_batches` runs the loader,
+  `mean_image` reads or computes the mean image
+- `wrappers`: iterators around other iterators; `states`: the common parts of all iterators' states
 """
 
 from __future__ import annotations

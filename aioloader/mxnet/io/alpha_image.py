@@ -46,7 +46,7 @@ def decode_alpha(data: Any, exif: str = "apply", max_pixels: int | None = DEFAUL
     import cv2
 
     image = cv2.cvtColor(image, cv2.COLOR_BGRA2RGBA)
-    # OpenCV has turned a TIFF already.
+    # OpenCV has already turned a TIFF.
     if exif == "apply" and header.exif is not None and header.format != "tiff":
         image = upright(image, read_orientation(data, *header.exif))
     result: Array = image
@@ -54,7 +54,7 @@ def decode_alpha(data: Any, exif: str = "apply", max_pixels: int | None = DEFAUL
 
 
 def _stored(data: Any, name: str) -> Any:
-    """The pixels as they are stored, channels in OpenCV's order."""
+    """Return the pixels as they are stored, channels in OpenCV's order."""
     import cv2
 
     try:

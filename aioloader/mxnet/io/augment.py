@@ -1,7 +1,7 @@
-"""The augmentation of `ImageRecordIter` as transforms of the engine.
+"""Augmentation of `ImageRecordIter` as transforms of `aioloader.transforms`.
 
 Order (MXNet's): resize, affine, pad, crop, colour jitter, hue/lightness/saturation, principal colours, mirror,
-normalisation. Steps that the arguments do not ask for are left out, so that the engine can fuse what remains with
+normalisation. Steps that the arguments do not request are omitted, so that the loader can fuse the remaining ones with
 decoding.
 """
 
@@ -35,10 +35,10 @@ _INTERPOLATIONS = (0, 1, 2, 3, 4, 9, RANDOM)
 
 
 def check_augmentation(values: Mapping[str, Any]) -> None:
-    """Refuse arguments that do not go together, before anything is read.
+    """Refuse arguments that contradict each other, before anything is read.
 
     Raises:
-        MXNetError: which, and what to do.
+        MXNetError: names the arguments and the remedy.
     """
     channels, height, width = values["data_shape"]
     if channels not in (1, 3, 4) or not height or not width:
@@ -80,10 +80,10 @@ def check_augmentation(values: Mapping[str, Any]) -> None:
 
 
 def check_interpolation(method: int) -> None:
-    """Refuse an `inter_method` that there is not.
+    """Refuse an unknown `inter_method`.
 
     Raises:
-        MXNetError: it is none.
+        MXNetError: it is unknown.
     """
     if method not in _INTERPOLATIONS:
         raise MXNetError(
@@ -92,7 +92,7 @@ def check_interpolation(method: int) -> None:
 
 
 def without_randomness(values: Mapping[str, Any]) -> dict[str, Any]:
-    """The arguments with everything that is drawn left out: no jitter, no mirror by chance, crops in the middle."""
+    """Return the arguments with everything random turned off: no jitter, no random mirror, crops in the middle."""
     off: dict[str, Any] = dict.fromkeys(
         (
             *("rand_crop", "random_resized_crop", "rand_mirror", "max_rotate_angle", "max_shear_ratio"),
@@ -101,7 +101,7 @@ def without_randomness(values: Mapping[str, Any]) -> dict[str, Any]:
         ),
         0,
     )
-    # What has only one value is not drawn.
+    # A range with only one value is not random.
     scale, ratio, angles = _scale(values), _ratio(values), values["rotate_list"]
     if scale[0] != scale[1]:
         off |= {"min_random_scale": 1.0, "max_random_scale": 1.0}
@@ -117,11 +117,11 @@ def without_randomness(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def augmentation(values: Mapping[str, Any], mean: Array | None = None, dtype: str = "float32") -> Compose:
-    """What is done to an image, uint8 (height, width, channels), to make it a row of a batch.
+    """Return the transform of an image, uint8 (height, width, channels), to a row of a batch.
 
     Args:
         values: arguments by name, checked.
-        mean: mean image, float32 (channels, height, width), taken off before mirroring; or None.
+        mean: mean image, float32 (channels, height, width), subtracted before mirroring; or None.
         dtype: of the row: "float32", "uint8" or "int8".
     """
     interpolation = values["inter_method"]

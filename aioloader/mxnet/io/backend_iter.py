@@ -1,4 +1,4 @@
-"""`MXDataIter`: what the iterators that MXNet writes in C++ have in common."""
+"""`MXDataIter`: the common part of the iterators that MXNet writes in C++."""
 
 from __future__ import annotations
 
@@ -44,11 +44,11 @@ class Loaded:
 
 
 class Batches(Protocol):
-    """Where the batches of an `MXDataIter` come from.
+    """Source of the batches of an `MXDataIter`.
 
     Attributes:
         batch_size: rows of each.
-        data_desc, label_desc: shape (that of the batch included) and dtype of its arrays.
+        data_desc, label_desc: shape (including that of the batch) and dtype of its arrays.
     """
 
     batch_size: int
@@ -57,29 +57,29 @@ class Batches(Protocol):
 
     @property
     def errors(self) -> Sequence[SampleError]:
-        """Rows that failed so far, and were left out or replaced."""
+        """Return the errors of the rows that failed so far, and were left out or replaced."""
 
     def next(self) -> Loaded | None:
-        """The next batch of this pass; None at its end."""
+        """Return the next batch of this pass; None at its end."""
 
     def reset(self) -> None:
-        """Begin the next pass, or this one again if it has not come to its end."""
+        """Begin the next pass, or restart this one if it has not reached its end."""
 
     def identity(self) -> dict[str, Any]:
-        """What a state must share with these batches."""
+        """Return the entries that a state must share with these batches."""
 
     def place(self) -> dict[str, int]:
-        """Where the pass begins of which a batch was given last; of the first one before that."""
+        """Return the place at which the pass of the last delivered batch begins; at first, that of the first pass."""
 
     def go_to(self, place: Mapping[str, Any], taken: int) -> None:
-        """Go to the pass that begins at `place`, behind so many of its batches.
+        """Go to the pass that begins at `place`, after its first `taken` batches.
 
         Raises:
             ResumeError: there is no such place.
         """
 
     def close(self) -> None:
-        """End what runs beside the caller. May be called twice."""
+        """Stop the background work. May be called twice."""
 
 
 class ArrayBatches:
@@ -159,7 +159,7 @@ class ArrayBatches:
 
 
 def filled(rows: Array, batch_size: int) -> Array:
-    """`rows`, filled up with zeros to so many; they themselves if they are as many."""
+    """Return `rows`, padded with zeros to `batch_size` rows; the array itself if it has that many."""
     if len(rows) == batch_size:
         return rows
     result = np.zeros((batch_size, *rows.shape[1:]), rows.dtype)
@@ -168,13 +168,13 @@ def filled(rows: Array, batch_size: int) -> Array:
 
 
 class MXDataIter(DataIter):
-    """A data iterator over batches of one data array and one label array.
+    """Data iterator over batches of one data array and one label array.
 
-    `getdata` and `getlabel` give the array itself; `next` puts each into a list.
+    `getdata` and `getlabel` return the array itself; `next` puts each into a list.
 
     Args:
-        batches: where the batches come from. The first is loaded at once, so that errors show here.
-        data_name, label_name: what the network calls the two inputs.
+        batches: source of the batches. The first is loaded at once, so that errors are raised here.
+        data_name, label_name: names of the two inputs in the network.
     """
 
     def __init__(self, batches: Batches, data_name: str = "data", label_name: str = "softmax_label") -> None:
@@ -193,7 +193,7 @@ class MXDataIter(DataIter):
         self.provide_label = [_described(label_name, batches.label_desc)]
 
     def iter_next(self) -> bool:
-        """Move to the next batch; False at the end, until `reset`."""
+        """Move to the next batch; return False at the end, until `reset`."""
         if self._skip_load and self._current is not None:
             return True
         if self._over:
@@ -209,7 +209,7 @@ class MXDataIter(DataIter):
         return True
 
     def next(self) -> DataBatch:
-        """The next batch.
+        """Return the next batch.
 
         Raises:
             StopIteration: there is none.
@@ -221,7 +221,7 @@ class MXDataIter(DataIter):
         )
 
     def reset(self) -> None:
-        """Begin the next pass; before the end of a pass: go back to the first row."""
+        """Begin the next pass; before the end of a pass: return to the first row."""
         self._current = None
         self._over = False
         self._taken = 0
@@ -232,13 +232,13 @@ class MXDataIter(DataIter):
         return {"version": STATE_VERSION, "iterator": "MXDataIter", **self._batches.identity()}
 
     def state_dict(self) -> dict[str, Any]:
-        """See `DataIter.state_dict`; takes no longer late in a pass than early in it."""
+        """Return the position, see `DataIter.state_dict`; this takes no longer late in a pass than early in it."""
         return {**self._identity(), **self._batches.place(), "taken": self._taken}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """See `DataIter.load_state_dict`. The number of workers and the executor may be others.
+        """Go to the position of `state`, see `DataIter.load_state_dict`. Number of workers and executor may differ.
 
-        Where nothing of a pass was taken yet, a `reset` that follows changes nothing, as with a new iterator.
+        Where no batch of a pass was taken yet, a `reset` that follows changes nothing, as with a new iterator.
         """
         check_state(state, self._identity())
         taken = whole_number(state, "taken", 0, 1 << 62)
@@ -251,16 +251,16 @@ class MXDataIter(DataIter):
             self._over = self._ahead is None
 
     def close(self) -> None:
-        """End the workers; an iterator that is collected does so by itself. Batches stay valid. May be called twice."""
+        """Stop the workers; garbage collection does so too. Batches stay valid. May be called twice."""
         self._batches.close()
 
     @property
     def errors(self) -> list[SampleError]:
-        """Every record that failed so far, in the order of delivery; none for arrays in memory."""
+        """Return the errors of all records that failed so far, in the order of delivery; empty for arrays in memory."""
         return list(self._batches.errors)
 
     def error_report(self) -> dict[str, Any]:
-        """Every record that failed so far, as a JSON object; see `aioloader.DataLoader.error_report`."""
+        """Return every record that failed so far, as a JSON object; see `aioloader.DataLoader.error_report`."""
         return error_report(self._batches.errors)
 
     def _loaded(self) -> Loaded:
@@ -269,23 +269,23 @@ class MXDataIter(DataIter):
         return self._current
 
     def getdata(self) -> Any:
-        """The data of the current batch: an array."""
+        """Return the data of the current batch: an array."""
         return self._loaded().data
 
     def getlabel(self) -> Any:
-        """The labels of the current batch: an array."""
+        """Return the labels of the current batch: an array."""
         return self._loaded().label
 
     def getindex(self) -> Any:
-        """Numbers of the current batch's rows, uint64; zeros that fill a batch up have none."""
+        """Return the numbers of the current batch's rows, uint64; rows of zeros that pad a batch have none."""
         return self._loaded().index
 
     def getpad(self) -> int:
-        """Number of rows at the end of the current batch that only fill it up."""
+        """Return the number of rows at the end of the current batch that are padding."""
         return self._loaded().pad
 
     def debug_skip_load(self) -> None:
-        """From now on give the first batch again and again, to measure what is not loading."""
+        """Return the first batch again and again from now on, to measure everything except loading."""
         self.reset()
         self.iter_next()
         self._skip_load = True

@@ -29,21 +29,20 @@ _DTYPES = ("float32", "int32", "int64")
 
 
 def CSVIter(*args: Any, **kwargs: Any) -> MXDataIter:
-    """Batches of the rows of comma separated numbers, in the order of the file. The whole file is kept in memory.
+    """Return batches of the rows of comma separated numbers, in the order of the file, which is kept in memory.
 
     Takes keyword arguments only; unknown ones are warned about (``strict=True``: refused).
 
     Args:
-        data_csv: file, folder, or several files separated by ";". No header line, no quotes; empty lines count for
-            nothing.
+        data_csv: file, folder, or several files separated by ";". No header line, no quotes; empty lines are skipped.
         data_shape: shape of one row, filled in C order.
         label_csv: as `data_csv`; "NULL": every label is 0.
-        label_shape: shape of one label; (1,) gives batches of shape (batch_size,).
+        label_shape: shape of one label; (1,) means batches of shape (batch_size,).
         batch_size: rows of a batch.
-        round_batch: fill the last batch up with the first rows, and go on behind them in the next pass; False: fill
-            it up with zeros, and begin every pass at the first row.
+        round_batch: fill the last batch with the first rows, and begin the next pass behind them; False: pad it with
+            zeros, and begin every pass at the first row.
         dtype: "float32" (None), "int32" or "int64", of data and labels.
-        data_name, label_name: what the network calls them.
+        data_name, label_name: names of the two inputs in the network.
         prefetch_buffer, ctx: accepted; without effect.
 
     Raises:

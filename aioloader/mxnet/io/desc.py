@@ -1,4 +1,4 @@
-"""What a data iterator says about its batches, and the batches themselves."""
+"""Descriptions of a data iterator's batches, and the batches themselves."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ class _NameAndShape(NamedTuple):
 
 
 class DataDesc(_NameAndShape):
-    """Name and shape of one array of a batch. Equals and unpacks like ``(name, shape)``.
+    """Name and shape of one array of a batch; equal to, and unpacked like, ``(name, shape)``.
 
     Args:
-        name: what the network calls this input.
-        shape: extents, that of the batch included.
+        name: name of this input in the network.
+        shape: extents, including that of the batch.
         dtype: type of the elements.
-        layout: what the axes mean; "N" is that of the batch.
+        layout: meaning of the axes; "N" is the axis of the batch.
 
     Attributes:
         name, shape, dtype, layout: as given.
@@ -54,7 +54,7 @@ class DataDesc(_NameAndShape):
 
     @staticmethod
     def get_batch_axis(layout: str | None) -> int:
-        """The axis of the batch: where "N" stands; 0 without a layout, -1 without an "N"."""
+        """Return the axis of the batch, the position of "N": 0 without a layout, -1 without an "N"."""
         return 0 if layout is None else layout.find("N")
 
     @staticmethod
@@ -62,7 +62,7 @@ class DataDesc(_NameAndShape):
         shapes: Iterable[tuple[str, tuple[int, ...]]],
         types: Iterable[tuple[str, Any]] | None = None,
     ) -> list[DataDesc]:
-        """Descriptions from (name, shape) pairs and, unless None, (name, dtype) pairs."""
+        """Return descriptions made from (name, shape) pairs and, unless None, (name, dtype) pairs."""
         if types is None:
             return [DataDesc(name, shape) for name, shape in shapes]
         dtypes = dict(types)
@@ -70,15 +70,15 @@ class DataDesc(_NameAndShape):
 
 
 class DataBatch:
-    """One batch. Plain attributes; any object with `data`, `label` and `pad` does as well.
+    """One batch, with plain attributes; any object with `data`, `label` and `pad` can take its place.
 
     Args:
         data: list or tuple of arrays.
         label: list or tuple of arrays, or None.
-        pad: number of rows at the end that only fill the batch up; None: not known.
+        pad: number of rows at the end that are padding; None: unknown.
         index: ids of the rows, or None.
         bucket_key: key of the bucket, for networks of several lengths.
-        provide_data, provide_label: descriptions of this batch, where they vary.
+        provide_data, provide_label: descriptions of this batch, where they vary between batches.
 
     Raises:
         AssertionError: `data` or `label` is not a list or tuple (a ValueError too).

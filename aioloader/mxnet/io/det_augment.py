@@ -1,7 +1,7 @@
-"""The augmentation of `ImageDetRecordIter`: an image and its boxes, one step after the other.
+"""Augmentation of `ImageDetRecordIter`: an image and its boxes, one step after the other.
 
 Order (MXNet's): resize, colours, mirror, pad, crop, the final size, normalisation. Every step with a probability draws
-once for whether it happens, whatever its probability is.
+once to decide whether it happens, regardless of its probability.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ if TYPE_CHECKING:
 
 __all__ = ("DetectionAugment",)
 
-# A canvas that is hardly larger than the image is not worth the padding.
+# A canvas that is hardly larger than the image does not justify padding.
 _LEAST_PADDING = 1.05
 _LIMITS = ("overlaps", "sample_coverages", "object_coverages")
 
 
 class DetectionAugment:
-    """(image, label, ...) of a record to what the iterator delivers, the rest of the sample kept.
+    """Transform of (image, label, ...) of a record to the delivered values; the rest of the sample is kept.
 
     Args:
         values: the iterator's arguments by name; tuples of the crop samplers are `num_crop_sampler` long.
@@ -57,12 +57,12 @@ class DetectionAugment:
             self._finish = ToPlanesMinusImage(mean, scale=values["scale"])
 
     def __call__(self, image: Array, label: Array, *rest: Any, rng: Rng | None = None) -> tuple[Any, ...]:
-        """The planes, float32 (channels, height, width), and the label row, float32 (4 + label_width,).
+        """Return the planes, float32 (channels, height, width), and the label row, float32 (4 + label_width,).
 
         Args:
             image: uint8 (height, width, channels); not altered.
             label: float32 (n,), see `ObjectLabel`.
-            rest: given on as it is.
+            rest: passed on unchanged.
             rng: the sample's draws; None for a stream of this thread.
         """
         draws = default_rng() if rng is None else rng
@@ -114,7 +114,7 @@ class DetectionAugment:
             self._values["fill_value"],
             np.uint8,
         )
-        # The boxes follow the pixels, which lie at whole places.
+        # The boxes follow the pixels, which are at whole places.
         column, row = _nearest(left * columns), _nearest(top * rows)
         result[row : row + rows, column : column + columns] = x
         height, width = result.shape[:2]
@@ -144,7 +144,7 @@ class DetectionAugment:
         return x
 
     def _crop_box(self, shape: float, number: int, rng: Rng) -> Rect:
-        """A rectangle of drawn scale, width/height and place.
+        """Return a rectangle of random scale, width/height and place.
 
         Args:
             shape: width/height of the image.
@@ -178,7 +178,7 @@ class DetectionAugment:
             whole[:rows, :columns] = x
             x = whole
         planes: Array = self._finish.apply(x, rng)
-        # In this order, which differs in the last bit from that of `ImageRecordIter`.
+        # This order differs in the last bit from that of `ImageRecordIter`.
         if (self._std != 1).any():
             planes /= self._std[:channels, None, None]
         return planes
@@ -194,12 +194,12 @@ class DetectionAugment:
 
 
 def _in_pixels(rect: Rect, columns: int, rows: int) -> tuple[int, int, int, int]:
-    """(x, y, width, height) in whole pixels; an extent may be 0."""
+    """Return (x, y, width, height) in whole pixels; an extent may be 0."""
     left, top = _nearest(rect.x * columns), _nearest(rect.y * rows)
     right, bottom = _nearest((rect.x + rect.width) * columns), _nearest((rect.y + rect.height) * rows)
     return left, top, right - left, bottom - top
 
 
 def _nearest(value: float) -> int:
-    # The same for all fractions, unlike `round`, so that what fits before fits afterwards.
+    # The same for all fractions, unlike `round`, so that a box that fits before fits afterwards.
     return math.floor(value + 0.5)

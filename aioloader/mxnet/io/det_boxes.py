@@ -1,8 +1,8 @@
-"""Labels of detection records: objects with boxes, and what happens to them with their image. Pure.
+"""Labels of detection records: objects with boxes, which change together with their image. Pure.
 
 Layout, flat float32: header width A >= 2 (A and B count), object width B >= 5, more header values, then the objects:
 class, left, top, right, bottom, more values; edges are shares of the image's extents. Objects whose box has no area, or
-no end, are left out. A rectangle here is (x, y, width, height) in the same shares.
+infinite edges, are left out. A rectangle here is (x, y, width, height) in the same shares.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ if TYPE_CHECKING:
 __all__ = ("CropLimits", "DetectionLabelError", "LabelPadError", "ObjectLabel", "Rect")
 
 
-# Wider objects are none; a label without any can claim whatever it likes.
+# Wider objects are refused; a label without any object can claim any width.
 _WIDTHS = 1 << 31
 
 
 class DetectionLabelError(MXNetError, ValueError):
-    """A record's label is no detection label. A ValueError too.
+    """Error raised when a record's label is not a detection label. A ValueError too.
 
     Args:
-        reason: what is wrong, in words.
-        width: numbers that the label has.
+        reason: the defect, in words.
+        width: number of values of the label.
 
     Attributes:
         reason, width: as given.
@@ -49,11 +49,11 @@ class DetectionLabelError(MXNetError, ValueError):
 
 
 class LabelPadError(MXNetError, ValueError):
-    """A label is wider than `label_pad_width`. A ValueError too.
+    """Error raised when a label is wider than `label_pad_width`. A ValueError too.
 
     Args:
-        width: what was given.
-        needed: numbers of the widest label.
+        width: the given width.
+        needed: number of values of the widest label.
 
     Attributes:
         width, needed: as given.
@@ -72,7 +72,7 @@ class LabelPadError(MXNetError, ValueError):
 
 
 class Rect(NamedTuple):
-    """A rectangle, in shares of the image's extents."""
+    """Rectangle, in shares of the image's extents."""
 
     x: float
     y: float
@@ -81,12 +81,12 @@ class Rect(NamedTuple):
 
 
 class CropLimits(NamedTuple):
-    """What a crop must fulfil for at least one object, each (least, greatest).
+    """Conditions that a crop must satisfy for at least one object, each (least, greatest).
 
     Attributes:
         overlap: intersection over union with the object's box.
-        sample_coverage: share of the crop that the box takes.
-        object_coverage: share of the box that lies in the crop.
+        sample_coverage: share of the crop that the box covers.
+        object_coverage: share of the box that is inside the crop.
     """
 
     overlap: tuple[float, float]
@@ -95,7 +95,7 @@ class CropLimits(NamedTuple):
 
 
 class ObjectLabel:
-    """The label of one image.
+    """Label of one image.
 
     Args:
         values: float32 (n,), in the layout above.
@@ -105,7 +105,7 @@ class ObjectLabel:
         objects: float32 (count, B), those with an area.
 
     Raises:
-        DetectionLabelError: it is not of that layout.
+        DetectionLabelError: it does not have that layout.
     """
 
     def __init__(self, values: Floats) -> None:
@@ -130,36 +130,36 @@ class ObjectLabel:
         self.objects = objects[_has_area(objects)]
 
     def values(self) -> Floats:
-        """The label as it is now, flat."""
+        """Return the current label, flat."""
         return np.concatenate((self.header, self.objects.ravel()))
 
     def mirror(self) -> None:
-        """Left and right were exchanged."""
+        """Exchange left and right."""
         left = self.objects[:, 1].copy()
         self.objects[:, 1] = 1 - self.objects[:, 3]
         self.objects[:, 3] = 1 - left
 
     def frame(self, rect: Rect) -> None:
-        """The image became the rectangle `rect` of it, which may reach beyond it; boxes end at its edges."""
+        """Replace the image by the rectangle `rect` of it, which may reach beyond it; boxes end at its edges."""
         self.objects = _framed(self.objects, rect)
 
     def crop(
         self, rect: Rect, limits: CropLimits, emit: str, emit_overlap: float, cut: Rect | None = None
     ) -> bool:
-        """Cut, if the rectangle fulfils the limits and leaves an object; False, and nothing is changed, if not.
+        """Crop, if the rectangle satisfies the limits and keeps an object; else change nothing and return False.
 
         Args:
             rect: inside the image.
-            limits: see `CropLimits`. An image without objects fulfils any.
-            emit: which objects stay: "center": those whose centre lies in the rectangle; "overlap": those of which it
+            limits: see `CropLimits`. An image without objects satisfies any.
+            emit: objects that stay: "center": those whose centre is in the rectangle; "overlap": those of which it
                 shows more than a share.
             emit_overlap: that share.
-            cut: what is cut of the image, `rect` in whole pixels; None for `rect` itself.
+            cut: the part that is cut from the image, `rect` in whole pixels; None for `rect` itself.
         """
         if not len(self.objects):
             return True
         area = rect.width * rect.height
-        # Values may be none, and mirroring can round an area to nothing: no share of it fulfils a limit.
+        # Values may be NaN, and mirroring can round an area to 0: no share of it satisfies a limit.
         with np.errstate(invalid="ignore"):
             objects = self.objects.astype(np.float64)  # in which no area is so small that it becomes 0
             shared, areas = _intersection(objects, rect), _areas(objects)
@@ -198,7 +198,7 @@ def _framed(objects: Floats, rect: Rect) -> Floats:
 
 
 def _has_area(objects: Floats) -> Any:
-    """Which boxes have one; a box without end counts as none."""
+    """Return a mask of the boxes with an area; a box with infinite edges has none."""
     finite = np.isfinite(objects[:, 1:5]).all(axis=1)
     return finite & (objects[:, 3] > objects[:, 1]) & (objects[:, 4] > objects[:, 2])
 

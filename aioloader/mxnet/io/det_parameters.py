@@ -1,4 +1,4 @@
-"""The arguments of `ImageDetRecordIter`: the one table that reading and documentation come from."""
+"""Arguments of `ImageDetRecordIter`: the one table that reading and documentation are based on."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def _probability(what: str) -> Parameter:
 
 
 def _range(least: float, greatest: float, what: str) -> dict[str, Parameter]:
-    """The two ends of a range of the crop samplers, by "min" and "max"."""
+    """Return the two ends of a range of the crop samplers, by "min" and "max"."""
     return {
         side: Parameter(
             "floats", (default,), low=0, about=f"{word} {what}; one value, or one for each sampler."
@@ -132,7 +132,7 @@ DETECTION_PARAMETERS: dict[str, Parameter] = {
     **OWN,
 }
 
-# A probability, which is 0 unless it is given, and what acts only with it.
+# A probability, which is 0 by default, and the arguments that have an effect only with it.
 _DEPENDENT = {
     "rand_crop_prob": (
         *("num_crop_sampler", "max_crop_trials", "crop_emit_mode", "emit_overlap_thresh"),
@@ -147,7 +147,7 @@ _DEPENDENT = {
 
 
 def idle_in_detection(values: Mapping[str, Any], given: Container[str]) -> dict[str, str]:
-    """Arguments of `DETECTION_PARAMETERS` that change nothing beside the others, and why; see `read_parameters`."""
+    """Return the arguments of `DETECTION_PARAMETERS` without effect next to the others, and why."""
     idle = idle_channels(values)
     if values["mean_img"] and os.path.exists(values["mean_img"]):
         idle |= dict.fromkeys((f"mean_{c}" for c in CHANNELS), "mean_img is given")

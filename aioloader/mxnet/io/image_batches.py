@@ -1,4 +1,4 @@
-"""Batches of a record iterator: passes of the engine's loader, with rows that fill up counted."""
+"""Batches of a record iterator: passes of `aioloader.DataLoader`, with the padding rows counted."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ __all__ = ("ImageBatches", "ImageRecordError")
 
 
 class ImageRecordError(SampleError, MXNetError):
-    """A record cannot be read, decoded or augmented; see `aioloader.SampleError`. An MXNetError too."""
+    """Error of a record that cannot be read, decoded or augmented; see `aioloader.SampleError`. An MXNetError too."""
 
 
 # Errors of the engine, and the classes under which they are MXNet's too.
@@ -34,17 +34,17 @@ _NAMES: tuple[tuple[type[Exception], type[MXNetError]], ...] = (
 
 
 class ImageBatches:
-    """The batches of an `MXDataIter`, made by `aioloader.DataLoader`.
+    """Batches of an `MXDataIter`, produced by `aioloader.DataLoader`.
 
     Args:
-        dataset: samples (data, label, id, whether it only fills up); see `ImageRecords`.
-        passes: which rows each batch has.
-        data_desc, label_desc: shape, that of the batch included, and dtype.
+        dataset: samples (data, label, id, is padding); see `ImageRecords`.
+        schedule: the rows of each batch.
+        data_desc, label_desc: shape, including that of the batch, and dtype.
         seed: of everything that transforms draw, 0 <= seed < 2**64.
-        threads: workers, at most; no more than there are cores.
-        prefetch: batches on their way at a time.
+        threads: largest number of workers; at most one for each core.
+        prefetch: batches in flight at a time.
         executor: "process", "thread" or "inline".
-        on_error: "raise", "skip" for batches without the records that failed, or "replace".
+        on_error: "raise", "skip" for batches without the failed records, or "replace".
         max_errors: see `aioloader.AsyncDataLoader`.
     """
 
@@ -89,11 +89,11 @@ class ImageBatches:
 
     @property
     def errors(self) -> Sequence[SampleError]:
-        """Records that failed so far."""
+        """Return the errors of the records that failed so far."""
         return self._loader.errors
 
     def next(self) -> Loaded | None:
-        """The next batch of this pass; None at its end, and after an error until `reset`.
+        """Return the next batch of this pass; None at its end, and after an error until `reset`.
 
         Raises:
             MXNetError: a record failed, or too many.
@@ -116,9 +116,7 @@ class ImageBatches:
                     # The same object under its MXNet class: attributes, notes and traceback stay.
                     error.__class__ = named
             raise
-        if (
-            self._replaces
-        ):  # a row and its stand-in may differ in whether they only fill up, so the plan is asked
+        if self._replaces:  # a row and its replacement may differ in being padding, so the schedule counts
             pad = self._passes.pad(len(self._passes) - self._left)
         else:
             pad = int(np.count_nonzero(filling)) + self.batch_size - len(data)
@@ -128,7 +126,7 @@ class ImageBatches:
         return Loaded(data, label, pad, index, taken)
 
     def reset(self) -> None:
-        """Begin the next pass, or go back to the first record if this one has not come to its end."""
+        """Begin the next pass, or return to the first record if this pass has not reached its end."""
         if self._batches is not None:
             self._end()
             if self._left > 0:
@@ -165,7 +163,7 @@ class ImageBatches:
         return {**self._passes.place(), "pass": self._pass_number}
 
     def close(self) -> None:
-        """End the workers; a loader that is collected does so by itself. May be called twice."""
+        """Stop the workers; garbage collection of the loader does so too. May be called twice."""
         self._end()
         self._loader.close()
 
@@ -181,6 +179,6 @@ class ImageBatches:
         self._batches = iter(self._loader)
 
     def _end(self) -> None:
-        """There is nothing more until `reset`."""
+        """Deliver nothing more until `reset`."""
         self._batches = None
         self._over = True

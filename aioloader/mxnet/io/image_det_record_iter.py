@@ -66,7 +66,7 @@ def ImageDetRecordIter(*args: Any, **kwargs: Any) -> MXDataIter:
 
 
 def _without_randomness(values: Mapping[str, Any]) -> dict[str, Any]:
-    """The arguments with everything that is drawn left out."""
+    """Return the arguments with everything random turned off."""
     certain = {**values, **dict.fromkeys(_PROBABILITIES, 0.0)}
     if certain["inter_method"] == RANDOM:
         certain["inter_method"] = 1
@@ -74,7 +74,7 @@ def _without_randomness(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _checked(values: Mapping[str, Any]) -> dict[str, Any]:
-    """The arguments, those of the crop samplers one for each sampler."""
+    """Return the arguments, those of the crop samplers with one value for each sampler."""
     channels, height, width = values["data_shape"]
     if channels not in (1, 3) or not height or not width:
         raise MXNetError(
@@ -104,7 +104,7 @@ def _checked(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _widest(source: RecordSource, width: int | None) -> int:
-    """Numbers of the widest label of the files, so that all parts agree."""
+    """Return the number of values of the widest label in the files, so that all parts agree."""
     if width is not None:
         return width
     if source.labels is not None:
@@ -133,11 +133,11 @@ def _widest_in_records(records: ImageRecords) -> int:
 
 
 def _labels_in(magic: int, word: int, count: int, length: int) -> int:
-    """The number of labels of a record; 0 if it is damaged, which is the error of that record alone.
+    """Return the number of labels of a record; 0 if it is corrupt, which is an error of that record alone.
 
     Args:
         magic, word, count: its first numbers.
-        length: bytes of the file that are the record's.
+        length: bytes of the file that belong to the record.
     """
     fits = _HEADER_BYTES + 4 * count <= length - 8
     return count if magic == MAGIC and word >> 29 in (0, 1) and fits else 0

@@ -1,4 +1,4 @@
-"""The arguments of `ImageRecordIter` and its kind: the one table that reading and documentation come from."""
+"""Arguments of `ImageRecordIter` and its variants: the one table that reading and documentation are based on."""
 
 from __future__ import annotations
 
@@ -151,7 +151,7 @@ IMAGE_PARAMETERS: dict[str, Parameter] = {
 
 
 def _of_one_dtype(dtype: str, idle: Mapping[str, str]) -> dict[str, Parameter]:
-    """The table of an iterator with a dtype of its own, with which some arguments change nothing."""
+    """Return the table of an iterator with a fixed dtype, for which some arguments have no effect."""
     table = dict(IMAGE_PARAMETERS)
     table["dtype"] = replace(table["dtype"], choices=(dtype,), about=f"Of the images: {dtype} only.")
     return table | {name: replace(table[name], about="", idle=why) for name, why in idle.items()}
@@ -166,7 +166,7 @@ INT8_PARAMETERS = _of_one_dtype("int8", dict.fromkeys(_AMOUNTS, _AS_INT8))
 
 
 def idle_here(values: Mapping[str, Any], given: Container[str]) -> dict[str, str]:
-    """Arguments of `IMAGE_PARAMETERS` that change nothing beside the others, and why; see `read_parameters`."""
+    """Return the arguments of `IMAGE_PARAMETERS` without effect next to the others, and why; see `read_parameters`."""
     idle = idle_channels(values)
     if values["mean_img"] and os.path.exists(values["mean_img"]):
         idle |= dict.fromkeys(_MEANS, "mean_img is given")

@@ -1,4 +1,4 @@
-"""`ImageRecordIter` and its kind: arguments to a dataset, transforms and a loader of the engine."""
+"""`ImageRecordIter` and its variants: arguments to a dataset, transforms and a loader."""
 
 from __future__ import annotations
 
@@ -40,13 +40,13 @@ __all__ = (
 )
 
 _SEEDS = 1 << 64
-# An odd number: parts of one seed have orders of their own, so that not always the same records meet in a step.
+# An odd number: parts with one seed have different orders, so that not always the same records meet in a step.
 _APART = 0x9E3779B97F4A7C15
 _PATHS = ("path_imgrec", "path_imgidx")
 
 
 def joined_paths(given: Mapping[str, Any]) -> dict[str, Any]:
-    """The arguments, with lists of paths as MXNet writes them."""
+    """Return the arguments, with lists of paths joined as MXNet writes them."""
     return {
         name: ";".join(map(os.fspath, value)) if name in _PATHS and isinstance(value, list | tuple) else value
         for name, value in given.items()
@@ -54,7 +54,7 @@ def joined_paths(given: Mapping[str, Any]) -> dict[str, Any]:
 
 
 class RecordSource:
-    """What a record iterator reads: files, part, labels and order.
+    """Input of a record iterator: files, part, labels and order.
 
     Args:
         values: the iterator's arguments by name.
@@ -92,7 +92,7 @@ class RecordSource:
         self._part = part_of(self.records.total, values["num_parts"], values["part_index"])
 
     def batches(self, dataset: Any, data_desc: Description, label_desc: Description) -> ImageBatches:
-        """The batches of the iterator itself.
+        """Return the batches of the iterator itself.
 
         Args:
             dataset: `records`, transformed.
@@ -107,9 +107,9 @@ class RecordSource:
         return self._load(dataset, passes, data_desc, label_desc, seed, values["on_error"])
 
     def once(self, dataset: Any, data_desc: Description, label_desc: Description) -> ImageBatches:
-        """The batches of one pass in the order of the file, each record once."""
+        """Return the batches of one pass in the order of the file, each record once."""
         part = self._part._replace(longest=self._part.length)
-        # No record stands for another one here: a mean would count it twice.
+        # No record is replaced by another one here: a mean would count it twice.
         on_error = "raise" if self._values["on_error"] == "raise" else "skip"
         passes = Passes(part, self._values["batch_size"], False)
         return self._load(dataset, passes, data_desc, label_desc, 0, on_error)
@@ -139,12 +139,12 @@ class RecordSource:
 
 
 def _files(uri: str) -> list[str]:
-    """Paths of files, and URLs as they are."""
+    """Return the paths of local files, and URLs unchanged."""
     return [file for path in local_paths(uri) for file in ([path] if is_url(path) else files_of(path))]
 
 
 def _record_files(uri: str) -> list[str]:
-    """Paths of record files; of a folder only those that are such files."""
+    """Return the paths of record files; of a folder only those that are record files."""
     paths = local_paths(uri)
     if not paths:
         raise MissingParameterError("path_imgrec", "string")

@@ -1,9 +1,8 @@
-"""The records of some .rec files, as a dataset for the engine.
+"""Records of .rec files as a dataset for the loader.
 
-Rule: the records of all files, file after file and each in the order of its offsets, have one numbering, whatever part
-of them is read, so that what is drawn for a record depends on no other. A number past the last one means the same
-records once more, as rows that only fill a batch up: what is drawn for them differs, and a batch says which rows they
-are.
+Rule: the records of all files, file after file and each in the order of its offsets, have one numbering, regardless of
+the part that is read, so that a record's random draws depend on no other record. A number past the last one means the
+same records once more, as rows that only pad a batch: their draws differ, and a batch reports which rows they are.
 """
 
 from __future__ import annotations
@@ -36,16 +35,16 @@ if TYPE_CHECKING:
 __all__ = ("ImageRecordRows", "ImageRecords")
 
 Row = tuple[Any, Any, np.uint64, Any]
-"""(image, label, id, whether it only fills a batch up)."""
+"""(image, label, id, is padding)."""
 
 
 class ImageRecords(FileDataset):
-    """`Row` of every record, and then once more as rows that only fill up.
+    """Dataset of the `Row` of every record, and then once more as padding rows.
 
     Args:
         paths: .rec files.
-        idx_paths: an .idx file for each, or nothing: those beside the files, where there are any.
-        decoder: makes the rows.
+        idx_paths: an .idx file for each, or nothing: the .idx files next to the records, where they exist.
+        decoder: produces the rows.
 
     Attributes:
         total: number of records.
@@ -76,18 +75,16 @@ class ImageRecords(FileDataset):
 
     @property
     def decoder(self) -> ImageRecordRows:
-        """See `ByteDataset.decoder`."""
         return self._decoder
 
     def open_source(self) -> Source:
-        """See `ByteDataset.open_source`."""
         versions = [table.version for table in self._tables]
         if any(version is not None for version in versions):
             return self._remote(self._paths, versions, whole_files=False, name=self._paths[0])
         return LocalByteSource(self._paths, whole_files=False)
 
     def _places(self, indices: IntArray) -> tuple[IntArray, IntArray]:
-        """File and index line of records."""
+        """Return the file and the index line of records."""
         records = indices % self.total
         file: IntArray = np.searchsorted(self._starts, records, side="right").astype(np.int64) - 1
         line = records - self._starts[file]
@@ -98,7 +95,6 @@ class ImageRecords(FileDataset):
         return file, line
 
     def spans(self, indices: IntArray) -> Spans:
-        """See `ByteDataset.spans`."""
         file, line = self._places(indices)
         if len(self._tables) == 1:
             return self._tables[0].spans(line)
@@ -110,16 +106,15 @@ class ImageRecords(FileDataset):
         return Spans(file, offset, length)
 
     def extras(self, indices: IntArray) -> Array:
-        """Whether a row only fills up; see `ByteDataset.extras`."""
+        """Return whether each row is only padding; see `ByteDataset.extras`."""
         return indices >= self.total
 
     def places(self) -> Iterator[tuple[str, Spans]]:
-        """Path and places of the records of every file."""
+        """Yield path and places of the records of every file."""
         for path, table in zip(self._paths, self._tables, strict=True):
             yield path, table.spans(np.arange(len(table.index), dtype=np.int64))
 
     def facts(self, index: int) -> ItemLocation:
-        """See `ByteDataset.facts`."""
         file, line = self._places(np.array([index], np.int64))
         number, place = int(file[0]), int(line[0])
         table = self._tables[number].index
@@ -136,12 +131,12 @@ def _in_file_order(table: RecordTable) -> IntArray | None:
 
 @dataclass(frozen=True)
 class ImageRecordRows:
-    """A record to a `Row`.
+    """Decoder of a record to a `Row`.
 
     Attributes:
         channels: 3, 1, or 4 for images that have an alpha channel.
         label_width: labels of every record; None: any number, delivered as a vector.
-        labels: what labels are taken from instead of the record.
+        labels: labels that replace those of the records.
         exif, max_pixels: see `aioloader.transforms.decode_image`.
         dct_scaling: see `aioloader.ImageRecordDataset`.
     """
@@ -154,7 +149,6 @@ class ImageRecordRows:
     dct_scaling: bool = False
 
     def __call__(self, data: memoryview, extra: Any, facts: ItemLocation) -> Row:
-        """The row; see `Decoder`."""
         body, label, key = self.parse(data, facts)
         if self.channels == 4:
             image = decode_alpha(body, self.exif, self.max_pixels)
@@ -169,11 +163,10 @@ class ImageRecordRows:
         return image, label, key, extra
 
     def fuse(self, stages: Sequence[Stage]) -> _FusedRows | None:
-        """The decoder and the stages that take the image, in one; see `FusedDecoder`."""
         return None if self.channels == 4 else _FusedRows(self, stages)
 
     def parse(self, data: memoryview, facts: ItemLocation) -> tuple[Any, Any, np.uint64]:
-        """The encoded image, the label and the id.
+        """Return the encoded image, the label and the id.
 
         Raises:
             MXNetError: the record has another number of labels.
@@ -195,7 +188,7 @@ class ImageRecordRows:
             self._check(header.flag)
         if self.label_width == 1:
             return body, np.float32(row[0]), key
-        # A copy: the values lie in memory that is used again.
+        # A copy: the values are in memory that will be reused.
         return body, np.array(row, np.float32), key
 
     def _check(self, count: int) -> None:
@@ -213,7 +206,7 @@ class ImageRecordRows:
 
 
 class _FusedRows(FusedImages):
-    """Decodes no more of an image than its transforms need; see `FusedDecoder`."""
+    """Decoder that decodes no more of an image than its transforms need; see `FusedDecoder`."""
 
     def __init__(self, decoder: ImageRecordRows, stages: Sequence[Stage]) -> None:
         reader = LazyImageReader(
@@ -231,6 +224,5 @@ class _FusedRows(FusedImages):
         out: Array | None,
         trace: StageTimer,
     ) -> Row:
-        """See `FusedDecoder`."""
         body, label, key = self._parse(data, facts)
         return self.plan(body, facts.path, rng, out, trace), label, key, extra

@@ -1,4 +1,4 @@
-"""`DataIter`: the contract of a data iterator, to derive from."""
+"""`DataIter`: the contract of a data iterator, and the base class to derive from."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ __all__ = ("DataIter",)
 class DataIter:
     """Base of data iterators.
 
-    Derive from it and override `next`, `reset`, `provide_data` and `provide_label`; or, instead of `next`,
-    the functions that it calls: `iter_next` and `getdata`, and where there is something to tell `getlabel`, `getpad`
-    and `getindex`.
+    Derive from it and override `next`, `reset`, `provide_data` and `provide_label`; or, instead of `next`, override the
+    functions that it calls: `iter_next` and `getdata`, and `getlabel`, `getpad` and `getindex` where the iterator has
+    labels, padding or ids.
 
-    A ``for`` loop does not go back to the start: call `reset` before every pass but the first.
+    A ``for`` loop does not return to the start: call `reset` before every pass but the first.
 
     Args:
         batch_size: rows of a batch.
@@ -37,13 +37,13 @@ class DataIter:
         return self
 
     def reset(self) -> None:
-        """Go back to the start."""
+        """Return to the start."""
 
     def state_dict(self) -> dict[str, Any]:
-        """Where the caller is, a JSON object under 1 kB: all batches given so far are consumed.
+        """Return the caller's position, a JSON object under 1 kB; all batches delivered so far count as consumed.
 
         Raises:
-            NotImplementedError: this iterator cannot tell.
+            NotImplementedError: this iterator cannot report its position.
         """
         raise NotImplementedError(
             f"{type(self).__name__} cannot tell where it is: define state_dict() and load_state_dict(), or use an "
@@ -51,7 +51,7 @@ class DataIter:
         )
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on where `state` was taken, without a `reset`; the current batch is not made again.
+        """Continue where `state` was taken, without a `reset`; the current batch is not produced again.
 
         Raises:
             ResumeError: the state is damaged, or belongs to other data or another kind of iterator.
@@ -60,7 +60,7 @@ class DataIter:
         raise NotImplementedError(f"{type(self).__name__} cannot go to a place: define load_state_dict()")
 
     def next(self) -> Any:
-        """The next batch.
+        """Return the next batch.
 
         Raises:
             StopIteration: there is none.
@@ -73,21 +73,21 @@ class DataIter:
         return self.next()
 
     def iter_next(self) -> bool:
-        """Move to the next batch; False at the end."""
+        """Move to the next batch; return False at the end."""
         raise NotImplementedError(f"{type(self).__name__} defines neither next() nor iter_next()")
 
     def getdata(self) -> Any:
-        """The data of the current batch, a list of arrays."""
+        """Return the data of the current batch, a list of arrays."""
         raise NotImplementedError(f"{type(self).__name__} does not define getdata()")
 
     def getlabel(self) -> Any:
-        """The labels of the current batch, a list of arrays; None if there are none."""
+        """Return the labels of the current batch, a list of arrays; None if there are none."""
         return None
 
     def getindex(self) -> Any:
-        """The ids of the current batch's rows, or None."""
+        """Return the ids of the current batch's rows, or None."""
         return None
 
     def getpad(self) -> int | None:
-        """Number of rows at the end of the current batch that only fill it up; None: not known."""
+        """Return the number of rows at the end of the current batch that are padding; None if it is unknown."""
         return None

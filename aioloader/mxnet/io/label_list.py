@@ -1,4 +1,4 @@
-"""Labels of a .lst file, found by the ids of the records (`path_imglist`)."""
+"""Labels of a .lst file, looked up by the ids of the records (`path_imglist`)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ("LabelList", "MissingLabelError")
 
 
 class MissingLabelError(MXNetError, LookupError):
-    """A record's id is not in the list of labels. A LookupError too.
+    """Error raised when a record's id is not in the list of labels. A LookupError too.
 
     Args:
         key: the id.
@@ -38,17 +38,17 @@ class MissingLabelError(MXNetError, LookupError):
 
 
 class LabelList:
-    """The labels of a list. Lines are an id, labels and a path, separated by TABs or, without any TAB, by spaces.
+    """Labels of a list. Lines are an id, labels and a path, separated by TABs or, without any TAB, by spaces.
 
     Args:
         path: the file.
         width: labels of every line; None for any number.
 
     Attributes:
-        widest: the most labels that a line has; 0 without lines.
+        widest: the largest number of labels in a line; 0 without lines.
 
     Raises:
-        MXNetError: the file cannot be read, or a line is not of this kind or has another number of labels.
+        MXNetError: the file cannot be read, or a line is malformed or has another number of labels.
     """
 
     def __init__(self, path: str, width: int | None) -> None:
@@ -76,7 +76,7 @@ class LabelList:
         self.widest = max(counts, default=0)
 
     def find(self, key: int) -> npt.NDArray[np.float32]:
-        """The labels for an id, float32 (n,); of several lines with that id the last one's.
+        """Return the labels of an id, float32 (n,); of several lines with that id those of the last one.
 
         Raises:
             MissingLabelError: no line has this id.

@@ -39,7 +39,7 @@ _PARAMETERS = {
 
 
 def LibSVMIter(*args: Any, **kwargs: Any) -> MXDataIter:
-    """Batches of the rows of LibSVM files, ``label column:value column:value ...``: data as `CSRNDArray`, float32.
+    """Return batches of the rows of LibSVM files, ``label column:value ...``: data as `CSRNDArray`, float32.
 
     Takes keyword arguments only; unknown ones are warned about (``strict=True``: refused). The rows are kept in
     memory.
@@ -47,15 +47,15 @@ def LibSVMIter(*args: Any, **kwargs: Any) -> MXDataIter:
     Args:
         data_libsvm: file, folder, or several files separated by ";". Columns count from 0 and increase in a row.
         data_shape: (columns,).
-        label_libsvm: a file whose rows are the labels; they come as `CSRNDArray` too. "NULL": the first number of
-            each row of the data is its label.
+        label_libsvm: a file whose rows are the labels; they are delivered as `CSRNDArray` too. "NULL": the first number
+            of each row of the data is its label.
         label_shape: (columns,) of `label_libsvm`.
         batch_size: rows of a batch.
-        round_batch: fill the last batch up with the first rows, and go on behind them in the next pass; False: fill
-            it up with empty rows, and begin every pass at the first row.
-        num_parts, part_index: give only one of `num_parts` parts, by number from 0: the rows that begin in that part
-            of the file's bytes, or where it ends. With `label_libsvm`, that part of the rows.
-        data_name, label_name: what the network calls them.
+        round_batch: fill the last batch with the first rows, and begin the next pass behind them; False: pad it with
+            empty rows, and begin every pass at the first row.
+        num_parts, part_index: load only one of `num_parts` parts, by number from 0: the rows that begin in that part of
+            the file's bytes, or where it ends. With `label_libsvm`, that part of the rows.
+        data_name, label_name: names of the two inputs in the network.
         dtype, prefetch_buffer, ctx: accepted; without effect.
 
     Raises:
@@ -149,10 +149,10 @@ class _SparseBatches:
 
 
 def _part(uri: str, begins: Array, parts: int, part: int) -> tuple[int, int]:
-    """The first row of a part, and the first behind it.
+    """Return the first row of a part, and the first behind it.
 
-    MXNet looks for the end of a line from a part's first byte on, unless a file begins there: a row that begins just
-    there belongs to the part before.
+    MXNet searches for the end of a line from a part's first byte on, unless a file begins there: a row that begins
+    exactly there belongs to the part before.
     """
     files = [0, *np.cumsum([os.path.getsize(path) for path in files_of(uri)]).tolist()]
     total = files[-1]
@@ -166,7 +166,7 @@ def _part(uri: str, begins: Array, parts: int, part: int) -> tuple[int, int]:
 
 
 def _lines(uri: str) -> Iterator[tuple[str, int, int, list[str]]]:
-    """(file, line number, byte offset in all files together, fields) of every line that has any."""
+    """Yield (file, line number, byte offset in all files together, fields) of every line that has fields."""
     offset = 0
     for path in files_of(uri):
         with open(path, "rb") as file:
@@ -177,7 +177,7 @@ def _lines(uri: str) -> Iterator[tuple[str, int, int, list[str]]]:
 
 
 def _read(uri: str, columns: int) -> tuple[CSRNDArray, Array, Array]:
-    """The rows, the number at the head of each, and the byte at which it begins."""
+    """Return the rows, the number at the head of each, and the byte at which it begins."""
     heads: list[float] = []
     begins: list[int] = []
     values: list[float] = []

@@ -1,4 +1,4 @@
-"""The mean image of a record iterator (`mean_img`): read from a file in MXNet's format, or made and written there."""
+"""Mean image of a record iterator (`mean_img`): read from a file in MXNet's format, or computed and written there."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ _NAME = "mean_img"
 
 
 def mean_image(path: str, shape: tuple[int, ...], make: Callable[[], Batches]) -> Array:
-    """The mean image in a file; if there is no such file it is made and written.
+    """Return the mean image in a file; compute and write it if the file does not exist.
 
     Args:
         path: the file.
         shape: (channels, height, width) that it must have.
-        make: gives the batches of one pass over the images that the mean is taken of; they are closed.
+        make: returns the batches of one pass over the images to average; they are closed.
 
     Returns:
         float32.
 
     Raises:
-        MXNetError: the file is not of this format or shape, or cannot be written; there are no images.
+        MXNetError: the file does not have this format or shape, or cannot be written; there are no images.
     """
     if not os.path.exists(path):
         folder = os.path.dirname(os.path.abspath(path))
@@ -71,7 +71,7 @@ def _mean(batches: Batches) -> Array:
 
 
 def _write(path: str, mean: Array) -> None:
-    # Under another name first: another process may be waiting to read it.
+    # Write to a temporary name first: another process may be waiting to read the file.
     folder = os.path.dirname(os.path.abspath(path))
     try:
         handle, temporary = tempfile.mkstemp(dir=folder, prefix=".mean_img-")

@@ -33,20 +33,20 @@ _PARAMETERS = {
 
 
 def MNISTIter(*args: Any, **kwargs: Any) -> MXDataIter:
-    """Batches of MNIST's files: images float32, pixel / 256, and labels float32. The rest of a batch is dropped.
+    """Return batches of MNIST's files: float32 images, pixel / 256, and float32 labels; an incomplete batch is dropped.
 
     Takes keyword arguments only; unknown ones are warned about (``strict=True``: refused).
 
     Args:
-        image, label: IDX files, gzipped if their name ends in ".gz". Where there is no such file, the one with
-            ".gz" appended is taken.
+        image, label: IDX files, gzipped if their name ends in ".gz". If a file does not exist, the one with ".gz"
+            appended is used.
         batch_size: rows of a batch.
-        shuffle: put the rows in a random order, the same in every pass. It depends on `seed`, but is not MXNet's
-            order of that seed.
-        flat: give images of shape (784,) instead of (1, 28, 28).
-        seed: of the order.
-        num_parts, part_index: give only one of `num_parts` equal parts of the file, by number from 0.
-        data_name, label_name: what the network calls them.
+        shuffle: put the rows in a random order, the same in every pass. It depends on `seed`, but is not MXNet's order
+            of that seed.
+        flat: return images of shape (784,) instead of (1, 28, 28).
+        seed: seed of the order.
+        num_parts, part_index: load only one of `num_parts` equal parts of the file, by number from 0.
+        data_name, label_name: names of the two inputs in the network.
         data_shape, silent, round_batch, dtype, prefetch_buffer, ctx: accepted; without effect.
 
     Raises:

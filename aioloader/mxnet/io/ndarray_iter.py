@@ -33,15 +33,14 @@ class NDArrayIter(DataIter):
             "discard" only). Sources are sorted by name.
         label: the same; None or an empty list: batches have no labels.
         batch_size: rows of a batch.
-        shuffle: another order of the rows at the start and after every `reset`, drawn from `numpy.random`.
-        last_batch_handle: what is done with an incomplete last batch. "pad": it is completed with rows from the
-            start. "discard": it is dropped. "roll_over": its rows come first in the next pass.
-        data_name, label_name: names of the sources that have none. Of several, the names are `_0_<name>`,
-            `_1_<name>`, ...
-        layout: what the axes mean: the place of "N" is the axis of the batch.
-        dtype: what everything but NDArrays and h5py datasets is converted to; None: arrays keep their type.
-        pad_counts_rolled: count the rows that were rolled over as `pad` in the batch they come first in, as MXNet
-            does, although they are no filling.
+        shuffle: draw another order of the rows at the start and after every `reset`, from `numpy.random`.
+        last_batch_handle: treatment of an incomplete last batch. "pad": it is completed with rows from the start.
+            "discard": it is dropped. "roll_over": its rows come first in the next pass.
+        data_name, label_name: names of sources that have none. Of several, the names are `_0_<name>`, `_1_<name>`, ...
+        layout: meaning of the axes: the place of "N" is the axis of the batch.
+        dtype: dtype that everything except NDArrays and h5py datasets is converted to; None: arrays keep their type.
+        pad_counts_rolled: count the rows that were rolled over as `pad` in the batch that they begin, as MXNet does,
+            although they are not padding.
 
     Attributes:
         data, label: lists of (name, array).
@@ -52,10 +51,9 @@ class NDArrayIter(DataIter):
             over rows come first.
 
     Raises:
-        TypeError: a source is no array.
+        TypeError: a source is not an array.
         NotImplementedError: a source is sparse, and `last_batch_handle` is not "discard".
-        ValueError: there is no data, sources differ in their number of rows, or `last_batch_handle` is none of the
-            three.
+        ValueError: there is no data, sources differ in their number of rows, or `last_batch_handle` is another word.
     """
 
     def __init__(
@@ -109,14 +107,14 @@ class NDArrayIter(DataIter):
         )
         return int(next(iter(lengths.values())))
 
-    # --- where it stands ---
+    # --- position ---
 
     def hard_reset(self) -> None:
-        """Go back to the start and forget rows that were rolled over."""
+        """Return to the start and forget rows that were rolled over."""
         self._begin(np.zeros(0, np.intp))
 
     def reset(self) -> None:
-        """Begin the next pass; an incomplete last batch that was reached is rolled over, if so asked for."""
+        """Begin the next pass; with "roll_over" an incomplete last batch that was reached is rolled over."""
         stopped_inside = self.num_data - self.batch_size < self.cursor < self.num_data
         roll = self.last_batch_handle == "roll_over" and stopped_inside
         self._begin(self._rows(self.cursor, self.num_data) if roll else np.zeros(0, np.intp))
@@ -128,14 +126,14 @@ class NDArrayIter(DataIter):
         self.cursor = -self.batch_size - len(rolled)
 
     def _shuffle(self) -> None:
-        # MXNet's orders: it puts the data in the order drawn, and draws the next one by shuffling the last.
+        # MXNet's orders: it puts the data in the drawn order, and draws the next one by shuffling the last.
         np.random.shuffle(self._drawn)
         self.idx = self.idx[self._drawn]
         self._shuffles += 1
         self._order: str | None = None
 
     def _rows(self, start: int, stop: int) -> npt.NDArray[np.intp]:
-        """The rows from a place on; below 0 are those that were rolled over, beyond the end are the first again."""
+        """Return rows by place: those below 0 were rolled over, those beyond the end begin again with the first."""
         if start >= 0 and stop <= self.num_data:
             return self.idx[start:stop]
         places = np.arange(start, stop)
@@ -173,10 +171,10 @@ class NDArrayIter(DataIter):
         return self._order
 
     def state_dict(self) -> dict[str, Any]:
-        """See `DataIter.state_dict`.
+        """Return the position, see `DataIter.state_dict`.
 
-        Orders are drawn from `numpy.random` and are too long for a state: it has their number and a digest. The
-        iterator that is to go on is made after the same ``np.random.seed`` as this one was, and draws them again.
+        Orders are drawn from `numpy.random` and are too long for a state: it holds their number and a digest. Make the
+        iterator that is to continue after the same ``np.random.seed`` as this one; it draws the orders again.
 
         Raises:
             NotImplementedError: shuffled rows were rolled over twice, because a batch has more rows than there are.
@@ -195,7 +193,7 @@ class NDArrayIter(DataIter):
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """See `DataIter.load_state_dict`; with `shuffle`, see `state_dict` too."""
+        """Continue at a position, see `DataIter.load_state_dict`; with `shuffle`, see `state_dict` too."""
         check_state(state, self._identity())
         shuffles = whole_number(state, "shuffles", 0, 1 << 20)
         rolled = whole_number(state, "rolled", 0, self.batch_size)
@@ -220,14 +218,14 @@ class NDArrayIter(DataIter):
                 state.get("order"),
                 "numpy.random was not seeded before this iterator was made as it was then, or others drew from it",
             )
-        # What was rolled over is the end of the pass before.
+        # The rows that were rolled over are the end of the pass before.
         self._rolled = before[np.arange(self.num_data - rolled, self.num_data) % max(1, self.num_data)]
         self.cursor = cursor
 
     # --- batches ---
 
     def iter_next(self) -> bool:
-        """Move to the next batch; False at the end, until `reset`."""
+        """Move to the next batch; return False at the end, until `reset`."""
         if self.cursor + self.batch_size > self.num_data:
             return False  # it is in the last batch, or behind it
         self.cursor += self.batch_size
@@ -236,11 +234,11 @@ class NDArrayIter(DataIter):
         return self.cursor + self.batch_size <= self.num_data
 
     def getdata(self) -> list[NDArray | CSRNDArray]:
-        """Arrays of the current batch, one per data source."""
+        """Return the arrays of the current batch, one for each data source."""
         return self._batch_of(self.data)
 
     def getlabel(self) -> list[NDArray | CSRNDArray]:
-        """Arrays of the current batch, one per label source."""
+        """Return the arrays of the current batch, one for each label source."""
         return self._batch_of(self.label)
 
     def _batch_of(self, sources: list[tuple[str, Any]]) -> list[NDArray | CSRNDArray]:
@@ -248,7 +246,7 @@ class NDArrayIter(DataIter):
         return [rows_of(array, rows, self._axis) for _, array in sources]
 
     def getpad(self) -> int:
-        """Number of rows at the end of the current batch that only fill it up."""
+        """Return the number of rows at the end of the current batch that are padding."""
         if self.last_batch_handle == "pad":
             return max(0, self.cursor + self.batch_size - self.num_data)
         if self._pad_counts_rolled and -self.batch_size < self.cursor < 0:
@@ -256,7 +254,7 @@ class NDArrayIter(DataIter):
         return 0
 
     def next(self) -> DataBatch:
-        """The next batch.
+        """Return the next batch.
 
         Raises:
             StopIteration: there is none.
@@ -267,7 +265,7 @@ class NDArrayIter(DataIter):
 
     @property
     def provide_data(self) -> list[DataDesc]:
-        """Name, shape, type and layout of the arrays of a batch."""
+        """Return name, shape, type and layout of the arrays of a batch."""
         return self._described(self.data)
 
     @property

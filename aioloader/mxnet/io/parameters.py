@@ -1,7 +1,7 @@
-"""Arguments of the iterators that MXNet writes in C++: given by keyword, read through `str`.
+"""Arguments of the iterators that MXNet writes in C++: passed by keyword, read through `str`.
 
-So ``batch_size="4"`` and ``data_shape="(3, 8, 8)"`` mean what ``4`` and ``(3, 8, 8)`` mean. A table of them is the one
-place that knows an iterator's arguments; its documentation is made of it.
+So ``batch_size="4"`` and ``data_shape="(3, 8, 8)"`` mean what ``4`` and ``(3, 8, 8)`` mean. One table defines an
+iterator's arguments; its documentation is generated from that table.
 """
 
 from __future__ import annotations
@@ -31,15 +31,15 @@ __all__ = (
 
 
 class UnknownParameterWarning(UserWarning):
-    """An iterator was given an argument that it does not know; MXNet ignores such arguments in silence."""
+    """Warning about an argument that an iterator does not have; MXNet ignores such arguments silently."""
 
 
 class UnusedParameterWarning(UserWarning):
-    """An iterator was given an argument that changes nothing here; the text says why."""
+    """Warning about an argument that has no effect here; the text says why."""
 
 
 class MissingParameterError(MXNetError, ValueError):
-    """A required argument was not given. A ValueError too.
+    """Error raised when a required argument is missing. A ValueError too.
 
     Args:
         name: the argument.
@@ -59,7 +59,7 @@ class MissingParameterError(MXNetError, ValueError):
 
 
 REQUIRED: Any = object()
-# How alike a name and one with a letter wrong are, by difflib.
+# How similar a name and its misspelling with one wrong letter are, by difflib.
 _TYPING_ERROR = 0.9
 
 
@@ -68,15 +68,15 @@ class Parameter:
     """One argument.
 
     Attributes:
-        kind: "int", "float", "boolean", "string", "shape", "ints" or "floats" (tuples; a single number is one of one),
-            or "limit": a number of things, or a share of them less than 1.
-        default: its value; `REQUIRED` if it must be given. None stands for "not given".
+        kind: "int", "float", "boolean", "string", "shape", "ints" or "floats" (tuples; a single number is a tuple of
+            one), or "limit": a count, or a share less than 1.
+        default: its value; `REQUIRED` if the caller must pass it. None means "not given".
         low, high: smallest and largest value.
-        choices: the only texts that are taken.
+        choices: the only accepted texts.
         axes: the only number of extents of a shape.
-        optional: whether None may be given.
-        about: what it does, in one or two sentences.
-        idle: why it changes nothing, as the end of "it has no effect: ..."; empty if it does something.
+        optional: None is accepted.
+        about: its effect, in one or two sentences.
+        idle: the reason why it has no effect, as the end of "it has no effect: ..."; empty if it has one.
     """
 
     kind: str
@@ -91,7 +91,7 @@ class Parameter:
 
     @property
     def expected(self) -> str:
-        """The kind in MXNet's words."""
+        """Return the kind in MXNet's words."""
         names = {
             "int": "int (non-negative)" if self.low == 0 else "int",
             "shape": "Shape(tuple)",
@@ -102,7 +102,7 @@ class Parameter:
         return names.get(self.kind, self.kind)
 
     def read(self, name: str, value: Any) -> Any:
-        """The value as the kind says.
+        """Return the value converted to the kind.
 
         Raises:
             MXNetError: it is of another kind or out of range.
@@ -136,7 +136,7 @@ class Parameter:
 
 def _text(value: Any) -> str:
     if isinstance(value, tuple | list):
-        # A number of numpy's prints its type inside of a tuple.
+        # A numpy number prints its type inside of a tuple.
         value = tuple([each.item() if hasattr(each, "item") else each for each in value])
     return str(value).strip()
 
@@ -185,7 +185,7 @@ _READERS: dict[str, Callable[[str], Any]] = {
     "limit": _limit,
 }
 
-# What every one of these iterators takes. Nothing is prefetched on another thread or pinned by those of arrays in
+# Arguments of every one of these iterators. Those of arrays in memory neither prefetch on another thread nor pin
 # memory: prefetch_buffer and ctx are read and have no effect there.
 COMMON: dict[str, Parameter] = {
     "batch_size": Parameter("int", low=0),
@@ -206,25 +206,25 @@ def read_parameters(
     given: Mapping[str, Any],
     idle_here: Callable[[Mapping[str, Any], Container[str]], Mapping[str, str]] | None = None,
 ) -> dict[str, Any]:
-    """All arguments of an iterator by name. To be called by the function that the caller called.
+    """Return all arguments of an iterator by name. Must be called by the function that the caller called.
 
     Args:
         iterator: its name, for messages.
         declared: the arguments that it takes.
-        args: what was given by position: must be empty.
-        given: what was given by keyword. ``strict=True`` makes unknown names an error; otherwise they are
-            warned about and ignored.
-        idle_here: given all values, and the names of those that the caller gave: the arguments that change nothing
-            beside the others, and why. They are told of only where they are not the default.
+        args: positional arguments: must be empty.
+        given: keyword arguments. ``strict=True`` turns unknown names into an error; otherwise they are ignored with a
+            warning.
+        idle_here: function of all values and the names that the caller passed; returns the arguments without effect
+            next to the others, and why. Only values other than the default are warned about.
 
     Raises:
         MissingParameterError: one is missing (an MXNetError and a ValueError).
         MXNetError: one is of a wrong kind or out of range.
-        TypeError: something was given by position; or, with `strict`, an unknown name.
+        TypeError: a positional argument; or, with `strict`, an unknown name.
 
     Warns:
-        UnknownParameterWarning: a name is not known.
-        UnusedParameterWarning: an argument was given that changes nothing.
+        UnknownParameterWarning: a name is unknown.
+        UnusedParameterWarning: an argument has no effect.
     """
     values = {name: parameter.default for name, parameter in declared.items()}
     for name, value in given.items():
@@ -258,19 +258,19 @@ def read_parameters(
 
 def _with_hint(name: str, declared: Mapping[str, Parameter]) -> str:
     near = difflib.get_close_matches(name, declared, 1, _TYPING_ERROR)
-    # Of a known name with words in front, such as "max_random_h", other names may have more letters in common.
+    # For a known name with words in front, such as "max_random_h", other names may share more letters.
     near = near or sorted((known for known in declared if name.endswith(f"_{known}")), key=len)[-1:]
     near = near or difflib.get_close_matches(name, declared, 1)
     return f"{name}; did you mean {near[0]}?" if near else name
 
 
 def described(summary: str, declared: Mapping[str, Parameter], end: str = "") -> str:
-    """The docstring of an iterator.
+    """Return the docstring of an iterator.
 
     Args:
         summary: its first paragraphs.
         declared: its arguments.
-        end: what follows the arguments.
+        end: the text after the arguments.
     """
     lines = [summary.strip(), "", "Args:"]
     for name, parameter in declared.items():

@@ -1,4 +1,4 @@
-"""Arguments that `ImageRecordIter` and `ImageDetRecordIter` have in common."""
+"""Arguments common to `ImageRecordIter` and `ImageDetRecordIter`."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ MEAN: dict[str, Parameter] = {
         for c, name in CHANNELS.items()
     },
 }
-# Not MXNet's.
+# Not part of MXNet.
 OWN: dict[str, Parameter] = {
     "strict": Parameter(
         "boolean", False, about="Refuse unknown arguments instead of a warning. Not in MXNet."
@@ -151,7 +151,7 @@ OWN: dict[str, Parameter] = {
 
 
 def idle_channels(values: Mapping[str, Any]) -> dict[str, str]:
-    """Means and divisors of channels that the images do not have, and why they change nothing."""
+    """Return the means and divisors of channels that the images do not have, and why they have no effect."""
     count = values["data_shape"][0]
     names = list(CHANNELS)[count:]
     return dict.fromkeys(

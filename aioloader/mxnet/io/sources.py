@@ -1,4 +1,4 @@
-"""What `NDArrayIter` takes as data: an array, a list of arrays or a dict of them, under names."""
+"""Sources of `NDArrayIter`: an array, a list of arrays or a dict of them, under names."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ __all__ = ("named_sources", "rows_of")
 
 
 def named_sources(data: Any, default_name: str, dtype: npt.DTypeLike | None) -> list[tuple[str, Any]]:
-    """(name, array) pairs, sorted by name.
+    """Return (name, array) pairs, sorted by name.
 
     Args:
         data: an array, a list or tuple of arrays, a dict of name to array, or None. A list of one has the default
             name, one of several the names `_0_<default>`, `_1_<default>`, ...
-        default_name: name of what has none.
+        default_name: name of arrays without a name.
         dtype: type that arrays other than NDArrays are converted to; None: they keep theirs. Datasets of h5py are
             neither copied nor converted. Sparse matrices of SciPy become CSRNDArrays.
 
     Raises:
-        TypeError: `data`, or one value of it, is no array.
+        TypeError: `data`, or one value of it, is not an array.
     """
     if data is None:
         return []
@@ -68,12 +68,12 @@ def _of(value: Any, *packages: str) -> bool:
 
 
 def rows_of(source: Any, rows: npt.NDArray[np.intp], axis: int) -> NDArray | CSRNDArray:
-    """Copies of rows of a source, in the order asked for.
+    """Return copies of rows of a source, in the order requested.
 
     Args:
-        source: as `named_sources` gives it.
-        rows: their numbers.
-        axis: the axis along which they are counted.
+        source: an array that `named_sources` returned.
+        rows: numbers of the rows.
+        axis: the axis along which rows are counted.
     """
     if isinstance(source, np.ndarray):
         return from_numpy(np.take(np.asarray(source), rows, axis))

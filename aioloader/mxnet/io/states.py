@@ -1,4 +1,4 @@
-"""Where an iterator is, as a JSON object: what the states of all kinds have in common. Pure."""
+"""States of iterators as JSON objects: the parts common to all kinds. Pure."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ STATE_VERSION = 1
 
 
 def check_state(state: Any, identity: Mapping[str, Any]) -> None:
-    """Refuse a state that was not written by such an iterator over such data.
+    """Refuse a state that was not written by this kind of iterator over this data.
 
     Args:
         state: what the caller gave.
@@ -32,10 +32,10 @@ def check_state(state: Any, identity: Mapping[str, Any]) -> None:
 
 
 def whole_number(state: Mapping[str, Any], name: str, low: int, end: int) -> int:
-    """The entry of a state that must be a whole number, low <= number < end.
+    """Return the entry of a state that must be a whole number, low <= number < end.
 
     Raises:
-        ResumeError: it is none.
+        ResumeError: it is not one.
     """
     value = state.get(name)
     if isinstance(value, bool) or not isinstance(value, int) or not low <= value < end:
@@ -44,7 +44,7 @@ def whole_number(state: Mapping[str, Any], name: str, low: int, end: int) -> int
 
 
 def inner_state(iterator: Any) -> Any:
-    """The state of an iterator that another one goes round.
+    """Return the state of an iterator that another one wraps.
 
     Raises:
         NotImplementedError: it has none.

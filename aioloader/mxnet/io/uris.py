@@ -1,4 +1,4 @@
-"""The files that an argument such as `data_csv` names."""
+"""Files that an argument such as `data_csv` names."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ __all__ = ("files_of", "local_paths")
 
 
 def files_of(uri: str) -> list[str]:
-    """Paths of local files, in order.
+    """Return the paths of local files, in order.
 
     Args:
-        uri: a path or ``file://`` URL; several, separated by ";"; a folder, which stands for the non-empty files
-            in it, sorted by name; or, where nothing has that name, a folder and a regular expression for names in
-            it. What follows a "#" is the name of a cache file in MXNet and is ignored.
+        uri: a path or ``file://`` URL; several, separated by ";"; a folder, which means the non-empty files in it,
+            sorted by name; or, if nothing has that name, a folder and a regular expression for names in it. MXNet takes
+            the text after a "#" as the name of a cache file; it is ignored here.
 
     Raises:
         MXNetError: there is no such file.
@@ -36,7 +36,7 @@ def files_of(uri: str) -> list[str]:
 
 
 def local_paths(uri: str) -> list[str]:
-    """The parts of such an argument as paths of files, folders and patterns; blank ones are left out."""
+    """Return the parts of such an argument as paths of files, folders and patterns, without blank ones."""
     parts = [part.partition("#")[0].removeprefix("file://") for part in uri.split(";")]
     return [part for part in parts if part.strip()]
 

@@ -1,4 +1,4 @@
-"""Iterators round other iterators."""
+"""Iterators around other iterators."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ __all__ = ("PrefetchingIter", "ResizeIter")
 
 
 class _Current(DataIter):
-    """What `iter_next` found, as the functions of a `DataIter`."""
+    """`DataIter` whose functions return parts of the batch that `iter_next` found."""
 
     current_batch: Any = None
 
     def next(self) -> Any:
-        """The next batch.
+        """Return the next batch.
 
         Raises:
             StopIteration: there is none.
@@ -33,32 +33,32 @@ class _Current(DataIter):
         return self.current_batch
 
     def getdata(self) -> Any:
-        """The data of the current batch."""
+        """Return the data of the current batch."""
         return self.current_batch.data
 
     def getlabel(self) -> Any:
-        """The labels of the current batch."""
+        """Return the labels of the current batch."""
         return self.current_batch.label
 
     def getindex(self) -> Any:
-        """The ids of the current batch's rows, or None."""
+        """Return the ids of the current batch's rows, or None."""
         return self.current_batch.index
 
     def getpad(self) -> Any:
-        """Number of rows at the end of the current batch that only fill it up."""
+        """Return the number of rows at the end of the current batch that are padding."""
         return self.current_batch.pad
 
 
 class ResizeIter(_Current):
-    """Gives exactly `size` batches in a pass, and begins the inner iterator anew where that ends sooner.
+    """Iterator of exactly `size` batches in a pass, which restarts the inner iterator where that ends sooner.
 
     Args:
         data_iter: the inner iterator.
         size: batches of a pass.
-        reset_internal: whether `reset` resets the inner iterator too.
+        reset_internal: `reset` resets the inner iterator too.
 
     Attributes:
-        current_batch: the batch last given.
+        current_batch: the batch delivered last.
         provide_data, provide_label, batch_size: those of the inner iterator; also its `default_bucket_key`, if it has
             one.
     """
@@ -84,21 +84,20 @@ class ResizeIter(_Current):
         return {"version": STATE_VERSION, "iterator": "ResizeIter", "size": self.size}
 
     def state_dict(self) -> dict[str, Any]:
-        """See `DataIter.state_dict`; holds the state of the inner iterator."""
+        """Return the position, see `DataIter.state_dict`; it holds the state of the inner iterator."""
         return {**self._identity(), "taken": self.cur, "inner": inner_state(self.data_iter)}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """See `DataIter.load_state_dict`."""
         check_state(state, self._identity())
         taken = whole_number(state, "taken", 0, self.size + 1)
         self.data_iter.load_state_dict(state.get("inner"))
         self.cur = taken
 
     def iter_next(self) -> bool:
-        """Move to the next batch; False after `size` of them.
+        """Move to the next batch; return False after `size` of them.
 
         Raises:
-            ValueError: the inner iterator gives no batch even after its `reset`.
+            ValueError: the inner iterator has no batch even after its `reset`.
         """
         if self.cur == self.size:
             return False
@@ -115,7 +114,7 @@ class ResizeIter(_Current):
 
 
 class _Ahead:
-    """The next batch of one iterator, being made in a thread of its own."""
+    """Next batch of one iterator, produced in a separate thread."""
 
     def __init__(self, source: Any) -> None:
         self._source = source
@@ -131,11 +130,11 @@ class _Ahead:
             self._error = error
 
     def wait(self) -> None:
-        """Wait until it is made."""
+        """Wait until the batch is complete."""
         self._thread.join()
 
     def batch(self) -> Any:
-        """The batch, or None at the end; raises what the iterator raised."""
+        """Return the batch, or None at the end; raise the iterator's error."""
         self.wait()
         if isinstance(self._error, StopIteration):
             return None
@@ -145,20 +144,21 @@ class _Ahead:
 
 
 class PrefetchingIter(_Current):
-    """Makes the next batch of one or several iterators in threads, one each, while the current one is used.
+    """Iterator that produces the next batch of one or several iterators in threads while the current one is used.
 
-    Batches of several iterators are joined: lists of data and of labels one behind the other, `pad` and `index` of the
-    first. An error of an iterator is raised at the batch that it belongs to; after it `reset` begins anew.
+    Each iterator has its own thread. Batches of several iterators are joined: lists of data and of labels one after the
+    other, `pad` and `index` of the first. An error of an iterator is raised at the batch that it belongs to; after it
+    `reset` starts again.
 
     Args:
-        iters: an iterator or a list of them. The loaders of this package prefetch by themselves; this is for iterators
-            of your own.
+        iters: an iterator or a list of them. The loaders of this package prefetch by themselves; this is for your own
+            iterators.
         rename_data, rename_label: for each iterator a dict of old name to new name, for `provide_data` and
             `provide_label`.
 
     Attributes:
         iters: the inner iterators; n_iter: how many.
-        current_batch: the batch last given.
+        current_batch: the batch delivered last.
     """
 
     def __init__(
@@ -177,18 +177,18 @@ class PrefetchingIter(_Current):
 
     def _start(self) -> None:
         self._over = False
-        # Once the next batch is under way, the inner iterators tell of one that nobody has taken.
+        # Once the next batch is in progress, the inner iterators' states include a batch that nobody has taken.
         self._states = [_state_or_error(one) for one in self.iters]
         self._ahead = [_Ahead(one) for one in self.iters]
 
     @property
     def provide_data(self) -> list[Any]:
-        """Descriptions of the data of all iterators, under their new names."""
+        """Return the descriptions of the data of all iterators, under their new names."""
         return _renamed([one.provide_data for one in self.iters], self.rename_data)
 
     @property
     def provide_label(self) -> list[Any]:
-        """Descriptions of the labels of all iterators, under their new names."""
+        """Return the descriptions of the labels of all iterators, under their new names."""
         return _renamed([one.provide_label for one in self.iters], self.rename_label)
 
     def reset(self) -> None:
@@ -203,14 +203,13 @@ class PrefetchingIter(_Current):
         return {"version": STATE_VERSION, "iterator": "PrefetchingIter"}
 
     def state_dict(self) -> dict[str, Any]:
-        """See `DataIter.state_dict`; holds the states that the inner iterators had when the current batch was made."""
+        """Return the position, see `DataIter.state_dict`; it holds the inner iterators' states at the current batch."""
         for state in self._states:
             if isinstance(state, NotImplementedError):
                 raise state
         return {**self._identity(), "inner": list(self._states)}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """See `DataIter.load_state_dict`."""
         check_state(state, self._identity())
         states = state.get("inner")
         if not isinstance(states, list) or len(states) != self.n_iter:
@@ -222,7 +221,7 @@ class PrefetchingIter(_Current):
         self._start()
 
     def iter_next(self) -> bool:
-        """Move to the next batch; False at the end, until `reset`.
+        """Move to the next batch; return False at the end, until `reset`.
 
         Raises:
             AssertionError: the iterators do not end together, or their pads differ (a ValueError too).

@@ -1,7 +1,7 @@
-"""`mx.np`: numpy's names, with NDArrays as results. What is made anew is float32 unless a dtype is given.
+"""`mx.np`: numpy's names, with NDArrays as results. New arrays are float32 unless a dtype is passed.
 
-There is one kind of array: `mx.np.ndarray` is `mx.nd.NDArray`. Whatever is not named here is numpy's function of that
-name.
+There is one kind of array: `mx.np.ndarray` is `mx.nd.NDArray`. Every name that is not defined here is numpy's function
+of that name.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ def array(
     ctx: Context | None = None,
     device: Context | None = None,
 ) -> NDArray:
-    """A new array.
+    """Return a new array.
 
     Args:
-        object: array, or what numpy makes one of.
+        object: an array, or an object that numpy converts to one.
         dtype: default: that of an array, float32 for everything else.
         ctx, device: a context of this host.
     """
@@ -50,7 +50,7 @@ def empty(
     ctx: Context | None = None,
     device: Context | None = None,
 ) -> NDArray:
-    """An array whose elements are not set."""
+    """Return an array whose elements are not set."""
     del order
     return _nd.empty(shape, ctx or device, dtype or numpy.float32)
 
@@ -62,7 +62,7 @@ def zeros(
     ctx: Context | None = None,
     device: Context | None = None,
 ) -> NDArray:
-    """An array of zeros."""
+    """Return an array of zeros."""
     del order
     return _nd.zeros(shape, ctx or device, dtype or numpy.float32)
 
@@ -74,7 +74,7 @@ def ones(
     ctx: Context | None = None,
     device: Context | None = None,
 ) -> NDArray:
-    """An array of ones."""
+    """Return an array of ones."""
     del order
     return _nd.ones(shape, ctx or device, dtype or numpy.float32)
 
@@ -87,7 +87,7 @@ def full(
     ctx: Context | None = None,
     device: Context | None = None,
 ) -> NDArray:
-    """An array filled with `fill_value`."""
+    """Return an array filled with `fill_value`."""
     del order
     return _nd.full(shape, fill_value, ctx or device, dtype or numpy.float32)
 
@@ -100,7 +100,7 @@ def arange(
     ctx: Context | None = None,
     device: Context | None = None,
 ) -> NDArray:
-    """Numbers from `start` up to but without `stop`."""
+    """Return numbers from `start` up to but without `stop`."""
     return _nd.arange(start, stop, step, 1, ctx or device, dtype or numpy.float32)
 
 

@@ -29,7 +29,7 @@ def uniform(
     out: NDArray | None = None,
     device: Context | None = None,
 ) -> NDArray:
-    """Numbers uniform in [low, high)."""
+    """Draw numbers uniform in [low, high)."""
     return mx_random.uniform(low, high, _shape(size), dtype or np.float32, ctx or device, out)
 
 
@@ -42,7 +42,7 @@ def normal(
     out: NDArray | None = None,
     device: Context | None = None,
 ) -> NDArray:
-    """Normal numbers with mean `loc` and standard deviation `scale`."""
+    """Draw normal numbers with mean `loc` and standard deviation `scale`."""
     return mx_random.normal(loc, scale, _shape(size), dtype or np.float32, ctx or device, out)
 
 
@@ -55,18 +55,18 @@ def randint(
     out: NDArray | None = None,
     device: Context | None = None,
 ) -> NDArray:
-    """Integers uniform in [low, high), or in [0, low) without `high`."""
+    """Draw integers uniform in [low, high), or in [0, low) without `high`."""
     low, high = (0, low) if high is None else (low, high)
     return mx_random.randint(low, high, _shape(size), dtype or np.int64, ctx or device, out)
 
 
 def rand(*size: int, **kwargs: Any) -> NDArray:
-    """As `uniform`, from 0 to 1, the shape given as integers."""
+    """Draw uniformly from 0 to 1, with the shape as integers."""
     return uniform(size=size, **kwargs)
 
 
 def randn(*size: int, **kwargs: Any) -> NDArray:
-    """As `normal`, with mean 0 and deviation 1, the shape given as integers."""
+    """Draw normal numbers with mean 0 and deviation 1, with the shape as integers."""
     return normal(size=size, **kwargs)
 
 

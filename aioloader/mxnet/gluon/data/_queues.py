@@ -1,4 +1,4 @@
-"""Queues between processes by MXNet's names. Arrays are pickled by value; the loader itself has no use for them."""
+"""Queues between processes by MXNet's names. They pickle arrays by value; the loader itself does not use them."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ __all__ = (
 
 
 class ConnectionWrapper:
-    """A connection of `multiprocessing` whose objects go through its own pickler; all else is the connection's.
+    """Connection of `multiprocessing` whose objects go through its own pickler; other attributes are the connection's.
 
     Args:
         conn: the connection.
@@ -56,10 +56,10 @@ class ConnectionWrapper:
 
 
 class Queue(_Queue):
-    """A queue between processes that takes NDArrays.
+    """Queue between processes that takes NDArrays.
 
     Args:
-        maxsize: objects that wait, at most; 0 for no limit.
+        maxsize: largest number of waiting objects; 0 for no limit.
         ctx: the context of the processes that share it; None: that of `multiprocessing`.
     """
 
@@ -68,7 +68,7 @@ class Queue(_Queue):
 
 
 class SimpleQueue(_SimpleQueue):
-    """A queue between processes, without a thread of its own, that takes NDArrays.
+    """Queue between processes, without its own thread, that takes NDArrays.
 
     Args:
         ctx: see `Queue`.
@@ -79,12 +79,12 @@ class SimpleQueue(_SimpleQueue):
 
 
 def reduce_ndarray(data: Any) -> tuple[Callable[..., NDArray], tuple[bytes, str, tuple[int, ...]]]:
-    """How an NDArray is pickled: a function that makes it again, and its arguments (values, dtype, shape)."""
+    """Return the pickled form of an NDArray: a function that rebuilds it, and its arguments (values, dtype, shape)."""
     return rebuild_ndarray, _parts(data)
 
 
 def rebuild_ndarray(values: bytes, dtype: str, shape: tuple[int, ...]) -> NDArray:
-    """The array of which `reduce_ndarray` told the parts."""
+    """Return the array that `reduce_ndarray` described."""
     return np.frombuffer(bytearray(values), np.dtype(dtype)).reshape(shape).view(NDArray)
 
 

@@ -1,4 +1,4 @@
-"""What is done to a sample, in terms of NDArrays: the caller's functions are given them, and results are."""
+"""Processing of samples in terms of NDArrays: the caller's functions take and return them."""
 
 from __future__ import annotations
 
@@ -21,24 +21,24 @@ __all__ = ("AsArrays", "ImageStage", "as_nd", "image_as_nd", "image_stage", "nat
 
 
 def plain(x: Any) -> Any:
-    """An NDArray as the numpy array that it is; everything else as given."""
+    """Return an NDArray as the numpy array that it is; everything else unchanged."""
     return np.asarray(x) if isinstance(x, NDArray) else x
 
 
 def as_nd(x: Any) -> Any:
-    """A numpy array as NDArray; everything else as given."""
+    """Return a numpy array as NDArray; everything else unchanged."""
     return x.view(NDArray) if type(x) is np.ndarray else x
 
 
 def image_as_nd(sample: Any) -> Any:
-    """A sample with its image as NDArray, which is its first element or itself; labels stay."""
+    """Return a sample with its image, the first element or the sample itself, as NDArray; labels stay."""
     if type(sample) is tuple:
         return (as_nd(sample[0]), *sample[1:]) if sample else sample
     return as_nd(sample)
 
 
 class AsArrays:
-    """A function of the caller's that takes an image, where plain arrays come: it is given NDArrays.
+    """Function of the caller that takes an image as NDArray, used where plain arrays are passed.
 
     Args:
         fn: takes an image.
@@ -49,7 +49,7 @@ class AsArrays:
         self.__name__ = getattr(fn, "__name__", type(fn).__name__)
 
     def __call__(self, x: Any) -> Any:
-        """What the function makes of `x`."""
+        """Return the function's result for `x`."""
         return self.fn(as_nd(x))
 
     def __repr__(self) -> str:
@@ -57,7 +57,7 @@ class AsArrays:
 
 
 class _OnlySample:
-    """A function of the caller's that is given its sample and nothing else, whatever its parameters are named.
+    """Function of the caller that takes only its sample, regardless of its parameters' names.
 
     Args:
         fn: takes the elements of a sample.
@@ -68,7 +68,7 @@ class _OnlySample:
         self.__name__ = getattr(fn, "__name__", type(fn).__name__)
 
     def __call__(self, *sample: Any) -> Any:
-        """What the function makes of the sample."""
+        """Return the function's result for the sample."""
         return self.fn(*sample)
 
     def __repr__(self) -> str:
@@ -76,13 +76,13 @@ class _OnlySample:
 
 
 class ImageStage(Stage):
-    """A stage whose image is an NDArray where the caller sees it.
+    """Stage whose image is an NDArray where the caller sees it.
 
     Args:
         fn: the transform.
         first: it takes the image; False: all elements of the sample.
-        gives: its result is an NDArray whatever it makes.
-        takes: it is given an NDArray whatever the dataset has.
+        wraps_result: its result becomes an NDArray.
+        wraps_input: its input becomes an NDArray.
     """
 
     __slots__ = ("gives", "takes")
@@ -98,16 +98,15 @@ class ImageStage(Stage):
         return _remake, (self.fn, self.first, self.gives, self.takes)
 
     def apply(self, sample: Any, rng: Rng, out: Array | None = None) -> Any:
-        """See `Stage.apply`."""
         if self.takes:
             sample = image_as_nd(sample)
         made = super().apply(sample, rng, out)
-        # A row of the batch is told by its identity.
+        # A row of the batch is recognised by its identity.
         return image_as_nd(made) if self.gives and out is None else made
 
 
 def image_stage(fn: Callable[..., Any], *, first: bool, given: bool) -> ImageStage:
-    """The stage of a function of the caller's, or of a transform of `vision.transforms`.
+    """Return the stage of a function of the caller, or of a transform of `vision.transforms`.
 
     Args:
         fn: the function; a transform takes the image and passes the rest on in any case.
@@ -123,14 +122,14 @@ def image_stage(fn: Callable[..., Any], *, first: bool, given: bool) -> ImageSta
     if native is not None:
         return ImageStage(native, first=True, gives=True)
     if first and given:
-        # A decoder that does this stage as well calls the function itself.
+        # A decoder that runs this stage as well calls the function itself.
         return ImageStage(AsArrays(fn), first=True)
-    # The engine would give a parameter named `rng` its draws.
+    # The loader would pass its draws to a parameter named `rng`.
     return ImageStage(_OnlySample(fn) if accepts_rng(fn) else fn, first=first, takes=given)
 
 
 def native_of(fn: Any) -> Callable[..., Any] | None:
-    """The transform of `aioloader.transforms` that stands for `fn`; None for a function of the caller's."""
+    """Return the transform of `aioloader.transforms` behind `fn`; None for a function of the caller."""
     tell = getattr(type(fn), "native_transform", None)
     if tell is not None:
         found: Callable[..., Any] | None = tell(fn)

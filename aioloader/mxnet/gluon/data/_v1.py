@@ -20,7 +20,7 @@ class DataLoaderV1Iter(DataLoaderIter):
     _shut = False
 
     def __next__(self) -> Any:
-        """The next batch; see `DataLoaderIter`.
+        """Return the next batch; see `DataLoaderIter`.
 
         Raises:
             AssertionError: `shutdown` was called.
@@ -71,19 +71,19 @@ class DataLoaderV1(DataLoader):
         )
 
     def __iter__(self) -> DataLoaderV1Iter:
-        """A new pass."""
+        """Begin a new pass."""
         return DataLoaderV1Iter(self, self._begin())
 
 
 def worker_loop_v1(
     dataset: Any, key_queue: Any, data_queue: Any, batchify_fn: Callable[[list[Any]], Any]
 ) -> None:
-    """Make batches until told to stop: what a process of the first loader ran.
+    """Make batches until the queue ends the loop: the work of a process of the first loader.
 
     Args:
-        dataset: gives the samples.
+        dataset: source of the samples.
         key_queue: has (number, indices) for each batch; a number of None ends the loop.
-        data_queue: is given (number, batch).
+        data_queue: receives (number, batch).
         batchify_fn: makes a batch of a list of samples.
     """
     while True:
@@ -100,11 +100,11 @@ def fetcher_loop_v1(
     pin_device_id: int = 0,
     data_buffer_lock: AbstractContextManager[Any] | None = None,
 ) -> None:
-    """Put batches where they are taken by their number, until told to stop.
+    """Put batches into a buffer by their number, until the queue ends the loop.
 
     Args:
         data_queue: has (number, batch); a number of None ends the loop.
-        data_buffer: is given the batches by number.
+        data_buffer: receives the batches by number.
         pin_memory, pin_device_id: accepted; no memory is pinned.
         data_buffer_lock: held while `data_buffer` is changed; None for none.
     """

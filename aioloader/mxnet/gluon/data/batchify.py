@@ -25,7 +25,7 @@ __all__ = (
 
 
 def as_batch(batch: Any) -> Any:
-    """A batch of `aioloader` as MXNet gives it: arrays as NDArrays, fields of tuples in a list."""
+    """Return a batch of `aioloader` in MXNet's form: arrays as NDArrays, fields of tuples in a list."""
     kind = type(batch)
     if kind is np.ndarray:
         return batch.view(NDArray)
@@ -38,12 +38,12 @@ def as_batch(batch: Any) -> Any:
 
 class _Handled:
     def __mx_handle__(self) -> Any:
-        """The function itself: MXNet 2's twins in C++ are not needed."""
+        """Return the function itself: MXNet 2's counterparts in C++ are not needed."""
         return self
 
 
 class Stack(_Handled, batchify.Stack):
-    """Stacks each field along a new first axis. Samples that are tuples or lists give a list of batches.
+    """Stack of each field along a new first axis. Samples that are tuples or lists become a list of batches.
 
     dtypes are kept; of Python's numbers, ints become int64 and floats float64.
 
@@ -57,10 +57,10 @@ class Stack(_Handled, batchify.Stack):
 
 
 class Pad(_Handled, batchify.Pad):
-    """Stacks arrays of unequal shapes: every axis grows to the longest sample's; see `aioloader.batchify.Pad`.
+    """Stack of arrays of unequal shapes: every axis grows to the longest sample's; see `aioloader.batchify.Pad`.
 
     Args:
-        val: what is filled in; None is 0.
+        val: padding value; None is 0.
         dtype: dtype of the batch; None: that of the samples.
         round_to: extents are rounded up to a multiple of this.
         use_shared_mem: accepted and ignored.
@@ -72,10 +72,10 @@ class Pad(_Handled, batchify.Pad):
 
 
 class Append(_Handled, batchify.Append):
-    """Keeps the samples apart: a list of arrays; see `aioloader.batchify.Append`.
+    """List of separate samples: a list of arrays; see `aioloader.batchify.Append`.
 
     Args:
-        expand: give every array a batch axis of length 1.
+        expand: add a batch axis of length 1 to every array.
         batch_axis: place of that axis.
         use_shared_mem: accepted and ignored.
     """
@@ -86,7 +86,7 @@ class Append(_Handled, batchify.Append):
 
 
 class Group(_Handled, batchify.Group):
-    """One function for each field of tuple samples; gives a tuple. ``Group(Stack(), Pad())`` or ``Group([...])``.
+    """One function for each field of tuple samples; returns a tuple. ``Group(Stack(), Pad())`` or ``Group([...])``.
 
     Args:
         fn: function of the first field, or a tuple or list of all functions.
@@ -95,13 +95,13 @@ class Group(_Handled, batchify.Group):
 
 
 class AsList(_Handled, batchify.AsList):
-    """The samples as a list, untouched."""
+    """Samples as a list, unchanged."""
 
 
 def default_batchify_fn(data: Sequence[Any]) -> Any:
-    """MXNet 1.x's collation, decided by the first sample: tuples field by field, everything else as one array.
+    """Collate as MXNet 1.x does, by the type of the first sample: tuples field by field, everything else as one array.
 
-    So samples that are lists become one array, where `Stack` takes them apart.
+    So samples that are lists become one array, where `Stack` separates them.
     """
     if isinstance(data[0], tuple):
         return [default_batchify_fn(field) for field in zip(*data, strict=True)]
@@ -111,5 +111,5 @@ def default_batchify_fn(data: Sequence[Any]) -> Any:
 
 
 def default_mp_batchify_fn(data: Sequence[Any]) -> Any:
-    """The same: the loader itself puts batches in shared memory."""
+    """Collate in the same way: the loader itself puts batches in shared memory."""
     return default_batchify_fn(data)

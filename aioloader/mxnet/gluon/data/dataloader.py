@@ -1,7 +1,7 @@
 """`mx.gluon.data.dataloader`: `DataLoader` with MXNet's arguments and batches, on `aioloader.DataLoader`.
 
-This module only translates. What it adds is the order: MXNet draws it from `numpy.random` in the caller's thread, so
-it is drawn here when a pass begins, and handed to the engine as a batch sampler. What transforms draw is decided by
+This module only translates. It adds the order: MXNet draws it from `numpy.random` in the caller's thread, so it is
+drawn here when a pass begins, and passed to the loader as a batch sampler. The draws of transforms depend on
 `mx.random.seed` and the number of passes since then.
 """
 
@@ -53,7 +53,7 @@ __all__ = (
     "worker_loop_v1",
 )
 
-# These need multiprocessing, or are seldom used: loaded when they are first named.
+# These need multiprocessing: they are loaded when they are first used.
 _MODULE_OF = {
     **dict.fromkeys(("DataLoaderV1", "fetcher_loop_v1", "worker_loop_v1"), "_v1"),
     **dict.fromkeys(
@@ -75,11 +75,11 @@ def __getattr__(name: str) -> Any:
 
 
 class _Orders:
-    """The order of every pass, as the engine's batch sampler.
+    """Order of every pass, as the loader's batch sampler.
 
     Args:
         batches: MXNet's batch sampler.
-        at_once: the order of a pass is drawn when the pass begins; False: with its first batch.
+        at_once: draw the order of a pass when the pass begins; False: with its first batch.
     """
 
     def __init__(self, batches: Any, at_once: bool) -> None:
@@ -100,7 +100,7 @@ class DataLoaderIter:
 
     Args:
         loader: the loader, which the iterator keeps alive.
-        batches: the engine's iterator.
+        batches: iterator of the `aioloader.DataLoader`.
     """
 
     def __init__(self, loader: DataLoader, batches: Iterator[Any]) -> None:
@@ -116,7 +116,7 @@ class DataLoaderIter:
         return len(self._loader)
 
     def __next__(self) -> Any:
-        """The next batch: an NDArray, a list of them for samples of several fields, or what `batchify_fn` made.
+        """Return the next batch: an NDArray, a list of them for samples of several fields, or `batchify_fn`'s result.
 
         Raises:
             StopIteration: the pass is over, or has failed before.
@@ -138,7 +138,7 @@ class DataLoaderIter:
 
 
 def _original(error: SampleError) -> BaseException:
-    """What the caller's code raised, with a note of the sample."""
+    """Return the error of the caller's code, with a note of the sample."""
     cause = error.__cause__
     if cause is None:
         return error
@@ -152,29 +152,29 @@ def _original(error: SampleError) -> BaseException:
 
 
 class DataLoader:
-    """Loads batches of a dataset; MXNet's arguments, of 1.9.1 and of 2.0.
+    """Loader of batches of a dataset, with MXNet's arguments, of 1.9.1 and of 2.0.
 
-    Batches are NDArrays; samples that are tuples give a list of them. They come in the sampler's order, whatever the
-    number of workers. An error in the dataset, a transform or `batchify_fn` is raised at its batch, as itself, and the
-    loader can be used again.
+    Batches are NDArrays; samples that are tuples become a list of them. They come in the sampler's order for any number
+    of workers. An error in the dataset, a transform or `batchify_fn` is raised unchanged at its batch, and the loader
+    can be used again.
 
     Args:
-        dataset: anything with ``__len__`` and ``__getitem__``, arrays among them.
+        dataset: any object with ``__len__`` and ``__getitem__``, such as an array.
         batch_size: samples of a batch; required unless `batch_sampler` is given.
-        shuffle: a new order in each pass, drawn from `numpy.random` as MXNet draws it.
+        shuffle: draw a new order in each pass, from `numpy.random` as MXNet does.
         sampler: iterable of indices, with ``len``; excludes `shuffle`.
         last_batch: "keep" (the default), "discard" or "rollover".
         batch_sampler: iterable of lists of indices, with ``len``; excludes the four above.
-        batchify_fn: makes a batch of a list of samples, in a worker; default `batchify.Stack`.
-        num_workers: 0: in this thread. Data in memory without transforms never needs workers and starts none.
+        batchify_fn: makes a batch from a list of samples, in a worker; default `batchify.Stack`.
+        num_workers: 0: in this thread. Data in memory without transforms needs no workers and starts none.
         pin_memory, pin_device_id: batches name the context ``mx.cpu_pinned(pin_device_id)``; no memory is pinned.
-        prefetch: batches on their way at a time, at least one; None: twice the workers.
+        prefetch: batches in flight at a time, at least one; None: twice the workers.
         thread_pool: workers are threads.
         timeout: seconds without progress on a sample after which it fails.
-        try_nopython: None, True, False or "Auto"; accepted: there is one engine, and it chooses by itself.
+        try_nopython: None, True, False or "Auto"; accepted: there is only one loader, which chooses by itself.
         auto_reload: begin the next pass when the last one ends, and the first one now.
         on_error: "raise", "skip" or "replace" a sample that fails, see `aioloader.DataLoader`. Not in MXNet.
-        max_errors: with "skip" and "replace", how many samples may fail, or which share of them. Not in MXNet.
+        max_errors: with "skip" and "replace", the number or share of samples that may fail. Not in MXNet.
 
     Raises:
         ValueError: arguments are not allowed, or exclude each other.
@@ -205,7 +205,7 @@ class DataLoader:
         require(timeout > 0, f"timeout must be positive, given {timeout}")
         if try_nopython not in (None, True, False, "Auto", "auto"):
             raise ValueError(f'try_nopython must be None, True, False or "Auto", got {try_nopython!r}')
-        # MXNet's rules of what excludes what are those of the engine's options.
+        # MXNet's rules for arguments that exclude each other are those of the loader's options.
         LoaderOptions(batch_size, shuffle, sampler, last_batch, batch_sampler)
         self._dataset = dataset
         if batch_sampler is None:
@@ -215,7 +215,7 @@ class DataLoader:
             batch_sampler = BatchSampler(sampler, batch_size, last_batch or "keep")
         self._batch_sampler = batch_sampler
         self._num_workers = max(0, num_workers)
-        # What a function of the caller's makes is the batch.
+        # The result of a caller's function is the batch.
         self._collated = batchify_fn is None or type(batchify_fn) is Stack
         self._engine: aioloader.DataLoader[Any] = aioloader.DataLoader(
             _items(dataset),
@@ -228,28 +228,28 @@ class DataLoader:
             on_error=on_error,
             max_errors=max_errors,
         )
-        # In one thread the global generators are drawn from in the sampler's order, as in MXNet.
+        # In one thread the global generators are used in the sampler's order, as in MXNet.
         self._engine._runtime.watch_globals = self._num_workers > 0
         self._auto_reload = bool(auto_reload)
         self._ahead: Iterator[Any] | None = self._begin() if self._auto_reload else None
 
     def _begin(self) -> Iterator[Any]:
-        # Nothing but the seed and this number decides what a pass draws.
+        # Only the seed and this number decide the draws of a pass.
         self._engine.set_epoch(mx_random.next_pass())
         return iter(self._engine)
 
     def __iter__(self) -> DataLoaderIter:
-        """A new pass. With workers, work on it begins now."""
+        """Begin a new pass. With workers, work on it begins now."""
         ahead, self._ahead = self._ahead, None
         return DataLoaderIter(self, self._begin() if ahead is None else ahead)
 
     @property
     def errors(self) -> list[SampleError]:
-        """Every sample that failed so far, in the order of delivery. Not in MXNet."""
+        """Return the errors of all samples that failed so far, in the order of delivery. Not in MXNet."""
         return self._engine.errors
 
     def error_report(self) -> dict[str, Any]:
-        """Every sample that failed so far, as a JSON object; see `aioloader.DataLoader`. Not in MXNet."""
+        """Return every sample that failed so far, as a JSON object; see `aioloader.DataLoader`. Not in MXNet."""
         return self._engine.error_report()
 
     def _passed(self) -> None:
@@ -257,7 +257,7 @@ class DataLoader:
             self._ahead = self._begin()
 
     def __len__(self) -> int:
-        """Number of batches of the next pass."""
+        """Return the number of batches of the next pass."""
         return len(self._batch_sampler)
 
     def __enter__(self) -> DataLoader:
@@ -267,13 +267,13 @@ class DataLoader:
         self.close()
 
     def close(self) -> None:
-        """End the workers and all passes; a loader that is collected does so by itself. May be called twice."""
+        """Stop the workers and all passes; garbage collection does so too. May be called twice."""
         self._ahead = None
         self._engine.close()
 
 
 def _in_context(batch: Any, context: Context) -> Any:
-    """A batch whose NDArrays name a context."""
+    """Return a batch whose NDArrays name a context."""
     if isinstance(batch, NDArray):
         return batch.as_in_context(context)
     if type(batch) in (list, tuple):
@@ -282,7 +282,7 @@ def _in_context(batch: Any, context: Context) -> Any:
 
 
 def _items(dataset: Any) -> Any:
-    """The dataset as the engine takes it."""
+    """Return the dataset in the form that the loader takes."""
     if isinstance(dataset, NDArray):
         # An element of a vector is an NDArray of shape (1,).
         array = np.asarray(dataset)

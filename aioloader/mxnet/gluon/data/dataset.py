@@ -1,7 +1,7 @@
 """`mx.gluon.data.dataset`: the datasets of `aioloader`, with samples and functions in terms of NDArrays.
 
-A loader takes them apart as it does those, so arrays are gathered, and transforms of `vision.transforms` are run as the
-transforms of `aioloader.transforms` that they are.
+A loader treats them like those datasets, so arrays are gathered, and transforms of `vision.transforms` run as the
+transforms of `aioloader.transforms` behind them.
 """
 
 from __future__ import annotations
@@ -24,23 +24,22 @@ __all__ = ("ArrayDataset", "Dataset", "RecordFileDataset", "SimpleDataset")
 
 
 class Dataset(datasets.Dataset):
-    """Base of datasets. A subclass gives ``__getitem__``, which raises IndexError past the end, and ``__len__``."""
+    """Base of datasets. A subclass defines ``__getitem__``, which raises IndexError past the end, and ``__len__``."""
 
-    # Whether the image of a sample is an NDArray where a function sees it, also if a loader made it.
+    # True if the image of a sample is an NDArray where a function sees it, also if a loader made it.
     _has_images = False
 
     def transform(self, fn: Callable[..., Any], lazy: bool = True) -> Dataset:  # type: ignore[override]  # MXNet's own
-        """The dataset with `fn` applied to every sample.
+        """Return the dataset with `fn` applied to every sample.
 
         Args:
-            fn: takes the elements of a tuple sample as its arguments, any other sample (a list too) as one
-                argument. A transform of `vision.transforms` takes the first element and passes the others on.
-            lazy: apply it whenever a sample is taken; False: to all samples now, and keep the results in memory.
-        """
+            fn: takes the elements of a tuple sample as its arguments, any other sample (a list too) as one argument. A
+                transform of `vision.transforms` takes the first element and passes the others on.
+            lazy: apply it whenever a sample is read; False: to all samples now, and keep the results in memory."""
         return self._with(fn, False, lazy)
 
     def transform_first(self, fn: Callable[..., Any], lazy: bool = True) -> Dataset:  # type: ignore[override]
-        """The dataset with `fn` applied to the first element of every sample, the others kept as they are."""
+        """Return the dataset with `fn` applied to the first element of every sample; the others stay."""
         return self._with(fn, True, lazy)
 
     def _with(self, fn: Callable[..., Any], first: bool, lazy: bool) -> Dataset:
@@ -50,15 +49,15 @@ class Dataset(datasets.Dataset):
         return view if lazy else SimpleDataset([view[index] for index in range(len(view))])
 
     def __mx_handle__(self) -> Dataset:
-        """The dataset itself: MXNet 2's twins in C++ are not needed."""
+        """Return the dataset itself: MXNet 2's counterparts in C++ are not needed."""
         return self
 
     def filter(self, fn: Callable[[Any], object]) -> Dataset:
-        """The samples that satisfy a condition, which takes a whole sample; every sample is looked at once, now."""
+        """Return the samples that satisfy a condition, which takes a whole sample; all samples are read once, now."""
         return self._indexed(super().filter(fn))
 
     def shard(self, num_shards: int, index: int) -> Dataset:
-        """One of `num_shards` contiguous parts; the first ``len(self) % num_shards`` parts are one longer.
+        """Return one of `num_shards` contiguous parts; the first ``len(self) % num_shards`` parts are one longer.
 
         Raises:
             ValueError: not 0 <= index < num_shards (an AssertionError too).
@@ -66,11 +65,11 @@ class Dataset(datasets.Dataset):
         return self._indexed(super().shard(num_shards, index))
 
     def take(self, count: int | None) -> Dataset:
-        """The first `count` samples; all of them if `count` is None or larger than their number."""
+        """Return the first `count` samples; all of them if `count` is None or larger than their number."""
         return self._indexed(super().take(count))
 
     def sample(self, sampler: Any) -> Dataset:
-        """The samples that a sampler gives, in its order; the sampler is iterated once, now.
+        """Return the samples that a sampler selects, in its order; the sampler is iterated once, now.
 
         Raises:
             TypeError: not a sampler.
@@ -85,15 +84,15 @@ class Dataset(datasets.Dataset):
 
 
 class _Transformed(TransformedView, Dataset):
-    """Another dataset with something done to every sample."""
+    """Dataset with a transform applied to every sample."""
 
 
 class _Indexed(IndexedView, Dataset):
-    """Some samples of another dataset, in some order."""
+    """Selection of samples of another dataset, in some order."""
 
 
 class SimpleDataset(datasets.SimpleDataset, Dataset):
-    """Anything with a length and items, such as a list, as a `Dataset`.
+    """Dataset over an object with a length and items, such as a list.
 
     Args:
         data: the items.
@@ -103,8 +102,8 @@ class SimpleDataset(datasets.SimpleDataset, Dataset):
 class ArrayDataset(datasets.ArrayDataset, Dataset):
     """Arrays, lists or datasets of one length, side by side.
 
-    Sample i is the tuple of their elements i; with one array it is the element itself. NDArrays with one axis are
-    taken as numpy arrays, so that labels are numbers.
+    Sample i is the tuple of their elements i; with one array it is the element itself. NDArrays with one axis become
+    numpy arrays, so that labels are numbers.
 
     Args:
         *args: at least one.
@@ -118,14 +117,14 @@ class ArrayDataset(datasets.ArrayDataset, Dataset):
 
     @property
     def arrays(self) -> Sequence[Array]:
-        """The arrays to gather from; see `aioloader.ArrayDataset.arrays`."""
+        """Return the arrays to gather from; see `aioloader.ArrayDataset.arrays`."""
         if self._arrays is None and any(isinstance(data, NDArray) for data in self._data):
             bare = datasets.ArrayDataset(*map(_bare, self._data))
             self._arrays = tuple(bare.arrays)
         return super().arrays
 
     def __getitem__(self, index: Any) -> Any:
-        """The element at `index`, or the tuple of them."""
+        """Return the element at `index`, or the tuple of them."""
         return super().__getitem__(index)
 
 

@@ -1,4 +1,4 @@
-"""`mx.gluon.data.sampler`. Those of `aioloader.samplers`; the random one draws from `numpy.random`, as MXNet's."""
+"""`mx.gluon.data.sampler`: the samplers of `aioloader.samplers`; the random one draws from `numpy.random`."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ __all__ = (
     "SequentialSampler",
 )
 
-# A sampler of the caller's is read so far at once; only one that has no end has more.
+# Number of indices read at once from a caller's sampler; only an endless one has more.
 _DRAWN_AT_ONCE = 1 << 20
 
 
 class RandomSampler(Sampler):
-    """Every index of range(length) once, in a new order at each ``iter``, drawn from `numpy.random`.
+    """Sampler of every index of range(length) once, in a new order at each ``iter``, drawn from `numpy.random`.
 
-    ``np.random.seed(0)`` before it gives the order that MXNet gives.
+    After ``np.random.seed(0)`` the order is MXNet's.
 
     Args:
         length: number of indices.
@@ -47,7 +47,7 @@ class RandomSampler(Sampler):
         return indices
 
     def __iter__(self) -> Iterator[Any]:
-        """The indices of one pass, numpy integers."""
+        """Iterate over the indices of one pass, numpy integers."""
         return iter(self.order())
 
     def __len__(self) -> int:
@@ -58,16 +58,16 @@ class BatchSampler(samplers.BatchSampler):
     """Lists of `batch_size` indices from another sampler; see `aioloader.samplers.BatchSampler`.
 
     Args:
-        sampler: gives single indices; has a length.
+        sampler: iterable of single indices, with a length.
         batch_size: indices of a batch, at least 1.
         last_batch: "keep", "discard" or "rollover".
     """
 
     def batches(self, at_once: bool) -> Iterator[Any]:
-        """The batches of one pass, for the loader: as ``iter`` gives them, or as int64 arrays.
+        """Return the batches of one pass, for the loader: those of ``iter``, or int64 arrays.
 
         Args:
-            at_once: draw the order now, not when the first batch is taken.
+            at_once: draw the order now, not when the first batch is requested.
         """
         if type(self).__iter__ is not BatchSampler.__iter__:
             return iter(self)
@@ -96,7 +96,7 @@ class BatchSampler(samplers.BatchSampler):
 
 
 def _order(sampler: Any, at_once: bool) -> Any:
-    """The order of one pass: an int64 array where a sampler can tell it at once, else an iterable of indices."""
+    """Return the order of one pass: an int64 array where it is known at once, else an iterable of indices."""
     kind = type(sampler)
     if kind is RandomSampler:
         return sampler.order()

@@ -1,4 +1,4 @@
-"""`mx.gluon.contrib.data`: where MXNet 1.x keeps `IntervalSampler`."""
+"""`mx.gluon.contrib.data`: MXNet 1.x has `IntervalSampler` here."""
 
 from aioloader.mxnet.gluon.contrib.data import sampler
 from aioloader.mxnet.gluon.contrib.data.sampler import IntervalSampler

@@ -1,4 +1,4 @@
-"""`mx.gluon.data.vision`: image datasets, and what is done to images."""
+"""`mx.gluon.data.vision`: image datasets, and transforms of images."""
 
 from aioloader.mxnet.gluon.data.vision import datasets, transforms
 from aioloader.mxnet.gluon.data.vision.datasets import (

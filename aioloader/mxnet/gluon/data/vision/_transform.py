@@ -1,4 +1,4 @@
-"""What all of `vision.transforms` share: the call on NDArrays, and the way to the transform that a loader runs."""
+"""Common part of `vision.transforms`: the call on NDArrays, and access to the transform that a loader runs."""
 
 from __future__ import annotations
 
@@ -17,22 +17,22 @@ __all__ = ("HybridTransform", "Transform", "TransformTypeError", "TransformValue
 
 
 class TransformValueError(MXNetError, ValueError):
-    """A transform cannot be applied with its arguments, or to this image."""
+    """Error raised when a transform cannot be applied with its arguments, or to this image."""
 
 
 class TransformTypeError(MXNetError, TypeError):
-    """A transform cannot be applied to this kind of array."""
+    """Error raised when a transform cannot be applied to this kind of array."""
 
 
 class Transform(Block):
-    """A transform that stands for one of `aioloader.transforms`."""
+    """Transform that wraps one of `aioloader.transforms`."""
 
     _made: Callable[..., Any] | None = None
-    # Why there is none: MXNet refuses bad sizes of some transforms when they are first applied.
+    # Set instead of the transform: MXNet refuses bad sizes of some transforms when they are first applied.
     _refused: ValueError | None = None
 
     def native_transform(self) -> Callable[..., Any] | None:
-        """The transform that a loader runs instead of this one; None if a derived class does something else."""
+        """Return the transform that a loader runs instead of this one; None if a derived class overrides the call."""
         if type(self).forward is not Transform.forward or type(self).__call__ is not Transform.__call__:
             return None
         return self._ready()
@@ -43,7 +43,7 @@ class Transform(Block):
         return self._made
 
     def __call__(self, x: Any, *args: Any) -> Any:
-        """The transformed image; with further arguments (labels) a tuple of it and them, as given.
+        """Return the transformed image; with further arguments (labels) a tuple of it and them, unchanged.
 
         Args:
             x: the image; not altered.
@@ -57,20 +57,20 @@ class Transform(Block):
         return (out, *args) if args else out
 
     def forward(self, *args: Any) -> Any:
-        """The transformed image."""
+        """Return the transformed image."""
         (x,) = args
         made = self._ready()
         source = plain(x)
         try:
             result = made(source)
         except (ValueError, TypeError) as error:
-            # Errors of the caller's own functions are their own classes, or derive from these.
+            # Errors of the caller's own functions have their own classes, or derive from these.
             kind = {ValueError: TransformValueError, TypeError: TransformTypeError}.get(type(error))
             if kind is None:
                 raise
             raise kind(str(error)) from error
         if isinstance(result, np.ndarray) and isinstance(source, np.ndarray):
-            # A result that is a view would let its owner alter the image.
+            # If the result were a view, its owner could alter the image.
             result = result.copy() if np.may_share_memory(result, source) else result
         return as_nd(result)
 
@@ -79,7 +79,7 @@ class Transform(Block):
 
 
 class HybridTransform(Transform, HybridBlock):
-    """A transform that is a HybridBlock in MXNet."""
+    """Transform that is a HybridBlock in MXNet."""
 
     def make_later(self, make: Callable[[], Callable[..., Any]]) -> None:
         try:

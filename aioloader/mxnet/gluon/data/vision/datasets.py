@@ -34,7 +34,7 @@ __all__ = (
 
 
 def _own_stage(stage: Stage | None) -> ImageStage | None:
-    """The stage of the deprecated argument `transform`."""
+    """Return the stage of the deprecated argument `transform`."""
     return None if stage is None else image_stage(stage.fn, first=False, given=True)
 
 
@@ -44,7 +44,7 @@ class ImageRecordDataset(datasets.ImageRecordDataset, RecordFileDataset):
     The image is uint8 (height, width, 3) RGB. A scalar label is float64, several are float32 (n,).
 
     Args:
-        filename: the .rec file; the .idx beside it is used, or without one the records are found by a scan.
+        filename: the .rec file; the .idx next to it is used, or without one the records are found by a scan.
         flag: 1 for colour, 0 for grey, (height, width, 1).
         transform: deprecated; use ``.transform(fn)``.
         **options: `exif` ("apply" turns images upright, "ignore" leaves them as stored), `max_pixels` (larger images
@@ -60,16 +60,15 @@ class ImageRecordDataset(datasets.ImageRecordDataset, RecordFileDataset):
         super().__init__(filename, flag, None, **options)
         self._own_stage = _own_stage(stage_of_argument(self, transform))
         if self._label_dtype is None:
-            # The label that was packed is a float32; as a Python float it makes a batch of float64.
+            # The packed label is a float32; as a Python float it makes a batch of float64.
             self._scalar_dtype = "float64"
 
     @property
     def decoder(self) -> ImageRecordDecoder:
-        """See `ByteDataset.decoder`."""
         return super().decoder
 
     def __getitem__(self, index: int) -> Any:
-        """(image, label) of the record on line `index` of the index."""
+        """Return (image, label) of the record on line `index` of the index."""
         return image_as_nd(super().__getitem__(index))
 
 
@@ -99,11 +98,10 @@ class ImageFolderDataset(datasets.ImageFolderDataset, Dataset):
 
     @property
     def decoder(self) -> ImageFileDecoder:
-        """See `ByteDataset.decoder`."""
         return super().decoder
 
     def __getitem__(self, index: int) -> Any:
-        """(image, label), the label a Python int."""
+        """Return (image, label), the label a Python int."""
         return _with_python_label(image_as_nd(super().__getitem__(index)))
 
 
@@ -142,31 +140,30 @@ class ImageListDataset(datasets.ImageListDataset, Dataset):
 
     @property
     def decoder(self) -> ImageFileDecoder:
-        """See `ByteDataset.decoder`."""
         return super().decoder
 
     def extras(self, indices: IntArray) -> Array:
-        """The labels; see `ByteDataset.extras`."""
+        """Return the labels; see `ByteDataset.extras`."""
         return super().extras(indices)
 
     def __getitem__(self, index: int) -> Any:
-        """(image, label) of entry `index`."""
+        """Return (image, label) of entry `index`."""
         return image_as_nd(super().__getitem__(index))
 
 
 class _Published:
-    """What the sets with published files have in common here."""
+    """Common part of the datasets with published files."""
 
     _has_images = True
 
     @property
     def arrays(self) -> Sequence[Array]:
-        """Images and labels; see `GatherDataset.arrays`."""
+        """Return images and labels; see `GatherDataset.arrays`."""
         found: Sequence[Array] = super().arrays  # type: ignore[misc]  # of the dataset that this is mixed into
         return found
 
     def __getitem__(self, index: Any) -> Any:
-        """(image, label): uint8 (height, width, channels), int32. A slice gives arrays of both."""
+        """Return (image, label): uint8 (height, width, channels), int32. A slice returns arrays of both."""
         return image_as_nd(super().__getitem__(index))  # type: ignore[misc]  # the same
 
 
@@ -177,10 +174,10 @@ class MNIST(_Published, datasets.MNIST, Dataset):
         root: folder with the published IDX files; None: ``$MXNET_HOME/datasets/mnist``.
         train: the training part; False: the test part.
         transform: deprecated; use ``.transform(fn)``.
-        check_sha1: see that the files are the published ones; MXNet always does.
+        check_sha1: verify that the files are the published ones; MXNet always does.
 
     Raises:
-        FileNotFoundError: a file is missing; the message says which and where it belongs.
+        FileNotFoundError: a file is missing; the message names it and its place.
     """
 
     def __init__(
@@ -191,7 +188,7 @@ class MNIST(_Published, datasets.MNIST, Dataset):
 
 
 class FashionMNIST(_Published, datasets.FashionMNIST, Dataset):
-    """Pictures of clothes in MNIST's format; see `MNIST`. Default root: ``$MXNET_HOME/datasets/fashion-mnist``."""
+    """Images of clothes in MNIST's format; see `MNIST`. Default root: ``$MXNET_HOME/datasets/fashion-mnist``."""
 
     def __init__(
         self, root: Any = None, train: bool = True, transform: Any = None, *, check_sha1: bool = False
@@ -207,10 +204,10 @@ class CIFAR10(_Published, datasets.CIFAR10, Dataset):
         root: folder with the published .bin files or their archive; None: ``$MXNET_HOME/datasets/cifar10``.
         train: the training part; False: the test part.
         transform: deprecated; use ``.transform(fn)``.
-        check_sha1: see that the files are the published ones; MXNet always does.
+        check_sha1: verify that the files are the published ones; MXNet always does.
 
     Raises:
-        FileNotFoundError: a file is missing; the message says which and where it belongs.
+        FileNotFoundError: a file is missing; the message names it and its place.
     """
 
     def __init__(

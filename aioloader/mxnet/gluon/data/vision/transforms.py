@@ -1,8 +1,8 @@
 """`mx.gluon.data.vision.transforms`: the transforms of `aioloader.transforms`, with MXNet's arguments, on NDArrays.
 
-A dataset hands the transform itself to the loader (`native_transform`), so that decoding and transforming stay one
-step; called on an image, a transform takes and gives an NDArray. What is drawn then follows `mx.random.seed`.
-Images are uint8 or float32, (height, width, channels), RGB; float32 (channels, height, width) after `ToTensor`.
+A dataset passes the native transform to the loader (`native_transform`), so that decoding and transforming stay one
+step; called on an image, a transform takes and returns an NDArray. Its draws then follow `mx.random.seed`. Images are
+uint8 or float32, (height, width, channels), RGB; float32 (channels, height, width) after `ToTensor`.
 """
 
 from __future__ import annotations
@@ -54,13 +54,13 @@ __all__ = (
 
 
 def _part(fn: Any) -> Callable[..., Any]:
-    """A part of a chain."""
+    """Return the native transform of a part of a chain."""
     found = native_of(fn)
     return AsArrays(fn) if found is None else found
 
 
 class Compose(Transform):
-    """Transforms one after the other; any callable of one argument will do.
+    """Sequence of transforms; any callable of one argument is accepted.
 
     Args:
         transforms: callables; the list itself is not altered.
@@ -93,7 +93,7 @@ class HybridCompose(Compose, HybridBlock):
         transforms: HybridBlocks.
 
     Raises:
-        ValueError: one of them is none.
+        ValueError: one of them is not a HybridBlock.
     """
 
     def add(self, *transforms: Callable[..., Any]) -> None:
@@ -105,7 +105,7 @@ class HybridCompose(Compose, HybridBlock):
 
 
 class RandomApply(Transform):
-    """Apply a transform with probability `p`.
+    """Transform applied with probability `p`.
 
     Args:
         transforms: a callable, or a list of them, applied together.
@@ -126,7 +126,7 @@ class HybridRandomApply(RandomApply, HybridBlock):
         transforms, p: see `RandomApply`.
 
     Raises:
-        ValueError: it is no HybridBlock.
+        ValueError: it is not a HybridBlock.
     """
 
     def __init__(self, transforms: Any, p: float = 0.5) -> None:
@@ -136,7 +136,7 @@ class HybridRandomApply(RandomApply, HybridBlock):
 
 
 class Cast(HybridTransform):
-    """Another dtype, by numpy's ``astype``.
+    """Conversion to another dtype, by numpy's ``astype``.
 
     Args:
         dtype: anything that `numpy.dtype` takes.
@@ -171,8 +171,8 @@ class Resize(HybridTransform):
     """The whole image at another size; also for (n, height, width, channels).
 
     Args:
-        size: side of a square, or (width, height); with `keep_ratio` an int is the shorter side. One that is not
-            possible is refused when the transform is applied, as in MXNet.
+        size: side of a square, or (width, height); with `keep_ratio` an int is the shorter side. An impossible size is
+            refused when the transform is applied, as in MXNet.
         keep_ratio: keep height/width.
         interpolation: MXNet's number or a name.
     """
@@ -196,11 +196,11 @@ class CenterCrop(HybridTransform):
 
 
 class RandomCrop(HybridTransform):
-    """A rectangle at a drawn place.
+    """Rectangle at a random place.
 
     Args:
         size: side of a square, or (width, height).
-        pad: pixels added around the image before: one number, or (top, bottom, left, right).
+        pad: pixels added around the image first: one number, or (top, bottom, left, right).
         pad_value: value of added pixels.
         interpolation: MXNet's number or a name.
     """
@@ -217,7 +217,7 @@ class RandomCrop(HybridTransform):
 
 
 class RandomResizedCrop(HybridTransform):
-    """A rectangle of drawn area, shape and place, resized to `size`.
+    """Rectangle of random area, shape and place, resized to `size`.
 
     Args:
         size: side of a square, or (width, height).
@@ -242,7 +242,7 @@ class CropResize(HybridTransform):
 
     Args:
         x, y: left and top edge in pixels.
-        width, height: extents. Those that are not possible are refused when the transform is applied, as in MXNet.
+        width, height: extents. Impossible ones are refused when the transform is applied, as in MXNet.
         size: side of a square, or (width, height); None: no resizing.
         interpolation: MXNet's number or a name; None for bilinear.
     """
@@ -261,7 +261,7 @@ class CropResize(HybridTransform):
 
 
 class RandomFlipLeftRight(HybridTransform):
-    """Exchange left and right with probability `p`."""
+    """Random exchange of left and right with probability `p`."""
 
     def __init__(self, p: float = 0.5) -> None:
         super().__init__()
@@ -269,7 +269,7 @@ class RandomFlipLeftRight(HybridTransform):
 
 
 class RandomFlipTopBottom(HybridTransform):
-    """Exchange top and bottom with probability `p`."""
+    """Random exchange of top and bottom with probability `p`."""
 
     def __init__(self, p: float = 0.5) -> None:
         super().__init__()
@@ -277,7 +277,7 @@ class RandomFlipTopBottom(HybridTransform):
 
 
 class RandomBrightness(HybridTransform):
-    """Multiply by a factor uniform in [max(0, 1 - brightness), 1 + brightness)."""
+    """Multiplication by a factor uniform in [max(0, 1 - brightness), 1 + brightness)."""
 
     def __init__(self, brightness: float) -> None:
         super().__init__()
@@ -293,7 +293,7 @@ class RandomContrast(HybridTransform):
 
 
 class RandomSaturation(HybridTransform):
-    """Stretch every pixel by a factor uniform in [max(0, 1 - saturation), 1 + saturation) around its own luma."""
+    """Stretch of every pixel by a factor uniform in [max(0, 1 - saturation), 1 + saturation) around its own luma."""
 
     def __init__(self, saturation: float) -> None:
         super().__init__()
@@ -301,7 +301,7 @@ class RandomSaturation(HybridTransform):
 
 
 class RandomHue(HybridTransform):
-    """Turn the hue by up to `hue` of the colour circle, either way."""
+    """Turn of the hue by up to `hue` of the colour circle, either way."""
 
     def __init__(self, hue: float) -> None:
         super().__init__()
@@ -309,7 +309,7 @@ class RandomHue(HybridTransform):
 
 
 class RandomColorJitter(HybridTransform):
-    """Brightness, contrast, saturation and hue by drawn amounts, in a drawn order. All 0: nothing is changed."""
+    """Brightness, contrast, saturation and hue by random amounts, in a random order. All 0: nothing changes."""
 
     def __init__(
         self, brightness: float = 0.0, contrast: float = 0.0, saturation: float = 0.0, hue: float = 0.0
@@ -319,7 +319,7 @@ class RandomColorJitter(HybridTransform):
 
 
 class RandomLighting(HybridTransform):
-    """Add ImageNet's principal colours with weights of standard deviation `alpha`."""
+    """Addition of ImageNet's principal colours with weights of standard deviation `alpha`."""
 
     def __init__(self, alpha: float) -> None:
         super().__init__()
@@ -327,7 +327,7 @@ class RandomLighting(HybridTransform):
 
 
 class RandomGray(HybridTransform):
-    """Replace the colours by their luma with probability `p`; 3 channels and the dtype stay."""
+    """Random replacement of the colours by their luma with probability `p`; 3 channels and the dtype stay."""
 
     def __init__(self, p: float = 0.5) -> None:
         super().__init__()
@@ -335,7 +335,7 @@ class RandomGray(HybridTransform):
 
 
 class Rotate(Transform):
-    """Turn by a given angle, counter-clockwise; float32, channels first. See `aioloader.transforms.Rotate`."""
+    """Rotation by a given angle, counter-clockwise; float32, channels first. See `aioloader.transforms.Rotate`."""
 
     def __init__(self, rotation_degrees: float, zoom_in: bool = False, zoom_out: bool = False) -> None:
         super().__init__()
@@ -343,10 +343,10 @@ class Rotate(Transform):
 
 
 class RandomRotation(Transform):
-    """Turn by a drawn angle; float32, channels first. See `aioloader.transforms.RandomRotation`.
+    """Rotation by a random angle; float32, channels first. See `aioloader.transforms.RandomRotation`.
 
     Raises:
-        ValueError: the limits are not in order, or the probability is none.
+        ValueError: the limits are not in order, or the probability is not one.
     """
 
     def __init__(
