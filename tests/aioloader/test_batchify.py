@@ -1,4 +1,4 @@
-"""Batchify functions keep structure, dtype and values, and say what does not fit."""
+"""Tests of batchify functions: they keep structure, dtype and values, and name samples that do not fit."""
 
 import dataclasses
 import pickle
@@ -27,7 +27,7 @@ class Box:
 
 
 class Tensor:
-    """Something that numpy can read, as torch's tensors are."""
+    """Object that numpy can read, like torch's tensors."""
 
     def __init__(self, values: Any) -> None:
         self.values = values

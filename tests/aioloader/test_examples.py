@@ -1,4 +1,4 @@
-"""The programs in examples/ that need no accelerator: run as they stand, against real servers."""
+"""Tests of the programs in examples/ that need no accelerator: run unchanged, against real servers."""
 
 import asyncio
 import importlib.util
@@ -19,7 +19,7 @@ EXAMPLES = ROOT / "examples"
 
 
 def example(name):
-    """An example as a module."""
+    """Load an example as a module."""
     spec = importlib.util.spec_from_file_location(name, EXAMPLES / f"{name}.py")
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
@@ -28,7 +28,7 @@ def example(name):
 
 @pytest.fixture
 def drawn(tmp_path):
-    """A folder of a few drawn pictures in two classes."""
+    """Make a folder of a few drawn images in two classes."""
     from aioloader.tools.draw import draw_folder
 
     draw_folder(tmp_path / "drawn", count=24, classes=3, seed=1)
@@ -66,7 +66,7 @@ def test_a_trainer_that_is_stopped_and_goes_on_learns_the_same(drawn, tmp_path):
                 task = asyncio.ensure_future(train("parts.json"))
                 while made < stop:
                     await asyncio.sleep(0.001)
-                task.cancel()  # in the middle of a step, or of what comes after it
+                task.cancel()  # in the middle of a step, or after it
                 with pytest.raises(asyncio.CancelledError):
                     await task
             assert await train("parts.json") == whole
@@ -98,7 +98,7 @@ def test_the_trainer_as_a_program(drawn, tmp_path):
 
 
 class Served:
-    """A Starlette application under uvicorn, in a thread of its own."""
+    """Starlette application under uvicorn, in a separate thread."""
 
     def __init__(self, app):
         import uvicorn
@@ -121,7 +121,7 @@ class Served:
 
 
 class Classifier:
-    """Answers with a label that the pixels decide; is busy when it first sees some images, and broken for others."""
+    """Server that classifies by pixels; it is busy at the first request for some images, and fails for others."""
 
     def __init__(self, broken):
         self.broken = broken
@@ -154,7 +154,7 @@ class Classifier:
 
 
 @pytest.mark.slow
-@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of uvicorn's parts, among each other
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # between uvicorn's parts
 def test_an_endpoint_is_evaluated(drawn, tmp_path):
     pytest.importorskip("starlette", reason="needs pip install 'aioloader[view]'")
     pytest.importorskip("uvicorn", reason="needs pip install 'aioloader[view]'")
@@ -204,7 +204,7 @@ def test_an_endpoint_is_evaluated(drawn, tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.filterwarnings("default")  # what Jupyter's parts warn of is theirs
+@pytest.mark.filterwarnings("default")  # warnings of Jupyter's parts are theirs
 def test_the_notebook_runs():
     nbclient = pytest.importorskip("nbclient", reason="needs nbclient and ipykernel")
     pytest.importorskip("ipykernel", reason="needs nbclient and ipykernel")

@@ -1,4 +1,4 @@
-"""`aioloader.images`: what it takes, and what it refuses at the call."""
+"""Tests of `aioloader.images`: accepted paths, and errors at the call."""
 
 import pytest
 

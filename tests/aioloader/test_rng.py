@@ -1,4 +1,4 @@
-"""The draws of transforms outside a loader: by default the system's, after a seed repeatable, one stream per thread."""
+"""Tests of draws outside a loader: random by default, repeatable after a seed, one stream per thread."""
 
 import threading
 

@@ -1,4 +1,4 @@
-"""Words drawn ahead for many samples: nobody can tell."""
+"""Tests of words drawn ahead for many samples: the draws are the same."""
 
 from __future__ import annotations
 

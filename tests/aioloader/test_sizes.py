@@ -1,4 +1,4 @@
-"""Sizes as people write them."""
+"""Tests of sizes written as text."""
 
 from __future__ import annotations
 

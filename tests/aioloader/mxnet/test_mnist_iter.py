@@ -1,4 +1,4 @@
-"""MNISTIter: values, order, parts and files."""
+"""Tests of MNISTIter: values, order, parts and files."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ import aioloader.mxnet as mx
 
 @pytest.fixture
 def mnist(tmp_path: Path) -> dict[str, str]:
-    """25 images of 28 x 28; every pixel of image i is i, its label is i % 10."""
+    """Write 25 images of 28 x 28; every pixel of image i is i, its label is i % 10."""
     images = np.repeat(np.arange(25, dtype=np.uint8), 784)
     paths = tmp_path / "images", tmp_path / "labels"
     paths[0].write_bytes(struct.pack(">4I", 0x803, 25, 28, 28) + images.tobytes())
@@ -31,7 +31,7 @@ def numbers(batch: Any) -> list[int]:
 def test_mnist_values(mnist: dict[str, str]) -> None:
     iterator = mx.io.MNISTIter(**mnist, batch_size=10, shuffle=False)
     batches = list(iterator)
-    assert len(batches) == 2  # what does not fill a batch is dropped
+    assert len(batches) == 2  # an incomplete batch is dropped
     assert batches[0].data[0].shape == (10, 1, 28, 28)
     assert batches[0].data[0].dtype == batches[0].label[0].dtype == np.float32
     assert batches[1].data[0][3, 0, 5, 5].asscalar() == np.float32(13 / 256)
@@ -62,7 +62,7 @@ def test_mnist_order_is_that_of_the_seed_in_every_pass(mnist: dict[str, str]) ->
 
 
 def test_mnist_labels_repeat_after_a_reset(mnist: dict[str, str]) -> None:
-    # MXNet's own test: iter_next and getlabel, with resets in the middle.
+    # MXNet's test: iter_next and getlabel, with resets in the middle.
     iterator = mx.io.MNISTIter(**mnist, data_shape=(784,), batch_size=5, shuffle=1, flat=1, silent=0, seed=10)
     assert sum(1 for _ in iterator) == 5
     iterator.reset()

@@ -1,4 +1,4 @@
-"""What ``import aioloader.mxnet as mx`` gives: names of data loading, and one clear error for the rest."""
+"""Tests of the names of ``import aioloader.mxnet as mx``: data loading, and one clear error for the rest."""
 
 from __future__ import annotations
 

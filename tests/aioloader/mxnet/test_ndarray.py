@@ -1,4 +1,4 @@
-"""`mx.nd`: numpy arrays that answer to MXNet's methods."""
+"""Tests of `mx.nd`: numpy arrays with MXNet's methods."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`mx.nd.load` and `save`: MXNet's bytes, and damage."""
+"""Tests of `mx.nd.load` and `save`: MXNet's bytes, and damage."""
 
 from __future__ import annotations
 

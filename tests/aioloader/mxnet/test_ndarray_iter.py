@@ -1,4 +1,4 @@
-"""`NDArrayIter`: rows, orders, pads and names exactly as MXNet's."""
+"""Tests of `NDArrayIter`: rows, orders, pads and names exactly as MXNet's."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import aioloader.mxnet as mx
 
 
 def passes(iterator: Any, count: int) -> list[list[tuple[list[int], int]]]:
-    """(rows, pad) of every batch of some passes; the value of a row is its number."""
+    """Return (rows, pad) of every batch of some epochs; the value of a row is its number."""
     found = []
     for _ in range(count):
         found.append([(batch.data[0].astype(int).ravel().tolist(), batch.pad) for batch in iterator])
@@ -22,7 +22,7 @@ def passes(iterator: Any, count: int) -> list[list[tuple[list[int], int]]]:
     return found
 
 
-# --- orders measured with MXNet 1.9.1: 10 rows, batches of 3, numpy.random.seed(0), three passes ---
+# --- orders measured with MXNet 1.9.1: 10 rows, batches of 3, numpy.random.seed(0), three epochs ---
 
 MEASURED: dict[tuple[str, bool], Any] = {
     ("pad", False): [[([0, 1, 2], 0), ([3, 4, 5], 0), ([6, 7, 8], 0), ([9, 0, 1], 2)]] * 3,
@@ -89,7 +89,7 @@ def test_every_row_comes_as_often_as_it_should(length: int, size: int, handle: s
         iterator.reset()
 
 
-# --- what MXNet's own tests check ---
+# --- checks of MXNet's tests ---
 
 
 def made(kind: str, image: bool) -> tuple[Any, Any]:
@@ -104,7 +104,7 @@ def made(kind: str, image: bool) -> tuple[Any, Any]:
 
 
 @pytest.mark.parametrize(("kind", "with_label"), [*product(["NDArray", "ndarray"], [True, False])])
-# Batches of two passes, and how often the first and the last of ten classes come in the first one.
+# Batches of two epochs, and the counts of the first and the last of ten classes in the first epoch.
 @pytest.mark.parametrize(
     ("handle", "counts", "first", "last"),
     [("pad", [8, 8], 124, 100), ("discard", [7, 7], 100, 0), ("roll_over", [7, 8], 100, 0)],
@@ -125,7 +125,7 @@ def test_last_batches(
         assert (batch.data[0].asnumpy()[:, 0, 0] == label).all()
         for value in label:
             histogram[int(value)] += 1
-    # 1,000 rows in batches of 128: 24 rows fill up, or 104 are left over.
+    # 1,000 rows in batches of 128: 24 padding rows, or a remainder of 104.
     assert not with_label or (histogram[0], sum(histogram[1:8]), histogram[9]) == (first, 700, last)
     iterator.reset()
     assert [batches, sum(1 for _ in iterator)] == counts
@@ -225,7 +225,7 @@ def test_the_source_may_change_after_numpy_was_given() -> None:
     assert (iterator.next().data[0] == 0).all()
 
 
-# --- going on and going back ---
+# --- continuing and resetting ---
 
 
 def test_a_second_loop_without_reset_is_empty() -> None:
@@ -249,7 +249,7 @@ def test_a_hard_reset_forgets_what_was_rolled_over() -> None:
     iterator = mx.io.NDArrayIter(np.arange(5), None, 3, last_batch_handle="roll_over")
     assert len(list(iterator)) == 1
     with pytest.raises(StopIteration):
-        iterator.next()  # asking again loses nothing
+        iterator.next()  # a repeated call loses nothing
     iterator.reset()
     assert iterator.next().data[0].tolist() == [3, 4, 0]
     iterator.hard_reset()
@@ -266,7 +266,7 @@ def test_the_functions_of_a_data_iter() -> None:
     assert iterator.batch_size == 2
 
 
-# --- what is refused ---
+# --- refused arguments ---
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""`mx.np`, `mx.npx` and `mx.util`: numpy's names, and switches that switch nothing."""
+"""Tests of `mx.np`, `mx.npx` and `mx.util`: numpy's names, and switches without effect."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`mx.recordio`: MXNet's own tests of it, its golden files, and its errors."""
+"""Tests of `mx.recordio`: MXNet's tests, its golden files, and its errors."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def digest(data: Any) -> str:
     return hashlib.sha256(data).hexdigest()
 
 
-# --- what MXNet's own tests check ---
+# --- checks of MXNet's tests ---
 
 
 def test_records_are_read_in_the_order_written(tmp_path: Path) -> None:
@@ -39,7 +39,7 @@ def test_records_are_read_in_the_order_written(tmp_path: Path) -> None:
     writer = mx.recordio.MXRecordIO(path, "w")
     for payload in payloads:
         writer.write(payload)
-    del writer  # the file is complete when its writer is gone
+    del writer  # the file is complete when its writer has been collected
     reader = mx.recordio.MXRecordIO(path, "r")
     assert [reader.read() for _ in payloads] == payloads
     assert reader.read() is None

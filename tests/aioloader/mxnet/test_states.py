@@ -1,4 +1,4 @@
-"""Iterators of MXNet, stopped and resumed: what follows is what one that was not stopped gives."""
+"""Tests of MXNet's iterators, stopped and resumed: the same batches as without a stop."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ MORE = 7
 
 
 class Files:
-    """What the iterators read."""
+    """Paths of the iterators' files."""
 
     def __init__(self, folder: Path) -> None:
         self.csv = str(folder / "ten.csv")
@@ -39,7 +39,7 @@ class Files:
 
 @pytest.fixture(scope="module")
 def files(tmp_path_factory: pytest.TempPathFactory) -> Files:
-    """Small files of all kinds."""
+    """Write small files of all kinds."""
     return Files(tmp_path_factory.mktemp("states"))
 
 
@@ -87,7 +87,7 @@ each_kind = pytest.mark.parametrize("kind", [pytest.param(made, id=name) for nam
 
 @contextlib.contextmanager
 def apart() -> Iterator[None]:
-    """What is drawn from numpy.random inside is not missing outside."""
+    """Restore the state of numpy.random after the block."""
     state = np.random.get_state()
     try:
         yield
@@ -101,7 +101,7 @@ def told(batch: Any) -> Any:
 
 
 def run(iterator: Any, count: int) -> list[Any]:
-    """So many batches, with a reset wherever a pass ends."""
+    """Return `count` batches, with a reset at every end of an epoch."""
     found: list[Any] = []
     while len(found) < count:
         try:
@@ -141,7 +141,7 @@ def test_at_the_end_of_a_pass_and_behind_a_reset(kind: Callable[[Files], Any], f
         with apart():
             second = kind(files)
             second.load_state_dict(at_end)
-            if not isinstance(first, mx.contrib.io.DataLoaderIter):  # its loader knows the next pass only
+            if not isinstance(first, mx.contrib.io.DataLoaderIter):  # its loader has only the next epoch
                 assert list(second) == []
             second.reset()
             rest = run(second, 4)
@@ -151,7 +151,7 @@ def test_at_the_end_of_a_pass_and_behind_a_reset(kind: Callable[[Files], Any], f
     assert run(first, 4) == rest
 
 
-# Orders that were drawn from numpy.random cannot be taken back.
+# Orders that were drawn from numpy.random cannot be repeated.
 @pytest.mark.parametrize("name", [name for name in KINDS if name not in DRAWN])
 def test_a_state_may_be_loaded_into_an_iterator_that_was_used(name: str, files: Files) -> None:
     first, second = KINDS[name](files), KINDS[name](files)
@@ -218,13 +218,13 @@ def test_an_order_drawn_after_another_seed_is_refused() -> None:
 
 def test_an_iterator_that_cannot_tell_says_so() -> None:
     class Own(mx.io.DataIter):
-        """Gives two batches."""
+        """Iterator of two batches."""
 
         provide_data = provide_label = (mx.io.DataDesc("data", (1, 1)),)
         left = 2
 
         def next(self) -> Any:
-            """The next batch."""
+            """Return the next batch."""
             if not self.left:
                 raise StopIteration
             self.left -= 1

@@ -1,4 +1,4 @@
-"""The image section of MXNet's tutorial on data iterators, and the walkthrough of its page on data loading.
+"""Tests of the image section of MXNet's tutorial on data iterators, and the walkthrough of its data loading page.
 
 Only import lines and the name of the im2rec program differ; images are drawn, and measured instead of shown.
 """
@@ -26,7 +26,7 @@ def _in_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def caltech(photo_folder: Path) -> Path:
-    """The folder of the tutorial's pictures."""
+    """Make the folder of the tutorial's images."""
     Path("data").mkdir()
     shutil.copytree(photo_folder, "data/101_ObjectCategories")
     return Path("data")

@@ -1,7 +1,7 @@
-"""MXNet's tutorial on data iterators and RecordIO: what it does with data, done with this package.
+"""Tests of the data code in MXNet's tutorial on data iterators and RecordIO, run with this package.
 
 Only the import line differs; images come from a folder made here, and training is replaced by shapes or by a linear
-classifier that must learn. Image iterators stand in test_tutorial_images.py.
+classifier that must learn. test_tutorial_images.py has the image iterators.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class SimpleIter(mx.io.DataIter):
         label_gen: Any,
         num_batches: int = 10,
     ) -> None:
-        # A list round zip: the tutorial is of the time of Python 2, where zip gave one.
+        # A list around zip: the tutorial was written for Python 2, in which zip returned a list.
         self._provide_data = list(zip(data_names, data_shapes, strict=True))
         self._provide_label = list(zip(label_names, label_shapes, strict=True))
         self.num_batches = num_batches
@@ -114,7 +114,7 @@ def test_a_custom_iterator() -> None:
 
 
 def learn(data_iter: Any, classes: int, passes: int) -> Callable[[Any], Any]:
-    """A linear classifier, trained by softmax regression: rows in, class numbers out."""
+    """Train a linear classifier by softmax regression: rows in, class numbers out."""
     weight = np.zeros((data_iter.provide_data[0][1][1], classes))
     for _ in range(passes):
         data_iter.reset()

@@ -1,4 +1,4 @@
-"""What counters say in words; `loader/test_bottlenecks.py` has loaders that really run."""
+"""Tests of `explain` with given counters; `loader/test_bottlenecks.py` has running loaders."""
 
 import dataclasses
 import re
@@ -135,7 +135,7 @@ def test_where_fewer_calls_are_under_way_than_allowed_more_samples_are_to_be_on_
 def test_an_async_transform_that_does_not_await_is_to_be_a_plain_one():
     text = explain(case("transform, that holds the loop"))
     assert text.startswith("The transform caption is the limit: it holds its event loop")
-    assert "two of them would give about 2.9x" in text  # 8 s, less the second of the consumer's, side by side
+    assert "two of them would give about 2.9x" in text  # 8 s, less the consumer's second, in parallel
 
 
 def test_a_loop_of_the_loaders_own_is_not_held_by_others():

@@ -1,4 +1,4 @@
-"""Counters of a loader."""
+"""Tests of a loader's counters."""
 
 import dataclasses
 
@@ -17,15 +17,15 @@ def test_time_between_epochs_is_nobodys(monkeypatch):
     clock = iter([0.0, 1.0, 3.0, 4.0, 104.0, 106.0, 106.5])
     monkeypatch.setattr("aioloader.metrics.perf_counter", lambda: next(clock))
     metrics = Metrics()
-    metrics.handed_out(metrics.asked(), 10)  # asked at 0, handed out at 1
-    metrics.asked()  # at 3, and there was no more
+    metrics.handed_out(metrics.asked(), 10)  # requested at 0, delivered at 1
+    metrics.asked()  # at 3, and no more batch
     metrics.pause()
-    metrics.handed_out(metrics.asked(), 10)  # asked at 104, handed out at 106
+    metrics.handed_out(metrics.asked(), 10)  # requested at 104, delivered at 106
     stats = metrics.snapshot(workers=1, restarts=0, memory=(0, 0, 1))
     assert stats.seconds == 106 - 100
     assert (stats.wait_s, stats.consumer_s) == (3.0, 2.0)
     metrics.pause()
-    metrics.pause()  # of a second iterator; no time was asked for again
+    metrics.pause()  # of a second iterator; no clock call in between
     assert metrics.snapshot(workers=1, restarts=0, memory=(0, 0, 1)).seconds == stats.seconds
 
 
@@ -33,10 +33,10 @@ def test_what_the_first_batches_of_passes_were_waited_for(monkeypatch):
     clock = iter([0.0, 1.0, 2.0, 3.0, 4.0, 9.0, 10.0, 11.0])
     monkeypatch.setattr("aioloader.metrics.perf_counter", lambda: next(clock))
     metrics = Metrics()
-    metrics.handed_out(metrics.asked(), 10)  # the first of all
+    metrics.handed_out(metrics.asked(), 10)  # the very first
     metrics.handed_out(metrics.asked(), 10)
     metrics.pause()  # at 4
-    metrics.handed_out(metrics.asked(), 10)  # asked at 9, handed out at 10
+    metrics.handed_out(metrics.asked(), 10)  # requested at 9, delivered at 10
     stats = metrics.snapshot(workers=1, restarts=0, memory=(0, 0, 1))
     assert (stats.passes, stats.first_wait_s, stats.wait_s) == (2, 1.0, 3.0)
 
@@ -73,7 +73,7 @@ def test_the_callers_waiting_is_split_by_where_its_batch_was(monkeypatch):
     for stage in ("read", "work", "ready"):  # at 2, 5 and 7
         timeline.enter(stage)
     metrics = Metrics()
-    metrics.handed_out(metrics.asked(), 4, timeline)  # asked at 3, handed out at 10
+    metrics.handed_out(metrics.asked(), 4, timeline)  # requested at 3, delivered at 10
     assert metrics.waits == {"ready": 3.0, "work": 2.0, "read": 2.0}
     stats = metrics.snapshot(1, 0, (0, 0, 0))
     assert sum(stats.waits.values()) == stats.wait_s == 7.0

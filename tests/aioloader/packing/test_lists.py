@@ -1,4 +1,4 @@
-"""Lists of images: walked, split, written and read as MXNet's im2rec does."""
+"""Tests of image lists: walked, split, written and read as MXNet's im2rec does."""
 
 from __future__ import annotations
 

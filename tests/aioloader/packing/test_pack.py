@@ -1,4 +1,4 @@
-"""Packing a folder: bytes unchanged, labels by sorted class, and never a half-written .rec."""
+"""Tests of packing a folder: bytes unchanged, labels by sorted class, and never a half-written .rec."""
 
 from __future__ import annotations
 

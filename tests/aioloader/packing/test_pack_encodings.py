@@ -1,4 +1,4 @@
-"""Packing in another order, another size, or as raw pixels; and images that cannot be packed."""
+"""Tests of packing in another order or size, or as raw pixels, and of images that cannot be packed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Packing where images are damaged: who stands in for them, how many may be, and what is told of them."""
+"""Tests of packing damaged images: their replacements, their limit, and their reports."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from aioloader.tools.pack import PackError, PackReport, pack
 
 
 def folder(root: Path, bad: set[int], count: int = 8) -> Path:
-    """Images 0 to count - 1, each of a grey of its own, in two classes; those in `bad` are none."""
+    """Write images 0 to count - 1 with different greys in two classes; those in `bad` are invalid."""
     for number in range(count):
         path = root / ("cat" if number < count // 2 else "dog") / f"{number:03}.jpg"
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -26,7 +26,7 @@ def folder(root: Path, bad: set[int], count: int = 8) -> Path:
 
 
 def packed(report: PackReport) -> list[tuple[int, float, str]]:
-    """Key, label and file of every record, read back, and held against the .lst."""
+    """Return key, label and file of every record, compared with the .lst."""
     lines = [line.split("\t") for line in report.lst.read_text().splitlines()]
     with recordio.RecordReader(report.rec) as reader:
         headers = [recordio.unpack(record)[0] for record in reader]

@@ -1,4 +1,4 @@
-"""What is asked for is done to each image, and nothing else; and the report says what."""
+"""Tests of packing options: each image gets exactly the requested changes, and the report lists them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ ALPHA = np.dstack([IMAGE, IMAGE[..., 0]])
 
 
 def opencv(suffix: str, image: np.ndarray) -> bytes:
-    """An image with RGB order, encoded."""
+    """Encode an image in RGB order."""
     code = {3: cv2.COLOR_RGB2BGR, 4: cv2.COLOR_RGBA2BGRA}.get(image.shape[2])
     return cv2.imencode(suffix, image if code is None else cv2.cvtColor(image, code))[1].tobytes()
 

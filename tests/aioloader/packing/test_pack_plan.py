@@ -1,4 +1,4 @@
-"""Splits and shards: every image in exactly one file, at its place, whatever the ratios."""
+"""Tests of splits and shards: every image is in exactly one file, at its place, for all ratios."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ OUT = Path("set.rec")
 
 
 def members(plan: Plan) -> dict[str, list[int]]:
-    """The images of each part, in order, after a check that its files cover it."""
+    """Return the images of each part, in order, after a check that its files cover it."""
     found: dict[str, list[int]] = {}
     place = 0
     for output in plan.outputs:
@@ -64,7 +64,7 @@ def test_every_image_is_in_one_place(
             each = sizes[number * shards : (number + 1) * shards]
             assert sorted(each, reverse=True) == each
             assert max(each) - min(each) <= 1
-    # Who is in which part does not depend on the order within.
+    # The assignment to parts does not depend on the order within them.
     other = members(make_plan(count, OUT, shuffle=not shuffle, **options))
     assert {part: sorted(each) for part, each in found.items()} == {
         p: sorted(each) for p, each in other.items()
@@ -107,7 +107,7 @@ def test_shards_of_parts_hold_every_image_once_and_read_back_as_one(tmp_path: Pa
         assert file.nbytes == file.rec.stat().st_size
     assert sorted(bodies) == wanted
     assert (report.records, report.labels) == (40, {0.0: 20, 1.0: 20})
-    # The shards of a part are numbered through.
+    # The shards of a part are numbered consecutively.
     keys = []
     for place in sorted(tmp_path.glob("set_train-*.rec")):
         with recordio.RecordReader(place) as reader:

@@ -1,4 +1,4 @@
-"""Packing that is stopped: by SIGKILL, Ctrl-C, a full disk or an error; and what the same command makes of it then."""
+"""Tests of packing stopped by SIGKILL, Ctrl-C, a full disk or an error, and continued by the same command."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def test_what_was_stopped_again_and_again_is_the_same_in_the_end(
     assert files(parts.parent) == files(whole.parent)
     assert [reason for _, _, reason in begun] == [""] * len(begun)
     assert [done for done, _, _ in begun] == sorted(done for done, _, _ in begun)
-    assert begun[-1][0] >= 39 - 3  # only what waits for a stand-in is done again
+    assert begun[-1][0] >= 39 - 3  # only images that wait for a replacement are encoded again
     assert report.error_report() == wanted.error_report()
     assert (report.records, report.labels, report.counts) == (wanted.records, wanted.labels, wanted.counts)
     for file in report.files:
@@ -158,7 +158,7 @@ def test_a_kill_leaves_nothing_that_is_named_like_a_whole_file(source: Path, tmp
     options: dict[str, Any] = {"encoding": "png", "on_error": "replace", "shards": 3}
     pack(source, out, **options, begin=lambda *facts: begun.append(facts))
     pack(source, tmp_path / "whole" / "set", **options)
-    assert begun == [(29, COUNT, "")]  # the image was told of, and not yet safe
+    assert begun == [(29, COUNT, "")]  # the image was reported, but not yet synced
     assert files(out.parent) == files(tmp_path / "whole")
 
 

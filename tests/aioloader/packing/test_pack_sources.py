@@ -1,4 +1,4 @@
-"""What can be packed besides a folder: lists with one label or several, and the well-known sets."""
+"""Tests of packing other sources than folders: lists with one or several labels, and the well-known sets."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tiled JPEGs: the same pixels and segments, crops that can be decoded alone, and what cannot be tiled stays."""
+"""Tests of tiling: the same pixels and segments, crops decoded alone, and unchanged files that cannot be tiled."""
 
 from __future__ import annotations
 
@@ -172,7 +172,7 @@ def test_a_resize_tiles_too(tmp_path: Path) -> None:
     tiled, report = pack_one(big, tmp_path, resize=100)
     assert (report.tiled, report.resized) == (1, 1)
     assert is_tiled(tiled)
-    assert decode_image(tiled).shape == (133, 100, 3)  # upright: the original is turned by its orientation
+    assert decode_image(tiled).shape == (133, 100, 3)  # upright: the original has an orientation
     frame = read_frame(tiled)
     assert frame is not None
     assert frame.exif is None

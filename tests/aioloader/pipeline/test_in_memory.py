@@ -1,4 +1,4 @@
-"""In-memory data: every batch is what plain indexing gives, whatever the sampler gives."""
+"""Tests of in-memory data: every batch equals the result of plain indexing, for every sampler."""
 
 import numpy as np
 import pytest
@@ -9,7 +9,7 @@ from aioloader import ArrayDataset, DataLoader
 
 X = np.arange(60, dtype=np.int16).reshape(20, 3)
 Y = np.arange(20) * 10
-# Batches of three rows and more are too large for the C library to keep their memory at hand.
+# For batches of three rows and more the C library does not keep the memory.
 WIDE = np.repeat(X, 8192, axis=1)
 
 

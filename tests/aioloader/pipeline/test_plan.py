@@ -1,4 +1,4 @@
-"""Position arithmetic: which samples make which batch on which rank, and how a pass goes on elsewhere."""
+"""Tests of position arithmetic: the samples of each rank's batches, and resuming with another world size."""
 
 import itertools
 

@@ -1,4 +1,4 @@
-"""The gate of async transforms, and where a chain is cut."""
+"""Tests of the priority semaphore of async transforms, and of cutting a chain."""
 
 import anyio
 import pytest
@@ -62,7 +62,7 @@ def test_no_more_than_the_limit_are_inside_and_the_earliest_batch_goes_first(run
 
     run_on(main)
     assert most == limit
-    # Those that are let in at one time go on as the loop likes.
+    # Calls admitted at one time continue in the loop's order.
     assert [sorted(entered[n : n + limit]) for n in range(0, len(entered), limit)] == (
         [[0], [1], [5], [5], [7], [9]] if limit == 1 else [[0, 0, 0], [1, 5, 5], [7, 9]]
     )
@@ -81,7 +81,7 @@ def test_a_place_is_not_lost_when_whoever_waits_for_it_is_cancelled(run_on):
                 tasks.start_soon(wait_for_it)
                 tasks.start_soon(wait_for_it)
                 await anyio.wait_all_tasks_blocked()
-                tasks.cancel_scope.cancel()  # one of them is let in by this task's leaving, at the same moment
+                tasks.cancel_scope.cancel()  # this task's release admits one of them at the same moment
         with anyio.fail_after(30):
             async with gate.entered(0):
                 return True

@@ -1,4 +1,4 @@
-"""Results leave by number, whatever order they come in."""
+"""Tests of reorder: results are released by number, in whatever order they arrive."""
 
 import pytest
 from hypothesis import given

@@ -1,4 +1,4 @@
-"""Record files on real servers, and what a local loader gives of the same file."""
+"""Fixtures: record files on real servers, and the batches of a local loader over the same file."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from aioloader import transforms
 
 
 class Served(NamedTuple):
-    """A record file on a server.
+    """Record file on a server.
 
     Attributes:
-        url: where it is served, without faults.
+        url: its address, without faults.
         proxied: the same through `proxy`.
         path: the file itself.
         proxy: a `tests.servers.fault_proxy.FaultProxy`.
@@ -35,7 +35,7 @@ class Served(NamedTuple):
 
 @pytest.fixture(scope="session")
 def _runtime() -> None:
-    """The client library's threads and descriptors are there: they stay for the life of the process."""
+    """Start the client library's threads and descriptors, which stay for the life of the process."""
     obstore = pytest.importorskip("obstore", reason="needs obstore")
     store = obstore.store.MemoryStore()
     obstore.put(store, "a", b"bytes")
@@ -48,7 +48,7 @@ def _runtime() -> None:
 
 @pytest.fixture(autouse=True)
 def _alone(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Indexes are kept in a directory of the test's own; tests with servers are skipped without obstore."""
+    """Keep indexes in a directory of the test; skip tests with servers without obstore."""
     if request.node.get_closest_marker("remote"):
         request.getfixturevalue("_runtime")
     monkeypatch.setenv("AIOLOADER_CACHE_DIR", str(tmp_path / "user-cache"))
@@ -56,7 +56,7 @@ def _alone(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.M
 
 @pytest.fixture
 def served(photo_rec: Path, served_folder: Path, nginx: Any, nginx_proxy: Any) -> Iterator[Served]:
-    """`photo_rec` and its index, served by nginx."""
+    """Serve `photo_rec` and its index by nginx."""
     folder = served_folder / uuid.uuid4().hex
     folder.mkdir()
     for path in (photo_rec, photo_rec.with_suffix(".idx")):
@@ -73,7 +73,7 @@ def served(photo_rec: Path, served_folder: Path, nginx: Any, nginx_proxy: Any) -
 
 @pytest.fixture
 def bucket(s3_server: Any, photo_rec: Path, monkeypatch: pytest.MonkeyPatch) -> str:
-    """Name of a bucket with photos.rec and its index in the folder "set 1"."""
+    """Return the name of a bucket with photos.rec and its index in the folder "set 1"."""
     for name in [name for name in os.environ if name.startswith("AWS_")]:
         monkeypatch.delenv(name)
     for name, value in s3_server.environment().items():
@@ -86,12 +86,12 @@ def bucket(s3_server: Any, photo_rec: Path, monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def dataset(path: Any, size: int = 32) -> Any:
-    """Small crops of the images of a record file."""
+    """Return a dataset of small crops of a record file's images."""
     return aioloader.ImageRecordDataset(path).transform_first(transforms.RandomResizedCrop(size))
 
 
 def epoch(path: Any, batch_size: int = 4, **options: Any) -> list[tuple[Any, Any]]:
-    """The batches of one epoch of a blocking loader, shuffled."""
+    """Return the batches of one epoch of a blocking loader, shuffled."""
     options.setdefault("executor", "inline")
     with aioloader.DataLoader(dataset(path), batch_size, shuffle=True, **options) as loader:
         return [(images.copy(), labels.copy()) for images, labels in loader]

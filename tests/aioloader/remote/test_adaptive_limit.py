@@ -1,4 +1,4 @@
-"""How many requests are in flight, when one is late, and how long to wait: driven by hand, without a clock."""
+"""Tests of the adaptive limit: requests in flight, late requests, and waits, driven by hand without a clock."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_one_answer_may_stand_for_several() -> None:
 
 def test_a_server_that_becomes_slow_gets_less() -> None:
     pace = AdaptiveLimit(start=32, least=16, most=256)
-    # It answers 64 at a time; what is more waits.
+    # It answers 64 at a time; further requests wait.
     _serve(pace, 200, lambda in_flight: 0.05 * max(1, in_flight / 64))
     assert 64 <= pace.limit < 256
 
@@ -100,7 +100,7 @@ def test_pauses_grow_and_are_bounded(share: float) -> None:
 
 
 class _Library(Exception):
-    """Stands for the client library's own type."""
+    """Replacement of the client library's type."""
 
 
 PermissionDeniedError = type("PermissionDeniedError", (Exception,), {})

@@ -1,4 +1,4 @@
-"""Servers and names that are not what they should be: what is told, how soon, and what is not believed."""
+"""Tests of wrong servers and names: the errors, their delay, and answers that are not trusted."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def test_the_bucket_of_a_pattern_is_spelled_out() -> None:
 
 @pytest.fixture
 def stateless(photo_rec: Path, served_folder: Path, nginx: Any) -> Iterator[tuple[str, Path]]:
-    """URL and path of a record file of which the server does not say in which state it is."""
+    """Return URL and path of a record file that the server sends without ETag and date."""
     folder = served_folder / "stateless" / uuid.uuid4().hex
     folder.mkdir(parents=True)
     for path in (photo_rec, photo_rec.with_suffix(".idx")):
@@ -97,7 +97,7 @@ def test_bytes_of_an_unknown_state_are_not_kept(
     before = sums()
     assert caplog.text.count("neither an ETag nor a date") == 1
     data = bytearray(path.read_bytes())
-    data[100] ^= 255  # in the first record, and as many bytes as before
+    data[100] ^= 255  # in the first record, with the same number of bytes
     path.write_bytes(data)
     after = sums()
     assert after == [zlib.crc32(payload) for payload in aioloader.RecordFileDataset(path)]
@@ -113,7 +113,7 @@ def test_the_indexes_of_shards_are_fetched_side_by_side(served: Any, tmp_path: P
         shutil.copy(served.path.with_suffix(".idx"), path.with_suffix(".idx"))
         urls.append(served.proxied.replace(served.path.name, path.name))
     dataset = aioloader.RecordFileDataset(urls)
-    # Every answer waits for as long as the others need to be asked for.
+    # Every answer waits until the other requests have been sent.
     served.proxy.behave(Rule("stall", match=".idx", seconds=1.0, attempts=1))
     assert len(dataset) == 6 * len(aioloader.RecordFileDataset(served.path))
     assert served.proxy.counts().peak_in_flight >= 3

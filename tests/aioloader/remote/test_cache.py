@@ -1,4 +1,4 @@
-"""Objects behind a cache: what was read once is not asked for again."""
+"""Tests of cached objects: bytes that were read once are not requested again."""
 
 from __future__ import annotations
 

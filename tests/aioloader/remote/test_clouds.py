@@ -1,4 +1,4 @@
-"""Google's and Azure's object storage, with the environment that their own tools read."""
+"""Tests of Google's and Azure's object storage, with the environment variables of their tools."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _PREFIXES = ("AWS_", "AZURE_", "AZURITE_", "GOOGLE_", "STORAGE_")
 
 @pytest.fixture
 def nothing_said(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The environment says nothing of any cloud."""
+    """Remove all cloud settings from the environment."""
     for name in [name for name in os.environ if name.startswith(_PREFIXES)]:
         monkeypatch.delenv(name)
 
@@ -33,7 +33,7 @@ def nothing_said(monkeypatch: pytest.MonkeyPatch) -> None:
 def cloud(
     request: pytest.FixtureRequest, photo_rec: Path, nothing_said: None, monkeypatch: pytest.MonkeyPatch
 ) -> tuple[str, Any]:
-    """URL of a bucket with photos.rec and its index in the folder "set 1", and the server."""
+    """Return the URL of a bucket with photos.rec and its index in the folder "set 1", and the server."""
     server = request.getfixturevalue("gcs_server" if request.param == "gs" else "azurite")
     for name, value in server.environment().items():
         monkeypatch.setenv(name, value)
@@ -46,9 +46,9 @@ def cloud(
 
 @pytest.fixture(params=["gs", "az"])
 def writable(request: pytest.FixtureRequest, nothing_said: None, monkeypatch: pytest.MonkeyPatch) -> str:
-    """URL of an empty bucket that can be written to.
+    """Return the URL of an empty bucket that can be written to.
 
-    fake-gcs-server does not take what Google's XML interface takes. That interface is the one of S3, which moto serves.
+    fake-gcs-server does not support Google's XML interface. That interface is S3's, which moto serves.
     """
     server = request.getfixturevalue("s3_server" if request.param == "gs" else "azurite")
     environment = server.environment()

@@ -1,4 +1,4 @@
-"""Commands of the command line take URLs where they take paths."""
+"""Tests of commands with URLs in place of paths."""
 
 from __future__ import annotations
 
@@ -130,7 +130,7 @@ def _same_inspection(capsys: pytest.CaptureFixture[str], here: str, there: str) 
         assert facts.pop("path") == path
         for shard in facts["details"].get("shards", []):
             shard.pop("path")
-        # How fast they decode, and what follows from it, is another measurement.
+        # The decoding speed, and the advice derived from it, differ between measurements.
         for name in ("decode_us", "images_per_s"):
             (facts["images"] or {}).pop(name)
         facts.pop("advice")

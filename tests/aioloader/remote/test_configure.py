@@ -1,4 +1,4 @@
-"""`configure`: what the environment does not say is said in the program, for URLs that begin with a prefix."""
+"""Tests of `configure`: settings in the program, for URLs that begin with a prefix."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.aioloader.remote.conftest import assert_same, epoch
 
 @pytest.fixture
 def configured() -> Iterator[Callable[..., None]]:
-    """`configure`, undone at the end."""
+    """Return `configure`; undo its settings at the end."""
     prefixes: list[str] = []
 
     def set_options(prefix: str, **options: Any) -> None:
@@ -48,7 +48,7 @@ def test_the_longest_prefix_counts_and_no_other(configured: Any) -> None:
 
 @pytest.fixture
 def nothing_said(bucket: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> str:
-    """The bucket, of which the environment says nothing: no keys, no endpoint."""
+    """Return the bucket, without keys and endpoint in the environment."""
     for name in [name for name in os.environ if name.startswith("AWS_")]:
         monkeypatch.delenv(name)
     for name in ("AWS_CONFIG_FILE", "AWS_SHARED_CREDENTIALS_FILE"):
@@ -82,7 +82,7 @@ def test_an_endpoint_and_keys_are_given_in_the_program(
 
 @pytest.fixture
 def private_url(served_folder: Path, nginx: Any, photo_rec: Path) -> Iterator[str]:
-    """photos.rec where nginx gives it only to who knows the word."""
+    """Serve photos.rec at a URL that requires a token."""
     where = served_folder / "private" / uuid.uuid4().hex
     where.mkdir(parents=True)
     for path in (photo_rec, photo_rec.with_suffix(".idx")):

@@ -1,4 +1,4 @@
-"""Amazon's shared files."""
+"""Tests of Amazon's shared configuration files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A set in InsightFace's layout, far away."""
+"""Tests of a remote set in InsightFace's layout."""
 
 from __future__ import annotations
 

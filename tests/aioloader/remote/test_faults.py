@@ -1,4 +1,4 @@
-"""Servers that fail: what helps is tried again, what does not is told."""
+"""Tests of failing servers: transient faults are retried, permanent ones are reported."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_a_straggler_is_overtaken_by_its_hedge(served: Served) -> None:
     assert_same(found, expected)
     assert served.proxy.counts().faults == {"stall": 1}
     assert stats.hedges >= 1
-    assert stats.retries == 0  # it was not waited for until it counted as lost
+    assert stats.retries == 0  # the loader did not wait until it counted as lost
     assert stats.requests == served.proxy.counts().requests
 
 

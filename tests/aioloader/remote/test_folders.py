@@ -1,4 +1,4 @@
-"""Folders and lists of images far away."""
+"""Tests of remote folders and lists of images."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def test_a_listing_becomes_a_folder_of_folders(root: str) -> None:
         (f"{at}cat/1.jpg", FULL),
         (f"{at}cat/deeper/2.jpg", FULL),
         (f"{at}cat/3.jpg", FULL),
-        (f"{at}cat", EMPTY),  # what a console leaves of a folder
+        (f"{at}cat", EMPTY),  # the marker object that a web console leaves for a folder
         (f"{at}dog/only/deeper.jpg", FULL),
         (f"{at}labels.txt", FULL),
         (f"{at}nothing", EMPTY),

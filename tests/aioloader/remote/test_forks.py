@@ -1,4 +1,4 @@
-"""What a process can do with URLs that was forked from one that has read some, or that is a fresh one."""
+"""Tests of URLs in processes that were forked after a read, and in fresh processes."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ pytestmark = [
 
 
 def _in_child(method: str, fn: Callable[..., Any], *args: Any) -> str:
-    """What a function gives in a process that was started in some way, or its error."""
+    """Return the result of a function in a process started by `method`, or its error."""
     context = multiprocessing.get_context(method)
     ours, theirs = context.Pipe(duplex=False)
     with warnings.catch_warnings():
-        # Python warns of forks beside threads, which are what this is about.
+        # Python warns of forks while threads run, which is what these tests do.
         warnings.simplefilter("ignore", DeprecationWarning)
         process = context.Process(target=_tell, args=(theirs, fn, *args))
         process.start()

@@ -1,4 +1,4 @@
-"""The state of an object is named in the request where the server heeds that, and told by the answer where not."""
+"""Tests of guarded requests: they name the object's version if the server supports it; else answers are checked."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ RANGES = [(37 * n, 100 + n) for n in range(100)]
 
 
 class Counting(Transport):
-    """Counts the guarded requests that were answered."""
+    """Server that counts the guarded requests that it answered."""
 
     guarded_answers = 0
 
@@ -32,7 +32,7 @@ class Counting(Transport):
 
 
 class Heedless(BaseHTTPRequestHandler):
-    """Serves ranges, and cares for no condition."""
+    """Server of ranges that ignores conditions."""
 
     protocol_version = "HTTP/1.1"
     data = bytes(range(256)) * 40
@@ -57,7 +57,7 @@ class Heedless(BaseHTTPRequestHandler):
 
 @pytest.fixture(params=['"first"', 'W/"first"'], ids=["strong", "weak"])
 def heedless(request: pytest.FixtureRequest) -> Iterator[tuple[str, type[Heedless]]]:
-    """URL of an object on a server that ignores If-Match, and its handler."""
+    """Return the URL of an object on a server that ignores If-Match, and its handler."""
     handler = type("Handler", (Heedless,), {"etag": request.param})
     with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
         thread = threading.Thread(target=server.serve_forever, args=(0.01,))
@@ -68,7 +68,7 @@ def heedless(request: pytest.FixtureRequest) -> Iterator[tuple[str, type[Heedles
 
 
 async def fetch_twice(client: Client, url: str, between: Any = None) -> list[bytes]:
-    """All ranges, again once the usual latency is known."""
+    """Fetch all ranges, and again once the usual latency is known."""
     version = await client.describe(url)
     wanted = [Wanted(url, offset, length, version) for offset, length in RANGES]
     await client.get(wanted, 20)

@@ -1,4 +1,4 @@
-"""The blocks of docs/remote.md, with real servers in the place of the hosts that it names."""
+"""Tests that run the blocks of docs/remote.md, with real servers in place of the hosts that it names."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ PREFIXES = ("s3://", "s3://public-bucket/", "https://")
 
 @pytest.fixture
 def options_undone() -> Iterator[None]:
-    """Options hold for the whole process."""
+    """Undo the options, which are global to the process."""
     yield
     for prefix in PREFIXES:
         configure(prefix)

@@ -1,4 +1,4 @@
-"""The thread with a loop, whose users may leave at any moment."""
+"""Tests of the thread with an event loop, whose users may leave at any moment."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ def test_a_user_that_the_garbage_collector_finds_while_another_comes_can_leave(l
         source._loop_thread()
         source.itself = source
         del source
-        with loop_thread._lock:  # as in the midst of making a user, which takes memory
+        with loop_thread._lock:  # as while a user is created, which allocates memory
             gc.collect()
         collected.set()
 
     collected = threading.Event()
     gc.disable()
     try:
-        # A thread of its own, because what goes wrong is that it waits for ever.
+        # A separate thread, because the failure would be an endless wait.
         threading.Thread(target=collect, daemon=True).start()
         assert collected.wait(30)
     finally:

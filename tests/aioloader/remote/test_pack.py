@@ -1,4 +1,4 @@
-"""Packing into object storage."""
+"""Tests of packing into object storage."""
 
 from __future__ import annotations
 

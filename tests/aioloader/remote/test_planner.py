@@ -1,4 +1,4 @@
-"""Plans of requests: everything wanted is asked for, in few pieces of bounded size."""
+"""Tests of request plans: they cover all wanted bytes, in few pieces of bounded size."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Record files by URL give what they give as local files, whatever the loader and the executor."""
+"""Tests of record files by URL: the same batches as from local files, for every loader and executor."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def test_an_index_is_fetched_once(served: Served, with_idx: bool) -> None:
     assert len(aioloader.RecordFileDataset(served.proxied)) == length
     again = served.proxy.log()
     assert len(again) < len(asked) or with_idx
-    # Of the record file and of the index one byte each is asked for, which tells whether they are the same still.
+    # One byte each of the record file and of the index is requested, to check that they are unchanged.
     assert {span for _, _, span in again} <= {"bytes=0-0", ""}
 
 
@@ -121,7 +121,7 @@ def test_a_position_saved_with_a_local_file_fits_the_same_file_far_away(served: 
 
 def test_stats_tell_what_the_server_saw(served: Served) -> None:
     images = dataset(served.proxied)
-    _ = images[0]  # the index and what labels are like are known now
+    _ = images[0]  # the index and the form of the labels are known now
     served.proxy.restart()
     with aioloader.DataLoader(images, 4, shuffle=True, executor="thread", num_workers=2) as loader:
         for _ in loader:
@@ -167,9 +167,9 @@ def test_readers_fetch_an_index_once(served: Served, with_idx: bool, waits: bool
 
     first = offsets()
     assert offsets() == first
-    # One byte of the record file and of its index tells whether they are the same still.
+    # One byte of the record file and of its index shows whether they are unchanged.
     assert {span for _, _, span in served.proxy.log()} <= {"bytes=0-0", ""}
-    assert served.proxy.counts().nbytes < 1_000  # a page that says that there is no index, too
+    assert served.proxy.counts().nbytes < 1_000  # including an error page for the missing index
 
 
 def test_a_reader_sees_that_an_index_has_changed(served: Served, run_on: Any) -> None:

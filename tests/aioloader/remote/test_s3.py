@@ -1,4 +1,4 @@
-"""Record files in S3, with the environment that Amazon's own tools read."""
+"""Tests of record files in S3, with the environment variables of Amazon's tools."""
 
 from __future__ import annotations
 

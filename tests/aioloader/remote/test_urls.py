@@ -1,4 +1,4 @@
-"""URLs: which paths are ones, where an object is, and what is beside it."""
+"""Tests of URLs: their detection, their objects, and the objects next to them."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_what_a_url_is(path: str, expected: bool) -> None:
         ("http://host:8000/a%20b/c.rec", "http://host:8000/", "a b/c.rec"),
         ("http://host/ä/c.rec", "http://host/", "ä/c.rec"),
         ("https://user:word@host/c.rec#part", "https://user:word@host/", "c.rec"),
-        # As they stand: a signature, an escaped slash, an empty part.
+        # Unchanged: a signature, an escaped slash, an empty part.
         ("https://host/a.rec?sig=a%2Fb", "https://host/a.rec?sig=a%2Fb", ""),
         ("https://host/a%2Fb.rec", "https://host/a%2Fb.rec", ""),
         ("https://host/a//b.rec", "https://host/a//b.rec", ""),

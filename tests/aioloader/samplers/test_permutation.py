@@ -1,4 +1,4 @@
-"""The order of an epoch: a bijection, computed in any stretch, uniform, and the same for ever."""
+"""Tests of the epoch order: a bijection, computed in any stretch, uniform, and stable in all releases."""
 
 import time
 
@@ -138,7 +138,7 @@ def test_a_block_costs_little_per_position() -> None:
     permute(0, 0, n, 0, 16_384)
     best = min(_seconds(n, epoch) for epoch in range(5))
 
-    assert best / 16_384 < 1e-6  # measured: 0.06 us; the limit only catches a loss of vectorisation
+    assert best / 16_384 < 1e-6  # measured: 0.06 us; the limit only detects a loss of vectorisation
 
 
 def _seconds(n: int, epoch: int) -> float:
@@ -246,7 +246,7 @@ def test_two_places_of_a_small_order_have_any_two_items(size: int) -> None:
 
 
 def assert_even(counts: np.ndarray) -> None:
-    """Chi-square of counts that are expected to be equal; a right order fails once in ten thousand keys or less."""
+    """Check counts with chi-square; a correct order fails at most once in ten thousand keys."""
     expected = counts.sum() / counts.size
     chi_square = float(((counts - expected) ** 2 / expected).sum())
     freedom = counts.size - 1
@@ -264,7 +264,7 @@ def test_where_an_item_was_tells_nothing_of_where_it_comes_next(n: int) -> None:
         for shift in (0, 1):  # the item itself, and its neighbour in the dataset
             later = np.roll(places[other], shift)
             assert_even(np.bincount(places[one] * 20 // n * 20 + later * 20 // n, minlength=400))
-            # A row that comes again as a row: the distance of an item to its neighbour in the order, both times.
+            # A repeated row: the distance of an item to its neighbour in the order, both times.
             distance = (later - places[one]) % n
             assert_even(np.bincount(distance * 200 // n, minlength=200))
 

@@ -1,4 +1,4 @@
-"""Samplers give Gluon's indices, tell any stretch of them, and have the length that they give."""
+"""Tests of samplers: Gluon's indices, any stretch of them, and their number as the length."""
 
 import pickle
 from itertools import islice
@@ -241,7 +241,7 @@ def test_samplers_are_told_apart():
             RandomSampler(1000, shuffle_window=100),
             RandomSampler(1000, shuffle_window=200),
             RandomSampler(1000),
-            _Backwards(10),  # its numbers do not describe it
+            _Backwards(10),  # its indices do not identify it
             IntervalSampler(10, 3),
             IntervalSampler(10, 2),
         )

@@ -1,4 +1,4 @@
-"""Samplers of training sets: the numbers that they promise, in every stretch, epoch and shard."""
+"""Tests of training samplers: the promised counts, in every stretch, epoch and shard."""
 
 from __future__ import annotations
 
@@ -165,7 +165,7 @@ def test_neighbours_of_a_window_come_from_one_chunk_as_often_as_is_said() -> Non
     order = RandomSampler(length, shuffle_window=3200).indices(1, 0, 0, length)
     near = np.count_nonzero(np.abs(np.diff(order)) < 200) / length
     assert abs(near - 1 / 16) < 0.01
-    # A chunk may come anywhere: its place and its number have nothing to do with each other.
+    # A chunk may be anywhere: its place and its number are independent.
     assert abs(np.corrcoef(order, np.arange(length))[0, 1]) < 0.2
 
 

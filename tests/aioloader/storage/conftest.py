@@ -1,4 +1,4 @@
-"""Files to read from."""
+"""Fixtures: files to read from."""
 
 from __future__ import annotations
 

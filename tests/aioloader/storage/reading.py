@@ -1,4 +1,4 @@
-"""Reading items from a byte source, for tests."""
+"""Reads of items from a byte source, for tests."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def whole(*files: int) -> Spans:
 
 
 def fetch(source: LocalByteSource, wanted: Spans) -> tuple[list[bytes | None], dict[int, BaseException]]:
-    """The bytes of every item, None where it failed, and the errors."""
+    """Return the bytes of every item, None for failed ones, and the errors."""
     plan = source.plan_blocking(wanted)
     out = memoryview(bytearray(plan.nbytes))
     failures = dict(plan.failures) | dict(source.read_blocking(plan, out))

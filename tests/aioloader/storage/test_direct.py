@@ -1,4 +1,4 @@
-"""Reads past the page cache give the same bytes, and fall back to ordinary ones."""
+"""Tests of reads past the page cache: the same bytes, and a fallback to ordinary reads."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ NBYTES = 20 * BLOCK + 123
 
 @pytest.fixture(scope="module")
 def big(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """On the disk, and not only in memory, where the temporary folder is on one."""
+    """Write a file to the disk, not only to memory, if the temporary folder is on a disk."""
     path = tmp_path_factory.mktemp("direct") / "a.bin"
     path.write_bytes(np.random.RandomState(0).bytes(NBYTES))
     with path.open("rb") as file:

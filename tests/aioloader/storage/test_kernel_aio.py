@@ -1,4 +1,4 @@
-"""Many reads by one system call: the same bytes as one by one, and an honest count where it cannot."""
+"""Tests of many reads by one system call: the same bytes as one by one, and a correct count of missing reads."""
 
 import os
 import threading
@@ -173,7 +173,7 @@ async def test_what_is_in_memory_is_read_without_a_thread(tmp_path, monkeypatch)
             pytest.skip("this system cannot read without waiting")
     if not source._residencies[0].known:
         pytest.skip("this system does not tell what is in its page cache")
-    assert len(hops) == 1  # the first one, which asked the system
+    assert len(hops) == 1  # the first one, which queried the system
     source.close()
 
 

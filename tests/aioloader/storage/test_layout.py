@@ -1,4 +1,4 @@
-"""Layout of a read: every item where its bytes are read to, in few reads."""
+"""Tests of the layout of a read: the place of every item's bytes, in few reads."""
 
 import itertools
 

@@ -1,4 +1,4 @@
-"""The local byte source: every item's bytes in its place, few reads, and one bad item never costs another."""
+"""Tests of the local byte source: every item's bytes in its place, few reads, and independent errors."""
 
 import asyncio
 import errno
@@ -166,7 +166,7 @@ async def test_reading_leaves_the_event_loops_thread_once(
     monkeypatch.setattr(LocalByteSource, "read_blocking", read_blocking)
     source = LocalByteSource([path], whole_files=False)
     plan = await source.plan(spans((0, 0, 100), (0, 100_000, 100)))
-    assert source._threads is None  # nothing had to be asked of a file
+    assert source._threads is None  # no file had to be queried
     out = memoryview(bytearray(plan.nbytes))
 
     assert await source.read(plan, out) == []

@@ -1,4 +1,4 @@
-"""Records looked up in maps: the same bytes as records that are read, and the same errors."""
+"""Tests of records looked up in maps: the same bytes and errors as from reads."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def write(path, records):
 
 @pytest.fixture
 def opened():
-    """Open files as maps; closed afterwards."""
+    """Open files as maps; close them afterwards."""
     made = []
 
     def open_maps(*paths):

@@ -1,4 +1,4 @@
-"""Paths as users give them: local ones, ``file://``, and URLs of schemes that nobody reads."""
+"""Tests of users' paths: local ones, ``file://``, and URLs of unsupported schemes."""
 
 import pickle
 
@@ -54,7 +54,7 @@ def test_an_unknown_scheme_is_said_to_be_one(make, tmp_path, monkeypatch):
     error = pickle.loads(pickle.dumps(caught.value))
     assert (error.path, error.scheme) == ("FTP://host/a.rec", "ftp")
     assert set(SCHEMES) < set(error.known)
-    assert not list(tmp_path.iterdir())  # above all no folder named "FTP:"
+    assert not list(tmp_path.iterdir())  # in particular no folder named "FTP:"
 
 
 @pytest.mark.parametrize("command", ["inspect", "verify", "bench"])

@@ -1,6 +1,6 @@
-"""Local files on a slow file system: what is wanted is on its way at the same time, and close stretches are one read.
+"""Tests of local files on a slow file system: reads run in parallel, and close stretches are one read.
 
-The files are as slow as `slow_files.c` makes them, in a process of its own.
+`slow_files.c` slows the files down, in a separate process.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def test_a_gap_is_read_that_takes_no_longer_than_a_wait(
 
 
 class Report(NamedTuple):
-    """What `slow_files.c` has counted."""
+    """Counts of `slow_files.c`."""
 
     requests: int
     in_flight: int
@@ -74,7 +74,7 @@ class Report(NamedTuple):
 
 @pytest.fixture(scope="session")
 def shim(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """`slow_files.c` as a library."""
+    """Compile `slow_files.c` as a library."""
     compiler = shutil.which("cc")
     if sys.platform != "linux" or compiler is None:
         pytest.skip("needs Linux and a C compiler")

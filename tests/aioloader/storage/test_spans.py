@@ -1,4 +1,4 @@
-"""Spans that are not exactly their records: upper bounds, and ones that are too short."""
+"""Tests of spans that differ from their records: upper bounds, and spans that are too short."""
 
 import os
 from pathlib import Path
@@ -16,7 +16,7 @@ MAGIC = (0xCED7230A).to_bytes(4, "little")
 
 @pytest.fixture
 def sparse(tmp_path: Path) -> str:
-    """Two records, the second one split, at both ends of 3 GB of nothing."""
+    """Write two records, the second one split, at both ends of a sparse file of 3 GB."""
     file = tmp_path / "sparse.rec"
     with file.open("wb") as out:
         out.write(recordio.serialize(b"first"))
@@ -103,7 +103,7 @@ def test_a_span_shorter_than_its_record_is_told_with_the_records_length(
     items, failures = fetch(source, spans((0, 0, span), (0, len(first), len(second))))
 
     assert items[1] == second
-    if span < 8:  # no record is so short: it is measured before it is read
+    if span < 8:  # no record is that short: its length is determined before it is read
         assert (items[0], failures) == (first, {})
         return
     error = failures[0]

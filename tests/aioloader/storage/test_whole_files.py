@@ -1,4 +1,4 @@
-"""Whole files as items: their lengths are asked for, and what is no file is one item's error."""
+"""Tests of whole files as items: their lengths are queried, and a missing file is one item's error."""
 
 import os
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""`bench` on drawn images: every setting is tried, the best of each executor measured, beside the bare loop."""
+"""Tests of `bench` on drawn images: every setting is tried, the best of each executor and the bare loop measured."""
 
 from __future__ import annotations
 
@@ -111,5 +111,5 @@ def test_the_bare_loop_does_the_work(work: Work) -> None:
     assert made.dtype == (np.float32 if work.normalise else np.uint8)
     np.testing.assert_array_equal(made[0], made[4])
     assert not np.array_equal(made[0], made[1])
-    # Another turn of the same picture has another crop, unless it is the centre.
+    # A repeated image has another crop, unless it is the centre crop.
     assert np.array_equal(made[0], made[3]) == (work.crop == "centre")

@@ -1,4 +1,4 @@
-"""The doctor: what made-up machines are told, and that this one is looked at without an error."""
+"""Tests of the doctor: its advice for invented machines, and a run on this machine without an error."""
 
 import json
 import os

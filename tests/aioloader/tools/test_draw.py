@@ -1,4 +1,4 @@
-"""Drawn images: the same every time, different from each other, of the classes and sizes they say."""
+"""Tests of drawn images: reproducible, different from each other, with the announced classes and sizes."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def test_another_number_or_seed_is_another_image(number: int, seed: int) -> None
 
 @pytest.mark.parametrize("label", range(len(CLASSES)), ids=CLASSES)
 def test_every_class_is_seen(label: int) -> None:
-    # Same draws, another shape: the pictures differ where the shapes do.
+    # Same draws, another shape: the images differ at the shapes.
     mine = draw_image(1, height=96, width=96, label=label).astype(int)
     other = draw_image(1, height=96, width=96, label=label + 1)
     assert (np.abs(mine - other).max(axis=2) > 20).mean() > 0.02

@@ -1,4 +1,4 @@
-"""im2rec: with MXNet's command lines, MXNet's files."""
+"""Tests of im2rec: MXNet's command lines make MXNet's files."""
 
 from __future__ import annotations
 

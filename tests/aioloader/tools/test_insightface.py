@@ -1,4 +1,4 @@
-"""A folder of identities as a set in InsightFace's layout, and back."""
+"""Tests of converting a folder of identities to a set in InsightFace's layout, and back."""
 
 import os
 import subprocess
@@ -34,7 +34,7 @@ def encoded(number: int, height: int = 12, width: int = 12, suffix: str = ".png"
 
 @pytest.fixture
 def crops(tmp_path: Path) -> Path:
-    """Three identities with 2, 1 and 3 crops of 12 x 12 pixels: each is filled with its number."""
+    """Make three identities with 2, 1 and 3 crops of 12 x 12 pixels: each is filled with its number."""
     root = tmp_path / "crops"
     for name, numbers in {"ann b": (1, 2), "bob": (3,), "zoë": (4, 5, 6)}.items():
         (root / name).mkdir(parents=True)
@@ -62,7 +62,7 @@ def test_what_is_packed_is_what_insightfaces_reader_sees(crops: Path, tmp_path: 
     assert [reader[index] for index in range(len(reader))] == [
         (encoded(number), label) for number, label in zip(range(1, 7), [0, 0, 1, 2, 2, 2], strict=True)
     ]
-    # As its other readers do: identity by identity, by the records of the identities.
+    # As InsightFace's other readers do: identity by identity, by the records of the identities.
     header, _ = recordio.unpack(reader.records.read_idx(0))
     ranges = [
         recordio.unpack(reader.records.read_idx(key))[0].label for key in range(*header.label.astype(int))

@@ -1,4 +1,4 @@
-"""`inspect`: what sets of each kind are said to be, and that large ones are looked at by samples."""
+"""Tests of `inspect`: reports on sets of each kind, and sampling of large sets."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def write(path: Path, records: list[tuple[object, bytes]], first_key: int = 0) -
 
 
 def faces(folder: Path) -> Path:
-    """InsightFace's layout: ten images of three identities."""
+    """Write a set in InsightFace's layout: ten images of three identities."""
     folder.mkdir()
     ranges = [(1, 5), (5, 9), (9, 11)]
     images: list[tuple[object, bytes]] = [
@@ -268,7 +268,7 @@ def test_headers_can_be_an_even_sample(tmp_path: Path, monkeypatch: pytest.Monke
     numbers, found = sample_heads(str(path), offsets, seconds=1e9, tick=ticks.append)
     assert 250 < len(found) <= 300
     assert ticks[-1] == len(found)
-    assert np.diff(numbers).max() <= 8  # evenly: 64 turns over the file, a quarter of them taken
+    assert np.diff(numbers).max() <= 8  # evenly: 64 places over the file, a quarter of them read
     assert found.label.tolist() == numbers.tolist()
     assert found.sound.all()
     assert found.packed.all()

@@ -1,4 +1,4 @@
-"""Contact sheets: every image stands where it should, unaltered, with its caption below."""
+"""Tests of contact sheets: every image is at its place, unaltered, with its caption below."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a process tree uses, seen from outside."""
+"""Tests of the resources of a process tree, measured from outside."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One of every transform, some of them with several sets of options."""
+"""Chains of every transform, some with several sets of options."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from aioloader.transforms import (
 
 H, W = 37, 41
 
-# All of them map (H, W, 3) to (H, W, 3) or to something else that the next ones may refuse.
+# All of them map (H, W, 3) to (H, W, 3) or to a form that the following transforms may refuse.
 TRANSFORMS: dict[str, Any] = {
     "cast": Cast("float32"),
     "resize": Resize((W, H)),

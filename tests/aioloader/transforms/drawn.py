@@ -1,10 +1,10 @@
-"""Whether what was drawn looks as it should."""
+"""Statistical checks of draws."""
 
 import numpy as np
 
 
 def uniform(values, low, high):
-    """Whether values look uniform in [low, high): Kolmogorov and Smirnov at a level of one in 10,000."""
+    """Return whether values look uniform in [low, high): Kolmogorov and Smirnov at a level of one in 10,000."""
     ordered = (np.sort(values) - low) / (high - low)
     assert -1e-6 <= ordered[0] <= ordered[-1] <= 1 + 1e-6
     steps = np.arange(len(ordered) + 1) / len(ordered)
@@ -13,7 +13,7 @@ def uniform(values, low, high):
 
 
 def even(values, low, high):
-    """Whether whole numbers in [low, high] are equally frequent: chi-squared, about one in 10,000."""
+    """Return whether integers in [low, high] are equally frequent: chi-squared, about one in 10,000."""
     counts = np.bincount(np.asarray(values) - low, minlength=high - low + 1)
     assert len(counts) == high - low + 1
     expected = len(values) / len(counts)

@@ -1,4 +1,4 @@
-"""Images of every kind, and a fused chain held against decoding and transforming apart."""
+"""Images of every kind, and comparisons of a fused chain with separate decoding and transforms."""
 
 import struct
 from functools import lru_cache
@@ -32,7 +32,7 @@ def oriented(data, orientation):
 
 @lru_cache
 def images():
-    """Images of every kind, by name; most of 61 x 53."""
+    """Return images of every kind, by name; most of 61 x 53."""
     rgb = picture(61, 53)
     bgr = np.ascontiguousarray(rgb[..., ::-1])
 
@@ -66,13 +66,13 @@ def images():
     return found
 
 
-# Files whose damage lies where a crop's decoder may not look.
+# Files whose damage is outside of the part that a crop's decoder may read.
 DAMAGED_BELOW = {"damaged-below"}
 SOUND = sorted(images().keys() - DAMAGED_BELOW)
 
 
 def outcome(run):
-    """(True, a copy of the result), or (False, kind and text of the error)."""
+    """Return (True, a copy of the result), or (False, kind and text of the error)."""
     try:
         result = run()
     except Exception as error:
@@ -88,9 +88,9 @@ def apart(data, stages, rng, options):
 
 
 def check(data, stages, index=0, plan=None, **options):
-    """Hold the fused chain against the chain taken apart, without and with a place for the result.
+    """Compare the fused chain with the separate steps, without and with a row for the result.
 
-    The row's bytes before are arbitrary, and what is around it must stay.
+    The row's earlier bytes are arbitrary, and the bytes around it must stay unchanged.
     """
     plan = plan or make(stages, **options)
     expected_rng = Rng(3, 0, index)

@@ -1,8 +1,8 @@
-"""The eight ways in which Exif data turn a picture, written down by hand."""
+"""Table of the eight Exif orientations, written by hand."""
 
 import numpy as np
 
-# Where the stored image's pixel (row, column) stands after turning, as plain numpy.
+# Place of the stored image's pixel (row, column) after the orientation is applied, in plain numpy.
 TURNED = {
     1: lambda a: a,
     2: lambda a: a[:, ::-1],

@@ -1,4 +1,4 @@
-"""Compositions of albumentations with the sample's draws. Skipped where the package is missing."""
+"""Tests of albumentations' compositions with the sample's draws. Skipped if the package is missing."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from aioloader.rng import Rng
 from aioloader.transforms import Albumentations, boxes, is_native
 from tests.docs.blocks import blocks
 
-os.environ.setdefault("NO_ALBUMENTATIONS_UPDATE", "1")  # it would ask the network for its latest release
+os.environ.setdefault("NO_ALBUMENTATIONS_UPDATE", "1")  # otherwise it queries the network for its latest release
 A = pytest.importorskip("albumentations", reason="needs the extra aioloader[albumentations]")
 
 DRAWS = 2000
@@ -55,7 +55,7 @@ def test_parts_of_a_composition_draw_numbers_of_their_own() -> None:
         tuple(np.argwhere(transform(image, rng=Rng(2, 0, index))[..., 0])[0].tolist())
         for index in range(DRAWS)
     ]
-    # Four outcomes, each as likely: with one seed for all parts there would be two.
+    # Four equally likely outcomes: with one seed for all parts there would be two.
     for place in ((0, 0), (0, 1), (1, 0), (1, 1)):
         assert abs(seen.count(place) / DRAWS - 0.25) < 4 * (0.1875 / DRAWS) ** 0.5
 

@@ -1,4 +1,4 @@
-"""Shrinking by area averages in floats is INTER_AREA, bit for bit."""
+"""Tests of shrinking by area averages in floats: bit-identical to INTER_AREA."""
 
 from __future__ import annotations
 

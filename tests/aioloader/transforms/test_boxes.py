@@ -1,4 +1,4 @@
-"""Transforms of an image and boxes: boxes stay on their objects, and the image is that of the transform for images."""
+"""Tests of transforms with boxes: boxes stay on their objects, and the image equals the image transform's."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ DRAWS = 2000
 
 
 def _scene(seed: int) -> tuple[Any, Any]:
-    """A black image with up to three boxes of different colours that do not overlap, and the boxes with two columns."""
+    """Draw a black image with up to three disjoint boxes of different colours, and the boxes with two columns."""
     draws = np.random.RandomState(seed)
     image = np.zeros((H, W, 3), np.uint8)
     rows = []
@@ -37,14 +37,14 @@ def _scene(seed: int) -> tuple[Any, Any]:
 
 
 def _found(image: Any, number: int) -> Any:
-    """Where the pixels of box `number` lie; None if there are none."""
+    """Return the box of the pixels of box `number`; None if there are none."""
     rows, columns = np.nonzero((np.asarray(image) == COLOURS[number]).all(axis=2))
     if not len(rows):
         return None
     return [columns.min(), rows.min(), columns.max() + 1, rows.max() + 1]
 
 
-# Nothing here interpolates, so that colours stay what they are.
+# No transform here interpolates, so that colours do not change.
 EXACT = {
     "flip left right": bx.RandomFlipLeftRight(1.0),
     "flip top bottom": bx.RandomFlipTopBottom(1.0),
@@ -228,7 +228,7 @@ def test_values_of_added_pixels() -> None:
         bx.Pad(1, (1, 2))(image)
 
 
-# --- what crops and canvases promise ---
+# --- guarantees of crops and canvases ---
 
 
 @pytest.mark.parametrize("covered", [0.1, 0.5, 0.9])
@@ -333,7 +333,7 @@ def test_what_might_move_pixels_is_refused() -> None:
 
 
 class Shift(bx.BoxTransform):
-    """A transform of one's own: moves the image to the right."""
+    """Custom transform that moves the image to the right."""
 
     def apply_boxes(self, x: Any, boxes: Any, rng: Any) -> Any:
         places = rng.integers(5)
@@ -351,7 +351,7 @@ def test_a_transform_of_one_s_own() -> None:
 
 
 class Scenes(aioloader.Dataset):
-    """(image, boxes, number)."""
+    """Dataset of (image, boxes, number)."""
 
     def __len__(self) -> int:
         return 12
@@ -392,7 +392,7 @@ def test_batches_of_boxes(workers: int, leftovers: Any) -> None:
             assert np.array_equal(left, right)
 
 
-# --- the page about it ---
+# --- the guide ---
 
 PAGE = Path(__file__).parents[3] / "docs" / "boxes.md"
 

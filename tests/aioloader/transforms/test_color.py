@@ -1,4 +1,4 @@
-"""Colours against formulas written in numpy, and the distribution of what is drawn."""
+"""Tests of colours against formulas in numpy, and of the distribution of draws."""
 
 import colorsys
 

@@ -1,4 +1,4 @@
-"""Compose, RandomApply and foreign callables."""
+"""Tests of Compose, RandomApply and foreign callables."""
 
 import pickle
 from functools import partial
@@ -34,7 +34,7 @@ def plus_draw(x, rng):
 
 
 class Keeper:
-    """A transform that keeps what it is given: it must never see it change."""
+    """Transform that keeps its input, which must never change afterwards."""
 
     def __init__(self):
         self.kept = []
@@ -121,7 +121,7 @@ def test_foreign_parts_may_keep_what_they_see(place):
     expected = [Compose(parts).apply(image, Rng(0)) for image in (IMAGE, IMAGE[::-1])]
     out = np.empty((3, 8, 8), np.float32)
     for image, result in zip((IMAGE, IMAGE[::-1]), expected, strict=True):
-        # A keeper in the middle sees no row, one at the start sees the caller's image.
+        # A keeper in the middle receives no row, one at the start receives the caller's image.
         assert np.array_equal(transform.apply(image, Rng(0), out), result)
         keeper.check()
     nested = Compose([Compose(parts[:place]), RandomApply(keeper, 1.0), Compose(parts[place:])])

@@ -1,4 +1,4 @@
-"""What every transform promises: `out` changes nothing but the place, the input stays, copies behave alike."""
+"""Tests of the contract of transforms: `out` changes only the place, the input is unchanged, copies behave alike."""
 
 import pickle
 from functools import partial

@@ -1,4 +1,4 @@
-"""Crops: where the rectangle lies, how it is drawn, and what is cut."""
+"""Tests of crops: the rectangle, its draws, and the cut pixels."""
 
 import math
 
@@ -96,7 +96,7 @@ def test_random_resized_crop_draws_area_and_ratio_as_promised():
     assert abs(ratio.min() + math.log(2)) < 0.02
     assert abs(ratio.max() - math.log(2)) < 0.02
     assert abs(ratio.mean()) < 5 * 2 * math.log(2) / math.sqrt(12 * 3000)
-    # Uniform: a quarter of the draws lies in every quarter of the range.
+    # Uniform: every quarter of the range has a quarter of the draws.
     for values, low, high in ((area, 0.1, 0.3), (ratio, -math.log(2), math.log(2))):
         counts = np.histogram(values, 4, (low - 0.01, high + 0.01))[0]
         assert np.abs(counts - 750).max() < 5 * math.sqrt(750) + 60

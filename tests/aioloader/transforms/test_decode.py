@@ -1,4 +1,4 @@
-"""Decoding: right pixels for every form of every format, and an error for everything that is damaged."""
+"""Tests of decoding: correct pixels for every form of every format, and an error for every damaged file."""
 
 import struct
 import zlib
@@ -21,7 +21,7 @@ FILES = Path(__file__).parents[2] / "data" / "images"
 
 
 def picture():
-    """The picture of tests/data/images: gradients and two bars, (32, 48, 3) RGB."""
+    """Return the image of tests/data/images: gradients and two bars, (32, 48, 3) RGB."""
     y, x = np.mgrid[0:32, 0:48]
     rgb = np.stack([x * 5, y * 8, 255 - (x + y) * 3], -1).astype(np.uint8)
     rgb[8:16, 8:20] = (250, 20, 30)
@@ -144,7 +144,7 @@ def test_bytes_before_the_end_marker_do_no_harm_with_restart_markers():
 
 
 def flat_jpeg(factors, levels=(100, 90, 160), size=(24, 32)):
-    """A baseline JPEG of one colour with any sampling factors, written by hand.
+    """Build a baseline JPEG of one colour with any sampling factors, by hand.
 
     Args:
         factors: (horizontal, vertical) sampling factor of Y, Cb, Cr.
@@ -254,7 +254,7 @@ def test_a_cut_file_is_an_error(data):
     for stop in range(1, len(data), max(1, len(data) // 60)):
         assert error_of(data[:stop]).nbytes == stop
     if data[:8] == EXACT["png"][:8]:
-        # The last chunk says nothing about pixels, but its absence says that the file was cut.
+        # The last chunk has no pixels, but its absence shows that the file was cut.
         error_of(data[:-12])
 
 
@@ -300,7 +300,7 @@ def check_outcome(data):
 
 
 def png_of(height, width):
-    """A PNG header that announces a size, with no pixels behind it."""
+    """Return a PNG header that announces a size, without pixels after it."""
     body = b"IHDR" + struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)
     return b"\x89PNG\r\n\x1a\n" + struct.pack(">I", 13) + body + struct.pack(">I", zlib.crc32(body))
 
@@ -352,7 +352,7 @@ def png_chunk(name, body):
 
 
 def oriented(name, orientation, image=BGR):
-    """The picture in a format, with an orientation that says how to turn it."""
+    """Return the image in a format, with an orientation."""
     block = exif_block(orientation)
     if name == "jpeg":
         data = encode(".jpg", image)
@@ -440,12 +440,12 @@ def test_memory_is_used_again():
 def test_a_jpeg_of_very_many_scans_is_refused():
     data = encode(".jpg", BGR, cv2.IMWRITE_JPEG_PROGRESSIVE, 1)
     assert data.count(b"\xff\xda") > 1
-    # The last scan, over and over: each makes the decoder go through all coefficients again.
+    # The last scan, repeated: each makes the decoder process all coefficients again.
     last = data.rindex(b"\xff\xda")
     many = data[:last] + data[last:-2] * 600 + data[-2:]
     assert "more than 500 scans" in error_of(many).reason
     assert decode_image(data).shape == BGR.shape
-    # Behind a scan that holds everything nothing is decoded.
+    # After a complete scan nothing more is decoded.
     plain = encode(".jpg", BGR)
     assert decode_image(plain + plain * 600).shape == BGR.shape
 

@@ -1,4 +1,4 @@
-"""The lines of the guide to detection sets, run as they stand."""
+"""Tests that run the lines of the guide to detection sets unchanged."""
 
 import re
 from pathlib import Path
@@ -26,7 +26,7 @@ def picture(number: int) -> bytes:
 def test_the_guide_to_detection(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("AIOLOADER_CACHE_DIR", str(tmp_path / "cache"))
-    # Written as the guide says, by the list.
+    # Written from the list, as the guide shows.
     lines = []
     for key, objects in enumerate(OBJECTS):
         (tmp_path / f"{key}.jpg").write_bytes(picture(key))

@@ -1,4 +1,4 @@
-"""EXIF orientation: the parser never fails, and turning agrees with a table written down by hand."""
+"""Tests of EXIF orientation: the parser never fails, and orienting agrees with a table written by hand."""
 
 import struct
 
@@ -12,7 +12,7 @@ from tests.aioloader.transforms.orientations import TURNED
 
 
 def tiff(orientation, order="<", kind=3, count=1, before=1):
-    """A TIFF structure with `before` other entries in front of the orientation."""
+    """Return a TIFF structure with `before` other entries before the orientation."""
     entries = b"".join(struct.pack(order + "HHII", 0x0100 + n, 4, 1, 7) for n in range(before))
     value = struct.pack(
         order + {1: "B3x", 3: "HH", 4: "I"}[kind], *([orientation, 0][: 2 if kind == 3 else 1])

@@ -1,4 +1,4 @@
-"""Headers: size before anything is decoded; garbage gives a DecodeError and nothing else."""
+"""Tests of image headers: the size before decoding; garbage always raises DecodeError."""
 
 import struct
 

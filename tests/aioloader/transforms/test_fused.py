@@ -1,4 +1,4 @@
-"""A fused chain gives what decoding and transforming one after the other give: pixels, draws and errors."""
+"""Tests of fused chains: the same pixels, draws and errors as decoding and transforming one after the other."""
 
 import numpy as np
 import pytest
@@ -36,7 +36,7 @@ def test_every_transform_is_among_the_chains():
     kinds = {kind for kind in known if isinstance(kind, type) and issubclass(kind, Transform)}
     among = list(TRANSFORMS.values())
     among += [part for transform in among if type(transform) is Compose for part in transform.transforms]
-    # These take boxes along, or stand for another library: they are foreign to the plan, whatever they do.
+    # These transform boxes too, or wrap another library: the plan treats them as foreign.
     assert kinds - set(map(type, among)) == {Transform, transforms.BoxTransform, transforms.Albumentations}
 
 

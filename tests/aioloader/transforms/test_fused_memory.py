@@ -1,4 +1,4 @@
-"""Where a fused chain writes, what foreign code is given, what is told of the stages, and scaled decoding."""
+"""Tests of a fused chain's memory, the inputs of foreign code, stage times, and scaled decoding."""
 
 import cv2
 import numpy as np
@@ -25,7 +25,7 @@ from tests.aioloader.transforms.fusing import TENSOR, apart, check, images, make
 
 
 class TestForeignCode:
-    """What a foreign callable is given may be kept by it for ever."""
+    """Foreign callables may keep their input forever."""
 
     @pytest.mark.parametrize("name", ["jpeg-420", "tiled-420", "raw", "png", "exif-6"])
     @pytest.mark.parametrize(
@@ -70,7 +70,7 @@ class TestForeignCode:
 
 
 class TestTheRow:
-    """The result stands in the row itself, so that nobody has to copy it there."""
+    """The result is written directly to the row, without a copy."""
 
     @pytest.mark.parametrize("name", ["jpeg-420", "tiled-420", "large", "exif-6", "progressive", "raw"])
     @pytest.mark.parametrize(
@@ -136,7 +136,7 @@ class TestStages:
 
 
 class TestScaling:
-    """Decoding at a part of the size changes pixels a little, and only where it was asked for."""
+    """Scaled decoding changes pixels a little, and happens only on request."""
 
     @pytest.mark.parametrize("restart", [0, 4], ids=["plain", "tiled"])
     @pytest.mark.parametrize("orientation", range(1, 9))
@@ -151,7 +151,7 @@ class TestScaling:
         ids=["crop-4", "crop-8", "resize", "evaluate"],
     )
     def test_it_is_almost_the_same(self, chain, orientation, restart):
-        # Soft, because where neighbours have nothing in common a smaller picture is another one; the crops begin and
+        # Smooth, because an image of independent pixels differs when it is scaled; the crops begin and
         # end with blocks, so that they have the same edges at every scale.
         soft = cv2.resize(picture(20, 18, blocks=False), (640, 560), interpolation=cv2.INTER_CUBIC)
         options = [cv2.IMWRITE_JPEG_RST_INTERVAL, restart]

@@ -1,4 +1,4 @@
-"""Resize and flips against OpenCV and numpy."""
+"""Tests of Resize and flips against OpenCV and numpy."""
 
 import cv2
 import numpy as np

@@ -1,4 +1,4 @@
-"""Raw images: what is written is what is seen, without a copy; every kind of damage is a DecodeError."""
+"""Tests of raw images: the written pixels, viewed without a copy; every kind of damage is a DecodeError."""
 
 import struct
 import sys

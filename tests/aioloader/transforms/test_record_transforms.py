@@ -1,4 +1,4 @@
-"""The transforms of MXNet's record iterator: what all transforms promise, MXNet's arithmetic, and what is drawn."""
+"""Tests of the transforms of MXNet's record iterator: the contract, MXNet's arithmetic, and the draws."""
 
 import pickle
 
@@ -168,7 +168,7 @@ def test_a_window_always_has_its_size(height, width, w, h, random):
 def test_an_affine_without_changes_changes_nothing():
     assert np.array_equal(RandomAffine()(image()), image())
     x = image(30, 30)
-    # MXNet turns about the point at half the extents, which is half a pixel away from the middle.
+    # MXNet rotates about the point at half the extents, which is half a pixel away from the centre.
     turned = RandomAffine(angles=(90,), fill=7)(x)
     assert np.array_equal(turned[1:], np.rot90(x)[:-1])
     assert (turned[0] == 7).all()
@@ -254,7 +254,7 @@ def test_wrong_options_are_refused(call):
         call()
 
 
-# --- what is drawn ---
+# --- draws ---
 
 
 def test_crops_by_area_are_distributed_as_mxnet_s():

@@ -1,4 +1,4 @@
-"""Rotation: values as MXNet gives them, extents, zooms, draws."""
+"""Tests of rotation: MXNet's values, extents, zooms, draws."""
 
 import numpy as np
 import pytest
@@ -10,7 +10,7 @@ from aioloader.transforms import RandomRotation, Rotate
 
 RAMP = np.arange(20, dtype=np.float32).reshape(1, 4, 5)
 
-# What MXNet 1.9.1's Rotate makes of RAMP.
+# Result of MXNet 1.9.1's Rotate for RAMP.
 EXPECTED = {
     (33.0, False, False): [
         [0.1740, 1.3796, 4.0269, 7.5888, 5.3889],

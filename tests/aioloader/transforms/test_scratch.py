@@ -1,4 +1,4 @@
-"""Scratch memory: reused when idle, never under somebody's eyes."""
+"""Tests of scratch memory: reused when idle, never while a reference exists."""
 
 import pickle
 

@@ -1,4 +1,4 @@
-"""Cast, ToTensor and Normalize against numpy."""
+"""Tests of Cast, ToTensor and Normalize against numpy."""
 
 import numpy as np
 import pytest

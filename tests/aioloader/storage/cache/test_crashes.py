@@ -1,4 +1,4 @@
-"""Writers that are killed at any moment, several at a time, cost at most what they were writing."""
+"""Tests of cache writers killed at any moment, several at a time: they lose at most the current write."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from aioloader.storage.cache import SpanCache
 ROOT = Path(__file__).parents[4]
 SPAN, COUNT = 20_000, 400
 LIMIT = 5_000_000
-# Every byte of a span is made from its number, so that a span of another place, or a torn one, is told.
+# Every byte of a span depends on its number, so that a span of another place, or a torn one, is detected.
 WRITER = f"""
 import random, sys
 import numpy as np
@@ -65,14 +65,14 @@ def _nbytes(directory: Path) -> int:
 
 
 def _sound(directory: Path) -> int:
-    """How many spans there are; fails if one is not what was written."""
+    """Return the number of spans; fail if one differs from the written bytes."""
     cache = SpanCache(directory, LIMIT)
     items = np.arange(COUNT)
     out = bytearray(COUNT * SPAN)
     here = cache.read("object", "1", items * SPAN, np.full(COUNT, SPAN), memoryview(out), items * SPAN)
     for item in items[here].tolist():
         assert bytes(out[item * SPAN : item * SPAN + SPAN]) == int(item).to_bytes(4, "little") * (SPAN // 4)
-    assert cache.counts().damaged == 0  # nothing is named by a journal before it stands in the data
+    assert cache.counts().damaged == 0  # a journal names only bytes that are already in the data
     assert cache.taken_nbytes == _nbytes(directory)
     cache.close()
     return int(here.sum())
@@ -109,5 +109,5 @@ def test_a_killed_writer_keeps_nobody_out(tmp_path: Path) -> None:
     more = np.array([COUNT])
     cache.write("object", "1", more * SPAN, np.array([SPAN]), memoryview(bytes(SPAN)), more * 0)
     assert cache.counts().written == 1
-    assert len(list(tmp_path.rglob("*.data"))) == 1  # the segment of the dead one is continued
+    assert len(list(tmp_path.rglob("*.data"))) == 1  # the segment of the dead writer is continued
     cache.close()

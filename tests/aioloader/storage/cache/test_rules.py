@@ -1,4 +1,4 @@
-"""The pure parts of a cache: its journal, what it takes in and gives up, how spans are looked up."""
+"""Tests of the pure parts of a cache: its journal, admission and eviction, and look-ups of spans."""
 
 from __future__ import annotations
 
@@ -115,4 +115,4 @@ def test_entries_are_those_of_a_dictionary(at_once: int) -> None:
             assert row == -1
     entries.remove(rows[rows >= 0])
     again = entries.find(offset, length)
-    assert not np.isin(again[again >= 0], rows).any()  # an older entry may answer, a removed one does not
+    assert not np.isin(again[again >= 0], rows).any()  # an older entry may be found, a removed one is not

@@ -1,4 +1,4 @@
-"""Datasets of local files behind a cache: the same samples, and no file is read twice."""
+"""Tests of datasets of local files with a cache: the same samples, and no file is read twice."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def small_rec(small_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> P
 
 @pytest.fixture
 def read_calls(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """Items of each call by which files were read."""
+    """Record the items of each call that reads files."""
     calls = []
     real, real_cached = LocalByteSource.read_blocking, LocalByteSource._read_cached
 
@@ -110,7 +110,7 @@ def test_the_second_epoch_reads_no_file(
 
 
 def test_another_process_reads_no_file(make: Any, tmp_path: Path, read_calls: list[int]) -> None:
-    # Another dataset object that was pickled is to its source what another process is.
+    # A pickled copy of a dataset is like one in another process.
     first = make(cache=tmp_path / "cache")
     expected = _batches(first)
     del read_calls[:]
@@ -191,7 +191,7 @@ def test_a_missing_image_is_its_own_error(tmp_path: Path, small_folder: Path, ca
 
 
 async def test_the_loop_is_not_blocked(make: Any, cache: Any, no_blocking: None) -> None:
-    dataset = await asyncio.to_thread(make, cache=cache)  # to list a folder may block
+    dataset = await asyncio.to_thread(make, cache=cache)  # listing a folder may block
     ready = dataset.transform_first(aioloader.transforms.Resize((32, 32)))
     async with aioloader.AsyncDataLoader(ready, 7, num_workers=1, executor="thread") as loader:
         counts = [sum([len(labels) async for _, labels in loader]) for _ in range(2)]

@@ -1,4 +1,4 @@
-"""Caches give back what was put into them, whatever happens to their files."""
+"""Tests of caches: they return the stored bytes, regardless of damage to their files."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ NAME, VERSION = "https://example.org/train.rec?signature=secret", '"etag"'
 
 
 class Content:
-    """An object of random bytes in spans of various lengths."""
+    """Object of random bytes in spans of various lengths."""
 
     def __init__(self, count: int = 60, seed: int = 0, longest: int = 3000) -> None:
         self.length = np.random.RandomState(seed).randint(1, longest, count).astype(np.int64)
@@ -31,7 +31,7 @@ class Content:
     def get(
         self, cache: Cache, items: Any = slice(None), name: str = NAME, version: str = VERSION
     ) -> list[int]:
-        """Numbers of the spans that are there; fails if one has other bytes."""
+        """Return the numbers of the cached spans; fail if one has other bytes."""
         numbers = np.arange(len(self.offset))[items]
         offset, length = self.offset[items], self.length[items]
         place = np.cumsum(length + 7) - length
@@ -148,7 +148,7 @@ def test_a_full_cache_keeps_what_it_has(open_any: Callable[..., Cache]) -> None:
             assert cache.taken_nbytes <= limit
         if epoch == 0:
             assert hits == []
-        else:  # at least what fits, less the journal: nothing pushes out what is asked for later
+        else:  # at least what fits, less the journal: later requests evict nothing
             held = int(content.length[hits].sum())
             assert held > 0.8 * limit
         random.Random(epoch).shuffle(order)
@@ -447,7 +447,7 @@ def test_a_fork_writes_to_files_of_its_own(open_disk: Callable[..., SpanCache], 
             content.put(cache, slice(20, 40))
             found = content.get(cache)
             cache.close()
-            os._exit(0 if {*found} >= {*ALL[:40]} else 1)  # and what the parent has written meanwhile
+            os._exit(0 if {*found} >= {*ALL[:40]} else 1)  # and the parent's writes meanwhile
         finally:
             os._exit(2)
     content.put(cache, slice(40, 60))
