@@ -1,4 +1,4 @@
-"""Fixtures for all tests: event loops, what a test may leave behind, and small sets of images."""
+"""Fixtures for all tests: event loops, checks for leaks, and small sets of images."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ from hypothesis import settings
 
 T = TypeVar("T")
 
-# How long an example takes is the machine's affair.
+# The time of an example depends on the machine.
 settings.register_profile("aioloader", deadline=None)
 settings.load_profile("aioloader")
 
 DATA = Path(__file__).parent / "data"
 LOOKS = 100
-"""How often, with pauses of 20 ms, tests look whether what is left behind goes away: two or three idle seconds."""
+"""Number of checks for leaks, with pauses of 20 ms: two or three idle seconds."""
 
 
 # --- event loops ---
 
 
 class RunOn(Protocol):
-    """`run_on(fn, *args)`: run an async function to its end in a loop of its own."""
+    """Type of `run_on(fn, *args)`, which runs an async function in a new event loop."""
 
     backend: str
 
@@ -40,14 +40,14 @@ class RunOn(Protocol):
 
 @pytest.fixture(params=["asyncio", "trio"])
 def backend(request: pytest.FixtureRequest) -> str:
-    """Name of the event loop, for `anyio.run(..., backend=backend)`."""
+    """Return the name of the event loop, for `anyio.run(..., backend=backend)`."""
     name: str = request.param
     return name
 
 
 @pytest.fixture
 def run_on(backend: str) -> RunOn:
-    """Runs async functions from a plain (sync) test, once under asyncio and once under trio.
+    """Run async functions from a plain (sync) test, once under asyncio and once under trio.
 
     Example:
         def test_it(run_on):
@@ -64,12 +64,12 @@ def run_on(backend: str) -> RunOn:
 
 @pytest.fixture
 def no_blocking() -> Iterator[None]:
-    """Fails a blocking call that code of the project makes on an event loop's thread.
+    """Fail on a blocking call that code of the project makes on an event loop's thread.
 
     It sees asyncio loops only (that is how blockbuster recognises the thread), which is enough: the code is the same
     under trio. Allowed, because they do not wait for anything outside the process:
 
-    - taking a free lock, reading and writing a non-blocking socket or pipe (blockbuster's own rules);
+    - taking a free lock, reading and writing a non-blocking socket or pipe (blockbuster's rules);
     - importing a module lazily;
     - starting a worker process, which has no async form; Popen waits until its exec has succeeded.
     """
@@ -94,11 +94,11 @@ def no_blocking() -> Iterator[None]:
         yield
 
 
-# --- what a test may leave behind ---
+# --- leaks of a test ---
 
 
 def _descriptors() -> dict[str, str]:
-    """Open descriptors of this process: number and what it points to. Empty where there is no /proc."""
+    """Return the open descriptors of this process: number and target. Empty without /proc."""
     try:
         numbers = os.listdir("/proc/self/fd")
     except FileNotFoundError:
@@ -127,7 +127,7 @@ def _shared_memory() -> dict[str, str]:
 
 
 def _mapped_by_others() -> str:
-    """The maps of processes that this one has not started: tests may run in several processes at once."""
+    """Return the maps of processes that this one has not started: tests may run in several processes at once."""
     me = psutil.Process()
     mine = {me.pid, *(child.pid for child in me.children(recursive=True))}
     maps = []
@@ -135,7 +135,7 @@ def _mapped_by_others() -> str:
         try:
             if pid not in mine:
                 maps.append(Path(f"/proc/{pid}/maps").read_text())
-        except OSError:  # it has ended, or is somebody else's
+        except OSError:  # it has ended, or belongs to another process
             continue
     return "".join(maps)
 
@@ -160,11 +160,11 @@ _KINDS: dict[str, Callable[[], dict[Any, str]]] = {
 
 @pytest.fixture
 def leftovers() -> Iterator[Callable[[], dict[str, list[str]]]]:
-    """Fails the test if, some seconds after its end, something is left that was not there before it.
+    """Fail the test if a resource that it created still exists some seconds after its end.
 
-    Looks are counted and not seconds: on a busy machine everything takes longer. Watched: child processes (zombies
-    too), threads, file descriptors, entries of /dev/shm. The fixture's value is a function that tells what is left at
-    this moment, for tests that look in between.
+    The limit is a number of checks, not seconds: on a busy machine everything takes longer. Watched: child processes
+    (zombies too), threads, file descriptors, entries of /dev/shm. The fixture's value is a function that returns the
+    resources left at this moment, for tests that check in between.
     """
     gc.collect()
     before = {kind: look() for kind, look in _KINDS.items()}
@@ -173,7 +173,7 @@ def leftovers() -> Iterator[Callable[[], dict[str, list[str]]]]:
         new = {}
         for kind, look in _KINDS.items():
             old = before[kind]
-            # A number of a descriptor may be in use again; a process keeps its identity while its status changes.
+            # The number of a descriptor may be reused; a process keeps its identity while its status changes.
             again = kind == "file descriptors"
             new[kind] = [t for key, t in look().items() if key not in old or (again and old[key] != t)]
         return {kind: texts for kind, texts in new.items() if texts}
@@ -192,7 +192,7 @@ def leftovers() -> Iterator[Callable[[], dict[str, list[str]]]]:
 
 
 def with_orientation(jpeg: bytes, orientation: int) -> bytes:
-    """The same JPEG with an Exif segment that says how to turn it (1 to 8)."""
+    """Return the same JPEG with an Exif segment with an orientation (1 to 8)."""
     tiff = b"MM\x00\x2a\x00\x00\x00\x08" + b"\x00\x01" + b"\x01\x12\x00\x03\x00\x00\x00\x01"
     tiff += orientation.to_bytes(2, "big") + b"\x00\x00" + b"\x00\x00\x00\x00"
     body = b"Exif\x00\x00" + tiff
@@ -201,10 +201,10 @@ def with_orientation(jpeg: bytes, orientation: int) -> bytes:
 
 @pytest.fixture(scope="session")
 def photo_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with one sub-folder per class: drawn JPEGs of several sizes, and one each of what real folders hold.
+    """Make a folder with one sub-folder per class: drawn JPEGs of several sizes, and one of each kind in real folders.
 
-    Class 0 to 3: six drawn JPEGs each. Class 4 "various": a PNG, a grey JPEG, a JPEG that its Exif data turns by 90
-    degrees, and the CMYK JPEG of tests/data/images where there is one. Read only: it is shared by all tests.
+    Class 0 to 3: six drawn JPEGs each. Class 4 "various": a PNG, a grey JPEG, a JPEG that its Exif data rotates by 90
+    degrees, and the CMYK JPEG of tests/data/images if it exists. Read only: it is shared by all tests.
     """
     import cv2
     import simplejpeg
@@ -228,7 +228,7 @@ def photo_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def photo_rec(photo_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """`photo_folder` as photos.rec with photos.idx beside it: in sorted order, key 0, 1, ..., label = class number."""
+    """Pack `photo_folder` as photos.rec and photos.idx: in sorted order, key 0, 1, ..., label = class number."""
     from aioloader.tools.pack import pack
 
     out = tmp_path_factory.mktemp("photos-rec") / "photos.rec"
@@ -241,13 +241,13 @@ def photo_rec(photo_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> P
 
 @pytest.fixture(scope="session")
 def served_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder whose files `nginx` serves; tests put theirs into sub-folders of their own."""
+    """Return the folder whose files `nginx` serves; each test uses a separate sub-folder."""
     return tmp_path_factory.mktemp("served")
 
 
 @pytest.fixture(scope="session")
 def nginx(served_folder: Path) -> Iterator[Any]:
-    """A `tests.servers.nginx.Nginx` over `served_folder`; skips where nginx is missing."""
+    """Start a `tests.servers.nginx.Nginx` over `served_folder`; skip if nginx is missing."""
     from tests.servers.nginx import Nginx, find_nginx
 
     if find_nginx() is None:
@@ -258,7 +258,7 @@ def nginx(served_folder: Path) -> Iterator[Any]:
 
 @pytest.fixture(scope="session")
 def s3_server() -> Iterator[Any]:
-    """A `tests.servers.s3.S3`; skips where moto's server is missing. Tests make buckets of their own."""
+    """Start a `tests.servers.s3.S3`; skip if moto's server is missing. Tests make separate buckets."""
     from tests.servers.s3 import S3, has_moto
 
     if not has_moto():
@@ -269,7 +269,7 @@ def s3_server() -> Iterator[Any]:
 
 @pytest.fixture(scope="session")
 def gcs_server() -> Iterator[Any]:
-    """A `tests.servers.gcs.Gcs`; skips where its program is missing. Tests make buckets of their own."""
+    """Start a `tests.servers.gcs.Gcs`; skip if its program is missing. Tests make separate buckets."""
     from tests.servers.gcs import Gcs, find_gcs
 
     if find_gcs() is None:
@@ -280,7 +280,7 @@ def gcs_server() -> Iterator[Any]:
 
 @pytest.fixture(scope="session")
 def azurite() -> Iterator[Any]:
-    """A `tests.servers.azurite.Azurite`; skips where it is missing. Tests make containers of their own."""
+    """Start a `tests.servers.azurite.Azurite`; skip if it is missing. Tests make separate containers."""
     from tests.servers.azurite import Azurite, find_azurite
 
     if find_azurite() is None:
@@ -299,7 +299,7 @@ def _nginx_proxy(nginx: Any) -> Iterator[Any]:
 
 @pytest.fixture
 def nginx_proxy(_nginx_proxy: Any) -> Any:
-    """A `tests.servers.fault_proxy.FaultProxy` before `nginx`, without faults, its counts at zero."""
+    """Start a `tests.servers.fault_proxy.FaultProxy` for `nginx`, without faults, its counts at zero."""
     _nginx_proxy.behave()
     return _nginx_proxy
 
@@ -314,6 +314,6 @@ def _s3_proxy(s3_server: Any) -> Iterator[Any]:
 
 @pytest.fixture
 def s3_proxy(_s3_proxy: Any) -> Any:
-    """The same before `s3_server`."""
+    """Start the same for `s3_server`."""
     _s3_proxy.behave()
     return _s3_proxy

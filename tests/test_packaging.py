@@ -1,4 +1,4 @@
-"""What the package says of itself: version, extras, Pythons, and the bounds that the oldest environment is made of."""
+"""Tests of the package's metadata: version, extras, Pythons, and the bounds of the oldest environment."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ ROOT = Path(__file__).parent.parent
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 EXTRAS: dict[str, list[str]] = PROJECT["optional-dependencies"]
 
-# For those who work on the project.
+# For contributors.
 FOR_DEVELOPERS = {"test", "dev", "docs", "bench"}
 
 
@@ -77,7 +77,7 @@ def test_pythons_are_those_from_the_oldest_on() -> None:
 
 @pytest.mark.slow
 def test_the_package_is_imported_without_any_extra() -> None:
-    """Each extra's packages are hidden: what does not need them works."""
+    """The package works without them: each extra's packages are hidden in turn."""
     hidden = (
         "albumentations",
         "jinja2",

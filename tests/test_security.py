@@ -1,4 +1,4 @@
-"""What `SECURITY.md` promises and no other test shows: no data file is unpickled, and bombs take no memory."""
+"""Tests of promises of `SECURITY.md` without other tests: no data file is unpickled, and bombs take no memory."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 
-# Whoever turns bytes into objects that may run code: between a process and those that it has started only.
+# Modules that unpickle bytes: only between a process and its own child processes.
 ALLOWED = {
     "executors/ray/messages.py",
     "executors/ray/worker.py",
@@ -58,14 +58,14 @@ ROWS = chunk(b"IDAT", zlib.compress(bytes(1 + 3 * 16) * 16, 9))
 
 
 def png(width: int, height: int, before: bytes = b"", pixels: bytes = ROWS) -> bytes:
-    """A PNG of black pixels; its header may say anything."""
+    """Return a PNG of black pixels with any size in its header."""
     head = chunk(b"IHDR", struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0))
     return b"\x89PNG\r\n\x1a\n" + head + before + pixels + chunk(b"IEND", b"")
 
 
 @lru_cache
 def bomb() -> bytes:
-    """A quarter of a gigabyte of zeros, packed."""
+    """Return a quarter of a gigabyte of zeros, compressed."""
     packer = zlib.compressobj(9)
     piece = bytes(1 << 20)
     return b"".join(packer.compress(piece) for _ in range(256)) + packer.flush()

@@ -1,4 +1,4 @@
-"""What a wheel holds: the two packages with their types, and nothing else."""
+"""Tests of a wheel's content: the two packages with their types, and nothing else."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The plots of docs/benchmarks.md show the figures of its tables."""
+"""Tests that the plots of docs/benchmarks.md show the figures of its tables."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A figure counts only if the outputs are right: each way of being wrong is noticed, and what is right passes."""
+"""Tests of the output checks: each wrong output is detected, and correct outputs pass."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def _cut(photo: Any, box: tuple[int, int, int, int]) -> Any:
 
 
 def _random(photos: list[Any]) -> Make:
-    """What a right contender makes."""
+    """Return the image of a correct contender."""
     crop = RandomResizedCrop(224)
 
     def make(number: int, rng: Rng) -> Any:
@@ -56,7 +56,7 @@ def _random(photos: list[Any]) -> Make:
 
 
 def _batches(case: Case, make: Make, order: list[int] | None = None) -> Iterator[Any]:
-    """An epoch in batches; samples in a drawn order."""
+    """Yield an epoch in batches; samples in a random order."""
     rng = Rng(3)
     if order is None:
         order = np.random.default_rng(0).permutation(case.samples).tolist()

@@ -1,4 +1,4 @@
-"""What every contender's file must be, read from its source: their packages are absent here."""
+"""Tests of the contenders' files, read from their source because their packages are absent here."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Environments of contenders: what their files ask for, and what becomes of what cannot be had."""
+"""Tests of the contenders' environments: requirements, and reports of missing ones."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_this_interpreter_needs_no_environment(tmp_path: Path) -> None:
 )
 def test_what_is_missing_is_named(needs: Needs, reason: str, tmp_path: Path) -> None:
     if needs.system and not Path("/usr/bin/dpkg-query").exists():
-        pytest.skip("nobody can tell here which packages are installed")
+        pytest.skip("this system cannot list its installed packages")
     with pytest.raises(EnvironmentFailure, match=reason):
         ensure("ghost", tmp_path, needs)
     assert list(tmp_path.iterdir()) == []
@@ -71,7 +71,7 @@ def test_a_failed_installation_leaves_nothing_that_looks_complete(tmp_path: Path
         ensure("ghost", tmp_path, needs)
     assert caught.value.contender == "ghost"
     assert [path for path in tmp_path.iterdir() if path.is_dir()] == []
-    # It is made the next time, and kept from then on.
+    # It is made the next time, and kept afterwards.
     python = ensure("ghost", tmp_path, Needs("# nothing\n"))
     assert ensure("ghost", tmp_path, Needs("# nothing\n")) == python
     assert subprocess.run([python, "-c", "import numpy"], capture_output=True, check=False).returncode != 0

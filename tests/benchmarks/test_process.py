@@ -1,4 +1,4 @@
-"""One job in a fresh process: what it tells, and what becomes of contenders that print, crash, hang or are wrong."""
+"""Tests of one job in a fresh process: its report, and contenders that print, crash, hang or are wrong."""
 
 from __future__ import annotations
 
@@ -131,6 +131,6 @@ def test_one_that_hangs_is_ended_with_all_that_it_started(folder: Path) -> None:
     with pytest.raises(JobFailure, match="took more than"):
         _run(folder, "measure", setting={"how": "hang"}, times=TIMES, batches=1, limit_s=4)
     try:
-        psutil.Process(int((folder / "child").read_text())).wait(30)  # raises if it goes on
+        psutil.Process(int((folder / "child").read_text())).wait(30)  # raises if it continues
     except psutil.NoSuchProcess:
         pass

@@ -1,4 +1,4 @@
-"""The report of a canned log: medians, ratios within a round, failures in the table, goals, peers that are too slow."""
+"""Tests of the report of a given log: medians, ratios within a round, failures, goals, slow peers."""
 
 from __future__ import annotations
 
@@ -125,7 +125,7 @@ def test_a_peer_that_is_too_slow_is_marked_and_one_that_is_not_is_not(results: R
 def test_beside_a_peer_that_is_too_slow_no_goal_is_reached(results: Results, tmp_path: Path) -> None:
     mark_peers(results)
     verdicts = {(o.goal.case, o.goal.text): o.verdict for o in judge_goals(results)}
-    assert verdicts["jpeg-uint8", "times grain"] == "doubtful"  # 3.6 where 1.4 is wanted
+    assert verdicts["jpeg-uint8", "times grain"] == "doubtful"  # 3.6 where 1.4 is required
     assert verdicts["jpeg-uint8", "times tf_data"] == "aim"
     write_report(RECORDS, tmp_path)
     for name in ("report.md", "page.html"):
@@ -217,7 +217,7 @@ def test_busy_machines_are_named(tmp_path: Path) -> None:
 
 
 class _Balance(HTMLParser):
-    """Which tags are open; those that need no end are not counted."""
+    """Parser of the open tags, except those without an end tag."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -268,7 +268,7 @@ def test_plots_are_drawn_where_matplotlib_is(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("count", range(len(RECORDS)), ids=str)
 def test_any_beginning_of_a_log_makes_a_report(count: int) -> None:
-    # A run can be broken off anywhere.
+    # A run can be interrupted anywhere.
     results = summarise(RECORDS[:count])
     mark_peers(results)
     outcomes = judge_goals(results)

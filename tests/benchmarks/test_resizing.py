@@ -1,4 +1,4 @@
-"""What the guide from torch says of resizing: who averages and who does not."""
+"""Tests of the guide's statements on resizing: the libraries that average, and those that do not."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def test_area_is_nearer_to_pillow_than_bilinear(photo_folder: Path) -> None:
     paths = sorted(photo_folder.rglob("*.jpg"))[:4]
     found = compare(paths, 64)
     assert found["Pillow, bilinear", "area"].mean < 0.7 * found["Pillow, bilinear", "bilinear"].mean
-    assert compare(paths, 10_000) == {}  # nothing is made larger
+    assert compare(paths, 10_000) == {}  # no image is enlarged
 
 
 @pytest.mark.torch

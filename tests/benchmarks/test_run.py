@@ -1,4 +1,4 @@
-"""The command as a whole, on a little data: what it writes, how it goes on, what it refuses."""
+"""Tests of the whole command on a little data: its files, its resume, and its errors."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def test_ctrl_c_leaves_what_was_measured(tmp_path: Path) -> None:
         "bytes",
     ]
     command += ["--contenders", "bare_loop"]
-    # Where these tests run in the background of a shell, interrupts are ignored, which would be inherited.
+    # A shell ignores interrupts for background jobs such as these tests, and children would inherit it.
     restore = functools.partial(signal.signal, signal.SIGINT, signal.SIG_DFL)
     with subprocess.Popen(
         command,

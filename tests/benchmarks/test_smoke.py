@@ -1,4 +1,4 @@
-"""Benchmarks run: a script that nobody runs rots."""
+"""Tests that run every benchmark briefly, because unused scripts break unnoticed."""
 
 from __future__ import annotations
 

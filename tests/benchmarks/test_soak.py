@@ -1,4 +1,4 @@
-"""The long run with faults: it runs, it tells a growth from noise, and it notices a wrong batch."""
+"""Tests of the soak run: it runs, it distinguishes growth from noise, and it detects a wrong batch."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The pages of the site, the README among them, and the code blocks in them."""
+"""Pages of the site, including the README, and their code blocks."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ PAGES = {
     "README.md": ROOT / "README.md",
     **{path.relative_to(ROOT / "docs").as_posix(): path for path in sorted((ROOT / "docs").rglob("*.md"))},
 }
-"""Name of a page, without its folder docs/, and where it lies."""
+"""Name of a page, without its folder docs/, and its path."""
 
 _FENCE = re.compile(r"^( *)(`{3,})([^\n`]*)\n(.*?)^\1\2 *$", re.MULTILINE | re.DOTALL)
 
 
 class Block(NamedTuple):
-    """A fenced block.
+    """Fenced block.
 
     Attributes:
         page: its page, a key of `PAGES`.
         line: number of its first line of code, from 1.
-        language: the first word behind the fence's backticks; "" for nothing.
-        info: what stands there besides.
+        language: the first word after the fence's backticks; "" for none.
+        info: the rest of that line.
         code: the lines, without the indentation of the fence.
     """
 
@@ -39,28 +39,28 @@ class Block(NamedTuple):
 
     @property
     def title(self) -> str:
-        """Name of the file that the block is; "" where it has none."""
+        """Return the file name of the block; "" if it has none."""
         found = re.search(r'title="([^"]+)"', self.info)
         return found[1] if found else ""
 
     @property
     def place(self) -> str:
-        """Where it stands, for messages."""
+        """Return its place, for messages."""
         return f"{PAGES[self.page].relative_to(ROOT)}:{self.line}"
 
     @property
     def imports(self) -> set[str]:
-        """Names of the packages that a Python block imports, at any depth of its lines."""
+        """Return the names of the packages that a Python block imports, at any depth of its lines."""
         found = re.findall(r"^\s*(?:import|from)\s+(\w+)", self.code, re.MULTILINE)
         return set(found)
 
 
 def blocks(page: str, *languages: str) -> list[Block]:
-    """The blocks of a page in their order.
+    """Return the blocks of a page in their order.
 
     Args:
         page: a key of `PAGES`.
-        languages: of which languages; none: of all.
+        languages: the wanted languages; none: all.
     """
     text = PAGES[page].read_text(encoding="utf-8")
     found = []
@@ -73,7 +73,7 @@ def blocks(page: str, *languages: str) -> list[Block]:
 
 
 def commands(block: Block) -> list[list[str]]:
-    """The commands of a block of shell lines, or of a transcript (lines that begin with ``$``), each taken apart.
+    """Return the commands of a block of shell lines, or of a transcript (lines that begin with ``$``), as words.
 
     ``a && b`` are two commands; comments are left out.
     """

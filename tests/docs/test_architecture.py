@@ -1,4 +1,4 @@
-"""The diagram and the table of the folders name what there is, and all of it."""
+"""Tests that the diagram and the table of the folders name all existing folders, and no others."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ BESIDE = {"benchmarks", "tests", "examples", "recordio"}
 
 
 def _named() -> set[str]:
-    """Folders and files that the diagram names."""
+    """Return the folders and files that the diagram names."""
     texts = [node.text or "" for node in ElementTree.parse(PICTURE).iter("{http://www.w3.org/2000/svg}text")]
     return {word for text in texts for word in re.findall(r"[a-z_]+(?:/[a-z_]+)*(?:/|\.py)", text)}
 
 
 def _packages() -> set[str]:
-    """Folders of the two packages that hold modules, as the diagram writes them."""
+    """Return the folders of the two packages that hold modules, as the diagram writes them."""
     found = {path.parent for path in (ROOT / "aioloader").rglob("*.py")} - {ROOT / "aioloader"}
     return {"recordio/", *(f"{path.relative_to(ROOT / 'aioloader').as_posix()}/" for path in found)}
 
@@ -32,7 +32,7 @@ def test_every_place_in_the_diagram_exists() -> None:
 
 
 def test_every_package_folder_is_in_the_diagram() -> None:
-    # MXNet's names are a tree of their own, which its guide tells.
+    # MXNet's names are a separate tree, which its guide describes.
     inner = {name for name in _packages() if name.startswith("mxnet/") and name != "mxnet/"}
     assert _packages() - inner - _named() == set()
 

@@ -1,10 +1,10 @@
-"""Every code block of the README and the site runs as it stands, page by page, in a folder with the files it names.
+"""Tests that run every code block of the README and the site, page by page, in a folder with the files it names.
 
-Python blocks of a page are one program. Lines of a shell block, and of a transcript those behind ``$``, are commands:
-they run in this process where the program is ours. A block with a title is saved under that name, for a command to run.
+Python blocks of a page are one program. Lines of a shell block, and of a transcript those after ``$``, are commands:
+they run in this process if the program is ours. A block with a title is saved under that name, for a later command.
 
-What does not run here stands in `NOT_RUN`, with the reason. A page with blocks that need PyTorch, Ray or a server runs
-once without these blocks and once whole, in the suite that has what they need.
+Blocks that do not run here are in `NOT_RUN`, with the reason. A page with blocks for PyTorch, Ray or a server runs
+once without these blocks and once whole, in the suite that has these packages.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ LANGUAGES = {"python", "py", "sh", "console", "text"}
 """Languages of fences; "py" is Python that does not run, of a page in `NOT_A_PROGRAM`."""
 
 NOT_A_PROGRAM = {"torch.md": "lines for a model that the reader has"}
-"""Pages with blocks of Python that are parsed only, and why."""
+"""Pages with blocks of Python that are parsed only, with the reason."""
 
 NOT_RUN = {
     "pip install": "installing: .ci/run does it, with the wheel and with every extra",
@@ -41,7 +41,7 @@ NOT_RUN = {
     "python examples/ray_train.py": "a cluster of its own: tests/aioloader/interop/test_guides.py",
     "aioloader view train.rec": "a server that runs until Ctrl-C: tests/aioloader/viewer/test_app.py",
 }
-"""Beginnings of commands, and why they do not run here. A longer beginning in `RUN_ALL_THE_SAME` counts more."""
+"""Beginnings of commands that do not run here, with the reason. A longer one in `RUN_ALL_THE_SAME` overrides it."""
 
 RUN_ALL_THE_SAME = ("aioloader view train.rec --export",)
 
@@ -54,13 +54,13 @@ ELSEWHERE = {
     "remote.md": "tests/aioloader/remote/test_guide.py",
     "torch.md": "tests/aioloader/interop/test_guides.py",
 }
-"""Pages whose Python blocks another test runs, because it looks at what they make."""
+"""Pages whose Python blocks another test runs, because it checks their results."""
 
 QUICK = {"sampling.md"}
 
 EXIT_CODES = {
-    "aioloader repair bad.rec": {1},  # the source is damaged, which is what the page is about
-    "aioloader doctor": {0, 1},  # something may hurt on the machine of the tests
+    "aioloader repair bad.rec": {1},  # the source is damaged, which is the page's subject
+    "aioloader doctor": {0, 1},  # the machine of the tests may have a problem
 }
 
 SUITES = {"torch", "ray"}
@@ -79,27 +79,27 @@ OPTIONAL = {
 
 
 class Case(NamedTuple):
-    """One run of a page: with the blocks that need no more than these packages."""
+    """Run of a page, with the blocks that need only these packages."""
 
     page: str
     needs: frozenset[str]
 
 
 def needs(block: Block) -> frozenset[str]:
-    """The optional packages without which a block cannot run."""
+    """Return the optional packages that a block needs."""
     if block.language == "python":
         return frozenset(block.imports & OPTIONAL)
     return frozenset({"jinja2"}) if "aioloader view" in block.code else frozenset()
 
 
 def runnable(page: str) -> list[Block]:
-    """The blocks of a page that this test runs."""
+    """Return the blocks of a page that this test runs."""
     languages = ("sh", "console") if page in ELSEWHERE else ("python", "sh", "console")
     return [block for block in blocks(page, *languages) if block.language == "python" or _kept(block)]
 
 
 def _kept(block: Block) -> list[list[str]]:
-    """The commands of a block that run here."""
+    """Return the commands of a block that run here."""
     return [words for words in commands(block) if _reason(words) is None]
 
 
@@ -115,7 +115,7 @@ def _cases() -> list[Any]:
     for page in PAGES:
         kinds = {needs(block) for block in runnable(page)}
         for wanted in sorted({frozenset(), frozenset().union(*kinds)}, key=len):
-            # Without the extras a page runs only if that leaves something to run.
+            # Without the extras a page runs only if some blocks remain.
             if any(kind <= wanted for kind in kinds) and (wanted or frozenset() in kinds):
                 marks = [getattr(pytest.mark, name) for name in sorted(wanted & SUITES)]
                 if not marks and page not in QUICK:
@@ -125,7 +125,7 @@ def _cases() -> list[Any]:
     return found
 
 
-# --- what holds of all blocks, run or not ---
+# --- checks of all blocks, run or not ---
 
 
 @pytest.mark.parametrize("page", PAGES)
@@ -158,7 +158,7 @@ def test_what_does_not_run_here_is_still_in_the_pages() -> None:
         assert blocks(page, "python"), f"{page} has nothing to run"
         assert page in (ROOT / path).read_text(encoding="utf-8"), f"{path} does not run {page}"
     for page, words in WORDS.items():
-        # Blocks only: a word that is in the prose alone would replace nothing.
+        # Blocks only: replacing a word that is only in the prose would have no effect.
         code = "".join(block.code for block in blocks(page))
         assert [word for word in words if word not in code] == [], page
 
@@ -178,14 +178,14 @@ def world(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> dict[str, Any]:
-    """The working directory of a page, and the names that it begins with."""
+    """Make the working directory of a page, and the names that it begins with."""
     place = tmp_path / "here"
     place.mkdir()
     monkeypatch.chdir(place)
     monkeypatch.setenv("AIOLOADER_CACHE_DIR", str(tmp_path / "cache"))
     monkeypatch.setenv("MXNET_HOME", str(place / "mxnet"))
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
-    monkeypatch.setitem(sys.modules, "mxnet", None)  # what a page puts there goes again
+    monkeypatch.setitem(sys.modules, "mxnet", None)  # entries of a page are removed again
     case: Case = request.getfixturevalue("case")
     return {"__name__": "guide", **lay(case.page, place, photo_rec, photo_folder)}
 
@@ -207,21 +207,21 @@ def test_the_blocks_of_a_page_run(
     if case.page not in ELSEWHERE:
         after(case.page, world)
     world.clear()
-    gc.collect()  # loaders that a page leaves open end their workers
+    gc.collect()  # loaders that a page leaves open stop their workers
 
 
 def run_python(block: Block, names: dict[str, Any]) -> None:
-    """Run a block in the names of those before it; one with a title is saved for a command instead."""
+    """Run a block with the names of the earlier blocks; a block with a title is saved for a command instead."""
     code = _settled(block.page, block.code)
     if block.title:
         Path(block.title).write_text(code, encoding="utf-8")
         return
-    # Lines of an error are those of the page.
+    # Line numbers of an error are those of the page.
     exec(compile("\n" * (block.line - 1) + code, block.place, "exec"), names)
 
 
 def run_commands(block: Block, capfd: pytest.CaptureFixture[str]) -> None:
-    """Run the commands of a block; what a transcript shows must be what they print, but for figures."""
+    """Run the commands of a block; their output must equal the transcript except for figures."""
     capfd.readouterr()
     for words in _kept(block._replace(code=_settled(block.page, block.code))):
         if "--tile" in words and shutil.which("jpegtran") is None:
@@ -240,7 +240,7 @@ def run_commands(block: Block, capfd: pytest.CaptureFixture[str]) -> None:
 
 
 def _program(words: list[str]) -> Any:
-    """Run one command; gives its exit code."""
+    """Run one command; return its exit code."""
     for begin, main in _programs().items():
         if words[: len(begin)] == list(begin):
             return main(words[len(begin) :])
@@ -276,7 +276,7 @@ def _settled(page: str, code: str) -> str:
 
 
 def _shown(block: Block, command: str) -> str | None:
-    """What a transcript shows behind a command; None where it shows nothing, or what depends on the photographs."""
+    """Return a transcript's output after a command; None without output, or if it depends on the photographs."""
     if block.language != "console" or block.title != "Transcript":
         return None
     parts = re.split(r"^\$ (.*)\n", block.code, flags=re.MULTILINE)
@@ -287,7 +287,7 @@ def _shown(block: Block, command: str) -> str | None:
 
 
 def _outline(text: str) -> list[str]:
-    """Lines of words: figures, units of bytes and blanks may differ. Of a line drawn anew the last state counts."""
+    """Return lines without figures, units of bytes and blanks. Of a redrawn line the last state counts."""
     lines = [line.rpartition("\r")[2] for line in text.strip().splitlines()]
     figures = [re.sub(r"[0-9][0-9.,]*(?: [kMG](?=B\b))?", "N", line) for line in lines]
     return [" ".join(line.split()) for line in figures if line.strip()]
@@ -300,7 +300,7 @@ def test_the_outline_of_a_transcript_keeps_its_words() -> None:
 
 
 def test_optional_packages_are_known() -> None:
-    """A block that imports what neither aioloader nor the tests need says so, by being in `OPTIONAL`."""
+    """Packages that neither aioloader nor the tests need are listed in `OPTIONAL`."""
     always = {
         *sys.stdlib_module_names,
         "aioloader",

@@ -1,4 +1,4 @@
-"""The reference has every public name. What a docstring has to hold is looked at where it is cheap: there is one."""
+"""Tests that the reference has every public name, and that each has a docstring."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ MODULES = (
     ),
     *("mxnet.io", "mxnet.recordio", "mxnet.image", "mxnet.gluon.data", "mxnet.gluon.data.vision"),
 )
-"""Modules of aioloader whose ``__all__`` is public, besides the package's own and those of recordio."""
+"""Modules of aioloader whose ``__all__`` is public, in addition to the package itself and those of recordio."""
 
-# Submodules, each of which has a page; and what is no thing of its own.
+# Submodules, each of which has a page; and names that are not separate objects.
 NO_ENTRY = {"abc", "batchify", "samplers", "transforms", "boxes", "__version__"}
 
 
@@ -38,7 +38,7 @@ def _file(module: str) -> Path | None:
 
 
 def _exported(module: str) -> list[str]:
-    """``__all__`` of a module, read from its source: some cannot be imported without an extra."""
+    """Return ``__all__`` of a module, read from its source: some cannot be imported without an extra."""
     path = _file(module)
     assert path is not None, module
     for node in ast.parse(path.read_text(encoding="utf-8")).body:

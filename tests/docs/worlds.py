@@ -1,4 +1,4 @@
-"""What the pages' blocks find where they run: the files that they name, and what a reader has defined before."""
+"""Surroundings of the pages' blocks: the files that they name, and the names that a reader defined before."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ __all__ = ("WITH_FILES", "WORDS", "Step", "after", "lay")
 
 WORDS = {
     "README.md": {"num_workers=8": "num_workers=2"},
-    # Asked, as a Prometheus would, at whatever port is free.
+    # Queried, as by a Prometheus server, at any free port.
     "diagnosis.md": {
         "start_http_server(8000)": "start_http_server(0)",
         "server.shutdown() ": "import urllib.request\n"
@@ -31,11 +31,11 @@ WORDS = {
     "index.md": {"draw photos": "draw photos --count 16"},
     "doctor.md": {"aioloader doctor": "aioloader doctor --seconds 0"},
 }
-"""Of a page: words of its blocks that a reader replaces by others, and what stands for them here."""
+"""Words of a page's blocks that a reader replaces, and their replacements here."""
 
 
 class Step:
-    """A training step, for ``step(images, labels)`` and ``await step(images, labels)``; counts the samples."""
+    """Training step, for ``step(images, labels)`` and ``await step(images, labels)``; counts the samples."""
 
     def __init__(self) -> None:
         self.seen = 0
@@ -66,7 +66,7 @@ def lay(page: str, folder: Path, photo_rec: Path, photo_folder: Path) -> dict[st
 
 
 def after(page: str, names: dict[str, Any]) -> None:
-    """Run what a page only defines, and look at what it left."""
+    """Run the functions that a page only defines, and check the results."""
     _AFTER.get(page, lambda _: None)(names)
 
 
@@ -152,7 +152,7 @@ def _scaling(folder: Path, photo_rec: Path, photo_folder: Path) -> dict[str, Any
     dataset = aioloader.ImageRecordDataset(folder / "train.rec").transform_first(RandomResizedCrop(16))
 
     def gather(receipt: aioloader.Receipt) -> list[aioloader.Receipt]:
-        """Those of all six ranks."""
+        """Return the receipts of all six ranks."""
         return [receipt, *(_pass(dataset, rank).receipt() for rank in range(1, 6))]
 
     return {"dataset": dataset, "rank": 0, "gather": gather}
@@ -201,4 +201,4 @@ _AFTER: dict[str, Callable[[dict[str, Any]], None]] = {
 }
 
 WITH_FILES = frozenset({*_WORLDS, *_AFTER})
-"""Pages that find more than a record file, or are looked at afterwards."""
+"""Pages with more files than a record file, or with checks afterwards."""

@@ -1,12 +1,12 @@
-"""Fuzzing: damaged inputs for whatever reads bytes from outside.
+"""Fuzzing: damaged inputs for all readers of external bytes.
 
     python -m tests.fuzz                      20,000 inputs of every target
     python -m tests.fuzz records jpeg --long  ten million inputs of the record parser, 200,000 of the tile cutter
     python -m tests.fuzz jpeg --coverage      which branches the inputs reach (needs the package coverage)
 
-Inputs are made from sound ones by a few faults, most of them behind the first record or header. A wrong result, another
-error than the documented ones, a warning, a crash or a hang is a finding: it is made smaller, written to
-tests/fuzz/corpus, and tried by the test suite from then on.
+Inputs are made from valid ones by a few faults, most of them after the first record or header. A wrong result, an
+undocumented error, a warning, a crash or a hang is a finding: it is reduced, written to tests/fuzz/corpus, and tried by
+the test suite from then on.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from tests.fuzz.targets import TARGETS, load
 
 
 def main() -> int:
-    """Run from the command line; gives the exit code, 1 if there are findings."""
+    """Run from the command line; return the exit code, 1 if there are findings."""
     parser = argparse.ArgumentParser(
         prog="python -m tests.fuzz", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -79,7 +79,7 @@ def _report(name: str, tally: Tally) -> int:
 
 
 def _cover(name: str, inputs: int, seed: int) -> None:
-    """Branches that the inputs reach, in this process; the modules must not be loaded before it begins."""
+    """Measure the branches that the inputs reach, in this process; the modules must not be loaded before it begins."""
     import subprocess
 
     covers = [str(Path(ROOT, file)) for file in TARGETS[name].covers]

@@ -124,7 +124,7 @@ def _idx(shape: tuple[int, ...], rng: Random) -> bytes:
 
 
 class Sets:
-    """Files of MNIST and CIFAR. The first byte of an input tells what the rest of it is the file of."""
+    """Files of MNIST and CIFAR. The first byte of an input selects the kind of the rest."""
 
     past = frozenset(("later", "whole"))
     _KINDS = 6
@@ -158,7 +158,7 @@ class Sets:
         """See `Target.make`."""
         kind, base = self._bases[int(draw() * len(self._bases))]
         data = bytearray(base)
-        # Behind the magic number or the first fields; an archive's header is its first 512 bytes.
+        # After the magic number or the first fields; an archive's header is its first 512 bytes.
         low = (0, 0, 10, 0, 0, 10)[kind]
         for _ in range(int(draw() * 3) + 1):
             if kind == 4 and draw() < 0.8:
@@ -203,7 +203,7 @@ class Sets:
 
 
 def _begins_well(kind: int, content: bytes) -> bool:
-    """Whether an archive's first header is one."""
+    """Return whether an archive's first header is valid."""
     try:
         member = tarfile.TarInfo.frombuf(content[:512], "utf-8", "surrogateescape")
     except tarfile.HeaderError:
@@ -222,7 +222,7 @@ def _tar(rows: bytes, form: int = tarfile.USTAR_FORMAT, folder: str = "cifar-10"
 
 
 def _sum(data: bytearray) -> None:
-    """Make the checksums of an archive's headers right, so that they are looked at."""
+    """Correct the checksums of an archive's headers, so that the reader accepts them."""
     for at in range(0, len(data) - 511, 512):
         if data[at + 257 : at + 262] == b"ustar":
             data[at + 148 : at + 156] = b" " * 8
@@ -271,7 +271,7 @@ class Arrays:
 
 
 def _older_files(form: int) -> bytes:
-    """One array in the layouts that `save` does not write: the oldest two, and that of arrays without axes."""
+    """Return one array in the layouts that `save` does not write: the oldest two, and that of arrays without axes."""
     shape = (
         struct.pack("<3I", 2, 2, 3),
         struct.pack("<Ii2q", 0xF993FAC8, 2, 2, 3),

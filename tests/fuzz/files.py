@@ -1,4 +1,4 @@
-"""Target: a record file and its index, read by a loader that leaves damaged records out.
+"""Target: a record file and its index, read by a loader that skips damaged records.
 
 An input is the length of the index's text (uint32, little endian), that text, and the record file.
 """
@@ -22,7 +22,7 @@ _LENGTH = struct.Struct("<I")
 
 
 class Files:
-    """What is delivered is right, what is left out is named, and only what is damaged is left out."""
+    """Record files: delivered records are correct, skipped ones are named, and only damaged ones are skipped."""
 
     past = frozenset(("all", "some"))
 
@@ -90,7 +90,7 @@ class Files:
 
     @staticmethod
     def _check_error(records: bytes, offsets: list[int], number: int, error: SampleError) -> None:
-        """A record that is left out is damaged, or another line of the index says that a record begins within it."""
+        """Check that a skipped record is damaged, or that another line of the index has an offset within it."""
         offset = offsets[number]
         if not isinstance(error.__cause__, CorruptRecordError) or error.offset != offset:
             raise Finding(f"record {number} failed by {error.__cause__!r}") from error

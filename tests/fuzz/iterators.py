@@ -69,7 +69,7 @@ def _idx(shape: tuple[int, ...], rng: Random) -> bytes:
 
 
 class Tables:
-    """Files of `CSVIter`, `LibSVMIter` and `MNISTIter`. The first byte of an input tells whose."""
+    """Files of `CSVIter`, `LibSVMIter` and `MNISTIter`. The first byte of an input selects the kind."""
 
     past = frozenset(("later", "whole"))
     _KINDS = 7
@@ -136,7 +136,7 @@ class Tables:
 
 
 def _texts(kind: int, rng: Random) -> list[str]:
-    """Sound files of numbers, LibSVM's for kind 3; whole numbers for kinds 1 and 2."""
+    """Return valid files of numbers, LibSVM's for kind 3; integers for kinds 1 and 2."""
     texts = []
     for end in ("\n", "\n", "\n", "\r\n"):
         lines = []
@@ -219,7 +219,7 @@ _WIDTH = 40
 
 
 class Boxes:
-    """Labels of detection records: numbers, float32. They are laid out as they say, or refused."""
+    """Labels of detection records: float32 numbers. They have the announced layout, or are refused."""
 
     past = frozenset(("objects", "whole", "wide"))
 
@@ -311,7 +311,7 @@ class Boxes:
 
 
 def _plain_objects(values: list[float]) -> list[list[float]] | None:
-    """The objects with an area; None for what is no label."""
+    """Return the objects with an area; None for an invalid label."""
     if len(values) < 2 or not all(math.isfinite(number) for number in values[:2]):
         return None
     header, width = values[:2]

@@ -1,6 +1,6 @@
 """Target: the JPEG scanner and the tile cutter. Crops are compared with the same crops of a full decode.
 
-An input is one byte, which tells the options of the decode, and a JPEG.
+An input is one byte, which selects the options of the decode, and a JPEG.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ PIECES = (
 
 
 def seeds() -> list[bytes]:
-    """The sound JPEGs that inputs are made from."""
+    """Return the valid JPEGs from which inputs are made."""
     return [path.read_bytes() for path in sorted((CORPUS / "jpeg").glob("*.jpg"))]
 
 
@@ -66,11 +66,11 @@ class Jpegs:
     def __init__(self) -> None:
         self._seeds = [bytes((0,)) + data for data in seeds()]
         self._seeds += [path.read_bytes() for path in corpus_of("jpeg")]
-        # Readers are kept, as workers keep theirs: what they remember of the last headers is part of what is tried.
+        # Readers are reused, as in workers: their memory of the last headers is part of the test.
         self._readers: dict[tuple[int, str, bool], LazyImageReader] = {}
 
     def make(self, draw: Draw) -> bytes:
-        """A sound JPEG with one to three faults or oddities."""
+        """Return a valid JPEG with one to three faults or oddities."""
         data = bytearray(pick(draw, self._seeds)[1:])
         for _ in range((1, 1, 1, 1, 2, 2, 3, 3)[int(draw() * 8)]):
             if len(data) < 4:
@@ -79,11 +79,11 @@ class Jpegs:
         return bytes((int(draw() * 256),)) + bytes(data)
 
     def other(self, draw: Draw) -> bytes:
-        """Another sound JPEG."""
+        """Return another valid JPEG."""
         return pick(draw, self._seeds)[1:]
 
     def check(self, data: bytes) -> str:
-        """Decode all of it, then a part of it by a cut, and compare."""
+        """Decode the whole file, then a part of it by a cut, and compare."""
         options, stored = data[0] if data else 0, data[1:]
         key = zlib.crc32(data)
         flag = 0 if options & 7 == 0 else 1
@@ -138,7 +138,7 @@ def _whole(data: bytes, flag: int, exif: str) -> Any:
 
 
 def _box(key: int, width: int, height: int) -> tuple[int, int, int, int]:
-    """A crop that depends on the input alone; often small, often at a border."""
+    """Return a crop that depends only on the input; often small, often at a border."""
     mixed = key * 0x9E3779B97F4A7C15 >> 7
     x, mixed = mixed % width, mixed // 4093
     y, mixed = mixed % height, mixed // 4093
@@ -153,7 +153,7 @@ def _box(key: int, width: int, height: int) -> tuple[int, int, int, int]:
 
 
 def _part(picture: Any, box: tuple[int, int, int, int], scale: int, how: int) -> Any:
-    """The pixels of the box, by one of the ways there are."""
+    """Return the pixels of the box, by one of the decoding methods."""
     x, y, width, height = box
     if scale > 1 or how < 4:
         return picture.region(box, scale)
@@ -165,9 +165,9 @@ def _part(picture: Any, box: tuple[int, int, int, int], scale: int, how: int) ->
 
 
 def _is_scaled(data: bytes, picture: Any, box: Any, scale: int, found: Any, flag: int) -> bool:
-    """Whether these are the pixels of the whole picture decoded at that scale."""
+    """Return whether these are the pixels of the whole image decoded at that scale."""
     if picture._orientation != 1:
-        return True  # the sides of turned boxes are rounded in stored coordinates: not compared
+        return True  # the sides of rotated boxes are rounded in stored coordinates: not compared
     rows, columns = scaled_size(picture.height, scale), scaled_size(picture.width, scale)
     small = decode_jpeg(
         data, "RGB" if flag else "GRAY", min_height=rows, min_width=columns, min_factor=scale, strict=False
@@ -181,7 +181,7 @@ def _is_scaled(data: bytes, picture: Any, box: Any, scale: int, found: Any, flag
 
 
 def _judge_alone(data: bytes, flag: int, exif: str, box: tuple[int, int, int, int], found: Any) -> str:
-    """A part of a damaged picture was decoded without complaint: is it what a forgiving decoder shows?"""
+    """Compare a part of a damaged image, decoded without a warning, with a lenient decoder's pixels."""
     if exif == "apply":
         return "alone, otherwise"
     try:
@@ -194,7 +194,7 @@ def _judge_alone(data: bytes, flag: int, exif: str, box: tuple[int, int, int, in
 
 
 def _check_table(data: bytes, flag: int, exif: str, whole: Any) -> None:
-    """A table that is written anew holds, and changes no pixel."""
+    """Check that a rewritten table is valid, and changes no pixel."""
     markers_are_whole(data)
     try:
         again = with_tile_table(data)
@@ -211,7 +211,7 @@ def _check_table(data: bytes, flag: int, exif: str, whole: Any) -> None:
 
 
 def _segments(data: bytearray) -> list[int]:
-    """Where the segments of the headers begin; the last is the scan's header. Empty for what is too damaged."""
+    """Return the starts of the headers' segments; the last is the scan's header. Empty for heavy damage."""
     places = []
     at, size = 2, len(data)
     while at + 4 <= size and data[at] == 0xFF and len(places) < 64:
@@ -223,7 +223,7 @@ def _segments(data: bytearray) -> list[int]:
 
 
 def _scan(data: bytearray) -> int:
-    """Where the entropy-coded data begins."""
+    """Return the start of the entropy-coded data."""
     places = _segments(data)
     if not places:
         return 0
@@ -255,7 +255,7 @@ def _extents(data: bytearray, draw: Draw, target: Jpegs) -> None:
 
 
 def _shorter(data: bytearray, draw: Draw, target: Jpegs) -> None:
-    """Fewer rows than the scan has, or a row less: what is left over is harmless."""
+    """Announce fewer rows than the scan has, or a row less: the surplus is harmless."""
     at = data.find(b"\xff\xc0\0") + 5
     if at >= 5 and at + 2 <= len(data):
         height = data[at] << 8 | data[at + 1]
@@ -279,7 +279,7 @@ def _interval(data: bytearray, draw: Draw, target: Jpegs) -> None:
 
 
 def _new_segment(data: bytearray, draw: Draw, target: Jpegs) -> None:
-    """Comments, application segments and fill bytes anywhere in the headers."""
+    """Insert comments, application segments and fill bytes anywhere in the headers."""
     places = _segments(data)
     if not places:
         return
@@ -293,7 +293,7 @@ def _new_segment(data: bytearray, draw: Draw, target: Jpegs) -> None:
 
 
 def _move_segment(data: bytearray, draw: Draw, target: Jpegs) -> None:
-    """A segment is lost, comes twice, or stands elsewhere."""
+    """Remove, duplicate or move a segment."""
     places = _segments(data)
     if len(places) < 3:
         return
@@ -317,7 +317,7 @@ def _orientation(data: bytearray, draw: Draw, target: Jpegs) -> None:
 
 
 def _restarts(data: bytearray, draw: Draw, target: Jpegs) -> None:
-    """Restart intervals are lost, come twice, change places, or have another number."""
+    """Remove, duplicate, exchange or renumber restart intervals."""
     start = _scan(data)
     marks = [found.start() for found in _RESTART.finditer(data, start)]
     if len(marks) < 2:
@@ -335,7 +335,7 @@ def _restarts(data: bytearray, draw: Draw, target: Jpegs) -> None:
 
 
 def _end(data: bytearray, draw: Draw, target: Jpegs) -> None:
-    """What stands at the end: nothing, too much, or another picture."""
+    """Change the end: nothing, surplus bytes, or another image."""
     kind = int(draw() * 6)
     if kind == 0:
         del data[len(data) - 1 - int(draw() * 4) :]
@@ -352,7 +352,7 @@ def _end(data: bytearray, draw: Draw, target: Jpegs) -> None:
 
 
 def _table(data: bytearray, draw: Draw, target: Jpegs) -> None:
-    """The tile table is wrong, or that of another picture."""
+    """Damage the tile table, or use that of another image."""
     at = data.find(b"ALtiles\0")
     if at < 4 or draw() < 0.3:
         other = target.other(draw)

@@ -1,4 +1,4 @@
-"""Draws the sound JPEGs of the corpus anew: `python -m tests.fuzz.make_seeds`. They lie in the repository already."""
+"""Generator of the corpus's valid JPEGs: `python -m tests.fuzz.make_seeds`. The repository has them already."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Changes to bytes that know nothing of their meaning. Fast: millions of inputs are made with them."""
+"""Changes to bytes, independent of their meaning. Fast, because millions of inputs are made with them."""
 
 from __future__ import annotations
 
@@ -9,22 +9,22 @@ from tests.fuzz.target import Draw
 TELLING = bytes(
     (0, 1, 2, 3, 4, 7, 8, 9, 10, 13, 16, 32, 45, 48, 57, 64, 96, 127, 128, 160, 192, 224, 254, 255)
 )
-"""Bytes at which something often changes: borders of ranges, flags, separators, digits."""
+"""Bytes with special meaning: borders of ranges, flags, separators, digits."""
 
 
 def pick(draw: Draw, choices: Sequence[bytes]) -> bytes:
-    """One of them."""
+    """Return one of them."""
     return choices[int(draw() * len(choices))]
 
 
 def change(data: bytearray, low: int, draw: Draw, pieces: Sequence[bytes]) -> None:
-    """One change, in place.
+    """Make one change in place.
 
     Args:
         data: altered.
-        low: changes lie from here on, if there is anything.
-        draw: the source of chance.
-        pieces: what may be put in.
+        low: first place of changes, if the data are longer.
+        draw: the random generator.
+        pieces: bytes that may be inserted.
     """
     size = len(data)
     if size <= low:
@@ -48,5 +48,5 @@ def change(data: bytearray, low: int, draw: Draw, pieces: Sequence[bytes]) -> No
         data[at:at] = pick(draw, pieces)
     elif kind == 6:
         data[at:at] = data[at : at + 1 + int(draw() * 40)]
-    else:  # a stretch is lost, or comes twice
+    else:  # a stretch is removed, or duplicated
         data[at:] = data[low + int(draw() * (size - low)) :]

@@ -59,7 +59,7 @@ PIECES = (
 
 
 class Pictures:
-    """Pictures of a few hundred pixels in every format that OpenCV can write here."""
+    """Images of a few hundred pixels in every format that OpenCV can write here."""
 
     past = frozenset(("refused", "whole"))
 
@@ -139,12 +139,12 @@ class Pictures:
 
 
 def _most_memory() -> int:
-    """The most that this process ever had, in bytes (Linux)."""
+    """Return the peak memory of this process in bytes (Linux)."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss << 10
 
 
 def _sum(data: bytearray) -> None:
-    """Make the checksums of a PNG's chunks right, so that they are looked at."""
+    """Correct the checksums of a PNG's chunks, so that the decoder accepts them."""
     at = 8
     while at + 12 <= len(data):
         end = at + 8 + int.from_bytes(data[at : at + 4], "big")

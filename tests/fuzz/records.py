@@ -1,4 +1,4 @@
-"""Target: the record parser, and whatever else reads part heads, against a plain decoder of the same rules."""
+"""Target: the record parser, and all other readers of part heads, against a plain decoder of the same rules."""
 
 from __future__ import annotations
 
@@ -41,10 +41,10 @@ _COUNTS = (1, 1, 1, 1, 1, 2, 2, 3)
 
 
 def plain(data: bytes, tolerant: bool = False) -> tuple[list[bytes], list[int], int]:
-    """The rules of docs/format.md, once more and as simply as possible.
+    """Apply the rules of docs/format.md as simply as possible.
 
     Returns:
-        payloads, where their records begin, and where reading stops: the place of the fault, or -1 at a sound end.
+        payloads, the starts of their records, and the end of reading: the place of the fault, or -1 at a valid end.
     """
     payloads: list[bytes] = []
     starts: list[int] = []
@@ -86,15 +86,15 @@ class Records:
         self._pool += [_Base(path.read_bytes()) for path in corpus_of("records")]
 
     def make(self, draw: Draw) -> bytes:
-        """A sound file with one to three faults, mostly behind its first record."""
+        """Return a valid file with one to three faults, mostly after its first record."""
         return self._spoil(self._pool[int(draw() * len(self._pool))], draw)
 
     def sound(self, draw: Draw) -> bytes:
-        """A sound file."""
+        """Return a valid file."""
         return self._pool[int(draw() * self._sound)].data
 
     def spoil(self, data: bytes, draw: Draw) -> bytes:
-        """The same with faults."""
+        """Return the same file with faults."""
         return self._spoil(_Base(data), draw)
 
     def _spoil(self, base: _Base, draw: Draw) -> bytes:
@@ -110,7 +110,7 @@ class Records:
         return bytes(data)
 
     def check(self, data: bytes) -> str:
-        """The parser in any chunks; and by turns the tolerant parser, the scan and positional reads, the walk."""
+        """Check the parser in any chunks, and in turn the tolerant parser, the scan, positional reads, the walk."""
         key = zlib.crc32(data)
         payloads, starts, fault = plain(data)
         if _parsed(data, key) != (payloads, starts, fault):
@@ -132,7 +132,7 @@ class Records:
 
 
 class _Base:
-    """A file to begin with: its bytes, its part heads, and where its first record ends."""
+    """Base file of an input: its bytes, its part heads, and the end of its first record."""
 
     def __init__(self, data: bytes) -> None:
         self.data = data
@@ -154,7 +154,7 @@ def _payload(rng: Random) -> bytes:
 
 
 def _reframe(data: bytearray, heads: list[int], draw: Draw) -> None:
-    """Damage to a part head, or a part put in before it."""
+    """Damage a part head, or insert a part before it."""
     at = heads[int(draw() * len(heads))]
     if at + 8 > len(data):
         return
@@ -218,7 +218,7 @@ def _check_scan(data: bytes, starts: list[int], fault: int) -> None:
 
 
 def _check_reads(data: bytes, payloads: list[bytes], starts: list[int], key: int) -> None:
-    """Reads by offset, with lengths from an index that is right, and from one that is not."""
+    """Check reads by offset, with lengths from a correct and from a wrong index."""
     if not payloads:
         try:
             extract(data)
@@ -232,7 +232,7 @@ def _check_reads(data: bytes, payloads: list[bytes], starts: list[int], key: int
         try:
             found = _driven(read_record(start, guess, size=len(data), path=None), data)
         except CorruptRecordError:
-            # Allowed only where the guess was short and a head stands at its end.
+            # Allowed only if the guess was short and a head is at its end.
             if not data.startswith(_MAGIC, start + guess):
                 raise
         else:
@@ -258,7 +258,7 @@ def _driven(steps, data):
 
 
 def _check_walk(data: bytes, heads: set[int]) -> None:
-    """Records and gaps cover the file, and what is called a record is one."""
+    """Check that records and gaps cover the file, and that each reported record is valid."""
     reached = 0
     for item in scan_damaged(lambda offset, length: data[offset : offset + length], len(data), heads=heads):
         if item.offset != reached or item.length <= 0:

@@ -1,4 +1,4 @@
-"""Runs a target in processes of its own, so that a hang or a crash is seen, named, and does not end the run."""
+"""Runner of a target in separate processes, so that a hang or a crash is detected, named, and does not end the run."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.fuzz.target import ROOT, Found, Tally
 
 BOARD_BYTES = 1 << 20
 HEAD = struct.Struct("<QI")
-"""What stands at the beginning of a board: inputs tried, and bytes of the one that is being tried, which follow."""
+"""Start of a board: number of tried inputs, and length of the current one, whose bytes follow."""
 
 _LOOK_S = 0.2
 _MOST_RESTARTS = 20
@@ -27,7 +27,7 @@ _MOST_RESTARTS = 20
 
 @dataclass
 class _Share:
-    """What one process is to do, and has said."""
+    """Work of one process, and its reports."""
 
     inputs: int
     seed: str
@@ -44,14 +44,14 @@ def run(
     processes: int = 1,
     hang_s: float = 20.0,
 ) -> Tally:
-    """Try new inputs until there were so many, or the time is up.
+    """Try new inputs until their number is reached, or the time is up.
 
     Args:
         where: the target, see `tests.fuzz.targets.load`.
-        inputs: how many, of all processes together.
-        seconds: when to stop at the latest.
+        inputs: number of inputs of all processes together.
+        seconds: time limit.
         seed: with the same seed and number of processes the inputs are the same.
-        processes: how many at a time.
+        processes: number of parallel processes.
         hang_s: an input that takes longer than this is a finding.
     """
     tally = Tally()
@@ -76,7 +76,7 @@ def run(
 def _supervise(
     where: str, share: _Share, until: float, hang_s: float, tally: Tally, lock: threading.Lock
 ) -> None:
-    """One process after the other, until the share is done."""
+    """Run one process after the other, until the share is done."""
     for restart in range(_MOST_RESTARTS):
         left = share.inputs - share.done
         if left <= 0 or time.monotonic() >= until:
@@ -92,7 +92,7 @@ def _supervise(
             share.done += sum(outcomes.values())
             if ended is None:
                 continue
-            # What was tried and not told of any more is known by number only.
+            # Of inputs that were tried but not reported only the number is known.
             lost = max(0, count - sum(outcomes.values()) - 1)
             if lost:
                 tally.outcomes["untold"] += lost
@@ -111,7 +111,7 @@ def _one_process(
     tally: Tally,
     lock: threading.Lock,
 ) -> tuple[str | None, Counter[str]]:
-    """Run one process to its end; gives how it died, if it did, and the outcomes that it told."""
+    """Run one process to its end; return the cause of its death, if it died, and the outcomes that it reported."""
     outcomes: Counter[str] = Counter()
     finished = threading.Event()
     seconds = until - time.monotonic()
@@ -128,7 +128,7 @@ def _one_process(
     assert process.stdout is not None
     assert process.stderr is not None
     said: list[bytes] = []
-    # Decoders complain on standard error, more than anybody wants to read: only the end of it is kept.
+    # Decoders write many warnings to standard error: only the end of it is kept.
     errors = threading.Thread(target=_keep_last, args=(process.stderr, said), daemon=True)
     errors.start()
 
@@ -162,7 +162,7 @@ def _one_process(
 
 
 def _watch(process: subprocess.Popen[bytes], board: IO[bytes], hang_s: float) -> bool:
-    """Wait for the process; end it when its count does not rise any more, which is True."""
+    """Wait for the process; kill it when its count no longer rises, and return True then."""
     shown = -1
     since = time.monotonic()
     while True:
@@ -174,7 +174,7 @@ def _watch(process: subprocess.Popen[bytes], board: IO[bytes], hang_s: float) ->
         count = HEAD.unpack(os.pread(board.fileno(), HEAD.size, 0))[0]
         if count != shown:
             shown, since = count, time.monotonic()
-        # Until the first input it loads libraries, which may take its time on a busy machine.
+        # Until the first input it loads libraries, which may take long on a busy machine.
         elif time.monotonic() - since > (hang_s if count else max(hang_s, 60.0)):
             process.kill()
             process.wait()
@@ -188,5 +188,5 @@ def _keep_last(stream: IO[bytes], said: list[bytes]) -> None:
 
 
 def board_of(descriptor: int) -> mmap.mmap:
-    """The board as the process sees it that writes on it."""
+    """Return the board in the form in which the process writes to it."""
     return mmap.mmap(descriptor, BOARD_BYTES)

@@ -1,4 +1,4 @@
-"""Target: states that a loader is to resume from, as JSON. The first byte of an input tells the kind of loader."""
+"""Target: checkpoint states as JSON. The first byte of an input selects the kind of loader."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ _FREE = ("epoch", "consumed", "carry")
 
 
 class _Iterated:
-    """A sampler that cannot tell positions."""
+    """Sampler without access by position."""
 
     def __iter__(self) -> Any:
         return iter(range(_ITEMS))

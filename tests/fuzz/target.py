@@ -1,4 +1,4 @@
-"""What a fuzz target is, and how inputs are tried, made smaller and kept."""
+"""Contract of a fuzz target; functions that try, reduce and keep inputs."""
 
 from __future__ import annotations
 
@@ -17,39 +17,39 @@ ROOT = Path(__file__).parents[2]
 CORPUS = Path(__file__).parent / "corpus"
 
 Draw: TypeAlias = Callable[[], float]
-"""The next random number, 0 <= x < 1: the only source of chance, so that a seed gives the same inputs again."""
+"""Next random number, 0 <= x < 1: the only source of randomness, so that a seed repeats the same inputs."""
 
 
 class Finding(AssertionError):
-    """The code under test did something that it must not do; the text says what."""
+    """Error raised when the code under test breaks a rule; the text names the fault."""
 
 
 class Target(Protocol):
-    """One thing that reads bytes from outside.
+    """Reader of external bytes, under test.
 
     Attributes:
-        past: the outcomes of inputs that got past the first record or header.
+        past: the outcomes of inputs that passed the first record or header.
     """
 
     past: frozenset[str]
 
     def make(self, draw: Draw) -> bytes:
-        """A new input: a sound one with some faults."""
+        """Return a new input: a valid one with some faults."""
         ...
 
     def check(self, data: bytes) -> str:
-        """Try one input; gives a word for what came of it.
+        """Try one input; return a word for the outcome.
 
         Raises:
             Finding: a wrong result.
-            Exception: what the code under test raised and should not have.
+            Exception: an undocumented error of the code under test.
         """
         ...
 
 
 @dataclass
 class Found:
-    """An input that shows a fault, and the traceback."""
+    """Input that shows a fault, and the traceback."""
 
     data: bytes
     text: str
@@ -57,12 +57,12 @@ class Found:
 
 @dataclass
 class Tally:
-    """What came of a number of inputs.
+    """Results of a number of inputs.
 
     Attributes:
-        outcomes: how many inputs had which outcome.
+        outcomes: number of inputs by outcome.
         found: one input for each different finding, as small as it could be made.
-        seconds: how long it took, of all processes together.
+        seconds: duration, of all processes together.
     """
 
     outcomes: Counter[str] = field(default_factory=Counter)
@@ -71,16 +71,16 @@ class Tally:
 
     @property
     def inputs(self) -> int:
-        """How many inputs were tried."""
+        """Return the number of tried inputs."""
         return sum(self.outcomes.values())
 
     def share(self, past: frozenset[str]) -> float:
-        """The share of inputs that had one of these outcomes."""
+        """Return the share of inputs that had one of these outcomes."""
         return sum(self.outcomes[word] for word in past) / max(1, self.inputs)
 
 
 def corpus_of(name: str) -> list[Path]:
-    """The kept inputs of a target, by name of the file."""
+    """Return the kept inputs of a target, by name of the file."""
     return sorted(path for path in (CORPUS / name).glob("*") if path.suffix == ".bin")
 
 
@@ -93,7 +93,7 @@ def keep(name: str, data: bytes) -> Path:
 
 
 def attempt(target: Target, data: bytes, tally: Tally) -> None:
-    """Try one input and write down what came of it."""
+    """Try one input and record its outcome."""
     try:
         tally.outcomes[target.check(data)] += 1
     except Exception as error:
@@ -105,14 +105,14 @@ def attempt(target: Target, data: bytes, tally: Tally) -> None:
 
 
 def place_of(error: BaseException) -> str:
-    """Kind and place of an error: two with the same are taken for the same finding."""
+    """Return kind and place of an error: two errors with the same are one finding."""
     frames = [f for f in traceback.extract_tb(error.__traceback__) if f.filename.startswith(str(ROOT))]
     where = "" if not frames else f" at {Path(frames[-1].filename).relative_to(ROOT)}:{frames[-1].lineno}"
     return f"{type(error).__name__}{where}"
 
 
 def shrink(target: Target, data: bytes, place: str, tries: int = 2000) -> bytes:
-    """Leave out whatever can be left out with the same finding; a few seconds at most."""
+    """Remove all bytes that the finding does not need; for a few seconds at most."""
     step = len(data) // 2
     while step and tries > 0:
         at = 0
@@ -131,7 +131,7 @@ def shrink(target: Target, data: bytes, place: str, tries: int = 2000) -> bytes:
 
 
 def scratch_folder(owner: object) -> Path:
-    """A new folder that goes with its owner."""
+    """Return a new folder that is removed with its owner."""
     folder = tempfile.mkdtemp(prefix="fuzz-")
     weakref.finalize(owner, shutil.rmtree, folder, True)
     return Path(folder)

@@ -1,4 +1,4 @@
-"""The targets by name: where they are, what they cover, and how many inputs a long run tries."""
+"""Table of the targets by name: their modules, their coverage, and the inputs of a long run."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from tests.fuzz.target import Target
 
 
 class Entry(NamedTuple):
-    """One line of the table.
+    """Line of the table.
 
     Attributes:
         where: module and class, "module:class".
         long: inputs of a long run.
         covers: files whose branches are counted with ``--coverage``.
-        more_memory: most bytes of address space that a process may take besides what it has when it begins; 0: any.
+        more_memory: limit of address space in bytes that a process may add after its start; 0: no limit.
     """
 
     where: str
@@ -100,7 +100,7 @@ TARGETS = {
 
 
 def load(where: str) -> Target:
-    """Make a target, given as "module:class" or by its name in the table."""
+    """Make a target from "module:class" or from its name in the table."""
     module, _, name = (TARGETS[where].where if where in TARGETS else where).partition(":")
     target: Any = getattr(importlib.import_module(module), name)()
     found: Target = target

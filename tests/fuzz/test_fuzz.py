@@ -1,4 +1,4 @@
-"""The fuzz targets find nothing: not in the inputs that were kept, and not in some new ones.
+"""Tests that the fuzz targets have no findings, neither in the kept inputs nor in some new ones.
 
 `python -m tests.fuzz --long` tries millions.
 """
@@ -86,7 +86,7 @@ def test_a_seed_gives_the_same_inputs_again() -> None:
 
 
 class Forgetful(RecordParser):
-    """Loses the last byte of long records."""
+    """Target that loses the last byte of long records."""
 
     def next_record(self):  # type: ignore[no-untyped-def]
         record = super().next_record()
@@ -100,7 +100,7 @@ def test_a_wrong_parser_is_found_and_the_input_made_small(monkeypatch: pytest.Mo
     assert tally.outcomes["finding"] > 10
     found = min(tally.found.values(), key=lambda one: len(one.data))
     assert "Finding" in found.text
-    # One record of 36 bytes is the least that shows it.
+    # One record of 36 bytes is the smallest input that shows it.
     assert 44 <= len(found.data) <= 120
     with pytest.raises(Finding):
         target.check(found.data)

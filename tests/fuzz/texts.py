@@ -72,7 +72,7 @@ LIST_PIECES = (
 
 
 def _faulty(bases: Sequence[bytes], pieces: Sequence[bytes], draw: Draw) -> bytes:
-    """A sound text with up to three faults, mostly behind its first line."""
+    """Return a valid text with up to three faults, mostly after its first line."""
     data = bytearray(bases[int(draw() * len(bases))])
     for _ in range(int(draw() * 3) + 1):
         change(data, data.find(b"\n") + 1 if draw() < 0.8 else 0, draw, pieces)
@@ -122,7 +122,7 @@ class Indexes:
         return "text" if found and isinstance(found[0], str) else "numbers"
 
     def _check_file(self, data: bytes, index: Index | None) -> None:
-        """The same from a file, by all who read one."""
+        """Check the same from a file, with all readers."""
         path = self._folder / "a.idx"
         path.write_bytes(data)
         record = path.with_suffix(".rec")
@@ -152,7 +152,7 @@ class Indexes:
 
 
 def _plain(text: bytes) -> tuple[list[int] | list[str], list[int]] | None:
-    """Keys and offsets by the words of docs/format.md; None for damage."""
+    """Return keys and offsets by the rules of docs/format.md; None for damage."""
     keys: list[bytes] = []
     offsets: list[int] = []
     text = text.replace(b"\r\n", b"\n")
@@ -180,7 +180,7 @@ def _number(field: bytes) -> int | None:
 
 
 def _check_uses(index: Index, keys: list[int] | list[str]) -> None:
-    """Look-ups, spans, and the text that is made of it again."""
+    """Check look-ups, spans, and the text written from it."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DuplicateKeyWarning)
         for key in keys[:1] + keys[-1:]:
@@ -253,9 +253,9 @@ class Lists:
         return "whole"
 
     def _check_lines(self, data: bytes) -> int | None:
-        """The list as im2rec, `ImageIter` and `ImageRecordIter` read it; gives how many lines it has.
+        """Read the list as im2rec, `ImageIter` and `ImageRecordIter` do; return the number of its lines.
 
-        None where that depends on what ends a line: lone carriage returns do for some of them.
+        Return None if that depends on line ends: single carriage returns end a line for some of them.
         """
         path = str(self._folder / "a.lst")
         bad: list[str] = []
@@ -267,12 +267,12 @@ class Lists:
         lines = None if lone else len(found) + len(bad)
         if not lone and lines != sum(1 for line in data.decode(errors="replace").split("\n") if line.strip()):
             raise Finding(f"{len(found)} lines are taken, {len(bad)} are told of")
-        # A path that im2rec refuses does not matter to who reads labels alone.
+        # A path that im2rec refuses does not matter to a reader of labels only.
         sound = not lone and not bad
         self._check_labels(path, {image.key: image.labels for image in found} if sound else {}, sound)
         try:
             with warnings.catch_warnings():
-                warnings.simplefilter("ignore", UserWarning)  # keys that stand twice
+                warnings.simplefilter("ignore", UserWarning)  # repeated keys
                 source = open_source(None, None, path, None, str(self._folder), "float32")
         except ValueError:
             return lines

@@ -1,4 +1,4 @@
-"""Targets that misbehave on purpose: the tests of the runner need them."""
+"""Targets that misbehave on purpose, for the tests of the runner."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ class _Toy:
     past = frozenset(("fine",))
 
     def make(self, draw: Draw) -> bytes:
-        """Some bytes."""
+        """Return some bytes."""
         return bytes(int(draw() * 256) for _ in range(20))
 
     def check(self, data: bytes) -> str:
-        """One input of about thirteen has this byte."""
+        """Misbehave for one input of about thirteen, which has a special byte."""
         if 77 in data:
             self.misbehave()
         return "fine"
 
     def misbehave(self) -> None:
-        """What is wrong with it."""
+        """Do the wrong thing."""
         raise NotImplementedError
 
 
 class Wrong(_Toy):
-    """Gives wrong results."""
+    """Target with wrong results."""
 
     def misbehave(self) -> None:
         """See `_Toy.misbehave`."""
@@ -35,7 +35,7 @@ class Wrong(_Toy):
 
 
 class Hanging(_Toy):
-    """Does not come back."""
+    """Target that hangs."""
 
     def misbehave(self) -> None:
         """See `_Toy.misbehave`."""
@@ -44,7 +44,7 @@ class Hanging(_Toy):
 
 
 class Crashing(_Toy):
-    """Takes its process with it."""
+    """Target that kills its process."""
 
     def misbehave(self) -> None:
         """See `_Toy.misbehave`."""

@@ -1,4 +1,4 @@
-"""One process of a fuzz run: `python -m tests.fuzz.worker TARGET INPUTS SEED SECONDS BOARD`, started by `runner`."""
+"""Process of a fuzz run: `python -m tests.fuzz.worker TARGET INPUTS SEED SECONDS BOARD`, started by `runner`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.fuzz.target import Found, Tally, Target, attempt
 from tests.fuzz.targets import TARGETS, load
 
 NOWHERE = os.path.join(os.devnull, "none")
-"""A folder that cannot be made: indexes are not cached then."""
+"""Path of a folder that cannot be made, so that indexes are not cached."""
 
 _TELL_S = 2.0
 _ROOM = BOARD_BYTES - HEAD.size
@@ -28,11 +28,11 @@ def try_inputs(
     """Make inputs and try them.
 
     Args:
-        target: what is tried.
-        inputs: how many.
-        seed: tells which.
-        seconds: after which to stop.
-        board: where the number of each input, and the input itself, is written before it is tried.
+        target: the target.
+        inputs: number of inputs.
+        seed: selects the inputs.
+        seconds: time limit.
+        board: receives the number of each input, and the input itself, before it is tried.
     """
     tally = Tally()
     draw = Random(seed).random

@@ -1,4 +1,4 @@
-"""Sources of bytes in memory, for readers."""
+"""Byte sources in memory, for readers."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 
 class Memory:
-    """A source in memory that counts what it is asked for."""
+    """Byte source in memory that counts its requests."""
 
     def __init__(self, data: bytes) -> None:
         self.data = data
@@ -21,7 +21,7 @@ class Memory:
 
 
 class Unsized:
-    """The least that a source has to be: it cannot tell its size."""
+    """Minimal byte source, without a size."""
 
     def __init__(self, data: bytes) -> None:
         self.data = data

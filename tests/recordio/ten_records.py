@@ -1,4 +1,4 @@
-"""A file of ten records with an index, and what is done to it and expected of it."""
+"""File of ten records with an index, its damage and the expected results."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ OFFSETS = [len(testing.frame(RECORDS[:n])) for n in range(11)]
 
 
 def write_ten_records(path: Path) -> Path:
-    """Write the file and its index; gives the path."""
+    """Write the file and its index; return the path."""
     with RecordWriter(path, index=True) as writer:
         for key, record in zip(KEYS, RECORDS, strict=True):
             writer.write(record, key)
@@ -31,7 +31,7 @@ def spoil(path: Path, data: bytes) -> bytes:
 
 
 def check_repair(path: Path, kept: list[int]) -> None:
-    """The copy holds just these records, under their old keys; the source is untouched."""
+    """Check that the copy holds exactly these records, under their old keys, and that the source is unchanged."""
     before = path.read_bytes(), path.with_suffix(".idx").read_bytes()
     copy = path.parent / "copy.rec"
     report = repair(path, copy)

@@ -1,4 +1,4 @@
-"""The async reader and writer, under asyncio and under trio."""
+"""Tests of the async reader and writer, under asyncio and under trio."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ Run = Callable[..., Any]
 
 
 class AsyncMemory:
-    """An async source in memory."""
+    """Async byte source in memory."""
 
     def __init__(self, data: bytes) -> None:
         self.data = data
@@ -52,7 +52,7 @@ class AsyncMemory:
 
 
 class AsyncUnsized:
-    """The least that an async source has to be."""
+    """Minimal async byte source."""
 
     def __init__(self, data: bytes) -> None:
         self.data = data

@@ -1,4 +1,4 @@
-"""The error family: one base, built-in parents, facts that survive pickling."""
+"""Tests of the error classes: one base, built-in parents, attributes that survive pickling."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Framing: the published byte vectors, extract, serialize, and what is refused."""
+"""Tests of framing: the published byte vectors, extract, serialize, and refused input."""
 
 from __future__ import annotations
 

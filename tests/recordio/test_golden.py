@@ -1,4 +1,4 @@
-"""Files written by MXNet 1.9.1 are read exactly, and written again byte for byte."""
+"""Tests that files written by MXNet 1.9.1 are read exactly, and written again byte for byte."""
 
 from __future__ import annotations
 

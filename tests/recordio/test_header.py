@@ -1,4 +1,4 @@
-"""IRHeader, pack, unpack."""
+"""Tests of IRHeader, pack, unpack."""
 
 from __future__ import annotations
 

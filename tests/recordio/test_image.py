@@ -1,4 +1,4 @@
-"""pack_img and unpack_img."""
+"""Tests of pack_img and unpack_img."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Index: text in and out, spans, look-ups, the binary cache."""
+"""Tests of Index: text in and out, spans, look-ups, the binary cache."""
 
 from __future__ import annotations
 
@@ -356,7 +356,7 @@ def test_an_index_that_is_too_large_is_refused_unread(
 ) -> None:
     path = tmp_path / "a.idx"
     path.touch()
-    os.truncate(path, text_module.MAX_INDEX_BYTES + 1)  # a hole: no disk is filled
+    os.truncate(path, text_module.MAX_INDEX_BYTES + 1)  # a sparse file: it takes no disk space
     for read in (
         lambda: Index.open(path, cache=False),
         lambda: MXIndexedRecordIO(path, path, "r"),

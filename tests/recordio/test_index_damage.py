@@ -1,4 +1,4 @@
-"""An index of which some lines cannot be read: these are named, the others are as good as ever."""
+"""Tests of an index with unreadable lines: these are named, the other lines work as usual."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Payloads that are searched by words and written from where they lie: the same bytes as the rule gives."""
+"""Tests of payloads that are searched by words and written without a copy: the same bytes as by the rule."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ MAGIC_BYTES = MAGIC.to_bytes(4, "little")
 
 
 def by_the_rule(payload: bytes) -> bytes:
-    """docs/format.md, "Split records"."""
+    """Split a record by the rule of docs/format.md, "Split records"."""
     cuts = [place for place in range(0, len(payload), 4) if payload[place : place + 4] == MAGIC_BYTES]
     starts, ends = [0, *(cut + 4 for cut in cuts)], [*cuts, len(payload)]
     parts = [payload[start:end] for start, end in zip(starts, ends, strict=True)]
@@ -30,7 +30,7 @@ def by_the_rule(payload: bytes) -> bytes:
 
 @st.composite
 def payloads(draw: st.DrawFn) -> bytes:
-    """Around the size from which words are compared, with magic words at any offset."""
+    """Draw payloads around the size from which words are compared, with magic numbers at any offset."""
     data = bytearray(draw(st.integers(0, 255)) for _ in range(1)) * draw(st.integers(0, 5000))
     for place in draw(st.lists(st.integers(0, 5000), max_size=8)):
         if place + 4 <= len(data):

@@ -1,4 +1,4 @@
-"""`python -m recordio`."""
+"""Tests of `python -m recordio`."""
 
 from __future__ import annotations
 

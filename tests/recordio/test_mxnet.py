@@ -1,4 +1,4 @@
-"""MXRecordIO and MXIndexedRecordIO: MXNet's behaviour, and the defects that are mended."""
+"""Tests of MXRecordIO and MXIndexedRecordIO: MXNet's behaviour, and its fixed defects."""
 
 from __future__ import annotations
 
@@ -154,7 +154,7 @@ def test_damage_is_an_error_with_its_offset(tmp_path: Path, data: bytes, offset:
 
 
 M = "0a23d7ce"
-# Bytes: what MXNet's reader makes of them (measured with 1.9.1).
+# Bytes: the result of MXNet's reader (measured with 1.9.1).
 ODD = {
     "starts with a middle part": (f"{M} 04000040 61626364 {M} 04000060 65666768", [f"61626364 {M} 65666768"]),
     "starts with a last part": (f"{M} 04000060 61626364 {M} 00000000", ["61626364", ""]),

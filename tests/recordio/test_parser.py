@@ -1,4 +1,4 @@
-"""RecordParser: any way of cutting the input gives the same records; damage and limits."""
+"""Tests of RecordParser: any split of the input yields the same records; damage and limits."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The payloads of many records at once: as `extract` gives them one by one, or left to it."""
+"""Tests of the payloads of many records at once: the results of `extract` one by one, or None."""
 
 import mmap
 
@@ -14,7 +14,7 @@ payloads = st.lists(st.binary(max_size=40) | st.just(b"\x0a\x23\xd7\xce" * 2), m
 
 
 def laid_out(records, gap=64):
-    """Records in memory at multiples of `gap`, with their places and lengths."""
+    """Place records in memory at multiples of `gap`; return their places and lengths."""
     start, data = [], bytearray()
     for record in records:
         data += b"\xff" * (-len(data) % gap)

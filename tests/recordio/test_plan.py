@@ -1,4 +1,4 @@
-"""The read planner."""
+"""Tests of the read planner."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""RecordReader: round trips, indexes, sources, threads, fork, pickling."""
+"""Tests of RecordReader: round trips, indexes, sources, threads, fork, pickling."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def test_damage_gives_records_or_our_own_error(data: st.DataObject) -> None:
 
 
 def outcomes(source: Unsized | Memory) -> list[object]:
-    """What a file gives, read in every way that readers have; errors by their class."""
+    """Return the records of a file, read by every method of the readers; errors by their class."""
 
     def everything(reader: RecordReader) -> object:
         return reader.read_many(range(len(reader)))
@@ -144,7 +144,7 @@ def test_a_source_that_gives_less_than_its_size_promises_loses_nothing_in_silenc
         def size(self) -> int:
             return len(self.data) + 12
 
-    # It ends between two records, which would pass for the end of the file.
+    # It ends between two records, which would look like the end of the file.
     for way in (list, len):
         with pytest.raises(errors.ShortReadError, match="its size promises more"):
             way(RecordReader(Short(testing.frame(RECORDS))))

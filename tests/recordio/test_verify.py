@@ -1,4 +1,4 @@
-"""verify, build_index, repair: what is kept, what is reported, and that the source stays as it is."""
+"""Tests of verify, build_index, repair: kept records, reports, and an unchanged source."""
 
 from __future__ import annotations
 
@@ -153,7 +153,7 @@ def test_any_damage_is_survived_and_the_copy_is_sound(
 def test_records_inside_a_payload_are_each_looked_at_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # A payload of records at odd places, and nothing sensible behind it: once each of them led through all the others.
+    # A payload of records at odd places, and garbage after it: each of them could lead through all the others.
     inner = b"x" + serialize(b"") * 2000
     path = tmp_path / "a.rec"
     path.write_bytes(serialize(inner) + b"garbage!" * 3)
@@ -193,7 +193,7 @@ def test_magic_words_close_together_are_found_without_copies(monkeypatch: pytest
 
 
 def test_bytes_put_into_a_record_make_it_suspect(rec: Path) -> None:
-    # One without padding, which would give it away.
+    # One without padding, which would reveal it.
     spoil(rec, testing.insert(rec.read_bytes(), OFFSETS[2] + 20, b"garb"))
     (problem,) = verify(rec).problems
     assert (problem.offset, problem.length) == (OFFSETS[3], 4)

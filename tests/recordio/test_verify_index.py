@@ -1,4 +1,4 @@
-"""verify, build_index, repair: whose key a record gets, whatever became of file or index."""
+"""Tests of verify, build_index, repair: the key of each record after any damage to file or index."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def test_a_shift_is_the_nearest_one_that_fits(data: st.DataObject) -> None:
 
 
 def _exchanged(found: bytes, records: list[bytes], places: list[int]) -> bool:
-    """Whether one record stands whole in the place of another."""
+    """Return whether one record is complete at the place of another."""
     framed = [testing.frame([record]) for record in records]
     return any(
         found.startswith(other, place)
@@ -116,7 +116,7 @@ def test_no_record_gets_the_key_of_another(
     path, copy = folder / "keyed.rec", folder / "keyed-copy.rec"
     found = data.draw(testing.damaged(whole))
     places = [len(testing.frame(records[:number])) for number in range(len(records))]
-    # Nobody can tell a record from another one that was copied over it.
+    # A record cannot be distinguished from another one that was copied over it.
     assume(len(found) != len(whole) or not _exchanged(found, records, places))
     path.write_bytes(found)
     rewrite(path, "".join(f"{7 * number}\t{place}\n" for number, place in enumerate(places)))
@@ -125,7 +125,7 @@ def test_no_record_gets_the_key_of_another(
         return
     with RecordReader(copy) as reader:
         for key, payload in zip(reader.keys, reader, strict=True):
-            # A record with damage inside its payload is not known, and may be any of those lost.
+            # A record with damage inside its payload is not recognised, and may be any of the lost ones.
             assert payload not in records or payload == records[int(key) // 7]
 
 

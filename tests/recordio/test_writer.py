@@ -1,4 +1,4 @@
-"""RecordWriter: when an index is written, what is refused, fork, and closing."""
+"""Tests of RecordWriter: the index, refused input, fork, and closing."""
 
 from __future__ import annotations
 

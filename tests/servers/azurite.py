@@ -1,4 +1,4 @@
-"""Azurite, Microsoft's own emulator of Azure's object storage, in a process of its own (npm: azurite)."""
+"""Azurite, Microsoft's emulator of Azure's object storage, in a separate process (npm: azurite)."""
 
 from __future__ import annotations
 
@@ -16,26 +16,26 @@ from typing import Any
 
 __all__ = ("Azurite", "find_azurite")
 
-# Known to everybody: the account that every emulator has.
+# Public: the account that every emulator has.
 ACCOUNT = "devstoreaccount1"
 KEY = "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw=="
 _API = "2021-12-02"
 
 
 def find_azurite() -> str | None:
-    """Path of the program for blobs, or None."""
+    """Return the path of the program for blobs, or None."""
     return shutil.which("azurite-blob")
 
 
 class Azurite:
-    """A server without any container; it checks signatures, and keeps in memory what is put into it.
+    """Server without any container; it checks signatures, and keeps stored objects in memory.
 
     Attributes:
         address: "127.0.0.1:port".
         endpoint: URL of the account.
 
     Raises:
-        FileNotFoundError: there is no Azurite.
+        FileNotFoundError: Azurite is not installed.
         RuntimeError: it does not start.
     """
 
@@ -75,7 +75,7 @@ class Azurite:
         self.close()
 
     def close(self) -> None:
-        """End it; may be called twice."""
+        """Stop it; may be called twice."""
         self._process.terminate()
         self._process.wait(10)
         if self._process.stdout is not None:
@@ -83,7 +83,7 @@ class Azurite:
         shutil.rmtree(self._folder, ignore_errors=True)
 
     def environment(self) -> dict[str, str]:
-        """The variables that a client needs to reach it."""
+        """Return the variables that a client needs to reach it."""
         return {
             "AZURE_STORAGE_ACCOUNT_NAME": ACCOUNT,
             "AZURE_STORAGE_ACCOUNT_KEY": KEY,
@@ -91,7 +91,7 @@ class Azurite:
         }
 
     def connection_string(self) -> str:
-        """The same as Azure's own tools take it."""
+        """Return the same in the form of Azure's tools."""
         return f"DefaultEndpointsProtocol=http;AccountName={ACCOUNT};AccountKey={KEY};BlobEndpoint={self.endpoint};"
 
     def make_bucket(self, name: str) -> None:

@@ -1,4 +1,4 @@
-"""The two connections of a fault proxy: a client's, and that to the server. They pass on requests and replies."""
+"""Two connections of a fault proxy, to a client and to the server, which forward requests and replies."""
 
 from __future__ import annotations
 
@@ -35,18 +35,18 @@ def reset_connection(transport: Any) -> None:
 
 
 class Client(asyncio.Protocol):
-    """The connection of a client."""
+    """Connection of a client."""
 
     def __init__(self, proxy: Proxy) -> None:
         self._proxy = proxy
         self.transport: Any = None
-        self._held = bytearray()  # bytes that came while a request was being dealt with
+        self._held = bytearray()  # bytes that arrived while a request was processed
         self._timer: asyncio.TimerHandle | None = None
         self._task: asyncio.Task[None] | None = None
         self.server: Server | None = None
         self._head: Head | None = None
         self._body: Body | None = None
-        self._sent = bytearray()  # the request as it goes to the server
+        self._sent = bytearray()  # the request as it is sent to the server
         self.request: Request | None = None
         self.rule: Rule | None = None
 
@@ -137,14 +137,14 @@ class Client(asyncio.Protocol):
         server.transport.write(bytes(self._sent))
 
     def ask_again(self) -> None:
-        """The server closed an idle connection as the request was sent: ask on another one."""
+        """Repeat the request on another connection: the server closed an idle one as it was sent."""
         self.server = None
         self._ask()
 
     # -- the reply -----------------------------------------------------------------------------------------------------
 
     def finished(self, nbytes: int, stays: bool, *, shortened: bool = False) -> None:
-        """The reply has been passed on whole, or one that was made shorter."""
+        """Record that the reply, or a shortened one, was forwarded completely."""
         proxy = self._proxy
         proxy.counts["replies"] += not shortened
         proxy.counts["nbytes_of_parts" if shortened else "nbytes"] += nbytes
@@ -157,7 +157,7 @@ class Client(asyncio.Protocol):
             self._go_on()
 
     def lost(self, nbytes: int, *, reset: bool) -> None:
-        """The reply ends before its end, with so many bytes of its body passed on."""
+        """Record that the reply ended early, after `passed` forwarded bytes of its body."""
         self._proxy.counts["nbytes_of_parts"] += nbytes
         self._forget()
         if reset:
@@ -195,7 +195,7 @@ class Client(asyncio.Protocol):
 
 
 class Server(asyncio.Protocol):
-    """A connection to the server."""
+    """Connection to the server."""
 
     def __init__(self, proxy: Proxy) -> None:
         self._proxy = proxy
@@ -211,7 +211,7 @@ class Server(asyncio.Protocol):
     def serve(
         self, client: Client, method: str, rule: Rule | None, cut: Callable[[int], int | None] | None
     ) -> None:
-        """Pass the reply to what is sent next to a client."""
+        """Forward the reply to the next request to a client."""
         self._client = client
         self._method = method
         self._rule = rule
@@ -237,7 +237,7 @@ class Server(asyncio.Protocol):
                 return self.drop_with_client()
             if head is None:
                 return None
-            if head.first[1].startswith("1"):  # 100 Continue: the body was sent all the same
+            if head.first[1].startswith("1"):  # 100 Continue: the body was sent anyway
                 rest = bytes(self._begun[len(head.raw) :])
                 self._begun = bytearray()
                 return self.data_received(rest) if rest else None
@@ -280,7 +280,7 @@ class Server(asyncio.Protocol):
         return None
 
     def _act(self, data: bytes) -> None:
-        """The fault is due within these bytes."""
+        """Apply the fault that is due within these bytes."""
         client, rule, cut = self._client, self._rule, self._cut
         assert client is not None
         assert rule is not None
@@ -297,7 +297,7 @@ class Server(asyncio.Protocol):
             assert self._body is not None
             if self._body.done:
                 self._finish(self.passed, shortened=True)
-            # else the rest comes and is thrown away: there is no room before the cut
+            # otherwise the rest arrives and is discarded: there is no space before the cut
         else:
             client.lost(self.passed, reset=rule.do == "reset")
             self.drop()
@@ -307,7 +307,7 @@ class Server(asyncio.Protocol):
         held, self._stalled = self._stalled, None
         self.transport.resume_reading()
         if held is not None and self._client is not None:
-            # What was taken of the body is counted already.
+            # The received part of the body is counted already.
             self._client.transport.write(bytes(held))
             self.passed += len(held)
             assert self._body is not None
@@ -329,7 +329,7 @@ class Server(asyncio.Protocol):
         client.finished(nbytes if wanted else 0, stays, shortened=shortened)
 
     def hold(self, held: bool) -> None:
-        """Stop reading while the client does not."""
+        """Stop reading while the client does not read."""
         if self._held == held or self._stalled is not None or self.transport.is_closing():
             return
         self._held = held

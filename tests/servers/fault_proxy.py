@@ -1,4 +1,4 @@
-"""A fault proxy in processes of its own, so that it neither blocks nor is blocked by what is tested."""
+"""Fault proxy in separate processes, so that it neither blocks the code under test nor is blocked by it."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ _ROOT = Path(__file__).parent.parent.parent
 
 
 class Counts(NamedTuple):
-    """What a proxy saw since it was made, or since `FaultProxy.restart`.
+    """Counts of a proxy since it was made, or since `FaultProxy.restart`.
 
     Attributes:
-        requests: that arrived, whatever became of them.
-        repeats: of these, how many had been asked for before (same method, target and range).
-        replies: passed on whole; injected statuses are among them.
-        nbytes: bytes of the bodies of replies that were passed on whole and gave what was asked for (2xx).
-        nbytes_of_parts: bytes of the bodies of those that were not.
-        cut_off: requests whose client or server went away before the whole reply, other than by a rule.
+        requests: all that arrived.
+        repeats: those that were requested before (same method, target and range).
+        replies: those forwarded completely, including injected statuses.
+        nbytes: bytes of the bodies of successful replies (2xx) that were forwarded completely.
+        nbytes_of_parts: bytes of the bodies of incomplete ones.
+        cut_off: requests whose client or server disconnected before the complete reply, other than by a rule.
         connections: that clients made.
         peak_in_flight: most requests at a time (the sum over the processes).
-        in_flight: requests being dealt with now.
+        in_flight: requests in progress.
         statuses: replies by status.
-        faults: what was done, by kind.
+        faults: injected faults by kind.
     """
 
     requests: int
@@ -48,16 +48,16 @@ class Counts(NamedTuple):
 
 
 class FaultProxy:
-    """A proxy before an HTTP/1.1 server, with latency and faults; see `tests.servers.faults`.
+    """Proxy in front of an HTTP/1.1 server, with latency and faults; see `tests.servers.faults`.
 
     Args:
         upstream: "host:port" of the server.
-        processes: how many share the port. Counts are sums; limits and attempts of rules, and repeats, count per
+        processes: number of processes that share the port. Counts are sums; limits, attempts and repeats are per
             process.
         uvloop: use uvloop, which must be installed; None: if it is.
 
     Attributes:
-        port: where it listens on 127.0.0.1; the same after it was away.
+        port: its port on 127.0.0.1; the same after `come_back`.
         address: "127.0.0.1:port".
     """
 
@@ -100,12 +100,12 @@ class FaultProxy:
     def behave(
         self, *rules: Rule, latency_s: float = 0.0, jitter_s: float = 0.0, seed: int = 0, restart: bool = True
     ) -> None:
-        """Behave so from now on.
+        """Change the behaviour.
 
         Args:
             rules: the first that applies to a request counts.
             latency_s, jitter_s, seed: see `Behaviour`.
-            restart: begin to count anew.
+            restart: reset the counts.
         """
         # Each process counts attempts by itself: with one seed, a request would meet its fault in all of them.
         for number, process in enumerate(self._processes):
@@ -115,11 +115,11 @@ class FaultProxy:
             self.restart()
 
     def restart(self) -> None:
-        """Begin to count anew; no request is a repeat then."""
+        """Reset the counts; no request is a repeat then."""
         self._tell("restart")
 
     def counts(self) -> Counts:
-        """What was seen so far."""
+        """Return the counts so far."""
         answers = self._tell("counts")
         sums: Counter[str] = Counter()
         statuses: Counter[int] = Counter()
@@ -132,11 +132,11 @@ class FaultProxy:
         return Counts(**numbers, statuses=dict(statuses), faults=dict(faults))
 
     def log(self) -> list[tuple[str, str, str]]:
-        """(method, target, value of the header Range) of every request, in the order of arrival per process."""
+        """Return (method, target, header Range) of every request, in the order of arrival per process."""
         return [(method, target, span) for answer in self._tell("log") for method, target, span in answer]
 
     def go_away(self) -> None:
-        """Reset all connections and listen no more: new ones are refused."""
+        """Reset all connections and stop listening: new ones are refused."""
         self._tell("go_away")
 
     def come_back(self) -> None:
@@ -145,7 +145,7 @@ class FaultProxy:
             (self.port,) = self._tell("listen", [process], port=self.port)
 
     def close(self) -> None:
-        """End the processes; may be called twice."""
+        """Stop the processes; may be called twice."""
         for process in self._processes:
             for pipe in (process.stdin, process.stdout):
                 assert pipe is not None

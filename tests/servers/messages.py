@@ -1,4 +1,4 @@
-"""Heads and bodies of HTTP/1.1 messages: where they end. Pure; just enough for a proxy between well-behaved peers."""
+"""Parser of the ends of HTTP/1.1 heads and bodies. Pure; sufficient for a proxy between well-behaved peers."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ MOST_HEAD_BYTES = 64 * 1024
 
 @dataclass(frozen=True)
 class Head:
-    """The head of a message.
+    """Head of a message.
 
     Attributes:
         raw: its bytes, with the blank line.
@@ -25,22 +25,22 @@ class Head:
 
     @property
     def closes(self) -> bool:
-        """Whether the connection ends after the message."""
+        """Return whether the connection ends after the message."""
         asked = self.fields.get("connection", "").lower()
         return "close" in asked or ("HTTP/1.0" in self.first and "keep-alive" not in asked)
 
     def with_length(self, nbytes: int) -> bytes:
-        """The head's bytes with another Content-Length."""
+        """Return the head's bytes with another Content-Length."""
         lines = self.raw[:-4].split(b"\r\n")
         kept = [line for line in lines if not line.lower().startswith(b"content-length:")]
         return b"\r\n".join([*kept, b"Content-Length: %d" % nbytes, b"", b""])
 
 
 def parse_head(data: bytes | bytearray) -> Head | None:
-    """The head at the start of some bytes; None if it is not complete.
+    """Parse the head at the start of some bytes; return None if it is incomplete.
 
     Raises:
-        ValueError: that is no head.
+        ValueError: the bytes are not a head.
     """
     end = data.find(b"\r\n\r\n")
     if end < 0:
@@ -61,7 +61,7 @@ def parse_head(data: bytes | bytearray) -> Head | None:
 
 
 class Body:
-    """Follows a body to its end.
+    """Counter that follows a body to its end.
 
     Args:
         head: the head of the message.
@@ -90,7 +90,7 @@ class Body:
         self.done = self.nbytes == 0
 
     def take(self, data: bytes) -> int:
-        """How many of the next bytes belong to the body."""
+        """Return the number of the next bytes that belong to the body."""
         if self.done:
             return 0
         if self._chunked:

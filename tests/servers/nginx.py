@@ -1,6 +1,6 @@
-"""nginx over a folder, on a port of its own: a real server of HTTP ranges with ETags.
+"""nginx over a folder, on a separate port: a real server of HTTP ranges with ETags.
 
-What lies in the sub-folder "private" is given only to who sends ``Authorization: Bearer open sesame``.
+The sub-folder "private" is served only to clients that send ``Authorization: Bearer open sesame``.
 """
 
 from __future__ import annotations
@@ -51,12 +51,12 @@ http {{
 
 
 def find_nginx() -> str | None:
-    """Path of the program, or None. Debian installs it where only root's PATH leads."""
+    """Return the path of the program, or None. Debian installs it in a folder that only root's PATH has."""
     return shutil.which("nginx") or shutil.which("nginx", path="/usr/sbin:/usr/local/sbin")
 
 
 class Nginx:
-    """A server; its files are those of a folder, at once. Answers from its folder "stateless" have no ETag and no date.
+    """Server of a folder's current files. Its replies for the folder "stateless" have no ETag and no date.
 
     Args:
         root: the folder.
@@ -66,7 +66,7 @@ class Nginx:
         address: "127.0.0.1:port".
 
     Raises:
-        FileNotFoundError: there is no nginx.
+        FileNotFoundError: nginx is not installed.
         RuntimeError: it does not start.
     """
 
@@ -99,7 +99,7 @@ class Nginx:
         self.close()
 
     def close(self) -> None:
-        """End it; may be called twice."""
+        """Stop it; may be called twice."""
         self._process.terminate()
         self._process.wait(10)
         if self._process.stderr is not None:

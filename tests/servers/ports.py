@@ -1,4 +1,4 @@
-"""Programs that listen at a port of this machine which nobody else has."""
+"""Start of programs that listen on a free port of this machine."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ _TRIES = 5
 def start_at_free_port(
     start: Callable[[int], subprocess.Popen[str]], name: str
 ) -> tuple[subprocess.Popen[str], int]:
-    """Start a program that listens, and wait until it takes connections.
+    """Start a program that listens, and wait until it accepts connections.
 
     Args:
-        start: starts it, to listen at a port of 127.0.0.1. What it writes to standard error, where that is a pipe, is
-            told should it end. It is called again with another port then: somebody may have taken the first meanwhile.
+        start: starts it, to listen on a port of 127.0.0.1. Its standard error, if that is a pipe, is part of the
+            error if it exits. Then `start` is called again with another port: the first may be in use by now.
         name: of the program, for the error.
 
     Returns:
         The process, and its port.
 
     Raises:
-        RuntimeError: it ends again and again, or does not listen within a minute.
+        RuntimeError: it exits repeatedly, or does not listen within a minute.
     """
     for tried in range(1, _TRIES + 1):
         with socket.socket() as sock:
@@ -51,7 +51,7 @@ def start_at_free_port(
 
 
 def _listens(port: int, process: subprocess.Popen[str]) -> bool:
-    """Wait until a connection is taken; whether that came before the end of the process."""
+    """Wait until a connection is accepted; return whether that happened before the end of the process."""
     deadline = time.monotonic() + _START_S
     while process.poll() is None:
         try:

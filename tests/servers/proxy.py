@@ -1,7 +1,7 @@
-"""A proxy for HTTP/1.1 that makes faults: `python -m tests.servers.proxy HOST:PORT`, started by `fault_proxy`.
+"""Proxy for HTTP/1.1 that injects faults: `python -m tests.servers.proxy HOST:PORT`, started by `fault_proxy`.
 
 It reads commands as lines of JSON on its standard input, answers each with a line on its standard output, and ends when
-its input does. Requests of one connection are dealt with one after the other.
+its input does. Requests of one connection are processed one after the other.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _LOG_LIMIT = 200_000
 
 
 class Proxy:
-    """What all connections share: behaviour, counts, idle connections to the server."""
+    """Proxy state shared by all connections: behaviour, counts, idle connections to the server."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, upstream: tuple[str, int]) -> None:
         self.loop = loop
@@ -35,7 +35,7 @@ class Proxy:
         self.restart()
 
     def restart(self) -> None:
-        """Begin to count anew."""
+        """Reset the counts."""
         self.counts: Counter[str] = Counter()
         self.statuses: Counter[str] = Counter()
         self.faults: Counter[str] = Counter()
@@ -81,7 +81,7 @@ class Proxy:
         return request, rule
 
     def told(self) -> dict[str, Any]:
-        """The counts, as plain data."""
+        """Return the counts as plain data."""
         return {
             **self.counts,
             "statuses": dict(self.statuses),
@@ -118,7 +118,7 @@ async def _main(upstream: tuple[str, int]) -> None:
         answer = await proxy.obey(json.loads(line))
         sys.stdout.write(json.dumps(answer) + "\n")
         sys.stdout.flush()
-    os._exit(0)  # connections may still be open; nobody waits for them
+    os._exit(0)  # connections may still be open; do not wait for them
 
 
 def main() -> None:

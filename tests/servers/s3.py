@@ -1,4 +1,4 @@
-"""moto's S3 server in a process of its own."""
+"""moto's S3 server in a separate process."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pathlib import Path
 
 __all__ = ("S3", "has_moto")
 
-# An S3 server without signatures being checked: any credentials will do, and for what is public none too.
+# An S3 server that does not check signatures: any credentials work, and for public objects none are needed.
 _SERVE = """
 import sys
 from moto.server import ThreadedMotoServer
@@ -26,12 +26,12 @@ os._exit(0)
 
 
 def has_moto() -> bool:
-    """Whether moto's server can be started."""
+    """Return whether moto's server can be started."""
     return all(importlib.util.find_spec(name) is not None for name in ("moto", "flask", "flask_cors"))
 
 
 class S3:
-    """A server without any bucket; what is put into it is kept in memory.
+    """Server without any bucket; stored objects are kept in memory.
 
     Attributes:
         address: "127.0.0.1:port".
@@ -57,10 +57,10 @@ class S3:
         self.address = f"127.0.0.1:{port}"
 
     def environment(self, address: str | None = None) -> dict[str, str]:
-        """The variables that a client needs to reach it.
+        """Return the variables that a client needs to reach it.
 
         Args:
-            address: "host:port" to be used instead of its own, such as a proxy's.
+            address: another "host:port", such as a proxy's.
         """
         return {
             "AWS_ENDPOINT_URL": f"http://{address or self.address}",
@@ -76,7 +76,7 @@ class S3:
         self.close()
 
     def close(self) -> None:
-        """End it; may be called twice."""
+        """Stop it; may be called twice."""
         for pipe in (self._process.stdin, self._process.stdout):
             assert pipe is not None
             pipe.close()
@@ -92,7 +92,7 @@ class S3:
             self._put(f"{target}?acl", b"", {"x-amz-acl": "public-read"})
 
     def put(self, bucket: str, key: str, data: bytes) -> None:
-        """Store an object; one of that name is replaced."""
+        """Store an object; an existing one of that name is replaced."""
         self._put(f"/{bucket}/{key}", data)
 
     def put_file(self, bucket: str, key: str, path: str | Path) -> None:
@@ -104,7 +104,7 @@ class S3:
             f"http://{self.address}{path}", data=data, headers=headers or {}, method="PUT"
         )
         request.add_header("Content-Type", "application/octet-stream")
-        # Whose signature it is says for which region and service; moto looks at no more than that.
+        # The signature names region and service; moto checks only these.
         request.add_header(
             "Authorization",
             "AWS4-HMAC-SHA256 Credential=testing/20200101/us-east-1/s3/aws4_request, SignedHeaders=host, Signature=0",

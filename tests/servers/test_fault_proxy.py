@@ -1,4 +1,4 @@
-"""The fault proxy does what its rules say, and counts what it did."""
+"""Tests of the fault proxy: it applies its rules, and counts correctly."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def content(served_folder: Path) -> bytes:
 
 @pytest.fixture
 def get(nginx_proxy: Any, content: bytes) -> Iterator[Callable[..., tuple[int, bytes]]]:
-    """Ask for bytes start to stop over one connection, which is made again where it was lost."""
+    """Request bytes start to stop over one connection, which is reopened after a loss."""
     connection = http.client.HTTPConnection(nginx_proxy.address, timeout=20)
 
     def ask(start: int = 0, stop: int = NBYTES) -> tuple[int, bytes]:
@@ -90,7 +90,7 @@ def test_a_fault_befalls_the_first_attempt_only(
 
 
 def test_latency_is_that_of_all_requests_at_once(nginx_proxy: Any, content: bytes) -> None:
-    # Were they dealt with one after the other, the server would never hold all of them at a time.
+    # If they were processed one after the other, the server would never hold all of them at a time.
     nginx_proxy.behave(latency_s=0.3)
 
     def ask() -> None:

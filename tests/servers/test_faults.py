@@ -1,4 +1,4 @@
-"""Which requests a rule befalls, and where messages end."""
+"""Tests of the choice of rules for requests, and of the ends of messages."""
 
 from __future__ import annotations
 

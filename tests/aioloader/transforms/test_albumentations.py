@@ -15,7 +15,9 @@ from aioloader.rng import Rng
 from aioloader.transforms import Albumentations, boxes, is_native
 from tests.docs.blocks import blocks
 
-os.environ.setdefault("NO_ALBUMENTATIONS_UPDATE", "1")  # otherwise it queries the network for its latest release
+os.environ.setdefault(
+    "NO_ALBUMENTATIONS_UPDATE", "1"
+)  # otherwise it queries the network for its latest release
 A = pytest.importorskip("albumentations", reason="needs the extra aioloader[albumentations]")
 
 DRAWS = 2000

@@ -1,4 +1,4 @@
-"""Small sets of every kind that can be looked at, and a running server of each."""
+"""Fixtures: small sets of every kind, and a running server for each."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from tests.aioloader.viewer.sets import (
 
 @pytest.fixture(scope="session")
 def sets(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder of sets. Read only: all tests share it."""
+    """Make a folder of sets. Read only: all tests share it."""
     root = tmp_path_factory.mktemp("sets")
     draw_folder(root / "folder", count=30, classes=3, sizes=((60, 80), (80, 60)))
     (root / "folder" / EVIL).mkdir()
@@ -65,7 +65,7 @@ def sets(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def serve(sets: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Serve]:
-    """`serve(name, *options)`: the running page of a set; started once for the same words."""
+    """Return `serve(name, *options)`: the running page of a set, started once for the same arguments."""
     pytest.importorskip("starlette", reason="`aioloader view` needs pip install 'aioloader[view]'")
     pytest.importorskip("uvicorn", reason="`aioloader view` needs pip install 'aioloader[view]'")
     running: dict[tuple[str, ...], Page] = {}

@@ -1,4 +1,4 @@
-"""What tests of the viewer share: records to look at, and how a running server is asked."""
+"""Records and a client for the tests of the viewer."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ EVIL = "<script>alert('x')<b>"
 
 
 def jpeg(number: int, height: int = 60, width: int = 80) -> bytes:
-    """A drawn picture."""
+    """Return a drawn image."""
     encoded: bytes = simplejpeg.encode_jpeg(draw_image(number, height=height, width=width), 85)
     return encoded
 
 
 def write_records(path: Path, records: list[tuple[object, bytes]], first_key: int = 0) -> Path:
-    """A .rec with its .idx: (label, body) of each record; ids are keys + 100."""
+    """Write a .rec with its .idx: (label, body) of each record; ids are keys + 100."""
     with recordio.RecordWriter(path, path.with_suffix(".idx")) as writer:
         for key, (label, body) in enumerate(records, first_key):
             writer.write(recordio.pack(recordio.IRHeader(0, label, key + 100, 7), body), key)
@@ -33,12 +33,12 @@ def write_records(path: Path, records: list[tuple[object, bytes]], first_key: in
 
 
 def detection_label(*objects: tuple[float, float, float, float, float]) -> np.ndarray:
-    """The flat label of some objects: class, left, top, right, bottom."""
+    """Return the flat label of some objects: class, left, top, right, bottom."""
     return np.array([2, 5, *np.ravel(objects)], np.float32)
 
 
 class Answer(NamedTuple):
-    """What a server answered."""
+    """Response of a server."""
 
     status: int
     headers: Mapping[str, str]
@@ -50,15 +50,15 @@ class Answer(NamedTuple):
 
 
 class Page(NamedTuple):
-    """A running `aioloader view`."""
+    """Running `aioloader view`."""
 
     address: str
     port: int
 
     def get(self, path: str = "/", method: str = "GET", **headers: str) -> Answer:
-        """Ask for a path, which is sent as it is; again, as its answer asks for, while records are being found.
+        """Request a path, which is sent unchanged; repeat while the response says that records are being found.
 
-        Header names: underscores stand for dashes; Host is replaced.
+        Header names: underscores become dashes; Host is replaced.
         """
         for _ in range(20):
             answer = self._ask(path, method, headers)

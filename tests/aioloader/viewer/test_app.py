@@ -1,4 +1,4 @@
-"""The running page: what it shows, and what it refuses. It is the real server, asked over a socket."""
+"""Tests of the running page: its content and its refusals, with the real server over a socket."""
 
 from __future__ import annotations
 

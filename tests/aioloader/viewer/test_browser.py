@@ -1,6 +1,6 @@
-"""The page in a real browser: Chromium, without JavaScript, as a person would use it.
+"""Tests of the page in a real browser: Chromium without JavaScript, used like a person.
 
-$AIOLOADER_TEST_SCREENSHOTS names a folder to keep pictures of what was seen. $CHROMIUM names the program.
+$AIOLOADER_TEST_SCREENSHOTS names a folder for screenshots. $CHROMIUM names the program.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ PROGRAM = os.environ.get("CHROMIUM") or shutil.which("chromium") or shutil.which
 
 @pytest.fixture(scope="module")
 def chromium() -> Iterator[Any]:
-    """A browser without a window."""
+    """Start a browser without a window."""
     playwright = pytest.importorskip("playwright.sync_api", reason="needs pip install playwright")
     if PROGRAM is None:
         pytest.skip("needs Chromium (Debian: chromium)")
@@ -37,7 +37,7 @@ def chromium() -> Iterator[Any]:
 
 @pytest.fixture(params=["light", "dark"])
 def page(chromium: Any, request: pytest.FixtureRequest) -> Iterator[Any]:
-    """A page that fails the test if it asks for anything in vain, or the browser complains."""
+    """Return a page that fails the test after a failed request or a browser error."""
     context = chromium.new_context(
         viewport={"width": 1280, "height": 900}, color_scheme=request.param, java_script_enabled=False
     )
@@ -46,7 +46,7 @@ def page(chromium: Any, request: pytest.FixtureRequest) -> Iterator[Any]:
     found.on("console", lambda message: complaints.append(message.text))
 
     def failed(request: Any) -> None:
-        # A page that is left calls off what it has not got yet, its icon for one.
+        # Leaving a page cancels its pending requests, for example that of its icon.
         if request.failure != "net::ERR_ABORTED":
             complaints.append(f"{request.url} failed: {request.failure}")
 
@@ -59,7 +59,7 @@ def page(chromium: Any, request: pytest.FixtureRequest) -> Iterator[Any]:
 
 @pytest.fixture
 def see(page: Any, request: pytest.FixtureRequest) -> Callable[[str], None]:
-    """`see(name)`: all pictures of the page have arrived, and nothing is wider than the window."""
+    """Return `see(name)`: checks that all images of the page are loaded, and that nothing is wider than the window."""
 
     def look(name: str) -> None:
         page.wait_for_load_state("networkidle")
@@ -67,7 +67,7 @@ def see(page: Any, request: pytest.FixtureRequest) -> Callable[[str], None]:
             box = image.bounding_box()
             assert box is not None
             assert min(box["width"], box["height"]) > 10
-        # No script runs, so the browser is asked through its own protocol.
+        # No script runs, so the browser is queried through its protocol.
         size = page.context.new_cdp_session(page).send("Page.getLayoutMetrics")
         assert size["cssContentSize"]["width"] <= page.viewport_size["width"]
         folder = os.environ.get("AIOLOADER_TEST_SCREENSHOTS")
@@ -178,7 +178,7 @@ def test_an_export_opens_from_its_file(
 ) -> None:
     pytest.importorskip("jinja2", reason="`aioloader view` needs pip install 'aioloader[view]'")
     words = (sets / "boxes.rec", "--export", tmp_path / "out", "--per-page", "4", "--size", "64")
-    # A process of its own: Playwright has an event loop running in this one.
+    # A separate process: Playwright runs an event loop in this one.
     subprocess.run(view_command(*words), cwd=ROOT, check=True, capture_output=True)
     page.goto((tmp_path / "out" / "index.html").as_uri())
     see("export")

@@ -1,4 +1,4 @@
-"""Every kind of set, looked at record by record; and how much of it is read for that."""
+"""Tests of every kind of set, viewed record by record, and of the number of bytes read for it."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tests.aioloader.viewer.sets import EVIL, jpeg, write_records
 
 @pytest.fixture(autouse=True)
 def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Copies of indexes that no other test has written."""
+    """Use an index cache that no other test has written to."""
     monkeypatch.setenv("AIOLOADER_CACHE_DIR", str(tmp_path / "cache"))
 
 
@@ -58,7 +58,7 @@ def test_a_record_file(sets: Path) -> None:
 def test_damaged_records_say_why(sets: Path) -> None:
     collection = opened(sets / "damaged.rec")
     kinds = {place: collection.read(place).record.kind for place in range(60)}
-    # Record 7 is whole as far as its headers go: decoding it tells.
+    # Record 7 has valid headers: only decoding shows the damage.
     assert [place for place, kind in kinds.items() if kind != "image"] == [3, 9]
 
 
@@ -218,7 +218,7 @@ def test_labels_of_boxes_are_their_classes(sets: Path) -> None:
 
 
 def test_damaged_records_have_no_label(sets: Path) -> None:
-    # Record 9's header is sound, though its image is not.
+    # Record 9's header is valid, but its image is not.
     labels = all_labels(opened(sets / "damaged.rec"))
     assert [
         place for place in range(60) if place not in np.concatenate([labels.matches(k) for k in range(3)])
@@ -241,12 +241,12 @@ def test_labels_are_the_same_from_a_stretch_and_one_by_one(tmp_path: Path) -> No
 
 
 def read_bytes() -> int:
-    """Bytes that this process has asked the system for so far."""
+    """Return the bytes that this process has read so far."""
     return int(psutil.Process().io_counters().read_chars)
 
 
 def many_records(path: Path, count: int) -> Path:
-    """A record file of so many small images, written at once."""
+    """Write a record file of many small images at once."""
     bodies = [jpeg(k, 16, 16) for k in range(16)]
     framed = [
         recordio.serialize(recordio.pack(recordio.IRHeader(0, float(k), k, 0), bodies[k])) for k in range(16)

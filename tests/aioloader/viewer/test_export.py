@@ -1,4 +1,4 @@
-"""The pages as files: complete, with links that lead somewhere, and never over anything of the user's."""
+"""Tests of exported pages: complete, with working links, and never overwriting a user's files."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from aioloader.viewer.export import MARK, export
 
 @pytest.fixture(autouse=True)
 def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Copies of indexes that no other test has written."""
+    """Use an index cache that no other test has written to."""
     monkeypatch.setenv("AIOLOADER_CACHE_DIR", str(tmp_path / "cache"))
 
 

@@ -1,4 +1,4 @@
-"""What a record is, told from its bytes."""
+"""Tests of recognising the content of a record from its bytes."""
 
 from __future__ import annotations
 

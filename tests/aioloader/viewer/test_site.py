@@ -1,4 +1,4 @@
-"""What is shown is made in threads: nothing blocks the loop, and the trainer's pictures are the trainer's."""
+"""Tests of rendering in threads: nothing blocks the loop, and augmented images equal the trainer's."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ from tests.conftest import RunOn
 
 @pytest.fixture(autouse=True)
 def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Copies of indexes that no other test has written."""
+    """Use an index cache that no other test has written to."""
     monkeypatch.setenv("AIOLOADER_CACHE_DIR", str(tmp_path / "cache"))
 
 
 def work_with(site: Site, work: Callable[[Site], Awaitable[Any]], run: Callable[..., Any] = anyio.run) -> Any:
-    """What `work` gives, done in an event loop beside the site's own tasks."""
+    """Return the result of `work`, run in an event loop together with the site's tasks."""
 
     async def main() -> Any:
         async with anyio.create_task_group() as tasks:
@@ -50,7 +50,7 @@ def work_with(site: Site, work: Callable[[Site], Awaitable[Any]], run: Callable[
 
 
 def made(path: Path, **options: Any) -> Site:
-    """The site of a set, not started yet."""
+    """Make the site of a set, not started yet."""
     return Site(open_collection(path), Options(**options))
 
 
