@@ -25,7 +25,7 @@ def _of(package: str, names: str) -> set[str]:
     return {f"{package}.{name}" for name in names.split()}
 
 
-# Group: the modules in it. A package stands for all that is in it.
+# Group: the modules in it. A package includes all its modules.
 GROUPS = {
     # recordio
     "format": _of(
@@ -240,7 +240,7 @@ def _group(module: str) -> str | None:
     parent = module.rpartition(".")[0]
     if parent == "recordio":
         return "format-files"
-    # "aioloader" stands for its __init__ only.
+    # "aioloader" means its __init__ only.
     return _group(parent) if "." in parent else None
 
 
@@ -419,7 +419,7 @@ for name in NAMES:
     if public is None:
         continue
     if not isinstance(public, tuple):
-        wrong.append(f"{name}.__all__ is no tuple")
+        wrong.append(f"{name}.__all__ is not a tuple")
     wrong += [f"{name}.{n} does not exist" for n in public if not hasattr(module, n)]
     if len(set(public)) != len(public):
         wrong.append(f"{name}.__all__ repeats itself")
@@ -440,9 +440,7 @@ def test_packages_export_what_they_import(package: str) -> None:
     tree = ast.parse((ROOT / package / "__init__.py").read_text(encoding="utf-8"))
     bound = {
         alias.asname or alias.name
-        for node in ast.walk(
-            tree
-        )  # also those that stand there for type checkers, the names being loaded late
+        for node in ast.walk(tree)  # also imports for type checkers only, because the names are loaded lazily
         if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == package
         for alias in node.names
     }

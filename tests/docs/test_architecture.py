@@ -7,13 +7,13 @@ from xml.etree import ElementTree
 
 from tests.docs.blocks import PAGES, ROOT
 
-PICTURE = ROOT / "docs" / "images" / "architecture.svg"
+DIAGRAM = ROOT / "docs" / "images" / "architecture.svg"
 BESIDE = {"benchmarks", "tests", "examples", "recordio"}
 
 
 def _named() -> set[str]:
     """Return the folders and files that the diagram names."""
-    texts = [node.text or "" for node in ElementTree.parse(PICTURE).iter("{http://www.w3.org/2000/svg}text")]
+    texts = [node.text or "" for node in ElementTree.parse(DIAGRAM).iter("{http://www.w3.org/2000/svg}text")]
     return {word for text in texts for word in re.findall(r"[a-z_]+(?:/[a-z_]+)*(?:/|\.py)", text)}
 
 

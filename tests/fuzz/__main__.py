@@ -36,7 +36,7 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=0, metavar="N", help="of the inputs")
     parser.add_argument("--processes", type=int, default=available_cores(), metavar="N", help="at a time")
     parser.add_argument("--hang", type=float, default=20.0, metavar="S", help="an input may take so long")
-    parser.add_argument("--coverage", action="store_true", help="tell the branches that are reached")
+    parser.add_argument("--coverage", action="store_true", help="print the branches that are reached")
     options = parser.parse_args()
     names = options.targets or list(TARGETS)
     for name in names:

@@ -100,5 +100,5 @@ class Files:
         end = offset + starts[1] if len(starts) > 1 else len(records)
         if not any(offset < other < end and starts_record(records[other : other + 8]) for other in offsets):
             raise Finding(
-                f"record {number} at {offset} is sound, and failed by {error.__cause__!r}"
+                f"record {number} at {offset} is valid, but failed with {error.__cause__!r}"
             ) from error

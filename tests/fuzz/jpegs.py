@@ -104,9 +104,9 @@ class Jpegs:
             self._readers[flag, exif, scale > 1] = reader
         found = box = None
         try:
-            picture = reader.open(stored)
-            box = _box(key, picture.width, picture.height)
-            found = _part(picture, box, scale, options >> 7 and key >> 29)
+            lazy = reader.open(stored)
+            box = _box(key, lazy.width, lazy.height)
+            found = _part(lazy, box, scale, options >> 7 and key >> 29)
         except DecodeError:
             pass
         if whole is None:
@@ -116,16 +116,16 @@ class Jpegs:
             return _judge_alone(stored, flag, exif, box, found)
         if found is None or box is None:
             raise Finding("a part is refused of what can be decoded whole")
-        if (picture.height, picture.width) != whole.shape[:2]:
-            raise Finding(f"{picture.height} x {picture.width} announced, {whole.shape} decoded")
+        if (lazy.height, lazy.width) != whole.shape[:2]:
+            raise Finding(f"{lazy.height} x {lazy.width} announced, {whole.shape} decoded")
         x, y, width, height = box
         if not np.array_equal(found, whole[y : y + height, x : x + width]) and (
-            scale == 1 or not _is_scaled(stored, picture, box, scale, found, flag)
+            scale == 1 or not _is_scaled(stored, lazy, box, scale, found, flag)
         ):
             raise Finding(f"the box {box} at 1/{scale} differs from that of a full decode")
         if frame is None:
             return "no frame, whole"
-        orientation = picture._orientation  # type: ignore[attr-defined]
+        orientation = lazy._orientation  # type: ignore[attr-defined]
         here = stored_box(box, orientation, frame.height, frame.width)
         return "equal, whole" if cut(stored, frame, here, scale=scale) is None else "equal, cut"
 
@@ -152,23 +152,23 @@ def _box(key: int, width: int, height: int) -> tuple[int, int, int, int]:
     return x, y, 1 + mixed % most_across, 1 + mixed // 4093 % most_down
 
 
-def _part(picture: Any, box: tuple[int, int, int, int], scale: int, how: int) -> Any:
+def _part(lazy: Any, box: tuple[int, int, int, int], scale: int, how: int) -> Any:
     """Return the pixels of the box, by one of the decoding methods."""
     x, y, width, height = box
     if scale > 1 or how < 4:
-        return picture.region(box, scale)
+        return lazy.region(box, scale)
     if how < 6:
-        pixels = picture.frame(box)
+        pixels = lazy.frame(box)
         return pixels[y : y + height, x : x + width]
-    pixels = picture.whole(np.empty((picture.height, picture.width, picture.channels), np.uint8))
+    pixels = lazy.whole(np.empty((lazy.height, lazy.width, lazy.channels), np.uint8))
     return pixels[y : y + height, x : x + width]
 
 
-def _is_scaled(data: bytes, picture: Any, box: Any, scale: int, found: Any, flag: int) -> bool:
+def _is_scaled(data: bytes, lazy: Any, box: Any, scale: int, found: Any, flag: int) -> bool:
     """Return whether these are the pixels of the whole image decoded at that scale."""
-    if picture._orientation != 1:
+    if lazy._orientation != 1:
         return True  # the sides of rotated boxes are rounded in stored coordinates: not compared
-    rows, columns = scaled_size(picture.height, scale), scaled_size(picture.width, scale)
+    rows, columns = scaled_size(lazy.height, scale), scaled_size(lazy.width, scale)
     small = decode_jpeg(
         data, "RGB" if flag else "GRAY", min_height=rows, min_width=columns, min_factor=scale, strict=False
     )

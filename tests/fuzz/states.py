@@ -139,7 +139,7 @@ class States:
             count = len(loader)
             batches = [batch for _, batch in zip(range(4), loader, strict=False)]
         if count < 4 and len(batches) != count:
-            raise Finding(f"{len(batches)} batches, {count} told")
+            raise Finding(f"{len(batches)} batches, {count} announced")
         for batch in batches:
             if not ((batch >= 0) & (batch < _ITEMS)).all():
                 raise Finding(f"there are no such samples: {batch}")

@@ -79,8 +79,8 @@ TARGETS = {
         "tests.fuzz.binaries:Sets", 100_000, ("aioloader/datasets/idx.py", "aioloader/datasets/vision.py")
     ),
     "arrays": Entry("tests.fuzz.binaries:Arrays", 300_000, ("aioloader/mxnet/ndarray_file.py",)),
-    "pictures": Entry(
-        "tests.fuzz.pictures:Pictures",
+    "images": Entry(
+        "tests.fuzz.images:Images",
         300_000,
         ("aioloader/transforms/formats.py", "aioloader/transforms/decode.py"),
         1 << 33,

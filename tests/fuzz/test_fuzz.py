@@ -28,7 +28,7 @@ QUICK = {
     "header": 200,
     "sets": 60,
     "arrays": 200,
-    "pictures": 80,
+    "images": 80,
     "tables": 60,
     "boxes": 100,
     "states": 80,

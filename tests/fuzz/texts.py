@@ -262,11 +262,11 @@ class Lists:
         found = list(read_lines(path, lambda number, line, reason: bad.append(reason)))
         for image in found:
             if not image.labels or "\0" in image.path or not 0 <= image.key < 1 << 64:
-                raise Finding(f"{image} is no line of a list")
+                raise Finding(f"{image} is not a line of a list")
         lone = data.replace(b"\r\n", b"\n").count(b"\r")
         lines = None if lone else len(found) + len(bad)
         if not lone and lines != sum(1 for line in data.decode(errors="replace").split("\n") if line.strip()):
-            raise Finding(f"{len(found)} lines are taken, {len(bad)} are told of")
+            raise Finding(f"{len(found)} lines are accepted, {len(bad)} are reported")
         # A path that im2rec refuses does not matter to a reader of labels only.
         sound = not lone and not bad
         self._check_labels(path, {image.key: image.labels for image in found} if sound else {}, sound)

@@ -138,7 +138,7 @@ def test_shards_share_the_images(faces: Any) -> None:
     seen: list[int] = []
     for rank in range(2):
         with DataLoader(dataset, 1, shuffle=True, shard=(rank, 2), num_workers=0) as loader:
-            seen += [int(picture[0, 0, 0, 0]) for picture, _ in loader]
+            seen += [int(image[0, 0, 0, 0]) for image, _ in loader]
     assert sorted(seen) == list(range(10))
 
 
@@ -171,8 +171,8 @@ def test_images_serves_no_header(faces: Any, order: str, shown: str | None) -> N
     folder = faces(order=order, shown=shown)
     for path in (folder, folder / "train.rec"):
         with images(path, 4, batch_size=16, train=False, blocking=True, num_workers=0) as loader:
-            ((pictures, labels),) = list(loader)
-        assert pictures.shape == (10, 4, 4, 3)
+            ((pixels, labels),) = list(loader)
+        assert pixels.shape == (10, 4, 4, 3)
         assert labels.tolist() == LABELS
         assert insightface_file(path) == str(folder / "train.rec")
 

@@ -25,7 +25,7 @@ from aioloader.samplers import RandomSampler
 
 
 def items(resolved: Resolved) -> list[Any]:
-    """Return the samples that a loader makes of a resolved dataset."""
+    """Return the samples of a resolved dataset in a loader."""
     remap = range(len(resolved.base)) if resolved.remap is None else resolved.remap.tolist()
     samples = []
     for index in remap:

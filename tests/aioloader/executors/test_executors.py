@@ -461,7 +461,7 @@ def test_workers_start_while_other_threads_fork():
         while not over.is_set() and len(children) < 400:
             pid = os.fork()
             if not pid:
-                signal.alarm(20)  # whatever becomes of the parent
+                signal.alarm(20)  # even if the parent dies
                 signal.pause()
             children.append(pid)
             over.wait(0.003)

@@ -27,7 +27,7 @@ _NOISE = np.random.default_rng(0).integers(0, 256, (700, 700, 3), np.uint8)
 _BLOCKS = cv2.resize(_NOISE[:100, :100], (700, 700), interpolation=cv2.INTER_LINEAR)
 
 
-def picture(width: int, height: int, blocks: bool = True) -> Any:
+def make_image(width: int, height: int, blocks: bool = True) -> Any:
     """Return noise, or blocks of colour, uint8 (height, width, 3)."""
     return (_BLOCKS if blocks else _NOISE)[:height, :width]
 
@@ -43,7 +43,7 @@ def encode(
     table: bool = False,
 ) -> bytes:
     """Encode a baseline JPEG; with a tile table if requested (and `restart` is not 0)."""
-    image = picture(width, height, blocks)
+    image = make_image(width, height, blocks)
     if kind == "grey":
         image = np.ascontiguousarray(image[..., 1])
     options = [cv2.IMWRITE_JPEG_QUALITY, quality, cv2.IMWRITE_JPEG_RST_INTERVAL, restart]

@@ -23,7 +23,7 @@ from tests.aioloader.jpeg.samples import (
     encode,
     frame_of,
     full,
-    picture,
+    make_image,
     pixels,
     segment,
 )
@@ -155,9 +155,9 @@ ODD = {
     "extended sequential": extended,
     "grey with sampling factors": odd_grey,
     "data after the end": lambda data: data + b"\0" * 999 + b"trailing",
-    "another picture after the end": lambda data: data + encode(400, 300, "420", 4, 50),
+    "another image after the end": lambda data: data + encode(400, 300, "420", 4, 50),
     "markers after the end": lambda data: data + bytes(range(0xD0, 0xD8)).join([b"\xff"] * 9) + b"\xff\xd9\0",
-    "a thumbnail with an end of its own": lambda data: before_frame(
+    "a thumbnail with its own end marker": lambda data: before_frame(
         data, segment(EXIF, b"Exif\0\0" + encode(16, 16))
     ),
     "bytes before the end": lambda data: data[:-2] + b"\x12\x34" * 20 + data[-2:],
@@ -243,7 +243,7 @@ def by_hand(factors: list[int], size: tuple[int, int], restart: int) -> bytes:
 
 def separate_scans() -> bytes:
     """Build three components in separate scans: valid, baseline, and not to be cut."""
-    planes = [cv2_jpeg(np.ascontiguousarray(picture(80, 64)[..., c])) for c in range(3)]
+    planes = [cv2_jpeg(np.ascontiguousarray(make_image(80, 64)[..., c])) for c in range(3)]
     frame = frame_of(planes[0])
     head = planes[0][: frame.size_at - 5] + segment(
         SOF, struct.pack(">BHHB", 8, 64, 80, 3) + b"\1\x11\0\2\x11\0\3\x11\0"
@@ -272,10 +272,10 @@ SOS_AT = DATA[0].rindex(b"\xff\xda", 0, frame_of(DATA[0]).scan_start)
 WHOLE = {
     "nothing": b"",
     "text": b"a" * 2000,
-    "PNG": cv2.imencode(".png", picture(20, 20))[1].tobytes(),
-    "progressive": cv2_jpeg(picture(80, 64), cv2.IMWRITE_JPEG_PROGRESSIVE, 1),
+    "PNG": cv2.imencode(".png", make_image(20, 20))[1].tobytes(),
+    "progressive": cv2_jpeg(make_image(80, 64), cv2.IMWRITE_JPEG_PROGRESSIVE, 1),
     "progressive with restart markers": cv2_jpeg(
-        picture(80, 64), cv2.IMWRITE_JPEG_PROGRESSIVE, 1, cv2.IMWRITE_JPEG_RST_INTERVAL, 5
+        make_image(80, 64), cv2.IMWRITE_JPEG_PROGRESSIVE, 1, cv2.IMWRITE_JPEG_RST_INTERVAL, 5
     ),
     "a scan for each component": separate_scans(),
     "height after the scan": height_after_the_scan(),
@@ -299,7 +299,7 @@ WHOLE = {
     "chroma of no sampling factor": with_byte(with_byte(DATA[0], SIZE_AT + 9, 0), SIZE_AT + 12, 0),
     "chroma components that differ": with_byte(DATA[0], SIZE_AT + 9, 0x21),
     "chroma finer than luma": with_byte(with_byte(DATA[0], SIZE_AT + 9, 0x41), SIZE_AT + 12, 0x41),
-    "sampling factors that are no multiples": with_byte(DATA[0], SIZE_AT + 6, 0x32)[: SIZE_AT + 9]
+    "sampling factors that are not multiples": with_byte(DATA[0], SIZE_AT + 6, 0x32)[: SIZE_AT + 9]
     + b"\x21\1\3\x21\1"
     + DATA[0][SIZE_AT + 14 :],
     "bytes between segments": before_frame(DATA[0], b"\0"),

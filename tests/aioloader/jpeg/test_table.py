@@ -116,8 +116,8 @@ def test_a_table_says_what_a_search_finds(case: Case):
 
 
 STALE = {
-    "of another picture of this size": encode(400, 300, "420", 5, 80, blocks=False, table=True),
-    "of the same picture in another quality": encode(400, 300, "420", 5, 89, table=True),
+    "of another image of this size": encode(400, 300, "420", 5, 80, blocks=False, table=True),
+    "of the same image in another quality": encode(400, 300, "420", 5, 89, table=True),
     "of another interval": encode(400, 300, "420", 25, table=True),
     "of another size": encode(384, 304, "420", 5, table=True),
 }

@@ -29,7 +29,7 @@ from tests.aioloader.jpeg.samples import (
     encode,
     frame_of,
     full,
-    picture,
+    make_image,
     segment,
 )
 
@@ -67,9 +67,9 @@ def plain(**options) -> LazyImageReader:
 
 def check(case: Case, flag: int = 1) -> None:
     image = decode_image(case.data, flag=flag)
-    picture = reader(flag=flag).open(case.data)
-    assert np.array_equal(picture.region(case.box), crop(image, case.box))
-    framed = picture.frame(case.box)
+    lazy = reader(flag=flag).open(case.data)
+    assert np.array_equal(lazy.region(case.box), crop(image, case.box))
+    framed = lazy.frame(case.box)
     assert framed.shape == image.shape
     assert np.array_equal(crop(framed, case.box), crop(image, case.box))
 
@@ -124,11 +124,11 @@ def test_every_orientation(kind, orientation):
 
 def outcome(opened: LazyImageReader, data: bytes, box: tuple[int, int, int, int]):
     try:
-        picture = opened.open(data)
+        lazy = opened.open(data)
         x, y, width, height = box
-        if x + width > picture.width or y + height > picture.height:
+        if x + width > lazy.width or y + height > lazy.height:
             return None
-        return picture.region(box).copy()
+        return lazy.region(box).copy()
     except DecodeError as error:
         return str(error)
 
@@ -214,7 +214,7 @@ def test_a_decoder_says_what_is_wrong_and_goes_on():
     out = np.empty((10, 32, 3), np.uint8)
     assert "multiple" in str(decoder.decode(data, 3, 0, out)) or decoder.decode(data, 3, 0, out)
     assert decoder.decode(data[:20], 0, 0, out)
-    assert decoder.decode(b"no picture", 0, 0, out)
+    assert decoder.decode(b"no image", 0, 0, out)
     assert decoder.decode(data, 16, 290, out) is None
     assert np.array_equal(out[:, 8:24], full(data)[290:, 24:40])
 
@@ -262,7 +262,7 @@ def test_damaged_headers_do_not_matter_to_the_next_picture(kind):
 @pytest.mark.parametrize("marker", [0xDB, 0xC4], ids=["quantisation", "Huffman"])
 def test_tables_of_the_picture_before_are_not_used(marker):
     before = cv2.imencode(
-        ".jpg", picture(200, 150), [cv2.IMWRITE_JPEG_OPTIMIZE, 1, cv2.IMWRITE_JPEG_QUALITY, 40]
+        ".jpg", make_image(200, 150), [cv2.IMWRITE_JPEG_OPTIMIZE, 1, cv2.IMWRITE_JPEG_QUALITY, 40]
     )[1].tobytes()
     lacking, box = without(GOOD, marker), (57, 41, 40, 30)
     opened = reader()

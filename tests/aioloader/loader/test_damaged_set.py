@@ -21,14 +21,14 @@ SIZES = [2_000, pytest.param(100_000, marks=pytest.mark.slow)]
 FIVE = 5
 
 
-def picture(level: int) -> bytes:
+def make_image(level: int) -> bytes:
     """Return a small JPEG with the magic number twice in a comment, so that its record has three parts."""
     jpeg = simplejpeg.encode_jpeg(np.full((8, 8, 3), level, np.uint8), quality=50)
     comment = b"xx" + MAGIC + b"12345678" + MAGIC + b"87654321"
     return jpeg[:2] + b"\xff\xfe" + struct.pack(">H", len(comment) + 2) + comment + jpeg[2:]
 
 
-PARTED = [picture(level) for level in range(0, 250, 50)]
+PARTED = [make_image(level) for level in range(0, 250, 50)]
 WHOLE = [simplejpeg.encode_jpeg(np.full((8, 8, 3), level, np.uint8), quality=50) for level in range(16)]
 
 

@@ -18,7 +18,7 @@ COUNT = 2000
 
 
 def drawn(tmp_path: Path, image: Any, count: int = COUNT, **arguments: Any) -> Any:
-    """Return the batch that the iterator makes of many copies of one image."""
+    """Return the iterator's batch of many copies of one image."""
     path = write(tmp_path / "same.rec", [image] * count)
     values = {"batch_size": count, "seed": 1, "data_shape": (3, *image.shape[:2]), **arguments}
     return np.asarray(make(path, **values).next().data[0])

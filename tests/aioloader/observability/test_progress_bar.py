@@ -1,4 +1,4 @@
-"""The progress bar: alive on a terminal, quiet elsewhere, and never a reason to fail."""
+"""Tests of the progress bar: shown on a terminal, silent elsewhere, and never a cause of errors."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Terminal(io.StringIO):
 
 
 class Clock:
-    """A clock that only the test moves."""
+    """Clock that only the test moves."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.now = 100.0

@@ -54,7 +54,7 @@ JPEGS = {
     "tiny": opencv(image=IMAGE[:1, :1]),
     "narrow": opencv(image=IMAGE[:, :5]),
     "extraneous-bytes": opencv()[:-2] + b"\0\0\0\xff\xd9",
-    "data-behind": opencv() + b"a second picture may follow",
+    "data-behind": opencv() + b"a second image may follow",
 }
 
 

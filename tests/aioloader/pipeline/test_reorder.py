@@ -1,4 +1,4 @@
-"""Tests of reorder: results are released by number, in whatever order they arrive."""
+"""Tests of reorder: results are released by number, for every order of arrival."""
 
 import pytest
 from hypothesis import given

@@ -95,7 +95,7 @@ def test_direct_reads_leave_the_page_cache_alone(tmp_path: Path) -> None:
         os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
         before = cached_pages(fd)
         if not _reads_directly(path) or before is None or before > 2:
-            pytest.skip("this file system has no direct reads, or does not tell what is in memory")
+            pytest.skip("this file system has no direct reads, or does not report resident pages")
         dataset = RecordFileDataset(path, direct=True)
         source: Any = dataset.open_source()
         plan = source.plan_blocking(dataset.spans(np.arange(5, 25)))

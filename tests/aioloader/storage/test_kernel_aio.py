@@ -123,7 +123,7 @@ def test_a_source_reads_on_when_no_more_contexts_are_to_be_had(tmp_path, monkeyp
         )
         assert (made.read(file_fd, offset, nbytes, memoryview(bytearray(200)), place) < 0).all()
         assert not made.available
-        made._idle.append(context)  # and gives it back
+        made._idle.append(context)  # and returns it
         made.close()
     finally:
         os.close(file_fd)
@@ -172,7 +172,7 @@ async def test_what_is_in_memory_is_read_without_a_thread(tmp_path, monkeypatch)
         if turn and not (source._gather.available and source._gather.reads_without_waiting):
             pytest.skip("this system cannot read without waiting")
     if not source._residencies[0].known:
-        pytest.skip("this system does not tell what is in its page cache")
+        pytest.skip("this system does not report the content of its page cache")
     assert len(hops) == 1  # the first one, which queried the system
     source.close()
 

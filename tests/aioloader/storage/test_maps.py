@@ -31,7 +31,7 @@ payloads = st.lists(
 def needs_cachestat(path):
     with open(path, "rb") as file:
         if cached_pages(file.fileno()) is None:
-            pytest.skip("this system does not tell what is in its page cache")
+            pytest.skip("this system does not report the content of its page cache")
 
 
 def write(path, records):

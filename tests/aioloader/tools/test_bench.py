@@ -86,7 +86,7 @@ def test_nothing_to_measure_is_an_error(tmp_path: Path) -> None:
     ):
         bench(tmp_path / "flat")
     (tmp_path / "class").mkdir()
-    (tmp_path / "class" / "a.jpg").write_bytes(b"no picture")
+    (tmp_path / "class" / "a.jpg").write_bytes(b"no image")
     with pytest.raises(ValueError, match="not a single image"):
         bench(tmp_path)
 
@@ -103,8 +103,8 @@ def test_every_executor_is_tried_and_no_setting_twice() -> None:
     "work", [Work(48), Work(48, "centre", False), Work(48, "random", False, normalise=True)]
 )
 def test_the_bare_loop_does_the_work(work: Work) -> None:
-    pictures = [draw_image(number, height=80, width=100) for number in range(3)]
-    with BareLoop(pictures, 2, work) as loop:
+    images = [draw_image(number, height=80, width=100) for number in range(3)]
+    with BareLoop(images, 2, work) as loop:
         made = loop.make([0, 1, 2, 3, 0])
         assert loop.measure(0.02) > 0
     assert made.shape == ((5, 3, 48, 48) if work.normalise else (5, 48, 48, 3))

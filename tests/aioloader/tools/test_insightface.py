@@ -109,10 +109,10 @@ def test_size_touches_only_what_has_another_one(crops: Path, tmp_path: Path) -> 
     bodies = [reader[index][0] for index in range(8)]
     reader.close()
     assert [encoded(number) in bodies for number in range(1, 7)] == [True] * 6
-    pictures = [image for image, _ in InsightFaceDataset(tmp_path / "set")]
-    assert {image.shape for image in pictures} == {(12, 12, 3)}
-    assert abs(float(pictures[3].mean()) - 100) < 3
-    assert abs(float(pictures[4].mean()) - 200) < 3
+    images = [image for image, _ in InsightFaceDataset(tmp_path / "set")]
+    assert {image.shape for image in images} == {(12, 12, 3)}
+    assert abs(float(images[3].mean()) - 100) < 3
+    assert abs(float(images[4].mean()) - 200) < 3
 
 
 def test_a_cut_in_the_middle_keeps_the_middle(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from aioloader.transforms import IMAGENET_MEAN, IMAGENET_STD, Normalize, ToTenso
 from aioloader.transforms.fused import ImagePlan
 from aioloader.transforms.lazy_image import LazyImageReader
 from aioloader.transforms.raw import encode_raw
-from tests.aioloader.jpeg.samples import encode, picture, segment
+from tests.aioloader.jpeg.samples import encode, make_image, segment
 
 FILES = Path(__file__).parents[2] / "data" / "images"
 
@@ -33,7 +33,7 @@ def oriented(data, orientation):
 @lru_cache
 def images():
     """Return images of every kind, by name; most of 61 x 53."""
-    rgb = picture(61, 53)
+    rgb = make_image(61, 53)
     bgr = np.ascontiguousarray(rgb[..., ::-1])
 
     def other(suffix, *options, of=bgr):

@@ -80,7 +80,7 @@ def test_float32_is_not_clipped(function, reference, amounts, near):
 
 
 def test_saturation_is_that_of_luma():
-    # Not blue times 0.114, which gives 22.8.
+    # Not blue times 0.114, which is 22.8.
     pixel = np.array([[[100, 50, 200]]], np.float32)
     assert adjust_saturation(pixel, 0.0) == pytest.approx(np.full((1, 1, 3), 82.05))
 

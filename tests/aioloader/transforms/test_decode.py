@@ -20,7 +20,7 @@ from tests.aioloader.transforms.orientations import TURNED
 FILES = Path(__file__).parents[2] / "data" / "images"
 
 
-def picture():
+def make_image():
     """Return the image of tests/data/images: gradients and two bars, (32, 48, 3) RGB."""
     y, x = np.mgrid[0:32, 0:48]
     rgb = np.stack([x * 5, y * 8, 255 - (x + y) * 3], -1).astype(np.uint8)
@@ -29,8 +29,8 @@ def picture():
     return rgb
 
 
-PICTURE = picture()
-BGR = np.ascontiguousarray(PICTURE[..., ::-1])
+IMAGE = make_image()
+BGR = np.ascontiguousarray(IMAGE[..., ::-1])
 
 
 def encode(suffix, image=BGR, *options):
@@ -48,10 +48,10 @@ def error_of(data, **options):
 
 JPEGS = {
     **{
-        f"sampling-{s}": simplejpeg.encode_jpeg(PICTURE, 90, colorsubsampling=s)
+        f"sampling-{s}": simplejpeg.encode_jpeg(IMAGE, 90, colorsubsampling=s)
         for s in ("444", "422", "420", "440")
     },
-    "grey": simplejpeg.encode_jpeg(PICTURE[..., :1].copy(), 90, "GRAY", "Gray"),
+    "grey": simplejpeg.encode_jpeg(IMAGE[..., :1].copy(), 90, "GRAY", "Gray"),
     "progressive": encode(".jpg", BGR, cv2.IMWRITE_JPEG_PROGRESSIVE, 1),
     "restart-markers": encode(".jpg", BGR, cv2.IMWRITE_JPEG_RST_INTERVAL, 2),
     "optimised": encode(".jpg", BGR, cv2.IMWRITE_JPEG_OPTIMIZE, 1),
@@ -71,7 +71,7 @@ def test_jpeg_is_what_simplejpeg_gives(data, scratch):
 @pytest.mark.parametrize("data", CMYK.values(), ids=CMYK)
 def test_cmyk_has_its_colours(data):
     image = decode_image(data, scratch=Scratch())
-    assert np.abs(image.astype(int) - PICTURE).mean() < 2
+    assert np.abs(image.astype(int) - IMAGE).mean() < 2
     grey = decode_image(data, flag=0)
     assert np.abs(grey[..., 0].astype(int) - cv2.cvtColor(image, cv2.COLOR_RGB2GRAY)).max() <= 2
 
@@ -130,11 +130,11 @@ def test_a_jpeg_with_restart_markers_cut_and_closed_behind_extra_bytes_is_damage
     data = JPEGS["restart-markers"]
     broken = data[: data.index(marker)] + b"\x12\x34" * 20 + b"\xff\xd9"
     error_of(broken)
-    picture = LazyImageReader().open(broken)
+    lazy = LazyImageReader().open(broken)
     with pytest.raises(DecodeError):
-        picture.whole()
+        lazy.whole()
     with pytest.raises(DecodeError):
-        picture.region((0, 0, picture.width, picture.height))
+        lazy.region((0, 0, lazy.width, lazy.height))
 
 
 def test_bytes_before_the_end_marker_do_no_harm_with_restart_markers():
@@ -219,18 +219,18 @@ EXACT = {
 def test_lossless_formats_give_the_pixels_back(data):
     image = decode_image(data)
     assert image.dtype == np.uint8
-    assert np.array_equal(image, PICTURE)
+    assert np.array_equal(image, IMAGE)
     assert image.flags.c_contiguous
     assert image.flags.writeable
     grey = decode_image(data, flag=0)
     assert grey.shape == (32, 48, 1)
-    assert np.abs(grey[..., 0].astype(int) - cv2.cvtColor(PICTURE, cv2.COLOR_RGB2GRAY)).max() <= 1
+    assert np.abs(grey[..., 0].astype(int) - cv2.cvtColor(IMAGE, cv2.COLOR_RGB2GRAY)).max() <= 1
 
 
 @pytest.mark.parametrize("flag", [0, 1])
 @pytest.mark.parametrize("bits", [8, 16])
 def test_grey_png(flag, bits):
-    plane = PICTURE[..., 1]
+    plane = IMAGE[..., 1]
     image = decode_image(encode(".png", plane if bits == 8 else plane.astype(np.uint16) * 257), flag=flag)
     assert image.shape == (32, 48, 3 if flag else 1)
     assert (image == plane[..., None]).all()
@@ -238,7 +238,7 @@ def test_grey_png(flag, bits):
 
 def test_palette_png_and_lossy_webp_are_near():
     for data in ((FILES / "palette.png").read_bytes(), encode(".webp", BGR, cv2.IMWRITE_WEBP_QUALITY, 95)):
-        assert np.abs(decode_image(data).astype(int) - PICTURE).mean() < 6
+        assert np.abs(decode_image(data).astype(int) - IMAGE).mean() < 6
 
 
 def test_gif_is_read_or_named():
@@ -246,7 +246,7 @@ def test_gif_is_read_or_named():
     if cv2.imdecode(np.frombuffer(data, np.uint8), 1) is None:
         assert "cannot read" in error_of(data).reason
     else:
-        assert np.abs(decode_image(data).astype(int) - PICTURE).mean() < 16
+        assert np.abs(decode_image(data).astype(int) - IMAGE).mean() < 16
 
 
 @pytest.mark.parametrize("data", EXACT.values(), ids=EXACT)
@@ -401,7 +401,7 @@ def test_one_rule_of_orientation_for_all_formats(name, orientation, scratch, fla
     data = oriented(name, orientation)
     stored = decode_image(oriented(name, 1), flag=flag, exif="ignore")
     if flag and not name.startswith("jpeg"):
-        assert np.array_equal(stored, PICTURE)
+        assert np.array_equal(stored, IMAGE)
     assert np.array_equal(decode_image(data, flag=flag, exif="ignore", scratch=scratch), stored)
     upright = decode_image(data, flag=flag, exif="apply", scratch=scratch)
     assert np.array_equal(upright, TURNED[orientation](stored))

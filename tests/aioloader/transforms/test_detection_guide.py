@@ -16,7 +16,7 @@ ROOT = Path(__file__).parents[3]
 OBJECTS = [[[3, 0.25, 0.5, 0.75, 1.0]], [], [[1, 0, 0, 0.5, 0.5], [2, 0.5, 0.5, 1, 1]]] * 4
 
 
-def picture(number: int) -> bytes:
+def make_image(number: int) -> bytes:
     done, data = cv2.imencode(".jpg", np.full((40, 80, 3), 20 * number, np.uint8))
     assert done
     return data.tobytes()
@@ -29,7 +29,7 @@ def test_the_guide_to_detection(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     # Written from the list, as the guide shows.
     lines = []
     for key, objects in enumerate(OBJECTS):
-        (tmp_path / f"{key}.jpg").write_bytes(picture(key))
+        (tmp_path / f"{key}.jpg").write_bytes(make_image(key))
         numbers = [2, 5, *(value for each in objects for value in each)]
         lines.append("\t".join(map(str, [key, *numbers, f"{key}.jpg"])))
     (tmp_path / "objects.lst").write_text("\n".join(lines) + "\n")
@@ -56,7 +56,7 @@ def test_the_guide_to_detection(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 def test_another_label_is_an_error_that_can_be_left_out(tmp_path: Path) -> None:
     with recordio.RecordWriter(tmp_path / "odd.rec", index=True) as writer:
         for key, label in enumerate([[2, 5], [2, 5, 1.0], [2, 5, 1, 0, 0, 1, 1]]):
-            writer.write(recordio.pack((0, label, key, 0), picture(key)), key)
+            writer.write(recordio.pack((0, label, key, 0), make_image(key)), key)
     text = (ROOT / "docs" / "detection.md").read_text(encoding="utf-8")
     block = re.search(r"^```python\n(.*?)^dataset", text, re.MULTILINE | re.DOTALL)
     assert block is not None

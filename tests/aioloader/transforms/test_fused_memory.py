@@ -20,7 +20,7 @@ from aioloader.transforms import (
 )
 from aioloader.transforms.fused import ImagePlan
 from aioloader.transforms.lazy_image import LazyImageReader
-from tests.aioloader.jpeg.samples import encode, picture
+from tests.aioloader.jpeg.samples import encode, make_image
 from tests.aioloader.transforms.fusing import TENSOR, apart, check, images, make, oriented
 
 
@@ -153,7 +153,7 @@ class TestScaling:
     def test_it_is_almost_the_same(self, chain, orientation, restart):
         # Smooth, because an image of independent pixels differs when it is scaled; the crops begin and
         # end with blocks, so that they have the same edges at every scale.
-        soft = cv2.resize(picture(20, 18, blocks=False), (640, 560), interpolation=cv2.INTER_CUBIC)
+        soft = cv2.resize(make_image(20, 18, blocks=False), (640, 560), interpolation=cv2.INTER_CUBIC)
         options = [cv2.IMWRITE_JPEG_RST_INTERVAL, restart]
         data = oriented(cv2.imencode(".jpg", soft, options)[1].tobytes(), orientation)
         stages = [Compose(chain)]

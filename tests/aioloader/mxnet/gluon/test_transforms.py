@@ -13,16 +13,16 @@ from aioloader.mxnet.base import MXNetError
 from aioloader.mxnet.gluon.data.vision import transforms
 
 
-def picture(height=30, width=20, dtype="uint8", seed=0):
+def make_image(height=30, width=20, dtype="uint8", seed=0):
     return nd.array(np.random.default_rng(seed).uniform(0, 255, (height, width, 3)), dtype=dtype)
 
 
 def test_to_tensor():
-    image = picture()
+    image = make_image()
     made = transforms.ToTensor()(image)
     assert isinstance(made, nd.NDArray)
     assert np.allclose(made.asnumpy(), image.asnumpy().astype("float32").transpose(2, 0, 1) / 255)
-    many = nd.stack(image, picture(seed=1))
+    many = nd.stack(image, make_image(seed=1))
     assert np.allclose(
         transforms.ToTensor()(many).asnumpy(), many.asnumpy().astype("float32").transpose(0, 3, 1, 2) / 255
     )
@@ -55,7 +55,7 @@ def test_normalize():
 
 @pytest.mark.parametrize("dtype", ["uint8", "float32", "float64"])
 def test_resize(dtype):
-    image = picture(dtype=dtype)
+    image = make_image(dtype=dtype)
     for size, options, extents in (
         (12, {}, (12, 12)),
         ((20, 10), {}, (10, 20)),
@@ -67,7 +67,7 @@ def test_resize(dtype):
         expected = cv2.resize(image.asnumpy(), extents[::-1], interpolation=code)
         assert (made.shape[:2], made.dtype) == (extents, image.dtype)
         assert np.array_equal(made.asnumpy(), expected)
-    many = nd.stack(image, picture(dtype=dtype, seed=1))
+    many = nd.stack(image, make_image(dtype=dtype, seed=1))
     made = transforms.Resize(12)(many)
     assert np.array_equal(made[1].asnumpy(), transforms.Resize(12)(many[1]).asnumpy())
     for transform in (
@@ -88,7 +88,7 @@ def test_crop_resize(dtype):
     made = transforms.CropResize(1, 2, 3, 4)(many).asnumpy()
     assert made.sum() == 7524
     assert made[0:2, 0:4, 1, 1].ravel().tolist() == [37, 52, 67, 82, 127, 142, 157, 172]
-    image = picture(dtype=dtype)
+    image = make_image(dtype=dtype)
     made = transforms.CropResize(0, 0, 10, 5, (25, 25), 1)(image)
     assert np.array_equal(made.asnumpy(), transforms.Resize(25, interpolation=1)(image[:5, :10]).asnumpy())
     for transform in (
@@ -101,7 +101,7 @@ def test_crop_resize(dtype):
 
 
 def test_flips():
-    image = picture()
+    image = make_image()
     assert np.array_equal(transforms.RandomFlipLeftRight(1.0)(image).asnumpy(), image.asnumpy()[:, ::-1])
     assert np.array_equal(transforms.RandomFlipTopBottom(1.0)(image).asnumpy(), image.asnumpy()[::-1])
     assert np.array_equal(transforms.RandomFlipTopBottom(0.0)(image).asnumpy(), image.asnumpy())
@@ -204,7 +204,7 @@ ONE_OF_EACH = [
 @pytest.mark.parametrize("transform", ONE_OF_EACH, ids=repr)
 @pytest.mark.parametrize("dtype", ["uint8", "float32"])
 def test_they_are_the_native_ones(transform, dtype):
-    image = picture(dtype=dtype)
+    image = make_image(dtype=dtype)
     before = image.asnumpy()
     twin = transform.native_transform()
     assert native.is_native(twin)
@@ -226,9 +226,9 @@ def test_they_are_the_native_ones(transform, dtype):
 @pytest.mark.parametrize("transform", ONE_OF_EACH[:4], ids=repr)
 def test_more_arguments_are_passed_on(transform):
     mx.random.seed(1)
-    expected = transform(picture())
+    expected = transform(make_image())
     mx.random.seed(1)
-    made, label, box = transform(picture(), 5, "box")
+    made, label, box = transform(make_image(), 5, "box")
     assert np.array_equal(made.asnumpy(), expected.asnumpy())
     assert (label, box) == (5, "box")
 
@@ -252,13 +252,13 @@ def test_compose_leaves_the_list_alone_and_is_one():
     assert list(chain) == parts
     chain.add(transforms.Normalize(0.5, 0.5))
     assert chain[2](nd.ones((3, 2, 2))).asnumpy().max() == 1.0
-    assert chain(picture()).asnumpy().min() < 0
+    assert chain(make_image()).asnumpy().min() < 0
 
 
 def test_hybrid_ones_take_hybrid_blocks_only():
     chain = transforms.HybridCompose([transforms.Resize(8), transforms.ToTensor()])
-    assert chain(picture()).shape == (3, 8, 8)
-    assert transforms.HybridRandomApply(transforms.Resize(8), 1.0)(picture()).shape == (8, 8, 3)
+    assert chain(make_image()).shape == (3, 8, 8)
+    assert transforms.HybridRandomApply(transforms.Resize(8), 1.0)(make_image()).shape == (8, 8, 3)
     chain.hybridize()
     with pytest.raises(ValueError, match="is not a HybridBlock, try use `Compose` instead"):
         transforms.HybridCompose([len])

@@ -340,6 +340,6 @@ def test_the_tutorial_s_lines(photo_rec: Path) -> None:
         batch = data_iter.next()
         data = batch.data[0]
         assert data.shape == (4, 3, 227, 227)
-        picture = data[0].asnumpy().astype(np.uint8).transpose((1, 2, 0))
-        assert picture.shape == (227, 227, 3)
+        pixels = data[0].asnumpy().astype(np.uint8).transpose((1, 2, 0))
+        assert pixels.shape == (227, 227, 3)
         assert batch.label[0].shape == (4,)

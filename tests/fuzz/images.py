@@ -58,7 +58,7 @@ PIECES = (
 )
 
 
-class Pictures:
+class Images:
     """Images of a few hundred pixels in every format that OpenCV can write here."""
 
     past = frozenset(("refused", "whole"))
@@ -91,7 +91,7 @@ class Pictures:
         folder = Path(ROOT, "tests", "data", "images")
         self._bases += [(folder / name).read_bytes() for name in ("palette.gif", "palette.png")]
         self._bases += [encode_raw(image), encode_raw(grey), *seeds()[:3]]
-        self._bases += [path.read_bytes() for path in corpus_of("pictures")]
+        self._bases += [path.read_bytes() for path in corpus_of("images")]
 
     def make(self, draw: Draw) -> bytes:
         """See `Target.make`."""
