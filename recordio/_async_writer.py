@@ -8,16 +8,13 @@ from typing import TYPE_CHECKING, NoReturn
 from recordio._async_backend import run_in_thread
 from recordio._files import AppendFile
 from recordio._framing import framed_pieces
-from recordio._index_text import format_line
-from recordio._writer import IndexPolicy, refuse_pickling
+from recordio._writer import IndexWriter, refuse_pickling
 from recordio.errors import ClosedError
 
 if TYPE_CHECKING:
     from recordio._framing import BytesLike
 
 __all__ = ("AsyncRecordWriter",)
-
-_WRITE_BYTES = 1 << 20
 
 
 class AsyncRecordWriter:
@@ -39,10 +36,8 @@ class AsyncRecordWriter:
     ) -> None:
         self.path = os.fspath(path)
         self._index_choice = index
-        self._policy: IndexPolicy | None = None
         self._records: AppendFile | None = None
-        self._lines: AppendFile | None = None
-        self._count = 0
+        self._index: IndexWriter | None = None
 
     async def __aenter__(self) -> AsyncRecordWriter:
         await self.open()
@@ -54,47 +49,43 @@ class AsyncRecordWriter:
     async def open(self) -> None:
         """Create the file, unless that was done; `async with` calls this."""
         if self._records is None:
-            self._policy = await run_in_thread(IndexPolicy, self.path, self._index_choice)
             records = await run_in_thread(AppendFile, self.path)
-            if self._policy.path is not None:
-                self._lines = AppendFile(self._policy.path, at_once=False)
+            self._index = await run_in_thread(
+                lambda: IndexWriter(self.path, self._index_choice, at_once=False)
+            )
             self._records = records
 
     def __len__(self) -> int:
         """Return the number of records written so far."""
-        return self._count
+        return 0 if self._index is None else self._index.count
 
     async def write(self, payload: BytesLike, key: int | str | None = None) -> int:
         """Append one record; arguments, result and errors as `RecordWriter.write`."""
-        if self._records is None or self._policy is None:
+        if self._records is None or self._index is None:
             raise ClosedError(f"{self.path}: the writer is not open; use `async with`")
         self._records.check()
         pieces = framed_pieces(payload)
-        index_path = self._policy.path_for(key)
-        if index_path is not None and self._lines is None:
-            self._lines = AppendFile(index_path, at_once=False)
         # Nothing is awaited before the bookkeeping is done, so calls cannot interleave.
         offset = self._records.tell()
-        line = format_line(self._count if key is None else key, offset) if index_path else ""
+        self._index.add(key, offset)
         self._records.hold(*pieces)
-        if self._lines is not None:
-            self._lines.hold(line.encode())
-        self._count += 1
-        if self._records.pending >= _WRITE_BYTES:
+        if self._records.is_full:
             await self.flush()
         return offset
 
     async def flush(self) -> None:
         """Write everything so far to the operating system, records before index."""
-        for file in (self._records, self._lines):
-            if file is not None:
-                await run_in_thread(file.flush)
+        for file in self._files():
+            await run_in_thread(file.flush)
 
     async def aclose(self) -> None:
         """Flush and close. Idempotent. If it is cancelled, the thread that writes completes it."""
-        for file in (self._records, self._lines):
-            if file is not None:
-                await run_in_thread(file.close)
+        for file in self._files():
+            await run_in_thread(file.close)
+
+    def _files(self) -> list[AppendFile]:
+        files = (self._records, None if self._index is None else self._index.file)
+        return [file for file in files if file is not None]
 
     def __reduce__(self) -> NoReturn:
         refuse_pickling(self)

@@ -67,19 +67,6 @@ class Problem:
         return f"{place}{self.message}{lost}"
 
 
-class _Heads:
-    """Offsets of an index as the container that `scan_damaged` searches."""
-
-    def __init__(self, ordered: NDArray[np.int64]) -> None:
-        self._ordered = ordered
-
-    def __contains__(self, offset: object) -> bool:
-        if not isinstance(offset, int):
-            return False
-        place = int(np.searchsorted(self._ordered, offset))
-        return place < len(self._ordered) and int(self._ordered[place]) == offset
-
-
 class FileAnalysis:
     """Valid records of a file, the gaps between them, and their lines in the index.
 
@@ -141,7 +128,10 @@ class FileAnalysis:
                     tick(offset + length)
                 return read_piece(ahead, offset, length)
 
-            for item in scan_damaged(read, self.size, heads=_Heads(self._places)):
+            def listed(offset: int) -> bool:
+                return bool(is_member(np.array([offset]), self._places)[0])
+
+            for item in scan_damaged(read, self.size, listed=listed):
                 if isinstance(item, RecordSpan):
                     starts.append(item.offset)
                     lengths.append(item.length)

@@ -231,9 +231,9 @@ class AppendFile:
         return self._end
 
     @property
-    def pending(self) -> int:
-        """Return the bytes in the buffer that `flush` would write."""
-        return self._pending
+    def is_full(self) -> bool:
+        """Return True if the buffer holds enough bytes to be written."""
+        return self._pending >= _BUFFER_BYTES
 
     @property
     def needs_close(self) -> bool:
@@ -267,7 +267,7 @@ class AppendFile:
     def append(self, *pieces: bytes) -> None:
         """Add bytes to the buffer and write it to the file when it is full."""
         self.hold(*pieces)
-        if self._pending >= _BUFFER_BYTES:
+        if self.is_full:
             self.flush()
 
     def flush(self) -> None:

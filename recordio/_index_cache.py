@@ -154,16 +154,15 @@ class CachedIndex:
             return None
         if lines == 0:
             return IndexLines(np.empty(0, np.int64), np.empty(0, np.int64))
-        table: NDArray[np.int64] = np.memmap(
+        mapped: NDArray[np.int64] = np.memmap(
             self._file, dtype="<i8", mode="r", offset=begin, shape=(columns, lines)
         )
+        # A plain view: everything computed from a memmap would be a memmap too, which takes longer.
+        table = mapped.view(np.ndarray)
         (check,) = _CHECK.unpack_from(head, path_end)
         if check != _checksum(head[:path_end], table):
             return None
-        # A plain view: everything computed from a memmap would be a memmap too.
-        plain = table.view(np.ndarray)
-        keys = range(lines) if identity else plain[1]
-        return IndexLines(keys, plain[0])
+        return IndexLines(range(lines) if identity else table[1], table[0])
 
     def store(self, lines: IndexLines) -> None:
         """Write the copy, if that is possible; otherwise there is none, which is not an error."""

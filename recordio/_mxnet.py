@@ -21,7 +21,7 @@ from recordio._files import AppendFile, LocalFile
 from recordio._framing import serialize
 from recordio._index import Index, index_not_found, read_text
 from recordio._index_text import NO_OFFSET, format_line, integer_key, key_fields
-from recordio._parser import RecordParser
+from recordio._parser import RecordParser, Sentinel
 from recordio._sansio import RecordStream
 from recordio._sources import drive, local_path, open_source, target_name
 from recordio._writer import refuse_pickling
@@ -153,7 +153,9 @@ class MXRecordIO:
             source = self._source()
             if self._stream is None:
                 self._stream = self._stream_at(self._offset, source)
-            record = drive(source, self._stream.next_record())
+            record = self._stream.parser.next_record()
+            if isinstance(record, Sentinel):
+                record = drive(source, self._stream.next_record())
             # Small blocks after a seek at first: the next call may be another seek.
             self._stream.double_block()
             return record

@@ -27,7 +27,7 @@ from recordio._framing import (
 from recordio.errors import CorruptRecordError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Container, Iterator
+    from collections.abc import Callable, Iterator
 
 __all__ = ("FOREIGN_BYTES", "Gap", "RecordSpan", "scan_damaged")
 
@@ -92,15 +92,15 @@ def scan_damaged(
     read: Callable[[int, int], bytes],
     size: int,
     *,
-    heads: Container[int] = frozenset(),
+    listed: Callable[[int], bool] = lambda _: False,
 ) -> Iterator[RecordSpan | Gap]:
     """Yield valid records and gaps in file order; together they cover the whole file.
 
     Args:
         read: Called with (offset, length) in bytes inside the file; returns exactly those.
         size: Bytes in the file.
-        heads: Byte offsets of record heads according to an index, if there is one. A record that ends where no head
-            follows, though the index has a valid one further on, was cut short by a damaged length and is damaged.
+        listed: Returns True for the byte offset of a record according to an index, if there is one. A record that ends
+            where no head follows, though the index has a valid one further on, was cut short by a damaged length.
     """
     window = _Window(read, size)
     position = 0
@@ -124,7 +124,7 @@ def scan_damaged(
             position = inner
             continue
         gap_end = _next_record(window, end, position & 3)
-        shortened = gap_end in heads and end not in heads and position in heads
+        shortened = listed(gap_end) and not listed(end) and listed(position)
         if shortened or not _zero_padded(window, position, end):
             yield Gap(position, gap_end - position, "the length was damaged, the record ends too early")
         else:
@@ -166,9 +166,7 @@ def _check_data(window: _Window, begin: int, length: int) -> None:
 
 def _is_head(window: _Window, offset: int) -> bool:
     head = window.get(offset, HEAD_SIZE)
-    if len(head) < HEAD_SIZE:
-        return False
-    return head.startswith(MAGIC_BYTES)
+    return len(head) == HEAD_SIZE and head.startswith(MAGIC_BYTES)
 
 
 def _zero_padded(window: _Window, offset: int, end: int) -> bool:

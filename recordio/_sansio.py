@@ -15,9 +15,11 @@ import numpy as np
 from recordio._framing import (
     FIRST,
     HEAD_SIZE,
+    MAGIC,
     MAX_PAYLOAD,
     MIDDLE,
     UNKNOWN_SIZE,
+    WHOLE,
     check_part,
     check_total,
     extract,
@@ -272,9 +274,13 @@ def scan_offsets(size: int, *, path: str | None = None) -> ReadGenerator[NDArray
                     raise truncated_error(path=path, offset=last, needed=position - last, held=None)
                 continue
         magic, word = unpack_head(block, at)
-        flag, _, framed = check_part(
-            magic, word, continuing=continuing, path=path, offset=position, size=size
-        )
+        framed = (word + 11) & -4
+        if magic == MAGIC and word <= MAX_PAYLOAD and not continuing and position + framed <= size:
+            flag = WHOLE  # nearly every part; `check_part` would double the time
+        else:
+            flag, _, framed = check_part(
+                magic, word, continuing=continuing, path=path, offset=position, size=size
+            )
         if not continuing:
             offsets.append(position)
         continuing = flag in (FIRST, MIDDLE)

@@ -10,7 +10,7 @@ import inspect
 import os
 import re
 from contextlib import closing, contextmanager
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias, TypeVar, runtime_checkable
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias, TypeVar, cast, runtime_checkable
 
 from recordio._files import LocalFile
 from recordio._framing import UNKNOWN_SIZE
@@ -285,8 +285,10 @@ def open_async_source(target: OpenTarget) -> BlockingSource | AsyncRangeSource:
     if isinstance(target, str | os.PathLike):
         url = os.fspath(target)
         if local_path(url) is None and (opener := _openers_for(url).awaiting) is not None:
-            source: Any = opener(url)
-            return source if inspect.iscoroutinefunction(source.read_ranges) else _ObjectSource(source, url)
+            source = opener(url)
+            if inspect.iscoroutinefunction(source.read_ranges):
+                return source
+            return _ObjectSource(cast("RangeSource", source), url)
     elif isinstance(target, AsyncRangeSource) and inspect.iscoroutinefunction(target.read_ranges):
         return target
     return open_source(target)

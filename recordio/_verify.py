@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from contextlib import closing
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -87,16 +87,7 @@ class Report:
             "size": self.size,
             "index": self.index_path,
             "unlisted": self.unlisted.tolist(),
-            "problems": [
-                {
-                    "offset": problem.offset,
-                    "length": problem.length,
-                    "key": problem.key,
-                    "keys": list(problem.keys),
-                    "message": problem.message,
-                }
-                for problem in self.problems
-            ],
+            "problems": [asdict(problem) | {"keys": list(problem.keys)} for problem in self.problems],
         }
 
     def summary(self) -> list[str]:

@@ -15,28 +15,58 @@ from recordio.errors import RecordKeyError, WriterPicklingError
 if TYPE_CHECKING:
     from recordio._framing import BytesLike
 
-__all__ = ("IndexPolicy", "RecordWriter", "refuse_pickling")
+__all__ = ("IndexWriter", "RecordWriter", "refuse_pickling")
 
 
-class IndexPolicy:
-    """Choice of whether and where a writer makes an .idx; shared by the blocking and async writers."""
+class IndexWriter:
+    """Writer of the index lines of the blocking and the async record writer, if there is an .idx to write.
 
-    def __init__(self, rec_path: str, index: str | os.PathLike[str] | bool | None) -> None:
+    Args:
+        rec_path: The record file, which exists already.
+        index, append: As for `RecordWriter`.
+        at_once: False creates the .idx at the first flush, so that adding a line does not access the disk.
+
+    Attributes:
+        file: The .idx; None if there is none so far.
+        count: Number of records, with those that an index listed before.
+    """
+
+    def __init__(
+        self,
+        rec_path: str,
+        index: str | os.PathLike[str] | bool | None,
+        *,
+        append: bool = False,
+        at_once: bool = True,
+    ) -> None:
         self._default = index_path_for(rec_path)
         self._forbidden = index is False
-        self.path: str | None = None
+        self._at_once = at_once
+        self.file: AppendFile | None = None
+        self.count = 0
+        path: str | None = None
         if index is True or (index is None and os.path.exists(self._default)):
-            self.path = self._default
+            path = self._default
         elif index is not None and not isinstance(index, bool):
-            self.path = os.fspath(index)
+            path = os.fspath(index)
+        if append and os.path.getsize(rec_path):
+            if path is None or not os.path.exists(path):
+                path, self._forbidden = None, True
+            else:
+                self.count = _count_lines(path)
+        if path is not None:
+            self.file = AppendFile(path, at_once=at_once, append=append)
 
-    def path_for(self, key: int | str | None) -> str | None:
-        """Return the .idx that a record with this key has to be listed in, or None."""
-        if key is not None and self.path is None:
-            if self._forbidden:
-                raise RecordKeyError("a key was passed to a writer with index=False", key=key)
-            self.path = self._default
-        return self.path
+    def add(self, key: int | str | None, offset: int) -> None:
+        """Add the line of a record to the buffer; begin an .idx if this is the first record with a key."""
+        if key is not None and self.file is None and self._forbidden:
+            raise RecordKeyError("a key was passed to a writer with index=False", key=key)
+        if key is not None or self.file is not None:
+            line = format_line(self.count if key is None else key, offset).encode()
+            if self.file is None:
+                self.file = AppendFile(self._default, at_once=self._at_once)
+            self.file.hold(line)
+        self.count += 1
 
 
 def refuse_pickling(writer: object) -> NoReturn:
@@ -84,21 +114,13 @@ class RecordWriter:
         append: bool = False,
     ) -> None:
         self.path = os.fspath(path)
-        self._policy = IndexPolicy(self.path, index)
-        self._count = 0
-        if append and os.path.exists(self.path) and os.path.getsize(self.path):
-            listed = self._policy.path
-            if listed is None or not os.path.exists(listed):
-                self._policy = IndexPolicy(self.path, False)
-            else:
-                self._count = _count_lines(listed)
         self._records = AppendFile(self.path, append=append)
-        self._lines = AppendFile(self._policy.path, append=append) if self._policy.path is not None else None
+        self._index = IndexWriter(self.path, index, append=append)
         self._opened = True
 
     def __len__(self) -> int:
         """Return the number of records written so far, and of those that an index listed before."""
-        return self._count
+        return self._index.count
 
     def tell(self) -> int:
         """Return the byte offset at which the next record will begin."""
@@ -123,31 +145,25 @@ class RecordWriter:
         self._records.check()
         pieces = framed_pieces(payload)
         offset = self._records.tell()
-        index_path = self._policy.path_for(key)
-        if index_path is not None:
-            line = format_line(self._count if key is None else key, offset).encode()
-            if self._lines is None:
-                self._lines = AppendFile(index_path)
-            self._records.append(*pieces)
-            self._lines.append(line)
-        else:
-            self._records.append(*pieces)
-        self._count += 1
+        self._index.add(key, offset)
+        self._records.hold(*pieces)
+        if self._records.is_full:
+            self.flush()
         return offset
 
     def flush(self) -> None:
         """Write everything so far to the operating system, records before index."""
         self._records.flush()
-        if self._lines is not None:
-            self._lines.flush()
+        if self._index.file is not None:
+            self._index.file.flush()
 
     def close(self) -> None:
         """Flush and close both files. Idempotent."""
         try:
             self._records.close()
         finally:
-            if self._lines is not None:
-                self._lines.close()
+            if self._index.file is not None:
+                self._index.file.close()
 
     def __enter__(self) -> RecordWriter:
         return self

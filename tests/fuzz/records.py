@@ -260,7 +260,10 @@ def _driven(steps, data):
 def _check_walk(data: bytes, heads: set[int]) -> None:
     """Check that records and gaps cover the file, and that each reported record is valid."""
     reached = 0
-    for item in scan_damaged(lambda offset, length: data[offset : offset + length], len(data), heads=heads):
+    def read(offset: int, length: int) -> bytes:
+        return data[offset : offset + length]
+
+    for item in scan_damaged(read, len(data), listed=heads.__contains__):
         if item.offset != reached or item.length <= 0:
             raise Finding(f"{item} does not follow byte {reached}")
         reached += item.length
