@@ -153,9 +153,8 @@ class MXRecordIO:
             source = self._source()
             if self._stream is None:
                 self._stream = self._stream_at(self._offset, source)
-            record = self._stream.parser.next_record()
-            if isinstance(record, Sentinel):
-                record = drive(source, self._stream.next_record())
+            taken = self._stream.parser.next_record()
+            record = drive(source, self._stream.next_record()) if isinstance(taken, Sentinel) else taken
             # Small blocks after a seek at first: the next call may be another seek.
             self._stream.double_block()
             return record

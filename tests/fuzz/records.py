@@ -260,6 +260,7 @@ def _driven(steps, data):
 def _check_walk(data: bytes, heads: set[int]) -> None:
     """Check that records and gaps cover the file, and that each reported record is valid."""
     reached = 0
+
     def read(offset: int, length: int) -> bytes:
         return data[offset : offset + length]
 

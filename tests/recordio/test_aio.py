@@ -112,7 +112,7 @@ def test_a_source_needs_no_size(run_on: Run, rec: Path, kind: Callable[[bytes], 
             run_on(way, kind(data[:-cut]))
 
 
-def test_a_short_async_source_loses_nothing_in_silence(run_on: Run) -> None:
+def test_a_short_async_source_raises(run_on: Run) -> None:
     class Short(AsyncMemory):
         async def size(self) -> int:
             return len(self.data) + 12
@@ -157,7 +157,7 @@ def test_without_an_index_the_file_is_scanned_at_first_use(run_on: Run, rec: Pat
 
 
 @pytest.mark.parametrize("source", [Memory, AsyncMemory])
-def test_any_source_will_do(run_on: Run, source: Any) -> None:
+def test_any_source_can_be_read(run_on: Run, source: Any) -> None:
     async def main() -> None:
         target = source(testing.frame(RECORDS))
         assert await everything(target) == RECORDS
@@ -305,7 +305,7 @@ async def test_a_cancelled_write_is_not_lost_and_not_doubled(tmp_path: Path) -> 
             task = asyncio.create_task(writer.write(record))
             await asyncio.sleep(0)
             task.cancel()
-            with contextlib.suppress(asyncio.CancelledError):  # unless the disk was quicker
+            with contextlib.suppress(asyncio.CancelledError):  # unless the disk was faster
                 await task
     assert list(RecordReader(path)) == records
 
@@ -336,7 +336,7 @@ def test_the_async_module_is_there_after_a_plain_import() -> None:
 
 
 @pytest.mark.parametrize("with_index", [True, False], ids=["index", "stream"])
-def test_a_record_longer_than_asked_for_is_refused(run_on: Run, tmp_path: Path, with_index: bool) -> None:
+def test_a_record_longer_than_the_limit_is_refused(run_on: Run, tmp_path: Path, with_index: bool) -> None:
     path = tmp_path / "a.rec"
     with RecordWriter(path, index=with_index) as writer:
         for record in (b"short", b"x" * 21):

@@ -67,6 +67,6 @@ def test_not_found_errors_fill_the_fields_of_oserror() -> None:
     assert (error.errno, error.filename, error.path) == (2, "a.rec", "a.rec")
 
 
-def test_the_text_gives_place_and_facts() -> None:
+def test_the_message_has_the_place_and_the_details() -> None:
     text = str(errors.CorruptRecordError("no head", path="a.rec", offset=8, expected=0xCED7230A, found=0))
     assert text.startswith("a.rec, byte 8: no head (expected 0xCED7230A, found 0)")

@@ -53,7 +53,7 @@ def test_published_vectors_hold_in_both_directions(payload: str, framed: str) ->
 
 @given(testing.payloads(), st.binary(max_size=9))
 @settings(max_examples=200)
-def test_extract_undoes_serialize_whatever_follows(payload: bytes, after: bytes) -> None:
+def test_extract_reverses_serialize_with_any_bytes_behind(payload: bytes, after: bytes) -> None:
     framed = serialize(payload)
     assert len(framed) % 4 == 0
     assert extract(framed + after) == payload
@@ -128,7 +128,7 @@ def test_extract_never_fails_in_any_other_way(data: bytes) -> None:
 
 
 @pytest.mark.parametrize("payload", ["text", 5, None], ids=repr)
-def test_what_is_not_bytes_is_refused(payload: object) -> None:
+def test_payloads_that_are_not_bytes_are_refused(payload: object) -> None:
     with pytest.raises(PayloadTypeError, match="bytes-like"):
         serialize(payload)  # type: ignore[arg-type]
 

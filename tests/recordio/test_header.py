@@ -81,7 +81,7 @@ def test_errors_keep_the_types_that_callers_expect() -> None:
 
 @given(st.binary(max_size=60))
 @settings(max_examples=150)
-def test_unpacking_anything_gives_a_header_or_our_own_error(data: bytes) -> None:
+def test_unpacking_any_bytes_returns_a_header_or_raises_our_own_error(data: bytes) -> None:
     try:
         unpack(data)
     except HeaderError:

@@ -36,7 +36,7 @@ def test_jpeg_quality_counts_and_colours_keep_their_order(suffix: str) -> None:
 
 @pytest.mark.parametrize("iscolor", [-1, 0, 1])
 @pytest.mark.parametrize("body", [b"", b"no image", b"\xff\xd8\xff\xe0"], ids=["empty", "text", "cut"])
-def test_what_cannot_be_decoded_is_none(body: bytes, iscolor: int) -> None:
+def test_an_image_that_cannot_be_decoded_is_none(body: bytes, iscolor: int) -> None:
     assert unpack_img(pack(HEADER, body), iscolor) == (HEADER, None)
 
 

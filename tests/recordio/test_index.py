@@ -125,7 +125,7 @@ def test_malformed_lines_are_named(text: bytes, line: int, what: str) -> None:
     assert isinstance(caught.value, ValueError)
 
 
-def test_spans_reach_to_the_next_larger_offset_whatever_the_order() -> None:
+def test_spans_extend_to_the_next_larger_offset_in_any_order() -> None:
     index = Index.parse(b"a\t32\nb\t0\nc\t16\nd\t16\n")
     offsets, lengths = index.spans(100)
     assert offsets.tolist() == [32, 0, 16, 16]
@@ -287,7 +287,7 @@ def test_a_spoilt_cache_file_is_ignored_and_made_again(idx: Path, cache_dir: Pat
         assert file.read_bytes() == good
 
 
-def test_another_file_s_cache_is_not_taken(idx: Path, cache_dir: Path, tmp_path: Path) -> None:
+def test_the_cache_of_another_file_is_not_used(idx: Path, cache_dir: Path, tmp_path: Path) -> None:
     Index.open(idx)
     (file,) = cached(cache_dir)
     other = tmp_path / "b.idx"
@@ -298,16 +298,16 @@ def test_another_file_s_cache_is_not_taken(idx: Path, cache_dir: Path, tmp_path:
     assert copy.load() is None
 
 
-def test_no_cache_where_none_can_be_or_none_is_wanted(
+def test_no_cache_where_none_is_possible_or_requested(
     idx: Path, cache_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     Index.open(idx, cache=False)
     assert cached(cache_dir) == []
-    monkeypatch.setenv("AIOLOADER_CACHE_DIR", str(idx))  # a file: no directory can be made there
+    monkeypatch.setenv("AIOLOADER_CACHE_DIR", str(idx))  # a file: no directory can be created in it
     assert len(Index.open(idx)) == 3000
 
 
-def test_a_cache_beside_the_file_only_when_asked(idx: Path, cache_dir: Path) -> None:
+def test_a_cache_next_to_the_file_only_on_request(idx: Path, cache_dir: Path) -> None:
     Index.open(idx)
     assert sorted(path.name for path in idx.parent.iterdir()) == ["a.idx"]
     Index.open(idx, cache="beside")

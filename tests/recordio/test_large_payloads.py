@@ -57,7 +57,7 @@ def some() -> list[bytes]:
     ] * 8
 
 
-def test_writers_write_what_the_rule_gives(tmp_path: Path, some: list[bytes]) -> None:
+def test_writers_write_the_bytes_of_the_rule(tmp_path: Path, some: list[bytes]) -> None:
     with RecordWriter(tmp_path / "a.rec", index=True) as writer:
         for key, payload in enumerate(some):
             writer.write(payload, key)
@@ -66,7 +66,7 @@ def test_writers_write_what_the_rule_gives(tmp_path: Path, some: list[bytes]) ->
         assert [bytes(record) for record in reader] == some
 
 
-def test_what_a_write_leaves_over_follows(
+def test_the_rest_of_a_short_write_follows(
     tmp_path: Path, some: list[bytes], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pwritev = os.pwritev
@@ -117,7 +117,7 @@ def test_a_writer_goes_on_at_the_end(tmp_path: Path, index: bool | None) -> None
     assert recordio.verify(path).ok
 
 
-def test_where_there_is_no_index_none_is_begun(tmp_path: Path) -> None:
+def test_append_begins_no_index(tmp_path: Path) -> None:
     path = tmp_path / "a.rec"
     with RecordWriter(path) as writer:
         writer.write(b"first")

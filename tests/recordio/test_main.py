@@ -39,7 +39,7 @@ def test_verify_distinguishes_valid_from_damaged(rec: Path, capsys: pytest.Captu
     assert "keys 9" in err
 
 
-def test_index_writes_beside_or_where_told(
+def test_index_writes_next_to_the_file_or_to_out(
     rec: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["index", str(rec), "--out", str(tmp_path / "x.idx")]) == 0
@@ -99,7 +99,7 @@ def test_importing_the_package_imports_nothing_heavy() -> None:
     assert (done.returncode, done.stderr) == (0, "")
 
 
-def test_an_interrupt_is_told_in_a_word(
+def test_an_interrupt_is_reported_in_one_word(
     rec: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def interrupt(*arguments: object, **options: object) -> None:
@@ -111,7 +111,7 @@ def test_an_interrupt_is_told_in_a_word(
     assert sorted(path.name for path in rec.parent.iterdir()) == ["a.idx", "a.rec"]
 
 
-def test_a_full_disk_is_told_with_the_name_of_the_copy(
+def test_a_full_disk_is_reported_with_the_name_of_the_copy(
     rec: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def full(descriptor: int) -> None:
@@ -123,7 +123,7 @@ def test_a_full_disk_is_told_with_the_name_of_the_copy(
     assert sorted(path.name for path in rec.parent.iterdir()) == ["a.idx", "a.rec"]
 
 
-def test_an_old_index_never_lies_beside_a_new_copy(rec: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_old_index_is_never_next_to_a_new_copy(rec: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     copy = rec.with_name("b.rec")
     copy.with_suffix(".idx").write_text("5\t0\n")
     seen = []

@@ -258,15 +258,15 @@ def test_index_text_and_attributes(indexed: tuple[str, str]) -> None:
     assert [reader.read_idx(key) for key in reader.keys] == RECORDS
 
 
-def test_tell_gives_the_place_of_the_next_record(tmp_path: Path) -> None:
+def test_tell_returns_the_offset_of_the_next_record(tmp_path: Path) -> None:
     writer = MXIndexedRecordIO(tmp_path / "a.idx", tmp_path / "a.rec", "w")
-    told = []
+    offsets = []
     for key in range(3):
         writer.write_idx(key, b"record")
-        told.append(writer.tell())
+        offsets.append(writer.tell())
     writer.write(b"without index")
     writer.close()
-    assert told == [16, 32, 48]
+    assert offsets == [16, 32, 48]
     reader = MXIndexedRecordIO(tmp_path / "a.idx", tmp_path / "a.rec", "r")
     assert reader.keys == [0, 1, 2]
     with pytest.raises(AssertionError):
@@ -375,7 +375,7 @@ def test_threads_may_share_an_indexed_reader(indexed: tuple[str, str]) -> None:
 
 
 @pytest.mark.parametrize("key", ["99999999999999999999", "+-5", "1" * 41, "\u0661", "a"])
-def test_a_key_that_is_no_64_bit_integer_is_named(tmp_path: Path, key: str) -> None:
+def test_a_key_that_is_not_a_64_bit_integer_is_named(tmp_path: Path, key: str) -> None:
     (tmp_path / "a.rec").touch()
     (tmp_path / "a.idx").write_bytes(f"0\t0\n{key}\t0\n".encode())
     with pytest.raises(CorruptIndexError, match="not an integer of 64 bits") as caught:
@@ -383,7 +383,7 @@ def test_a_key_that_is_no_64_bit_integer_is_named(tmp_path: Path, key: str) -> N
     assert (caught.value.line, caught.value.key) == (2, key)
 
 
-def test_keys_as_text_are_the_fields_of_the_lines_whatever_they_hold(tmp_path: Path) -> None:
+def test_text_keys_are_the_fields_of_the_lines_with_any_characters(tmp_path: Path) -> None:
     (tmp_path / "a.rec").touch()
     (tmp_path / "a.idx").write_bytes("a\vb\t0\nc\x85d\u2028e\t8\tmore\r\n 007\t+16\n".encode())
     with MXIndexedRecordIO(tmp_path / "a.idx", tmp_path / "a.rec", "r", str) as reader:

@@ -41,12 +41,12 @@ def test_chunks_of_any_size_give_the_same_records(size: int) -> None:
 
 @given(st.data())
 @settings(max_examples=150)
-def test_any_chunking_of_any_file_gives_the_records_written(data: st.DataObject) -> None:
+def test_any_chunking_of_any_file_returns_the_records_written(data: st.DataObject) -> None:
     records = data.draw(testing.record_lists())
     assert parse(data.draw(testing.chunkings(testing.frame(records)))) == records
 
 
-def test_needed_says_how_many_bytes_are_missing() -> None:
+def test_needed_is_the_number_of_missing_bytes() -> None:
     parser = RecordParser()
     assert parser.needed == 8
     parser.push(serialize(b"abcde")[:8])
@@ -116,7 +116,7 @@ def test_mutable_chunks_are_copied() -> None:
 
 @given(st.data())
 @settings(max_examples=300)
-def test_damaged_files_give_records_or_our_own_error(data: st.DataObject) -> None:
+def test_damaged_files_yield_records_or_our_own_error(data: st.DataObject) -> None:
     damaged = data.draw(testing.damaged(testing.frame(data.draw(testing.record_lists()))))
     parser = RecordParser(path="x.rec", size=len(damaged))
     parser.push(damaged)

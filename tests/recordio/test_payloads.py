@@ -70,10 +70,10 @@ def test_it_takes_a_mapping():
         assert memory[begin:end] == b"abcd"
 
 
-def test_nothing_is_no_work():
+def test_no_records_have_no_spans():
     assert payload_spans(b"", np.empty(0, np.int64), np.empty(0, np.int64)) == ([], [])
 
 
-def test_extract_tells_what_is_wrong():
+def test_extract_names_the_fault():
     with pytest.raises(CorruptRecordError):
         extract(b"\xff" * 16)

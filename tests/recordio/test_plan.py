@@ -13,7 +13,7 @@ RANGES = st.lists(st.tuples(st.integers(0, 500), st.integers(0, 60)), max_size=2
 
 @given(RANGES, st.integers(0, 40), st.integers(1, 200))
 @settings(max_examples=200)
-def test_every_range_lies_in_its_span(ranges: list[tuple[int, int]], gap: int, most: int) -> None:
+def test_every_range_is_inside_its_span(ranges: list[tuple[int, int]], gap: int, most: int) -> None:
     offsets, lengths = [r[0] for r in ranges], [r[1] for r in ranges]
     plan = plan_reads(offsets, lengths, max_gap_bytes=gap, max_span_bytes=most)
     for number, (offset, length) in enumerate(ranges):

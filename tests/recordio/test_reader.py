@@ -65,7 +65,7 @@ def test_what_is_written_is_read_back(tmp_path_factory: pytest.TempPathFactory, 
 
 @given(st.data())
 @settings(max_examples=100)
-def test_damage_gives_records_or_our_own_error(data: st.DataObject) -> None:
+def test_damage_yields_records_or_our_own_error(data: st.DataObject) -> None:
     damaged = data.draw(testing.damaged(testing.frame(data.draw(testing.record_lists()))))
     reader = RecordReader(Memory(damaged))
     try:
@@ -98,7 +98,7 @@ def outcomes(source: Unsized | Memory) -> list[object]:
 
 @given(st.data())
 @settings(max_examples=150)
-def test_a_source_without_a_size_gives_the_same(data: st.DataObject) -> None:
+def test_a_source_without_a_size_yields_the_same(data: st.DataObject) -> None:
     framed = testing.frame(data.draw(testing.record_lists()))
     framed = data.draw(st.just(framed) | testing.damaged(framed))
     assert outcomes(Unsized(framed)) == outcomes(Memory(framed))
@@ -139,7 +139,7 @@ def test_an_index_may_come_from_an_opener_without_sizes(indexed: Path) -> None:
     assert RecordReader(f"unsized://{indexed}").read_key(10) == b"abc"
 
 
-def test_a_source_that_gives_less_than_its_size_promises_loses_nothing_in_silence() -> None:
+def test_a_source_that_returns_less_than_its_size_raises() -> None:
     class Short(Memory):
         def size(self) -> int:
             return len(self.data) + 12
@@ -197,7 +197,7 @@ def test_the_index_chooses_what_is_seen_and_in_which_order(rec: Path, tmp_path: 
         assert reader.read_key("first") == b"abc"
 
 
-def test_the_index_beside_the_file_is_used(rec: Path) -> None:
+def test_the_index_next_to_the_file_is_used(rec: Path) -> None:
     offsets = Index.scan(rec).offsets
     rec.with_suffix(".idx").write_text(f"9\t{offsets[1]}\n")
     with RecordReader(rec) as reader:
@@ -242,7 +242,7 @@ def test_a_sparse_index_does_not_make_it_read_the_whole_file() -> None:
     assert reader[0] == b"y" * 9_000_000
 
 
-def test_a_line_that_points_into_a_record_spoils_only_itself(rec: Path) -> None:
+def test_a_line_that_points_into_a_record_affects_only_itself(rec: Path) -> None:
     offsets = Index.scan(rec).offsets
     index = Index.parse(f"0\t{offsets[3]}\n1\t{offsets[3] + 400}\n".encode())
     with RecordReader(rec, index) as reader:
@@ -270,7 +270,7 @@ def test_missing_files_are_named(tmp_path: Path, rec: Path) -> None:
         RecordReader(5)  # type: ignore[arg-type]
 
 
-def test_a_wrong_index_line_inside_a_record_costs_only_its_own_key(rec: Path, tmp_path: Path) -> None:
+def test_a_wrong_index_line_inside_a_record_affects_only_its_key(rec: Path, tmp_path: Path) -> None:
     offsets = Index.scan(rec).offsets.tolist()
     wrong = offsets[3] + 400  # inside the long record
     index = Index.of(np.array([*offsets, wrong]))
@@ -349,7 +349,7 @@ def test_a_pickled_reader_opens_again_by_path(indexed: Path) -> None:
         assert list(copy) == RECORDS
 
 
-def test_a_closed_reader_says_so_and_closing_twice_is_fine(rec: Path) -> None:
+def test_a_closed_reader_raises_and_closing_twice_is_allowed(rec: Path) -> None:
     reader = RecordReader(rec)
     reader.close()
     reader.close()
@@ -366,7 +366,7 @@ def test_a_file_cut_while_open_is_a_named_error(indexed: Path) -> None:
 
 
 @pytest.mark.parametrize("with_index", [True, False], ids=["index", "stream"])
-def test_a_record_longer_than_asked_for_is_refused(tmp_path: Path, with_index: bool) -> None:
+def test_a_record_longer_than_the_limit_is_refused(tmp_path: Path, with_index: bool) -> None:
     path = tmp_path / "a.rec"
     records = [b"short", b"\x0a\x23\xd7\xce" * 3, b"x" * 20, b"x" * 21, b"last"]
     with RecordWriter(path, index=with_index) as writer:

@@ -24,7 +24,7 @@ from tests.recordio.ten_records import KEYS, OFFSETS, check_repair, spoil
 MAGIC = b"\x0a\x23\xd7\xce"
 
 
-def test_a_sound_file_has_no_problems(rec: Path) -> None:
+def test_a_valid_file_has_no_problems(rec: Path) -> None:
     report = verify(rec)
     assert (report.ok, report.records, report.problems, report.size) == (True, 10, [], OFFSETS[10])
     assert report.path == str(rec)
@@ -109,7 +109,7 @@ def test_split_records_survive_whole(tmp_path: Path) -> None:
     assert (tmp_path / "copy.idx").read_text() == f"0\t0\n1\t{len(serialize(split))}\n"
 
 
-def test_a_record_image_inside_a_payload_is_not_taken_for_a_record(tmp_path: Path) -> None:
+def test_a_framed_record_inside_a_payload_is_not_a_record(tmp_path: Path) -> None:
     inner = b"x" + serialize(b"inner record") + b"after it"
     path = tmp_path / "a.rec"
     path.write_bytes(testing.flip(testing.frame([b"one", inner, b"three"]), 12))
@@ -126,7 +126,7 @@ def test_repair_never_overwrites_its_source(rec: Path, tmp_path: Path) -> None:
     assert verify(rec).ok
 
 
-def test_a_failed_repair_leaves_no_half_copy(rec: Path, tmp_path: Path) -> None:
+def test_a_failed_repair_leaves_no_incomplete_copy(rec: Path, tmp_path: Path) -> None:
     with pytest.raises(OSError, match="no/copy"):
         repair(rec, tmp_path / "no" / "copy.rec")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a.idx", "a.rec"]
@@ -134,7 +134,7 @@ def test_a_failed_repair_leaves_no_half_copy(rec: Path, tmp_path: Path) -> None:
 
 @given(st.data())
 @settings(max_examples=150)
-def test_any_damage_is_survived_and_the_copy_is_sound(
+def test_any_damage_is_repaired_to_a_valid_copy(
     tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
 ) -> None:
     records = data.draw(testing.record_lists())
@@ -150,7 +150,7 @@ def test_any_damage_is_survived_and_the_copy_is_sound(
     assert verify(path).ok == (not report.problems)
 
 
-def test_records_inside_a_payload_are_each_looked_at_once(
+def test_records_inside_a_payload_are_each_examined_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # A payload of records at odd places, and garbage after it: each of them could lead through all the others.
@@ -200,7 +200,7 @@ def test_bytes_put_into_a_record_make_it_suspect(rec: Path) -> None:
     assert f"record {KEYS[2]} is damaged" in problem.message
 
 
-def test_progress_is_told_in_bytes(rec: Path, tmp_path: Path) -> None:
+def test_progress_is_reported_in_bytes(rec: Path, tmp_path: Path) -> None:
     for run, passes in (
         (lambda tick: verify(rec, tick=tick), 1),
         (lambda tick: build_index(rec, tmp_path / "x.idx", tick=tick), 1),

@@ -146,7 +146,7 @@ def test_records_that_a_damaged_index_does_not_list_are_named(rec: Path) -> None
     assert list(RecordReader(copy).keys) == KEYS[:9]
 
 
-def test_lines_that_cannot_be_read_cost_their_own_keys(rec: Path) -> None:
+def test_lines_that_cannot_be_read_lose_their_own_keys(rec: Path) -> None:
     lines = lines_of(rec)
     lines[4] = lines[4].replace("\t", " ")
     rewrite(rec, "".join(lines))
@@ -185,8 +185,8 @@ def test_an_index_may_name_records_twice(rec: Path) -> None:
         assert reader.read_key(999) == reader.read_key(KEYS[3]) == RECORDS[3]
 
 
-@pytest.mark.parametrize("text", ["", "this is\nno index\n"], ids=["empty", "text"])
-def test_without_any_key_that_can_be_told_no_index_is_written(rec: Path, text: str) -> None:
+@pytest.mark.parametrize("text", ["", "this is\nnot an index\n"], ids=["empty", "text"])
+def test_without_any_known_key_no_index_is_written(rec: Path, text: str) -> None:
     rewrite(rec, text)
     copy = rec.with_name("copy.rec")
     copy.with_suffix(".idx").write_text("of an older copy")
@@ -208,7 +208,7 @@ def test_without_an_index_keys_are_counted(rec: Path) -> None:
 
 
 @pytest.mark.parametrize("equal", [False, True], ids=["of all sizes", "of one size"])
-def test_many_places_where_bytes_were_lost_or_added_cost_no_keys(tmp_path: Path, equal: bool) -> None:
+def test_many_places_where_bytes_were_lost_or_added_lose_no_keys(tmp_path: Path, equal: bool) -> None:
     rng = random.Random(1)
     records = [b"%06d" % n + rng.randbytes(300 if equal else rng.randint(10, 600)) for n in range(1000)]
     pieces = [serialize(record) for record in records]
@@ -230,7 +230,7 @@ def test_many_places_where_bytes_were_lost_or_added_cost_no_keys(tmp_path: Path,
     }
 
 
-def test_the_index_of_another_file_gives_no_keys(rec: Path) -> None:
+def test_the_index_of_another_file_has_no_keys(rec: Path) -> None:
     rng = random.Random(1)
     rewrite(rec, "".join(f"{n}\t{4 * place}\n" for n, place in enumerate(sorted(rng.sample(range(200), 12)))))
     report = repair(rec, rec.with_name("copy.rec"))

@@ -37,7 +37,7 @@ def test_when_an_index_is_written(
     assert (beside.read_text() if beside.exists() else None) == expected
 
 
-def test_an_old_index_beside_the_file_is_never_left_stale(tmp_path: Path) -> None:
+def test_an_old_index_next_to_the_file_is_never_left_stale(tmp_path: Path) -> None:
     path = tmp_path / "a.rec"
     with RecordWriter(path, index=True) as writer:
         writer.write(b"old", key=10)

@@ -65,7 +65,7 @@ def test_only_blocks_with_damage_are_read_line_by_line(monkeypatch: pytest.Monke
     assert found.offsets.tolist() == [-1 if n == 500 else 8 * n for n in range(1000)]
 
 
-def test_a_tolerant_index_serves_the_other_lines(tmp_path: Path) -> None:
+def test_a_tolerant_index_finds_the_other_lines(tmp_path: Path) -> None:
     path = tmp_path / "a.idx"
     path.write_bytes(b"10\t0\n20\t8\n1\n30\t16\n20")
     with pytest.raises(CorruptIndexError, match="line 3"):
@@ -74,7 +74,7 @@ def test_a_tolerant_index_serves_the_other_lines(tmp_path: Path) -> None:
     assert index.offsets.tolist() == [0, 8, -1, 16, -1]
     assert sorted(index.faults) == [2, 4]
     assert [index.key_at(line) for line in range(5)] == [10, 20, 1, 30, 20]
-    # The piece of a line does not hide the line that has this key.
+    # The remains of a line do not hide the line with this key.
     assert index.position(20) == 1
     with pytest.raises(RecordKeyError):
         index.position(1)
