@@ -23,9 +23,9 @@ from aioloader.mxnet.image._failures import original
 from aioloader.mxnet.image._hooks import Hooks, SkippedImage, Through
 from aioloader.mxnet.image._one_by_one import SampleIterator
 from aioloader.mxnet.image._sources import open_source
-from aioloader.mxnet.image._turns import HANDLES, Turns, part_of
 from aioloader.mxnet.image.create import CreateAugmenter, augmenters
 from aioloader.mxnet.io.desc import DataBatch
+from aioloader.mxnet.io.schedule import LAST_BATCH, ListSchedule, part_of
 from aioloader.mxnet.ndarray import from_numpy
 
 if TYPE_CHECKING:
@@ -37,19 +37,6 @@ __all__ = ("ImageIter",)
 
 _LABEL_DTYPES = ("int32", "float32", "int64", "float64")
 _log = logging.getLogger(__name__)
-
-
-class _Plan:
-    """Batch sampler of the loader: the batches of the pass that begins."""
-
-    def __init__(self) -> None:
-        self.turns = Turns((), 0, (), 1, "discard")
-
-    def __iter__(self) -> Iterator[list[int]]:
-        return iter(self.turns)
-
-    def __len__(self) -> int:
-        return len(self.turns)
 
 
 class ImageIter(SampleIterator):
@@ -144,8 +131,8 @@ class ImageIter(SampleIterator):
         )
         require(str(np.dtype(dtype)) in _LABEL_DTYPES, f"{dtype} label not supported")
         require(
-            last_batch_handle in HANDLES,
-            f"last_batch_handle must be one of {', '.join(HANDLES)}, got {last_batch_handle!r}",
+            last_batch_handle in LAST_BATCH,
+            f"last_batch_handle must be one of {', '.join(LAST_BATCH)}, got {last_batch_handle!r}",
         )
         require(label_width >= 1, f"label_width must be at least 1, got {label_width}")
         require(0 <= part_index < num_parts, f"part_index must lie in [0, {num_parts}), got {part_index}")
@@ -172,13 +159,13 @@ class ImageIter(SampleIterator):
         self._dataset, self._keys = source.dataset, source.keys
         self._row_of = {key: row for row, key in enumerate(source.keys)}
         ordered = source.imgrec is None or source.imgidx is not None or shuffle or num_parts > 1
-        part = part_of(source.keys, part_index, num_parts, drop_remainder)
-        self.seq: list[Any] | None = part if ordered else None
-        self.num_image = len(part)
+        part = part_of(len(source.keys), num_parts, part_index, drop_remainder)
+        self.seq: list[Any] | None = source.keys[part.first : part.first + part.length] if ordered else None
+        self.num_image = part.length
         self.provide_data = [(data_name, (self.batch_size, *self.data_shape))]
         self.provide_label = [(label_name, (self.batch_size, *self.label_row))]
         self._pad_counts_rolled = pad_counts_rolled
-        self._plan = _Plan()
+        self._schedule = ListSchedule(self.batch_size, last_batch_handle)
         self._engine: aioloader.DataLoader[Any] | None = None
         self._kept: list[int] = []  # images of the pass before
         self._held: list[tuple[Any, Any]] = []  # the same, as samples, where a derived class reads them
@@ -245,14 +232,14 @@ class ImageIter(SampleIterator):
         if self._engine is None:
             self._engine = aioloader.DataLoader(
                 self._dataset.transform(Through(self, self._hooks)),
-                batch_sampler=self._plan,
+                batch_sampler=self._schedule,
                 num_workers=self._num_workers,
                 on_error="replace" if self._on_error == "replace" else "raise",
                 max_errors=self._max_errors,
             )
             # In one thread the global generators are used in the order of the images, as in MXNet.
             self._engine._runtime.watch_globals = self._num_workers > 0
-        self._plan.turns = Turns(self._rows(), self.cur, self._kept, self.batch_size, self.last_batch_handle)
+        self._schedule.begin(self._rows(), self.cur, self._kept)
         self._start = self.cur
         self._number = 0
         self._engine.set_epoch(mx_random.next_pass())
@@ -272,19 +259,18 @@ class ImageIter(SampleIterator):
                 return self._batch_of_samples()
             if self._batches is None:
                 self._batches = self._begin()
-            turns = self._plan.turns
             try:
                 data, label = next(self._batches)
             except StopIteration:
-                self._kept = turns.left()
+                self._kept = self._schedule.left()
                 self._over = True
                 self.cur = len(self._rows())
                 self._check_errors(self.cur + self._failed, at_end=True)
             except SampleError as error:
                 self._leave()
                 if self._on_error == "raise" and not isinstance(error.__cause__, SkippedImage):
-                    place = turns.items(self._number).index(error.index)
-                    self.cur, self._kept = turns.behind(self._number, place)
+                    place = self._schedule.items(self._number).index(error.index)
+                    self.cur, self._kept = self._schedule.behind(self._number, place)
                     raise original(error, is_file=self.imgrec is None) from error
                 _log.warning("image %r is left out: %s", error.key, error.__cause__)
                 strip_exception(error)  # there may be many
@@ -305,10 +291,10 @@ class ImageIter(SampleIterator):
         raise StopIteration
 
     def _batch(self, data: Array, label: Array) -> DataBatch:
-        turns, number = self._plan.turns, self._number
+        schedule, number = self._schedule, self._number
         self._number += 1
-        self.cur = self._start + max(0, turns.reached(number))
-        pad, kept = turns.pad(number), turns.kept_in(number)
+        self.cur = self._start + max(0, schedule.reached(number))
+        pad, kept = schedule.pad(number), schedule.kept_in(number)
         if kept:
             self._kept = []
             if self._pad_counts_rolled:

@@ -2,12 +2,12 @@
 
 - `desc`, `iterator`: the contract
 - `ndarray_iter`: arrays in memory
-- `csv_iter`, `libsvm_iter`, `mnist_iter`: files that MXNet reads in C++; `backend_iter`, `batch_schedule`, `parameters`
+- `csv_iter`, `libsvm_iter`, `mnist_iter`: files that MXNet reads in C++; `backend_iter`, `schedule`, `parameters`
   and `uris` are their common parts
 - `image_record_iter`, `image_det_record_iter`: images in .rec files, loaded by `aioloader.DataLoader`.
   `record_parameters`, `image_parameters` and `det_parameters` declare their arguments, `augment` and `det_augment`
   build transforms from them, `det_boxes` moves boxes; `image_records` and `label_list` are the dataset, `alpha_image`
-  decodes images with an alpha channel, `batch_schedule` computes the order, `image_batches` runs the loader,
+  decodes images with an alpha channel, `schedule` computes the order, `image_batches` runs the loader,
   `mean_image` reads or computes the mean image
 - `wrappers`: iterators around other iterators; `states`: the common parts of all iterators' states
 """

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias
 
 import numpy as np
 
 from aioloader.datasets import ArrayDataset
 from aioloader.datasets.resolve import fingerprint
 from aioloader.errors import error_report
+from aioloader.mxnet.base import MXNetError
 from aioloader.mxnet.io.desc import DataBatch, DataDesc
 from aioloader.mxnet.io.iterator import DataIter
+from aioloader.mxnet.io.schedule import RecordSchedule, part_of
 from aioloader.mxnet.io.states import STATE_VERSION, check_state, whole_number
 from aioloader.mxnet.ndarray import from_numpy
 
@@ -20,27 +23,23 @@ if TYPE_CHECKING:
 
     from aioloader.errors import SampleError
     from aioloader.foundation.types import Array, IntArray
-    from aioloader.mxnet.io.rounds import Rounds
 
 Description: TypeAlias = "tuple[tuple[int, ...], np.dtype[Any]]"
 
-__all__ = ("ArrayBatches", "Batches", "Loaded", "MXDataIter", "filled")
+__all__ = ("ArrayBatches", "Batches", "Loaded", "MXDataIter", "RowBatches", "filled")
 
 
-class Loaded:
-    """One batch: data, label, number of rows at its end that only fill it up, and ids of its rows.
+class Loaded(NamedTuple):
+    """One batch: data, label, number of padding rows at its end, and ids of its rows.
 
-    `taken` counts the batches of its pass up to it and with it, those among them of which nothing was left.
+    `taken` counts the batches of its pass up to and including it, also those of which no row was left.
     """
 
-    __slots__ = ("data", "index", "label", "pad", "taken")
-
-    def __init__(self, data: Any, label: Any, pad: int, index: Any, taken: int) -> None:
-        self.data = data
-        self.label = label
-        self.pad = pad
-        self.index = index
-        self.taken = taken
+    data: Any
+    label: Any
+    pad: int
+    index: Any
+    taken: int
 
 
 class Batches(Protocol):
@@ -82,37 +81,121 @@ class Batches(Protocol):
         """Stop the background work. May be called twice."""
 
 
-class ArrayBatches:
+class RowBatches(ABC):
+    """Base of batches of rows in memory; a subclass sets `data_desc` and `label_desc`.
+
+    Args:
+        length: number of rows.
+        batch_size: rows of a batch, at least 1.
+        round_batch: fill the last batch with the first rows.
+        first: added to row numbers in a state.
+
+    Raises:
+        MXNetError: `batch_size` is 0; or `round_batch`, and there are fewer rows than a batch has, but not none.
+    """
+
+    errors: Sequence[SampleError] = ()
+    data_desc: Description
+    label_desc: Description
+
+    def __init__(self, length: int, batch_size: int, *, round_batch: bool, first: int = 0) -> None:
+        if batch_size < 1:
+            raise MXNetError(f"batch_size must be at least 1, not {batch_size}")
+        if round_batch and 0 < length < batch_size:
+            raise MXNetError(
+                f"number of input must be bigger than batch size: there are {length} rows for batches of "
+                f"{batch_size}; give round_batch=False or a smaller batch_size"
+            )
+        self._length = length
+        self._round_batch = bool(round_batch)
+        self._first = first
+        self._schedule = RecordSchedule(part_of(length, 1, 0), batch_size, round_batch)
+        self._taken = 0
+        self.batch_size = batch_size
+
+    @abstractmethod
+    def _load(self, rows: IntArray) -> tuple[Any, Any, IntArray]:
+        """Return data and labels of rows, padded to a batch, and the numbers of the rows."""
+
+    @abstractmethod
+    def _contents(self) -> list[Array]:
+        """Return arrays that identify the data."""
+
+    def next(self) -> Loaded | None:
+        """Return the next batch of this pass; None at its end."""
+        if self._taken >= self._schedule.batches:
+            return None
+        pad = self._schedule.pad(self._taken)
+        data, label, index = self._load(self._schedule.batch(self._taken) % self._length)
+        self._taken += 1
+        return Loaded(data, label, pad, index.astype(np.uint64), self._taken)
+
+    def reset(self) -> None:
+        """Begin the next pass, or restart this one if it has not reached its end."""
+        if self._taken >= self._schedule.batches:
+            self._schedule.advance()
+        else:
+            self._schedule.rewind()
+        self._taken = 0
+
+    @cached_property
+    def _fingerprint(self) -> str:
+        return "".join(fingerprint(ArrayDataset(each)) for each in self._contents())
+
+    def identity(self) -> dict[str, Any]:
+        """Return the entries that a state must share with these batches."""
+        return {
+            "rows": self._length,
+            "batch_size": self.batch_size,
+            "round_batch": self._round_batch,
+            "first": self._first,
+            "fingerprint": self._fingerprint,
+        }
+
+    def place(self) -> dict[str, int]:
+        """Return the row at which this pass begins."""
+        return {"began": self._schedule.place()["borrowed"]}
+
+    def go_to(self, place: Mapping[str, Any], taken: int) -> None:
+        """Go to the pass that begins at `place`, after its first `taken` batches."""
+        began = whole_number(place, "began", 0, max(1, self._length))
+        self._schedule.go_to({"order": 0, "borrowed": began}, taken)
+        self._taken = taken
+
+    def close(self) -> None:  # noqa: B027  # a subclass has nothing to add
+        """Do nothing: there is no background work."""
+
+
+class ArrayBatches(RowBatches):
     """Batches of arrays in memory.
 
     Args:
         data, label: rows, of one length.
-        rounds: which rows each batch has.
         batch_size: rows of a batch.
-        first: added to row numbers to give `index`.
-        order: the rows to give, in this order; by default all.
-        convert: given the rows of `data` and of `label`, what is delivered; by default they themselves.
+        round_batch: fill the last batch with the first rows.
+        first: added to row numbers to produce `index`.
+        order: the rows to deliver, in this order; by default all.
+        convert: function of rows of `data` and of `label` that returns the delivered arrays; by default the rows.
     """
-
-    errors: Sequence[SampleError] = ()
 
     def __init__(
         self,
         data: Array,
         label: Array,
-        rounds: Rounds,
+        *,
         batch_size: int,
+        round_batch: bool = False,
         first: int = 0,
         order: IntArray | None = None,
         convert: Callable[[Array, Array], tuple[Array, Array]] | None = None,
     ) -> None:
+        super().__init__(
+            len(data) if order is None else len(order), batch_size, round_batch=round_batch, first=first
+        )
         self._data = data
         self._label = label
-        self._rounds = rounds
-        self._first = first
         self._order = order
         self._convert = convert
-        self.batch_size = batch_size
         described = self._rows(np.zeros(0, np.int64))
         self.data_desc, self.label_desc = (
             ((batch_size, *array.shape[1:]), array.dtype) for array in described
@@ -122,40 +205,14 @@ class ArrayBatches:
         data, label = self._data[rows], self._label[rows]
         return (data, label) if self._convert is None else self._convert(data, label)
 
-    def next(self) -> Loaded | None:
-        """The next batch of this pass; None at its end."""
-        found = self._rounds.next()
-        if found is None:
-            return None
-        rows = found.rows if self._order is None else self._order[found.rows]
+    def _load(self, rows: IntArray) -> tuple[Any, Any, IntArray]:
+        rows = rows if self._order is None else self._order[rows]
         data, label = (from_numpy(filled(array, self.batch_size)) for array in self._rows(rows))
-        index = (rows + self._first).astype(np.uint64)
-        return Loaded(data, label, found.pad, index, self._rounds.taken)
+        return data, label, rows + self._first
 
-    def reset(self) -> None:
-        """Begin the next pass, or this one again if it has not come to its end."""
-        self._rounds.reset()
-
-    @cached_property
-    def _fingerprint(self) -> str:
-        arrays = [self._data, self._label[: len(self._data)]]
+    def _contents(self) -> list[Array]:
         order = [] if self._order is None else [self._order]
-        return "".join(fingerprint(ArrayDataset(each)) for each in (*arrays, *order))
-
-    def identity(self) -> dict[str, Any]:
-        """See `Batches.identity`."""
-        return {**self._rounds.identity(), "first": self._first, "fingerprint": self._fingerprint}
-
-    def place(self) -> dict[str, int]:
-        """See `Batches.place`."""
-        return self._rounds.place()
-
-    def go_to(self, place: Mapping[str, Any], taken: int) -> None:
-        """See `Batches.go_to`."""
-        self._rounds.go_to(place, taken)
-
-    def close(self) -> None:
-        """Nothing runs beside the caller."""
+        return [self._data, self._label[: len(self._data)], *order]
 
 
 def filled(rows: Array, batch_size: int) -> Array:

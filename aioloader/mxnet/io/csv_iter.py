@@ -10,7 +10,6 @@ import numpy as np
 from aioloader.mxnet.base import MXNetError
 from aioloader.mxnet.io.backend_iter import ArrayBatches, MXDataIter
 from aioloader.mxnet.io.parameters import COMMON, Parameter, read_parameters
-from aioloader.mxnet.io.rounds import Rounds
 from aioloader.mxnet.io.uris import files_of
 
 if TYPE_CHECKING:
@@ -64,8 +63,7 @@ def CSVIter(*args: Any, **kwargs: Any) -> MXDataIter:
             )
     if label.shape[1:] == (1,):
         label = label[:, 0]
-    rounds = Rounds(len(data), values["batch_size"], values["round_batch"])
-    batches = ArrayBatches(data, label, rounds, values["batch_size"])
+    batches = ArrayBatches(data, label, batch_size=values["batch_size"], round_batch=values["round_batch"])
     return MXDataIter(batches, values["data_name"], values["label_name"])
 
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from aioloader.mxnet.io.backend_iter import Description
-    from aioloader.mxnet.io.passes import Passes
+    from aioloader.mxnet.io.schedule import RecordSchedule
 
 __all__ = ("ImageBatches", "ImageRecordError")
 
@@ -51,7 +51,7 @@ class ImageBatches:
     def __init__(
         self,
         dataset: Any,
-        passes: Passes,
+        schedule: RecordSchedule,
         data_desc: Description,
         label_desc: Description,
         *,
@@ -67,7 +67,7 @@ class ImageBatches:
         self.batch_size = data_desc[0][0]
         self.data_desc = data_desc
         self.label_desc = label_desc
-        self._passes = passes
+        self._schedule = schedule
         self._pass_number = 0
         self._place = self._here()
         self._passed_over = 0
@@ -77,7 +77,7 @@ class ImageBatches:
         self._left = 0
         self._loader: aioloader.DataLoader[Any] = aioloader.DataLoader(
             dataset,
-            batch_sampler=passes,
+            batch_sampler=schedule,
             num_workers=0 if executor == "inline" else min(threads, available_cores()),
             executor=executor,
             prefetch=prefetch,
@@ -106,18 +106,18 @@ class ImageBatches:
             data, label, index, filling = next(self._batches)
         except StopIteration:
             self._end()
-            self._passes.advance()
+            self._schedule.advance()
             return None
         except Exception as error:
             self._end()
-            self._passes.rewind()
+            self._schedule.rewind()
             for known, named in _NAMES:
                 if isinstance(error, known):
                     # The same object under its MXNet class: attributes, notes and traceback stay.
                     error.__class__ = named
             raise
         if self._replaces:  # a row and its replacement may differ in being padding, so the schedule counts
-            pad = self._passes.pad(len(self._passes) - self._left)
+            pad = self._schedule.pad(len(self._schedule) - self._left)
         else:
             pad = int(np.count_nonzero(filling)) + self.batch_size - len(data)
         self._left -= 1
@@ -130,16 +130,16 @@ class ImageBatches:
         if self._batches is not None:
             self._end()
             if self._left > 0:
-                self._passes.rewind()
+                self._schedule.rewind()
             else:
-                self._passes.advance()
+                self._schedule.advance()
         self._over = False
         self._begin()
 
     def identity(self) -> dict[str, Any]:
         """See `Batches.identity`."""
         state = self._loader.state_dict()
-        return {**self._passes.identity(), "seed": state["seed"], "fingerprint": state["fingerprint"]}
+        return {**self._schedule.identity(), "seed": state["seed"], "fingerprint": state["fingerprint"]}
 
     def place(self) -> dict[str, int]:
         """See `Batches.place`."""
@@ -148,19 +148,19 @@ class ImageBatches:
     def go_to(self, place: Mapping[str, Any], taken: int) -> None:
         """See `Batches.go_to`."""
         number = whole_number(place, "pass", 0, 1 << 62)
-        self._passes.go_to(place, taken)
+        self._schedule.go_to(place, taken)
         self._end()
         self._pass_number = number
         self._place = self._here()
-        if taken and not len(self._passes):  # behind the last batch
-            self._passes.advance()
+        if taken and not len(self._schedule):  # behind the last batch
+            self._schedule.advance()
             self._pass_number += 1
             return
         self._over = False
         self._begin()
 
     def _here(self) -> dict[str, int]:
-        return {**self._passes.place(), "pass": self._pass_number}
+        return {**self._schedule.place(), "pass": self._pass_number}
 
     def close(self) -> None:
         """Stop the workers; garbage collection of the loader does so too. May be called twice."""
@@ -168,12 +168,12 @@ class ImageBatches:
         self._loader.close()
 
     def _begin(self) -> None:
-        if not len(self._passes):
+        if not len(self._schedule):
             self._over = True
             return
         self._place = self._here()
-        self._passed_over = self._passes.passed_over
-        self._left = len(self._passes)
+        self._passed_over = self._schedule.passed_over
+        self._left = len(self._schedule)
         self._loader.set_epoch(self._pass_number)
         self._pass_number += 1
         self._batches = iter(self._loader)

@@ -22,7 +22,7 @@ from aioloader.mxnet.io.image_records import ImageRecordRows, ImageRecords
 from aioloader.mxnet.io.label_list import LabelList
 from aioloader.mxnet.io.mean_image import mean_image
 from aioloader.mxnet.io.parameters import MissingParameterError, described, read_parameters
-from aioloader.mxnet.io.passes import Passes, part_of
+from aioloader.mxnet.io.schedule import RecordSchedule, part_of
 from aioloader.mxnet.io.uris import files_of, local_paths
 from aioloader.storage.urls import is_url
 
@@ -102,22 +102,22 @@ class RecordSource:
         seed = values["seed"] % _SEEDS
         drawn = values.get("seed_aug")
         order = (seed + values["part_index"] * _APART) % _SEEDS if values["shuffle"] else None
-        passes = Passes(self._part, values["batch_size"], values["round_batch"], order)
+        schedule = RecordSchedule(self._part, values["batch_size"], values["round_batch"], order)
         seed = seed if drawn is None else drawn % _SEEDS
-        return self._load(dataset, passes, data_desc, label_desc, seed, values["on_error"])
+        return self._load(dataset, schedule, data_desc, label_desc, seed, values["on_error"])
 
     def once(self, dataset: Any, data_desc: Description, label_desc: Description) -> ImageBatches:
         """Return the batches of one pass in the order of the file, each record once."""
         part = self._part._replace(longest=self._part.length)
         # No record is replaced by another one here: a mean would count it twice.
         on_error = "raise" if self._values["on_error"] == "raise" else "skip"
-        passes = Passes(part, self._values["batch_size"], False)
-        return self._load(dataset, passes, data_desc, label_desc, 0, on_error)
+        schedule = RecordSchedule(part, self._values["batch_size"], False)
+        return self._load(dataset, schedule, data_desc, label_desc, 0, on_error)
 
     def _load(
         self,
         dataset: Any,
-        passes: Passes,
+        schedule: RecordSchedule,
         data_desc: Description,
         label_desc: Description,
         seed: int,
@@ -126,7 +126,7 @@ class RecordSource:
         values = self._values
         return ImageBatches(
             dataset,
-            passes,
+            schedule,
             data_desc,
             label_desc,
             seed=seed,

@@ -3,27 +3,21 @@
 from __future__ import annotations
 
 import os
-from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from aioloader.datasets import ArrayDataset
-from aioloader.datasets.resolve import fingerprint
 from aioloader.mxnet.base import MXNetError
-from aioloader.mxnet.io.backend_iter import Loaded, MXDataIter
+from aioloader.mxnet.io.backend_iter import MXDataIter, RowBatches
 from aioloader.mxnet.io.parameters import COMMON, Parameter, read_parameters
-from aioloader.mxnet.io.rounds import Rounds
 from aioloader.mxnet.io.uris import files_of
 from aioloader.mxnet.ndarray import from_numpy
 from aioloader.mxnet.sparse import CSRNDArray
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterator
 
-    from aioloader.errors import SampleError
-    from aioloader.foundation.types import Array
-    from aioloader.mxnet.io.backend_iter import Description
+    from aioloader.foundation.types import Array, IntArray
 
 __all__ = ("LibSVMIter",)
 
@@ -73,79 +67,48 @@ def LibSVMIter(*args: Any, **kwargs: Any) -> MXDataIter:
         labels, _, _ = _read(values["label_libsvm"], values["label_shape"][0])
         if len(labels) < len(data):
             raise MXNetError(f"there are {len(data)} rows of data and only {len(labels)} of labels")
-    first, last = _part(values["data_libsvm"], begins, parts, part)
+    rows = range(*_part(values["data_libsvm"], begins, parts, part))
     return MXDataIter(
-        _SparseBatches(data, labels, first, last, values["batch_size"], values["round_batch"]),
+        _SparseBatches(
+            data, labels, rows, batch_size=values["batch_size"], round_batch=values["round_batch"]
+        ),
         values["data_name"],
         values["label_name"],
     )
 
 
-class _SparseBatches:
-    """Rows `first` up to but without `last`, in batches."""
-
-    errors: Sequence[SampleError] = ()
+class _SparseBatches(RowBatches):
+    """Batches of a range of rows."""
 
     def __init__(
-        self,
-        data: CSRNDArray,
-        labels: Array | CSRNDArray,
-        first: int,
-        last: int,
-        batch_size: int,
-        round_batch: bool,
+        self, data: CSRNDArray, labels: Array | CSRNDArray, rows: range, *, batch_size: int, round_batch: bool
     ) -> None:
+        super().__init__(len(rows), batch_size, round_batch=round_batch, first=rows.start)
         self._data = data
         self._labels = labels
-        self._first = first
-        self._rounds = Rounds(last - first, batch_size, round_batch)
-        self.batch_size = batch_size
         dtype: np.dtype[Any] = np.dtype(np.float32)
-        self.data_desc: Description = ((batch_size, *data.shape[1:]), dtype)
-        self.label_desc: Description = ((batch_size, *labels.shape[1:]), dtype)
+        self.data_desc = ((batch_size, *data.shape[1:]), dtype)
+        self.label_desc = ((batch_size, *labels.shape[1:]), dtype)
 
-    def next(self) -> Loaded | None:
-        """The next batch of this pass; None at its end."""
-        found = self._rounds.next()
-        if found is None:
-            return None
-        rows = found.rows + self._first
+    def _load(self, rows: IntArray) -> tuple[Any, Any, IntArray]:
+        rows = rows + self._first
         label: Any
         if isinstance(self._labels, CSRNDArray):
             label = self._labels.take_rows(rows, self.batch_size)
         else:
             label = from_numpy(np.zeros(self.batch_size, np.float32))
             label[: len(rows)] = self._labels[rows]
-        data = self._data.take_rows(rows, self.batch_size)
-        return Loaded(data, label, found.pad, rows.astype(np.uint64), self._rounds.taken)
+        return self._data.take_rows(rows, self.batch_size), label, rows
 
-    def reset(self) -> None:
-        """Begin the next pass, or this one again if it has not come to its end."""
-        self._rounds.reset()
-
-    @cached_property
-    def _fingerprint(self) -> str:
-        parts: list[Any] = [self._data.indptr, self._data.indices, self._data.data]
-        if isinstance(self._labels, CSRNDArray):
-            parts += [self._labels.indptr, self._labels.data]
-        else:
-            parts.append(self._labels)
-        return "".join(fingerprint(ArrayDataset(np.asarray(part))) for part in parts)
-
-    def identity(self) -> dict[str, Any]:
-        """See `Batches.identity`."""
-        return {**self._rounds.identity(), "first": self._first, "fingerprint": self._fingerprint}
-
-    def place(self) -> dict[str, int]:
-        """See `Batches.place`."""
-        return self._rounds.place()
-
-    def go_to(self, place: Mapping[str, Any], taken: int) -> None:
-        """See `Batches.go_to`."""
-        self._rounds.go_to(place, taken)
-
-    def close(self) -> None:
-        """Nothing runs beside the caller."""
+    def _contents(self) -> list[Array]:
+        labels = (
+            [self._labels.indptr, self._labels.data]
+            if isinstance(self._labels, CSRNDArray)
+            else [self._labels]
+        )
+        return [
+            np.asarray(part) for part in (self._data.indptr, self._data.indices, self._data.data, *labels)
+        ]
 
 
 def _part(uri: str, begins: Array, parts: int, part: int) -> tuple[int, int]:

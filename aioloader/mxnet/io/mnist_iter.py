@@ -10,7 +10,6 @@ from aioloader.datasets.idx import read_idx
 from aioloader.mxnet.base import MXNetError
 from aioloader.mxnet.io.backend_iter import ArrayBatches, MXDataIter
 from aioloader.mxnet.io.parameters import COMMON, Parameter, read_parameters
-from aioloader.mxnet.io.rounds import Rounds
 
 if TYPE_CHECKING:
     from aioloader.foundation.types import Array
@@ -76,7 +75,7 @@ def MNISTIter(*args: Any, **kwargs: Any) -> MXDataIter:
     size = values["batch_size"]
     whole = order[: len(order) // size * size]
     batches = ArrayBatches(
-        images, labels.astype(np.float32), Rounds(len(whole), size, False), size, first, whole, convert
+        images, labels.astype(np.float32), batch_size=size, first=first, order=whole, convert=convert
     )
     return MXDataIter(batches, values["data_name"], values["label_name"])
 

@@ -13,6 +13,7 @@ from aioloader.errors import ResumeError
 from aioloader.foundation.validation import require
 from aioloader.mxnet.io.desc import DataBatch, DataDesc
 from aioloader.mxnet.io.iterator import DataIter
+from aioloader.mxnet.io.schedule import LAST_BATCH
 from aioloader.mxnet.io.sources import named_sources, rows_of
 from aioloader.mxnet.io.states import STATE_VERSION, check_state, whole_number
 from aioloader.mxnet.sparse import CSRNDArray
@@ -21,8 +22,6 @@ if TYPE_CHECKING:
     from aioloader.mxnet.ndarray import NDArray
 
 __all__ = ("NDArrayIter",)
-
-_LAST = ("pad", "discard", "roll_over")
 
 
 class NDArrayIter(DataIter):
@@ -76,7 +75,8 @@ class NDArrayIter(DataIter):
             f"batch_size must be at least 1 and a whole number, not {batch_size!r}",
         )
         require(
-            last_batch_handle in _LAST, f"last_batch_handle must be one of {_LAST}, not {last_batch_handle!r}"
+            last_batch_handle in LAST_BATCH,
+            f"last_batch_handle must be one of {tuple(LAST_BATCH)}, not {last_batch_handle!r}",
         )
         self.data = named_sources(data, data_name, dtype)
         require(self.data, "there is no data: give at least one array")

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 import aioloader.mxnet as mx
 from aioloader.mxnet.io import UnknownParameterWarning
-from aioloader.mxnet.io.rounds import Rounds
+from aioloader.mxnet.io.backend_iter import ArrayBatches
 from tests.aioloader.mxnet.rounds import passes
 
 
@@ -46,24 +46,26 @@ def test_index_numbers_the_rows(ten_rows: str) -> None:
 
 
 @given(st.integers(0, 30), st.integers(1, 12), st.booleans())
-def test_rounds_give_every_row_once(length: int, size: int, round_batch: bool) -> None:
+def test_every_row_comes_once(length: int, size: int, round_batch: bool) -> None:
+    rows = np.arange(length, dtype=np.float32)
     if round_batch and 0 < length < size:
         with pytest.raises(mx.MXNetError, match="number of input must be bigger than batch size"):
-            Rounds(length, size, round_batch)
+            ArrayBatches(rows, rows, batch_size=size, round_batch=round_batch)
         return
-    rounds = Rounds(length, size, round_batch)
+    batches = ArrayBatches(rows, rows, batch_size=size, round_batch=round_batch)
     borrowed = 0
     for _ in range(3):
         real: list[int] = []
-        while (found := rounds.next()) is not None:
-            assert len(found.rows) == size or not round_batch
-            real += found.rows[: size - found.pad].tolist()
-            filling = found.rows[size - found.pad :].tolist()
-            assert filling == (list(range(found.pad)) if round_batch else [])
+        while (found := batches.next()) is not None:
+            assert len(found.data) == size
+            assert len(found.index) == (size if round_batch else size - found.pad)
+            real += found.data[: size - found.pad].tolist()
+            filling = found.data[size - found.pad :].tolist()
+            assert filling == (list(range(found.pad)) if round_batch else [0] * found.pad)
         assert real == list(range(borrowed, length))
         borrowed = -(length - borrowed) % size if round_batch and length else 0
-        assert rounds.next() is None
-        rounds.reset()
+        assert batches.next() is None
+        batches.reset()
 
 
 # --- the contract of these iterators ---

@@ -11,7 +11,7 @@ import pytest
 
 import aioloader.mxnet as mx
 from aioloader.errors import TooManyErrorsError
-from aioloader.mxnet.io.passes import Passes, part_of
+from aioloader.mxnet.io.schedule import RecordSchedule, part_of
 from tests.aioloader.mxnet.image_records import make, make_det, numbered, write
 
 EXECUTORS = ["inline", "thread", pytest.param("process", marks=pytest.mark.slow)]
@@ -82,11 +82,11 @@ def test_left_out_records_are_counted_by_the_pad(tmp_path: Path) -> None:
 @pytest.mark.parametrize("parts", [1, 2, 3])
 def test_the_planned_pad_is_that_of_the_rows(size: int, round_batch: bool, parts: int) -> None:
     for number in range(parts):
-        passes = Passes(part_of(10, parts, number), size, round_batch, seed=1)
+        schedule = RecordSchedule(part_of(10, parts, number), size, round_batch, seed=1)
         for _ in range(4):
-            for place, rows in enumerate(passes):
-                assert passes.pad(place) == int((rows >= 10).sum()) + size - len(rows)
-            passes.advance()
+            for place, rows in enumerate(schedule):
+                assert schedule.pad(place) == int((rows >= 10).sum()) + size - len(rows)
+            schedule.advance()
 
 
 def test_a_batch_without_a_sound_record_is_filled_from_elsewhere(tmp_path: Path) -> None:

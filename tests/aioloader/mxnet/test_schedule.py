@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import aioloader.mxnet as mx
-from aioloader.mxnet.io.passes import Part, Passes, part_of
+from aioloader.mxnet.io.schedule import Part, RecordSchedule, part_of
 
 
 @given(
@@ -26,12 +26,13 @@ def test_every_record_comes_once_and_pads_are_told(
         return
     # Three records of another part come before.
     part = Part(count + 10, 3, count, longest)
-    passes = Passes(part, size, round_batch, seed)
+    schedule = RecordSchedule(part, size, round_batch, seed)
     owed = 0
     seen: list[int] = []
     for _ in range(4):
-        batches = list(passes)
-        assert len(batches) == len(passes) == -(-(longest - owed) // size)
+        batches = list(schedule)
+        assert all(np.array_equal(schedule.batch(number), rows) for number, rows in enumerate(batches))
+        assert len(batches) == len(schedule) == -(-(longest - owed) // size)
         assert all(len(batch) == size for batch in batches[: len(batches) if round_batch else -1])
         rows = np.concatenate(batches)
         real = rows < part.total
@@ -42,7 +43,7 @@ def test_every_record_comes_once_and_pads_are_told(
             owed = (owed + len(rows)) % longest
         filling = rows[~real] - part.total
         assert ((filling >= 3) & (filling < 3 + count)).all()
-        passes.advance()
+        schedule.advance()
     if not round_batch:
         assert sorted(seen) == sorted([*range(3, 3 + count)] * 4)
 
@@ -51,11 +52,11 @@ def test_every_record_comes_once_and_pads_are_told(
 def test_what_was_borrowed_is_not_given_again(count: int, size: int, seed: int | None) -> None:
     if size > count:
         return
-    passes = Passes(part_of(count, 1, 0), size, True, seed)
+    schedule = RecordSchedule(part_of(count, 1, 0), size, True, seed)
     rows = []
     for _ in range(5):
-        rows += [int(row) % count for batch in passes for row in batch]
-        passes.advance()
+        rows += [int(row) % count for batch in schedule for row in batch]
+        schedule.advance()
     # One endless stream of whole orders.
     for start in range(0, len(rows) - count + 1, count):
         assert sorted(rows[start : start + count]) == list(range(count))
@@ -74,11 +75,11 @@ def test_all_parts_take_the_same_steps(
     for part in shares:
         assert longest - 1 <= part.length <= part.longest == longest
         seen += range(part.first, part.first + part.length)
-        passes = Passes(part, size, round_batch)
+        schedule = RecordSchedule(part, size, round_batch)
         taken = []
         for _ in range(turns):
-            taken.append(sum(1 for _ in passes))
-            passes.advance()
+            taken.append(sum(1 for _ in schedule))
+            schedule.advance()
         if part.length:
             steps.append(taken)
         else:
@@ -88,22 +89,22 @@ def test_all_parts_take_the_same_steps(
 
 
 def test_the_example_of_mxnet() -> None:
-    passes = Passes(part_of(10, 1, 0), 4, True)
+    schedule = RecordSchedule(part_of(10, 1, 0), 4, True)
     found = []
     for _ in range(3):
-        found.append([batch.tolist() for batch in passes])
-        passes.advance()
+        found.append([batch.tolist() for batch in schedule])
+        schedule.advance()
     assert found[0] == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9, 10, 11]]
     assert found[1] == [[2, 3, 4, 5], [6, 7, 8, 9]]
     assert found[2] == found[0]
 
 
 def test_a_pass_that_is_left_goes_back_to_the_start() -> None:
-    passes = Passes(part_of(10, 1, 0), 4, True)
-    passes.advance()
-    passes.rewind()
-    assert next(iter(passes)).tolist() == [0, 1, 2, 3]
-    shuffled = Passes(part_of(100, 1, 0), 100, True, 7)
+    schedule = RecordSchedule(part_of(10, 1, 0), 4, True)
+    schedule.advance()
+    schedule.rewind()
+    assert next(iter(schedule)).tolist() == [0, 1, 2, 3]
+    shuffled = RecordSchedule(part_of(100, 1, 0), 100, True, 7)
     first = next(iter(shuffled)).tolist()
     shuffled.rewind()
     second = next(iter(shuffled)).tolist()
@@ -112,14 +113,16 @@ def test_a_pass_that_is_left_goes_back_to_the_start() -> None:
 
 
 def test_long_passes_are_made_in_blocks() -> None:
-    passes = Passes(part_of(70_000, 1, 0), 64, True, 3)
-    rows = np.concatenate(list(passes))
+    schedule = RecordSchedule(part_of(70_000, 1, 0), 64, True, 3)
+    rows = np.concatenate(list(schedule))
     assert len(rows) == 70_016
     assert np.array_equal(np.sort(rows[:70_000]), np.arange(70_000))
 
 
 def test_a_batch_much_larger_than_the_data_is_refused() -> None:
     with pytest.raises(mx.MXNetError, match="number of input images must be bigger than the batch size"):
-        Passes(part_of(4, 1, 0), 9, True)
-    assert [batch.tolist() for batch in Passes(part_of(4, 1, 0), 8, True)] == [[0, 1, 2, 3, 4, 5, 6, 7]]
-    assert [len(batch) for batch in Passes(part_of(4, 1, 0), 9, False)] == [4]
+        RecordSchedule(part_of(4, 1, 0), 9, True)
+    assert [batch.tolist() for batch in RecordSchedule(part_of(4, 1, 0), 8, True)] == [
+        [0, 1, 2, 3, 4, 5, 6, 7]
+    ]
+    assert [len(batch) for batch in RecordSchedule(part_of(4, 1, 0), 9, False)] == [4]
