@@ -8,6 +8,7 @@ import importlib
 from typing import Any
 
 from recordio import errors
+from recordio._file_analysis import Problem
 from recordio._framing import MAGIC, MAX_PAYLOAD, extract, payload_spans, serialize
 from recordio._header import IRHeader, pack, unpack
 from recordio._image import pack_img, unpack_img
@@ -17,7 +18,7 @@ from recordio._parser import END, NEED_MORE, RecordParser
 from recordio._plan import ReadPlan, plan_reads
 from recordio._reader import RecordReader
 from recordio._sources import AsyncRangeSource, RangeSource, register_opener
-from recordio._verify import Problem, RepairReport, Report, build_index, repair, verify
+from recordio._verify import RepairReport, Report, build_index, repair, verify
 from recordio._writer import RecordWriter
 from recordio.errors import (
     CorruptIndexError,

@@ -18,8 +18,6 @@ if TYPE_CHECKING:
 
     from recordio._verify import Report
 
-__all__ = ("EXIT_CODES", "main", "print_report", "run_command")
-
 OK, DAMAGED, USAGE, INTERRUPTED = 0, 1, 2, 130
 
 EXIT_CODES = """\

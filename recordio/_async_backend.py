@@ -12,8 +12,6 @@ from typing import TYPE_CHECKING, Any, TypeVar
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ("checkpoint", "run_in_thread")
-
 _T = TypeVar("_T")
 
 

@@ -14,8 +14,6 @@ from recordio.errors import ClosedError
 if TYPE_CHECKING:
     from recordio._framing import BytesLike
 
-__all__ = ("AsyncRecordWriter",)
-
 
 class AsyncRecordWriter:
     """Writer of a new record file that does not block the event loop.

@@ -31,8 +31,6 @@ if TYPE_CHECKING:
 
     from recordio._recovery import Gap
 
-__all__ = ("FileAnalysis", "Key", "Problem")
-
 Key: TypeAlias = "int | str"
 
 _MOST_LISTED = 10_000

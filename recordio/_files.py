@@ -19,8 +19,6 @@ from recordio.errors import ClosedError, RecordFileNotFoundError, ShortReadError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = ("AppendFile", "LocalFile")
-
 _BINARY = getattr(os, "O_BINARY", 0) | getattr(os, "O_CLOEXEC", 0)
 _seek_lock = threading.Lock()
 # Smaller pieces are joined: passing one to the system takes as long as copying this many bytes.

@@ -22,33 +22,6 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-__all__ = (
-    "FIRST",
-    "HEAD_SIZE",
-    "LAST",
-    "MAGIC",
-    "MAGIC_BYTES",
-    "MAX_PAYLOAD",
-    "MIDDLE",
-    "UNKNOWN_SIZE",
-    "WHOLE",
-    "BytesLike",
-    "check_head",
-    "check_non_final_length",
-    "check_part",
-    "check_total",
-    "extract",
-    "framed_length",
-    "framed_pieces",
-    "overlap_error",
-    "payload_spans",
-    "serialize",
-    "short_record_error",
-    "starts_record",
-    "truncated_error",
-    "unpack_head",
-)
-
 BytesLike: TypeAlias = bytes | bytearray | memoryview
 
 MAGIC: Final = 0xCED7230A

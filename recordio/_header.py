@@ -19,8 +19,6 @@ if TYPE_CHECKING:
 
     from recordio._framing import BytesLike
 
-__all__ = ("IRHeader", "pack", "unpack")
-
 _B = TypeVar("_B", bytes, bytearray, memoryview)
 
 _FORMAT = struct.Struct("<IfQQ")

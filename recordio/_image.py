@@ -20,8 +20,6 @@ if TYPE_CHECKING:
 
     from recordio._framing import BytesLike
 
-__all__ = ("pack_img", "unpack_img")
-
 
 def _opencv() -> Any:
     try:

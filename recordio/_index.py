@@ -36,8 +36,6 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-__all__ = ("CacheChoice", "Index", "index_not_found", "index_path_for", "read_text", "scan_source")
-
 CacheChoice: TypeAlias = bool | Literal["beside"]
 
 _REBUILD = "rebuild the index with `python -m recordio index FILE`"

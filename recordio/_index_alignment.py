@@ -9,8 +9,6 @@ import numpy as np
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ("COMPARED", "IndexAlignment", "is_member")
-
 COMPARED: Final = 8
 """This many distances in a row identify a place."""
 _FACTOR: Final = np.uint64(0x9E3779B97F4A7C15)

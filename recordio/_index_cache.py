@@ -29,8 +29,6 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-__all__ = ("CachedIndex", "cache_directory")
-
 _MAGIC: Final = b"RIOINDEX"
 _VERSION: Final = 1
 # magic, version, identity keys, lines, source size, source mtime_ns, source checksum, path length

@@ -24,19 +24,6 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-__all__ = (
-    "MAX_INDEX_BYTES",
-    "NO_OFFSET",
-    "IndexLines",
-    "check_index_size",
-    "format_line",
-    "integer_key",
-    "key_fields",
-    "parse_damaged_text",
-    "parse_index_digits",
-    "parse_index_text",
-)
-
 NO_OFFSET: Final = -1
 """Offset of a line that has none: a damaged line, or 2**64 - 1, which old builds wrote when they lost the position."""
 

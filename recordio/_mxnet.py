@@ -42,8 +42,6 @@ if TYPE_CHECKING:
     from recordio._framing import BytesLike
     from recordio._sources import BlockingSource
 
-__all__ = ("MXIndexedRecordIO", "MXRecordIO")
-
 _T = TypeVar("_T", bound="MXRecordIO")
 _FIRST_BLOCK = 1 << 16
 

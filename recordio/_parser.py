@@ -33,8 +33,6 @@ from recordio._framing import (
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ("END", "NEED_MORE", "RecordParser", "Sentinel")
-
 
 class Sentinel(enum.Enum):
     """Result of `RecordParser.next_record` if there is no complete record."""

@@ -16,8 +16,6 @@ import numpy as np
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
 
-__all__ = ("ReadPlan", "plan_reads")
-
 
 @dataclass(frozen=True, slots=True)
 class ReadPlan:

@@ -34,8 +34,6 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-__all__ = ("ReaderBase", "RecordReader", "resolve_index")
-
 _T = TypeVar("_T")
 
 

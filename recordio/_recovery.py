@@ -29,8 +29,6 @@ from recordio.errors import CorruptRecordError
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-__all__ = ("FOREIGN_BYTES", "Gap", "RecordSpan", "scan_damaged")
-
 _BLOCK: Final = 1 << 20
 
 FOREIGN_BYTES: Final = "no record head here; foreign bytes, or the record before them was longer"

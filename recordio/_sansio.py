@@ -38,17 +38,6 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-__all__ = (
-    "ReadGenerator",
-    "RecordStream",
-    "position_batches",
-    "read_index_text",
-    "read_record",
-    "read_records",
-    "resolve_positions",
-    "scan_offsets",
-)
-
 _T = TypeVar("_T")
 ReadGenerator: TypeAlias = "Generator[list[tuple[int, int]], list[bytes], _T]"
 

@@ -21,25 +21,6 @@ if TYPE_CHECKING:
 
     from recordio._sansio import ReadGenerator
 
-__all__ = (
-    "AsyncRangeSource",
-    "BlockingSource",
-    "OpenTarget",
-    "RangeSource",
-    "check_lengths",
-    "drive",
-    "in_order",
-    "local_path",
-    "open_async_source",
-    "open_source",
-    "optional_method",
-    "read_piece",
-    "register_opener",
-    "scheme_of",
-    "source_name",
-    "target_name",
-)
-
 _T = TypeVar("_T")
 
 

@@ -25,8 +25,6 @@ if TYPE_CHECKING:
 
     Tick = Callable[[int], object] | None
 
-__all__ = ("Problem", "RepairReport", "Report", "build_index", "repair", "verify")
-
 _COPIED_BYTES = 4 << 20
 _LINES_AT_ONCE = 1 << 16
 _MOST_SHOWN = 8

@@ -15,8 +15,6 @@ from recordio.errors import RecordKeyError, WriterPicklingError
 if TYPE_CHECKING:
     from recordio._framing import BytesLike
 
-__all__ = ("IndexWriter", "RecordWriter", "refuse_pickling")
-
 
 class IndexWriter:
     """Writer of the index lines of the blocking and the async record writer, if there is an .idx to write.
