@@ -1,109 +1,177 @@
-"""Executors whose workers several epochs share: one epoch at a time tends the workers, the others stand by.
+"""Worker pool with retries and supervision, the base of the process and the Ray executor.
 
-Chunks wait in one queue, those of the earliest batch first.
+Chunks wait in one queue, those of the earliest batch first, and go to the workers that have the fewest. Several epochs
+may share the workers: one epoch at a time supervises them, the others wait for their turn. What happens to the chunks
+of a worker that dies is decided in `aioloader.executors.retry`.
 """
 
 from __future__ import annotations
 
 import heapq
 import itertools
+import time
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Generic, Literal, TypeVar
 
 import anyio
 
-from aioloader.executors.retry import Attempt, BatchRun
+from aioloader.executors.retry import Attempt, BatchRun, ChunkRetry, Outcome, WorkerDeath
 from aioloader.foundation.concurrency import Notification, deferred
+from aioloader.foundation.types import ChunkResult
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
 
-    from aioloader.executors.retry import Died, Unreadable
-    from aioloader.foundation.types import Chunk, ChunkResult
+    from aioloader.foundation.types import Chunk
 
-__all__ = ("PoolExecutor",)
+__all__ = ("CLOSE_S", "OUTSTANDING", "PoolExecutor", "WorkerHandle")
 
+# Chunks that a worker has at most: one being worked on and one waiting, so that it is never idle between chunks.
+OUTSTANDING = 2
+# Time that workers have to leave when the executor is closed.
+CLOSE_S = 0.4
 _DRAIN_S = 0.25
 
 
-class PoolExecutor:
-    """Base of executors that tend workers from within an epoch. A subclass sets `_drained` when a chunk called off is
-    over, and `_fatal` when no worker can be had any more.
+class WorkerHandle:
+    """One place in the pool; the worker in it may change.
+
+    Attributes:
+        state: "none" (to be started), "up", or "dead" (its chunks are not retried yet).
+        ready: the worker has loaded the program.
+        dismissed: it was asked to leave.
+        timed_out: it was ended because it made no progress.
+        running: chunks sent and not answered, by number, oldest first.
+        active_at: time at which it last made progress, or was given work while it had none (monotonic seconds).
+        failed_starts: workers in this place that ended one after the other before they were ready.
+    """
+
+    def __init__(self) -> None:
+        self.failed_starts = 0
+        self.clear()
+
+    def clear(self) -> None:
+        """Make room for a new worker."""
+        self.state: Literal["none", "up", "dead"] = "none"
+        self.ready = False
+        self.dismissed = False
+        self.timed_out = False
+        self.running: dict[int, Attempt] = {}
+        self.active_at = time.monotonic()
+
+    @property
+    def capacity(self) -> int:
+        """Return the most chunks that the worker may have now."""
+        return OUTSTANDING if self.ready and self.state == "up" else 0
+
+
+H = TypeVar("H", bound=WorkerHandle)
+
+
+class PoolExecutor(Generic[H]):
+    """Base of executors that supervise workers. A subclass starts a worker, sends chunks to it, and ends it.
 
     Args:
         timeout: seconds without progress after which a worker is ended.
+
+    Attributes:
+        restarts: workers that were replaced.
     """
 
     def __init__(self, timeout: float) -> None:
         self.timeout = timeout
+        self.restarts = 0
+        self._handles: list[H] = []
+        self._closed = False
         self._numbers = itertools.count(1)
         self._queue: list[tuple[int, int, Attempt]] = []
+        self._ending: dict[int, Attempt] = {}
         self._fatal: BaseException | None = None
         self._drained = Notification()
+        self._changed = Notification()
         self._leader: anyio.Lock | None = None
         self._users = 0
 
-    def _begin(self) -> None:
-        """The first epoch begins, perhaps in another event loop than the last one."""
-        self._leader = anyio.Lock()
-        self._drained = Notification()
-
-    async def _lead(self) -> None:
-        """Tend the workers until cancelled."""
-        raise NotImplementedError(f"{type(self).__name__} defines no _lead()")
+    # -- what a subclass defines -----------------------------------------------------------------------------------
 
     @property
-    def _draining(self) -> bool:
-        """Whether chunks that were called off are not over yet."""
-        raise NotImplementedError(f"{type(self).__name__} defines no _draining")
+    def workers(self) -> int:
+        """Return the number of workers."""
+        raise NotImplementedError
 
-    def _assign(self) -> None:
-        """Hand queued chunks to workers that are free."""
-        raise NotImplementedError(f"{type(self).__name__} defines no _assign()")
+    async def _supervise(self) -> None:
+        """Start workers, take their answers, and replace those that die, until cancelled."""
+        raise NotImplementedError
 
-    def _call_off(self, attempt: Attempt) -> None:
-        """Nobody waits for an attempt any more: have it end."""
-        raise NotImplementedError(f"{type(self).__name__} defines no _call_off()")
+    def _send(self, handle: H, attempt: Attempt) -> None:
+        """Send a chunk to a worker and enter it in `handle.running`; or end the attempt if it cannot be sent."""
+        raise NotImplementedError
 
-    def _resolve(self, attempt: Attempt, outcome: ChunkResult | Died | Unreadable | BaseException) -> None:
-        """An attempt is over."""
-        raise NotImplementedError(f"{type(self).__name__} defines no _resolve()")
+    def _cancel(self, handle: H, attempt: Attempt) -> None:
+        """Make a worker give up a chunk; its attempt is resolved when the worker no longer touches its memory."""
+        raise NotImplementedError
+
+    def _death(self, handle: H, attempt: Attempt, oldest: bool) -> WorkerDeath:
+        """Return what a dead worker's end means for one of its chunks; `oldest`: the one that it was sent first."""
+        raise NotImplementedError
+
+    def _failed_start(self, handle: H) -> Exception | None:
+        """Count a worker that ended before it was ready; return the error if no more are to be started."""
+        raise NotImplementedError
+
+    def _fail_running(self, handle: H, error: BaseException) -> None:
+        """Fail the chunks of a worker, because no worker can be started any more."""
+        raise NotImplementedError
+
+    async def _end_if_stuck(self, handle: H, now: float) -> None:
+        """End a worker that has made no progress for too long."""
+        raise NotImplementedError
+
+    # -- serving -----------------------------------------------------------------------------------------------------
 
     @asynccontextmanager
     async def serving(self) -> AsyncIterator[None]:
-        """See `aioloader.abc.Executor.serving`.
-
-        Several epochs may serve at once: one of them leads, the others stand by.
-        """
         if self._users == 0:
-            self._begin()
+            # The first epoch begins, possibly in another event loop than the last one.
+            self._leader = anyio.Lock()
+            self._drained = Notification()
+            self._changed = Notification()
         self._users += 1
         try:
             async with anyio.create_task_group() as tasks:
-                tasks.start_soon(deferred(self._take_turns))
+                tasks.start_soon(deferred(self._lead))
                 yield
                 tasks.cancel_scope.cancel()
         finally:
-            # Chunks called off are over within one sample: wait for them a moment, so that their memory is
-            # free for the next epoch. Those that take longer are collected when the workers are next served.
+            # Cancelled chunks end within one sample: wait for them a moment, so that their memory is free for the
+            # next epoch. Those that take longer are collected when the workers are next served.
             with anyio.move_on_after(_DRAIN_S, shield=True):
                 async with anyio.create_task_group() as tasks:
-                    if self._draining:
-                        tasks.start_soon(deferred(self._take_turns))
-                    while self._draining:
+                    if self._ending:
+                        tasks.start_soon(deferred(self._lead))
+                    while self._ending:
                         await self._drained.wait()
                     tasks.cancel_scope.cancel()
             self._users -= 1
 
-    async def _take_turns(self) -> None:
+    async def _lead(self) -> None:
+        """Supervise the workers, once no other epoch does."""
         assert self._leader is not None
-        async with self._leader:
-            await self._lead()
+        async with self._leader, anyio.create_task_group() as tasks:
+            tasks.start_soon(deferred(self._watch))
+            await self._supervise()
+
+    async def _watch(self) -> None:
+        while True:
+            await anyio.sleep(min(1.0, self.timeout / 4))
+            now = time.monotonic()
+            for handle in self._handles:
+                if handle.state == "up":
+                    await self._end_if_stuck(handle, now)
 
     # -- chunks ------------------------------------------------------------------------------------------------------
 
     async def run(self, chunks: Sequence[Chunk]) -> ChunkResult:
-        """See `aioloader.abc.Executor.run`."""
         run = BatchRun(self._submit, self.timeout)
         run.start(list(chunks))
         try:
@@ -113,34 +181,81 @@ class PoolExecutor:
                 self._call_off(attempt)
             raise
 
-    def _submit(self, part: Chunk, way: Any) -> None:
-        attempt = Attempt(next(self._numbers), part, way)
-        way.attempt = attempt
+    def _submit(self, part: Chunk, retry: ChunkRetry) -> None:
+        retry.attempt = attempt = Attempt(next(self._numbers), part, retry)
         if self._fatal is not None:
-            way.finish(self._fatal)
+            retry.finish(self._fatal)
         else:
             heapq.heappush(self._queue, (part.batch, attempt.number, attempt))
             self._assign()
 
+    def _assign(self) -> None:
+        """Send queued chunks to the workers that have the fewest, as long as one may take more."""
+        while self._any_queued():
+            chosen, fewest = None, OUTSTANDING
+            for handle in self._handles[: self.workers]:
+                outstanding = len(handle.running)
+                if outstanding < fewest and outstanding < handle.capacity:
+                    chosen, fewest = handle, outstanding
+                    if not outstanding:
+                        break
+            if chosen is None:
+                return
+            self._send(chosen, heapq.heappop(self._queue)[2])
+
     def _any_queued(self) -> bool:
-        """Whether a chunk waits that somebody waits for."""
+        """Drop abandoned chunks from the head of the queue; return whether a chunk is left."""
         while self._queue and self._queue[0][2].abandoned:
             heapq.heappop(self._queue)
         return bool(self._queue)
 
-    def _next_queued(self) -> Attempt:
-        return heapq.heappop(self._queue)[2]
+    def _call_off(self, attempt: Attempt) -> None:
+        """End an attempt whose batch was cancelled."""
+        for handle in self._handles:
+            if attempt.number in handle.running:
+                self._ending[attempt.number] = attempt
+                self._cancel(handle, attempt)
+                return
+        attempt.end(ChunkResult())  # still queued: no worker has seen it
 
-    def _fail_queued(self, error: BaseException) -> BaseException:
-        """No chunk can be worked on any more; gives what is told of it: the first error."""
+    def _answered(self, handle: H, number: int, outcome: Outcome) -> None:
+        """Take a worker's answer to a chunk."""
+        attempt = handle.running.pop(number, None)
+        if attempt is not None and not attempt.ended:
+            self._resolve(attempt, outcome)
+
+    def _resolve(self, attempt: Attempt, outcome: Outcome) -> None:
+        attempt.end(outcome)
+        if self._ending.pop(attempt.number, None) is not None:
+            self._drained.set()
+
+    @property
+    def queued(self) -> int:
+        """Return the number of chunks that wait for a worker."""
+        return len(self._queue)
+
+    # -- death -------------------------------------------------------------------------------------------------------
+
+    def _handle_death(self, handle: H) -> None:
+        """Retry the chunks of a worker that is gone, and make room for the next worker."""
+        handle.state = "dead"
+        running, handle.running = handle.running, {}
+        for number, attempt in enumerate(running.values()):
+            if not attempt.ended:
+                self._resolve(attempt, self._death(handle, attempt, oldest=not number))
+        if not handle.dismissed:
+            self.restarts += 1
+            error = None if handle.ready else self._failed_start(handle)
+            if error is not None:
+                self._give_up(error)
+        handle.clear()
+
+    def _give_up(self, error: BaseException) -> None:
+        """Fail all chunks, now and later: no worker can be started."""
         self._fatal = self._fatal or error
         queued, self._queue = self._queue, []
         for _, _, attempt in queued:
             if not attempt.abandoned:
                 self._resolve(attempt, self._fatal)
-        return self._fatal
-
-    @property
-    def queued(self) -> int:
-        """Chunks that wait for a worker."""
-        return len(self._queue)
+        for handle in self._handles:
+            self._fail_running(handle, self._fatal)

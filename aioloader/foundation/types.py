@@ -6,12 +6,15 @@ Three numbers that are never mixed: *position* (place in the epoch's order), *in
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from operator import attrgetter
-from typing import Any, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 IntArray: TypeAlias = npt.NDArray[np.int64]
 Array: TypeAlias = npt.NDArray[Any]
@@ -149,7 +152,11 @@ class RowLayout:
 ROW, INDEX, EPOCH, BASE, START, LENGTH, FILE, OFFSET = range(8)
 
 
-@dataclass(slots=True)
+def _nothing() -> None:
+    pass
+
+
+@dataclass(slots=True, kw_only=True)
 class Chunk:
     """Some samples of one batch, as they go to an executor. Only numbers: bytes and pixels lie in shared memory.
 
@@ -171,13 +178,13 @@ class Chunk:
 
     batch: int
     index_table: IntArray
-    extras: Array | None
-    layout: RowLayout | None
-    bases: tuple[int, ...]
     rows: int
-    custom_collate: bool
-    spill: tuple[int, int]
-    release: Any
+    extras: Array | None = None
+    layout: RowLayout | None = None
+    bases: tuple[int, ...] = ()
+    custom_collate: bool = False
+    spill: tuple[int, int] = (0, 0)
+    release: Callable[[], object] = _nothing
     samples: list[Any] | None = None
     segment: int = 0
 
@@ -185,19 +192,18 @@ class Chunk:
         return int(self.index_table.shape[1])
 
     def part(self, columns: Any) -> Chunk:
-        """The chunk of some of the samples."""
-        return Chunk(
-            self.batch,
-            np.ascontiguousarray(self.index_table[:, columns]),
-            None if self.extras is None else self.extras[columns],
-            self.layout,
-            self.bases,
-            self.rows,
-            self.custom_collate,
-            self.spill,
-            self.release,
-            None if self.samples is None else [self.samples[n] for n in np.arange(len(self))[columns]],
-            self.segment,
+        """Return the chunk of some of the samples.
+
+        Args:
+            columns: index of the columns of `index_table`: places, a slice or a mask.
+        """
+        return replace(
+            self,
+            index_table=np.ascontiguousarray(self.index_table[:, columns]),
+            extras=None if self.extras is None else self.extras[columns],
+            samples=None
+            if self.samples is None
+            else [self.samples[n] for n in np.arange(len(self))[columns]],
         )
 
 

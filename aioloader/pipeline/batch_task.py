@@ -159,16 +159,16 @@ class BatchTask:
         samples = None if given is None else [given[row] for row in rows]
         self._holders.enter()
         return Chunk(
-            self.plan.number,
-            index_table,
-            extras,
-            self._layout,
-            self._bases,
-            self.rows,
-            self.context.custom_collate,
-            spill,
-            self._holders.leave,
-            samples,
+            batch=self.plan.number,
+            index_table=index_table,
+            rows=self.rows,
+            extras=extras,
+            layout=self._layout,
+            bases=self._bases,
+            custom_collate=self.context.custom_collate,
+            spill=spill,
+            release=self._holders.leave,
+            samples=samples,
         )
 
     def _chunks(self) -> list[Chunk]:
@@ -244,15 +244,13 @@ class BatchTask:
                 continue
             self._holders.enter()
             chunk = Chunk(
-                plan.number,
-                fetch.index_table,
-                fetch.extras,
-                None,
-                (),
-                self.rows,
-                context.custom_collate,
-                self._spill,
-                self._holders.leave,
+                batch=plan.number,
+                index_table=fetch.index_table,
+                rows=self.rows,
+                extras=fetch.extras,
+                custom_collate=context.custom_collate,
+                spill=self._spill,
+                release=self._holders.leave,
             )
             made = await self._worked(run, [chunk])
             result.tainted |= made.tainted

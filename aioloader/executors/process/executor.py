@@ -1,49 +1,227 @@
-"""Worker processes that are supervised: noticed when they die, replaced, their unfinished samples run again.
+"""Supervised worker processes: their deaths are noticed, they are replaced, and their unfinished samples run again.
 
 Each worker is a fresh interpreter with one private socket pair and the slab region's descriptor; nothing is shared
-between workers, so the death of one cannot hang another. What is sent once is sent by value, so the caller's
-``__main__`` is never imported.
+between workers, so the death of one cannot hang another. The program is sent by value, so the caller's ``__main__`` is
+never imported.
 
-Which samples run again after a death is decided in `aioloader.executors.retry`.
+`aioloader.executors.pool_base` assigns chunks to the workers, `aioloader.executors.retry` decides which samples run
+again after a death.
 """
 
 from __future__ import annotations
 
+import contextlib
+import socket
+import sys
 import threading
 import time
+from collections import deque
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import anyio
+import cloudpickle
 import numpy as np
 
 from aioloader.errors import LoaderClosedError, WorkerError
-from aioloader.executors.pool_base import PoolExecutor
-from aioloader.executors.process.handle import WorkerHandle, end_all, pickled_program
-from aioloader.executors.process.states import ask_stacks, progress_token, states_of
-from aioloader.executors.process.wire import pack_value, unpack_value, unsendable
+from aioloader.executors.pool_base import CLOSE_S, OUTSTANDING, PoolExecutor, WorkerHandle
+from aioloader.executors.process.child import (
+    ChildProcess,
+    end_all,
+    import_aliases,
+    pickled_program,
+    read_stacks,
+)
+from aioloader.executors.process.wire import Inbox, encode, pack_value, unpack_value, unsendable
 from aioloader.executors.process.worker import CALLED_OFF, CURRENT, PLACE, read_error
-from aioloader.executors.retry import Died, Unreadable
+from aioloader.executors.retry import Outcome, UnreadableResult, WorkerDeath
 from aioloader.executors.shared_memory import MAX_WORKERS, SlabMemory, control_array
 from aioloader.foundation.concurrency import Notification, deferred
 from aioloader.foundation.threads import Threads
-from aioloader.foundation.types import ChunkResult, Failure
+from aioloader.foundation.types import INDEX, ChunkResult, Failure, WorkerState
 
 if TYPE_CHECKING:
+    import subprocess
+    from collections.abc import AsyncIterator, Sequence
+
     from aioloader.abc import Program
     from aioloader.executors.retry import Attempt
-    from aioloader.foundation.types import Chunk, WorkerState
+    from aioloader.foundation.types import Chunk, IntArray
 
-__all__ = ("ProcessExecutor",)
+__all__ = ("ProcessExecutor", "ProcessHandle")
 
-_OUTSTANDING = 2  # one being worked on, one waiting, so that a worker is never idle between chunks
-_LEAVE_S = 0.4
 _START_S = 60.0  # a worker that is still importing is not stuck
 _FAILED_STARTS = 3
 _KILLED_STARTS = 50
+_RECEIVE_BYTES = 1 << 18
+# A command line tool may end the program at a broken pipe (SIGPIPE); the end of a worker must not do that.
+_NO_SIGNAL = getattr(socket, "MSG_NOSIGNAL", 0)
 
 
-class ProcessExecutor(PoolExecutor):
-    """Runs chunks in worker processes.
+class ProcessHandle(WorkerHandle):
+    """One place in the pool, and the messages to and from the process in it.
+
+    Attributes:
+        slot: line of the control memory.
+        child: the process.
+        killed_starts: processes in this place that were killed one after the other before they were ready.
+        progress: `progress_token` when the worker was last checked.
+    """
+
+    def __init__(self, slot: int) -> None:
+        self.slot = slot
+        self.child = ChildProcess()
+        self.killed_starts = 0
+        super().__init__()
+
+    def clear(self) -> None:
+        super().clear()
+        self.child.clear()
+        self.progress: tuple[int, int] = (0, 0)
+        self._inbox = Inbox()
+        self._outbox: deque[memoryview] = deque()
+        self._more = Notification()
+        self._layouts: set[int] = set()
+
+    @property
+    def process(self) -> subprocess.Popen[bytes] | None:
+        """Return the process; None if none was started."""
+        return self.child.process
+
+    @property
+    def capacity(self) -> int:
+        if self.state != "up" or self.dismissed:
+            return 0
+        return OUTSTANDING if self.ready else 1
+
+    def start(self, program: bytes, memory: SlabMemory, fds: Sequence[int] = ()) -> None:
+        """Start the process (blocking, a few milliseconds) and queue its program; it inherits `fds`."""
+        self.child.start(self.slot, memory, fds)
+        self.active_at = time.monotonic()
+        self._post(("setup", list(sys.path), import_aliases(), program))
+        self.state = "up"
+
+    def send(self, attempt: Attempt, samples: tuple[bytes, list[Any]] | None = None) -> None:
+        """Send a chunk; `samples` are its packed samples, if it has any."""
+        chunk = attempt.part
+        layout = chunk.layout
+        if layout is not None and layout.number not in self._layouts:
+            self._layouts.add(layout.number)
+            self._post(("layout", cloudpickle.dumps(layout, protocol=5)))
+        fields = (
+            chunk.batch,
+            chunk.index_table.tobytes(),
+            chunk.extras,
+            chunk.bases,
+            chunk.rows,
+            chunk.custom_collate,
+            chunk.spill,
+            chunk.segment,
+            samples,
+        )
+        self.running[attempt.number] = attempt
+        self._post(("run", attempt.number, attempt.lane, -1 if layout is None else layout.number, fields))
+
+    def _post(self, message: Any) -> None:
+        data = memoryview(encode(message))
+        if not self._outbox and self.state == "up":
+            data = data[self._write(data) :]
+        if data:
+            self._outbox.append(data)
+            self._more.set()
+
+    def _write(self, data: memoryview) -> int:
+        assert self.child.sock is not None
+        try:
+            return self.child.sock.send(data, _NO_SIGNAL)
+        except (BlockingIOError, InterruptedError):
+            return 0
+        except OSError:
+            return len(data)  # the worker is gone, which the end of its messages shows
+
+    async def write_all(self) -> None:
+        """Write messages that did not fit into the socket at once, as long as the worker lives."""
+        assert self.child.sock is not None
+        while True:
+            while self._outbox:
+                rest = self._outbox[0][self._write(self._outbox[0]) :]
+                if rest:
+                    self._outbox[0] = rest
+                    await anyio.wait_writable(self.child.sock)
+                else:
+                    self._outbox.popleft()
+            await self._more.wait()
+
+    async def messages(self) -> AsyncIterator[Any]:
+        """Iterate over the worker's messages, until it is gone."""
+        while (sock := self.child.sock) is not None:
+            try:
+                await anyio.wait_readable(sock)
+                data = sock.recv(_RECEIVE_BYTES)
+            except (BlockingIOError, InterruptedError):
+                continue
+            except (OSError, ValueError, anyio.ClosedResourceError):
+                return
+            if not data:
+                return
+            for message in self._inbox.feed(data):
+                yield message
+
+    def request_stack(self) -> None:
+        """Ask the process for its stack, which `ChildProcess.read_stack` returns. From the loop's thread."""
+        if self.state == "up":
+            self._post(("stack", self.child.next_request()))
+
+    def dismiss(self) -> None:
+        """Make the process leave; its supervisor sees its end. From the loop's thread."""
+        if self.state == "up" and self.child.sock is not None:
+            self.dismissed = True
+            with contextlib.suppress(OSError):
+                self.child.sock.shutdown(socket.SHUT_WR)
+
+    def progress_token(self, control: IntArray) -> tuple[int, int]:
+        """Return a token that changes on any progress, and is (0, ...) for an idle worker.
+
+        Args:
+            control: the control memory.
+
+        Returns:
+            the number of the attempt that the worker works on (0: none; -1: it is still starting), and the place of its
+            sample.
+        """
+        current, place = (int(word) for word in control[self.slot, [CURRENT, PLACE]])
+        return (current if self.ready else -1), place
+
+    def worker_state(self, control: IntArray) -> WorkerState:
+        """Return the current state, without a stack."""
+        if self.process is None:
+            return WorkerState(f"worker {self.slot}", "starting")
+        current, place = self.progress_token(control)
+        working = self.running.get(current)
+        # The two words are not read at once: the place may be that of the next chunk.
+        begun = working is not None and 0 <= place < len(working.part)
+        outstanding: list[int] = []
+        for attempt in self.running.values():
+            first = place if begun and attempt is working else 0
+            outstanding += attempt.part.index_table[INDEX, first:].tolist()
+        idle = "waiting" if self.ready else "starting"
+        return WorkerState(
+            name=f"process {self.process.pid}",
+            doing=idle if working is None else "working",
+            batch=None if working is None else working.part.batch,
+            index=int(working.part.index_table[INDEX, place]) if working is not None and begun else None,
+            outstanding=tuple(outstanding),
+            seconds=time.monotonic() - self.active_at,
+        )
+
+    def reap(self) -> None:
+        """End the process and wait for it. Blocking."""
+        self.child.reap()
+        self.state = "dead"
+
+
+class ProcessExecutor(PoolExecutor[ProcessHandle]):
+    """Executor that runs chunks in worker processes.
 
     Args:
         workers: number of processes, 1 to 1024.
@@ -64,76 +242,66 @@ class ProcessExecutor(PoolExecutor):
         if not 1 <= workers <= MAX_WORKERS:
             raise ValueError(f"workers must be 1 to {MAX_WORKERS}, got {workers}")
         super().__init__(timeout)
-        self.workers = workers
-        self.restarts = 0
-        self._abandoned: set[Attempt] = set()
-        self._closed = False
+        self._count = workers
         self._starting = threading.RLock()
         self._admin = Threads(1, "aioloader-admin")
-        self._handles: list[WorkerHandle] = []
         self._program: Program | None = None
         self._program_bytes: bytes | None = None
-        self._resized = Notification()
+
+    @property
+    def workers(self) -> int:
+        return self._count
 
     def open(self, program: Program, memory: SlabMemory) -> None:
-        """See `aioloader.abc.Executor.open`."""
         self._program = program
         self._memory = memory
         self._control = control_array(memory.memory)
-        self._handles = [WorkerHandle(slot) for slot in range(self.workers)]
+        self._handles = [ProcessHandle(slot) for slot in range(self._count)]
 
     @property
     def pids(self) -> list[int]:
-        """Process numbers of the workers that live now."""
-        return [h.process.pid for h in self._handles if h.process is not None]
-
-    # -- serving ---------------------------------------------------------------------------------------------------
-
-    @property
-    def _draining(self) -> bool:
-        return bool(self._abandoned)
+        """Return the process numbers of the workers that live now."""
+        return [handle.process.pid for handle in self._handles if handle.process is not None]
 
     def resize(self, workers: int) -> None:
-        """Have another number of workers: more are started, and those that are too many leave when they have no chunk.
-
-        In the loop's thread.
-        """
-        self.workers = workers
-        self._handles += [WorkerHandle(slot) for slot in range(len(self._handles), workers)]
+        """Change the number of workers. Surplus workers leave as soon as they have no chunk. In the loop's thread."""
+        self._count = workers
+        self._handles += [ProcessHandle(slot) for slot in range(len(self._handles), workers)]
         for handle in self._handles[workers:]:
             if not handle.running:
                 handle.dismiss()
-        self._resized.set()
+        self._changed.set()
 
     @property
     def failure(self) -> BaseException | None:
-        """Why no worker can be had, or None."""
+        """Return the reason why no worker can be started, or None."""
         return self._fatal
 
     @property
     def ready(self) -> int:
-        """Workers that have loaded their program."""
-        return sum(handle.state == "up" and handle.ready for handle in self._handles[: self.workers])
+        """Return the number of workers that have loaded their program."""
+        return sum(handle.state == "up" and handle.ready for handle in self._handles[: self._count])
 
-    async def _lead(self) -> None:
+    # -- supervision -----------------------------------------------------------------------------------------------
+
+    async def _supervise(self) -> None:
         async with anyio.create_task_group() as tasks:
-            tended: set[int] = set()
+            supervised: set[int] = set()
 
-            async def tend(handle: WorkerHandle) -> None:
-                await self._supervise(handle)
-                tended.discard(handle.slot)
+            async def supervise(handle: ProcessHandle) -> None:
+                await self._supervise_worker(handle)
+                supervised.discard(handle.slot)
 
-            tasks.start_soon(deferred(self._watch))
             while True:
-                for handle in self._handles[: self.workers]:
-                    if handle.slot not in tended:
-                        tended.add(handle.slot)
-                        tasks.start_soon(deferred(tend), handle)
-                await self._resized.wait()
+                for handle in self._handles[: self._count]:
+                    if handle.slot not in supervised:
+                        supervised.add(handle.slot)
+                        tasks.start_soon(deferred(supervise), handle)
+                await self._changed.wait()
 
-    async def _supervise(self, handle: WorkerHandle) -> None:
-        """Keep one worker alive and talk to it, as long as there is to be one."""
-        while not self._closed and self._fatal is None and (handle.slot < self.workers or handle.running):
+    async def _supervise_worker(self, handle: ProcessHandle) -> None:
+        """Keep one worker alive and exchange messages with it, until the pool is smaller or closed."""
+        while not self._closed and self._fatal is None and (handle.slot < self._count or handle.running):
             if handle.state == "none":
                 try:
                     await self._admin.run(self._start, handle)
@@ -143,15 +311,16 @@ class ProcessExecutor(PoolExecutor):
                 self._assign()
             if handle.state == "up":
                 async with anyio.create_task_group() as tasks:
-                    tasks.start_soon(deferred(handle.send_all))
-                    tasks.start_soon(deferred(handle.notice_end))
+                    tasks.start_soon(deferred(handle.write_all))
+                    tasks.start_soon(deferred(handle.child.wait_for_end))
                     async for message in handle.messages():
-                        self._heard(handle, message)
+                        self._receive(handle, message)
                     tasks.cancel_scope.cancel()
                 await self._admin.run(handle.reap)
-            self._bury(handle)
+            if handle.state == "dead":
+                self._handle_death(handle)
 
-    def _start(self, handle: WorkerHandle) -> None:
+    def _start(self, handle: ProcessHandle) -> None:
         if self._program_bytes is None:
             self._program_bytes = pickled_program(self._program)
         with self._starting:
@@ -163,7 +332,7 @@ class ProcessExecutor(PoolExecutor):
             if self._closed:  # by the garbage collector, in this thread
                 handle.reap()
 
-    def _heard(self, handle: WorkerHandle, message: Any) -> None:
+    def _receive(self, handle: ProcessHandle, message: Any) -> None:
         kind, *rest = message
         if kind == "ready":
             handle.ready = True
@@ -177,9 +346,11 @@ class ProcessExecutor(PoolExecutor):
             error.__cause__ = cause
             self._give_up(error)
         else:
-            attempt = handle.running.pop(rest[0])
-            self._resolve(attempt, self._result(attempt.part, *rest[1:]))
-            if handle.slot >= self.workers and not handle.running:
+            number, *fields = rest
+            attempt = handle.running.get(number)
+            if attempt is not None:  # else all chunks have failed
+                self._answered(handle, number, self._result(attempt.part, *fields))
+            if handle.slot >= self._count and not handle.running:
                 handle.dismiss()
         self._assign()
 
@@ -191,7 +362,7 @@ class ProcessExecutor(PoolExecutor):
         packed: tuple[bytes, list[Any], int] | None,
         counters: tuple[Any, ...],
         error: bytes | None,
-    ) -> ChunkResult | Unreadable | BaseException:
+    ) -> Outcome:
         if error is not None:
             return read_error(error)
         result = ChunkResult(written=np.frombuffer(written, dtype=np.int32).tolist())
@@ -202,8 +373,8 @@ class ProcessExecutor(PoolExecutor):
                 result.spill_nbytes = -(-needed // len(chunk))
                 buffers = [self._buffer(place, chunk.custom_collate, result) for place in places]
                 result.values, result.objects, result.batch = unpack_value(blob, buffers)
-        except Exception as trouble:
-            return Unreadable(trouble)
+        except Exception as cause:
+            return UnreadableResult(cause)
         result.counters = counters
         return result
 
@@ -219,138 +390,100 @@ class ProcessExecutor(PoolExecutor):
 
     # -- chunks ----------------------------------------------------------------------------------------------------
 
-    def _call_off(self, attempt: Attempt) -> None:
-        for handle in self._handles:
-            if attempt.number in handle.running:
-                self._control[handle.slot, CALLED_OFF + attempt.lane] = attempt.number
-                self._abandoned.add(attempt)
+    def _send(self, handle: ProcessHandle, attempt: Attempt) -> None:
+        packed = None
+        if attempt.part.samples is not None:
+            # Packed at each attempt: a worker that dies then may overwrite the spill.
+            try:
+                packed = pack_value(attempt.part.samples, self._memory.memory, attempt.part.spill)[:2]
+            except Exception as error:
+                errors = unsendable(attempt.part.samples)
+                if errors:
+                    attempt.retry.exclude(errors)
+                else:
+                    self._resolve(attempt, error)
                 return
-        attempt.end(ChunkResult())  # still queued: no worker has seen it
+        lanes = {other.lane for other in handle.running.values()}
+        attempt.lane = next(lane for lane in range(OUTSTANDING) if lane not in lanes)
+        self._control[handle.slot, CALLED_OFF + attempt.lane] = 0
+        handle.send(attempt, packed)
 
-    def _resolve(self, attempt: Attempt, outcome: ChunkResult | Died | Unreadable | BaseException) -> None:
-        attempt.end(outcome)
-        if attempt in self._abandoned:
-            self._abandoned.discard(attempt)
-            self._drained.set()
-
-    def _assign(self) -> None:
-        """Hand queued chunks to the workers that have the least to do."""
-        while self._any_queued():
-            free = [
-                handle
-                for handle in self._handles[: self.workers]
-                if handle.state == "up"
-                and not handle.dismissed
-                and len(handle.running) < (_OUTSTANDING if handle.ready else 1)
-            ]
-            if not free:
-                return
-            handle = min(free, key=lambda each: len(each.running))
-            attempt = self._next_queued()
-            packed = None
-            if attempt.part.samples is not None:
-                # Packed at each attempt: what is in the spill may be overwritten by a worker that dies then.
-                try:
-                    packed = pack_value(attempt.part.samples, self._memory.memory, attempt.part.spill)[:2]
-                except Exception as error:
-                    errors = unsendable(attempt.part.samples)
-                    if errors:
-                        attempt.exclude(errors)
-                    else:
-                        self._resolve(attempt, error)
-                    continue
-            lanes = {other.lane for other in handle.running.values()}
-            attempt.lane = next(lane for lane in range(_OUTSTANDING) if lane not in lanes)
-            self._control[handle.slot, CALLED_OFF + attempt.lane] = 0
-            handle.give(attempt, packed)
+    def _cancel(self, handle: ProcessHandle, attempt: Attempt) -> None:
+        self._control[handle.slot, CALLED_OFF + attempt.lane] = attempt.number
 
     # -- death -----------------------------------------------------------------------------------------------------
 
-    def _bury(self, handle: WorkerHandle) -> None:
-        """A worker is gone and reaped: see to the chunks it had, and make room for the next."""
-        if handle.state != "dead":
-            return
+    def _death(self, handle: ProcessHandle, attempt: Attempt, oldest: bool) -> WorkerDeath:
         current, place = (int(word) for word in self._control[handle.slot, [CURRENT, PLACE]])
+        return WorkerDeath(
+            place if attempt.number == current and place >= 0 else None,
+            handle.child.exit_code,
+            handle.timed_out,
+            stack=handle.child.stack,
+            between=handle.ready and oldest and not current,
+        )
+
+    def _failed_start(self, handle: ProcessHandle) -> WorkerError | None:
+        code = handle.child.exit_code
+        if code is not None and code < 0:
+            handle.killed_starts += 1
+        else:
+            handle.failed_starts += 1
+        if handle.failed_starts < _FAILED_STARTS and handle.killed_starts < _KILLED_STARTS:
+            return None
+        return WorkerError(
+            f"worker processes end while they start, last with status {code}; "
+            "their own messages are on standard error. Try executor='thread'",
+            exit_code=code,
+        )
+
+    def _fail_running(self, handle: ProcessHandle, error: BaseException) -> None:
         running, handle.running = handle.running, {}
-        oldest = next(iter(running), None)
-        for number, attempt in running.items():
-            at = place if number == current and place >= 0 else None
-            between = handle.ready and number == oldest and not current
-            death = Died(at, handle.exit_code, handle.timed_out, handle.stack, between=between)
-            self._resolve(attempt, death)
-        code = handle.exit_code
-        if not handle.ready and not handle.dismissed:
-            if code is not None and code < 0:
-                handle.killed_starts += 1
-            else:
-                handle.failed_starts += 1
-            if handle.failed_starts >= _FAILED_STARTS or handle.killed_starts >= _KILLED_STARTS:
-                self._give_up(
-                    WorkerError(
-                        f"worker processes end while they start, last with status {code}; "
-                        "their own messages are on standard error. Try executor='thread'",
-                        exit_code=code,
-                    )
-                )
-        if not handle.dismissed:
-            self.restarts += 1
-        handle.clear()
+        for attempt in running.values():
+            self._resolve(attempt, error)
 
-    def _give_up(self, error: BaseException) -> None:
-        fatal = self._fail_queued(error)
-        for handle in self._handles:
-            running, handle.running = handle.running, {}
-            for attempt in running.values():
-                self._resolve(attempt, fatal)
-
-    async def _watch(self) -> None:
-        """End workers that make no progress."""
-        while True:
-            await anyio.sleep(min(1.0, self.timeout / 4))
-            now = time.monotonic()
-            for handle in self._handles:
-                if handle.state != "up":
-                    continue
-                now_at = progress_token(handle, self._control)
-                if handle.progress != now_at or now_at[0] == 0:
-                    handle.progress = now_at
-                    handle.progress_at = now
-                elif now - handle.progress_at > (
-                    self.timeout if handle.ready else max(self.timeout, _START_S)
-                ):
-                    await self._end_stuck(handle)
-
-    async def _end_stuck(self, handle: WorkerHandle) -> None:
-        """End a worker that makes no progress, once it was asked where it stands."""
-        process = handle.process
-        (stack,) = await ask_stacks([handle])
-        if (
-            handle.process is process
-            and handle.state == "up"
-            and progress_token(handle, self._control) == handle.progress
-        ):
-            handle.stack = stack
-            handle.timed_out = True
-            handle.kill()
+    async def _end_if_stuck(self, handle: ProcessHandle, now: float) -> None:
+        token = handle.progress_token(self._control)
+        if handle.progress != token or token[0] == 0:
+            handle.progress = token
+            handle.active_at = now
+        elif now - handle.active_at > (self.timeout if handle.ready else max(self.timeout, _START_S)):
+            process = handle.process
+            (stack,) = await self._stacks([handle])
+            if (
+                handle.process is process
+                and handle.state == "up"
+                and handle.progress_token(self._control) == handle.progress
+            ):
+                handle.child.stack = stack
+                handle.timed_out = True
+                handle.child.kill()
 
     # -- for reports of a stall --------------------------------------------------------------------------------------
 
     def activity(self) -> object:
-        """Something that is another whenever a sample was begun, or a worker came or went."""
         words = self._control[: len(self._handles), [CURRENT, PLACE]].tobytes()
         return words, self.restarts, [handle.ready for handle in self._handles]
 
     async def workers_now(self) -> list[WorkerState]:
-        """What every worker does, with the stacks of those that have work or are still starting."""
-        return await states_of(self._handles, self._control)
+        states = [handle.worker_state(self._control) for handle in self._handles]
+        busy = [place for place, state in enumerate(states) if state.doing != "waiting"]
+        stacks = await self._stacks([self._handles[place] for place in busy])
+        for place, stack in zip(busy, stacks, strict=True):
+            states[place] = replace(states[place], stack=stack)
+        return states
+
+    async def _stacks(self, handles: Sequence[ProcessHandle]) -> list[str | None]:
+        for handle in handles:
+            handle.request_stack()
+        return await read_stacks([handle.child for handle in handles])
 
     def close(self) -> None:
-        """See `aioloader.abc.Executor.close`."""
-        with self._starting:  # what is being started is there afterwards, and ended like the others
+        with self._starting:  # a worker that is being started is there afterwards, and ended like the others
             if self._closed:
                 return
             self._closed = True
-        end_all(self._handles, _LEAVE_S)
+        end_all([handle.child for handle in self._handles], CLOSE_S)
         self._admin.close()
         if self._handles:
-            self._control = self._control.copy()  # lets go of the memory
+            self._control = self._control.copy()  # releases the memory

@@ -295,16 +295,14 @@ def main(fd: int, memory_fd: int, nbytes: int, slot: int, parent: int, stack_fd:
             batch, data, extras, bases, rows, custom_collate, spill, segment, packed = fields
             index_table = np.frombuffer(data, dtype=np.int64).reshape(8, -1)
             chunk = Chunk(
-                batch,
-                index_table,
-                extras,
-                worker.layouts.get(layout_number),
-                bases,
-                rows,
-                custom_collate,
-                spill,
-                None,
-                None,
-                segment,
+                batch=batch,
+                index_table=index_table,
+                rows=rows,
+                extras=extras,
+                layout=worker.layouts.get(layout_number),
+                bases=bases,
+                custom_collate=custom_collate,
+                spill=spill,
+                segment=segment,
             )
             worker.work(number, lane, chunk, packed)

@@ -1,7 +1,7 @@
-"""Everything that is said to Ray, in a thread of its own: some of its calls block, and the event loop must stay free.
+"""All calls to Ray, in a separate thread: some of them block, and the event loop must stay free.
 
-The thread alone reads from and writes to the memory of chunks that are under way, and works off its jobs in order. So a
-chunk that was dropped is touched no more as soon as the job that drops it is done.
+Only this thread reads from and writes to the memory of chunks in flight, and it does its jobs in order. So it does not
+touch a dropped chunk any more as soon as the job that drops it is done.
 """
 
 from __future__ import annotations
@@ -14,21 +14,20 @@ from typing import TYPE_CHECKING, Any
 from aioloader.errors import WorkerError
 from aioloader.executors.process.wire import unsendable
 from aioloader.executors.process.worker import read_error
-from aioloader.executors.ray.messages import pack_parcel, write_rows
+from aioloader.executors.ray.messages import pack_request, write_rows
 from aioloader.executors.ray.worker import RayWorker
-from aioloader.executors.retry import Attempt, Died, Unreadable
+from aioloader.executors.retry import Attempt, Outcome, WorkerDeath
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from aioloader.executors.shared_memory import SlabMemory
-    from aioloader.foundation.types import ChunkResult
 
 __all__ = ("RayClient", "ray_in_use")
 
 
 def ray_in_use() -> Any:
-    """The module of Ray, which is connected to a cluster.
+    """Return the module of Ray, which is connected to a cluster.
 
     Raises:
         ImportError: Ray is not installed.
@@ -46,11 +45,11 @@ def ray_in_use() -> Any:
     return ray
 
 
-def _in_short(error: BaseException) -> str:
-    """What an error of Ray says, without the pages that follow."""
+def _summary(error: BaseException) -> str:
+    """Return the first lines of an error of Ray, without the pages that follow."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    told = [*lines[:1], *[line for line in lines[1:] if line.startswith("The actor")]]
-    return f"{type(error).__name__}: {' '.join(told)[:400]}" if told else type(error).__name__
+    first = [*lines[:1], *[line for line in lines[1:] if line.startswith("The actor")]]
+    return f"{type(error).__name__}: {' '.join(first)[:400]}" if first else type(error).__name__
 
 
 def _not_loaded(cause: BaseException) -> WorkerError:
@@ -63,22 +62,22 @@ def _not_loaded(cause: BaseException) -> WorkerError:
 
 
 class RayClient:
-    """Starts actors, sends them chunks and takes what comes back.
+    """Client of Ray that starts actors, sends them chunks and receives their answers.
 
     Args:
-        tell: called with every event, from the courier's thread: ("ready", key), ("failed", key, error) where the
+        post: called with every event, from the client's thread: ("ready", key), ("failed", key, error) where the
             program cannot be loaded, ("lost", key, reason), ("done", key, number, outcome), ("refused", key, number,
-            errors, error) for a chunk with samples that cannot be pickled, ("free", key, number) for one that was
-            dropped before, ("dropped", number) and ("broken", error).
+            errors, error) for a chunk with samples that cannot be pickled, ("free", key, number) when an actor has
+            finished a chunk that was dropped, ("dropped", number) and ("broken", error).
         program: the pickled program.
-        memory: where the chunks' bytes and rows lie.
+        memory: memory of the chunks' bytes and rows.
         options: of the actors, see ``ray.remote``.
     """
 
     def __init__(
-        self, tell: Callable[..., None], program: bytes, memory: SlabMemory, options: dict[str, Any]
+        self, post: Callable[..., None], program: bytes, memory: SlabMemory, options: dict[str, Any]
     ) -> None:
-        self._tell = tell
+        self._post = post
         self._program = program
         self._memory = memory
         self._options = options
@@ -100,11 +99,11 @@ class RayClient:
         self._jobs.put((self._start, (key,)))
 
     def send(self, key: int, attempt: Attempt) -> None:
-        """Give an actor a chunk."""
+        """Send a chunk to an actor."""
         self._jobs.put((self._send, (key, attempt)))
 
     def drop(self, attempt: Attempt) -> None:
-        """Nobody wants a chunk any more: leave its memory alone."""
+        """Ignore the answer to a chunk, and touch its memory no more."""
         self._jobs.put((self._drop, (attempt.number,)))
 
     def kill(self, key: int, reason: str) -> None:
@@ -112,12 +111,12 @@ class RayClient:
         self._jobs.put((self._lose, (key, reason)))
 
     def close(self, timeout_s: float) -> None:
-        """End all actors; waits so long at most. From any thread."""
+        """End all actors; wait `timeout_s` seconds at most. From any thread."""
         self._jobs.put(None)
         if self._thread is not threading.current_thread():
             self._thread.join(timeout_s)
 
-    # -- in the courier's thread -------------------------------------------------------------------------------------
+    # -- in the client's thread --------------------------------------------------------------------------------------
 
     def _work(self) -> None:
         while (job := self._jobs.get()) is not None:
@@ -125,8 +124,8 @@ class RayClient:
             try:
                 do(*args)
             except Exception as error:
-                self._tell("broken", error)
-            del job, do, args  # what came back keeps memory of Ray's store
+                self._post("broken", error)
+            del job, do, args  # an answer keeps memory of Ray's store
         for key in list(self._actors):
             self._end(key)
         self._out.clear()
@@ -142,10 +141,10 @@ class RayClient:
         self._await(actor.load.remote(self._program_ref), self._loaded, key)
 
     def _await(self, ref: Any, then: Callable[..., None], *args: Any) -> None:
-        """Have `then(future, *args)` done once a reference is resolved."""
+        """Call `then(future, *args)` in this thread once a reference is resolved."""
         future = ref.future()
         self._waiting.add(future)
-        # It is called in a thread of Ray's.
+        # The callback is called in a thread of Ray's.
         future.add_done_callback(lambda done: self._jobs.put((then, (done, *args))))
 
     def _loaded(self, done: Any, key: int) -> None:
@@ -154,27 +153,27 @@ class RayClient:
             return
         error = done.exception()
         if error is not None:
-            self._lose(key, _in_short(error))
+            self._lose(key, _summary(error))
         elif (blob := done.result()) is not None:
-            self._tell("failed", key, _not_loaded(read_error(blob)))
+            self._post("failed", key, _not_loaded(read_error(blob)))
         else:
-            self._tell("ready", key)
+            self._post("ready", key)
 
     def _send(self, key: int, attempt: Attempt) -> None:
         actor = self._actors.get(key)
         if actor is None:
-            return  # it was lost, which the executor is told, and this chunk with it
+            return  # it was lost, which was posted, and this chunk with it
         self._out[attempt.number] = (key, attempt)
         try:
-            parcel = pack_parcel(attempt.part, self._memory)
+            request = pack_request(attempt.part, self._memory)
         except Exception as error:
             if attempt.part.samples is None:
                 raise
             del self._out[attempt.number]
-            self._tell("refused", key, attempt.number, unsendable(attempt.part.samples), error)
+            self._post("refused", key, attempt.number, unsendable(attempt.part.samples), error)
             return
         # One argument each: arrays go to the object store, where they need no copy.
-        self._await(actor.run.remote(*parcel), self._take, key, attempt.number)
+        self._await(actor.run.remote(*request), self._take, key, attempt.number)
 
     def _take(self, done: Any, key: int, number: int) -> None:
         self._waiting.discard(done)
@@ -186,29 +185,29 @@ class RayClient:
         if isinstance(
             error, (exceptions.RayActorError, exceptions.WorkerCrashedError, exceptions.NodeDiedError)
         ):
-            self._lose(key, _in_short(error))
+            self._lose(key, _summary(error))
             return
         _, attempt = self._out.pop(number, (key, None))
         if attempt is None:
-            self._tell("free", key, number)
+            self._post("free", key, number)
             return
-        outcome: ChunkResult | Died | Unreadable | BaseException
+        outcome: Outcome
         if error is None:
             try:
                 outcome = write_rows(done.result(), attempt.part, self._memory)
-            except BaseException as ended:
-                outcome = ended
+            except BaseException as failure:
+                outcome = failure
         elif isinstance(error, exceptions.ObjectLostError):
-            outcome = Died(None, None, False)  # the result was lost on its way: it is made again
+            outcome = WorkerDeath()  # the result was lost in transit: it is made again
         else:
-            outcome = WorkerError(f"a chunk could not be run by Ray: {_in_short(error)}")
+            outcome = WorkerError(f"a chunk could not be run by Ray: {_summary(error)}")
             outcome.__cause__ = error
-        self._tell("done", key, number, outcome)
+        self._post("done", key, number, outcome)
 
     def _drop(self, number: int) -> None:
-        # What is not out any more was told of, or is lost with its actor.
+        # A chunk that is not out any more was answered, or was lost with its actor.
         if self._out.pop(number, None) is not None:
-            self._tell("dropped", number)
+            self._post("dropped", number)
 
     def _lose(self, key: int, reason: str) -> None:
         if key not in self._actors:
@@ -216,7 +215,7 @@ class RayClient:
         self._end(key)
         for number in [number for number, (owner, _) in self._out.items() if owner == key]:
             del self._out[number]
-        self._tell("lost", key, reason)
+        self._post("lost", key, reason)
 
     def _end(self, key: int) -> None:
         actor = self._actors.pop(key)

@@ -1,9 +1,9 @@
-"""Runs chunks on the nodes of a Ray cluster.
+"""Executor on the nodes of a Ray cluster.
 
-Each worker is an actor, with a memory of its own. What travels are numbers, the bytes of the samples and the rows that
-come back; the loader's program travels once. Ray says when an actor is gone, and the engine's own rules
-(`aioloader.executors.retry`) say which samples run again. An actor works off its chunks in the order in which they
-were sent, so one that dies dies of the first; nobody sees of which sample.
+Each worker is an actor with its own memory. A chunk is sent as numbers and the bytes of its samples, its rows are sent
+back; the loader's program is sent once. Ray reports when an actor is gone, and `aioloader.executors.retry` decides
+which samples run again. An actor works on its chunks in the order in which they were sent, so one that dies dies of the
+first; the sample is not known.
 """
 
 from __future__ import annotations
@@ -11,16 +11,14 @@ from __future__ import annotations
 import itertools
 import time
 from collections import deque
-from typing import TYPE_CHECKING, Any, Literal
-
-import anyio
+from typing import TYPE_CHECKING, Any
 
 from aioloader.errors import WorkerError
-from aioloader.executors.pool_base import PoolExecutor
-from aioloader.executors.process.handle import pickled_program
+from aioloader.executors.pool_base import CLOSE_S, PoolExecutor, WorkerHandle
+from aioloader.executors.process.child import pickled_program
 from aioloader.executors.ray.client import RayClient, ray_in_use
-from aioloader.executors.retry import Died, Unreadable
-from aioloader.foundation.concurrency import Notification, deferred, loop_notifier
+from aioloader.executors.retry import WorkerDeath
+from aioloader.foundation.concurrency import loop_notifier
 from aioloader.foundation.types import INDEX, ChunkResult, WorkerState
 
 if TYPE_CHECKING:
@@ -33,36 +31,25 @@ if TYPE_CHECKING:
 
 __all__ = ("RayExecutor",)
 
-_OUTSTANDING = 2  # one being worked on, one waiting, so that an actor is never idle between chunks
-_LEAVE_S = 0.4
 _FAILED_STARTS = 5
 
 
-class _Place:
+class ActorHandle(WorkerHandle):
     """One place in the pool; the actor in it may change.
 
     Attributes:
-        key: tells actors apart.
-        state: "none" (to be started), "starting" or "up".
-        running: chunks sent and not answered, by number, oldest first; None for one that was dropped.
-        heard_at: when it was last heard of, or given work while it had none.
+        key: identifies the actor.
+        reason: description of its end.
     """
 
-    def __init__(self) -> None:
-        self.failed_starts = 0
-        self.clear()
-
     def clear(self) -> None:
-        """Make room for a new actor."""
+        super().clear()
         self.key = 0
-        self.state: Literal["none", "starting", "up"] = "none"
-        self.running: dict[int, Attempt | None] = {}
-        self.timed_out = False
-        self.heard_at = time.monotonic()
+        self.reason = ""
 
 
-class RayExecutor(PoolExecutor):
-    """Runs chunks in actors of the Ray cluster that this process is connected to.
+class RayExecutor(PoolExecutor[ActorHandle]):
+    """Executor that runs chunks in actors of the Ray cluster that this process is connected to.
 
     ::
 
@@ -87,6 +74,8 @@ class RayExecutor(PoolExecutor):
         ValueError: an argument is out of range.
     """
 
+    kind = "RayExecutor"
+
     def __init__(
         self,
         workers: int | None = None,
@@ -102,235 +91,182 @@ class RayExecutor(PoolExecutor):
         if not num_cpus >= 0:
             raise ValueError(f"num_cpus must be at least 0, got {num_cpus}")
         super().__init__(timeout)
-        self.restarts = 0
-        self._workers = workers
+        self._count = workers
         self._num_cpus = num_cpus
         self._resources = dict(resources or {})
         self._keys = itertools.count(1)
-        self._places: list[_Place] = []
-        self._dropping: dict[int, Attempt] = {}
         self._inbox: deque[tuple[Any, ...]] = deque()
         self._notify: Notify | None = None
-        self._more = Notification()
         self._answers = 0
-        self._courier: RayClient | None = None
-        self._closed = False
+        self._client: RayClient | None = None
 
     @property
     def workers(self) -> int:
-        """How many actors there are to be. The first time it may ask the cluster.
+        """Return the number of actors. The first call may ask the cluster.
 
         Raises:
             ImportError: Ray is not installed.
             WorkerError: it is not initialised.
         """
-        if self._workers is None:
+        if self._count is None:
             free = float(ray_in_use().available_resources().get("CPU", 0))
-            self._workers = max(1, int(free // (self._num_cpus or 1)))
-        return self._workers
+            self._count = max(1, int(free // (self._num_cpus or 1)))
+        return self._count
 
     def open(self, program: Program, memory: SlabMemory) -> None:
-        """See `aioloader.abc.Executor.open`.
+        """Connect to the cluster.
 
         Raises:
             ImportError, WorkerError: there is no cluster to work on, or the program cannot be pickled.
         """
-        if self._courier is not None or self._closed:
+        if self._client is not None or self._closed:
             raise WorkerError("a RayExecutor serves one loader: make another one for another loader")
         ray_in_use()
         options: dict[str, Any] = {
             "num_cpus": self._num_cpus,
             "resources": self._resources,
-            "max_restarts": 0,  # which samples run again, and where, is decided here
+            "max_restarts": 0,  # this class decides which samples run again, and where
             "max_task_retries": 0,
             "scheduling_strategy": "SPREAD",
         }
-        self._courier = RayClient(self._tell, pickled_program(program), memory, options)
-        self._places = [_Place() for _ in range(self.workers)]
+        self._client = RayClient(self._post, pickled_program(program), memory, options)
+        self._handles = [ActorHandle() for _ in range(self.workers)]
 
-    # -- serving -----------------------------------------------------------------------------------------------------
+    # -- supervision ---------------------------------------------------------------------------------------------------
 
-    def _begin(self) -> None:
-        super()._begin()
-        self._more = Notification()
+    async def _supervise(self) -> None:
+        self._notify = loop_notifier()  # before the inbox is read: later events notify
+        while True:
+            while self._inbox:
+                self._receive(*self._inbox.popleft())
+            if self._client is not None and self._fatal is None and not self._closed:
+                for handle in self._handles:
+                    if handle.state == "none":
+                        handle.key = next(self._keys)
+                        handle.state = "up"
+                        handle.active_at = time.monotonic()
+                        self._client.start(handle.key)
+            self._assign()
+            await self._changed.wait()
 
-    @property
-    def _draining(self) -> bool:
-        return bool(self._dropping)
-
-    async def _lead(self) -> None:
-        async with anyio.create_task_group() as tasks:
-            self._notify = loop_notifier()  # before the inbox is looked at: what comes later is told
-            tasks.start_soon(deferred(self._watch))
-            while True:
-                while self._inbox:
-                    self._heard(*self._inbox.popleft())
-                self._supervise()
-                self._assign()
-                await self._more.wait()
-
-    def _tell(self, *event: Any) -> None:
-        """An event, from the courier's thread."""
+    def _post(self, *event: Any) -> None:
+        """Enter an event, from the client's thread."""
         self._inbox.append(event)
         notify = self._notify
         if notify is not None:
-            notify(self._more.set)
+            notify(self._changed.set)
 
-    def _supervise(self) -> None:
-        """Start actors where there are none."""
-        if self._courier is None or self._fatal is not None or self._closed:
-            return
-        for place in self._places:
-            if place.state == "none":
-                place.key = next(self._keys)
-                place.state = "starting"
-                place.heard_at = time.monotonic()
-                self._courier.start(place.key)
-
-    def _heard(self, kind: str, *rest: Any) -> None:
+    def _receive(self, kind: str, *rest: Any) -> None:
+        """Handle an event; see `RayClient`."""
         if kind == "broken":
             (cause,) = rest
-            error = WorkerError(f"the Ray cluster cannot be worked with: {type(cause).__name__}: {cause}")
+            error = WorkerError(f"the Ray cluster cannot be used: {type(cause).__name__}: {cause}")
             error.__cause__ = cause
             self._give_up(error)
             return
         if kind == "dropped":
-            self._dropped(*rest)
+            attempt = self._ending.get(*rest)
+            if attempt is not None:
+                # Dropped because its batch was cancelled, or because no worker can be started. The actor is still busy
+                # with it.
+                self._resolve(attempt, self._fatal or ChunkResult())
             return
         key, *facts = rest
-        place = next((each for each in self._places if each.key == key), None)
-        if place is None:
+        handle = next((each for each in self._handles if each.key == key), None)
+        if handle is None:
             return  # of an actor that was replaced
-        place.heard_at = time.monotonic()
+        handle.active_at = time.monotonic()
         self._answers += 1
         if kind == "ready":
-            place.state = "up"
-            place.failed_starts = 0
+            handle.ready = True
+            handle.failed_starts = 0
         elif kind == "failed":
             self._give_up(facts[0])
         elif kind == "lost":
-            self._lost(place, facts[0])
-        else:
-            attempt = place.running.pop(facts[0], None)
-            if attempt is None:
-                return
-            if kind == "refused" and facts[1] and attempt.number not in self._dropping:
-                attempt.exclude(facts[1])
+            (handle.reason,) = facts
+            self._handle_death(handle)
+        elif kind == "refused":
+            number, errors, error = facts
+            attempt = handle.running.get(number)
+            if attempt is not None and not attempt.ended and errors and number not in self._ending:
+                del handle.running[number]
+                attempt.retry.exclude(errors)
             else:
-                self._resolve(attempt, facts[-1])
-
-    def _dropped(self, number: int) -> None:
-        for place in self._places:
-            if number in place.running:
-                place.running[number] = None  # the actor is still busy with it
-        attempt = self._dropping.get(number)
-        if attempt is not None:
-            # Dropped because nobody waits for it any more, or because all is lost.
-            self._resolve(attempt, self._fatal or ChunkResult())
+                self._answered(handle, number, error)
+        elif kind == "free":
+            handle.running.pop(facts[0], None)
+        else:
+            self._answered(handle, *facts)
 
     # -- chunks ------------------------------------------------------------------------------------------------------
 
-    def _call_off(self, attempt: Attempt) -> None:
-        if self._courier is not None and any(attempt.number in place.running for place in self._places):
-            self._dropping[attempt.number] = attempt
-            self._courier.drop(attempt)
-        else:
-            attempt.end(ChunkResult())  # still queued: nobody has seen it
+    def _send(self, handle: ActorHandle, attempt: Attempt) -> None:
+        assert self._client is not None
+        if not handle.running:
+            handle.active_at = time.monotonic()
+        handle.running[attempt.number] = attempt
+        self._client.send(handle.key, attempt)
 
-    def _resolve(self, attempt: Attempt, outcome: ChunkResult | Died | Unreadable | BaseException) -> None:
-        attempt.end(outcome)
-        if self._dropping.pop(attempt.number, None) is not None:
-            self._drained.set()
-
-    def _assign(self) -> None:
-        """Hand queued chunks to the actors that have the least to do."""
-        while self._courier is not None and self._any_queued():
-            free = [p for p in self._places if p.state == "up" and len(p.running) < _OUTSTANDING]
-            if not free:
-                return
-            place = min(free, key=lambda each: len(each.running))
-            attempt = self._next_queued()
-            if not place.running:
-                place.heard_at = time.monotonic()
-            place.running[attempt.number] = attempt
-            self._courier.send(place.key, attempt)
+    def _cancel(self, handle: ActorHandle, attempt: Attempt) -> None:
+        assert self._client is not None
+        self._client.drop(attempt)
 
     # -- death -------------------------------------------------------------------------------------------------------
 
-    def _lost(self, place: _Place, reason: str) -> None:
-        """An actor is gone: see to the chunks it had, and make room for the next."""
-        starting, timed_out = place.state == "starting", place.timed_out
-        running = list(place.running.values())
-        place.clear()
-        self.restarts += 1
-        for number, attempt in enumerate(running):
-            if attempt is not None:
-                first = number == 0  # it works off its chunks in their order
-                self._resolve(attempt, Died(None, None, timed_out and first, unseen=first, reason=reason))
-        if starting:
-            place.failed_starts += 1
-            if place.failed_starts >= _FAILED_STARTS:
-                self._give_up(
-                    WorkerError(
-                        f"{_FAILED_STARTS} Ray actors ended one after the other while they started, at last: {reason}. "
-                        "The nodes need aioloader and what the dataset and transforms import; see runtime_env of "
-                        "ray.init"
-                    )
-                )
+    def _death(self, handle: ActorHandle, attempt: Attempt, oldest: bool) -> WorkerDeath:
+        # An actor works on its chunks in their order.
+        return WorkerDeath(timed_out=handle.timed_out and oldest, unseen=oldest, reason=handle.reason)
 
-    def _give_up(self, error: BaseException) -> None:
-        self._fail_queued(error)
-        # What is with the courier is dropped first: it may be writing to its memory at this moment.
-        for place in self._places:
-            for given in place.running.values():
-                if self._courier is not None and given is not None and given.number not in self._dropping:
-                    self._dropping[given.number] = given
-                    self._courier.drop(given)
+    def _failed_start(self, handle: ActorHandle) -> WorkerError | None:
+        handle.failed_starts += 1
+        if handle.failed_starts < _FAILED_STARTS:
+            return None
+        return WorkerError(
+            f"{_FAILED_STARTS} Ray actors ended one after the other while they started, at last: {handle.reason}. "
+            "The nodes need aioloader and what the dataset and transforms import; see runtime_env of ray.init"
+        )
 
-    async def _watch(self) -> None:
-        """End actors that do not answer."""
-        while True:
-            await anyio.sleep(min(1.0, self.timeout / 4))
-            now = time.monotonic()
-            for place in self._places:
-                late_by = now - place.heard_at - self.timeout
-                if place.state == "up" and place.running and late_by > 0 and not place.timed_out:
-                    place.timed_out = True
-                    assert self._courier is not None
-                    self._courier.kill(place.key, f"no answer for {self.timeout:g} s")
+    def _fail_running(self, handle: ActorHandle, error: BaseException) -> None:
+        # The client drops them first: it may be writing to their memory now.
+        for attempt in handle.running.values():
+            if not attempt.ended and attempt.number not in self._ending:
+                self._ending[attempt.number] = attempt
+                self._cancel(handle, attempt)
+
+    async def _end_if_stuck(self, handle: ActorHandle, now: float) -> None:
+        late = now - handle.active_at > self.timeout
+        if handle.ready and handle.running and late and not handle.timed_out:
+            handle.timed_out = True
+            assert self._client is not None
+            self._client.kill(handle.key, f"no answer for {self.timeout:g} s")
 
     # -- for reports of a stall ----------------------------------------------------------------------------------------
 
     def activity(self) -> object:
-        """Something that is another whenever an actor has answered, came or went."""
-        return self._answers, self.restarts, [place.state for place in self._places]
+        return self._answers, self.restarts, [(handle.state, handle.ready) for handle in self._handles]
 
     async def workers_now(self) -> list[WorkerState]:
-        """What every actor has to do. Which sample it is at is not known here."""
+        """Return what every actor has to do. The sample that it makes is not known here."""
         now = time.monotonic()
         states = []
-        for number, place in enumerate(self._places):
-            attempts = [attempt for attempt in place.running.values() if attempt is not None]
-            outstanding = tuple(
-                index for attempt in attempts for index in attempt.part.index_table[INDEX].tolist()
-            )
-            doing = "working" if attempts else "waiting"
+        for number, handle in enumerate(self._handles):
+            parts = [attempt.part for attempt in handle.running.values() if not attempt.ended]
+            idle = "waiting" if handle.ready else "starting"
             states.append(
                 WorkerState(
-                    f"Ray actor {number}",
-                    doing if place.state == "up" else "starting",
-                    attempts[0].part.batch if attempts else None,
-                    None,
-                    outstanding,
-                    now - place.heard_at,
+                    name=f"Ray actor {number}",
+                    doing="working" if parts else idle,
+                    batch=parts[0].batch if parts else None,
+                    outstanding=tuple(index for part in parts for index in part.index_table[INDEX].tolist()),
+                    seconds=now - handle.active_at,
                 )
             )
         return states
 
     def close(self) -> None:
-        """See `aioloader.abc.Executor.close`. Ray ends the actors' processes, shortly after they were told to leave."""
+        """End the actors. Ray ends their processes shortly afterwards."""
         if self._closed:
             return
         self._closed = True
-        if self._courier is not None:
-            self._courier.close(_LEAVE_S)
+        if self._client is not None:
+            self._client.close(CLOSE_S)

@@ -1,8 +1,8 @@
-"""A chunk that leaves this machine, and its result: what lies in slab memory travels by value. Pure.
+"""Chunks that are sent to other machines, and their results: contents of the slab memory are sent by value. Pure.
 
-A chunk names places in the slab memory. Elsewhere there is none, so the bytes of its samples are put together into one
-array, the places are turned to places in that array, and the rows are numbered from 0. What comes back are the rows,
-which `write_rows` writes to where the chunk said.
+A chunk refers to places in the slab memory, which other machines do not have. So the bytes of its samples are collected
+in one array, the places are changed to places in that array, and the rows are numbered from 0. The rows are sent back,
+and `write_rows` writes them to the places that the chunk names.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import cloudpickle
 import numpy as np
 
 from aioloader.executors.process.worker import read_error
-from aioloader.executors.retry import Unreadable
+from aioloader.executors.retry import UnreadableResult
 from aioloader.foundation.types import (
     LENGTH,
     ROW,
@@ -36,9 +36,9 @@ __all__ = (
     "ChunkRequest",
     "ChunkResponse",
     "pack_buffers",
-    "pack_parcel",
+    "pack_request",
     "unpack_buffers",
-    "unpack_parcel",
+    "unpack_request",
     "write_rows",
 )
 
@@ -46,7 +46,7 @@ _ALIGN = 64
 
 
 class ChunkRequest(NamedTuple):
-    """A chunk without its memory.
+    """Chunk with the contents of its memory.
 
     Attributes:
         batch: number of the batch.
@@ -73,10 +73,10 @@ class ChunkRequest(NamedTuple):
 
 
 class ChunkResponse(NamedTuple):
-    """What came out of a parcel.
+    """Result of a `ChunkRequest`.
 
     Attributes:
-        written: int32 (m,), places of the samples that stand in `arrays`.
+        written: int32 (m,), places of the samples that are in `arrays`.
         arrays: (n, ...) for every leaf of the layout; None for one without rows.
         failures: (row, stage, pickled exception) of the samples that failed.
         packed: (pickle, buffers) of values, objects and batch; None where there are none.
@@ -89,11 +89,11 @@ class ChunkResponse(NamedTuple):
     failures: list[tuple[int, str, bytes]]
     packed: tuple[bytes, list[Array]] | None
     counters: tuple[Any, ...]
-    error: bytes | None
+    error: bytes | None = None
 
 
-def pack_parcel(chunk: Chunk, memory: SlabMemory) -> ChunkRequest:
-    """Take a chunk's bytes out of the slab memory."""
+def pack_request(chunk: Chunk, memory: SlabMemory) -> ChunkRequest:
+    """Return a chunk with its bytes, copied from the slab memory."""
     index_table = chunk.index_table.copy()
     length = index_table[LENGTH]
     room = -(-length // _ALIGN) * _ALIGN
@@ -111,104 +111,98 @@ def pack_parcel(chunk: Chunk, memory: SlabMemory) -> ChunkRequest:
             layout = cloudpickle.dumps(chunk.layout, protocol=5)
     samples = None if chunk.samples is None else pack_buffers(chunk.samples)
     return ChunkRequest(
-        chunk.batch,
-        index_table,
-        payload,
-        chunk.extras,
-        layout,
-        chunk.rows,
-        chunk.custom_collate,
-        chunk.segment,
-        samples,
+        batch=chunk.batch,
+        index_table=index_table,
+        payload=payload,
+        extras=chunk.extras,
+        layout=layout,
+        rows=chunk.rows,
+        custom_collate=chunk.custom_collate,
+        segment=chunk.segment,
+        samples=samples,
     )
 
 
 def pack_buffers(value: Any) -> tuple[bytes, list[Array]]:
-    """A pickle and its large buffers, uint8 (n,) each, which are views."""
+    """Return a pickle and its large buffers, uint8 (n,) each, which are views."""
     buffers: list[pickle.PickleBuffer] = []
     blob: bytes = cloudpickle.dumps(value, protocol=5, buffer_callback=buffers.append)
     return blob, [np.frombuffer(buffer.raw(), np.uint8) for buffer in buffers]
 
 
 def unpack_buffers(packed: tuple[bytes, list[Array]]) -> Any:
-    """The inverse of `pack_buffers`, with memory of its own: what Ray gives is read-only, and keeps its store's."""
+    """Return the value of `pack_buffers` in new memory: buffers of Ray are read-only, and keep memory of its store."""
     blob, buffers = packed
     return pickle.loads(blob, buffers=[bytearray(each) for each in buffers])
 
 
-def unpack_parcel(parcel: ChunkRequest, layout: RowLayout | None) -> tuple[Chunk, int]:
-    """The chunk of a parcel, for a memory that begins with its payload; and the bytes that this memory needs."""
-    size = -(-parcel.payload.nbytes // _ALIGN) * _ALIGN
+def unpack_request(request: ChunkRequest, layout: RowLayout | None) -> tuple[Chunk, int]:
+    """Return the chunk of a request, for a memory that begins with its payload, and the bytes that it needs there."""
+    size = -(-request.payload.nbytes // _ALIGN) * _ALIGN
     bases: tuple[int, ...] = ()
-    rows = parcel.rows
-    if not parcel.custom_collate:
-        rows = parcel.index_table.shape[1]
+    rows = request.rows
+    if not request.custom_collate:
+        rows = request.index_table.shape[1]
         if layout is not None:
             offsets, total = layout.offsets(rows)
             bases = tuple(size + offset for offset in offsets)
             size += total
-    extras = (
-        None if parcel.extras is None else parcel.extras.copy()
-    )  # Ray gives arrays that cannot be written to
-    samples = None if parcel.samples is None else unpack_buffers(parcel.samples)
     chunk = Chunk(
-        parcel.batch,
-        parcel.index_table,
-        extras,
-        layout,
-        bases,
-        rows,
-        parcel.custom_collate,
-        (0, 0),
-        None,
-        samples,
-        parcel.segment,
+        batch=request.batch,
+        index_table=request.index_table,
+        extras=None if request.extras is None else request.extras.copy(),  # arrays of Ray are read-only
+        layout=layout,
+        bases=bases,
+        rows=rows,
+        custom_collate=request.custom_collate,
+        samples=None if request.samples is None else unpack_buffers(request.samples),
+        segment=request.segment,
     )
     return chunk, size
 
 
-def write_rows(answer: ChunkResponse, chunk: Chunk, memory: SlabMemory) -> ChunkResult | Unreadable:
-    """Write an answer's rows to the slab memory and give what else came out.
+def write_rows(response: ChunkResponse, chunk: Chunk, memory: SlabMemory) -> ChunkResult | UnreadableResult:
+    """Write the rows of a response to the slab memory, and return the rest of the result.
 
     Args:
-        answer: of the parcel that was made of `chunk`.
+        response: to the request that was made of `chunk`.
         chunk: the chunk.
-        memory: where its rows lie.
+        memory: memory of its rows.
 
     Raises:
-        Exception: what ended the chunk.
+        Exception: the error that ended the chunk.
     """
-    if answer.error is not None:
-        raise read_error(answer.error)
+    if response.error is not None:
+        raise read_error(response.error)
     rows: Sequence[int] = chunk.index_table[ROW].tolist()
     if chunk.custom_collate:
         rows = range(chunk.rows)
-    result = ChunkResult(written=[rows[place] for place in answer.written.tolist()])
+    result = ChunkResult(written=[rows[place] for place in response.written.tolist()])
     if result.written:
         assert chunk.layout is not None
-        for leaf, base, array in zip(chunk.layout.leaves, chunk.bases, answer.arrays, strict=True):
+        for leaf, base, array in zip(chunk.layout.leaves, chunk.bases, response.arrays, strict=True):
             if leaf is not None and array is not None:
                 shape = (chunk.rows, *[extent or 0 for extent in leaf.shape])
-                _copy_rows(memory.array(base, shape, leaf.dtype), result.written, array, answer.written)
+                _copy_rows(memory.array(base, shape, leaf.dtype), result.written, array, response.written)
     result.failures = [
-        Failure(rows[place], stage, read_error(blob)) for place, stage, blob in answer.failures
+        Failure(rows[place], stage, read_error(blob)) for place, stage, blob in response.failures
     ]
-    if answer.packed is not None:
+    if response.packed is not None:
         try:
-            values, objects, result.batch = unpack_buffers(answer.packed)
+            values, objects, result.batch = unpack_buffers(response.packed)
         except Exception as error:
-            return Unreadable(error)
+            return UnreadableResult(error)
         result.values = {rows[place]: value for place, value in values.items()}
         result.objects = {
             leaf: {rows[place]: value for place, value in those.items()} for leaf, those in objects.items()
         }
-    result.counters = answer.counters
+    result.counters = response.counters
     return result
 
 
 def _copy_rows(target: Array, rows: list[int], source: Array, places: Array) -> None:
     first, count = rows[0], len(rows)
     if count == len(source) and rows == list(range(first, first + count)) and places[0] == 0:
-        target[first : first + count] = source  # in one piece, which takes half the time
+        target[first : first + count] = source  # one copy takes half the time
     else:
         target[rows] = source[places]

@@ -1,4 +1,4 @@
-"""The actor that makes samples on a node of a Ray cluster. It needs nothing of Ray itself."""
+"""Actor that makes samples on a node of a Ray cluster. It does not import Ray."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 
 from aioloader.errors import WorkerError
 from aioloader.executors.process.worker import answer_of, portable_error
-from aioloader.executors.ray.messages import ChunkRequest, ChunkResponse, pack_buffers, unpack_parcel
+from aioloader.executors.ray.messages import ChunkRequest, ChunkResponse, pack_buffers, unpack_request
 from aioloader.executors.runner import Runner
 from aioloader.foundation.types import ChunkResult
 
@@ -22,7 +22,7 @@ __all__ = ("RayWorker",)
 
 
 class RayWorker:
-    """Runs parcels, one after the other, in a memory of its own."""
+    """Worker that runs requests one after the other, in its own memory."""
 
     def __init__(self) -> None:
         self._program: Program | None = None
@@ -31,7 +31,7 @@ class RayWorker:
         self._layout: tuple[bytes, RowLayout] | None = None
 
     def load(self, program: bytes) -> bytes | None:
-        """Take the loader's program; gives the pickled exception if that cannot be done."""
+        """Load the loader's program; return the pickled exception if that fails."""
         try:
             self._program = pickle.loads(program)
             self._runner = Runner(self._program, self._memory)
@@ -40,23 +40,28 @@ class RayWorker:
         return None
 
     def run(self, *fields: Any) -> ChunkResponse:
-        """Make the samples of a parcel.
+        """Make the samples of a request.
 
         Args:
             fields: those of a `ChunkRequest`.
         """
-        parcel = ChunkRequest(*fields)
-        empty = np.zeros(0, np.int32)
+        request = ChunkRequest(*fields)
         try:
-            chunk, size = unpack_parcel(parcel, self._layout_of(parcel.layout))
+            chunk, size = unpack_request(request, self._layout_of(request.layout))
             runner = self._ready(size)
-            np.frombuffer(self._memory, np.uint8)[: parcel.payload.nbytes] = parcel.payload
+            np.frombuffer(self._memory, np.uint8)[: request.payload.nbytes] = request.payload
             result = runner.run(chunk)
             written, failures, packed, counters = answer_of(result, pack_buffers)
         except BaseException as error:
-            return ChunkResponse(empty, [], [], None, ChunkResult().counters, portable_error(error))
-        arrays = self._rows(chunk) if len(written) else []
-        return ChunkResponse(np.frombuffer(written, np.int32), arrays, failures, packed, counters, None)
+            counters = ChunkResult().counters
+            return ChunkResponse(np.zeros(0, np.int32), [], [], None, counters, error=portable_error(error))
+        return ChunkResponse(
+            written=np.frombuffer(written, np.int32),
+            arrays=self._rows(chunk) if len(written) else [],
+            failures=failures,
+            packed=packed,
+            counters=counters,
+        )
 
     def _layout_of(self, blob: bytes | None) -> RowLayout | None:
         if blob is None:
@@ -66,17 +71,17 @@ class RayWorker:
         return self._layout[1]
 
     def _ready(self, size: int) -> Runner:
-        """The runner, with memory for `size` bytes at least."""
+        """Return the runner, with memory for `size` bytes at least."""
         if self._runner is None or self._program is None:
             raise WorkerError("this worker was given no program")
         if len(self._memory) < size:
-            # Arrays of the last answer may still be on their way: the old memory stays as long as they live.
+            # Arrays of the last response may still be in flight: they keep the old memory alive.
             self._memory = mmap.mmap(-1, -(-size * 5 // 4 // mmap.PAGESIZE) * mmap.PAGESIZE)
             self._runner = Runner(self._program, self._memory)
         return self._runner
 
     def _rows(self, chunk: Chunk) -> list[Any]:
-        """The rows of every leaf. They are sent before the next parcel is worked on, so no copy is needed."""
+        """Return the rows of every leaf, without a copy: they are sent before the next request is worked on."""
         assert chunk.layout is not None
         return [
             None

@@ -19,7 +19,7 @@ from aioloader.abc import Program
 from aioloader.datasets.resolve import Stage
 from aioloader.errors import WorkerError
 from aioloader.executors import InlineExecutor, ProcessExecutor, RayExecutor, ThreadExecutor
-from aioloader.executors.process.handle import WorkerHandle
+from aioloader.executors.process.executor import ProcessHandle
 from aioloader.executors.shared_memory import SlabMemory
 from aioloader.foundation.types import ArraySpec, Chunk, RowLayout
 from tests.aioloader.cluster import local_cluster
@@ -54,7 +54,7 @@ def test_closing_while_workers_are_started_leaves_none(leftovers, monkeypatch):
     memory = SlabMemory(1 << 24)
     executor = ProcessExecutor(2)
     executor.open(program(), memory)
-    start = WorkerHandle.start
+    start = ProcessHandle.start
     closers = []
 
     def closed_meanwhile(handle, *args):
@@ -63,7 +63,7 @@ def test_closing_while_workers_are_started_leaves_none(leftovers, monkeypatch):
         closers[-1].join(0.1)  # it waits for the worker that is starting
         start(handle, *args)
 
-    monkeypatch.setattr(WorkerHandle, "start", closed_meanwhile)
+    monkeypatch.setattr(ProcessHandle, "start", closed_meanwhile)
 
     async def serve():
         async with executor.serving():
@@ -102,18 +102,17 @@ class Bench:
         index_table[1] = index_table[3] = indices
         bases = tuple(self.slab.offset + offset for offset in offsets)
         return Chunk(
-            0,
-            index_table,
-            None,
-            layout,
-            bases,
-            n,
-            custom_collate,
-            (self.slab.offset + total, spill),
-            self._settle,
+            batch=0,
+            index_table=index_table,
+            rows=n,
+            layout=layout,
+            bases=bases,
+            custom_collate=custom_collate,
+            spill=(self.slab.offset + total, spill),
+            release=self._release,
         )
 
-    def _settle(self) -> None:
+    def _release(self) -> None:
         self.release += 1
 
     def rows(self, chunk, leaf):

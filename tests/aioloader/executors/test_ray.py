@@ -127,7 +127,7 @@ def test_a_node_that_dies_in_the_middle_changes_nothing(cluster):
         batches = iter(loader)
         got = [next(batches)]
         # Both nodes work.
-        wait_until(lambda: [place.state for place in executor._places] == ["up", "up"])
+        wait_until(lambda: [handle.ready for handle in executor._handles] == [True, True])
         got += [next(batches) for _ in range(5)]
         cluster.kill_second_node()
         got += list(batches)

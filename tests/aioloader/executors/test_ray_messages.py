@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from aioloader import DataLoader, ImageRecordDataset, RecordFileDataset, SampleError, SimpleDataset
-from aioloader.executors.process.handle import pickled_program
-from aioloader.executors.ray.messages import pack_parcel, write_rows
+from aioloader.executors.process.child import pickled_program
+from aioloader.executors.ray.messages import pack_request, write_rows
 from aioloader.executors.ray.worker import RayWorker
 from aioloader.foundation.pytree import flatten
 from aioloader.foundation.types import ChunkResult
@@ -36,7 +36,7 @@ class ByValue:
         result = ChunkResult()
         for chunk in chunks:
             try:
-                parcel = pickle.loads(pickle.dumps(pack_parcel(chunk, self.memory)))
+                parcel = pickle.loads(pickle.dumps(pack_request(chunk, self.memory)))
                 answer = pickle.loads(pickle.dumps(self.worker.run(*parcel)))
                 result.merge(write_rows(answer, chunk, self.memory))
             finally:

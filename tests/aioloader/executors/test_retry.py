@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from aioloader.errors import StalledError, WorkerError
-from aioloader.executors.retry import STRIKES, Attempt, BatchRun, Died
+from aioloader.executors.retry import MAX_ATTEMPTS, Attempt, BatchRun, WorkerDeath
 from aioloader.foundation.types import ROW, Chunk, ChunkResult
 
 
@@ -31,15 +31,21 @@ class Pool:
     def chunk(self, rows, custom_collate=False):
         index_table = np.zeros((8, len(rows)), np.int64)
         index_table[ROW] = rows
-        return Chunk(0, index_table, None, None, (), len(rows), custom_collate, (0, 0), self._settle)
+        return Chunk(
+            batch=0,
+            index_table=index_table,
+            rows=len(rows),
+            custom_collate=custom_collate,
+            release=self._release,
+        )
 
-    def _settle(self):
+    def _release(self):
         self.release += 1
 
-    def submit(self, part, way):
-        way.attempt = Attempt(len(self.attempts), part, way)
+    def submit(self, part, retry):
+        retry.attempt = Attempt(len(self.attempts), part, retry)
         self.attempts.append(part.index_table[ROW].tolist())
-        self.waiting.append((part, way.attempt))
+        self.waiting.append((part, retry.attempt))
 
     def run(self, chunk):
         async def main():
@@ -61,7 +67,7 @@ class Pool:
             self.losses -= 1
             dies = True
         if dies:
-            return Died(None, None, self.timed_out, unseen=True, reason="the node is gone")
+            return WorkerDeath(timed_out=self.timed_out, unseen=True, reason="the node is gone")
         if part.custom_collate:
             return ChunkResult(batch=rows, samples=len(rows))
         return ChunkResult(values={row: row for row in rows})
@@ -87,7 +93,7 @@ def test_a_sample_is_blamed_for_deaths_alone_only():
     pool = Pool(deadly={2})
     result = pool.run(pool.chunk(range(4)))
     assert pool.attempts[0] == [0, 1, 2, 3]
-    assert pool.attempts.count([2]) == STRIKES
+    assert pool.attempts.count([2]) == MAX_ATTEMPTS
     assert all(pool.attempts.count([row]) == 1 for row in (0, 1, 3))
     (failure,) = result.failures
     assert isinstance(failure.error, WorkerError)
@@ -106,34 +112,34 @@ def test_a_batch_that_kills_its_workers_as_a_whole_is_given_up():
     pool = Pool(batch_is_deadly=True)
     with pytest.raises(WorkerError, match="the node is gone"):
         pool.run(pool.chunk(range(3), custom_collate=True))
-    assert pool.attempts.count([0, 1, 2]) == STRIKES
+    assert pool.attempts.count([0, 1, 2]) == MAX_ATTEMPTS
     assert pool.release == 1
 
 
-@given(st.integers(0, 5), st.sampled_from([0, STRIKES]))
+@given(st.integers(0, 5), st.sampled_from([0, MAX_ATTEMPTS]))
 def test_deaths_between_chunks_count_once_they_are_no_chance(row, by_chance):
     """One sample of a chunk kills its worker after it was made: the sample is unknown."""
     pool = Pool({row})
-    first = [Died(None, 0, False, between=True)] * by_chance
+    first = [WorkerDeath(exit_code=0, between=True)] * by_chance
 
     def outcome(part):
         if first:
             return first.pop()
         if row in part.index_table[ROW]:
-            return Died(None, 0, False, between=True)
+            return WorkerDeath(exit_code=0, between=True)
         return ChunkResult(values={each: each for each in part.index_table[ROW].tolist()})
 
     pool.outcome = outcome
     result = pool.run(pool.chunk(range(6)))
     assert [failure.row for failure in result.failures] == [row]
     assert sorted(result.values) == [each for each in range(6) if each != row]
-    assert pool.attempts[: STRIKES + 1] == [list(range(6))] * (STRIKES + 1)
+    assert pool.attempts[: MAX_ATTEMPTS + 1] == [list(range(6))] * (MAX_ATTEMPTS + 1)
 
 
 def test_a_few_deaths_between_chunks_are_nobodys():
     pool = Pool()
-    deaths = [Died(None, -9, False, between=True)] * STRIKES
+    deaths = [WorkerDeath(exit_code=-9, between=True)] * MAX_ATTEMPTS
     plain = pool.outcome
     pool.outcome = lambda part: deaths.pop() if deaths else plain(part)
     assert pool.run(pool.chunk(range(6))).failures == []
-    assert pool.attempts == [list(range(6))] * (STRIKES + 1)
+    assert pool.attempts == [list(range(6))] * (MAX_ATTEMPTS + 1)

@@ -1,0 +1,324 @@
+"""Worker processes as child processes of the system: start, watch, end and reap them."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import select
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from typing import TYPE_CHECKING
+
+import anyio
+import cloudpickle
+
+from aioloader.errors import WorkerError
+from aioloader.executors.process.stacks import CRASHES, StackFile
+from aioloader.executors.shared_memory import CONTROL_BYTES
+from aioloader.foundation.descriptors import above_streams
+from aioloader.foundation.threads import Threads
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from aioloader.abc import Program
+    from aioloader.executors.shared_memory import SlabMemory
+
+__all__ = ("ChildProcess", "end_all", "import_aliases", "pickled_program", "read_stacks")
+
+# Numeric libraries of a worker must not start a thread per core each; what the user has set stays.
+_ONE_THREAD = (
+    "OMP_NUM_THREADS",
+    "OPENBLAS_NUM_THREADS",
+    "MKL_NUM_THREADS",
+    "OPENCV_FOR_THREADS_NUM",
+)
+_BOOT = (
+    "import sys; sys.path.insert(0, {home!r}); "
+    "from aioloader.executors.process.worker import main; "
+    "main({fd}, {memory_fd}, {nbytes}, {slot}, {parent}, {stack_fd})"
+)
+# Intervals of polling where the system cannot report the end of a process: in the loop, and in a waiting thread.
+_END_POLL_S = 0.1
+_WAIT_POLL_S = 0.005
+_REAP_S = 0.4
+_STACKS_S = 2.0
+
+# A fork in another thread, such as of torch's workers, would inherit the pipe by which a starting worker reports that
+# it has begun, and keep it open: the thread that starts it would wait for as long as the fork lives. So forks wait.
+_starting = threading.Lock()
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(
+        before=_starting.acquire, after_in_parent=_starting.release, after_in_child=_starting.release
+    )
+
+
+def pickled_program(program: Program | None) -> bytes:
+    """Return a program as it is sent to workers.
+
+    Raises:
+        WorkerError: some part of it cannot be pickled.
+    """
+    try:
+        blob: bytes = cloudpickle.dumps(program, protocol=5)
+    except Exception as error:
+        raise WorkerError(
+            f"the dataset or a transform cannot be sent to worker processes: {error}; "
+            "make it picklable, or use executor='thread'"
+        ) from error
+    return blob
+
+
+def import_aliases() -> list[tuple[str, str]]:
+    """Return the modules of these packages that the script has put under other names, as (other name, own name).
+
+    A script may set ``sys.modules["mxnet"] = aioloader.mxnet``; what it sends to a worker then imports mxnet.
+    """
+    found = []
+    for alias, module in list(sys.modules.items()):
+        name = getattr(module, "__dict__", {}).get("__name__")  # not by attribute: that may load something
+        if name != alias and isinstance(name, str) and name.partition(".")[0] in ("aioloader", "recordio"):
+            found.append((alias, name))
+    return found
+
+
+def _end_descriptor(pid: int) -> int | None:
+    """Return a descriptor that is readable once a process has ended; None where the system has none."""
+    try:
+        return os.pidfd_open(pid)
+    except (AttributeError, OSError):
+        return None
+
+
+def _has_ended(pid: int) -> bool:
+    """Return whether a child has ended; it is not reaped."""
+    try:
+        return os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
+    except ChildProcessError:
+        return True
+
+
+def _socket_pair() -> tuple[socket.socket, int]:
+    """Return our end, and the descriptor of the worker's end."""
+    ours, theirs = socket.socketpair()
+    try:
+        return ours, above_streams(theirs.detach())
+    except OSError:
+        ours.close()
+        raise
+
+
+def _not_started(error: BaseException) -> WorkerError:
+    full = isinstance(error, OSError) and error.errno in (errno.EMFILE, errno.ENFILE)
+    advice = "; raise the limit of open files (ulimit -n), or use fewer workers" if full else ""
+    return WorkerError(f"a worker process cannot be started: {error}{advice}")
+
+
+class ChildProcess:
+    """Processes of one place in the pool, one at a time.
+
+    Attributes:
+        process: the process; None if none was started.
+        sock: this end of its socket pair.
+        exit_code: its exit status once it is reaped.
+        stack: its Python stack when it crashed, or when it was found stuck; None if that is not known.
+    """
+
+    def __init__(self) -> None:
+        self._stacks: StackFile | None = None
+        self._requests = 0
+        self.clear()
+
+    def clear(self) -> None:
+        """Make room for a new process."""
+        self.process: subprocess.Popen[bytes] | None = None
+        self.sock: socket.socket | None = None
+        self.exit_code: int | None = None
+        self.stack: str | None = None
+
+    def start(self, slot: int, memory: SlabMemory, fds: Sequence[int] = ()) -> None:
+        """Start the process, which inherits `fds`. Blocking, a few milliseconds.
+
+        Args:
+            slot: line of the control memory.
+            memory: the slab memory.
+            fds: descriptors.
+        """
+        if not sys.executable:
+            raise WorkerError("sys.executable is not set, so no worker can be started; use executor='thread'")
+        try:
+            ours, theirs = _socket_pair()
+        except OSError as error:
+            raise _not_started(error) from error
+        if self._stacks is None:
+            self._stacks = StackFile()
+        self._stacks.clear()
+        stack_fds = () if self._stacks.fd < 0 else (self._stacks.fd,)
+        environment = {**dict.fromkeys(_ONE_THREAD, "1"), **os.environ}
+        code = _BOOT.format(
+            home=os.path.dirname(
+                os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+            ),
+            fd=theirs,
+            memory_fd=memory.fd,
+            nbytes=CONTROL_BYTES + memory.limit,
+            slot=slot,
+            parent=os.getpid(),
+            stack_fd=self._stacks.fd,
+        )
+        flags = subprocess._args_from_interpreter_flags()  # type: ignore[attr-defined]  # -W, -X, -O and so on
+        try:
+            with _starting:
+                self.process = subprocess.Popen(
+                    [sys.executable, *flags, "-P", "-X", "aioloader_worker", "-c", code],
+                    stdin=subprocess.DEVNULL,
+                    pass_fds=(theirs, memory.fd, *stack_fds, *fds),
+                    env=environment,
+                    start_new_session=True,
+                )
+        except BaseException as error:
+            ours.close()
+            raise _not_started(error) from error
+        finally:
+            os.close(theirs)
+        ours.setblocking(False)
+        self.sock = ours
+
+    async def wait_for_end(self) -> None:
+        """Wait until the process ends; then there are no more messages than those that have arrived.
+
+        The socket alone would not show it: a process that the worker has started may hold its end.
+        """
+        assert self.process is not None
+        assert self.sock is not None
+        pid = self.process.pid
+        fd = _end_descriptor(pid)
+        if fd is None:
+            while not _has_ended(pid):  # noqa: ASYNC110  # the system has no event for it
+                await anyio.sleep(_END_POLL_S)
+        else:
+            try:
+                await anyio.wait_readable(fd)
+            finally:
+                os.close(fd)
+        with contextlib.suppress(OSError):
+            self.sock.shutdown(socket.SHUT_RDWR)
+
+    def next_request(self) -> int:
+        """Return the number of a new request for the process's stack."""
+        self._requests += 1
+        return self._requests
+
+    def read_stack(self) -> str | None:
+        """Return the stack of the process after the last request, or None. Blocking, 0.3 s at most."""
+        process, stacks = self.process, self._stacks
+        if process is None or stacks is None or process.returncode is not None:
+            return None
+        return stacks.wait(process.pid, self._requests)
+
+    def kill(self) -> None:
+        """Kill the process and those that it has started."""
+        process = self.process
+        if process is not None and process.returncode is None:
+            with contextlib.suppress(OSError):
+                os.killpg(process.pid, signal.SIGKILL)
+            with contextlib.suppress(OSError):
+                process.kill()
+
+    def reap(self) -> None:
+        """End the process and wait for it (blocking); nothing writes to its memory after that."""
+        self.hang_up()
+        self.kill()
+        if self.process is not None:
+            self.exit_code = self.process.wait()
+            if self.exit_code in CRASHES and self._stacks is not None:
+                self.stack = self._stacks.left()
+
+    def hang_up(self) -> None:
+        """Close the socket: the process leaves. From any thread."""
+        sock = self.sock
+        if sock is not None:
+            sock.close()
+
+    def wait(self, deadline: float) -> None:
+        """Wait until the process has ended, `deadline` (monotonic seconds) at the latest. From any thread.
+
+        It is not reaped, so that its number is not reused and the processes that it has started can still be ended.
+        """
+        process = self.process
+        if process is None or process.returncode is not None:
+            return
+        fd = _end_descriptor(process.pid)
+        try:
+            while not _has_ended(process.pid):
+                left = deadline - time.monotonic()
+                if left <= 0:
+                    return
+                if fd is None:
+                    time.sleep(min(left, _WAIT_POLL_S))
+                else:
+                    waiting = select.poll()
+                    waiting.register(fd, select.POLLIN)
+                    waiting.poll(1000 * left)
+        finally:
+            if fd is not None:
+                os.close(fd)
+
+    def reap_until(self, deadline: float) -> None:
+        """Reap a process that was killed, if it ends by `deadline` (monotonic seconds). From any thread."""
+        if self.process is not None:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self.process.wait(max(0.0, deadline - time.monotonic()))
+
+    def close(self) -> None:
+        """Release a process that was killed. From any thread."""
+        process, stacks = self.process, self._stacks
+        if process is not None and process.poll() is None:
+            # The kernel is busy with its memory. A thread reaps it: closing does not wait, and no zombie is left.
+            with contextlib.suppress(RuntimeError):  # no thread can be started while the interpreter ends
+                threading.Thread(target=process.wait, name="aioloader-reaper", daemon=True).start()
+        if stacks is not None:
+            stacks.close()
+
+
+def end_all(children: Sequence[ChildProcess], patience_s: float) -> None:
+    """End processes: close their sockets, give them `patience_s` seconds to leave, and kill those that are left.
+
+    From any thread; blocking, 0.4 s longer at most.
+    """
+    for child in children:
+        child.hang_up()
+    deadline = time.monotonic() + patience_s
+    for child in children:
+        child.wait(deadline)
+    for child in children:
+        child.kill()
+    deadline = time.monotonic() + _REAP_S
+    for child in children:
+        child.reap_until(deadline)
+        child.close()
+
+
+async def read_stacks(children: Sequence[ChildProcess]) -> list[str | None]:
+    """Wait for the stacks that were requested from processes, 2 s at most; None for one that does not answer."""
+    found: list[str | None] = [None] * len(children)
+    if not found:
+        return found
+
+    def wait() -> None:
+        for place, child in enumerate(children):
+            found[place] = child.read_stack()
+
+    # In a separate thread: those of the loader may be stuck.
+    threads = Threads(1, "aioloader-stacks")
+    try:
+        with anyio.move_on_after(_STACKS_S):
+            await threads.run_abandonable(wait, abandoned=lambda: None)
+    finally:
+        threads.close(0)
+    return list(found)
