@@ -85,12 +85,12 @@ def _bar(row: dict[str, str], unit: str) -> Bar | None:
     return Bar(
         title.replace("bare_loop", "bare loop"),
         kind,
-        median,
-        low,
-        high,
-        found[1],
-        f"{title}: {row[unit]} {unit}",
-        f"aioloader {note}x" if note else "",
+        median=median,
+        low=low,
+        high=high,
+        figure=found[1],
+        tooltip=f"{title}: {row[unit]} {unit}",
+        note=f"aioloader {note}x" if note else "",
     )
 
 

@@ -156,7 +156,7 @@ def _ahead(case: str, peer: str, least: float, aim: float | None = None, peer_ca
         return _rounds(results.row(case, "aioloader"), results.row(*against))
 
     where = f" in {peer_case}" if peer_case else ""
-    return Goal(case, f"times {peer}{where}", least, aim, "x", find, against=against)
+    return Goal(case, f"times {peer}{where}", least, aim, unit="x", find=find, against=against)
 
 
 def _both_ahead(case: str, peer: str, least: float, aim: float | None = None) -> Goal:
@@ -167,7 +167,9 @@ def _both_ahead(case: str, peer: str, least: float, aim: float | None = None) ->
         found = [_rounds(row, results.row(case, peer)) for row in mine]
         return min((each for each in found if each is not None), default=None)
 
-    return Goal(case, f"async and blocking, times {peer}", least, aim, "x", find, against=(case, peer))
+    return Goal(
+        case, f"async and blocking, times {peer}", least, aim, unit="x", find=find, against=(case, peer)
+    )
 
 
 def _best_peer(case: str, least: float, aim: float) -> Goal:
@@ -180,7 +182,7 @@ def _best_peer(case: str, least: float, aim: float) -> Goal:
         best = max(peers, key=lambda row: row.rate.median if row.rate else 0.0, default=None)
         return _rounds(results.row(case, "aioloader"), best)
 
-    return Goal(case, "times the best peer", least, aim, "x", find)
+    return Goal(case, "times the best peer", least, aim, unit="x", find=find)
 
 
 def _cost(variant: str) -> Goal:
@@ -190,26 +192,28 @@ def _cost(variant: str) -> Goal:
             return None
         return 1e6 / row.rate.median, 1e6 / row.rate.high, 1e6 / row.rate.low
 
-    return Goal("bytes", f"microseconds per record, {variant}", 5.0, 2.0, "us", find, upwards=False)
+    return Goal("bytes", f"microseconds per record, {variant}", 5.0, 2.0, unit="us", find=find, upwards=False)
 
 
 def _figure(
-    case: str, title: str, attribute: str, text: str, least: float, aim: float | None, unit: str
+    case: str, title: str, attribute: str, text: str, *, least: float, aim: float | None, unit: str
 ) -> Goal:
     def find(results: Results) -> tuple[float, float, float] | None:
         row = results.row(case, title)
         value: tuple[float, float, float] | None = None if row is None else getattr(row, attribute)
         return value
 
-    return Goal(case, text, least, aim, unit, find, upwards=False)
+    return Goal(case, text, least, aim, unit=unit, find=find, upwards=False)
 
 
-def _start_beside_torch() -> Goal:
+def _start_against_torch() -> Goal:
     def find(results: Results) -> tuple[float, float, float] | None:
         # Rates of starts are the inverse of times.
         return _rounds(results.row("first-batch", "torch"), results.row("first-batch", "aioloader/process"))
 
-    return Goal("first-batch", "process, times torch's forked start", 2.0, None, "x", find, upwards=False)
+    return Goal(
+        "first-batch", "process, times torch's forked start", 2.0, None, unit="x", find=find, upwards=False
+    )
 
 
 _GOALS = (
@@ -237,9 +241,23 @@ _GOALS = (
     _cost("thread"),
     _ahead("bytes", "torch/plain", 5.0),
     _ahead("bytes", "torch/workers", 5.0),
-    _figure("jpeg-uint8", "aioloader/process", "lag_p99_ms", "loop lag p99, process", 5.0, 2.0, "ms"),
-    _figure("jpeg-uint8", "aioloader/thread", "lag_p99_ms", "loop lag p99, thread", 15.0, 5.0, "ms"),
-    _figure("first-batch", "aioloader/thread", "first_batch_s", "seconds, thread", 0.15, None, "s"),
-    _figure("first-batch", "aioloader/process", "first_batch_s", "seconds, process", 0.5, 0.3, "s"),
-    _start_beside_torch(),
+    _figure(
+        "jpeg-uint8",
+        "aioloader/process",
+        "lag_p99_ms",
+        "loop lag p99, process",
+        least=5.0,
+        aim=2.0,
+        unit="ms",
+    ),
+    _figure(
+        "jpeg-uint8", "aioloader/thread", "lag_p99_ms", "loop lag p99, thread", least=15.0, aim=5.0, unit="ms"
+    ),
+    _figure(
+        "first-batch", "aioloader/thread", "first_batch_s", "seconds, thread", least=0.15, aim=None, unit="s"
+    ),
+    _figure(
+        "first-batch", "aioloader/process", "first_batch_s", "seconds, process", least=0.5, aim=0.3, unit="s"
+    ),
+    _start_against_torch(),
 )

@@ -197,9 +197,9 @@ def main() -> None:
                 f"--resize {SIDE} --quality {QUALITY}",
                 lambda out: pack(source, out / "packed", resize=SIDE, quality=QUALITY, **given),
                 loop,
-                count,
-                options.rounds,
-                scratch,
+                images=count,
+                rounds=options.rounds,
+                scratch=scratch,
             )
             loop.close()
         if options.only != "resize":
@@ -207,9 +207,9 @@ def main() -> None:
                 "--pass-through",
                 lambda out: pack(source, out / "packed", pass_through=True, **given),
                 lambda out: copy_loop(paths, out),
-                count,
-                options.rounds,
-                scratch,
+                images=count,
+                rounds=options.rounds,
+                scratch=scratch,
             )
 
 

@@ -156,7 +156,8 @@ def _chart(rows: Sequence[Row], case: str) -> str:
             tooltip = f"{row.title}: {rate_text(row)} {rate_unit(case)}"
             figure = format(rate.median, rate_form(case))
             title = row.title.replace("bare_loop", "bare loop")
-            bars.append(Bar(title, kind, *rate, figure, tooltip, _share(row)))
+            median, low, high = rate
+            bars.append(Bar(title, kind, median, low, high, figure=figure, tooltip=tooltip, note=_share(row)))
     return draw_bars(bars, f"Rates in the case {case}; the table below has the figures.")
 
 

@@ -52,7 +52,7 @@ def _throughput(results: Results, cases: list[str], folder: Path) -> Path:
         bars = [(row, *(shown_rate(row) or ())) for row in rows]
         start = cases.index(case) // columns * columns
         most = max(len(_measured(results, other)) for other in cases[start : start + columns])
-        _bars(place, bars, f"{case}  ({rate_unit(case)})", rate_form(case), CASES[case].title, most)
+        _bars(place, bars, f"{case}  ({rate_unit(case)})", rate_form(case), CASES[case].title, most=most)
     title = (
         "Rate per second; lines from the slowest to the fastest round; bars with a gap are longer than drawn"
     )

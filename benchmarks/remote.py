@@ -66,7 +66,7 @@ class Bench:
     Attributes:
         rec: the record file.
         upstream: "host:port" of the server that serves it.
-        proxy: "host:port" of the proxy in front of it.
+        proxy: the fault proxy in front of it.
         servers: process numbers of both.
         spans: int64 (n, 2), offset and length of every record.
         options: of the command line.
@@ -430,11 +430,11 @@ def main() -> None:
         between = stack.enter_context(FaultProxy(server.address, processes=options.proxies))
         bench = Bench(
             rec,
-            server.address,
-            between,
-            [child.pid for child in psutil.Process().children(recursive=True)],
-            np.stack((spans.offset, spans.length), axis=1),
-            options,
+            upstream=server.address,
+            proxy=between,
+            servers=[child.pid for child in psutil.Process().children(recursive=True)],
+            spans=np.stack((spans.offset, spans.length), axis=1),
+            options=options,
         )
         print(f"{len(dataset)} records of {rec.stat().st_size / len(dataset) / 1e3:.0f} kB")
         for name in options.only.split(","):

@@ -173,7 +173,9 @@ class Runner:
         if absent:
             self._failed(identity, "data", JobFailure(absent))
             return None
-        return _Entrant(name, variant, case, python, entry["settings"], entry["key"], source)
+        return _Entrant(
+            name, variant, case, python, settings=entry["settings"], key=entry["key"], source=source
+        )
 
     def _prepare(self, entrant: _Entrant) -> None:
         folder = self._plan.scratch / "peers" / entrant.name / f"{entrant.key}-{entrant.source.folder.name}"

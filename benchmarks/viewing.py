@@ -137,13 +137,13 @@ def measure(path: Path, count: int, cache: Path, pages: int, seed: int) -> Measu
             nbytes.append(bytes_read(process) - at)
             cpu.append(cpu_seconds(process) - ran)
         return Measured(
-            address - begin,
-            first - address,
-            statistics.median(taken),
-            first_nbytes,
-            int(statistics.median(nbytes)),
-            first_cpu,
-            statistics.median(cpu),
+            address_s=address - begin,
+            first_page_s=first - address,
+            page_s=statistics.median(taken),
+            first_nbytes=first_nbytes,
+            page_nbytes=int(statistics.median(nbytes)),
+            first_cpu_s=first_cpu,
+            page_cpu_s=statistics.median(cpu),
         )
     finally:
         process.send_signal(signal.SIGINT)
