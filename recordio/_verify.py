@@ -34,7 +34,7 @@ def _nothing() -> NDArray[np.int64]:
     return np.empty(0, np.int64)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
     """Result of `verify`.
 
@@ -100,7 +100,7 @@ class Report:
         return lines
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RepairReport(Report):
     """Result of `repair`: the faults of the source, and the names of the copy.
 
@@ -111,8 +111,8 @@ class RepairReport(Report):
             in its index.
     """
 
-    destination: str = ""
-    destination_index: str | None = None
+    destination: str
+    destination_index: str | None
     keyless: NDArray[np.int64] = field(default_factory=_nothing, repr=False, compare=False)
 
     def facts(self) -> dict[str, Any]:
