@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar, runtime_checkable
 
 if TYPE_CHECKING:
     import mmap
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
     from contextlib import AbstractAsyncContextManager
 
     import numpy as np
@@ -64,8 +64,11 @@ __all__ = (
     "RestartingExecutor",
     "RowBatchify",
     "Sampler",
+    "SizedFilesDataset",
     "SlabMemory",
     "Stage",
+    "StagedDataset",
+    "StreamDataset",
     "Transform",
     "TunedExecutor",
 )
@@ -196,6 +199,52 @@ class GatherDataset(MapDataset[T_co], Protocol[T_co]):
     @property
     def arrays(self) -> Sequence[Array]:
         """Return arrays of equal length; item i is the tuple of their rows i (one array: its row i)."""
+        ...
+
+
+@runtime_checkable
+class StagedDataset(Protocol):
+    """A dataset whose ``__getitem__`` applies a transform that a loader must apply to every sample of its base."""
+
+    @property
+    def own_stage(self) -> Any:
+        """Return the stage, or None."""
+        ...
+
+
+@runtime_checkable
+class SizedFilesDataset(Protocol):
+    """A byte dataset that reports the sizes of its files."""
+
+    def file_nbytes(self, index: int) -> int:
+        """Return the size in bytes of the file that contains item `index`; -1 if it is unknown."""
+        ...
+
+
+@runtime_checkable
+class StreamDataset(Protocol):
+    """A dataset without indices: its samples come one after the other from an async iterable."""
+
+    @property
+    def stages(self) -> Any:
+        """Return the stages applied to every sample, in order."""
+        ...
+
+    async def open(self, epoch: int, state: Any = None) -> tuple[AsyncIterator[Any], Any]:
+        """Begin an epoch; return the iterator, and what to await at its end, or None."""
+        ...
+
+    @property
+    def resumable(self) -> bool:
+        """Return True if the source can be resumed from a saved state."""
+        ...
+
+    def source_state(self) -> Any:
+        """Return the current state of the source, or None."""
+        ...
+
+    def check_resumable(self) -> None:
+        """Raise `NotResumableError` unless the source can be resumed."""
         ...
 
 

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from aioloader.datasets.base import Dataset
+from aioloader.datasets.gather import as_gatherable
 from aioloader.foundation.validation import require
 from aioloader.samplers.streams import class_labels
 
@@ -15,9 +14,7 @@ if TYPE_CHECKING:
 
     from aioloader.foundation.types import Array
 
-__all__ = ("ArrayDataset", "as_gatherable")
-
-_DTYPES = {int: np.int64, float: np.float64, bool: np.bool_}
+__all__ = ("ArrayDataset",)
 
 
 class ArrayDataset(Dataset):
@@ -78,19 +75,3 @@ class ArrayDataset(Dataset):
         if len(self._data) == 1:
             return super().labels()
         return class_labels(self._data[-1])
-
-
-def as_gatherable(data: Any) -> Array | None:
-    """`data` as an array whose rows collate just as its elements do; None if it is not of that kind."""
-    if type(data) in (np.ndarray, np.memmap):
-        # Text is collated as a list, and a scalar of an array has this machine's byte order.
-        alien = data.dtype.kind in "SU" or (data.ndim == 1 and not data.dtype.isnative)
-        return data if data.ndim and not data.dtype.hasobject and not alien else None
-    if type(data) in (list, tuple):
-        kinds = set(map(type, data))
-        # Of one type only: a batch of mixed numbers has a dtype that depends on what is in it.
-        dtype = _DTYPES.get(kinds.pop()) if len(kinds) == 1 else None
-        if dtype is not None:
-            array = np.asarray(data)
-            return array if array.dtype == dtype else None
-    return None

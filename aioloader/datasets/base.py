@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from aioloader.abc import PositionalSampler
+from aioloader.datasets.bulk_items import samples_of
+from aioloader.datasets.resolve import ViewParts, gathered
 from aioloader.datasets.stage import Stage
 from aioloader.foundation.validation import check_sync, require
 from aioloader.rng import default_rng
@@ -177,6 +179,10 @@ class IndexedView(Dataset):
         """The sample at `index`."""
         return self._parent[int(self._indices[operator.index(index)])]
 
+    def view_parts(self) -> ViewParts | None:
+        """Return the dataset below and the indices."""
+        return ViewParts(self._parent, indices=self._indices) if _inherits_items(self, IndexedView) else None
+
     async def get(self, index: int) -> Any:
         """See `Dataset.get`."""
         if not _inherits_items(self, IndexedView):
@@ -185,9 +191,7 @@ class IndexedView(Dataset):
 
     def __getitems__(self, indices: Sequence[int]) -> list[Any]:
         """The samples at some indices; see `FileDataset.__getitems__`."""
-        from aioloader.datasets.bulk_items import samples_of
-
-        return samples_of(self, indices)
+        return samples_of(self, indices, owner=IndexedView)
 
     def __len__(self) -> int:
         """Number of samples."""
@@ -214,6 +218,10 @@ class TransformedView(Dataset):
         """The transformed sample; its draws come from a stream of this thread, seeded by the system."""
         return self._stage.apply(self._parent[index], default_rng())
 
+    def view_parts(self) -> ViewParts | None:
+        """Return the dataset below and the stage."""
+        return ViewParts(self._parent, stage=self._stage) if _inherits_items(self, TransformedView) else None
+
     async def get(self, index: int) -> Any:
         """See `Dataset.get`."""
         if not _inherits_items(self, TransformedView):
@@ -225,9 +233,7 @@ class TransformedView(Dataset):
 
     def __getitems__(self, indices: Sequence[int]) -> list[Any]:
         """The samples at some indices; see `FileDataset.__getitems__`."""
-        from aioloader.datasets.bulk_items import samples_of
-
-        return samples_of(self, indices)
+        return samples_of(self, indices, owner=TransformedView)
 
     def __len__(self) -> int:
         """Number of samples."""
@@ -269,6 +275,13 @@ class SimpleDataset(Dataset):
     def __getitem__(self, index: int) -> Any:
         """Item `index` of the data."""
         return self._data[index]
+
+    def view_parts(self) -> ViewParts | None:
+        """Return the data, if they are a `Dataset` or can be gathered."""
+        if not _inherits_items(self, SimpleDataset):
+            return None
+        known = self._data if isinstance(self._data, Dataset) else gathered(self._data)
+        return None if known is None else ViewParts(known)
 
     async def get(self, index: int) -> Any:
         """See `Dataset.get`."""

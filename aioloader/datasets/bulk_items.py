@@ -1,7 +1,7 @@
-"""Several samples of a dataset at once, here and now: torch's loader asks for a batch so, by ``__getitems__``.
+"""Several samples of a dataset at once, for torch's loader, which calls ``__getitems__``.
 
-Rule: the samples, and the draws of their transforms, are those of ``dataset[i]`` one after the other. Of record files
-the bytes are read together, and decoding and the transforms are fused as in this package's own loader.
+Rule: the samples, and the random numbers of their transforms, are those of ``dataset[i]`` one after the other. The
+bytes of records are read together, and decoding and the transforms are fused as in this package's own loader.
 """
 
 from __future__ import annotations
@@ -10,94 +10,110 @@ import operator
 import os
 import threading
 import weakref
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 import numpy as np
 
-from aioloader.datasets.base import IndexedView, TransformedView
-from aioloader.datasets.files import FileDataset, load
-from aioloader.datasets.record import RecordFileDataset
-from aioloader.datasets.resolve import resolve
+from aioloader.abc import FusableDecoder, MapDataset
+from aioloader.datasets.resolve import Resolved, resolve
 from aioloader.foundation.types import StageTimer
 from aioloader.rng import default_rng
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from aioloader.foundation.types import IntArray
+    from aioloader.foundation.types import IntArray, ReadPlan, Spans
 
-__all__ = ("samples_of",)
-
-_local = threading.local()
+__all__ = ("BulkReadable", "samples_of")
 
 
-def samples_of(dataset: Any, indices: Sequence[int]) -> list[Any]:
-    """The samples at some indices.
+class _Local(threading.local):
+    """The batch readers of one thread, by dataset, and the process that made them."""
+
+    def __init__(self) -> None:
+        self.pid = os.getpid()
+        self.readers: weakref.WeakKeyDictionary[MapDataset[Any], _BatchReader | None] = (
+            weakref.WeakKeyDictionary()
+        )
+
+
+_local = _Local()
+
+
+@runtime_checkable
+class BulkReadable(Protocol):
+    """A byte dataset whose spans can be read in one blocking call."""
+
+    def load_spans(self, source: Any, spans: Spans) -> tuple[ReadPlan, memoryview]:
+        """Read some spans from `source`, one that its `open_source` returned."""
+        ...
+
+
+def samples_of(dataset: MapDataset[Any], indices: Sequence[int], *, owner: type) -> list[Any]:
+    """Return the samples at some indices.
 
     Args:
         dataset: one of the file datasets, or a view.
-        indices: any, also several times; negative ones count from the end.
+        indices: any, also repeated; negative ones count from the end.
+        owner: the class whose ``__getitem__`` the dataset must have for a batched read.
 
     Raises:
-        Exception: what ``dataset[i]`` raises, for the first index for which it raises anything.
+        Exception: the exception of ``dataset[i]``, for the first index that fails.
     """
-    maker = _maker_of(dataset) if len(indices) > 1 else None
-    made = None if maker is None else maker.make(dataset, indices)
+    reader = _reader_of(dataset, owner) if len(indices) > 1 else None
+    made = None if reader is None else reader.read(dataset, indices)
     return [dataset[index] for index in indices] if made is None else made
 
 
-def _maker_of(dataset: Any) -> _Maker | None:
-    """What makes samples of a dataset in this thread of this process; None where it has to be asked one by one."""
-    makers = getattr(_local, "makers", None)
-    if makers is None or _local.pid != os.getpid():
-        makers = _local.makers = weakref.WeakKeyDictionary()
-        _local.pid = os.getpid()
-    if dataset not in makers:
-        makers[dataset] = _Maker.of(dataset)
-    maker: _Maker | None = makers[dataset]
-    return maker
+def _reader_of(dataset: MapDataset[Any], owner: type) -> _BatchReader | None:
+    """Return this thread's reader of a dataset; None if its samples must be made one by one."""
+    if _local.pid != os.getpid():
+        _local.__init__()  # type: ignore[misc]  # after a fork
+    if dataset not in _local.readers:
+        _local.readers[dataset] = _BatchReader.of(dataset, owner)
+    return _local.readers[dataset]
 
 
-class _Maker:
+class _BatchReader:
     """Reads, decodes and transforms. Used by one thread; holds no reference to the dataset that it was made for."""
 
     @classmethod
-    def of(cls, dataset: Any) -> _Maker | None:
-        """One for this dataset; None if its ``__getitem__``, or that of a dataset beneath, has a meaning of its own."""
-        own = type(dataset).__getitem__
-        if own not in (FileDataset.__getitem__, IndexedView.__getitem__, TransformedView.__getitem__):
+    def of(cls, dataset: MapDataset[Any], owner: Any) -> _BatchReader | None:
+        """Return a reader; None if a class of the caller overrides ``__getitem__`` of the dataset or of its base."""
+        if type(dataset).__getitem__ is not owner.__getitem__:
             return None
         resolved = resolve(dataset)
-        plain = isinstance(resolved.base, RecordFileDataset) and resolved.base_kind == "bytes"
+        plain = isinstance(resolved.base, BulkReadable) and resolved.base_kind == "bytes"
         return cls(dataset, resolved) if plain else None
 
-    def __init__(self, dataset: Any, resolved: Any) -> None:
+    def __init__(self, dataset: MapDataset[Any], resolved: Resolved) -> None:
         base = resolved.base
         self._base = None if base is dataset else base
         self._remap: IntArray | None = resolved.remap
         self._source = base.open_source()
         self._decoder = base.decoder
-        fuse = getattr(self._decoder, "fuse", None)
-        self._fused = None if fuse is None else fuse(resolved.stages)
+        self._fused = (
+            self._decoder.fuse(resolved.stages) if isinstance(self._decoder, FusableDecoder) else None
+        )
         self._stages = resolved.stages
         self._rest = resolved.stages[0 if self._fused is None else self._fused.stages :]
 
-    def make(self, dataset: Any, indices: Sequence[int]) -> list[Any] | None:
-        """The samples; None if an index or a read is at fault, which ``dataset[i]`` then tells of."""
+    def read(self, dataset: MapDataset[Any], indices: Sequence[int]) -> list[Any] | None:
+        """Return the samples; None if an index or a read fails, so that ``dataset[i]`` raises the error."""
         length = len(dataset)
         places = np.array([operator.index(index) for index in indices], np.int64)
         if (places < -length).any() or (places >= length).any():
             return None
         places[places < 0] += length
-        base = dataset if self._base is None else self._base
+        base: Any = dataset if self._base is None else self._base
         if self._remap is not None:
             places = self._remap[places]
         try:
-            plan, data = load(self._source, base.spans(places))
+            plan, data = base.load_spans(self._source, base.spans(places))
         except (OSError, ValueError, EOFError):
             return None
         rng = default_rng()
-        trace = StageTimer([0.0] * len(self._stages))
+        timer = StageTimer([0.0] * len(self._stages))
         samples = []
         for place, start, nbytes in zip(
             places.tolist(), plan.start.tolist(), plan.length.tolist(), strict=True
@@ -107,8 +123,8 @@ class _Maker:
             if self._fused is None:
                 sample = self._decoder(framed, None, facts)
             else:
-                # What it makes may lie in memory that is used again for the next one.
-                sample = _kept(self._fused(framed, None, facts, rng, None, trace))
+                # The image may be in memory that is reused for the next one.
+                sample = _kept(self._fused(framed, None, facts, rng=rng, out=None, trace=timer))
             for stage in self._rest:
                 sample = stage.apply(sample, rng)
             samples.append(sample)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import operator
-import os
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
 from aioloader.datasets.base import Dataset
+from aioloader.datasets.bulk_items import samples_of
+from aioloader.datasets.resolve import file_nbytes
 from aioloader.errors import SpanTooShortError
 from aioloader.foundation.types import ReadPlan, Spans
 from aioloader.rng import default_rng
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
     from aioloader.storage.remote.source import RemoteByteSource
     from aioloader.storage.remote.transport import Version
 
-__all__ = ("FileDataset", "Source", "file_nbytes", "load")
+__all__ = ("FileDataset", "Source", "load")
 
 Source: TypeAlias = "LocalByteSource | CachedByteSource | RemoteByteSource | CachedObjectSource"
 
@@ -46,14 +47,6 @@ def load(source: Source, spans: Spans) -> tuple[ReadPlan, memoryview]:
     for _, error in plan.failures or source.read_blocking(plan, data):
         raise error
     return plan, data
-
-
-def file_nbytes(path: str | None) -> int:
-    """Bytes of a file; -1 if there is none."""
-    try:
-        return -1 if path is None else os.path.getsize(path)
-    except OSError:
-        return -1
 
 
 class FileDataset(Dataset):
@@ -178,6 +171,4 @@ class FileDataset(Dataset):
 
     def __getitems__(self, indices: Sequence[int]) -> list[Any]:
         """The samples at some indices, as torch's loader asks for them: ``[self[i] for i in indices]``, but faster."""
-        from aioloader.datasets.bulk_items import samples_of
-
-        return samples_of(self, indices)
+        return samples_of(self, indices, owner=FileDataset)

@@ -16,7 +16,7 @@ from aioloader.datasets.decoding import (
     RecordDecoder,
     check_image_options,
 )
-from aioloader.datasets.files import FileDataset, Source
+from aioloader.datasets.files import FileDataset, Source, load
 from aioloader.datasets.record_heads import read_heads
 from aioloader.datasets.shards import RecordTables, open_side_by_side, record_files
 from aioloader.datasets.stage import stage_of_argument
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from aioloader.abc import Decoder
     from aioloader.datasets.record_heads import RecordHeads
-    from aioloader.foundation.types import Array, IntArray
+    from aioloader.foundation.types import Array, IntArray, ReadPlan
     from aioloader.storage.remote.transport import Version
 
 __all__ = ("ImageRecordDataset", "RecordFileDataset", "RecordTable", "begins_with_a_record")
@@ -216,6 +216,10 @@ class RecordFileDataset(FileDataset):
     def decoder(self) -> Decoder[Any]:
         """See `ByteDataset.decoder`."""
         return RecordDecoder()
+
+    def load_spans(self, source: Source, spans: Spans) -> tuple[ReadPlan, memoryview]:
+        """Read some spans, blocking; see `load`."""
+        return load(source, spans)
 
     def open_source(self) -> Source:
         """See `ByteDataset.open_source`."""

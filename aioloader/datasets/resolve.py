@@ -1,21 +1,20 @@
-"""Taking a dataset apart for a loader: one index map, the stages in order, and what lies beneath them.
+"""Decomposition of a dataset for a loader: its base, one index map, and the stages in order.
 
-A class of the user's that overrides ``__getitem__`` has a meaning of its own, whatever it inherits: it is not
-looked into, and its ``__getitem__`` is called.
+A class of the caller's that overrides ``__getitem__`` is not decomposed, regardless of its bases: its
+``__getitem__`` is called.
 """
 
 from __future__ import annotations
 
 import hashlib
+import os
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 
-from aioloader.datasets.arrays import ArrayDataset, as_gatherable
-from aioloader.datasets.base import Dataset, IndexedView, SimpleDataset, TransformedView
-from aioloader.datasets.files import file_nbytes
-from aioloader.datasets.iterable import IterableDataset
+from aioloader.abc import SizedFilesDataset, StagedDataset, StreamDataset
+from aioloader.datasets.gather import GatheredArrays, as_gatherable
 from aioloader.datasets.stage import Stage
 from aioloader.foundation.types import WHOLE_FILE, Array
 from aioloader.storage.urls import name_of
@@ -23,23 +22,46 @@ from aioloader.storage.urls import name_of
 if TYPE_CHECKING:
     from aioloader.foundation.types import IntArray
 
-__all__ = ("Resolved", "Stage", "fingerprint", "resolve")
+__all__ = ("Resolved", "Stage", "View", "ViewParts", "file_nbytes", "fingerprint", "gathered", "resolve")
 
 _BYTE_METHODS = ("open_source", "spans", "extras", "facts")
 _SAMPLED = 64
 _SAMPLED_FILES = 16
 
 
+class ViewParts(NamedTuple):
+    """One level of a view.
+
+    Attributes:
+        parent: the dataset below.
+        indices: int64 (n,), its indices in the order of the view; None: all of them in order.
+        stage: the stage applied to each sample, or None.
+    """
+
+    parent: Any
+    indices: IntArray | None = None
+    stage: Stage | None = None
+
+
+@runtime_checkable
+class View(Protocol):
+    """A dataset over another one that a loader can decompose."""
+
+    def view_parts(self) -> ViewParts | None:
+        """Return the dataset below and the difference to it; None if only ``__getitem__`` knows the difference."""
+        ...
+
+
 @dataclass(frozen=True)
 class Resolved:
-    """A dataset taken apart.
+    """A decomposed dataset.
 
     Attributes:
         base: the innermost dataset.
         base_kind: "bytes": base is a `ByteDataset`; "gather": it is a `GatherDataset`; "foreign": only its
             ``__getitem__`` is known; "stream": it is an `IterableDataset`.
         remap: int64 (length of the outer dataset,), index to index of the base; None where they are the same.
-        stages: what is done to every sample of the base, in order.
+        stages: the stages applied to every sample of the base, in order.
     """
 
     base: Any
@@ -49,54 +71,43 @@ class Resolved:
 
 
 def resolve(dataset: Any) -> Resolved:
-    """Take a dataset apart.
+    """Decompose a dataset.
 
     Args:
-        dataset: anything with ``__len__`` and ``__getitem__``.
+        dataset: any object with ``__len__`` and ``__getitem__``, or an `IterableDataset`.
     """
-    if isinstance(dataset, IterableDataset):
+    if isinstance(dataset, StreamDataset):
         return Resolved(dataset, "stream", None, dataset.stages)
     remap: IntArray | None = None
     stages: list[Stage] = []
-    while True:
-        if isinstance(dataset, IndexedView) and _inherits_getitem(dataset, IndexedView):
-            remap = dataset._indices if remap is None else dataset._indices[remap]
-            dataset = dataset._parent
-        elif isinstance(dataset, TransformedView) and _inherits_getitem(dataset, TransformedView):
-            stages.append(dataset._stage)
-            dataset = dataset._parent
-        elif (
-            isinstance(dataset, SimpleDataset)
-            and _inherits_getitem(dataset, SimpleDataset)
-            and isinstance(dataset._data, Dataset)
-        ):
-            dataset = dataset._data
-        else:
+    while isinstance(dataset, View):
+        parts = dataset.view_parts()
+        if parts is None:
             break
+        if parts.indices is not None:
+            remap = parts.indices if remap is None else parts.indices[remap]
+        if parts.stage is not None:
+            stages.append(parts.stage)
+        dataset = parts.parent
     kind: Literal["bytes", "gather", "foreign"] = "foreign"
     if _is_byte_dataset(dataset):
         kind = "bytes"
     else:
-        gathered = _gatherable(dataset)
-        if gathered is not None:
-            dataset, kind = gathered, "gather"
-    # A foreign dataset's own __getitem__ does this itself.
-    own_stage = getattr(dataset, "own_stage", None) if kind != "foreign" else None
-    if isinstance(own_stage, Stage):
+        found = gathered(dataset)
+        if found is not None:
+            dataset, kind = found, "gather"
+    # A foreign dataset's own __getitem__ applies its stage itself.
+    own_stage = dataset.own_stage if kind != "foreign" and isinstance(dataset, StagedDataset) else None
+    if own_stage is not None:
         stages.append(own_stage)
         if kind == "gather":
-            # With stages the items are taken one by one, and this dataset's would be transformed twice.
-            dataset = ArrayDataset(*dataset.arrays)
+            # With stages the items are taken one by one, and this dataset would transform them twice.
+            dataset = GatheredArrays(dataset.arrays)
     return Resolved(dataset, kind, remap, tuple(reversed(stages)))
 
 
-def _inherits_getitem(dataset: Dataset, cls: type[Dataset]) -> bool:
-    """Whether `dataset` takes its items as `cls` does: no class derived from it overrides ``__getitem__``."""
-    return type(dataset).__getitem__ is cls.__getitem__
-
-
 def _getitem_fits(cls: type, attribute: str) -> bool:
-    """Whether ``__getitem__`` is defined no deeper (no more derived) than `attribute`, so that it knows of it."""
+    """Return True if `cls` has `attribute`, and defines ``__getitem__`` in no class more derived than it."""
     for base in cls.__mro__:
         if attribute in vars(base):
             return True
@@ -107,38 +118,33 @@ def _getitem_fits(cls: type, attribute: str) -> bool:
 
 def _is_byte_dataset(dataset: Any) -> bool:
     cls = type(dataset)
-    if not all(callable(getattr(cls, name, None)) for name in _BYTE_METHODS):
-        return False
-    return hasattr(cls, "decoder") and _getitem_fits(cls, "decoder")
+    return all(callable(getattr(cls, name, None)) for name in _BYTE_METHODS) and _getitem_fits(cls, "decoder")
 
 
-def _gatherable(dataset: Any) -> Any:
-    """`dataset` as a `GatherDataset`, or None."""
-    if isinstance(dataset, SimpleDataset) and _inherits_getitem(dataset, SimpleDataset):
-        dataset = dataset._data
-    if as_gatherable(dataset) is not None:
-        return ArrayDataset(dataset)
-    cls = type(dataset)
-    if not hasattr(cls, "arrays") or not _getitem_fits(cls, "arrays"):
+def gathered(dataset: Any) -> Any:
+    """Return `dataset` as a `GatherDataset`, or None."""
+    array = as_gatherable(dataset)
+    if array is not None:
+        return GatheredArrays((array,))
+    if not _getitem_fits(type(dataset), "arrays"):
         return None
-    arrays = getattr(dataset, "arrays", None)
-    if not arrays or not all(
-        isinstance(array, np.ndarray) and len(array) == len(dataset) for array in arrays
-    ):
+    try:
+        arrays = dataset.arrays
+    except AttributeError:
         return None
-    return dataset
+    complete = arrays and all(isinstance(each, np.ndarray) and len(each) == len(dataset) for each in arrays)
+    return dataset if complete else None
 
 
 def fingerprint(dataset: Any) -> str:
-    """A short hash that tells datasets apart, so that a saved position is not used with another one.
+    """Return a short hash that distinguishes datasets, so that a saved position is not used with another one.
 
-    It covers the length, the class, the order that views give, and a sample of what is cheap to know: offsets
-        and keys
-    of records, names, labels and sizes of files (without directories and times, so that a copy elsewhere is
-    the same), values of arrays. Not covered: transforms, and the items of foreign datasets.
+    It covers the length, the class, the order of views, and a sample of the facts that cost little: offsets and keys of
+    records, names, labels and sizes of files (without directories and times, so that a copy elsewhere has the same
+    hash), values of arrays. It does not cover transforms and the items of foreign datasets.
 
     Args:
-        dataset: anything with ``__len__`` and ``__getitem__``.
+        dataset: any object with ``__len__`` and ``__getitem__``.
 
     Returns:
         16 hexadecimal digits.
@@ -168,13 +174,26 @@ def fingerprint(dataset: Any) -> str:
         add([(str(fact.key), name_of(fact.path or "")) for fact in facts])
         whole = bool((spans.length == WHOLE_FILE).any())
         step = max(1, _SAMPLED // _SAMPLED_FILES) if whole else len(facts)
-        size_of = getattr(base, "file_nbytes", None) or (lambda place: file_nbytes(base.facts(place).path))
-        add([size_of(int(place)) for place in places[::step]])
+        sized = isinstance(base, SizedFilesDataset)
+        add(
+            [
+                base.file_nbytes(n) if sized else file_nbytes(base.facts(n).path)
+                for n in places[::step].tolist()
+            ]
+        )
     return digest.hexdigest()[:16]
 
 
+def file_nbytes(path: str | None) -> int:
+    """Return the size of a file in bytes; -1 if there is no such file."""
+    try:
+        return -1 if path is None else os.path.getsize(path)
+    except OSError:
+        return -1
+
+
 def _spread(length: int, count: int) -> IntArray:
-    """Up to `count` places spread over range(length), the first and the last among them."""
+    """Return up to `count` places spread over range(length), including the first and the last."""
     return np.unique(np.linspace(0, length - 1, min(length, count)).astype(np.int64)) if length else _NOWHERE
 
 
