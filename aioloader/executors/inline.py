@@ -15,8 +15,7 @@ from aioloader.foundation.types import ChunkResult
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator, Sequence
 
-    from aioloader.abc import Program
-    from aioloader.executors.shared_memory import SlabMemory
+    from aioloader.abc import Program, SlabMemory
     from aioloader.foundation.types import Chunk
 
 __all__ = ("YIELD_S", "InlineExecutor")

@@ -21,8 +21,7 @@ from aioloader.foundation.types import INDEX, LENGTH, ROW, Chunk, ChunkResult, F
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
 
-    from aioloader.abc import Program
-    from aioloader.executors.shared_memory import SlabMemory
+    from aioloader.abc import Program, SlabMemory
 
 __all__ = ("ThreadExecutor",)
 

@@ -26,8 +26,7 @@ from aioloader.foundation.threads import Threads
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from aioloader.abc import Program
-    from aioloader.executors.shared_memory import SlabMemory
+    from aioloader.abc import Program, SlabMemory
 
 __all__ = ("ChildProcess", "end_all", "import_aliases", "pickled_program", "read_stacks")
 

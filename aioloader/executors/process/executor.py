@@ -35,7 +35,7 @@ from aioloader.executors.process.child import (
 from aioloader.executors.process.wire import Inbox, encode, pack_value, unpack_value, unsendable
 from aioloader.executors.process.worker import CALLED_OFF, CURRENT, PLACE, read_error
 from aioloader.executors.retry import Outcome, UnreadableResult, WorkerDeath
-from aioloader.executors.shared_memory import MAX_WORKERS, SlabMemory, control_array
+from aioloader.executors.shared_memory import MAX_WORKERS, control_array
 from aioloader.foundation.concurrency import Notification, deferred
 from aioloader.foundation.threads import Threads
 from aioloader.foundation.types import INDEX, ChunkResult, Failure, WorkerState
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     import subprocess
     from collections.abc import AsyncIterator, Sequence
 
-    from aioloader.abc import Program
+    from aioloader.abc import Program, SlabMemory
     from aioloader.executors.retry import Attempt
     from aioloader.foundation.types import Chunk, IntArray
 

@@ -21,7 +21,8 @@ from aioloader.executors.retry import Attempt, Outcome, WorkerDeath
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from aioloader.executors.shared_memory import SlabMemory
+    from aioloader.abc import SlabMemory
+
 
 __all__ = ("RayClient", "ray_in_use")
 

@@ -24,9 +24,8 @@ from aioloader.foundation.types import INDEX, ChunkResult, WorkerState
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from aioloader.abc import Program
+    from aioloader.abc import Program, SlabMemory
     from aioloader.executors.retry import Attempt
-    from aioloader.executors.shared_memory import SlabMemory
     from aioloader.foundation.concurrency import Notify
 
 __all__ = ("RayExecutor",)
@@ -73,8 +72,6 @@ class RayExecutor(PoolExecutor[ActorHandle]):
     Raises:
         ValueError: an argument is out of range.
     """
-
-    kind = "RayExecutor"
 
     def __init__(
         self,

@@ -30,7 +30,8 @@ from aioloader.foundation.types import (
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from aioloader.executors.shared_memory import SlabMemory
+    from aioloader.abc import SlabMemory
+
 
 __all__ = (
     "ChunkRequest",
