@@ -52,3 +52,26 @@ def test_the_table_of_the_readme_names_what_there_is() -> None:
     tops = {f"aioloader/{name.partition('/')[0]}/" for name in _packages() if name != "recordio/"}
     shown = {*named, *(f"aioloader/{name}" for name in named)}
     assert tops - shown == set()
+
+
+def test_the_design_page_names_files_that_exist() -> None:
+    text = PAGES["design.md"].read_text(encoding="utf-8")
+    named = set(re.findall(r"`([a-z_]+(?:/[a-z_]+)*\.py)`", text))
+    assert named
+    missing = {name for name in named if not ((ROOT / "aioloader" / name).exists() or (ROOT / name).exists())}
+    assert missing == set()
+
+
+def test_the_tree_of_the_design_page_names_every_folder() -> None:
+    text = PAGES["design.md"].read_text(encoding="utf-8")
+    tree = text[text.index("```text\naioloader/") :].partition("\n```\n")[0]
+    named = set(re.findall(r"(?<![\w/])([a-z_]+)/", tree))
+    tops = {name.partition("/")[0] for name in _packages()}
+    assert tops - named == set()
+    gone = {name for name in named - {"aioloader"} if not _is_folder(name)}
+    assert gone == set()
+
+
+def _is_folder(name: str) -> bool:
+    """Return whether a folder of this name is in one of the two packages."""
+    return (ROOT / name).is_dir() or any(path.is_dir() for path in (ROOT / "aioloader").rglob(name))
