@@ -45,7 +45,7 @@ GROUPS = {
     "codecs": {"aioloader.jpeg.turbojpeg"},
     "transforms": {"aioloader.transforms"},
     "storage": {"aioloader.storage"},
-    "storage-rules": _of("aioloader.storage.cache", "admission counts entries journal"),
+    "storage-rules": _of("aioloader.storage.cache", "admission base entries journal"),
     "remote": {"aioloader.storage.remote"},
     "datasets": {"aioloader.datasets"},
     "executors": {"aioloader.executors"},

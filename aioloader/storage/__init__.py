@@ -1,4 +1,4 @@
-"""Where bytes come from: byte sources (`aioloader.abc.ByteSource`)."""
+"""Byte sources (`aioloader.abc.ByteSource`) of local files, remote objects, and caches of both."""
 
 from aioloader.storage.local.mapped import MappedByteSource
 from aioloader.storage.local.source import LocalByteSource

@@ -1,9 +1,9 @@
-"""Spans of files to few reads: which to merge, and where each item then lies in memory. Pure.
+"""Layout of a batch: which spans are merged into one read, and the place of each item in memory. Pure.
 
-Spans of one file that touch, overlap, repeat, or leave a gap of at most `max_gap_bytes` become one read,
-because reading a small gap costs less than another system call. To find them, all files are put on one line,
-one after the other and further apart than any gap that is swallowed; a read then ends where a span begins
-beyond everything before it.
+Spans of one file that touch, overlap, repeat, or leave a gap of at most `max_gap_bytes` become one read, because
+reading a small gap costs less than another system call. To find them, all files are placed on one line, one after the
+other, separated by more than the largest gap; a read then ends where a span begins beyond the end of all spans before
+it.
 """
 
 from __future__ import annotations
@@ -12,10 +12,14 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
-if TYPE_CHECKING:
-    from aioloader.foundation.types import IntArray
+from aioloader.foundation.types import ReadPlan
 
-__all__ = ("ALIGNMENT", "Read", "lay_out", "lay_out_apart")
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from aioloader.foundation.types import IntArray, Spans
+
+__all__ = ("ALIGNMENT", "Read", "lay_out", "lay_out_apart", "plan_apart")
 
 ALIGNMENT = 64
 """Reads begin at multiples of this many bytes of memory."""
@@ -25,11 +29,31 @@ Read: TypeAlias = tuple[int, int, int, int]
 
 
 def lay_out_apart(file: IntArray, offset: IntArray, length: IntArray) -> tuple[int, IntArray, IntArray]:
-    """The same with a read for every item, in their order: for what is in memory, where merging gains nothing."""
+    """Lay out a batch with one read for each item, in their order: for bytes in memory, where merging gains nothing.
+
+    Arguments and results are those of `lay_out`.
+    """
     rooms = -(-np.maximum(length, 1) // ALIGNMENT) * ALIGNMENT
     end = np.cumsum(rooms)
     start = end - rooms
     return int(end[-1]) if len(end) else 0, start, np.stack((file, offset, length, start), axis=1)
+
+
+def plan_apart(
+    spans: Spans, length: IntArray, failures: Sequence[tuple[int, BaseException]] = ()
+) -> ReadPlan:
+    """Plan one read for each item, in their order.
+
+    Args:
+        spans: of the items.
+        length: int64 (n,), bytes of each; becomes 0 for those that failed.
+        failures: (place in the batch, error).
+    """
+    failed = [place for place, _ in failures]
+    length[failed] = 0
+    nbytes, start, reads = lay_out_apart(spans.file, spans.offset, length)
+    start[failed] = -1
+    return ReadPlan(nbytes, start, length, reads, list(failures))
 
 
 def lay_out(
@@ -41,11 +65,11 @@ def lay_out(
         file: int64 (n,), number of each item's file.
         offset: int64 (n,), where it begins, at least 0.
         length: int64 (n,), its bytes, at least 0.
-        max_gap_bytes: longest stretch of unwanted bytes that is read along.
+        max_gap_bytes: longest range between two items that is read along.
 
     Returns:
         bytes of memory needed, place of every item in it (int64 (n,)), and the reads, int64 (m, 4), the columns as
-        in `Read`, files in ascending order. No two reads begin at one place, empty ones neither.
+        in `Read`, files in ascending order. No two reads begin at one place, not even empty ones.
     """
     n = len(offset)
     if n == 0:

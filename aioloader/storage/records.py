@@ -1,15 +1,15 @@
-"""How long records are: their own heads say it, the offsets of an index only let it be guessed.
+"""Lengths of records: a record's own headers contain it, the offsets of an index only allow a guess.
 
-A wrong line of an index may lie inside a record; the guess for that record is then too short. It is read again
-with its real length, unless another record's head stands where the guess ends: then the index is right and the
-record's own length was damaged. So it was where a record ends before the guess does, no head follows it, and one
-stands where the guess ends.
+A wrong line of an index may point into a record; the guess for the record before it is then too short. That record is
+read again with its real length, unless another record's header is found where the guess ends: then the index is right
+and the record's own length is damaged. The length is also damaged if the record ends before the guess does, no header
+follows it, and one is found where the guess ends.
 """
 
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -31,40 +31,40 @@ from recordio._framing import (
 from recordio.errors import CorruptIndexError, CorruptRecordError, TruncatedRecordError
 
 if TYPE_CHECKING:
-    from collections.abc import Generator
+    from collections.abc import Generator, Sequence
 
-    from aioloader.foundation.types import IntArray
+    from aioloader.foundation.types import Array, IntArray, Spans
 
 __all__ = (
     "TRUSTED_SPAN_BYTES",
+    "check_spans",
     "cut_short",
     "doubtful",
     "extent_steps",
-    "no_place",
     "record_extent",
-    "unlike",
     "unreadable_line",
+    "wrong_length",
 )
 
 TRUSTED_SPAN_BYTES = 8 << 20
-"""A span that an index gives is a guess. Above this size, and where no record fits, the record's own heads are asked
-first, so that an index with few lines does not make us read everything between them."""
+"""The span of an index line is a guess. If it is larger than this, or too small for a record, the record's own headers
+are read first, so that an index with few lines does not make the loader read everything between them."""
 
-# Enough for any record that is not made of magic words; beyond it the format's own limit holds.
+# Enough for any record that does not consist of magic words; beyond it the format's own limit applies.
 _MOST_HEADS = 4096
 _UNREADABLE = -(1 << 62)
-# An index with few lines leaves much between its records that says nothing of them.
+# With an index of few lines, the end of a guess farther away than this says nothing about the record.
 _NEAR = 8 << 20
 _MAX_RECORD_BYTES = framed_length(MAX_PAYLOAD)
 
 
-def doubtful(length: IntArray) -> Any:
-    """Which lengths, int64 (n,), are no length of a record, or too great to be read without asking: bool (n,)."""
+def doubtful(length: IntArray) -> Array:
+    """Mark lengths, int64 (n,), that cannot be a record's, or are too large to be read unchecked; return bool (n,)."""
     return (length > TRUSTED_SPAN_BYTES) | (length < HEAD_SIZE)
 
 
 def cut_short(path: str, offset: int, needed: int, held: int) -> TruncatedRecordError:
-    """The error for a record that needs more bytes than the file has from its offset on."""
+    """Return the error for a record that needs more bytes than the file has from its offset on."""
     return TruncatedRecordError(
         "the file ends inside this record; it may have been cut, or its index belongs to another file",
         path=path,
@@ -75,26 +75,42 @@ def cut_short(path: str, offset: int, needed: int, held: int) -> TruncatedRecord
 
 
 def unreadable_line(line: IntArray) -> IntArray:
-    """Offsets that stand for lines of an index that cannot be read, counted from 0: less than any that is written."""
+    """Return offsets that represent unreadable lines of an index, counted from 0; no index contains such offsets."""
     return _UNREADABLE - line
 
 
-def no_place(path: str, offset: int, length: int) -> CorruptRecordError | CorruptIndexError:
-    """The error for a span in which no record can be, from an index.
+def check_spans(
+    spans: Spans, paths: Sequence[str], failures: list[tuple[int, BaseException]]
+) -> list[tuple[int, int, int, int]]:
+    """Check the spans that an index implies.
 
     Args:
-        path: the record file.
-        offset: of the span; for a line that cannot be read see `unreadable_line`.
-        length: of the span.
+        spans: of records.
+        paths: of the files.
+        failures: receives (place in the batch, error) of spans that cannot contain a record.
+
+    Returns:
+        (place in the batch, file, offset, length) of each span whose real length is to be read from the record.
     """
+    bad = (spans.offset < 0) | (spans.length <= 0)
+    for place in np.flatnonzero(bad).tolist():
+        path, offset = paths[int(spans.file[place])], int(spans.offset[place])
+        failures.append((place, _no_record(path, offset, int(spans.length[place]))))
+    return [
+        (place, int(spans.file[place]), int(spans.offset[place]), int(spans.length[place]))
+        for place in np.flatnonzero(doubtful(spans.length) & ~bad).tolist()
+    ]
+
+
+def _no_record(path: str, offset: int, length: int) -> CorruptRecordError | CorruptIndexError:
     if offset <= _UNREADABLE:
         return CorruptIndexError(
-            f"this line of the index of {path} cannot be read; `aioloader verify FILE` tells what is wrong with it, "
-            "`aioloader repair SRC DST` writes a copy with an index of what can be told",
+            f"this line of the index of {path} cannot be read; `aioloader verify FILE` reports its errors, "
+            "`aioloader repair SRC DST` writes a copy with an index of every readable record",
             line=_UNREADABLE - offset + 1,
         )
     return TruncatedRecordError(
-        "the index gives a place where the file holds no record; rebuild it with `python -m recordio index`",
+        "the index has an offset at which the file has no record; rebuild it with `python -m recordio index`",
         path=path,
         offset=offset,
         expected=f"{HEAD_SIZE} bytes or more",
@@ -103,7 +119,7 @@ def no_place(path: str, offset: int, length: int) -> CorruptRecordError | Corrup
 
 
 def record_extent(fd: int, path: str, offset: int, guess: int) -> int:
-    """Bytes of the record at `offset` of an open file, heads and padding included.
+    """Return the bytes of the record at `offset` of an open file, headers and padding included.
 
     Args:
         fd: the file.
@@ -113,7 +129,7 @@ def record_extent(fd: int, path: str, offset: int, guess: int) -> int:
 
     Raises:
         OSError: the file cannot be read.
-        CorruptRecordError: there is no record, or its length was damaged.
+        CorruptRecordError: there is no record, or its length is damaged.
         TruncatedRecordError: the file ends inside it.
     """
     head = bytearray(HEAD_SIZE)
@@ -127,7 +143,7 @@ def record_extent(fd: int, path: str, offset: int, guess: int) -> int:
 
 
 def extent_steps(path: str, offset: int, guess: int, most: int) -> Generator[int, bytes, int]:
-    """The same wherever the file is: it asks for heads, and is sent them.
+    """Find the bytes of a record in a file of any kind; the caller reads the headers. See `record_extent`.
 
     Args:
         path: the file, for errors.
@@ -136,7 +152,7 @@ def extent_steps(path: str, offset: int, guess: int, most: int) -> Generator[int
         most: bytes from the offset to the end of the file.
 
     Yields:
-        places in the file; to be sent the `HEAD_SIZE` bytes there, or as many as the file has.
+        offsets in the file; the caller sends the `HEAD_SIZE` bytes there, or fewer at the end of the file.
 
     Returns:
         the bytes of the record.
@@ -152,7 +168,7 @@ def extent_steps(path: str, offset: int, guess: int, most: int) -> Generator[int
         magic, word = unpack_head(head)
         flag, size = check_head(magic, word, continuing=heads > 0, path=path, offset=offset + extent)
         extent += framed_length(size)
-        # Another record's head behind the guess means that the index is right and this length is wrong.
+        # Another record's header behind the guess means that the index is right and this length is wrong.
         if extent > guess and starts_record((yield offset + guess)):
             raise overlap_error(path=path, offset=offset, held=guess)
         if extent > most:
@@ -168,12 +184,12 @@ def extent_steps(path: str, offset: int, guess: int, most: int) -> Generator[int
     return min(most, _MAX_RECORD_BYTES)
 
 
-def unlike(data: memoryview, start: IntArray, length: IntArray) -> list[int]:
-    """Items whose record, by its own heads, is longer than the bytes that were read of it, or ends where none follows.
+def wrong_length(data: memoryview, start: IntArray, length: IntArray) -> list[int]:
+    """Find items whose record is longer than the bytes that were read, or ends where no other record follows.
 
     Args:
         data: the bytes of all items.
-        start: int64 (n,), place of each item in them; -1 for one without bytes.
+        start: int64 (n,), place of each item in `data`; -1 for one without bytes.
         length: int64 (n,), bytes of each item.
     """
     held = np.flatnonzero((start >= 0) & (length >= HEAD_SIZE))
@@ -193,7 +209,7 @@ def unlike(data: memoryview, start: IntArray, length: IntArray) -> list[int]:
 
 
 def _ends_elsewhere(data: memoryview) -> bool:
-    """Whether the record that begins here does not end here, or before another; False where it breaks the rules."""
+    """Return whether a record ends neither with the data nor before another record; False if it is corrupt."""
     extent = 0
     while len(data) - extent >= HEAD_SIZE:
         magic, word = unpack_head(data, extent)

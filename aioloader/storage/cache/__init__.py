@@ -1,12 +1,12 @@
-"""Caches of spans: what was read from far away once is read from here the next time."""
+"""Caches of spans: bytes that were read from a remote or slow file system are kept in memory or on a local disk."""
 
 from __future__ import annotations
 
 import errno
 import logging
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING
 
-from aioloader.storage.cache.counts import CacheCounts
+from aioloader.storage.cache.base import Cache, CacheCounts
 from aioloader.storage.cache.disk import SpanCache
 from aioloader.storage.cache.memory import MemoryCache
 from aioloader.storage.cache.source import CachedByteSource, CachedObjectSource
@@ -24,15 +24,12 @@ __all__ = (
     "open_cache",
 )
 
-Cache: TypeAlias = SpanCache | MemoryCache
-
-
 _logger = logging.getLogger(__name__)
-_NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
+_NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
 
 
 def open_cache(options: CacheOptions) -> Cache | None:
-    """The cache that options ask for; None for none, and where there is no room at all on its disk.
+    """Open the cache that the options describe; return None for no cache, and if its disk is full.
 
     Raises:
         OSError: its directory cannot be made or written to.
@@ -42,7 +39,7 @@ def open_cache(options: CacheOptions) -> Cache | None:
     try:
         return SpanCache(options.directory, options.limit_nbytes)
     except OSError as error:
-        if error.errno not in _NO_ROOM:
+        if error.errno not in _NO_SPACE:
             raise
-        _logger.warning("%s: %s; the loader goes on without a cache", options.directory, error.strerror)
+        _logger.warning("%s: %s; the loader continues without a cache", options.directory, error.strerror)
         return None

@@ -1,38 +1,37 @@
-"""What a cache takes in, and what it gives up for it. Pure.
+"""Rules of admission and eviction of a cache. Pure.
 
-A span that is in the cache stays there as long as anybody uses its object: when the limit is reached, nothing more is
-taken in. An epoch reads every span once, so of all spans those that were read last are the ones that are not needed for
-longest; to keep those (as "least recently used" does) would let a set that is larger than the cache push itself out
-before it is asked for again. To keep what is there gives as many hits as there is room for, in every order.
+A span in the cache stays there as long as any process has its object open: when the limit is reached, nothing more is
+added. An epoch reads every span once, so the spans that were read last are those that will not be needed for the
+longest time. A cache that kept them ("least recently used") would evict every span of a set larger than the cache
+before it is needed again. Keeping the spans that are there yields as many hits as fit, in every order.
 
-Room is made only at the cost of objects that nobody has open, those first that were used longest ago, a segment at a
-time.
+Only objects that no process has open are evicted, the least recently used first, one segment at a time.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from aioloader.foundation.types import IntArray
+    from aioloader.foundation.types import Array, IntArray
 
-__all__ = ("Evictable", "fitting", "to_give_up")
+__all__ = ("Evictable", "admit", "choose_evicted")
 
 
 @dataclass(frozen=True)
 class Evictable:
-    """A segment that may be given up.
+    """Segment that may be evicted.
 
     Attributes:
-        name: what the caller calls it.
+        name: chosen by the caller.
         used: when its object was last used (seconds).
-        made: when it was made; of one object the oldest goes first.
-        nbytes: what is gained.
+        made: when it was made; of one object the oldest is evicted first.
+        nbytes: bytes that are freed.
     """
 
     name: str
@@ -41,32 +40,32 @@ class Evictable:
     nbytes: int
 
 
-def fitting(nbytes: IntArray, room: int) -> Any:
-    """Which spans fit into some room, the first ones first.
+def admit(nbytes: IntArray, free: int) -> Array:
+    """Choose the spans that fit into the free space, the first ones first.
 
     Args:
         nbytes: int64 (n,), bytes of each.
-        room: bytes there are; may be negative.
+        free: bytes; may be negative.
 
     Returns:
         bool (n,).
     """
-    taken = np.zeros(len(nbytes), bool)
-    if room <= 0:
-        return taken
-    fits = np.cumsum(nbytes) <= room
+    admitted = np.zeros(len(nbytes), bool)
+    if free <= 0:
+        return admitted
+    fits = np.cumsum(nbytes) <= free
     if fits.all():
         return fits
-    # One that is too large does not keep smaller ones out.
+    # A span that is too large does not prevent smaller ones.
     for number, size in enumerate(nbytes.tolist()):
-        if size <= room:
-            taken[number] = True
-            room -= size
-    return taken
+        if size <= free:
+            admitted[number] = True
+            free -= size
+    return admitted
 
 
-def to_give_up(candidates: Sequence[Evictable], needed: int) -> list[str]:
-    """The segments to give up so that `needed` bytes are gained, or as many as can be had."""
+def choose_evicted(candidates: Sequence[Evictable], needed: int) -> list[str]:
+    """Choose segments to evict until `needed` bytes are freed, or all of them if they have fewer bytes."""
     chosen = []
     for each in sorted(candidates, key=lambda one: (one.used, one.made, one.name)):
         if needed <= 0:

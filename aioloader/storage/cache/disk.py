@@ -1,12 +1,12 @@
-"""A cache of spans in a directory, shared by all processes that name the same directory.
+"""Cache of spans in a directory, shared by all processes that use the same directory.
 
-    DIR/spans-1/room, users            bytes taken, and who is there
+    DIR/spans-1/room, users            bytes taken, and the processes that use it
     DIR/spans-1/<object>-<version>/    one folder for each version of an object
-        in-use                         locked by those who have it open; holds the object's name
+        in-use                         locked by the processes that have it open; contains the object's name
         <time>-<process>.data          bytes, appended by one process
-        <time>-<process>.lines         its journal: which span lies where
+        <time>-<process>.lines         its journal: the place of each span
 
-Nothing in it is needed: the directory may be deleted while nobody uses it.
+No file in it is needed: the directory may be deleted while no process uses it.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ import sys
 import threading
 import time
 from hashlib import blake2b
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from aioloader.storage.cache.counts import CacheCounts, Counter
+from aioloader.storage.cache.base import Cache
 
 if TYPE_CHECKING:
-    from aioloader.foundation.types import IntArray
-    from aioloader.storage.cache.disk_quota import DiskQuota
+    from aioloader.foundation.types import Array, IntArray
+    from aioloader.storage.cache.base import PlacedSpans
     from aioloader.storage.cache.object_cache import ObjectCache
 
 __all__ = ("SpanCache",)
@@ -33,35 +33,35 @@ __all__ = ("SpanCache",)
 _logger = logging.getLogger(__name__)
 
 _LAYOUT = "spans-1"
-# So many segments of one object fill a cache: few files, and little is given up at a time.
+# This many segments of one object fill a cache: few files, and little is evicted at a time.
 _SEGMENTS = 32
 _MOST_SEGMENT_NBYTES = 1 << 30
 _FULL_S = 5.0
 
 
-class SpanCache:
-    """Spans of objects in a directory, up to a number of bytes. Blocking; safe against other threads and processes.
+class SpanCache(Cache):
+    """Cache of spans in a directory. Safe against other threads and processes.
 
-    A span is found again by the object's name and version, its offset and its length; the bytes are checked when they
-    are first read by a process. What is taken in and given up, see `aioloader.storage.cache.admission`.
+    The bytes of a span are checked when a process first reads them. See `aioloader.storage.cache.admission` for the
+    rules by which spans are added and evicted. After a disk was full, a warning is logged and nothing more is written
+    until the cache is opened again.
 
     Args:
-        directory: where; made where it is missing. Other files in it are left alone.
+        directory: of the cache; made if it is missing. Other files in it are not touched.
         limit_nbytes: most bytes of all files of the cache together.
 
     Raises:
-        OSError: the directory cannot be made or written to, or its file system knows no locks.
+        OSError: the directory cannot be made or written to, or its file system has no locks.
         ValueError: the limit is not more than 0.
     """
+
+    _pid = 0  # until it is completely made
 
     def __init__(self, directory: str | os.PathLike[str], limit_nbytes: int) -> None:
         if sys.platform == "win32":
             raise OSError("a cache directory needs file locks of POSIX; use cache='memory' here")
-        if limit_nbytes <= 0:
-            raise ValueError(f"the limit of a cache must be more than 0 bytes, got {limit_nbytes}")
+        super().__init__(limit_nbytes)
         self._root = os.path.join(os.path.abspath(os.path.expanduser(os.fspath(directory))), _LAYOUT)
-        self._limit = limit_nbytes
-        self._counter = Counter()
         self._lock = threading.Lock()
         self._closed = False
         self._stopped = False
@@ -70,147 +70,89 @@ class SpanCache:
     def _open(self) -> None:
         from aioloader.storage.cache.disk_quota import DiskQuota
 
-        self._shelves: dict[tuple[str, str], ObjectCache | None] = {}
-        self._room: DiskQuota = DiskQuota(self._root, self._limit)
+        self._objects: dict[tuple[str, str], ObjectCache | None] = {}
+        self._quota = DiskQuota(self._root, self._limit)
         self._pid = os.getpid()
         self._full_until = 0.0
 
     def __del__(self) -> None:
-        if hasattr(self, "_pid"):
+        if self._pid:
             self.close()
 
     def close(self) -> None:
-        """Close all files; may be called twice. Others may give up what is here from now on."""
+        """Close all files; may be called twice. Other processes may evict the spans from now on."""
         with self._lock:
             self._closed = True
             if self._pid == os.getpid():
-                for shelf in self._shelves.values():
-                    if shelf is not None:
-                        shelf.close()
-                self._room.close()
-            self._shelves = {}
+                for cached in self._objects.values():
+                    if cached is not None:
+                        cached.close()
+                self._quota.close()
+            self._objects = {}
 
-    def _shelf(self, name: str, version: str) -> ObjectCache | None:
-        """Where the spans of an object are; None if that cannot be used now."""
+    def _object(self, name: str, version: str) -> ObjectCache | None:
+        """Return the spans of an object; None if they cannot be used now."""
         with self._lock:
             if self._closed:
                 return None
             if self._pid != os.getpid():
-                # After a fork the files and locks are the parent's; to append to them would spoil them.
+                # After a fork the files and locks belong to the parent; appending to them would corrupt them.
                 self._open()
-            if (name, version) in self._shelves:
-                return self._shelves[name, version]
+            if (name, version) in self._objects:
+                return self._objects[name, version]
             from aioloader.storage.cache.object_cache import ObjectCache
 
             folder = f"{_key(name)}-{_key(version)}"
+            label = name.partition("?")[0] + "\n"  # without a query, which may be a signature
             segment_nbytes = min(_MOST_SEGMENT_NBYTES, max(1, self._limit // _SEGMENTS))
+            cached = None
             try:
-                self._room.drop_versions(_key(name), folder)
-                shelf = ObjectCache(
-                    os.path.join(self._root, folder), _label(name), self._room, segment_nbytes
-                )
+                self._quota.drop_versions(_key(name), folder)
+                cached = ObjectCache(os.path.join(self._root, folder), label, self._quota, segment_nbytes)
             except OSError as error:
                 self._stop(error)
-                shelf = None
-            self._shelves[name, version] = shelf
-            return shelf
+            self._objects[name, version] = cached
+            return cached
 
     def _stop(self, error: OSError) -> None:
         if not self._stopped:
             self._stopped = True
             _logger.warning("nothing more is written to the cache %s: %s", self._root, error)
 
-    def read(
-        self,
-        name: str,
-        version: str,
-        offset: IntArray,
-        length: IntArray,
-        out: memoryview,
-        place: IntArray,
-    ) -> Any:
-        """Copy what there is of some spans of an object. Never raises for what is wrong with the cache.
+    def _read(self, name: str, version: str, spans: PlacedSpans, out: memoryview) -> tuple[Array, int]:
+        cached = self._object(name, version)
+        return (np.zeros(len(spans.offset), bool), 0) if cached is None else cached.read(spans, out)
 
-        Args:
-            name: of the object, such as its URL.
-            version: of the object, such as its ETag: other versions are other objects.
-            offset, length: int64 (n,), the spans.
-            out: writable bytes.
-            place: int64 (n,), where in `out` each goes; the places must not overlap.
-
-        Returns:
-            bool (n,), those that were copied. The places of the others may have been written to.
-        """
-        shelf = self._shelf(name, version)
-        here = np.zeros(len(offset), bool)
-        if shelf is not None:
-            here, damaged = shelf.read(offset, length, out, place)
-            self._counter.add(damaged=damaged)
-        hits = int(here.sum())
-        self._counter.add(hits=hits, misses=len(offset) - hits, hit_nbytes=int(length[here].sum()))
-        return here
-
-    def write(
-        self,
-        name: str,
-        version: str,
-        offset: IntArray,
-        length: IntArray,
-        data: memoryview,
-        place: IntArray,
-    ) -> None:
-        """Take in what is not there yet of some spans, as far as there is room. Never raises for a full disk: it is
-        counted, a warning is logged, and nothing more is written until the cache is opened anew.
-
-        Args:
-            name, version: as for `read`.
-            offset, length: int64 (n,), the spans; those without bytes are passed over.
-            data: bytes.
-            place: int64 (n,), where in `data` each begins.
-        """
+    def _write(self, name: str, version: str, spans: PlacedSpans, data: memoryview) -> tuple[int, int, int]:
+        refused_all = 0, 0, len(spans.offset)
         if self._stopped or time.monotonic() < self._full_until:
-            self._counter.add(refused=len(offset))
-            return
-        shelf = self._shelf(name, version)
-        if shelf is None:
-            self._counter.add(refused=len(offset))
-            return
+            return refused_all
+        cached = self._object(name, version)
+        if cached is None:
+            return refused_all
         try:
-            written, nbytes, refused = shelf.write(offset, length, data, place)
+            written, nbytes, refused = cached.write(spans, data)
         except OSError as error:
-            self._counter.add(refused=len(offset))
             self._stop(error)
-            return
+            return refused_all
         if refused and not written:
-            # Full: to ask for every batch would cost a look at all that could be given up.
+            # Full: trying for every batch would list all files that can be evicted each time.
             self._full_until = time.monotonic() + _FULL_S
-        self._counter.add(written=written, written_nbytes=nbytes, refused=refused)
+        return written, nbytes, refused
 
     def held(self, name: str, version: str, offset: IntArray) -> IntArray:
-        """Bytes of the longest span that is there from each offset on, int64 (n,); 0 where there is none.
+        cached = self._object(name, version)
+        return np.zeros(len(offset), np.int64) if cached is None else cached.held(offset)
 
-        Args:
-            name, version: as for `read`.
-            offset: int64 (n,).
-        """
-        shelf = self._shelf(name, version)
-        return np.zeros(len(offset), np.int64) if shelf is None else shelf.held(offset)
-
-    def counts(self) -> CacheCounts:
-        """What was done so far."""
-        counts = self._counter.counts()
-        return CacheCounts(**{**counts.__dict__, "evicted_nbytes": self._room.evicted_nbytes})
+    @property
+    def evicted_nbytes(self) -> int:
+        return self._quota.evicted_nbytes
 
     @property
     def taken_nbytes(self) -> int:
-        """Bytes that all processes together have taken of the directory."""
-        return self._room.taken_nbytes
+        """Return the bytes that all processes together have taken of the directory."""
+        return self._quota.taken_nbytes
 
 
 def _key(text: str) -> str:
     return blake2b(text.encode("utf-8", "surrogateescape"), digest_size=8).hexdigest()
-
-
-def _label(name: str) -> str:
-    """The name without what may be a signature."""
-    return name.partition("?")[0] + "\n"

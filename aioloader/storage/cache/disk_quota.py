@@ -1,11 +1,12 @@
-"""How many bytes of a cache's directory are taken, agreed upon by all processes that use it.
+"""Quota of a cache's directory: the number of bytes taken, shared by all processes that use it.
 
-The file `room` holds the number, and whoever changes it has the file locked (flock). Room is taken before bytes are
-written, so that the directory never grows beyond the limit, however many write. A process that is killed in between
-leaves the number too high by what it had taken; the first process that is alone in the directory counts anew.
+The file `room` contains the number; a process locks it (flock) while it changes it. Space is taken before bytes are
+written, so that the directory never grows beyond the limit, with any number of writers. A process that is killed in
+between leaves the number too high by the bytes that it had taken; the first process that is alone in the directory
+counts the bytes of the files again.
 
-Objects that are open somewhere are told by a lock as well: their file `in-use` is locked by everybody who has them
-open, for as long as that process lives. What nobody has open may be given up.
+A lock also marks the objects that are open: every process that has an object open holds a lock on its file `in-use`
+until it closes the object or ends. Objects that no process has open may be evicted.
 """
 
 from __future__ import annotations
@@ -17,30 +18,30 @@ import struct
 import threading
 import time
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from aioloader.storage.cache.admission import Evictable, fitting, to_give_up
+from aioloader.storage.cache.admission import Evictable, admit, choose_evicted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from aioloader.foundation.types import IntArray
+    from aioloader.foundation.types import Array, IntArray
 
 __all__ = ("DATA", "IN_USE", "LINES", "DiskQuota", "lock_within", "open_file")
 
 DATA, LINES, IN_USE = ".data", ".lines", "in-use"
-_SHELF = re.compile(r"[0-9a-f]{16}-[0-9a-f]{16}")
+_OBJECT = re.compile(r"[0-9a-f]{16}-[0-9a-f]{16}")
 _NUMBER = struct.Struct("<q")
 _PATIENCE_S = 1.0
-# A full disk harms everybody who writes to it.
+# A full disk disturbs every program that writes to it, so some space stays free.
 _SPARE_NBYTES = 256 << 20
 _SPARE_SHARE = 20
 
 
 def lock_within(fd: int, kind: int, seconds: float) -> bool:
-    """Lock a file; False if another process holds the lock all the time."""
+    """Lock a file; return False if other processes hold the lock all the time."""
     deadline = time.monotonic() + seconds
     while True:
         try:
@@ -49,26 +50,26 @@ def lock_within(fd: int, kind: int, seconds: float) -> bool:
         except BlockingIOError:
             if time.monotonic() >= deadline:
                 return False
-        time.sleep(0.001)  # flock has no timeout; others hold it for microseconds
+        time.sleep(0.001)  # flock has no timeout; other processes hold the lock for microseconds
 
 
 def open_file(path: str) -> int:
-    """A descriptor of a file for reading and writing, made where it is missing."""
+    """Open a file for reading and writing; make it if it is missing."""
     return os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
 
 
 class DiskQuota:
-    """The room in a directory. Safe against other threads and processes.
+    """Quota of a directory. Safe against other threads and processes.
 
     Args:
-        root: the directory; made where it is missing.
+        root: the directory; made if it is missing.
         limit_nbytes: most bytes of all files in it together.
 
     Attributes:
-        evicted_nbytes: bytes that were given up to make room.
+        evicted_nbytes: bytes that were deleted to make space.
 
     Raises:
-        OSError: the directory cannot be made or written to, or knows no locks.
+        OSError: the directory cannot be made or written to, or its file system has no locks.
     """
 
     def __init__(self, root: str, limit_nbytes: int) -> None:
@@ -90,15 +91,15 @@ class DiskQuota:
             raise
 
     def _join(self) -> None:
-        with self._locked(10 * _PATIENCE_S) as mine:
-            if not mine:
+        with self._locked(10 * _PATIENCE_S) as locked:
+            if not locked:
                 raise TimeoutError(f"{self._root}: another process keeps the file 'room' locked")
             if lock_within(self._users, fcntl.LOCK_EX, 0):
-                self._write(0)  # the file has its size now
+                self._write(0)  # so that its own size is counted
                 self._write(_files_nbytes(self._root))
             lock_within(self._users, fcntl.LOCK_SH, _PATIENCE_S)
             if self._read() > self._limit:
-                self._give_up(self._read() - self._limit)
+                self._evict(self._read() - self._limit)
 
     def close(self) -> None:
         """Close the files; may be called twice."""
@@ -111,11 +112,11 @@ class DiskQuota:
     @contextmanager
     def _locked(self, patience_s: float = _PATIENCE_S) -> Iterator[bool]:
         with self._mutex:
-            mine = self._fd >= 0 and lock_within(self._fd, fcntl.LOCK_EX, patience_s)
+            locked = self._fd >= 0 and lock_within(self._fd, fcntl.LOCK_EX, patience_s)
             try:
-                yield mine
+                yield locked
             finally:
-                if mine:
+                if locked:
                     fcntl.flock(self._fd, fcntl.LOCK_UN)
 
     def _read(self) -> int:
@@ -130,81 +131,81 @@ class DiskQuota:
 
     @property
     def taken_nbytes(self) -> int:
-        """Bytes that are taken now."""
+        """Return the bytes that are taken now."""
         with self._mutex:
             return self._read() if self._fd >= 0 else 0
 
-    def take(self, nbytes: IntArray) -> Any:
-        """Take room for some spans; what nobody uses is given up for them.
+    def take(self, nbytes: IntArray) -> Array:
+        """Take space for some spans, and evict unused objects for them.
 
         Args:
-            nbytes: int64 (n,), bytes of each, all that is written for it included.
+            nbytes: int64 (n,), all bytes that are written for each.
 
         Returns:
-            bool (n,), those that may be written.
+            bool (n,), the spans that may be written.
 
         Raises:
-            OSError: the directory cannot be used any more.
+            OSError: the directory can no longer be used.
         """
-        with self._locked() as mine:
-            if not mine:
+        with self._locked() as locked:
+            if not locked:
                 return np.zeros(len(nbytes), bool)
             taken = self._read()
             missing = int(nbytes.sum()) - (self._limit - taken)
             if missing > 0 and taken > 0:
-                taken -= self._give_up(missing)
-            may = fitting(nbytes, min(self._limit - taken, self._disk()))
+                taken -= self._evict(missing)
+            may = admit(nbytes, min(self._limit - taken, self._disk_free()))
             self._write(taken + int(nbytes[may].sum()))
             return may
 
-    def give_back(self, nbytes: int) -> None:
-        """Bytes that were taken are not used after all, or were deleted."""
-        with self._locked() as mine:
-            if mine and nbytes:
+    def release(self, nbytes: int) -> None:
+        """Release bytes that were taken and not used."""
+        with self._locked() as locked:
+            if locked and nbytes:
                 self._write(self._read() - nbytes)
 
-    def _disk(self) -> int:
-        """Bytes that may be written before the disk is as good as full."""
+    def _disk_free(self) -> int:
+        """Return the bytes that may be written before the disk counts as full."""
         status = os.statvfs(self._root)
         spare = min(_SPARE_NBYTES, status.f_blocks * status.f_frsize // _SPARE_SHARE)
         return status.f_bavail * status.f_frsize - spare
 
-    # -- giving up -------------------------------------------------------------------------------------------------
+    # -- eviction --------------------------------------------------------------------------------------------------
 
-    def _give_up(self, needed: int) -> int:
-        """Delete segments that nobody uses; gives the bytes gained. The room is locked."""
+    def _evict(self, needed: int) -> int:
+        """Delete segments of objects that no process has open; return the bytes freed. The file `room` is locked."""
         locks: dict[str, int] = {}
         try:
             candidates = []
-            for folder in _shelves(self._root):
+            for folder in _object_folders(self._root):
                 fd = _lock_if_unused(folder)
                 if fd is not None:
                     locks[folder] = fd
                     candidates += _segments(folder, os.fstat(fd).st_mtime)
-            gained = 0
-            for stem in to_give_up(candidates, needed):
-                gained += delete_segment(stem)
+            freed = 0
+            for stem in choose_evicted(candidates, needed):
+                freed += delete_segment(stem)
             for folder in locks:
-                gained += _delete_if_empty(folder)
+                freed += _delete_if_empty(folder)
         finally:
             for fd in locks.values():
                 os.close(fd)
-        self._write(self._read() - gained)
-        self.evicted_nbytes += gained
-        return gained
+        self._write(self._read() - freed)
+        self.evicted_nbytes += freed
+        return freed
 
     def drop_versions(self, name_key: str, kept: str) -> None:
-        """Delete the shelves of other versions of an object, as far as nobody uses them.
+        """Delete other versions of an object that no process has open.
 
         Args:
-            name_key: what the names of its shelves begin with.
-            kept: name of the shelf that stays.
+            name_key: beginning of the names of the object's folders.
+            kept: name of the folder that stays.
         """
-        with self._locked() as mine:
-            if not mine:
+        with self._locked() as locked:
+            if not locked:
                 return
-            gained = 0
-            for folder in _shelves(self._root):
+            freed = 0
+            for folder in _object_folders(self._root):
                 name = os.path.basename(folder)
                 if not name.startswith(name_key) or name == kept:
                     continue
@@ -212,13 +213,13 @@ class DiskQuota:
                 if fd is None:
                     continue
                 try:
-                    gained += sum(delete_segment(one.name) for one in _segments(folder, 0.0))
-                    gained += _delete_if_empty(folder)
+                    freed += sum(delete_segment(one.name) for one in _segments(folder, 0.0))
+                    freed += _delete_if_empty(folder)
                 finally:
                     os.close(fd)
-            if gained:
-                self._write(self._read() - gained)
-                self.evicted_nbytes += gained
+            if freed:
+                self._write(self._read() - freed)
+                self.evicted_nbytes += freed
 
 
 def _files_nbytes(root: str) -> int:
@@ -232,13 +233,13 @@ def _files_nbytes(root: str) -> int:
     return total
 
 
-def _shelves(root: str) -> list[str]:
+def _object_folders(root: str) -> list[str]:
     with os.scandir(root) as entries:
-        return sorted(entry.path for entry in entries if _SHELF.fullmatch(entry.name))
+        return sorted(entry.path for entry in entries if _OBJECT.fullmatch(entry.name))
 
 
 def _lock_if_unused(folder: str) -> int | None:
-    """A descriptor that has a shelf locked against being opened; None if it is open somewhere."""
+    """Lock an object against being opened, and return the descriptor; return None if a process has it open."""
     try:
         fd = open_file(os.path.join(folder, IN_USE))
     except OSError:
@@ -280,7 +281,7 @@ def _size(path: str) -> int:
 
 
 def delete_segment(stem: str) -> int:
-    """Delete both files of a segment, the journal first; gives their bytes."""
+    """Delete both files of a segment, the journal first; return their bytes."""
     return sum(_delete(stem + suffix) for suffix in (LINES, DATA))
 
 
@@ -297,9 +298,9 @@ def _delete_if_empty(folder: str) -> int:
     names = _names(folder)
     if any(name.endswith(DATA) for name in names):
         return 0
-    gained = sum(_delete(os.path.join(folder, name)) for name in names)
+    freed = sum(_delete(os.path.join(folder, name)) for name in names)
     try:
         os.rmdir(folder)
     except OSError:
         pass
-    return gained
+    return freed

@@ -1,7 +1,7 @@
 """Look-up of spans by offset and length, many at a time. Pure.
 
-Most entries stand in arrays in ascending order of their offsets; those added since in a dictionary, which is merged
-into the arrays when it has grown. So a million entries take 60 MB, and a batch is looked up by a binary search.
+Most entries are in arrays sorted by offset; those added since are in a dictionary, which is merged into the arrays when
+it has grown. So a million entries take 60 MB, and a batch is looked up by a binary search.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ ENTRY = np.dtype(
         ("checked", "?"),
     ]
 )
-"""Offset and length of the span; place of its bytes in segment `segment`, whose journal names it in line `line`; the
-checksum of its bytes, and whether it was compared."""
+"""Offset and length of the span; place of its bytes in segment `segment`, and its line `line` in the journal; the
+checksum of its bytes, and whether the bytes were checked."""
 
 _FEW = 1024
 
 
 class Entries:
-    """Where spans lie. Of several for one offset the longest counts, of equals the last. For one thread at a time.
+    """Table of spans. Of several at one offset the longest counts, of equal ones the last. Not safe against threads.
 
-    A span that was found too short is asked for again with more bytes; the longer one then answers for both.
+    A span that turns out to be too short is read again with more bytes; the longer span then serves both lengths.
 
     Attributes:
         table: one row for each entry, dtype `ENTRY`; more rows than entries.
@@ -83,7 +83,7 @@ class Entries:
         self._recent = {}
 
     def find(self, offset: IntArray, length: IntArray) -> IntArray:
-        """The row in `table` of an entry that holds each span, -1 for those that none holds; int64 (n,)."""
+        """Return the row in `table` of an entry that contains each span, int64 (n,); -1 where there is none."""
         held = self.table["length"]
         rows = np.full(len(offset), -1, np.int64)
         if len(self._offsets) and len(offset):
@@ -97,10 +97,10 @@ class Entries:
         return np.where((rows >= 0) & (held[rows] >= length) & (length > 0), rows, -1)
 
     def remove(self, rows: IntArray) -> None:
-        """Forget entries by their rows."""
+        """Remove entries by their rows."""
         self.table["length"][rows] = -1
 
     def remove_segment(self, segment: int) -> None:
-        """Forget all entries of a segment."""
+        """Remove all entries of a segment."""
         live = self.table[: self._count]
         live["length"][live["segment"] == segment] = -1

@@ -1,21 +1,21 @@
-"""Lines of a cache's journal: which span lies where in the file of bytes beside it. Pure.
+"""Lines of a cache's journal: the place of each span in the data file of the same segment. Pure.
 
 A line has a fixed size and ends with a check of itself. A line that was cut short, never written (zeros), or damaged
-is therefore told from a sound one, and costs only its own span. A line is written after the bytes that it names, so the
-journal of a writer that was killed names nothing that was not written; the bytes have a checksum all the same, because
-a machine that loses power may keep the one and lose the other.
+is therefore recognized, and costs only its own span. A line is written after the bytes that it describes, so the
+journal of a writer that was killed describes nothing that was not written; the bytes have a checksum all the same,
+because a machine that loses power may keep the line and lose the bytes.
 
 | field | type | meaning |
 | --- | --- | --- |
 | offset, length | i8 | the span in the object |
-| place | i8 | where its bytes begin in the data file |
+| place | i8 | offset of its bytes in the data file |
 | crc | u4 | CRC-32 of the bytes |
-| check | u4 | of the fields before; odd, so that zeros are no line |
+| check | u4 | of the fields before; odd, so that zeros are never a valid line |
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -36,8 +36,8 @@ _FACTORS = np.array(
 _LENGTH_TURN = np.uint64(29)
 
 
-def _check(lines: Any) -> Any:
-    """uint32 (n,), odd."""
+def _check(lines: Array) -> Array:
+    """Compute the checks, uint32 (n,), odd."""
     mixed = lines["offset"].astype(np.uint64) * _FACTORS[0]
     for name, factor in zip(("length", "place", "crc"), _FACTORS[1:], strict=True):
         mixed ^= mixed >> _LENGTH_TURN
@@ -47,7 +47,7 @@ def _check(lines: Any) -> Any:
 
 
 def format_lines(offset: IntArray, length: IntArray, place: IntArray, crc: Array) -> bytes:
-    """The lines of some spans, one after the other.
+    """Return the lines of some spans, one after the other.
 
     Args:
         offset, length, place: int64 (n,), see above.
@@ -60,20 +60,20 @@ def format_lines(offset: IntArray, length: IntArray, place: IntArray, crc: Array
 
 
 def parse_lines(data: bytes, data_nbytes: int) -> tuple[Array, Array]:
-    """The sound lines of a piece of a journal.
+    """Return the valid lines of a part of a journal.
 
     Args:
-        data: the piece, from the beginning of a line; a part of a line at its end is passed over.
-        data_nbytes: bytes of the data file; a line that names bytes beyond is not sound.
+        data: the part, from the beginning of a line; an incomplete line at its end is ignored.
+        data_nbytes: bytes of the data file; a line with a place beyond is not valid.
 
     Returns:
-        the lines (dtype `LINE`), and the number of each within the piece, int64.
+        the lines (dtype `LINE`), and the number of each within the part, int64.
     """
     lines = np.frombuffer(data, LINE, len(data) // LINE_NBYTES)
-    sound = lines["check"] == _check(lines)
-    sound &= (lines["length"] > 0) & (lines["place"] >= 0)
+    valid = lines["check"] == _check(lines)
+    valid &= (lines["length"] > 0) & (lines["place"] >= 0)
     # Compared so that no sum can overflow.
-    sound &= lines["place"] <= data_nbytes - np.minimum(lines["length"], data_nbytes)
-    sound &= lines["length"] <= data_nbytes
-    numbers = np.flatnonzero(sound)
+    valid &= lines["place"] <= data_nbytes - np.minimum(lines["length"], data_nbytes)
+    valid &= lines["length"] <= data_nbytes
+    numbers = np.flatnonzero(valid)
     return lines[numbers], numbers

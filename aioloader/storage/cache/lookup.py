@@ -1,40 +1,41 @@
-"""The items of read plans in a cache: which are there, and what is still to be read."""
+"""Look-up of the items of read plans in a cache."""
 
 from __future__ import annotations
 
 import threading
 from dataclasses import dataclass
 from hashlib import blake2b
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from aioloader.storage.records import unlike
+from aioloader.storage.cache.base import PlacedSpans
+from aioloader.storage.records import wrong_length
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from aioloader.foundation.types import IntArray, ReadPlan, Spans
-    from aioloader.storage.cache import Cache
+    from aioloader.storage.cache.base import Cache
 
 __all__ = ("Lookup", "Missing", "file_key")
 
 
 def file_key(name: str, version: str) -> int:
-    """What stands for the offset of a whole file in a cache that holds many files under one name: 63 bits."""
+    """Return a number of 63 bits that replaces the offset in a cache of many whole files under one name."""
     text = f"{name}\0{version}".encode("utf-8", "surrogateescape")
     return int.from_bytes(blake2b(text, digest_size=8).digest()) >> 1
 
 
 @dataclass(frozen=True)
 class Missing:
-    """What a cache has not of a plan.
+    """Items of a plan that are not in the cache.
 
     Attributes:
-        items: int64 (m,), places in the batch of what has bytes and is to be read.
-        reads: int64 (k, 4), the plan's reads that hold them, and those without any bytes.
-        start: int64 (n,), the plan's, -1 for what need not be read.
-        groups: what they are called in the cache: (which of `items`, name, version, int64 offsets).
+        items: int64 (m,), places in the batch of the items that have bytes and must be read.
+        reads: int64 (k, 4), the plan's reads that contain them, and those without any bytes.
+        start: int64 (n,), the plan's, -1 for items that need not be read.
+        groups: (numbers within `items`, name in the cache, version, int64 offsets) of items with one name.
     """
 
     items: IntArray
@@ -44,13 +45,14 @@ class Missing:
 
 
 class Lookup:
-    """Looks up the items of plans. Blocking; from any thread.
+    """Look-up of items. Blocking; used from any thread.
 
     Args:
-        cache: where.
-        name: what a set of whole files is called; "" for records.
-        identify: for records: name and version of a file by its number; None if they are not known.
-        keys: for whole files: `file_key` of each by its number, int64 (n,); -1 for what cannot be kept.
+        cache: of the bytes.
+        name: of a set of whole files; "" for records.
+        identify: for records: returns name and version of a file by its number; None if they are not known.
+        keys: for whole files: returns the `file_key` of each by its number, int64 (n,); -1 for files that cannot be
+            cached.
     """
 
     def __init__(
@@ -58,7 +60,7 @@ class Lookup:
         cache: Cache,
         name: str,
         *,
-        identify: Callable[[int], tuple[str, str] | None] | None = None,
+        identify: Callable[[int], tuple[str, str] | None],
         keys: Callable[[IntArray], IntArray] | None = None,
     ) -> None:
         self._cache = cache
@@ -66,15 +68,15 @@ class Lookup:
         self._identify = identify
         self._keys = keys
         self._lock = threading.Lock()
-        self._hits = self._asked = 0
+        self._hits = self._lookups = 0
 
     @property
     def hit_rate(self) -> float | None:
-        """Share of the items that were there; None if none was asked for."""
-        return self._hits / self._asked if self._asked else None
+        """Return the share of the items that were in the cache; None before the first look-up."""
+        return self._hits / self._lookups if self._lookups else None
 
     def find(self, plan: ReadPlan, out: memoryview) -> Missing | None:
-        """Copy the items that are there to their places; gives the others, None if there is nothing to be read."""
+        """Copy the items that are in the cache to their places; return the others, None if nothing must be read."""
         reads: IntArray = plan.reads
         if not len(reads):
             return None
@@ -85,18 +87,19 @@ class Lookup:
         groups = self._groups(reads[owner], plan.start[items])
         for chosen, name, version, offset in groups:
             some = items[chosen]
-            here[chosen] = self._cache.read(name, version, offset, plan.length[some], out, plan.start[some])
+            spans = PlacedSpans(offset, plan.length[some], plan.start[some])
+            here[chosen] = self._cache.read(name, version, spans, out)
         if self._keys is None and here.any():
-            # That a record is longer than its span is for the source to find out.
+            # If a record is longer than its span, the source has to find that out.
             held = np.flatnonzero(here)
-            here[held[unlike(out, plan.start[items[held]], plan.length[items[held]])]] = False
+            here[held[wrong_length(out, plan.start[items[held]], plan.length[items[held]])]] = False
         with self._lock:
-            self._asked += len(items)
+            self._lookups += len(items)
             self._hits += int(here.sum())
-        wanted = np.ones(len(reads), bool)
-        wanted[owner] = False
-        wanted[owner[~here]] = True
-        if not wanted.any():
+        needed = np.ones(len(reads), bool)
+        needed[owner] = False
+        needed[owner[~here]] = True
+        if not needed.any():
             return None
         start = plan.start.copy()
         start[items[here]] = -1
@@ -105,44 +108,39 @@ class Lookup:
             (left[chosen[~here[chosen]]], name, version, offset[~here[chosen]])
             for chosen, name, version, offset in groups
         ]
-        return Missing(items[~here], reads[wanted], start, missing)
+        return Missing(items[~here], reads[needed], start, missing)
 
     def held(self, spans: Spans) -> IntArray:
-        """Of records: bytes of the longest span that is there from each offset on, int64 (n,); 0 for none."""
-        assert self._identify is not None
+        """Return the bytes of the longest record span in the cache at each offset, int64 (n,); 0 for none."""
         length = np.zeros(len(spans), np.int64)
-        for number in np.unique(spans.file).tolist():
-            known = self._identify(number)
-            if known is not None:
-                chosen = np.flatnonzero(spans.file == number)
-                length[chosen] = self._cache.held(*known, spans.offset[chosen])
+        for chosen, name, version in self._by_file(spans.file):
+            length[chosen] = self._cache.held(name, version, spans.offset[chosen])
         return length
 
-    def _groups(self, reads: Any, start: IntArray) -> list[tuple[IntArray, str, str, IntArray]]:
-        """Items that are looked up together; `reads` holds each item's."""
+    def _by_file(self, file: IntArray) -> list[tuple[IntArray, str, str]]:
+        """Group items by file: numbers of the items, name and version of the file."""
+        known = ((number, self._identify(number)) for number in np.unique(file).tolist())
+        return [
+            (np.flatnonzero(file == number), *identity) for number, identity in known if identity is not None
+        ]
+
+    def _groups(self, reads: IntArray, start: IntArray) -> list[tuple[IntArray, str, str, IntArray]]:
+        """Group items that are looked up together, see `Missing`; `reads` are those of each item."""
         if not len(start):
             return []
-        file = reads[:, 0]
         if self._keys is not None:
-            keys = self._keys(file)
+            keys = self._keys(reads[:, 0])
             chosen = np.flatnonzero(keys >= 0)
             return [(chosen, self._name, "", keys[chosen])]
-        assert self._identify is not None
         offset = reads[:, 1] + start - reads[:, 3]
-        groups = []
-        for number in np.unique(file).tolist():
-            known = self._identify(number)
-            if known is not None:
-                chosen = np.flatnonzero(file == number)
-                groups.append((chosen, *known, offset[chosen]))
-        return groups
+        return [(chosen, *identity, offset[chosen]) for chosen, *identity in self._by_file(reads[:, 0])]
 
-    def keep(self, plan: ReadPlan, missing: Missing, failed: Any, out: memoryview) -> None:
-        """Put what was read into the cache.
+    def keep(self, plan: ReadPlan, missing: Missing, failed: Sequence[int], out: memoryview) -> None:
+        """Write the items that were read to the cache.
 
         Args:
-            plan, missing: as before.
-            failed: places in the batch of items that were not read.
+            plan, missing: of `find`.
+            failed: places in the batch of items that could not be read.
             out: the bytes.
         """
         fine = ~np.isin(missing.items, np.asarray(failed, np.int64))
@@ -150,4 +148,5 @@ class Lookup:
             kept = fine[chosen]
             some = missing.items[chosen[kept]]
             if len(some):
-                self._cache.write(name, version, offset[kept], plan.length[some], out, plan.start[some])
+                spans = PlacedSpans(offset[kept], plan.length[some], plan.start[some])
+                self._cache.write(name, version, spans, out)

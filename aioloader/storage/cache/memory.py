@@ -1,24 +1,23 @@
-"""A cache of spans in memory, for small sets."""
+"""Cache of spans in memory, for small sets."""
 
 from __future__ import annotations
 
 import threading
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from aioloader.storage.cache.counts import CacheCounts, Counter
+from aioloader.storage.cache.base import Cache
 
 if TYPE_CHECKING:
-    from aioloader.foundation.types import IntArray
+    from aioloader.foundation.types import Array, IntArray
+    from aioloader.storage.cache.base import PlacedSpans
 
 __all__ = ("MemoryCache",)
 
 
-class MemoryCache:
-    """Spans of objects in the memory of this process; the same as `SpanCache` otherwise.
-
-    What is in it stays; when the limit is reached, nothing more is taken in.
+class MemoryCache(Cache):
+    """Cache of spans in the memory of this process. Nothing is evicted: a full cache adds nothing more.
 
     Args:
         limit_nbytes: most bytes of all spans together.
@@ -28,76 +27,45 @@ class MemoryCache:
     """
 
     def __init__(self, limit_nbytes: int) -> None:
-        if limit_nbytes <= 0:
-            raise ValueError(f"the limit of a cache must be more than 0 bytes, got {limit_nbytes}")
-        self._limit = limit_nbytes
-        self._counter = Counter()
+        super().__init__(limit_nbytes)
         self._lock = threading.Lock()
         self._objects: dict[tuple[str, str], dict[int, memoryview]] = {}
         self._taken = 0
 
     def close(self) -> None:
-        """Nothing: several sources may share it, and the memory goes with the object."""
+        """Do nothing: several sources may share the cache, and the memory is freed with the object."""
 
-    def read(
-        self,
-        name: str,
-        version: str,
-        offset: IntArray,
-        length: IntArray,
-        out: memoryview,
-        place: IntArray,
-    ) -> Any:
-        """See `SpanCache.read`."""
-        spans = self._objects.get((name, version), {})
-        here = np.zeros(len(offset), bool)
-        for item, (key, nbytes, begin) in enumerate(
-            zip(offset.tolist(), length.tolist(), place.tolist(), strict=True)
-        ):
-            held = spans.get(key)
+    def _read(self, name: str, version: str, spans: PlacedSpans, out: memoryview) -> tuple[Array, int]:
+        stored = self._objects.get((name, version), {})
+        here = np.zeros(len(spans.offset), bool)
+        for item, (key, nbytes, begin) in enumerate(zip(*(column.tolist() for column in spans), strict=True)):
+            held = stored.get(key)
             if held is not None and 0 < nbytes <= len(held):
                 out[begin : begin + nbytes] = held[:nbytes]
                 here[item] = True
-        hits = int(here.sum())
-        self._counter.add(hits=hits, misses=len(offset) - hits, hit_nbytes=int(length[here].sum()))
-        return here
+        return here, 0
 
-    def write(
-        self,
-        name: str,
-        version: str,
-        offset: IntArray,
-        length: IntArray,
-        data: memoryview,
-        place: IntArray,
-    ) -> None:
-        """See `SpanCache.write`."""
-        written = nbytes_written = refused = 0
+    def _write(self, name: str, version: str, spans: PlacedSpans, data: memoryview) -> tuple[int, int, int]:
+        written = written_nbytes = refused = 0
         with self._lock:
-            spans = self._objects.setdefault((name, version), {})
-            for key, nbytes, begin in zip(offset.tolist(), length.tolist(), place.tolist(), strict=True):
-                held = len(spans[key]) if key in spans else 0
+            stored = self._objects.setdefault((name, version), {})
+            for key, nbytes, begin in zip(*(column.tolist() for column in spans), strict=True):
+                held = len(stored[key]) if key in stored else 0
                 if nbytes <= held:
                     continue
                 if self._taken + nbytes - held > self._limit:
                     refused += 1
                     continue
-                spans[key] = memoryview(bytes(data[begin : begin + nbytes]))
+                stored[key] = memoryview(bytes(data[begin : begin + nbytes]))
                 self._taken += nbytes - held
                 written += 1
-                nbytes_written += nbytes
-        self._counter.add(written=written, written_nbytes=nbytes_written, refused=refused)
+                written_nbytes += nbytes
+        return written, written_nbytes, refused
 
     def held(self, name: str, version: str, offset: IntArray) -> IntArray:
-        """See `SpanCache.held`."""
-        spans = self._objects.get((name, version), {})
-        return np.array([len(spans.get(key, b"")) for key in offset.tolist()], np.int64)
-
-    def counts(self) -> CacheCounts:
-        """See `SpanCache.counts`."""
-        return self._counter.counts()
+        stored = self._objects.get((name, version), {})
+        return np.array([len(stored.get(key, b"")) for key in offset.tolist()], np.int64)
 
     @property
     def taken_nbytes(self) -> int:
-        """Bytes of all spans."""
         return self._taken

@@ -1,7 +1,7 @@
-"""What a cache holds of one version of one object: a folder of segments, and where in them each span lies.
+"""Cached spans of one version of one object: a folder of segments, and the place of each span in them.
 
-Every process writes to a segment of its own and reads those of all. Reading needs no lock: a segment only grows, what
-its journal names is never changed, and a file that is deleted meanwhile stays readable to whoever has it open.
+Every process writes to its own segment and reads the segments of all. Reading needs no lock: a segment only grows,
+bytes that its journal lists never change, and a deleted file stays readable to a process that has it open.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import os
 import threading
 import time
 import zlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -24,6 +24,7 @@ from aioloader.storage.local.kernel_aio import KernelAioReader
 
 if TYPE_CHECKING:
     from aioloader.foundation.types import Array, IntArray
+    from aioloader.storage.cache.base import PlacedSpans
     from aioloader.storage.cache.disk_quota import DiskQuota
 
 __all__ = ("ObjectCache",)
@@ -36,49 +37,51 @@ _PATIENCE_S = 1.0
 
 
 class ObjectCache:
-    """The spans of one version of one object. Safe against other threads and processes.
+    """Cached spans of one version of one object. Safe against other threads and processes.
 
     Args:
-        folder: where they are; made where it is missing.
-        label: what stands in the folder for people who look into it.
-        room: what keeps the directory within its limit.
-        segment_nbytes: a segment that has so many bytes is not continued.
+        folder: of the segments; made if it is missing.
+        label: text written to the folder, for people who look into it.
+        quota: of the cache's directory.
+        segment_nbytes: a segment of this size is not continued.
 
     Raises:
         OSError: the folder cannot be used.
     """
 
-    def __init__(self, folder: str, label: str, room: DiskQuota, segment_nbytes: int) -> None:
+    def __init__(self, folder: str, label: str, quota: DiskQuota, segment_nbytes: int) -> None:
         self._folder = folder
-        self._room = room
+        self._quota = quota
         self._segment_nbytes = segment_nbytes
         self._lock = threading.Lock()
         self._writing = threading.Lock()
         self._entries = Entries()
         self._stems: list[str] = []
-        self._seen: dict[str, tuple[int, int]] = {}  # stem: its number, lines of its journal that were read
+        self._seen: dict[
+            str, tuple[int, int]
+        ] = {}  # stem: number of the segment, lines of its journal that were read
         self._writer: SegmentWriter | None = None
         self._descriptors = Descriptors(_OPEN_FILES)
-        self._gather = KernelAioReader()
+        self._kernel_aio = KernelAioReader()
         self._in_use = self._open(label.encode()[:200])
         self._touched = time.monotonic()
         self._refreshed = 0.0
         self._refresh()
 
     def _open(self, label: bytes) -> int:
-        """A descriptor by which everybody sees that the shelf is in use."""
+        """Open and lock the file that marks the object as in use; return its descriptor."""
         deadline = time.monotonic() + 10 * _PATIENCE_S
         path = os.path.join(self._folder, IN_USE)
         while True:
             os.makedirs(self._folder, exist_ok=True)
             try:
                 fd = open_file(path)
-            except FileNotFoundError:  # it is being deleted
+            except FileNotFoundError:  # the folder is being deleted
                 continue
             try:
-                # The lock may be that of a file which was deleted while it was waited for.
+                # The file may have been deleted while this process waited for its lock.
                 if lock_within(fd, fcntl.LOCK_SH, _PATIENCE_S) and os.fstat(fd).st_nlink:
-                    if os.fstat(fd).st_size == 0 and self._room.take(np.array([len(label)])).all():
+                    if os.fstat(fd).st_size == 0 and self._quota.take(np.array([len(label)])).all():
                         os.pwrite(fd, label, 0)
                     os.utime(fd)
                     return fd
@@ -95,17 +98,17 @@ class ObjectCache:
             writer, self._writer = self._writer, None
             if writer is not None:
                 writer.close()
-        self._gather.close()
+        self._kernel_aio.close()
         self._descriptors.close()
         if self._in_use >= 0:
-            self._stamp()
+            self._update_time()
             os.close(self._in_use)
             self._in_use = -1
 
-    # -- what there is ---------------------------------------------------------------------------------------------
+    # -- looking up ------------------------------------------------------------------------------------------------
 
     def _refresh(self) -> None:
-        """Read what was added to the journals since; the lock is held, or nobody else knows the shelf."""
+        """Read new lines of the journals; the lock is held, or no other thread has the object yet."""
         self._refreshed = time.monotonic()
         mine = self._writer.stem if self._writer is not None else None
         try:
@@ -125,7 +128,7 @@ class ObjectCache:
             with open(stem + LINES, "rb") as file:
                 file.seek(seen * LINE_NBYTES)
                 text = file.read()
-            # The size is asked for after the lines were read: those name nothing that came later.
+            # The size is read after the lines: the bytes of all these lines had been written by then.
             lines, numbers = parse_lines(text, os.stat(stem + DATA).st_size)
         except OSError:
             return
@@ -141,7 +144,7 @@ class ObjectCache:
         return self._seen[stem][0]
 
     def _find(self, offset: IntArray, length: IntArray) -> tuple[IntArray, Array]:
-        """Row of each span or -1, and what stands in those rows."""
+        """Return the row of each span or -1, and the contents of these rows."""
         with self._lock:
             rows = self._entries.find(offset, length)
             if (rows < 0).any() and time.monotonic() - self._refreshed > _REFRESH_S:
@@ -150,45 +153,47 @@ class ObjectCache:
             return rows, self._entries.table[rows]
 
     def held(self, offset: IntArray) -> IntArray:
-        """Bytes of the longest span from each offset on, int64 (n,); 0 where there is none."""
+        """Return the bytes of the longest span that begins at each offset, int64 (n,); 0 for none."""
         rows, found = self._find(offset, np.ones(len(offset), np.int64))
         return np.where(rows >= 0, found["length"], 0)
 
     # -- reading ---------------------------------------------------------------------------------------------------
 
-    def read(self, offset: IntArray, length: IntArray, out: memoryview, place: IntArray) -> tuple[Any, int]:
-        """Copy what there is of some spans.
+    def read(self, spans: PlacedSpans, out: memoryview) -> tuple[Array, int]:
+        """Copy the spans that are in the cache.
 
         Args:
-            offset, length: int64 (n,), the spans.
+            spans: in the object, and where to copy them to.
             out: writable bytes.
-            place: int64 (n,), where in `out` each goes.
 
         Returns:
-            bool (n,), those that were copied (the places of the others may have been written to); and how many spans
-            are damaged.
+            bool (n,), the spans that were copied (the places of the others may have been written to); and the number
+            of damaged spans.
         """
-        self._touch()
-        rows, found = self._find(offset, length)
+        now = time.monotonic()
+        if now - self._touched > _TOUCH_S and self._in_use >= 0:
+            self._touched = now
+            self._update_time()
+        rows, found = self._find(spans.offset, spans.length)
         here = rows >= 0
         for segment in np.unique(found["segment"][here]).tolist():
             chosen = np.flatnonzero(here & (found["segment"] == segment))
             chosen = chosen[np.argsort(found["place"][chosen])]
-            here[chosen] = self._read_segment(
-                segment, found[chosen], rows[chosen], length[chosen], out, place[chosen]
-            )
+            here[chosen] = self._read_segment(rows[chosen], found[chosen], spans.take(chosen), out)
         return here, int(((rows >= 0) & ~here).sum())
 
-    def _read_segment(
-        self, segment: int, found: Array, rows: IntArray, length: IntArray, out: memoryview, place: IntArray
-    ) -> Any:
+    def _read_segment(self, rows: IntArray, found: Array, spans: PlacedSpans, out: memoryview) -> Array:
+        """Copy spans of one segment; return those whose bytes are right, bool (n,)."""
+        _, length, place = spans
         fine = np.zeros(len(rows), bool)
+        segment = int(found["segment"][0])
         stem = self._stems[segment]
         try:
             with self._descriptors.borrow(segment, stem + DATA) as fd:
                 got = np.full(len(rows), -1, np.int64)
-                if self._gather.available and len(rows) > 1:
-                    got = self._gather.read(fd, found["place"], length, out, place)
+                if self._kernel_aio.available and len(rows) > 1:
+                    reads = np.stack((found["segment"], found["place"], length, place), axis=1)
+                    got = self._kernel_aio.read(fd, reads, out)
                 for item in np.flatnonzero(got != length).tolist():
                     begin = int(place[item])
                     got[item] = read_into(
@@ -197,8 +202,8 @@ class ObjectCache:
                 fine[:] = got == length
                 for item in np.flatnonzero(fine & ~found["checked"]).tolist():
                     begin = int(place[item])
-                    fine[item] = _is_sound(fd, found[item], out[begin : begin + int(length[item])])
-        except FileNotFoundError:  # given up by another process
+                    fine[item] = _is_valid(fd, found[item], out[begin : begin + int(length[item])])
+        except FileNotFoundError:  # evicted by another process
             with self._lock:
                 self._entries.remove_segment(segment)
             return fine
@@ -208,40 +213,32 @@ class ObjectCache:
             self._entries.table["checked"][rows[fine]] = True
             self._entries.remove(rows[~fine])
         for line in found["line"][~fine].tolist():
-            _strike_out(stem, line)
+            _invalidate_line(stem, line)
         return fine
 
-    def _touch(self) -> None:
-        now = time.monotonic()
-        if now - self._touched > _TOUCH_S and self._in_use >= 0:
-            self._touched = now
-            self._stamp()
-
-    def _stamp(self) -> None:
-        """Note that the shelf was used now."""
+    def _update_time(self) -> None:
+        """Record that the object was used now."""
         try:
             os.utime(self._in_use)
         except OSError:
-            pass  # the directory cannot be written to any more; what is there is read all the same
+            pass  # the directory can no longer be written to; reading still works
 
     # -- writing ---------------------------------------------------------------------------------------------------
 
-    def write(
-        self, offset: IntArray, length: IntArray, data: memoryview, place: IntArray
-    ) -> tuple[int, int, int]:
-        """Take spans in, as far as there is room.
+    def write(self, spans: PlacedSpans, data: memoryview) -> tuple[int, int, int]:
+        """Add the spans that are missing, while there is space.
 
         Args:
-            offset, length: int64 (n,), the spans.
+            spans: in the object, and where their bytes are.
             data: bytes.
-            place: int64 (n,), where in `data` each begins.
 
         Returns:
-            the spans that were written, their bytes, and the spans for which there was no room.
+            the number of spans that were written, their bytes, and the number of spans for which there was no space.
 
         Raises:
-            OSError: they cannot be written, as on a full disk; what was written before is sound.
+            OSError: a span cannot be written, for example because the disk is full; earlier ones are valid.
         """
+        offset, length, _ = spans
         with self._writing:
             with self._lock:
                 new = (self._entries.find(offset, length) < 0) & (length > 0)
@@ -251,40 +248,39 @@ class ObjectCache:
             if not len(items) or self._in_use < 0:
                 return 0, 0, 0
             sizes = length[items] + LINE_NBYTES
-            may = self._room.take(sizes)
+            may = self._quota.take(sizes)
             chosen = items[may]
             done = 0
             try:
                 while done < len(chosen):
-                    done += self._append(offset, length, data, place, chosen[done:])
+                    done += self._append(spans.take(chosen[done:]), data)
             except OSError:
-                self._room.give_back(int(sizes[may][done:].sum()))
+                self._quota.release(int(sizes[may][done:].sum()))
                 raise
             return len(chosen), int(length[chosen].sum()), int((~may).sum())
 
-    def _append(
-        self, offset: IntArray, length: IntArray, data: memoryview, place: IntArray, items: IntArray
-    ) -> int:
-        """Write some of the items to one segment; gives how many."""
+    def _append(self, spans: PlacedSpans, data: memoryview) -> int:
+        """Write the first spans to one segment, as many as it takes; return their number."""
         writer = self._ready_writer()
-        room = self._segment_nbytes - writer.nbytes
-        items = items[: max(1, int(np.searchsorted(np.cumsum(length[items]), room, side="right")))]
+        space = self._segment_nbytes - writer.nbytes
+        count = max(1, int(np.searchsorted(np.cumsum(spans.length), space, side="right")))
+        offset, length, place = (column[:count] for column in spans)
         pieces = [
             data[start : start + nbytes]
-            for start, nbytes in zip(place[items].tolist(), length[items].tolist(), strict=True)
+            for start, nbytes in zip(place.tolist(), length.tolist(), strict=True)
         ]
         crc = np.array([zlib.crc32(piece) for piece in pieces], np.uint32)
-        where, line = writer.append(offset[items], pieces, crc)
-        entries = np.zeros(len(items), ENTRY)
-        entries["offset"], entries["length"], entries["place"] = offset[items], length[items], where
+        where, line = writer.append(offset, pieces, crc)
+        entries = np.zeros(len(pieces), ENTRY)
+        entries["offset"], entries["length"], entries["place"] = offset, length, where
         entries["crc"], entries["checked"] = crc, True
-        entries["line"] = np.arange(line, line + len(items))
+        entries["line"] = np.arange(line, line + len(pieces))
         with self._lock:
             number = self._number_of(writer.stem)
             self._seen[writer.stem] = number, writer.lines
             entries["segment"] = number
             self._entries.add(entries)
-        return len(items)
+        return len(pieces)
 
     def _ready_writer(self) -> SegmentWriter:
         writer = self._writer
@@ -304,11 +300,11 @@ class ObjectCache:
         return self._writer
 
     def _continued(self, stem: str) -> SegmentWriter | None:
-        """The writer of a segment that is not full and that nobody writes to."""
+        """Return a writer of an existing segment; None if it is half full or another process writes to it."""
         try:
             if os.stat(stem + DATA).st_size >= self._segment_nbytes // 2:
                 return None
-            writer = SegmentWriter(stem, fresh=False)
+            writer = SegmentWriter(stem, new=False)
         except OSError:
             return None
         with self._lock:
@@ -324,8 +320,8 @@ def _entries(lines: Array, segment: int, numbers: IntArray) -> Array:
     return entries
 
 
-def _is_sound(fd: int, entry: Any, data: memoryview) -> bool:
-    """Whether the bytes of an entry have its checksum; `data` is the beginning of them."""
+def _is_valid(fd: int, entry: Array, data: memoryview) -> bool:
+    """Return whether the bytes of an entry have its checksum; `data` is the beginning of them."""
     if len(data) < int(entry["length"]):
         whole = bytearray(int(entry["length"]))
         if read_into(fd, memoryview(whole), int(entry["place"])) < len(whole):
@@ -334,8 +330,8 @@ def _is_sound(fd: int, entry: Any, data: memoryview) -> bool:
     return zlib.crc32(data) == int(entry["crc"])
 
 
-def _strike_out(stem: str, line: int) -> None:
-    """Make a line of a journal unsound for good."""
+def _invalidate_line(stem: str, line: int) -> None:
+    """Make a line of a journal permanently invalid."""
     try:
         fd = os.open(stem + LINES, os.O_WRONLY)
     except OSError:

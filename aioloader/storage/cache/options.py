@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
-from typing import Any
 
 from aioloader.foundation.validation import parse_nbytes
 
@@ -17,7 +16,7 @@ _MEMORY_LIMIT = "4GB"
 
 @dataclass(frozen=True)
 class CacheOptions:
-    """The options `cache` and `cache_limit` of datasets.
+    """Values of the options `cache` and `cache_limit` of datasets.
 
     Attributes:
         cache: a directory; "memory"; or None for no cache. A directory of that name is "./memory".
@@ -25,20 +24,20 @@ class CacheOptions:
 
     Raises:
         TypeError: an option is of the wrong type.
-        ValueError: a size is malformed, or there is a limit without a cache.
+        ValueError: a size is malformed, or a limit is set without a cache.
     """
 
-    cache: Any = None
-    cache_limit: Any = None
+    cache: str | os.PathLike[str] | None = None
+    cache_limit: int | str | None = None
 
     def __post_init__(self) -> None:
         if self.cache is not None:
             if not isinstance(self.cache, (str, os.PathLike)):
                 raise TypeError(f"cache must be a directory, 'memory' or None, got {self.cache!r}")
             if not os.fspath(self.cache):
-                raise ValueError("cache must be a directory, 'memory' or None, got an empty text")
+                raise ValueError("cache must be a directory, 'memory' or None, got an empty string")
             if "://" in os.fspath(self.cache):
-                raise ValueError(f"cache must be a directory of this machine, but got the URL {self.cache!r}")
+                raise ValueError(f"cache must be a directory on this machine, got the URL {self.cache!r}")
         if self.cache_limit is not None:
             parse_nbytes(self.cache_limit, "cache_limit")
             if self.cache is None:
@@ -48,17 +47,17 @@ class CacheOptions:
 
     @property
     def in_memory(self) -> bool:
-        """Whether the cache is in memory."""
+        """Return whether the cache is in memory."""
         return self.cache is not None and os.fspath(self.cache) == MEMORY
 
     @property
     def directory(self) -> str | None:
-        """The directory, or None."""
+        """Return the directory, or None."""
         return None if self.cache is None or self.in_memory else os.fspath(self.cache)
 
     @property
     def limit_nbytes(self) -> int:
-        """Most bytes that the cache holds."""
+        """Return the most bytes that the cache holds."""
         limit = self.cache_limit
         if limit is None:
             limit = _MEMORY_LIMIT if self.in_memory else _DIRECTORY_LIMIT

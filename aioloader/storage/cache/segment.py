@@ -1,7 +1,7 @@
-"""The segment that a process writes to: a file of bytes, and its journal. Only one process writes to a segment.
+"""Writer of a segment: a file of bytes, and its journal. Only one process writes to a segment.
 
-Bytes are appended first and their lines after them. The journal is locked as long as somebody writes to the segment, so
-that one left behind is found, cut back to its last sound line, and continued.
+Bytes are appended first and their lines after them. The journal is locked as long as a process writes to the segment,
+so that a segment without a writer is recognized, truncated to its last valid line, and continued.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ if TYPE_CHECKING:
 
 __all__ = ("SegmentWriter",)
 
-_MOST_BUFFERS = 512  # of one call; Linux takes 1,024
+_MOST_BUFFERS = 512  # in one call; Linux takes 1,024
 
 
 class SegmentWriter:
-    """Appends to a segment. Not safe against other threads.
+    """Writer that appends to a segment. Not safe against other threads.
 
     Args:
         stem: path without suffix.
-        fresh: the segment is made; False: one that exists is continued.
+        new: make the segment; False: continue an existing one.
 
     Attributes:
         stem: as above.
@@ -39,40 +39,41 @@ class SegmentWriter:
         nbytes: bytes of the data.
 
     Raises:
-        OSError: a file cannot be made, opened or locked; BlockingIOError if somebody else writes to the segment.
+        OSError: a file cannot be made, opened or locked; BlockingIOError if another process writes to the segment.
     """
 
-    def __init__(self, stem: str, *, fresh: bool) -> None:
+    def __init__(self, stem: str, *, new: bool) -> None:
         self.stem = stem
-        flags = os.O_RDWR | (os.O_CREAT | os.O_EXCL if fresh else 0)
+        flags = os.O_RDWR | (os.O_CREAT | os.O_EXCL if new else 0)
         self._lines = os.open(stem + LINES, flags, 0o666)
         self._data = -1
+        self.nbytes = -1  # not known before the files are open
         try:
             if not lock_within(self._lines, fcntl.LOCK_EX, 0):
                 raise BlockingIOError(f"{stem} is being written to")
             self._data = os.open(stem + DATA, flags, 0o666)
-            self.lines, self.nbytes = self._cut_back()
+            self.lines, self.nbytes = self._truncate()
         except BaseException:
             self.close()
             raise
 
     @classmethod
     def make(cls, folder: str) -> SegmentWriter:
-        """A new segment in a folder. Names sort by age."""
+        """Make a segment in a folder. Names sort by age."""
         while True:
             name = f"{time.time_ns():016x}-{os.getpid()}"
             try:
-                return cls(os.path.join(folder, name), fresh=True)
+                return cls(os.path.join(folder, name), new=True)
             except FileExistsError:
                 continue
 
-    def _cut_back(self) -> tuple[int, int]:
+    def _truncate(self) -> tuple[int, int]:
         size = os.fstat(self._lines).st_size
-        sound, numbers = parse_lines(os.pread(self._lines, size, 0), os.fstat(self._data).st_size)
+        valid, numbers = parse_lines(os.pread(self._lines, size, 0), os.fstat(self._data).st_size)
         lines = size // LINE_NBYTES
-        nbytes = int((sound["place"] + sound["length"]).max()) if len(sound) else 0
+        nbytes = int((valid["place"] + valid["length"]).max()) if len(valid) else 0
         os.ftruncate(self._lines, lines * LINE_NBYTES)
-        # A line that names bytes beyond the end would seem sound once the file has grown.
+        # A line with a place beyond the end would become valid when the file has grown.
         for line in np.setdiff1d(np.arange(lines), numbers).tolist():
             os.pwrite(self._lines, bytes(LINE_NBYTES), line * LINE_NBYTES)
         os.ftruncate(self._data, nbytes)
@@ -80,7 +81,7 @@ class SegmentWriter:
 
     @property
     def deleted(self) -> bool:
-        """Whether somebody has deleted the files."""
+        """Return whether another process has deleted the files."""
         return os.fstat(self._data).st_nlink == 0
 
     def append(self, offset: IntArray, pieces: Sequence[memoryview], crc: Array) -> tuple[IntArray, int]:
@@ -95,7 +96,7 @@ class SegmentWriter:
             place of each in the data (int64 (n,)), and the number of the first line.
 
         Raises:
-            OSError: it could not be written, as on a full disk. Nothing of it is left then.
+            OSError: nothing was written, for example because the disk is full.
         """
         length = np.array([len(piece) for piece in pieces], np.int64)
         place = self.nbytes + np.cumsum(length) - length
@@ -106,7 +107,7 @@ class SegmentWriter:
                 self._lines, [memoryview(format_lines(offset, length, place, crc))], first * LINE_NBYTES
             )
         except OSError:
-            # So that no line names what is not there; a reader would notice by the checksum.
+            # So that every line has its bytes; without that, a reader would notice by the checksum.
             os.ftruncate(self._lines, first * LINE_NBYTES)
             os.ftruncate(self._data, self.nbytes)
             raise
@@ -115,8 +116,8 @@ class SegmentWriter:
         return place, first
 
     def close(self) -> None:
-        """Close the files; deletes them if nothing was written. May be called twice."""
-        if self._data >= 0 and getattr(self, "nbytes", 1) == 0:
+        """Close the files; delete them if nothing was written. May be called twice."""
+        if self._data >= 0 and self.nbytes == 0:
             delete_segment(self.stem)
         for fd in (self._lines, self._data):
             if fd >= 0:

@@ -1,4 +1,4 @@
-"""Byte sources behind a cache: what is there is copied, the rest is read from the source as ever and put into it."""
+"""Byte sources behind a cache: bytes in the cache are copied, the others are read from the source and added."""
 
 from __future__ import annotations
 
@@ -6,30 +6,30 @@ import logging
 import os
 import time
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import numpy as np
 
 from aioloader.foundation.types import ReadPlan, Spans
 from aioloader.metrics import StorageStats
 from aioloader.storage.cache.lookup import Lookup, file_key
-from aioloader.storage.layout import lay_out_apart
+from aioloader.storage.layout import plan_apart
 from aioloader.storage.local.whole_files import sample_status
 from aioloader.storage.records import TRUSTED_SPAN_BYTES
 from aioloader.storage.urls import redact_url
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Coroutine, Sequence
 
     from aioloader.foundation.threads import Threads
-    from aioloader.foundation.types import IntArray
-    from aioloader.storage.cache import Cache
+    from aioloader.foundation.types import Array, IntArray
+    from aioloader.storage.cache.base import Cache
     from aioloader.storage.local.source import Failures, LocalByteSource
 
-__all__ = ("CachedByteSource", "CachedObjectSource")
+__all__ = ("CachedByteSource", "CachedObjectSource", "ObjectSource")
 
 _logger = logging.getLogger(__name__)
-_LOOK_S = 5.0
+_VERSION_CHECK_S = 5.0
 _THREADS = 4
 T = TypeVar("T")
 
@@ -37,56 +37,48 @@ T = TypeVar("T")
 class CachedByteSource:
     """Local files behind a cache, for slow file systems; implements `ByteSource` and `BlockingByteSource`.
 
-    Whether a record file is still the same is asked every few seconds; whether an image file is, when it is first
-    planned.
+    A record file is checked for changes every few seconds; an image file when it is first planned.
 
     Args:
         source: reads the files; closed with this one.
         cache: closed with this one.
-        name: what the files are called in the cache: all that read the same files call them so.
+        name: of the files in the cache, the same for all sources that read the same files.
     """
 
     def __init__(self, source: LocalByteSource, cache: Cache, name: str) -> None:
+        self.paths = source.paths
         self._source = source
         self._cache = cache
         self._versions: dict[int, tuple[float, str]] = {}
         if source.whole_files:
             self._nbytes = np.full(len(source.paths), -1, np.int64)
             self._keys = np.zeros(len(source.paths), np.int64)
-            self._lookup = Lookup(cache, os.path.abspath(name), keys=self._keys_of)
-        else:
-            self._lookup = Lookup(cache, "", identify=self._identify)
-
-    @property
-    def paths(self) -> Sequence[str]:
-        """The files."""
-        return self._source.paths
+        name, keys = (os.path.abspath(name), self._keys_of) if source.whole_files else ("", None)
+        self._lookup = Lookup(cache, name, identify=self._identify, keys=keys)
 
     def stats(self) -> StorageStats:
-        """What was done so far."""
+        """Return the statistics so far."""
         return StorageStats(hit_rate=self._lookup.hit_rate)
 
     def close(self) -> None:
-        """Close files, threads and the cache; may be called twice."""
         self._source.close()
         self._cache.close()
 
     async def plan(self, spans: Spans) -> ReadPlan:
-        """See `ByteSource.plan`."""
-        if not self._source.whole_files:
-            if _large(spans).any():
-                return await self._source.aside(self.plan_blocking, spans)
+        if self._source.whole_files:
+            must_read = bool((self._nbytes[spans.file] < 0).any())
+        elif not (must_read := bool(_large(spans).any())):
             return await self._source.plan(spans)
-        if (self._nbytes[spans.file] < 0).any():
-            return await self._source.aside(self.plan_blocking, spans)
-        return self.plan_blocking(spans)
+        return (
+            await self._source.run_in_thread(self.plan_blocking, spans)
+            if must_read
+            else self.plan_blocking(spans)
+        )
 
     def plan_blocking(self, spans: Spans) -> ReadPlan:
-        """See `BlockingByteSource.plan_blocking`."""
         if not self._source.whole_files:
             return self._plan_records(spans)
         failures: Failures = []
-        fine = np.ones(len(spans), bool)
         for place in np.flatnonzero(self._nbytes[spans.file] < 0).tolist():
             number = int(spans.file[place])
             path = self.paths[number]
@@ -94,34 +86,30 @@ class CachedByteSource:
                 status = sample_status(path)
             except OSError as error:
                 failures.append((place, error))
-                fine[place] = False
             else:
                 self._keys[number] = file_key(os.path.abspath(path), _version(status))
                 self._nbytes[number] = status.st_size
-        length = np.where(fine, self._nbytes[spans.file], 0)
-        start = np.full(len(length), -1, np.int64)
-        nbytes, start[fine], reads = lay_out_apart(spans.file[fine], spans.offset[fine], length[fine])
-        return ReadPlan(nbytes, start, length, reads, failures)
+        plan = plan_apart(spans, self._nbytes[spans.file], failures)
+        return replace(plan, reads=plan.reads[plan.start >= 0])
 
     def _plan_records(self, spans: Spans) -> ReadPlan:
         large = _large(spans)
         if not large.any():
             return self._source.plan_blocking(spans)
-        told = _Told(spans, large, self._lookup.held(spans))
-        return told.plan(None if told.rest is None else self._source.plan_blocking(told.rest))
+        known = _KnownLengths(spans, large, self._lookup.held(spans))
+        return known.plan(None if known.rest is None else self._source.plan_blocking(known.rest))
 
     async def read(self, plan: ReadPlan, out: memoryview) -> Failures:
-        """See `ByteSource.read`; one thread hop for what is in the cache."""
-        missing = await self._source.aside(self._lookup.find, plan, out)
+        """Read with one thread hop for items in the cache."""
+        missing = await self._source.run_in_thread(self._lookup.find, plan, out)
         if missing is None:
             return []
         failures = await self._source.read(replace(plan, reads=missing.reads, start=missing.start), out)
         failed = [place for place, _ in failures]
-        await self._source.aside(self._lookup.keep, plan, missing, failed, out)
+        await self._source.run_in_thread(self._lookup.keep, plan, missing, failed, out)
         return failures
 
     def read_blocking(self, plan: ReadPlan, out: memoryview) -> Failures:
-        """See `BlockingByteSource.read_blocking`."""
         missing = self._lookup.find(plan, out)
         if missing is None:
             return []
@@ -133,10 +121,10 @@ class CachedByteSource:
         return self._keys[numbers]
 
     def _identify(self, number: int) -> tuple[str, str] | None:
-        """Name and version of a record file; None if it cannot be asked."""
+        """Return name and version of a record file; None if its status cannot be read."""
         now = time.monotonic()
-        looked, version = self._versions.get(number, (now - _LOOK_S, ""))
-        if now - looked >= _LOOK_S:
+        checked, version = self._versions.get(number, (now - _VERSION_CHECK_S, ""))
+        if now - checked >= _VERSION_CHECK_S:
             try:
                 version = _version(os.stat(self.paths[number]))
             except OSError:
@@ -145,57 +133,74 @@ class CachedByteSource:
         return os.path.abspath(self.paths[number]), version
 
 
+class ObjectSource(Protocol):
+    """Byte source of objects that can be cached, such as `aioloader.storage.remote.RemoteByteSource`."""
+
+    paths: Sequence[str]
+    whole_files: bool
+    timeout: float
+    samples_ahead: int
+
+    async def plan(self, spans: Spans) -> ReadPlan: ...
+
+    async def read(self, plan: ReadPlan, out: memoryview) -> Failures: ...
+
+    def blocking(self, fn: Callable[..., Coroutine[Any, Any, T]], *args: Any) -> T:
+        """Run an async function to its end."""
+        ...
+
+    def identity(self, number: int) -> tuple[str, str] | None:
+        """Return name and version of an object; None if it cannot be cached."""
+        ...
+
+    def stats(self) -> StorageStats: ...
+
+    def close(self) -> None: ...
+
+
 class CachedObjectSource:
     """Objects behind a cache; implements `ByteSource` over a source of objects.
 
     Args:
-        source: reads the objects (`aioloader.storage.remote.RemoteByteSource`); closed with this one.
+        source: reads the objects; closed with this one.
         cache: closed with this one.
-        name: what the objects of a set are called together in the cache.
+        name: of the set of objects in the cache.
 
     Attributes:
-        samples_ahead: see the source.
+        samples_ahead: see `aioloader.abc.PrefetchingByteSource`.
     """
 
-    def __init__(self, source: Any, cache: Cache, name: str) -> None:
+    _closed = True  # until it is completely made
+
+    def __init__(self, source: ObjectSource, cache: Cache, name: str) -> None:
+        self.paths = source.paths
+        self.samples_ahead = source.samples_ahead
         self._source = source
         self._cache = cache
-        self.samples_ahead: int = source.samples_ahead
         self._threads: Threads | None = None
         self._closed = False
         self._warned = False
-        if source.whole_files:
-            self._lookup = Lookup(cache, name, keys=self._keys_of)
-        else:
-            self._lookup = Lookup(cache, "", identify=self._identify)
+        name, keys = (name, self._keys_of) if source.whole_files else ("", None)
+        self._lookup = Lookup(cache, name, identify=self._identify, keys=keys)
 
     def __del__(self) -> None:
-        if hasattr(self, "_closed"):
+        if not self._closed:
             self.close()
 
     @property
-    def paths(self) -> Sequence[str]:
-        """The URLs."""
-        urls: Sequence[str] = self._source.paths
-        return urls
-
-    @property
     def timeout(self) -> float:
-        """Seconds that one call may take; the loader sets it."""
-        seconds: float = self._source.timeout
-        return seconds
+        """Return the seconds that one call may take; the loader sets it."""
+        return self._source.timeout
 
     @timeout.setter
     def timeout(self, seconds: float) -> None:
         self._source.timeout = seconds
 
     def stats(self) -> StorageStats:
-        """What was done so far."""
-        stats: StorageStats = self._source.stats()
-        return replace(stats, hit_rate=self._lookup.hit_rate)
+        """Return the statistics so far."""
+        return replace(self._source.stats(), hit_rate=self._lookup.hit_rate)
 
     def close(self) -> None:
-        """Close connections, threads and the cache; may be called twice."""
         self._closed = True
         threads, self._threads = self._threads, None
         if threads is not None:
@@ -204,37 +209,35 @@ class CachedObjectSource:
         self._cache.close()
 
     async def plan(self, spans: Spans) -> ReadPlan:
-        """See `ByteSource.plan`."""
         large = np.zeros(len(spans), bool) if self._source.whole_files else _large(spans)
         if not large.any():
-            plan: ReadPlan = await self._source.plan(spans)
-            return plan
-        told = _Told(spans, large, await self._aside(self._lookup.held, spans))
-        return told.plan(None if told.rest is None else await self._source.plan(told.rest))
+            return await self._source.plan(spans)
+        known = _KnownLengths(spans, large, await self._run_in_thread(self._lookup.held, spans))
+        return known.plan(None if known.rest is None else await self._source.plan(known.rest))
 
     async def read(self, plan: ReadPlan, out: memoryview) -> Failures:
-        """See `ByteSource.read`. The cache is read and written in a thread.
+        """Read; the cache is read and written in a thread.
 
         Raises:
-            RemoteReadError: see `RemoteByteSource.read`.
+            RemoteReadError: see `aioloader.storage.remote.RemoteByteSource.read`.
         """
-        missing = await self._aside(self._lookup.find, plan, out)
+        missing = await self._run_in_thread(self._lookup.find, plan, out)
         if missing is None:
             return []
         # The source's plans have one read for each item, in their order.
         items = np.flatnonzero(missing.start >= 0)
         part = ReadPlan(plan.nbytes, plan.start[items], plan.length[items], plan.reads[items])
         failures = [(int(items[place]), error) for place, error in await self._source.read(part, out)]
-        await self._aside(self._lookup.keep, plan, missing, [place for place, _ in failures], out)
+        await self._run_in_thread(self._lookup.keep, plan, missing, [place for place, _ in failures], out)
         return failures
 
     def fetch(self, spans: Spans) -> tuple[ReadPlan, memoryview]:
-        """Plan and read at once, blocking: for a single item here and now.
+        """Plan and read at once, blocking: for single items outside a loader.
 
         Raises:
-            Exception: the first item that could not be read, raised as its own error.
+            Exception: the error of the first item that could not be read.
         """
-        plan: ReadPlan = self._source.blocking(self.plan, spans)
+        plan = self._source.blocking(self.plan, spans)
         data = memoryview(bytearray(plan.nbytes))
         for _, error in plan.failures or self._source.blocking(self.read, plan, data):
             raise error
@@ -245,18 +248,18 @@ class CachedObjectSource:
         return np.array([-1 if one is None else file_key(*one) for one in known], np.int64)
 
     def _identify(self, number: int) -> tuple[str, str] | None:
-        known: tuple[str, str] | None = self._source.identity(number)
-        if known is None and not self._warned:  # whatever is read has been described
+        known = self._source.identity(number)
+        if known is None and not self._warned:  # every object that is read has been described
             self._warned = True
             _logger.warning(
-                "%s is not kept in the cache: the server sends neither an ETag nor a date with it, so that a "
-                "replaced one would not be noticed",
+                "%s is not cached: the server sends neither an ETag nor a date with it, so that a replaced object "
+                "would not be noticed",
                 redact_url(self.paths[number]),
             )
         return known
 
-    async def _aside(self, fn: Callable[..., T], *args: Any) -> T:
-        """Run a function in a thread of the source; on cancellation it is waited for."""
+    async def _run_in_thread(self, fn: Callable[..., T], *args: Any) -> T:
+        """Run a function in a thread. On cancellation it returns when the function has ended."""
         if self._closed:
             raise RuntimeError("the byte source is closed")
         if self._threads is None:
@@ -266,42 +269,37 @@ class CachedObjectSource:
         return await self._threads.run(fn, *args)
 
 
-def _large(spans: Spans) -> Any:
-    """Which spans are so large that a source asks the records' own heads how long they are: bool (n,)."""
+def _large(spans: Spans) -> Array:
+    """Mark spans so large that a source reads the length from the records' own headers: bool (n,)."""
     return spans.length > TRUSTED_SPAN_BYTES
 
 
-class _Told:
-    """Large records of which the cache knows how long they are: their heads need not be asked for.
+class _KnownLengths:
+    """Large records whose length the cache knows: their headers need not be read.
 
     Args:
         spans: of a batch.
         large: bool (n,), see `_large`.
-        held: int64 (n,), bytes that the cache has from each offset on.
+        held: int64 (n,), bytes in the cache from each offset on.
 
     Attributes:
         rest: the spans that the source has to plan; None if there are none.
     """
 
-    def __init__(self, spans: Spans, large: Any, held: IntArray) -> None:
+    def __init__(self, spans: Spans, large: Array, held: IntArray) -> None:
         self._spans = spans
         known = large & (held > 0)
         self._length = np.where(known, held, spans.length)
-        self._left = np.flatnonzero(~known)
-        left = self._left
+        left = self._left = np.flatnonzero(~known)
         self.rest = Spans(spans.file[left], spans.offset[left], spans.length[left]) if len(left) else None
 
     def plan(self, rest: ReadPlan | None) -> ReadPlan:
-        """The plan of the batch, from that of the `rest`: a read for each item, in their order."""
-        length, failures = self._length, []
+        """Return the plan of the batch from that of the `rest`: a read for each item, in their order."""
+        failures: Failures = []
         if rest is not None:
-            length[self._left] = rest.length
+            self._length[self._left] = rest.length
             failures = [(int(self._left[place]), error) for place, error in rest.failures]
-        failed = [place for place, _ in failures]
-        length[failed] = 0
-        nbytes, start, reads = lay_out_apart(self._spans.file, self._spans.offset, length)
-        start[failed] = -1
-        return ReadPlan(nbytes, start, length, reads, failures)
+        return plan_apart(self._spans, self._length, failures)
 
 
 def _version(status: os.stat_result) -> str:

@@ -1,1 +1,1 @@
-"""Byte source over local files."""
+"""Byte source of local files."""

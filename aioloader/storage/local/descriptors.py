@@ -1,7 +1,7 @@
-"""Open files, a bounded number of them, shared by threads.
+"""Bounded set of open files, shared by threads.
 
-A descriptor that a thread reads from is never closed under it: the number could be given to another file at once,
-and the read would return that file's bytes.
+A descriptor is never closed while a thread reads from it: another file could get the same number at once, and the read
+would return that file's bytes.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
 __all__ = ("Descriptors", "open_regular", "read_into")
 
-# Descriptors are not inherited by programs that are started (PEP 446). Without O_NONBLOCK a named pipe, found
-# where a file was meant, would block the thread in open() for ever.
+# Programs that this process starts do not inherit the descriptors (PEP 446). Without O_NONBLOCK, open() of a named pipe
+# would block the thread for ever.
 _FLAGS = os.O_RDONLY | getattr(os, "O_BINARY", 0) | getattr(os, "O_NONBLOCK", 0)
 _seek_lock = threading.Lock()
 
@@ -33,7 +33,7 @@ def open_regular(path: str, flags: int = 0) -> int:
         flags: further flags of `os.open`.
 
     Raises:
-        OSError: there is none, it may not be read, or it is a directory, pipe or device.
+        OSError: it does not exist, cannot be read, or is a directory, pipe or device.
     """
     fd = os.open(path, _FLAGS | flags)
     try:
@@ -53,10 +53,10 @@ def check_regular(status: os.stat_result, path: str) -> None:
 
 
 def read_into(fd: int, out: memoryview, offset: int) -> int:
-    """Fill `out` from a place in a file.
+    """Fill `out` with the bytes of a file from an offset on.
 
     Returns:
-        bytes read; fewer than asked for only at the end of the file.
+        bytes read; fewer than `len(out)` only at the end of the file.
     """
     done, wanted = 0, len(out)
     while done < wanted:
@@ -86,10 +86,10 @@ class _Open:
 
 
 class Descriptors:
-    """Open files by number; those not used for longest are closed first.
+    """Open files by number; the least recently used are closed first.
 
     Args:
-        limit: most files that are kept open while nobody reads from them.
+        limit: most files that stay open while no thread reads from them.
         flags: further flags of `os.open`.
     """
 
@@ -102,7 +102,7 @@ class Descriptors:
 
     @contextmanager
     def borrow(self, number: int, path: str) -> Iterator[int]:
-        """The descriptor of a file, opened if need be, for the time of the context.
+        """Return a context manager of the descriptor of a file, which is opened if necessary.
 
         Raises:
             OSError: the file cannot be opened.
@@ -125,11 +125,11 @@ class Descriptors:
                 self._shrink()
 
     def holds(self, number: int) -> bool:
-        """Whether a file is open now."""
+        """Return whether a file is open now."""
         return number in self._open
 
     def close(self) -> None:
-        """Close all files, those in use as soon as they are not."""
+        """Close all files; those in use are closed when they are returned."""
         with self._lock:
             self._closed = True
             self._limit = 0

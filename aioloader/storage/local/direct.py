@@ -1,8 +1,8 @@
-"""Reads that bypass the page cache (O_DIRECT): for sets much larger than memory, which would push out other things.
+"""Reads that bypass the page cache (O_DIRECT), for data much larger than memory, which would evict other pages.
 
-The system wants offset, length and memory in whole blocks. So each stretch is widened to blocks, all of them are read
-into aligned memory at once, and the wanted bytes are copied from there. What the file system refuses is read in the
-ordinary way.
+The system requires offset, length and memory in whole blocks. So each range is widened to blocks, all of them are read
+into aligned memory at once, and the requested bytes are copied from there. Ranges that the file system refuses are read
+in the ordinary way.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ _OPEN_FILES = 64
 
 
 class DirectReads:
-    """Reads files past the page cache; from any thread.
+    """Reader of files that bypasses the page cache; used from any thread.
 
     Args:
-        gather: reads many stretches at once.
+        reader: reads many ranges at once.
     """
 
-    def __init__(self, gather: KernelAioReader) -> None:
-        self._gather = gather
+    def __init__(self, reader: KernelAioReader) -> None:
+        self._reader = reader
         self._descriptors = Descriptors(_OPEN_FILES, flags=_FLAG)
         self._idle: deque[mmap.mmap] = deque()
         self._refused = not _FLAG
@@ -54,44 +54,42 @@ class DirectReads:
         self._descriptors.close()
         self._idle.clear()
 
-    def read(
-        self, number: int, path: str, offset: IntArray, nbytes: IntArray, out: memoryview, place: IntArray
-    ) -> IntArray:
-        """Read stretches of a file.
+    def read(self, path: str, reads: IntArray, out: memoryview) -> IntArray:
+        """Read ranges of a file.
 
         Args:
-            number, path: of the file.
-            offset, nbytes: int64 (n,), the stretches.
+            path: of the file.
+            reads: int64 (n, 4), columns as in `aioloader.storage.layout.Read`; all of the same file.
             out: writable bytes.
-            place: int64 (n,), where in `out` each goes.
 
         Returns:
-            int64 (n,), bytes that were read of each; less than asked for where it was refused, or the file ends.
+            int64 (n,), bytes read of each; fewer than requested where a read was refused or the file ends.
         """
-        got = np.full(len(offset), -1, np.int64)
-        if self._refused or not self._gather.available:
+        got = np.full(len(reads), -1, np.int64)
+        if self._refused or not self._reader.available or not len(reads):
             return got
         try:
-            with self._descriptors.borrow(number, path) as fd:
-                for part in _parts(nbytes):
-                    got[part] = self._some(fd, offset[part], nbytes[part], out, place[part])
+            with self._descriptors.borrow(int(reads[0, 0]), path) as fd:
+                for part in _parts(reads[:, 2]):
+                    got[part] = self._read_part(fd, reads[part], out)
         except OSError as error:
-            # A missing file is told by whoever reads it in the ordinary way.
+            # The ordinary read reports other errors, such as a missing file.
             if error.errno == errno.EINVAL:
                 self._refused = True
-                _logger.warning("%s: this file system has no direct reads; they are ordinary ones", path)
+                _logger.warning(
+                    "%s: this file system has no direct reads; the loader uses ordinary reads", path
+                )
         return got
 
-    def _some(
-        self, fd: int, offset: IntArray, nbytes: IntArray, out: memoryview, place: IntArray
-    ) -> IntArray:
+    def _read_part(self, fd: int, reads: IntArray, out: memoryview) -> IntArray:
+        _, offset, nbytes, place = reads.T
         begin = offset & -BLOCK
         size = -(-(offset + nbytes) // BLOCK) * BLOCK - begin
         where = np.cumsum(size) - size
         scratch = self._borrow(int(size.sum()))
         try:
             with memoryview(scratch) as memory:
-                read = self._gather.read(fd, begin, size, memory, where)
+                read = self._reader.read(fd, np.stack((reads[:, 0], begin, size, where), axis=1), memory)
                 got = np.clip(read - (offset - begin), -1, nbytes)
                 first = where + offset - begin
                 for at, held, to in zip(first.tolist(), got.tolist(), place.tolist(), strict=True):
@@ -102,18 +100,16 @@ class DirectReads:
         return got
 
     def _borrow(self, nbytes: int) -> mmap.mmap:
-        """Memory that begins at a page, of at least so many bytes."""
+        """Return memory of at least `nbytes` bytes that begins at a page."""
         try:
             scratch = self._idle.pop()
         except IndexError:
-            scratch = mmap.mmap(-1, max(nbytes, mmap.PAGESIZE))
-        if len(scratch) < nbytes:
-            scratch = mmap.mmap(-1, nbytes)
-        return scratch
+            scratch = None
+        return scratch if scratch is not None and len(scratch) >= nbytes else mmap.mmap(-1, max(nbytes, 1))
 
 
 def _parts(nbytes: IntArray) -> Iterator[slice]:
-    """Slices of at most so many bytes as are read at once, or of one stretch."""
+    """Iterate over slices of at most 32 MiB, or of one range that is larger."""
     ends = np.cumsum(nbytes)
     low = 0
     while low < len(nbytes):

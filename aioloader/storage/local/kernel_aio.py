@@ -1,9 +1,9 @@
-"""Many reads of one file by one system call, with the interpreter's lock given up once.
+"""Reader that makes many reads of one file with one system call and releases the interpreter's lock once.
 
-A loop over `os.preadv` gives the lock up and asks for it again at every record; with small records and other threads at
-work, that costs more than the reads. Linux takes a whole list of reads (its native asynchronous I/O; on an ordinary
-file the call returns when all are done). Where the kernel lacks it, `KernelAioReader.read` reports no read as done,
-and the caller loops.
+A loop over `os.preadv` releases and acquires the lock for every record; with small records and other busy threads, that
+costs more than the reads. Linux takes a whole list of reads (its native asynchronous I/O; on an ordinary file the call
+returns when all are done). Where the kernel lacks it, `KernelAioReader.read` reports that no read was done, and the
+caller loops.
 
 Source: io_setup(2), io_submit(2), io_getevents(2), preadv2(2), and linux/aio_abi.h.
 """
@@ -20,13 +20,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 if TYPE_CHECKING:
-    from aioloader.foundation.types import IntArray
+    from aioloader.foundation.types import Array, IntArray
 
 __all__ = ("KernelAioReader",)
 
 _AT_ONCE = 256
 _NOWAIT = 8  # RWF_NOWAIT
-# setup, destroy, getevents, submit: the C library has no functions for them.
+# setup, destroy, getevents, submit: system calls for which the C library has no functions.
 _NUMBERS = {"x86_64": (206, 207, 208, 209), "aarch64": (0, 1, 4, 2), "riscv64": (0, 1, 4, 2)}
 _REQUEST = np.dtype(
     [
@@ -47,6 +47,17 @@ _REQUEST = np.dtype(
 _EVENT = np.dtype([("data", "<u8"), ("request", "<u8"), ("result", "<i8"), ("result2", "<i8")])
 
 
+def _requests(fd: int, reads: IntArray, address: int, flags: int) -> Array:
+    requests = np.zeros(len(reads), _REQUEST)
+    requests["data"] = np.arange(len(reads))
+    requests["fd"] = fd
+    requests["rw_flags"] = flags
+    requests["buffer"] = address + reads[:, 3]
+    requests["nbytes"] = reads[:, 2]
+    requests["offset"] = reads[:, 1]
+    return requests
+
+
 def _load() -> Any:
     if sys.platform != "linux" or sys.maxsize < 2**32 or platform.machine() not in _NUMBERS:
         return None
@@ -59,10 +70,10 @@ def _load() -> Any:
 
 
 class KernelAioReader:
-    """Contexts of the kernel, one for each thread that reads at the time.
+    """Reader with contexts of the kernel, one for each thread that is reading.
 
     Attributes:
-        reads_without_waiting: whether ``wait=False`` works, as far as is known.
+        reads_without_waiting: ``wait=False`` works, as far as is known.
     """
 
     def __init__(self) -> None:
@@ -77,93 +88,59 @@ class KernelAioReader:
 
     @property
     def available(self) -> bool:
-        """Whether the system has it, as far as is known; a sandbox may still forbid it."""
+        """Return whether the system has it, as far as is known; a sandbox may still forbid it."""
         return self._syscall is not None and not self._refused
 
-    def read(
-        self,
-        fd: int,
-        offset: IntArray,
-        nbytes: IntArray,
-        out: memoryview,
-        place: IntArray,
-        *,
-        wait: bool = True,
-    ) -> IntArray:
-        """Read many stretches of a file. Blocks, unless `wait` is False.
+    def read(self, fd: int, reads: IntArray, out: memoryview, *, wait: bool = True) -> IntArray:
+        """Read many ranges of a file. Blocks, unless `wait` is False.
 
         Args:
             fd: the file.
-            offset: int64 (n,), where each stretch begins, at least 0.
-            nbytes: int64 (n,), its length.
+            reads: int64 (n, 4), columns as in `aioloader.storage.layout.Read`; the number of the file is not used,
+                offsets are at least 0, and the caller ensures that every range fits into `out`.
             out: writable bytes.
-            place: int64 (n,), where in `out` each stretch goes; the caller sees to it that it fits.
-            wait: False: what is not in memory is not read.
+            wait: False: ranges that are not in memory are not read.
 
         Returns:
-            int64 (n,), the bytes that were read of each; less than asked for at the end of the file, negative where
-            it failed or was not tried.
+            int64 (n,), bytes read of each; fewer than requested at the end of the file, negative where a read failed
+            or was not tried.
         """
-        got = np.full(len(offset), -1, np.int64)
+        got = np.full(len(reads), -1, np.int64)
         context = self._context()
         if context is None:
             return got
         start = np.frombuffer(out, np.uint8).__array_interface__["data"][0]
         clean = False
         try:
-            for low in range(0, len(offset), _AT_ONCE):
+            for low in range(0, len(reads), _AT_ONCE):
                 part = slice(low, low + _AT_ONCE)
-                flags = 0 if wait else _NOWAIT
-                clean = self._some(
-                    context, fd, offset[part], nbytes[part], start + place[part], got[part], flags
-                )
+                requests = _requests(fd, reads[part], start, 0 if wait else _NOWAIT)
+                clean = self._submit_all(context, requests, got[part])
                 if not clean:
                     break
             if not (clean or wait):
                 self.reads_without_waiting = False  # this file system does not
         finally:
-            # One that may still hold answers is not used again; its end waits for what is under way.
+            # A context that may still hold results is not used again; destroying it waits for its reads.
             with self._lock:
                 keep = clean and not self._closed
                 if keep:
                     self._idle.append(context)
             if not keep:
-                self._call(self._destroy, ctypes.c_ulong(context))
+                self._call(self._destroy, (ctypes.c_ulong(context),))
         return got
 
-    def _some(
-        self,
-        context: int,
-        fd: int,
-        offset: IntArray,
-        nbytes: IntArray,
-        address: IntArray,
-        got: IntArray,
-        flags: int,
-    ) -> bool:
-        n = len(offset)
-        requests = np.zeros(n, _REQUEST)
-        requests["data"] = np.arange(n)
-        requests["fd"] = fd
-        requests["rw_flags"] = flags
-        requests["buffer"] = address
-        requests["nbytes"] = nbytes
-        requests["offset"] = offset
+    def _submit_all(self, context: int, requests: Array, got: IntArray) -> bool:
+        """Make reads and write the bytes of each to `got`; return whether all of them were made."""
+        n = len(requests)
         first = requests.__array_interface__["data"][0]
         pointers = first + np.arange(n, dtype=np.int64) * _REQUEST.itemsize
-        wanted = pointers.__array_interface__["data"][0]
-        taken = self._call(self._submit, ctypes.c_ulong(context), ctypes.c_long(n), ctypes.c_void_p(wanted))
+        table = pointers.__array_interface__["data"][0]
+        taken = self._call(self._submit, (ctypes.c_ulong(context), ctypes.c_long(n), ctypes.c_void_p(table)))
         done = 0
         while done < taken:
             events = np.empty(taken - done, _EVENT)
-            count = self._call(
-                self._getevents,
-                ctypes.c_ulong(context),
-                ctypes.c_long(1),
-                ctypes.c_long(len(events)),
-                ctypes.c_void_p(events.__array_interface__["data"][0]),
-                None,
-            )
+            count = self._wait(context, events)
             if count > 0:
                 got[events["data"][:count].astype(np.int64)] = events["result"][:count]
                 done += count
@@ -171,7 +148,13 @@ class KernelAioReader:
                 return False
         return bool(taken == n)
 
-    def _call(self, number: int, *args: Any) -> int:
+    def _wait(self, context: int, events: Array) -> int:
+        """Wait for at least one event; return the number of events, or a negative number after an error."""
+        room = ctypes.c_long(len(events))
+        address = ctypes.c_void_p(events.__array_interface__["data"][0])
+        return self._call(self._getevents, (ctypes.c_ulong(context), ctypes.c_long(1), room, address, None))
+
+    def _call(self, number: int, args: tuple[Any, ...]) -> int:
         result: int = self._syscall(ctypes.c_long(number), *args)
         return result
 
@@ -182,14 +165,14 @@ class KernelAioReader:
             return self._idle.pop()
         except IndexError:
             context = ctypes.c_ulong(0)
-            if self._call(self._setup, ctypes.c_long(_AT_ONCE), ctypes.byref(context)) < 0:
-                self._refused = True  # none left, or forbidden: it will not be asked for again
+            if self._call(self._setup, (ctypes.c_long(_AT_ONCE), ctypes.byref(context))) < 0:
+                self._refused = True  # none left, or forbidden: not tried again
                 return None
             return context.value
 
     def close(self) -> None:
-        """Give the contexts back; those in use go with their call."""
+        """Destroy the contexts; those in use are destroyed at the end of their call."""
         with self._lock:
             self._closed = True
         while self._idle:
-            self._call(self._destroy, ctypes.c_ulong(self._idle.pop()))
+            self._call(self._destroy, (ctypes.c_ulong(self._idle.pop()),))

@@ -1,28 +1,134 @@
-"""Local record files that are in the page cache: nothing is read, the executor looks the records up in maps."""
+"""Local record files in the page cache: nothing is read, worker processes find the records in memory maps.
+
+Rule (docs/design.md, "The path of a sample"): only while all of a file is in the page cache, so that no worker waits
+for a disk. The loader's process holds the descriptors and workers inherit them; a worker maps a file when it first
+needs it. A record is found by its offset. As with spans that are read, the length that an index implies may be too
+small: the record's own header has the real one.
+
+Reading a map behind the end of its file kills the process (SIGBUS), so the file's size is checked each time.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import mmap
+import os
+import time
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from aioloader.foundation.descriptors import above_streams
 from aioloader.foundation.types import ReadPlan
-from aioloader.storage.local.maps import FileMaps
-from aioloader.storage.local.residency import Residency
+from aioloader.storage.local.descriptors import open_regular
+from aioloader.storage.local.page_cache import Residency
+from aioloader.storage.records import cut_short, record_extent
+from recordio._framing import HEAD_SIZE, MAGIC, MAX_PAYLOAD, WHOLE, framed_length, unpack_head
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from aioloader.foundation.types import Spans
+    from aioloader.foundation.types import IntArray, Spans
     from aioloader.storage.local.source import Failures, LocalByteSource
 
-__all__ = ("MappedByteSource",)
+__all__ = ("FileMaps", "MappedByteSource")
 
 _MOST_FILES = 16
 
 
+class FileMaps:
+    """Record files that are read through memory maps. A pickled copy is for a process that inherited the descriptors.
+
+    Args:
+        paths: the files, for errors.
+        fds: their descriptors.
+        sizes: bytes of each that are mapped.
+    """
+
+    def __init__(self, paths: Sequence[str], fds: Sequence[int], sizes: Sequence[int]) -> None:
+        self.paths = tuple(paths)
+        self.fds = tuple(fds)
+        self.sizes = tuple(sizes)
+        self._maps: dict[int, mmap.mmap] = {}
+        self._views: dict[int, memoryview] = {}
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return FileMaps, (self.paths, self.fds, self.sizes)
+
+    @classmethod
+    def open(cls, paths: Sequence[str]) -> FileMaps:
+        """Open files that other processes will map.
+
+        Raises:
+            OSError: a file cannot be opened or mapped; an empty one cannot.
+        """
+        fds: list[int] = []
+        sizes: list[int] = []
+        try:
+            for path in paths:
+                fds.append(above_streams(open_regular(path)))
+                sizes.append(os.fstat(fds[-1]).st_size)
+                try:
+                    mmap.mmap(fds[-1], sizes[-1], prot=mmap.PROT_READ).close()
+                except ValueError as error:
+                    raise OSError(f"{path}: {error}") from error
+        except BaseException:
+            for fd in fds:
+                os.close(fd)
+            raise
+        return cls(paths, fds, sizes)
+
+    def close(self) -> None:
+        """Close the descriptors; a map stays as long as a view of it is in use."""
+        fds, self.fds = self.fds, ()
+        for fd in fds:
+            os.close(fd)
+
+    def _map(self, file: int) -> mmap.mmap:
+        mapped = self._maps.get(file)
+        if mapped is None:
+            mapped = mmap.mmap(self.fds[file], self.sizes[file], prot=mmap.PROT_READ)
+            self._maps[file] = mapped
+            self._views[file] = memoryview(mapped)
+        return mapped
+
+    def record(self, file: int, offset: int, length: int) -> memoryview:
+        """Return the framed bytes of a record, read-only.
+
+        Args:
+            file: number of the file.
+            offset: where the record begins.
+            length: bytes of the record according to the index.
+
+        Raises:
+            OSError: the file cannot be read.
+            TruncatedRecordError: the file ends inside the record.
+            CorruptRecordError: the record has another length and is damaged.
+        """
+        self._map(file)
+        held = os.fstat(self.fds[file]).st_size
+        if offset + length > held:
+            raise cut_short(self.paths[file], offset, length, held - offset)
+        view = self._views[file]
+        if length >= HEAD_SIZE:
+            magic, word = unpack_head(view, offset)
+            if magic == MAGIC and (word >> 29 != WHOLE or framed_length(word & MAX_PAYLOAD) != length):
+                length = max(length, self._extent(file, offset, length))
+        return view[offset : offset + length]
+
+    def _extent(self, file: int, offset: int, length: int) -> int:
+        extent = record_extent(self.fds[file], self.paths[file], offset, length)
+        if offset + extent > self.sizes[file]:
+            raise cut_short(self.paths[file], offset, extent, self.sizes[file] - offset)
+        return extent
+
+    def whole(self, file: int, end: IntArray) -> mmap.mmap | None:
+        """Return the map of a file, or None if the file no longer reaches as far as `end`, int64 (n,)."""
+        mapped = self._map(file)
+        return mapped if int(end.max(initial=0)) <= os.fstat(self.fds[file]).st_size else None
+
+
 class MappedByteSource:
-    """Implements `ByteSource`, for an executor that can map files; what is not in memory is read as ever.
+    """`ByteSource` for an executor that can map files. Files that are not in memory are read by the inner source.
 
     Args:
         source: reads the files; closed with this one.
@@ -30,45 +136,41 @@ class MappedByteSource:
 
     Attributes:
         paths: of the files.
-        maps: what the executor is to be given.
+        maps: passed to the executor.
     """
 
     def __init__(self, source: LocalByteSource, maps: FileMaps) -> None:
-        self._source = source
+        self.paths = source.paths
         self.maps = maps
+        self._source = source
         self._residency = Residency()
         self._closed = False
 
     @classmethod
     def over(cls, source: LocalByteSource) -> MappedByteSource | None:
-        """The source with maps, or None where its files cannot or shall not be mapped, are none of records, or many."""
+        """Return a source with maps, or None if the files are not to be mapped.
+
+        That is so for whole files, direct reads, files that cannot be mapped, and more than 16 files.
+        """
         if source.whole_files or source.direct or not 0 < len(source.paths) <= _MOST_FILES:
             return None
         try:
             return cls(source, FileMaps.open(source.paths))
         except OSError:
-            return None  # what is wrong with a file is told by whoever reads it
-
-    @property
-    def paths(self) -> Sequence[str]:
-        """The files."""
-        return self._source.paths
+            return None  # reading the file raises the error
 
     async def plan(self, spans: Spans) -> ReadPlan:
-        """See `ByteSource.plan`."""
-        if not self._closed and self._residency.due:
-            await self._source.aside(self._residency.look, self.maps.fds)
+        if not self._closed and time.monotonic() >= self._residency.next_check:
+            await self._source.run_in_thread(self._residency.check, self.maps.fds)
         if not self._residency.complete:
             return await self._source.plan(spans)
         length, failures = await self._source.extents(spans)
         return ReadPlan(0, np.full(len(length), -1, np.int64), length, (), failures, mapped=True)
 
     async def read(self, plan: ReadPlan, out: memoryview) -> Failures:
-        """See `ByteSource.read`."""
         return [] if plan.mapped else await self._source.read(plan, out)
 
     def close(self) -> None:
-        """Close files and threads; may be called twice."""
         self._closed = True
         self._residency.complete = False
         self._source.close()

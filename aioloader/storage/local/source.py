@@ -1,28 +1,25 @@
-"""Local files as a byte source: positional reads of a whole batch in one thread hop, straight into its
-memory.
+"""Byte source of local files: reads a whole batch by position in one thread hop, directly into its memory.
 
-Record files stay open and are read by spans, neighbours merged; whole files (image folders) are opened, read
-and closed. What fails is always one item: its error is reported, the others are read all the same.
+Record files stay open and are read by spans, neighbours merged; whole files (image folders) are opened, read and
+closed. A failure concerns one item only: its error is reported, and the other items are read.
 """
 
 from __future__ import annotations
 
-from time import perf_counter
+from time import monotonic, perf_counter
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
-from aioloader.errors import SpanTooShortError
+from aioloader.errors import SpanTooShortError, single
 from aioloader.foundation.types import ReadPlan
-from aioloader.storage.layout import Read, lay_out, lay_out_apart
+from aioloader.storage.layout import Read, lay_out, plan_apart
 from aioloader.storage.local.descriptors import Descriptors, read_into
 from aioloader.storage.local.direct import DirectReads
 from aioloader.storage.local.kernel_aio import KernelAioReader
-from aioloader.storage.local.read_latency import ReadLatency
-from aioloader.storage.local.residency import Residency
-from aioloader.storage.local.run_in_threads import run_in_threads
-from aioloader.storage.local.whole_files import WholeFiles, announce
-from aioloader.storage.records import cut_short, doubtful, no_place, record_extent, unlike
+from aioloader.storage.local.page_cache import ReadLatency, Residency, read_ahead
+from aioloader.storage.local.whole_files import WholeFiles
+from aioloader.storage.records import check_spans, cut_short, doubtful, record_extent, wrong_length
 from recordio.errors import ShortReadError
 
 if TYPE_CHECKING:
@@ -33,10 +30,10 @@ if TYPE_CHECKING:
 
 __all__ = ("LocalByteSource",)
 
-# To copy so many bytes from memory takes less time than a thread to answer.
+# Copying this many bytes from memory takes less time than a hop to a thread.
 _READ_HERE = 1 << 19
 _OPEN_FILES = 64
-# On a slow file system: parts that a batch is read in at the same time.
+# On a slow file system: parts of a batch that are read at the same time.
 _PARTS = 16
 _PAGE = 4096
 _PROBED_NBYTES = 1 << 18
@@ -46,18 +43,20 @@ T = TypeVar("T")
 
 
 class LocalByteSource:
-    """Bytes of local files; implements `ByteSource` and `BlockingByteSource`.
+    """Byte source of local files; implements `ByteSource` and `BlockingByteSource`.
 
-    May be used by several tasks and threads at once. Can be pickled; the copy opens its files anew.
+    May be used by several tasks and threads at once. Can be pickled; the copy opens the files again.
 
     Args:
         paths: the files; `Spans.file` counts them.
         whole_files: spans are whole files (length -1), not records.
-        threads: most calls that read at a time; further ones wait. Where reads turn out to be slow there are more.
-        watch: ask the system how much of a record file is in memory, and read accordingly. That takes microseconds for
-            each megabyte that is: too long for who reads a few records only.
-        direct: read records past the page cache, where the file system can.
+        threads: most calls that read at a time; further ones wait. Slow reads use more threads.
+        watch: check how much of a record file is in memory, and read accordingly. That takes microseconds for each
+            megabyte in memory: too long for reading only a few records.
+        direct: bypass the page cache when reading records, if the file system supports it.
     """
+
+    _closed = True  # until it is completely made
 
     def __init__(
         self,
@@ -71,60 +70,58 @@ class LocalByteSource:
         self.paths = paths
         self.whole_files = whole_files
         self.direct = direct
-        self._limit = threads
+        self._thread_count = threads
         self._watch = watch
         self._descriptors = Descriptors(_OPEN_FILES)
-        self._gather = KernelAioReader()
-        self._direct_reads = DirectReads(self._gather) if direct else None
+        self._kernel_aio = KernelAioReader()
+        self._direct_reads = DirectReads(self._kernel_aio) if direct else None
         self._residencies: dict[int, Residency] = {}
         self._threads: Threads | None = None
-        self._many: Threads | None = None
+        self._part_threads: Threads | None = None
         self._files = WholeFiles(paths)
-        self._waits = self._files.waits if whole_files else ReadLatency()
+        self._latency = self._files.latency if whole_files else ReadLatency()
         self._closed = False
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _remake, (self.paths, self.whole_files, self._limit, self._watch, self.direct)
+        return _remake, (self.paths, self.whole_files, self._thread_count, self._watch, self.direct)
 
     def __del__(self) -> None:
         # The threads end by themselves: they hold no reference to this object while they are idle.
-        if hasattr(self, "_closed"):
+        if not self._closed:
             self.close()
 
     def close(self) -> None:
-        """Close files and threads; may be called twice."""
         self._closed = True
-        for threads in (self._threads, self._many):
+        for threads in (self._threads, self._part_threads):
             if threads is not None:
                 threads.close()
-        self._threads = self._many = None
+        self._threads = self._part_threads = None
         if self._direct_reads is not None:
             self._direct_reads.close()
-        self._gather.close()
+        self._kernel_aio.close()
         self._descriptors.close()
 
-    # -- planning
-    # --------------------------------------------------------------------------------------------------
+    # -- planning ------------------------------------------------------------------------------------------------------
 
     async def plan(self, spans: Spans) -> ReadPlan:
-        """See `ByteSource.plan`. Leaves the event loop's thread only if a file has to be asked for a size."""
-        if self.whole_files and self._files.size_waits.slow:
+        """Plan; in a thread only if the sizes of files or the headers of records have to be read."""
+        if self.whole_files and self._files.size_latency.slow:
             length = spans.length.copy()
             failures: Failures = []
             parts = [(spans.file, places, length, failures) for places in _split(np.arange(len(spans)))]
-            await self._side_by_side(self._files.find_sizes, parts)
+            await self._run_parts(self._files.find_sizes, parts)
             return self._laid_out(spans, length, sorted(failures, key=_place))
-        if self._asks_files(spans):
-            return await self.aside(self.plan_blocking, spans)
+        if self._must_read_files(spans):
+            return await self.run_in_thread(self.plan_blocking, spans)
         return self.plan_blocking(spans)
 
     async def extents(self, spans: Spans) -> tuple[IntArray, Failures]:
-        """Bytes of each item, and the failures of items that cannot be read. Leaves the loop's thread as `plan`."""
-        if self._asks_files(spans):
-            return await self.aside(self._extents, spans)
+        """Return the bytes of each item, and the failures of items that cannot be read; in a thread like `plan`."""
+        if self._must_read_files(spans):
+            return await self.run_in_thread(self._extents, spans)
         return self._extents(spans)
 
-    def _asks_files(self, spans: Spans) -> bool:
+    def _must_read_files(self, spans: Spans) -> bool:
         return self.whole_files or bool(doubtful(spans.length).any())
 
     def _extents(self, spans: Spans) -> tuple[IntArray, Failures]:
@@ -133,91 +130,82 @@ class LocalByteSource:
         if self.whole_files:
             self._files.find_sizes(spans.file, np.arange(len(spans)), length, failures)
         else:
-            self._check_spans(spans, length, failures)
+            for place, number, offset, guess in check_spans(spans, self.paths, failures):
+                try:
+                    length[place] = self._extent(number, offset, guess)
+                except (OSError, ValueError, EOFError) as error:
+                    failures.append((place, error))
         failures.sort(key=_place)
         return length, failures
 
     def plan_blocking(self, spans: Spans) -> ReadPlan:
-        """See `BlockingByteSource.plan_blocking`."""
         return self._laid_out(spans, *self._extents(spans))
 
     def _laid_out(self, spans: Spans, length: IntArray, failures: Failures) -> ReadPlan:
         if not failures and self._is_cached(spans.file):
-            nbytes, start, reads = lay_out_apart(spans.file, spans.offset, length)
-            return ReadPlan(nbytes, start, length, reads)
-        gap = self._waits.gap_bytes(float(length.mean()) if len(length) else 0.0)
-        if not failures:
-            nbytes, start, reads = lay_out(spans.file, spans.offset, length, max_gap_bytes=gap)
-            return ReadPlan(nbytes, start, length, reads)
-        fine = np.ones(len(length), bool)
-        fine[[place for place, _ in failures]] = False
+            return plan_apart(spans, length)
+        gap = self._latency.gap_bytes(float(length.mean()) if len(length) else 0.0)
+        failed = [place for place, _ in failures]
+        fine: Any = np.delete(np.arange(len(length)), failed) if failed else slice(None)
         start = np.full(len(length), -1, np.int64)
         nbytes, start[fine], reads = lay_out(
             spans.file[fine], spans.offset[fine], length[fine], max_gap_bytes=gap
         )
-        length[~fine] = 0
+        length[failed] = 0
         return ReadPlan(nbytes, start, length, reads, failures)
-
-    def _check_spans(self, spans: Spans, length: IntArray, failures: Failures) -> None:
-        bad = (spans.offset < 0) | (length <= 0)
-        for place in np.flatnonzero(bad).tolist():
-            path, offset = self.paths[int(spans.file[place])], int(spans.offset[place])
-            failures.append((place, no_place(path, offset, int(length[place]))))
-        for place in np.flatnonzero(doubtful(length) & ~bad).tolist():
-            number, offset = int(spans.file[place]), int(spans.offset[place])
-            try:
-                length[place] = self._extent(number, offset, int(length[place]))
-            except (OSError, ValueError, EOFError) as error:
-                failures.append((place, error))
 
     def _extent(self, number: int, offset: int, guess: int) -> int:
         path = self.paths[number]
         with self._descriptors.borrow(number, path) as fd:
             return record_extent(fd, path, offset, guess)
 
-    # -- reading
-    # ---------------------------------------------------------------------------------------------------
+    # -- reading -------------------------------------------------------------------------------------------------------
 
     async def read(self, plan: ReadPlan, out: memoryview) -> Failures:
-        """See `ByteSource.read`; one thread hop, or none for little that is in memory."""
+        """Read with one thread hop, or with none for a few bytes that are in memory."""
         if self._read_cached(plan, out):
             return []
-        if self._closed or not self._waits.slow or len(plan.reads) < 2:
-            return await self.aside(self.read_blocking, plan, out)
+        if self._closed or not self._latency.slow or len(plan.reads) < 2:
+            return await self.run_in_thread(self.read_blocking, plan, out)
         parts = [(plan, reads, out) for reads in _split(plan.reads)]
-        found = await self._side_by_side(self._read_part, parts)
-        return await self.aside(self._checked, plan, out, [failure for part in found for failure in part])
+        found = await self._run_parts(self._read_part, parts)
+        return await self.run_in_thread(
+            self._checked, plan, out, [failure for part in found for failure in part]
+        )
 
     def _is_cached(self, files: IntArray) -> bool:
-        """Whether all items lie in one file that was in memory when the system was last asked."""
+        """Return whether all items are in one file that was in memory at the last check."""
         if self.whole_files or self.direct or not len(files) or (files != files[0]).any():
             return False
         residency = self._residencies.get(int(files[0]))
         return residency is not None and residency.complete
 
     def _read_cached(self, plan: ReadPlan, out: memoryview) -> bool:
-        """Read what is in memory, here and without waiting; False if that is not all, or something is to be asked."""
+        """Read from memory, in this thread and without waiting; False if that is not possible for every item."""
         reads = plan.reads
-        gather = self._gather
-        if not gather.available or not gather.reads_without_waiting or not 0 < plan.nbytes <= _READ_HERE:
+        kernel_aio = self._kernel_aio
+        if (
+            not kernel_aio.available
+            or not kernel_aio.reads_without_waiting
+            or not 0 < plan.nbytes <= _READ_HERE
+        ):
             return False
         if not self._is_cached(reads[:, 0]):
             return False
         number = int(reads[0, 0])
-        if self._residencies[number].due or not self._descriptors.holds(number):
+        if monotonic() >= self._residencies[number].next_check or not self._descriptors.holds(number):
             return False
         with self._descriptors.borrow(number, self.paths[number]) as fd:
-            got = gather.read(fd, reads[:, 1], reads[:, 2], out, reads[:, 3], wait=False)
-        return bool((got == reads[:, 2]).all()) and not unlike(out, plan.start, plan.length)
+            got = kernel_aio.read(fd, reads, out, wait=False)
+        return bool((got == reads[:, 2]).all()) and not wrong_length(out, plan.start, plan.length)
 
     def read_blocking(self, plan: ReadPlan, out: memoryview) -> Failures:
-        """See `BlockingByteSource.read_blocking`."""
         if self._closed:
             raise RuntimeError("the byte source is closed")
         return self._checked(plan, out, self._read_part(plan, plan.reads, out))
 
     def _read_part(self, plan: ReadPlan, reads: IntArray, out: memoryview) -> Failures:
-        """Some of the reads of a plan."""
+        """Make some of the reads of a plan."""
         failures: Failures = []
         if self.whole_files:
             for read, got in self._files.read(reads, out):
@@ -233,7 +221,7 @@ class LocalByteSource:
 
     def _checked(self, plan: ReadPlan, out: memoryview, failures: Failures) -> Failures:
         if not self.whole_files:
-            self._report_unlike(plan, out, failures)
+            self._report_wrong_lengths(plan, out, failures)
         return sorted(failures, key=_place)
 
     def _read_one(self, plan: ReadPlan, read: Read, out: memoryview, failures: Failures) -> None:
@@ -246,52 +234,51 @@ class LocalByteSource:
                 self._report_missing(plan, read, got, failures)
 
     def _read_spans(self, reads: IntArray, plan: ReadPlan, out: memoryview, failures: Failures) -> None:
-        """All spans of one file."""
+        """Make reads of one file."""
         if not len(reads):
             return
         number = int(reads[0, 0])
         if self._direct_reads is not None:
-            path, (offset, nbytes, place) = self.paths[number], reads[:, 1:].T
-            got = self._direct_reads.read(number, path, offset, nbytes, out, place)
-            reads = reads[got != nbytes]
+            got = self._direct_reads.read(self.paths[number], reads, out)
+            reads = reads[got != reads[:, 2]]
             if not len(reads):
                 return
         try:
             with self._descriptors.borrow(number, self.paths[number]) as fd:
-                self._announce(number, fd, reads)
+                self._read_ahead(number, fd, reads)
                 begin, count, total = perf_counter(), len(reads), int(reads[:, 2].sum())
-                if len(reads) > 1 and self._gather.available:
-                    got = self._gather.read(fd, reads[:, 1], reads[:, 2], out, reads[:, 3])
-                    # What was not read, or not to its end, is asked for in the ordinary way, which tells why.
+                if len(reads) > 1 and self._kernel_aio.available:
+                    got = self._kernel_aio.read(fd, reads, out)
+                    # Incomplete reads are made again in the ordinary way, which reports the error.
                     reads = reads[got != reads[:, 2]]
                 for read in _each(reads):
                     self._read_one(plan, read, out, failures)
-                self._waits.read(perf_counter() - begin, count, total)
+                self._latency.add(perf_counter() - begin, count, total)
         except OSError as error:  # the file cannot be opened
             failures += [(item, error) for read in _each(reads) for item in _items_of(plan, read)]
 
-    def _announce(self, number: int, fd: int, reads: IntArray) -> None:
-        """Have the system fetch from the disk all at once what is then waited for one after the other."""
+    def _read_ahead(self, number: int, fd: int, reads: IntArray) -> None:
+        """Make the system read all ranges from the disk at once, before this thread waits for one after the other."""
         if not self._watch:
             return
         residency = self._residencies.setdefault(number, Residency())
-        if residency.due:
-            residency.look([fd])
+        if monotonic() >= residency.next_check:
+            residency.check([fd])
             if not residency.complete:
                 self._probe(fd, int(reads[0, 1]))
-        # Where the system does not tell what is in memory: reads that were slow waited for something.
-        if len(reads) > 1 and not residency.complete and (residency.known or self._waits.ever):
+        # Where the system does not report the pages in memory, slow reads show that they waited for a disk.
+        if len(reads) > 1 and not residency.complete and (residency.known or self._latency.ever):
             for offset, nbytes in reads[:, 1:3].tolist():
-                announce(fd, offset, nbytes)
+                read_ahead(fd, offset, nbytes)
 
     def _probe(self, fd: int, offset: int) -> None:
-        """Measure how long the file system waits before it reads, and how fast it then is."""
+        """Measure how long the file system waits before it reads, and how fast it reads then."""
         scratch = memoryview(bytearray(_PROBED_NBYTES))
         begin = perf_counter()
         read_into(fd, scratch[:_PAGE], offset)
         first = perf_counter()
         rest = read_into(fd, scratch[_PAGE:], offset + _PAGE)
-        self._waits.probed(first - begin, perf_counter() - first, rest)
+        self._latency.add_probe(first - begin, perf_counter() - first, rest)
 
     def _read_span(self, read: Read, out: memoryview) -> int:
         number, offset, nbytes, place = read
@@ -301,7 +288,7 @@ class LocalByteSource:
     def _read_apart(
         self, plan: ReadPlan, read: Read, out: memoryview, error: OSError, failures: Failures
     ) -> None:
-        """After a read failed: its items one by one, because the others may be readable."""
+        """Read the items of a failed read one by one, because some may be readable."""
         number, offset, _, place = read
         items = _items_of(plan, read)
         if len(items) == 1:
@@ -334,9 +321,9 @@ class LocalByteSource:
                 lost = cut_short(path, offset + begin, length, held)
             failures.append((item, lost))
 
-    def _report_unlike(self, plan: ReadPlan, out: memoryview, failures: Failures) -> None:
+    def _report_wrong_lengths(self, plan: ReadPlan, out: memoryview, failures: Failures) -> None:
         failed = {item for item, _ in failures}
-        for item in unlike(out, plan.start, plan.length):
+        for item in wrong_length(out, plan.start, plan.length):
             if item in failed:
                 continue
             start, planned = int(plan.start[item]), int(plan.length[item])
@@ -346,31 +333,45 @@ class LocalByteSource:
             offset += start - place
             try:
                 needed = self._extent(number, offset, planned)
-                if needed <= planned:  # nobody knows better
+                if needed <= planned:  # the header is no better than the index
                     continue
                 error: Exception = SpanTooShortError(self.paths[number], offset, planned, needed)
             except (OSError, ValueError, EOFError) as own:
                 error = own
             failures.append((item, error))
 
-    async def aside(self, fn: Callable[..., T], *args: Any) -> T:
-        """Run a function in a thread of the source; on cancellation it is waited for."""
+    async def run_in_thread(self, fn: Callable[..., T], *args: Any) -> T:
+        """Run a function in a thread of the source. On cancellation it returns when the function has ended."""
         if self._closed:
             raise RuntimeError("the byte source is closed")
         if self._threads is None:
-            from aioloader.foundation.threads import Threads  # brings anyio, which blocking use does not need
-
-            self._threads = Threads(self._limit, "aioloader-read")
-        return await self._threads.run(fn, *args)
-
-    async def _side_by_side(self, fn: Callable[..., T], parts: list[tuple[Any, ...]]) -> list[T]:
-        if self._closed:
-            raise RuntimeError("the byte source is closed")
-        if self._many is None:
+            # Imports anyio, which blocking use does not need.
             from aioloader.foundation.threads import Threads
 
-            self._many = Threads(_PARTS, "aioloader-reads")
-        return await run_in_threads(self._many, fn, parts)
+            self._threads = Threads(self._thread_count, "aioloader-read")
+        return await self._threads.run(fn, *args)
+
+    async def _run_parts(self, fn: Callable[..., T], parts: list[tuple[Any, ...]]) -> list[T]:
+        """Run `fn(*part)` for every part concurrently; return the results in order. Cancelled like `run_in_thread`."""
+        if self._closed:
+            raise RuntimeError("the byte source is closed")
+        import anyio
+
+        from aioloader.foundation.threads import Threads
+
+        threads = self._part_threads = self._part_threads or Threads(_PARTS, "aioloader-reads")
+        results: dict[int, T] = {}
+
+        async def run(number: int, part: tuple[Any, ...]) -> None:
+            results[number] = await threads.run(fn, *part)
+
+        try:
+            async with anyio.create_task_group() as tasks:
+                for number, part in enumerate(parts):
+                    tasks.start_soon(run, number, part)
+        except BaseExceptionGroup as group:
+            raise single(group) from None
+        return [results[number] for number in range(len(parts))]
 
 
 def _remake(
@@ -380,7 +381,7 @@ def _remake(
 
 
 def _split(rows: IntArray) -> list[IntArray]:
-    """As many parts of neighbours as are read at the same time."""
+    """Split rows into the parts that are read at the same time, neighbours together."""
     return np.array_split(rows, min(_PARTS, max(1, len(rows))))
 
 
@@ -393,7 +394,7 @@ def _each(reads: IntArray) -> Iterator[Read]:
 
 
 def _items_of(plan: ReadPlan, read: Read) -> list[int]:
-    """Places in the batch of the items that a read covers."""
+    """Return the places in the batch of the items that a read covers."""
     place, end = read[3], read[3] + max(read[2], 1)
     items: list[int] = np.flatnonzero((plan.start >= place) & (plan.start < end)).tolist()
     return items

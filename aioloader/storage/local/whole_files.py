@@ -1,7 +1,7 @@
-"""Files that are one sample each: asked for their sizes, opened, read and closed.
+"""Reader of files that are one sample each: it gets their sizes, opens, reads and closes them.
 
-On a slow file system each of these waits. So a batch is cut into parts that are worked off side by side, and the system
-is told of several files before the first of them is read.
+On a slow file system each of these steps waits. So the source splits a batch into parts that run concurrently, and
+several files are opened and read ahead before the first of them is read.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from time import perf_counter
 from typing import TYPE_CHECKING
 
 from aioloader.storage.local.descriptors import check_regular, open_regular, read_into
-from aioloader.storage.local.read_latency import ReadLatency
+from aioloader.storage.local.page_cache import ReadLatency, read_ahead
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -20,43 +20,37 @@ if TYPE_CHECKING:
     from aioloader.foundation.types import IntArray
     from aioloader.storage.layout import Read
 
-__all__ = ("WholeFiles", "announce", "sample_status")
+__all__ = ("WholeFiles", "sample_status")
 
 _MAX_FILE_BYTES = 1 << 30
 _OPEN_AHEAD = 8
-_fadvise = getattr(os, "posix_fadvise", None)  # not on every POSIX
-
-
-def announce(fd: int, offset: int, nbytes: int) -> None:
-    """Have the system fetch a stretch of a file from the disk, without waiting for it."""
-    if _fadvise is not None:
-        _fadvise(fd, offset, nbytes, os.POSIX_FADV_WILLNEED)
 
 
 class WholeFiles:
-    """Blocking; from several threads at once.
+    """Blocking reader of whole files; used from several threads at once.
 
     Args:
         paths: the files.
 
     Attributes:
-        waits: how long reads take; size_waits: how long asking for a size takes.
+        latency: of reads.
+        size_latency: of queries for a size.
     """
 
     def __init__(self, paths: Sequence[str]) -> None:
         self._paths = paths
-        self.waits, self.size_waits = ReadLatency(), ReadLatency()
+        self.latency, self.size_latency = ReadLatency(), ReadLatency()
 
     def find_sizes(
         self, file: IntArray, places: IntArray, length: IntArray, failures: list[tuple[int, BaseException]]
     ) -> None:
-        """Ask for the sizes of some items.
+        """Query the sizes of some items.
 
         Args:
             file: int64 (n,), number of each item's file.
-            places: int64 (m,), which items.
-            length: int64 (n,), where sizes are written to.
-            failures: (place, error) of items that cannot be read is added here.
+            places: int64 (m,), numbers of the items to query.
+            length: int64 (n,), receives the sizes.
+            failures: receives (place, error) of items that cannot be read.
         """
         begin = perf_counter()
         for place, number in zip(places.tolist(), file[places].tolist(), strict=True):
@@ -64,17 +58,18 @@ class WholeFiles:
                 length[place] = sample_status(self._paths[number]).st_size
             except OSError as error:
                 failures.append((place, error))
-        self.size_waits.read(perf_counter() - begin, len(places), 0)
+        self.size_latency.add(perf_counter() - begin, len(places), 0)
 
     def read(self, reads: IntArray, out: memoryview) -> Iterator[tuple[Read, int | OSError]]:
         """Read files.
 
         Args:
-            reads: int64 (n, 4), see `aioloader.storage.layout.Read`; a file that has grown is read as far as planned.
+            reads: int64 (n, 4), see `aioloader.storage.layout.Read`; of a file that has grown, the planned bytes are
+                read.
             out: memory.
 
         Yields:
-            each read, and how many bytes came, or why none did.
+            each read, and the number of its bytes or its error.
         """
         for low in range(0, len(reads), _OPEN_AHEAD):
             yield from self._read(list(map(tuple, reads[low : low + _OPEN_AHEAD].tolist())), out)
@@ -83,8 +78,8 @@ class WholeFiles:
         begin = perf_counter()
         ahead: dict[int, int] = {}
         try:
-            if self.waits.slow:
-                self._announce(reads, ahead)
+            if self.latency.slow:
+                self._open_ahead(reads, ahead)
             for read in reads:
                 number, _, nbytes, place = read
                 try:
@@ -100,22 +95,22 @@ class WholeFiles:
         finally:
             for fd in ahead.values():
                 os.close(fd)
-        self.waits.read(perf_counter() - begin, len(reads), sum(nbytes for _, _, nbytes, _ in reads))
+        self.latency.add(perf_counter() - begin, len(reads), sum(nbytes for _, _, nbytes, _ in reads))
 
-    def _announce(self, reads: list[Read], opened: dict[int, int]) -> None:
+    def _open_ahead(self, reads: list[Read], opened: dict[int, int]) -> None:
         for number, _, nbytes, place in reads:
             try:
                 opened[place] = open_regular(self._paths[number])
             except OSError:
-                continue  # told by who reads it
-            announce(opened[place], 0, nbytes)
+                continue  # the read reports it
+            read_ahead(opened[place], 0, nbytes)
 
 
 def sample_status(path: str) -> os.stat_result:
-    """What the system knows of a file that is one sample.
+    """Return the status of a file that is one sample.
 
     Raises:
-        OSError: it cannot be asked, is no regular file, or is too large.
+        OSError: the file cannot be queried, is not a regular file, or is too large.
     """
     status = os.stat(path)
     check_regular(status, path)

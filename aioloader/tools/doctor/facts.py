@@ -26,7 +26,7 @@ from aioloader.foundation.host_limits import (
     process_limit,
 )
 from aioloader.storage.local.kernel_aio import KernelAioReader
-from aioloader.storage.local.residency import cached_pages
+from aioloader.storage.local.page_cache import cached_pages
 from aioloader.tools.doctor.codecs import Codec, examine_codecs
 
 if TYPE_CHECKING:
@@ -283,9 +283,9 @@ def _software() -> Software:
         requirements = []
     with open(os.__file__, "rb") as file:
         residency = cached_pages(file.fileno()) is not None
-    gather = KernelAioReader()
-    native = gather.available
-    gather.close()
+    kernel_aio = KernelAioReader()
+    native = kernel_aio.available
+    kernel_aio.close()
     return Software(
         f"{platform.system()} {platform.release()} {platform.machine()}",
         f"{platform.python_implementation()} {platform.python_version()}",

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from aioloader import ImageRecordDataset, RecordFileDataset
 from aioloader.storage.local.direct import BLOCK, DirectReads
 from aioloader.storage.local.kernel_aio import KernelAioReader
-from aioloader.storage.local.residency import cached_pages
+from aioloader.storage.local.page_cache import cached_pages
 from aioloader.storage.local.source import LocalByteSource
 from recordio import RecordWriter
 
@@ -49,11 +49,11 @@ def test_any_stretches_are_those_of_the_file(big: Path, stretches: list[tuple[in
     offset, nbytes = np.array(stretches, np.int64).T
     place = np.cumsum(nbytes + 3) - nbytes
     out = memoryview(bytearray(int((nbytes + 3).sum()) + 3))
-    gather = KernelAioReader()
-    reads = DirectReads(gather)
-    got = reads.read(0, str(big), offset, nbytes, out, place)
+    kernel_aio = KernelAioReader()
+    reads = DirectReads(kernel_aio)
+    got = reads.read(str(big), np.stack((offset * 0, offset, nbytes, place), axis=1), out)
     reads.close()
-    gather.close()
+    kernel_aio.close()
     for at, size, to, count in zip(offset, nbytes, place, got, strict=True):
         expected = content[at : at + size]
         assert max(0, count) == len(expected)

@@ -30,42 +30,39 @@ def fd(tmp_path):
 @pytest.fixture
 def reads(fd):
     made = KernelAioReader()
-    one = np.array([1])
-    if not made.available or made.read(fd, one, one, memoryview(bytearray(2)), one)[0] != 1:
+    if not made.available or made.read(fd, np.ones((1, 4), np.int64), memoryview(bytearray(2)))[0] != 1:
         pytest.skip("this system has no native asynchronous I/O")
     yield made
     made.close()
 
 
-def columns(triples):
-    table = np.array(triples, np.int64).reshape(-1, 2)
-    place = np.cumsum(table[:, 1]) - table[:, 1]
-    return table[:, 0], table[:, 1], place
+def table(pairs):
+    """Rows as in `aioloader.storage.layout.Read` of (offset, bytes), one after the other in memory."""
+    offset, nbytes = np.array(pairs, np.int64).reshape(-1, 2).T
+    return np.stack((offset * 0, offset, nbytes, np.cumsum(nbytes) - nbytes), axis=1)
 
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(st.tuples(st.integers(0, 120_000), st.integers(0, 3000)), max_size=40))
 def test_it_reads_what_single_reads_read(fd, reads, triples):
-    offset, nbytes, place = columns(triples)
-    out = bytearray(int(nbytes.sum()) + 1)
-    got = reads.read(fd, offset, nbytes, memoryview(out), place)
-    for start, wanted, at, count in zip(
-        *(each.tolist() for each in (offset, nbytes, place, got)), strict=True
-    ):
+    rows = table(triples)
+    out = bytearray(int(rows[:, 2].sum()) + 1)
+    got = reads.read(fd, rows, memoryview(out))
+    for (_, start, wanted, at), count in zip(rows.tolist(), got.tolist(), strict=True):
         assert count == len(CONTENT[start : start + wanted])
         assert out[at : at + count] == CONTENT[start : start + count]
 
 
 def test_more_reads_than_fit_into_one_call(fd, reads):
-    offset, nbytes, place = columns([(n * 97, 90) for n in range(1000)])
+    rows = table([(n * 97, 90) for n in range(1000)])
     out = bytearray(90_000)
-    assert (reads.read(fd, offset, nbytes, memoryview(out), place) == 90).all()
+    assert (reads.read(fd, rows, memoryview(out)) == 90).all()
     assert out == b"".join(CONTENT[n * 97 : n * 97 + 90] for n in range(1000))
 
 
 def test_a_bad_descriptor_reads_nothing(reads):
-    offset, nbytes, place = columns([(0, 10), (20, 10)])
-    assert (reads.read(10_000, offset, nbytes, memoryview(bytearray(20)), place) < 0).all()
+    rows = table([(0, 10), (20, 10)])
+    assert (reads.read(10_000, rows, memoryview(bytearray(20))) < 0).all()
 
 
 def test_threads_may_share_it(fd, reads):
@@ -74,10 +71,12 @@ def test_threads_may_share_it(fd, reads):
     def work(seed):
         draws = np.random.default_rng(seed)
         for _ in range(50):
-            offset, nbytes, place = columns([(at, 500) for at in draws.integers(0, 99_000, 60)])
+            rows = table([(at, 500) for at in draws.integers(0, 99_000, 60)])
             out = bytearray(30_000)
-            got = reads.read(fd, offset, nbytes, memoryview(out), place)
-            if not (got == 500).all() or out != b"".join(CONTENT[at : at + 500] for at in offset):
+            got = reads.read(fd, rows, memoryview(out))
+            if not (got == 500).all() or out != b"".join(
+                CONTENT[at : at + 500] for at in rows[:, 1].tolist()
+            ):
                 wrong.append(seed)
 
     threads = [threading.Thread(target=work, args=(seed,)) for seed in range(4)]
@@ -112,8 +111,8 @@ def test_a_source_reads_on_when_no_more_contexts_are_to_be_had(tmp_path, monkeyp
     made = KernelAioReader()
     file_fd = os.open(file, os.O_RDONLY)
     try:
-        offset, nbytes, place = columns([(0, 100), (5000, 100)])
-        if (made.read(file_fd, offset, nbytes, memoryview(bytearray(200)), place) != 100).any():
+        rows = table([(0, 100), (5000, 100)])
+        if (made.read(file_fd, rows, memoryview(bytearray(200))) != 100).any():
             pytest.skip("this system has no native asynchronous I/O")
         (context,) = made._idle  # another thread has taken it
         made._idle.clear()
@@ -121,7 +120,7 @@ def test_a_source_reads_on_when_no_more_contexts_are_to_be_had(tmp_path, monkeyp
         monkeypatch.setattr(
             made, "_call", lambda number, *rest: -1 if number == made._setup else real(number, *rest)
         )
-        assert (made.read(file_fd, offset, nbytes, memoryview(bytearray(200)), place) < 0).all()
+        assert (made.read(file_fd, rows, memoryview(bytearray(200))) < 0).all()
         assert not made.available
         made._idle.append(context)  # and returns it
         made.close()
@@ -130,20 +129,20 @@ def test_a_source_reads_on_when_no_more_contexts_are_to_be_had(tmp_path, monkeyp
 
 
 def test_without_waiting_it_reads_what_is_in_memory_and_nothing_else(fd, reads):
-    offset, nbytes, place = columns([(n * 4096, 1000) for n in range(24)])
+    rows = table([(n * 4096, 1000) for n in range(24)])
     out = memoryview(bytearray(24_000))
-    got = reads.read(fd, offset, nbytes, out, place, wait=False)
+    got = reads.read(fd, rows, out, wait=False)
     if not reads.reads_without_waiting:
         pytest.skip("this file system cannot read without waiting")
     assert (got == 1000).all()
     assert bytes(out[1000:2000]) == CONTENT[4096:5096]
     os.fsync(fd)
     os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
-    got = reads.read(fd, offset, nbytes, out, place, wait=False)
+    got = reads.read(fd, rows, out, wait=False)
     if (got == 1000).all():
         pytest.skip("this file system keeps its files in memory")
     assert (got < 1000).any()
-    assert (reads.read(fd, offset, nbytes, out, place) == 1000).all()
+    assert (reads.read(fd, rows, out) == 1000).all()
 
 
 async def test_what_is_in_memory_is_read_without_a_thread(tmp_path, monkeypatch):
@@ -156,20 +155,20 @@ async def test_what_is_in_memory_is_read_without_a_thread(tmp_path, monkeypatch)
     spans = Spans(np.zeros(60, np.int64), offsets[order], (ends - offsets)[order])
     source = LocalByteSource([str(path)], whole_files=False)
     hops = []
-    aside = source.aside
+    run_in_thread = source.run_in_thread
 
     async def counted(fn, *args):
         hops.append(fn)
-        return await aside(fn, *args)
+        return await run_in_thread(fn, *args)
 
-    monkeypatch.setattr(source, "aside", counted)
+    monkeypatch.setattr(source, "run_in_thread", counted)
     for turn in range(3):
         plan = await source.plan(spans)
         out = memoryview(bytearray(plan.nbytes))
         assert await source.read(plan, out) == []
         for start, length, number in zip(plan.start, plan.length, order, strict=True):
             assert bytes(recordio.extract(out[start : start + length])) == records[number]
-        if turn and not (source._gather.available and source._gather.reads_without_waiting):
+        if turn and not (source._kernel_aio.available and source._kernel_aio.reads_without_waiting):
             pytest.skip("this system cannot read without waiting")
     if not source._residencies[0].known:
         pytest.skip("this system does not report the content of its page cache")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pickle
+import time
 
 import numpy as np
 import pytest
@@ -14,8 +15,8 @@ import recordio
 from aioloader import DataLoader, RecordFileDataset, SampleError
 from aioloader.foundation.types import Spans
 from aioloader.storage import LocalByteSource, MappedByteSource
-from aioloader.storage.local.maps import FileMaps
-from aioloader.storage.local.residency import Residency, cached_pages
+from aioloader.storage.local.mapped import FileMaps
+from aioloader.storage.local.page_cache import Residency, cached_pages
 from recordio import CorruptRecordError, TruncatedRecordError
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "posix_fadvise"), reason="files are mapped on Linux only")
@@ -122,15 +123,15 @@ def test_a_file_just_written_is_in_memory_and_one_put_out_is_not(tmp_path):
     needs_cachestat(path)
     with open(path, "rb") as file:
         residency = Residency()
-        residency.look([file.fileno()])
+        residency.check([file.fileno()])
         assert residency.complete
         os.fsync(file.fileno())
         os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
         if cached_pages(file.fileno()):
             pytest.skip("this file system keeps its files in memory")
-        residency.look([file.fileno()])
+        residency.check([file.fileno()])
         assert (residency.complete, residency.known) == (False, True)
-        assert not residency.due
+        assert residency.next_check > time.monotonic()
 
 
 async def test_a_plan_of_mapped_records_needs_no_memory_and_names_bad_lines(tmp_path):
@@ -157,7 +158,7 @@ def test_a_loader_gives_the_same_whether_files_are_mapped_or_read(tmp_path, monk
     path = tmp_path / "a.rec"
     write(path, [bytes([number]) * (number * 37 % 500) for number in range(50)] + [MAGIC * 9])
     mapped = batches(path)
-    monkeypatch.setattr("aioloader.storage.local.residency.cached_pages", lambda fd: None)
+    monkeypatch.setattr("aioloader.storage.local.page_cache.cached_pages", lambda fd: None)
     assert mapped == batches(path) == batches(path, executor="thread")
 
 

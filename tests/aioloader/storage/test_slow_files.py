@@ -15,31 +15,31 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 
-from aioloader.storage.local.read_latency import LEAST_GAP_BYTES, ReadLatency
+from aioloader.storage.local.page_cache import LEAST_GAP_BYTES, ReadLatency
 
 # --- the measure ---
 
 
 def test_reads_that_wait_are_slow_and_those_from_memory_are_not() -> None:
-    waits = ReadLatency()
-    assert not waits.slow
-    waits.read(0.0001 * 64, 64, 64 * 100_000)
-    assert not waits.slow
+    latency = ReadLatency()
+    assert not latency.slow
+    latency.add(0.0001 * 64, 64, 64 * 100_000)
+    assert not latency.slow
     for _ in range(4):
-        waits.read(0.005 * 64, 64, 64 * 100_000)
-    assert waits.slow
+        latency.add(0.005 * 64, 64, 64 * 100_000)
+    assert latency.slow
     for _ in range(40):
-        waits.read(0.00001 * 64, 64, 64 * 100_000)
-    assert not waits.slow
-    assert waits.ever
+        latency.add(0.00001 * 64, 64, 64 * 100_000)
+    assert not latency.slow
+    assert latency.ever
 
 
 def test_to_copy_large_reads_is_no_waiting() -> None:
-    waits = ReadLatency()
-    waits.read(0.02, 4, 4 * 10_000_000)
-    assert not waits.slow
-    waits.read(0.0, 0, 0)
-    assert not waits.slow
+    latency = ReadLatency()
+    latency.add(0.02, 4, 4 * 10_000_000)
+    assert not latency.slow
+    latency.add(0.0, 0, 0)
+    assert not latency.slow
 
 
 @pytest.mark.parametrize(
@@ -55,10 +55,10 @@ def test_to_copy_large_reads_is_no_waiting() -> None:
 def test_a_gap_is_read_that_takes_no_longer_than_a_wait(
     first_s: float, rest_s: float, mean: float, least: int, most: int
 ) -> None:
-    waits = ReadLatency()
+    latency = ReadLatency()
     for _ in range(20):
-        waits.probed(first_s, rest_s, 250_000)
-    assert least <= waits.gap_bytes(mean) <= most
+        latency.add_probe(first_s, rest_s, 250_000)
+    assert least <= latency.gap_bytes(mean) <= most
 
 
 # --- slow files ---

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from aioloader.storage.cache import SpanCache
+from aioloader.storage.cache.base import PlacedSpans
 
 ROOT = Path(__file__).parents[4]
 SPAN, COUNT = 20_000, 400
@@ -22,6 +23,7 @@ WRITER = f"""
 import random, sys
 import numpy as np
 from aioloader.storage.cache import SpanCache
+from aioloader.storage.cache.base import PlacedSpans
 directory, seed = sys.argv[1], int(sys.argv[2])
 cache = SpanCache(directory, int(sys.argv[3]))
 draw = random.Random(seed)
@@ -32,10 +34,10 @@ while True:
     place = np.arange(8) * {SPAN}
     out = bytearray(8 * {SPAN})
     length = np.full(8, {SPAN})
-    here = cache.read("object", "1", items * {SPAN}, length, memoryview(out), place)
+    here = cache.read("object", "1", PlacedSpans(items * {SPAN}, length, place), memoryview(out))
     for item, begin in zip(items[here].tolist(), place[here].tolist()):
         assert bytes(out[begin : begin + {SPAN}]) == int(item).to_bytes(4, "little") * ({SPAN} // 4), item
-    cache.write("object", "1", items * {SPAN}, length, memoryview(data), place)
+    cache.write("object", "1", PlacedSpans(items * {SPAN}, length, place), memoryview(data))
 """
 
 
@@ -69,7 +71,9 @@ def _sound(directory: Path) -> int:
     cache = SpanCache(directory, LIMIT)
     items = np.arange(COUNT)
     out = bytearray(COUNT * SPAN)
-    here = cache.read("object", "1", items * SPAN, np.full(COUNT, SPAN), memoryview(out), items * SPAN)
+    here = cache.read(
+        "object", "1", PlacedSpans(items * SPAN, np.full(COUNT, SPAN), items * SPAN), memoryview(out)
+    )
     for item in items[here].tolist():
         assert bytes(out[item * SPAN : item * SPAN + SPAN]) == int(item).to_bytes(4, "little") * (SPAN // 4)
     assert cache.counts().damaged == 0  # a journal names only bytes that are already in the data
@@ -107,7 +111,7 @@ def test_a_killed_writer_keeps_nobody_out(tmp_path: Path) -> None:
     assert found > 0
     cache = SpanCache(tmp_path, 1 << 30)
     more = np.array([COUNT])
-    cache.write("object", "1", more * SPAN, np.array([SPAN]), memoryview(bytes(SPAN)), more * 0)
+    cache.write("object", "1", PlacedSpans(more * SPAN, np.array([SPAN]), more * 0), memoryview(bytes(SPAN)))
     assert cache.counts().written == 1
     assert len(list(tmp_path.rglob("*.data"))) == 1  # the segment of the dead writer is continued
     cache.close()

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aioloader.storage.cache.admission import Evictable, fitting, to_give_up
+from aioloader.storage.cache.admission import Evictable, admit, choose_evicted
 from aioloader.storage.cache.entries import ENTRY, Entries
 from aioloader.storage.cache.journal import LINE_NBYTES, format_lines, parse_lines
 
@@ -63,7 +63,7 @@ def test_lines_that_name_bytes_beyond_the_end_are_passed_over(
 
 @given(st.lists(st.integers(0, 100), max_size=30), st.integers(-10, 1000))
 def test_what_fits_is_taken_and_no_more(sizes: list[int], room: int) -> None:
-    taken = fitting(np.array(sizes, np.int64), room)
+    taken = admit(np.array(sizes, np.int64), room)
     used = sum(size for size, yes in zip(sizes, taken.tolist(), strict=True) if yes)
     assert used <= max(0, room)
     left = [size for size, yes in zip(sizes, taken.tolist(), strict=True) if not yes]
@@ -77,9 +77,9 @@ def test_what_fits_is_taken_and_no_more(sizes: list[int], room: int) -> None:
 def test_what_was_used_longest_ago_goes_first_and_no_more_than_needed(
     table: list[tuple[int, int, int]], needed: int
 ) -> None:
-    fallback_indices = [Evictable(f"{n:03}", *row) for n, row in enumerate(table)]
-    by_name = {one.name: one for one in fallback_indices}
-    gone = to_give_up(fallback_indices, needed)
+    candidates = [Evictable(f"{n:03}", *row) for n, row in enumerate(table)]
+    by_name = {one.name: one for one in candidates}
+    gone = choose_evicted(candidates, needed)
     kept = by_name.keys() - gone
     assert all(
         (by_name[g].used, by_name[g].made) <= (by_name[k].used, by_name[k].made) for g in gone for k in kept

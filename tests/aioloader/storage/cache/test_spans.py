@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from aioloader.storage.cache import Cache, MemoryCache, SpanCache
+from aioloader.storage.cache.base import PlacedSpans
 
 NAME, VERSION = "https://example.org/train.rec?signature=secret", '"etag"'
 
@@ -26,7 +27,7 @@ class Content:
 
     def put(self, cache: Cache, items: Any = slice(None), name: str = NAME, version: str = VERSION) -> None:
         offset, length = self.offset[items], self.length[items]
-        cache.write(name, version, offset, length, memoryview(self.data), offset)
+        cache.write(name, version, PlacedSpans(offset, length, offset), memoryview(self.data))
 
     def get(
         self, cache: Cache, items: Any = slice(None), name: str = NAME, version: str = VERSION
@@ -36,7 +37,7 @@ class Content:
         offset, length = self.offset[items], self.length[items]
         place = np.cumsum(length + 7) - length
         out = memoryview(bytearray(int((length + 7).sum()) + 7))
-        here = cache.read(name, version, offset, length, out, place)
+        here = cache.read(name, version, PlacedSpans(offset, length, place), out)
         for number, found, begin in zip(numbers.tolist(), here.tolist(), place.tolist(), strict=True):
             if found:
                 start, nbytes = int(self.offset[number]), int(self.length[number])
@@ -107,12 +108,15 @@ def test_a_longer_span_answers_for_a_shorter_one_and_not_the_other_way(
 ) -> None:
     cache, data = open_any(1 << 30), bytes(range(200))
 
+    def one_span(nbytes: int) -> PlacedSpans:
+        return PlacedSpans(np.array([5]), np.array([nbytes]), np.array([0]))
+
     def put(nbytes: int) -> None:
-        cache.write(NAME, VERSION, np.array([5]), np.array([nbytes]), memoryview(data), np.array([0]))
+        cache.write(NAME, VERSION, one_span(nbytes), memoryview(data))
 
     def get(nbytes: int) -> bool:
         out = memoryview(bytearray(200))
-        (here,) = cache.read(NAME, VERSION, np.array([5]), np.array([nbytes]), out, np.array([0])).tolist()
+        (here,) = cache.read(NAME, VERSION, one_span(nbytes), out).tolist()
         assert not here or out[:nbytes] == data[:nbytes]
         return bool(here)
 
@@ -157,14 +161,11 @@ def test_a_full_cache_keeps_what_it_has(open_any: Callable[..., Cache]) -> None:
 
 def test_spans_without_bytes_are_passed_over(open_any: Callable[..., Cache]) -> None:
     cache = open_any(1 << 20)
-    none = np.array([0, 5])
-    cache.write(NAME, VERSION, none, np.array([0, 0]), memoryview(b""), none * 0)
-    assert cache.read(NAME, VERSION, none, np.array([0, 0]), memoryview(bytearray(1)), none * 0).tolist() == [
-        False,
-        False,
-    ]
-    empty = np.empty(0, np.int64)
-    assert cache.read(NAME, VERSION, empty, empty, memoryview(bytearray(0)), empty).tolist() == []
+    none = PlacedSpans(np.array([0, 5]), np.array([0, 0]), np.array([0, 0]))
+    cache.write(NAME, VERSION, none, memoryview(b""))
+    assert cache.read(NAME, VERSION, none, memoryview(bytearray(1))).tolist() == [False, False]
+    empty = none.take(np.empty(0, np.int64))
+    assert cache.read(NAME, VERSION, empty, memoryview(bytearray(0))).tolist() == []
 
 
 def test_closing_twice_is_nothing(open_any: Callable[..., Cache], leftovers: object) -> None:
@@ -208,9 +209,9 @@ def test_two_at_a_time_find_what_the_other_writes(
     content.put(one, slice(0, 30))
     content.put(two, slice(30, 60))
     for cache in (one, two):
-        for shelf in cache._shelves.values():
-            assert shelf is not None
-            shelf._refreshed = 0.0  # as if a second had passed
+        for cached in cache._objects.values():
+            assert cached is not None
+            cached._refreshed = 0.0  # as if a second had passed
         assert content.get(cache) == ALL
     assert len(files(directory, ".data")) == 2
 
@@ -283,13 +284,13 @@ def test_damage_behind_the_asked_part_is_noticed(
 ) -> None:
     cache, data = open_disk(), bytes(1000)
     zero = np.array([0])
-    cache.write(NAME, VERSION, zero, np.array([1000]), memoryview(data), zero)
+    cache.write(NAME, VERSION, PlacedSpans(zero, np.array([1000]), zero), memoryview(data))
     cache.close()
     with files(directory, ".data")[0].open("r+b") as file:
         file.seek(900)
         file.write(b"x")
     out = memoryview(bytearray(1000))
-    assert not open_disk().read(NAME, VERSION, zero, np.array([10]), out, zero).any()
+    assert not open_disk().read(NAME, VERSION, PlacedSpans(zero, np.array([10]), zero), out).any()
 
 
 def test_an_object_that_nobody_uses_makes_room_for_another(
