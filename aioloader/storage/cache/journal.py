@@ -43,7 +43,8 @@ def _check(lines: Array) -> Array:
         mixed ^= mixed >> _LENGTH_TURN
         mixed = (mixed + lines[name].astype(np.uint64)) * factor
     mixed ^= mixed >> np.uint64(32)
-    return mixed.astype(np.uint32) | np.uint32(1)
+    check: Array = mixed.astype(np.uint32) | np.uint32(1)
+    return check
 
 
 def format_lines(offset: IntArray, length: IntArray, place: IntArray, crc: Array) -> bytes:

@@ -133,7 +133,9 @@ class Lookup:
             chosen = np.flatnonzero(keys >= 0)
             return [(chosen, self._name, "", keys[chosen])]
         offset = reads[:, 1] + start - reads[:, 3]
-        return [(chosen, *identity, offset[chosen]) for chosen, *identity in self._by_file(reads[:, 0])]
+        return [
+            (chosen, name, version, offset[chosen]) for chosen, name, version in self._by_file(reads[:, 0])
+        ]
 
     def keep(self, plan: ReadPlan, missing: Missing, failed: Sequence[int], out: memoryview) -> None:
         """Write the items that were read to the cache.

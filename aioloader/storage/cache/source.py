@@ -167,7 +167,7 @@ class CachedObjectSource:
         name: of the set of objects in the cache.
 
     Attributes:
-        samples_ahead: see `aioloader.abc.PrefetchingByteSource`.
+        samples_ahead: see `aioloader.abc.NetworkByteSource`.
     """
 
     _closed = True  # until it is completely made

@@ -90,7 +90,7 @@ class DirectReads:
         try:
             with memoryview(scratch) as memory:
                 read = self._reader.read(fd, np.stack((reads[:, 0], begin, size, where), axis=1), memory)
-                got = np.clip(read - (offset - begin), -1, nbytes)
+                got: IntArray = np.clip(read - (offset - begin), -1, nbytes)
                 first = where + offset - begin
                 for at, held, to in zip(first.tolist(), got.tolist(), place.tolist(), strict=True):
                     if held > 0:

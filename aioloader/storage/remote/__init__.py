@@ -1,7 +1,8 @@
-"""Data that is far away: files and folders by URL, over HTTP or in object storage.
+"""Remote data: files and folders by URL, over HTTP or in object storage.
 
-A batch's spans become few requests (`planner`), sent many at a time (`client`), with a number in flight that adapts
-(`pace`), tried again where that helps (`retries`), doubled where one of them lags (`latency`). See docs/remote.md.
+The spans of a batch are merged into few requests (`planner`). Many are sent at a time (`client`), up to an adaptive
+number (`adaptive_limit`); failed requests are retried (`failures`), and late ones are hedged (`latency`). See
+docs/remote.md.
 
 Needs the package obstore: ``pip install "aioloader[remote]"``.
 """

@@ -1,19 +1,23 @@
-"""Many ranges of objects at a time, until they are there: the strategy of the network side.
+"""Client that reads many ranges of objects at a time, until all of them have arrived or failed.
 
-Every range is one task. A bounded number of them have a request in flight (`pace`, `slots`); one whose request fails
-is tried again after a pause (`retries`) until the deadline that all ranges of a call share. A request that takes longer
-than nearly all others (`latency`) is sent a second time, and the first answer counts: such hedges are 5 % of all
-requests at most. Every answer tells which state of the object it is from, or the server was told to answer from that
-state only; another one than expected is an error.
+Every range is one task. A limited number of them have a request in flight (`adaptive_limit`). After a failed request a
+task waits and tries again (`failures`) until the deadline that all ranges of a call share. A request that takes longer
+than nearly all others (`latency`) is hedged: it is sent a second time, and the first answer counts; hedges are at most
+5 % of all requests. Every answer contains the version of the object, or the request was for that version only; another
+version is an error.
 
-Runs in asyncio, because the client library does, and with its own task groups and timers: the work for one request
-counts here. On cancellation all tasks have ended before the call returns, and nothing is handed over afterwards.
+obstore's own retries, and its merging of ranges, are not used: they report neither how many requests were sent nor how
+many attempts failed, apply one timeout to all requests of a store, and cannot hedge (docs/design.md, "Remote data").
+
+Runs in asyncio, because the client library does, with asyncio's task groups and timers: the work for each request
+matters here. On cancellation all tasks have ended before the call returns, and no answer is delivered afterwards.
 """
 
 from __future__ import annotations
 
 import asyncio
 import random
+from dataclasses import dataclass
 from functools import partial
 from time import monotonic
 from typing import TYPE_CHECKING, TypeVar
@@ -21,170 +25,242 @@ from typing import TYPE_CHECKING, TypeVar
 import anyio
 
 from aioloader.errors import ForkedError, RemoteReadError
-from aioloader.storage.remote.adaptive_limit import AdaptiveLimit
-from aioloader.storage.remote.counters import Counters
+from aioloader.storage.remote.adaptive_limit import AdaptiveLimit, Limiter
+from aioloader.storage.remote.failures import Kind, RequestFailure, backoff_s, classify, remote_error
 from aioloader.storage.remote.latency import Latencies
-from aioloader.storage.remote.limiter import Limiter
-from aioloader.storage.remote.pending_requests import Call, PendingRequest, Wanted
-from aioloader.storage.remote.reporting import difference, error_of
-from aioloader.storage.remote.retries import Kind, RequestFailure, backoff_s, trouble_of
 from aioloader.storage.remote.transport import Transport
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
 
-    from aioloader.storage.remote.transport import Answer, Version
+    from aioloader.storage.remote.transport import Answer, ObjectRange, Version
 
-__all__ = ("OPENING_S", "Client")
+__all__ = ("OPENING_S", "Client", "Counters")
 
 T = TypeVar("T")
 
 OPENING_S = 30.0
-"""Deadline for finding out what an object is, seconds."""
+"""Deadline for finding out the version of an object, seconds."""
 
-# What one request may take, before anything is known of the server and after.
+# Seconds that one request may take before the server's latency is known, and after.
 _FIRST_ATTEMPT_S = 10.0
 _ATTEMPT_S = 2.0
 _LEAST_BYTES_PER_S = 1e6
 _HEDGED_SHARE = 0.05
 _HEDGES = 4
-_TRIES_NOWHERE = 4
-_LOOK_S = 0.01
-# Once the usual latency is known only one request in so many tells more than its bytes, see `_ask`.
-_TELLING = 16
-_TELLING_WHILE_IT_GROWS = 4
+_NOWHERE_ATTEMPTS = 4
+_LEAST_CHECK_S = 0.01
+# Once the usual latency is known only one request in this many returns more than its bytes, see `_request`.
+_DETAILED_EVERY = 16
+_DETAILED_EVERY_WHILE_GROWING = 4
+
+
+@dataclass
+class Counters:
+    """Counts since the client was made; used from one thread.
+
+    Attributes:
+        requests: requests of every kind, including retries and hedges.
+        nbytes: bytes of the complete answers.
+        retries: requests that were sent because an earlier one had failed.
+        hedges: requests that were sent because an earlier one was late.
+        spans: items that were requested; pieces: requests that they were merged into.
+    """
+
+    requests: int = 0
+    nbytes: int = 0
+    retries: int = 0
+    hedges: int = 0
+    spans: int = 0
+    pieces: int = 0
+
+
+class PendingRequest:
+    """Range that has not arrived yet."""
+
+    __slots__ = (
+        "attempts",
+        "begun",
+        "done",
+        "hedge",
+        "hedged",
+        "number",
+        "overdue",
+        "range",
+        "since",
+        "task",
+    )
+
+    def __init__(self, number: int, range_: ObjectRange) -> None:
+        self.number = number
+        self.range = range_
+        self.since = monotonic()
+        self.attempts = 0
+        self.begun: float | None = None  # when the request in flight was sent
+        self.overdue = False  # the request in flight was given up
+        self.hedged = False
+        self.done = False
+        self.task: asyncio.Task[None] | None = None
+        self.hedge: asyncio.Task[None] | None = None
+
+
+class _Call:
+    """State of one call of `Client.fetch`."""
+
+    def __init__(
+        self, task: asyncio.Task[object], take: Callable[[int, Answer], None], timeout_s: float
+    ) -> None:
+        self.task = task
+        self.take = take
+        self.timeout_s = timeout_s
+        self.deadline = monotonic() + timeout_s
+        self.pending: set[PendingRequest] = set()
+        self.failures: dict[int, RemoteReadError] = {}
+        self.timer: asyncio.TimerHandle | None = None
 
 
 class Client:
-    """Reads ranges of objects. Used from one asyncio loop at a time, by many tasks.
+    """Reader of ranges of objects. Used from one asyncio loop at a time, by many tasks.
 
     Args:
         transport: sends one request.
-        pace: how many are in flight.
+        adaptive_limit: of the requests in flight.
 
     Attributes:
-        counters: what was done.
+        counters: of requests.
         latencies: of the latest requests.
     """
 
-    def __init__(self, transport: Transport | None = None, pace: AdaptiveLimit | None = None) -> None:
-        self._transport = Transport() if transport is None else transport
-        self._pace = AdaptiveLimit() if pace is None else pace
-        self._slots = Limiter(self._pace)
-        self._random = random.Random()  # of pauses: never part of what a loader gives
-        self._asked = 0
-        self._unseen = 0  # answers since one whose beginning was seen
+    def __init__(
+        self, transport: Transport | None = None, adaptive_limit: AdaptiveLimit | None = None
+    ) -> None:
+        self._transport = transport or Transport()
+        self._adaptive_limit = adaptive_limit or AdaptiveLimit()
+        self._limiter = Limiter(self._adaptive_limit)
+        self._random = random.Random()  # for pauses only: never affects what a loader returns
+        self._sent = 0
+        self._unobserved = 0  # answers since one whose first bytes were observed
         self.counters = Counters()
         self.latencies = Latencies()
 
     def close(self) -> None:
-        """Let go of connections."""
+        """Close connections."""
         self._transport.close()
 
     # -- many ranges -------------------------------------------------------------------------------------------------
 
     async def fetch(
-        self, wanted: Sequence[Wanted], take: Callable[[int, Answer], None], timeout_s: float
+        self, ranges: Sequence[ObjectRange], take: Callable[[int, Answer], None], timeout_s: float
     ) -> dict[int, RemoteReadError]:
-        """Get ranges, all at once as far as the pace allows.
+        """Read ranges, as many at a time as the limit allows.
 
         Args:
-            wanted: the ranges.
-            take: called with the number of a range and its answer, once for each that came, in no order.
+            ranges: to read.
+            take: called with the number of a range and its answer, once for each that arrives, in any order.
             timeout_s: seconds for all of them together.
 
         Returns:
-            the error of every range that could not be had, by its number.
+            the error of every range that could not be read, by its number.
         """
-        if not wanted:
+        if not ranges:
             return {}
         task = asyncio.current_task()
         assert task is not None
-        call = Call(task, take, timeout_s)
+        call = _Call(task, take, timeout_s)
         try:
             async with asyncio.TaskGroup() as tasks:
                 self._watch(call, tasks)
-                for number, each in enumerate(wanted):
-                    await self._slots.take()
-                    flight = PendingRequest(number, each)
-                    call.flights.add(flight)
-                    flight.task = tasks.create_task(self._fly(call, flight))
+                for number, each in enumerate(ranges):
+                    await self._limiter.acquire()
+                    pending = PendingRequest(number, each)
+                    call.pending.add(pending)
+                    pending.task = tasks.create_task(self._run(call, pending))
         finally:
             if call.timer is not None:
                 call.timer.cancel()
         return call.failures
 
-    async def get(self, wanted: Sequence[Wanted], timeout_s: float) -> list[bytes]:
-        """The bytes of ranges, in their order.
+    async def get(self, ranges: Sequence[ObjectRange], timeout_s: float) -> list[bytes]:
+        """Return the bytes of ranges, in their order.
 
         Raises:
-            RemoteReadError: one could not be had.
+            RemoteReadError: a range could not be read.
         """
         found: dict[int, bytes] = {}
 
         def take(number: int, answer: Answer) -> None:
             found[number] = bytes(answer.data)
 
-        failures = await self.fetch(wanted, take, timeout_s)
+        failures = await self.fetch(ranges, take, timeout_s)
         for number in sorted(failures):
             raise failures[number]
-        return [found[number] for number in range(len(wanted))]
+        return [found[number] for number in range(len(ranges))]
 
-    async def _fly(self, call: Call, flight: PendingRequest) -> None:
-        """One range to its end; begins with a place taken."""
-        holds = True
+    async def _run(self, call: _Call, pending: PendingRequest) -> None:
+        """Read one range until it arrives or fails; begins with a place of the limiter."""
+        acquired = True
         try:
-            while not flight.settled:
-                flight.attempts += 1
-                trouble = await self._attempt(call, flight)
-                if trouble is None:
+            while not pending.done:
+                pending.attempts += 1
+                failure = await self._attempt(call, pending)
+                if failure is None:
                     return
-                pause = backoff_s(flight.attempts, self._random.random())
-                if not trouble.again or monotonic() + pause >= call.deadline:
-                    self._settle(call, flight)
-                    call.failures[flight.number] = self._error(call, flight, trouble)
+                pause = backoff_s(pending.attempts, self._random.random())
+                if not failure.again or monotonic() + pause >= call.deadline:
+                    self._finish(call, pending)
+                    url, offset, length, _ = pending.range
+                    call.failures[pending.number] = remote_error(
+                        failure,
+                        url,
+                        offset=offset,
+                        length=length,
+                        attempts=pending.attempts,
+                        seconds=monotonic() - pending.since,
+                        timeout_s=call.timeout_s,
+                    )
                     return
-                self._slots.give_back()
-                holds = False
+                self._limiter.release()
+                acquired = False
                 await asyncio.sleep(pause)
-                await self._slots.take()
-                holds = True
-                self.counters.retries += not flight.settled
+                await self._limiter.acquire()
+                acquired = True
+                self.counters.retries += not pending.done
         except asyncio.CancelledError:
-            if not flight.settled or _cancelled_otherwise(flight):
+            if not pending.done or _cancelled_otherwise(pending.task):
                 raise  # else its hedge was faster
         finally:
-            if holds:
-                self._slots.give_back()
-            call.flights.discard(flight)
+            if acquired:
+                self._limiter.release()
+            call.pending.discard(pending)
 
-    async def _attempt(self, call: Call, flight: PendingRequest) -> RequestFailure | None:
-        """One request for a range; None if the range is settled."""
-        flight.begun = monotonic()
+    async def _attempt(self, call: _Call, pending: PendingRequest) -> RequestFailure | None:
+        """Send one request for a range; return None if the range is done."""
+        pending.begun = monotonic()
         try:
-            answer = await self._ask(flight.wanted)
+            answer = await self._request(pending.range)
         except asyncio.CancelledError:
-            if not flight.overdue or flight.settled or _cancelled_otherwise(flight):
+            if not pending.overdue or pending.done or _cancelled_otherwise(pending.task):
                 raise
-            flight.overdue = False
-            seconds = monotonic() - flight.begun
+            pending.overdue = False
+            seconds = monotonic() - pending.begun
             self.latencies.add(seconds, seconds, 0)
             return self._note(RequestFailure(Kind.LOST, True, f"no answer within {seconds:.1f} s"))
         except Exception as error:
-            return self._note(trouble_of(error))
+            return self._note(classify(error))
         finally:
-            flight.begun = None
-        return self._arrived(call, flight, answer)
+            pending.begun = None
+        return self._arrived(call, pending, answer)
 
-    async def _ask(self, wanted: Wanted) -> Answer:
-        """One request, counted.
+    async def _request(self, range_: ObjectRange) -> Answer:
+        """Send one request, and count it.
 
-        An answer that tells when its head came, and which state of the object it is from, costs this process twice as
-        much as the bytes alone. So most requests leave the check to the server.
+        An answer with the time of its first bytes and the version of the object costs this process twice as much as
+        the bytes alone. So most requests leave the check of the version to the server.
         """
-        url, offset, length, version = wanted
-        self._asked += 1
-        if version is not None and self.latencies.known and self._asked % self._telling:
+        url, offset, length, version = range_
+        self._sent += 1
+        every = _DETAILED_EVERY if self._adaptive_limit.at_most else _DETAILED_EVERY_WHILE_GROWING
+        if version is not None and self.latencies.known and self._sent % every:
             guarded = self._transport.guarded(url, version)
             if guarded is None:
                 self.counters.requests += 1
@@ -198,100 +274,98 @@ class Client:
         self.counters.requests += 1
         return await self._transport.get(url, offset, length)
 
-    @property
-    def _telling(self) -> int:
-        return _TELLING if self._pace.at_most else _TELLING_WHILE_IT_GROWS
-
-    def _patience_s(self, flight: PendingRequest) -> float:
-        """Seconds that one request may take. Longer each time: the connection may be slow and not lost."""
+    def _patience_s(self, pending: PendingRequest) -> float:
+        """Return the seconds that one request may take; longer each time, as the connection may only be slow."""
         usual_s = _ATTEMPT_S if self.latencies.known else _FIRST_ATTEMPT_S
-        usual_s += flight.wanted.length / _LEAST_BYTES_PER_S
-        return float(max(usual_s, 8 * self.latencies.late_s) * 2 ** min(flight.attempts - 1, 8))
+        usual_s += pending.range.length / _LEAST_BYTES_PER_S
+        return float(max(usual_s, 8 * self.latencies.late_s) * 2 ** min(pending.attempts - 1, 8))
 
-    def _note(self, trouble: RequestFailure) -> RequestFailure:
-        if trouble.kind == Kind.BUSY:
-            self._pace.busy(monotonic())
-        return trouble
+    def _note(self, failure: RequestFailure) -> RequestFailure:
+        if failure.kind == Kind.BUSY:
+            self._adaptive_limit.busy(monotonic())
+        return failure
 
-    def _arrived(self, call: Call, flight: PendingRequest, answer: Answer) -> RequestFailure | None:
-        wanted = flight.wanted
+    def _arrived(self, call: _Call, pending: PendingRequest, answer: Answer) -> RequestFailure | None:
+        _, _, length, version = pending.range
         self.counters.nbytes += len(answer.data)
-        if wanted.version is not None and not wanted.version.same(answer.version):
-            return RequestFailure("changed", False, difference(wanted.version, answer.version))
-        if len(answer.data) != wanted.length:
-            text = f"{len(answer.data)} bytes came of {wanted.length}"
-            return self._note(RequestFailure(Kind.LOST, True, text))
+        if version is not None and not version.same(answer.version):
+            text = f"it was {version} when the dataset was created, and is {answer.version} now"
+            return RequestFailure(Kind.CHANGED, False, text)
+        if len(answer.data) != length:
+            return self._note(
+                RequestFailure(Kind.LOST, True, f"{len(answer.data)} of {length} bytes arrived")
+            )
         self.latencies.add(answer.first_s, answer.whole_s, len(answer.data))
         if answer.first_s is None:
-            self._unseen += 1
+            self._unobserved += 1
         else:
-            self._pace.answered(answer.first_s, monotonic(), self._slots.taken, 1 + self._unseen)
-            self._unseen = 0
-        if self._settle(call, flight):
-            call.take(flight.number, answer)
+            now = monotonic()
+            self._adaptive_limit.answered(answer.first_s, now, self._limiter.taken, 1 + self._unobserved)
+            self._unobserved = 0
+        if self._finish(call, pending):
+            call.take(pending.number, answer)
         return None
 
     @staticmethod
-    def _settle(call: Call, flight: PendingRequest) -> bool:
-        """A range has its end; False if it had one before."""
-        if flight.settled:
+    def _finish(call: _Call, pending: PendingRequest) -> bool:
+        """Mark a range as done; return False if it was done before."""
+        if pending.done:
             return False
-        flight.settled = True
-        call.flights.discard(flight)
-        if flight.hedge is not None and flight.hedge is not asyncio.current_task():
-            flight.hedge.cancel()
+        pending.done = True
+        call.pending.discard(pending)
+        if pending.hedge is not None and pending.hedge is not asyncio.current_task():
+            pending.hedge.cancel()
         return True
 
     # -- stragglers --------------------------------------------------------------------------------------------------
 
-    def _watch(self, call: Call, tasks: asyncio.TaskGroup) -> None:
-        """Give up requests that take too long, and send those a second time that are late; again and again."""
+    def _watch(self, call: _Call, tasks: asyncio.TaskGroup) -> None:
+        """Give up requests that take too long and hedge those that are late; schedule the next check."""
         if call.task.cancelling():
-            return  # the group ends its tasks, and takes no more
+            return  # the group is ending its tasks and accepts no more
         now = monotonic()
-        late_s = self.latencies.late_s
-        soonest = now + late_s
+        soonest = now + self.latencies.late_s
         allowed = _HEDGES + _HEDGED_SHARE * self.counters.requests - self.counters.hedges
-        for flight in list(call.flights):
-            begun = flight.begun
-            if begun is None or flight.task is None or flight.overdue:
+        for pending in list(call.pending):
+            begun = pending.begun
+            if begun is None or pending.task is None or pending.overdue:
                 continue
-            if now >= min(call.deadline, begun + self._patience_s(flight)):
-                flight.overdue = True
-                flight.task.cancel()
-            elif not flight.doubled:
-                due = begun + self.latencies.late_for(flight.wanted.length)
+            if now >= min(call.deadline, begun + self._patience_s(pending)):
+                pending.overdue = True
+                pending.task.cancel()
+            elif not pending.hedged:
+                due = begun + self.latencies.late_for(pending.range.length)
                 if due <= now and allowed >= 1:
                     allowed -= 1
-                    flight.doubled = True
-                    flight.hedge = tasks.create_task(self._double(call, flight))
+                    pending.hedged = True
+                    pending.hedge = tasks.create_task(self._hedge(call, pending))
                 else:
                     soonest = min(soonest, due)
-        delay_s = max(_LOOK_S, soonest - now)
+        delay_s = max(_LEAST_CHECK_S, soonest - now)
         call.timer = asyncio.get_running_loop().call_later(delay_s, self._watch, call, tasks)
 
-    async def _double(self, call: Call, flight: PendingRequest) -> None:
-        """The second request for a range. What goes wrong with it is of no account: the first is still there."""
+    async def _hedge(self, call: _Call, pending: PendingRequest) -> None:
+        """Send a second request for a range. Its errors are ignored: the first request is still in flight."""
         self.counters.hedges += 1
         try:
-            answer = await self._ask(flight.wanted)
+            answer = await self._request(pending.range)
         except asyncio.CancelledError:
-            if not flight.settled or _cancelled_otherwise(flight, hedge=True):
+            if not pending.done or _cancelled_otherwise(pending.hedge):
                 raise  # else the first was faster
             return
-        except Exception:  # the first request is still on its way, and tells what is wrong
-            flight.doubled = False  # another one may be sent
+        except Exception:  # the first request is still in flight, and reports its own error
+            pending.hedged = False  # another hedge may be sent
             return
-        if not flight.settled and self._arrived(call, flight, answer) is None:
-            assert flight.task is not None
-            flight.task.cancel()
+        if not pending.done and self._arrived(call, pending, answer) is None:
+            assert pending.task is not None
+            pending.task.cancel()
 
-    # -- one question ------------------------------------------------------------------------------------------------
+    # -- single requests ---------------------------------------------------------------------------------------------
 
     async def describe(self, url: str, timeout_s: float = OPENING_S) -> Version:
-        """What an object is, from the head of an answer with its first byte.
+        """Return the version of an object, from the headers of an answer with its first byte.
 
-        Not by a HEAD request: a signed URL allows one method only, and this one shows that ranges are served.
+        It sends no HEAD request: a signed URL allows one method only, and this one shows that ranges are supported.
 
         Raises:
             ObjectMissingError: there is no such object.
@@ -302,7 +376,7 @@ class Client:
             try:
                 answer = await self._transport.get(url, 0, 1)
             except Exception as error:
-                if "416" not in str(error) and trouble_of(error).kind != Kind.UNRANGED:
+                if "416" not in str(error) and classify(error).kind != Kind.UNRANGED:
                     raise
                 self.counters.requests += 1
                 version = await self._transport.head(url)
@@ -312,12 +386,12 @@ class Client:
             self.counters.nbytes += len(answer.data)
             return answer.version
 
-        return await self.retry(look, url, timeout_s)
+        return await self._retry(look, url, timeout_s)
 
     async def describe_all(
         self, urls: Sequence[str], timeout_s: float
     ) -> tuple[dict[int, Version], dict[int, RemoteReadError]]:
-        """The same for several objects at once: versions and errors, by the objects' numbers."""
+        """Describe several objects at once; return versions and errors, by the objects' numbers."""
         found: dict[int, Version] = {}
         failures: dict[int, RemoteReadError] = {}
 
@@ -327,71 +401,71 @@ class Client:
             except RemoteReadError as error:
                 failures[number] = error
             finally:
-                self._slots.give_back()
+                self._limiter.release()
 
         async with anyio.create_task_group() as tasks:
             for number in range(len(urls)):
-                await self._slots.take()
+                await self._limiter.acquire()
                 tasks.start_soon(one, number)
         return found, failures
 
     async def list(self, url: str, timeout_s: float = OPENING_S) -> list[tuple[str, Version]]:
-        """All objects below a prefix: path in the store, and what they are.
+        """List all objects below a prefix: path in the store, and version.
 
         Raises:
             RemoteReadError: the store cannot be listed.
         """
-        return await self.retry(partial(self._transport.list, url), url, timeout_s, patient=True)
+        # A listing is long: one attempt may take all of the time.
+        return await self._retry(partial(self._transport.list, url), url, timeout_s, attempt_s=timeout_s)
 
-    async def retry(
-        self, ask: Callable[[], Awaitable[T]], url: str, timeout_s: float, patient: bool = False
+    async def _retry(
+        self,
+        send: Callable[[], Awaitable[T]],
+        url: str,
+        timeout_s: float,
+        *,
+        attempt_s: float | None = None,
     ) -> T:
-        """One question, asked until it is answered.
+        """Send a request until it is answered.
 
         Args:
-            ask: sends it.
-            url: what it is about.
-            timeout_s: deadline.
-            patient: an answer may take all of the time, as it is a long one.
+            send: sends it.
+            url: of the object or prefix.
+            timeout_s: seconds for all attempts.
+            attempt_s: seconds for one; None: twice as many for each further attempt.
 
         Raises:
-            RemoteReadError: there was no answer before the deadline, or it is no.
+            RemoteReadError: there was no answer before the deadline, or it is an error that retries do not fix.
         """
         begin = anyio.current_time()
         attempts = 0
         while True:
             attempts += 1
             self.counters.requests += 1
-            left_s = begin + timeout_s - anyio.current_time()
+            now = anyio.current_time()
             answer: list[T] = []
             try:
-                patience_s = timeout_s if patient else _FIRST_ATTEMPT_S * 2**attempts
-                with anyio.CancelScope(deadline=anyio.current_time() + min(left_s, patience_s)):
-                    answer.append(await ask())
-                trouble = RequestFailure(Kind.LOST, True, "no answer in time")
+                deadline = min(begin + timeout_s, now + (attempt_s or _FIRST_ATTEMPT_S * 2**attempts))
+                with anyio.CancelScope(deadline=deadline):
+                    answer.append(await send())
+                failure = RequestFailure(Kind.LOST, True, "no answer in time")
             except (ForkedError, ImportError):
                 raise
             except Exception as error:
-                trouble = self._note(trouble_of(error))
+                failure = self._note(classify(error))
             if answer:
                 return answer[0]
             pause = backoff_s(attempts, self._random.random())
             now = anyio.current_time()
-            # While a server is in use its name may be unknown for a moment; at first it is rather a wrong name.
-            nowhere = trouble.kind == Kind.NOWHERE and attempts >= _TRIES_NOWHERE
-            if not trouble.again or nowhere or now + pause >= begin + timeout_s:
-                raise error_of(trouble, url, 0, None, attempts, now - begin, timeout_s)
+            # The name of a server in use may be unknown for a moment; at first it is more likely a wrong name.
+            nowhere = failure.kind == Kind.NOWHERE and attempts >= _NOWHERE_ATTEMPTS
+            if not failure.again or nowhere or now + pause >= begin + timeout_s:
+                raise remote_error(failure, url, attempts=attempts, seconds=now - begin, timeout_s=timeout_s)
             await anyio.sleep(pause)
             self.counters.retries += 1
 
-    def _error(self, call: Call, flight: PendingRequest, trouble: RequestFailure) -> RemoteReadError:
-        seconds = monotonic() - flight.since
-        url, offset, length, _ = flight.wanted
-        return error_of(trouble, url, offset, length, flight.attempts, seconds, call.timeout_s)
 
-
-def _cancelled_otherwise(flight: PendingRequest, hedge: bool = False) -> bool:
-    """After `Task.cancel` by this module was seen: whether somebody else has cancelled the task too."""
-    task = flight.hedge if hedge else flight.task
+def _cancelled_otherwise(task: asyncio.Task[None] | None) -> bool:
+    """Undo one `Task.cancel` of this module; return whether the task was also cancelled by other code."""
     assert task is not None
     return task.uncancel() > 0

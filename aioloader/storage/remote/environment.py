@@ -1,19 +1,32 @@
-"""What the tools of each cloud read in the environment, and the client library does not. Reads files only.
+"""Settings that the tools of each cloud read from the environment and files, and the client library does not.
 
-Each function adds to the options of a store what nobody has set, and tells the endpoint: whether it is to be reached
-without encryption is told by its scheme.
+Each function adds settings to the options of a store that are not set yet, and returns the endpoint, whose scheme
+decides whether the connection is encrypted.
 """
 
 from __future__ import annotations
 
+import configparser
+import os
 from typing import TYPE_CHECKING, Any
-
-from aioloader.storage.remote.credentials import shared_profile
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ("azure", "google", "s3")
+__all__ = ("azure", "google", "s3", "shared_profile")
+
+_PROFILE_KEYS = {
+    "aws_access_key_id": "access_key_id",
+    "aws_secret_access_key": "secret_access_key",
+    "aws_session_token": "session_token",
+}
+# With one of these variables the library finds keys by itself, and they take precedence over the files.
+_FOUND_ELSEWHERE = (
+    "AWS_ACCESS_KEY_ID",
+    "AWS_WEB_IDENTITY_TOKEN_FILE",
+    "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI",
+    "AWS_CONTAINER_CREDENTIALS_FULL_URI",
+)
 
 _AZURE_VARIABLES = {
     "account_name": ("AZURE_STORAGE_ACCOUNT_NAME",),
@@ -25,10 +38,10 @@ _AZURE_VARIABLES = {
 
 
 def s3(options: dict[str, Any], environment: Mapping[str, str]) -> str:
-    """Amazon: ``AWS_ENDPOINT_URL`` and the shared files of a profile.
+    """Read Amazon's ``AWS_ENDPOINT_URL`` and shared files.
 
     Args:
-        options: of the store, by obstore's names; is added to.
+        options: of the store, by obstore's names; settings are added.
         environment: of the process.
 
     Returns:
@@ -44,8 +57,40 @@ def s3(options: dict[str, Any], environment: Mapping[str, str]) -> str:
     return endpoint
 
 
+def shared_profile(environment: Mapping[str, str]) -> dict[str, str]:
+    """Return keys and region of a profile of ``aws configure``, by obstore's names; empty if the files have none.
+
+    Args:
+        environment: with ``AWS_PROFILE``, ``AWS_SHARED_CREDENTIALS_FILE`` and ``AWS_CONFIG_FILE``.
+    """
+    profile = environment.get("AWS_PROFILE", "default")
+    found: dict[str, str] = {}
+    config = _section(
+        environment.get("AWS_CONFIG_FILE", "~/.aws/config"),
+        profile if profile == "default" else f"profile {profile}",
+    )
+    if "region" in config and not {"AWS_REGION", "AWS_DEFAULT_REGION"} & environment.keys():
+        found["region"] = config["region"]
+    if any(name in environment for name in _FOUND_ELSEWHERE):
+        return found
+    keys = _section(environment.get("AWS_SHARED_CREDENTIALS_FILE", "~/.aws/credentials"), profile)
+    for source in (config, keys):
+        if "aws_access_key_id" in source and "aws_secret_access_key" in source:
+            found |= {ours: source[theirs] for theirs, ours in _PROFILE_KEYS.items() if theirs in source}
+    return found
+
+
+def _section(path: str, name: str) -> dict[str, str]:
+    parser = configparser.RawConfigParser()
+    try:
+        parser.read(os.path.expanduser(path), encoding="utf-8")
+        return dict(parser.items(name)) if parser.has_section(name) else {}
+    except (OSError, configparser.Error, UnicodeDecodeError):
+        return {}
+
+
 def google(options: dict[str, Any], environment: Mapping[str, str]) -> str:
-    """Google: ``STORAGE_EMULATOR_HOST``, where any credentials will do."""
+    """Read Google's ``STORAGE_EMULATOR_HOST``; an emulator accepts any credentials."""
     endpoint = _first(options, "base_url", "google_base_url") or _first(environment, "GOOGLE_BASE_URL")
     emulated = environment.get("STORAGE_EMULATOR_HOST", "")
     if emulated and not endpoint:
@@ -57,7 +102,7 @@ def google(options: dict[str, Any], environment: Mapping[str, str]) -> str:
 
 
 def azure(options: dict[str, Any], environment: Mapping[str, str]) -> str:
-    """Azure: ``AZURE_STORAGE_CONNECTION_STRING``."""
+    """Read Azure's ``AZURE_STORAGE_CONNECTION_STRING``."""
     for name, value in _connection(environment).items():
         if not any(variable in environment for variable in _AZURE_VARIABLES[name]):
             options.setdefault(name, value)

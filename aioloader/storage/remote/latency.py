@@ -1,4 +1,4 @@
-"""How long requests take: what is usual, what is late, and how large a gap is cheaper to read than to skip. Pure."""
+"""Latencies of requests: the usual ones, late ones, and the largest gap that is cheaper to read than to skip. Pure."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _UNKNOWN_GAP = 64 << 10
 
 
 class Latencies:
-    """The latest requests that were answered."""
+    """Latencies of the latest requests that were answered."""
 
     def __init__(self) -> None:
         self._first: deque[float] = deque(maxlen=_KEPT)
@@ -30,17 +30,17 @@ class Latencies:
         self._body_s = 0.0
 
     def add(self, first_s: float | None, whole_s: float, nbytes: int) -> None:
-        """A request was answered.
+        """Add a request that was answered.
 
         Args:
-            first_s: seconds to the first bytes of the answer; None where nobody saw them come.
+            first_s: seconds to the first bytes of the answer; None if they were not observed.
             whole_s: seconds to its last.
             nbytes: its bytes.
         """
         self._whole.append(whole_s)
         if first_s is not None:
             self._first.append(first_s)
-            # A moving average over some dozens of answers, by bytes and by time apart: long bodies weigh more.
+            # Moving averages over some dozens of answers, of bytes and time separately: long bodies weigh more.
             self._nbytes += (nbytes - self._nbytes) / 32
             self._body_s += (max(whole_s - first_s, 1e-6) - self._body_s) / 32
         self._due -= 1
@@ -53,27 +53,27 @@ class Latencies:
             )
 
     def percentile(self, share: float) -> float | None:
-        """Seconds to the last byte that this share of the latest requests did not exceed; None before the first."""
+        """Return the seconds to the last byte that a share of the latest requests did not exceed; None without any."""
         return _percentile(sorted(self._whole), share) if self._whole else None
 
     @property
     def known(self) -> bool:
-        """Whether enough was answered to tell what is usual."""
+        """Return whether there were enough answers to estimate the usual latency."""
         return len(self._whole) >= _FEW
 
     @property
     def late_s(self) -> float:
-        """Seconds after which a request is a straggler: beyond nearly all of the latest ones."""
+        """Return the seconds after which a request is late: longer than nearly all of the latest ones took."""
         return self._late_s
 
     def late_for(self, nbytes: int) -> float:
-        """The same for a request of some size; one that is larger than usual has more time."""
+        """Return `late_s` for a request of `nbytes` bytes; one that is larger than usual has more time."""
         surplus = max(0.0, nbytes - self._nbytes)
         return self._late_s + 2 * surplus * self._body_s / max(self._nbytes, 1.0)
 
     @property
     def gap_bytes(self) -> int:
-        """Unwanted bytes that arrive, in one stream as busy as now, in the time that another request would wait."""
+        """Return the bytes that one connection, as busy as now, receives while another request would wait."""
         if not self.known:
             return _UNKNOWN_GAP
         worth = self._usual_first_s * self._nbytes / max(self._body_s, 1e-6)

@@ -1,4 +1,4 @@
-"""Folders in object storage: a prefix, listed once, as a tree of two levels."""
+"""Listings of object storage: a prefix, listed once, as a tree of two levels."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ _LISTING_S = 120.0
 
 
 class Folder(NamedTuple):
-    """What lies below a prefix.
+    """Contents of a prefix.
 
     Attributes:
-        folders: by name of a folder below, (name, version) of every object that lies in it, not deeper.
-        files: names of the objects that lie in no folder.
+        folders: name of each folder, and (name, version) of every object directly in it.
+        files: names of the objects that are not in a folder.
     """
 
     folders: dict[str, list[tuple[str, Version]]]
@@ -34,7 +34,7 @@ class Folder(NamedTuple):
 
 
 def arrange(paths: Iterable[tuple[str, Version]], root: str) -> Folder:
-    """The folder of a listing. Pure.
+    """Arrange a listing as a folder. Pure.
 
     Args:
         paths: path in the store and version of every object.
@@ -53,14 +53,14 @@ def arrange(paths: Iterable[tuple[str, Version]], root: str) -> Folder:
             folders.setdefault(name, []).append((inner, version))
         else:
             folders.setdefault(name, [])
-    # Consoles of clouds mark folders by empty objects of their names.
+    # Cloud consoles mark folders by empty objects with their names.
     return Folder(folders, [name for name, version in files if version.nbytes or name not in folders])
 
 
 def as_answered(version: Version) -> Version:
-    """A version from a listing, as an answer with the object's bytes tells it. Pure.
+    """Return a version from a listing as it is in an answer with the object's bytes. Pure.
 
-    Azure and others list an ETag without the quotation marks that it has in the head of an answer.
+    Azure and others list an ETag without the quotation marks that it has in the headers of an answer.
     """
     etag = version.etag
     if etag is None or etag.endswith('"'):
@@ -69,42 +69,42 @@ def as_answered(version: Version) -> Version:
 
 
 def list_matching(pattern: str) -> list[str]:
-    """The URLs of objects that fit a pattern (``*``, ``?``, ``[...]``) of object storage; none of them has no URL.
+    """Return the URLs of the objects that match a pattern (``*``, ``?``, ``[...]``) of object storage.
 
-    As with files, what is the name of an object is no pattern.
+    As with files, the exact name of an object is not treated as a pattern.
 
     Raises:
         ImportError: obstore is not installed.
         RemoteReadError: the store cannot be listed.
-        ValueError: the bucket is not spelled out.
+        ValueError: the bucket contains a pattern.
     """
     fixed = re.split(r"[*?\[]", pattern, maxsplit=1)[0]
     folder = fixed.rpartition("/")[0]
     if "://" not in folder:
         raise ValueError(
-            f"{pattern!r}: the bucket cannot be a pattern; one dataset takes a list of patterns, too"
+            f"{pattern!r}: the bucket cannot be a pattern; pass one pattern for each bucket, as a list"
         )
     with client_and_thread() as (client, thread):
         found = thread.call(partial(client.list, folder, _LISTING_S))
     store, name = locate(pattern)
     names = [path for path, _ in found]
-    wanted = re.compile(glob_pattern(name))
-    return [f"{store}/{path}" for path in ([name] if name in names else filter(wanted.fullmatch, names))]
+    matching = re.compile(glob_pattern(name))
+    return [f"{store}/{path}" for path in ([name] if name in names else filter(matching.fullmatch, names))]
 
 
 def glob_pattern(path: str) -> str:
-    """A pattern of names as a regular expression; none of its parts reaches over a slash. Pure."""
+    """Convert a pattern of names to a regular expression; no part of it matches a slash. Pure."""
     parts = (fnmatch.translate(part).removeprefix("(?s:").removesuffix(r")\Z") for part in path.split("/"))
     return "/".join(part.replace(".*", "[^/]*") for part in parts)
 
 
 def list_folder(url: str) -> Folder:
-    """What lies below a URL of object storage. Blocking; a request for every 1,000 objects.
+    """List a URL of object storage. Blocking; sends a request for every 1,000 objects.
 
     Raises:
         ImportError: obstore is not installed.
-        ObjectMissingError: there is nothing; it is a FileNotFoundError.
-        RemoteReadError: it cannot be listed; over HTTP nothing can.
+        ObjectMissingError: it is empty; the error is a FileNotFoundError.
+        RemoteReadError: it cannot be listed; HTTP never allows it.
     """
     if scheme_of(url) not in BUCKETS:
         raise RemoteReadError(
@@ -113,9 +113,9 @@ def list_folder(url: str) -> Folder:
             None,
             attempts=0,
             seconds=0.0,
-            reason="HTTP has no way to list a folder",
+            reason="HTTP cannot list a folder",
             kind="refused",
-            advice="name the images by a list, aioloader.ImageListDataset(root=URL, imglist=...), or pack them into a "
+            advice="pass a list of the images, aioloader.ImageListDataset(root=URL, imglist=...), or pack them into a "
             ".rec file",
         )
     with client_and_thread() as (client, thread):
@@ -128,7 +128,7 @@ def list_folder(url: str) -> Folder:
             None,
             attempts=1,
             seconds=0.0,
-            reason="there is no object below it",
+            reason="it contains no object",
             kind="missing",
         )
     return folder

@@ -1,6 +1,6 @@
-"""A thread with an asyncio loop, for callers that have none: blocking code, and trio.
+"""Thread with an asyncio loop, for callers without one: blocking code, and trio.
 
-There is one for the process while anybody uses it; the last user to leave ends it. A fork starts its own.
+The users of a process share one thread; closing the last user ends it. A forked process starts its own.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ __all__ = ("LoopThread", "in_asyncio")
 
 T = TypeVar("T")
 
-# What the garbage collector finds while it is held may be a user that leaves.
+# Reentrant: the garbage collector may close a user while this thread holds it.
 _lock = threading.RLock()
 _shared: _Running | None = None
 
 
 def in_asyncio() -> bool:
-    """Whether the calling task runs in an asyncio loop. Under trio it does not."""
+    """Return whether the calling task runs in an asyncio loop; False under trio."""
     return sniffio.current_async_library() == "asyncio"
 
 
 class _Job(Generic[T]):
-    """A coroutine that runs in the thread; `ended` is called there once nothing of it is left."""
+    """Coroutine that runs in the thread; `ended` is called there when its task has ended."""
 
     def __init__(self, work: Callable[[], Coroutine[Any, Any, T]], ended: Callable[[], object]) -> None:
         self._work = work
@@ -60,7 +60,7 @@ class _Job(Generic[T]):
 
 
 class _Running:
-    """The thread. `users` is guarded by the module's lock."""
+    """Thread with its loop. `users` is guarded by the module's lock."""
 
     def __init__(self) -> None:
         self.pid = os.getpid()
@@ -92,9 +92,9 @@ if hasattr(os, "register_at_fork"):
 
 
 class LoopThread:
-    """A user's share of the thread.
+    """Share of one user in the thread.
 
-    What runs there has a context of its own: the caller's says which kind of loop it runs in, and that is another one.
+    Coroutines run there in a new context: the caller's context names the kind of its own loop, which is another one.
     """
 
     def __init__(self) -> None:
@@ -107,11 +107,9 @@ class LoopThread:
             self._running: _Running | None = running
 
     def call(self, fn: Callable[..., Coroutine[Any, Any, T]], *args: Any) -> T:
-        """Run an async function there, and wait for it. On Ctrl-C it is cancelled and waited for."""
+        """Run an async function there, and wait for it. Ctrl-C cancels it and waits for its end."""
         ended = threading.Event()
-        loop = self._loop()
-        job = _Job(lambda: fn(*args), ended.set)
-        loop.call_soon_threadsafe(job.start, context=contextvars.Context())
+        job, loop = self._start(fn, args, ended.set)
         try:
             ended.wait()
         except BaseException:
@@ -121,12 +119,10 @@ class LoopThread:
         return job.result()
 
     async def run(self, fn: Callable[..., Coroutine[Any, Any, T]], *args: Any) -> T:
-        """The same from another event loop. On cancellation it is cancelled there and waited for."""
+        """Run an async function there from another event loop. Cancellation cancels it there and waits for its end."""
         ended = anyio.Event()
         notify = loop_notifier()
-        loop = self._loop()
-        job = _Job(lambda: fn(*args), lambda: notify(ended.set))
-        loop.call_soon_threadsafe(job.start, context=contextvars.Context())
+        job, loop = self._start(fn, args, lambda: notify(ended.set))
         try:
             await ended.wait()
         except BaseException:
@@ -136,15 +132,19 @@ class LoopThread:
             raise
         return job.result()
 
-    def _loop(self) -> asyncio.AbstractEventLoop:
+    def _start(
+        self, fn: Callable[..., Coroutine[Any, Any, T]], args: tuple[Any, ...], ended: Callable[[], object]
+    ) -> tuple[_Job[T], asyncio.AbstractEventLoop]:
         if self._running is None:
             raise RuntimeError("the byte source is closed")
         if self._running.pid != os.getpid():
             raise ForkedError()
-        return self._running.loop
+        job = _Job(lambda: fn(*args), ended)
+        self._running.loop.call_soon_threadsafe(job.start, context=contextvars.Context())
+        return job, self._running.loop
 
     def close(self) -> None:
-        """Give the share back; may be called twice, from any thread."""
+        """Release the share; may be called twice, from any thread."""
         global _shared
         running, self._running = self._running, None
         if running is None or running.pid != os.getpid():

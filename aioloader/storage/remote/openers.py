@@ -1,15 +1,16 @@
-"""Objects for the readers of `recordio`: `register` teaches them all schemes of this package."""
+"""Remote objects for the readers of `recordio`: `register` adds the schemes of this package."""
 
 from __future__ import annotations
 
+from collections import deque
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 import recordio
 from aioloader.storage.remote.client import OPENING_S, Client
 from aioloader.storage.remote.loop_thread import LoopThread, in_asyncio
-from aioloader.storage.remote.pending_requests import Wanted
 from aioloader.storage.remote.planner import MOST_BYTES
-from aioloader.storage.remote.stream import Stream
+from aioloader.storage.remote.transport import ObjectRange
 from aioloader.storage.urls import SCHEMES, redact_url
 
 if TYPE_CHECKING:
@@ -20,13 +21,15 @@ if TYPE_CHECKING:
 
     T = TypeVar("T")
 
-__all__ = ("AsyncObject", "BlockingObject", "register")
+__all__ = ("AsyncObject", "BlockingObject", "Stream", "register")
 
 _TIMEOUT_S = 120.0
+_BLOCK_BYTES = 4 << 20
+_BLOCKS_AHEAD = 8
 
 
 def register() -> None:
-    """Teach `recordio`'s readers to open URLs: http, https, s3, gs, az and their kin. May be called again.
+    """Register openers of URLs with `recordio`: http, https, s3, gs, az and similar schemes. May be called again.
 
     Datasets that are given a URL do it by themselves.
     """
@@ -35,13 +38,14 @@ def register() -> None:
 
 
 class _Object:
-    """What the two kinds have in common: ranges of one object, and its size."""
+    """Base class of blocking and async objects: ranges of one object, and its size."""
 
     def __init__(self, url: str) -> None:
         self.url = url
         self.path = redact_url(url)
         self._client = Client()
         self._version: Version | None = None
+        self._thread: LoopThread | None = None
 
     async def _described(self) -> Version:
         if self._version is None:
@@ -50,22 +54,25 @@ class _Object:
 
     async def _read(self, ranges: Sequence[tuple[int, int]]) -> list[bytes]:
         version = await self._described()
-        wanted: list[Wanted] = []
+        parts: list[ObjectRange] = []
         counts: list[int] = []
         for offset, length in ranges:
             stop = min(offset + length, version.nbytes)
-            parts = [
-                Wanted(self.url, at, min(MOST_BYTES, stop - at), version)
-                for at in range(offset, stop, MOST_BYTES)
-            ]
-            wanted += parts
-            counts.append(len(parts))
-        found = iter(await self._client.get(wanted, _TIMEOUT_S))
+            begins = range(offset, stop, MOST_BYTES)
+            parts += [ObjectRange(self.url, at, min(MOST_BYTES, stop - at), version) for at in begins]
+            counts.append(len(begins))
+        found = iter(await self._client.get(parts, _TIMEOUT_S))
         return [_joined([next(found) for _ in range(count)]) for count in counts]
+
+    def _close(self) -> None:
+        thread, self._thread = self._thread, None
+        if thread is not None:
+            thread.close()
+        self._client.close()
 
 
 def _state_of(version: Version) -> str | None:
-    return version.tag if version.told else None
+    return version.tag if version.identified else None
 
 
 def _joined(parts: list[bytes]) -> bytes:
@@ -73,19 +80,21 @@ def _joined(parts: list[bytes]) -> bytes:
 
 
 class BlockingObject(_Object):
-    """An object as `recordio.RangeSource`. From any thread.
+    """Object as a `recordio.RangeSource`. Used from any thread.
 
     Args:
         url: of the object.
 
     Raises:
-        ObjectMissingError: there is none; it is a FileNotFoundError.
+        ObjectMissingError: it does not exist; the error is a FileNotFoundError.
         RemoteReadError: it cannot be read.
     """
 
+    _thread: LoopThread | None = None  # until it is completely made
+
     def __init__(self, url: str) -> None:
         super().__init__(url)
-        self._thread: LoopThread | None = LoopThread()
+        self._thread = LoopThread()
         try:
             self._call(self._described)
         except BaseException:
@@ -93,8 +102,7 @@ class BlockingObject(_Object):
             raise
 
     def __del__(self) -> None:
-        if hasattr(self, "_thread"):
-            self.close()
+        self.close()
 
     def __reduce__(self) -> tuple[type[BlockingObject], tuple[str]]:
         return BlockingObject, (self.url,)
@@ -105,39 +113,33 @@ class BlockingObject(_Object):
         return self._thread.call(fn, *args)
 
     def read_ranges(self, ranges: Sequence[tuple[int, int]]) -> list[bytes]:
-        """See `recordio.RangeSource`."""
+        """Return the bytes of ranges, see `recordio.RangeSource`."""
         return self._call(self._read, ranges)
 
     def size(self) -> int:
-        """Bytes of the object."""
+        """Return the bytes of the object."""
         return self._call(self._described).nbytes
 
     def state(self) -> str | None:
-        """Which state of the object it is; None if the server does not tell."""
+        """Return the version of the object; None if the server does not identify it."""
         return _state_of(self._call(self._described))
 
     def in_order(self) -> Stream:
-        """See `recordio.RangeSource`."""
+        """Return a source for one pass from the beginning, see `recordio.RangeSource`."""
         return Stream(self)
 
     def close(self) -> None:
         """Close connections; may be called twice."""
-        thread, self._thread = self._thread, None
-        if thread is not None:
-            thread.close()
-            self._client.close()
+        if self._thread is not None:
+            self._close()
 
 
 class AsyncObject(_Object):
-    """An object as `recordio.AsyncRangeSource`, for asyncio and trio.
+    """Object as a `recordio.AsyncRangeSource`, for asyncio and trio.
 
     Args:
-        url: of the object; it is looked for at the first use.
+        url: of the object; the first use sends the first request.
     """
-
-    def __init__(self, url: str) -> None:
-        super().__init__(url)
-        self._thread: LoopThread | None = None
 
     async def _here(self, fn: Callable[..., Coroutine[Any, Any, T]], *args: Any) -> T:
         if in_asyncio():
@@ -147,20 +149,91 @@ class AsyncObject(_Object):
         return await self._thread.run(fn, *args)
 
     async def read_ranges(self, ranges: Sequence[tuple[int, int]]) -> list[bytes]:
-        """See `recordio.AsyncRangeSource`."""
+        """Return the bytes of ranges, see `recordio.AsyncRangeSource`."""
         return await self._here(self._read, ranges)
 
     async def size(self) -> int:
-        """Bytes of the object."""
+        """Return the bytes of the object."""
         return (await self._here(self._described)).nbytes
 
     async def state(self) -> str | None:
-        """Which state of the object it is; None if the server does not tell."""
+        """Return the version of the object; None if the server does not identify it."""
         return _state_of(await self._here(self._described))
 
     async def aclose(self) -> None:
         """Close connections; may be called twice."""
-        thread, self._thread = self._thread, None
-        if thread is not None:
-            thread.close()
-        self._client.close()
+        self._close()
+
+
+class Stream:
+    """`recordio.RangeSource` for one pass over an object, which reads the next blocks ahead.
+
+    For code that reads one range after the other in ascending order, such as a scan for records: without reading ahead,
+    each range would wait for the network.
+
+    Args:
+        source: the object.
+        reached: called with the offset of each range; None: not called.
+
+    Attributes:
+        path: name of the object, for errors.
+    """
+
+    def __init__(self, source: BlockingObject, reached: Callable[[int], object] | None = None) -> None:
+        self._source = source
+        self._reached = reached
+        self.path = source.path
+        self._size = source.size()
+        self._pool = ThreadPoolExecutor(_BLOCKS_AHEAD, "aioloader-stream")
+        self._blocks: deque[tuple[int, Future[bytes]]] = deque()
+        self._next = 0
+
+    def size(self) -> int:
+        """Return the bytes of the object."""
+        return self._size
+
+    def state(self) -> str | None:
+        """Return the version of the object."""
+        return self._source.state()
+
+    def read_ranges(self, ranges: Sequence[tuple[int, int]]) -> list[bytes]:
+        """Return the bytes of ranges, see `recordio.RangeSource`."""
+        return [self._read(offset, length) for offset, length in ranges]
+
+    def _read(self, offset: int, length: int) -> bytes:
+        stop = min(offset + length, self._size)
+        while self._blocks and self._blocks[0][0] + _BLOCK_BYTES <= offset:
+            self._drop()
+        if not self._blocks or offset < self._blocks[0][0]:
+            while self._blocks:
+                self._drop()
+            self._next = offset
+        self._fill()
+        if self._reached is not None:
+            self._reached(offset)
+        parts: list[bytes] = []
+        for begin, block in self._blocks:
+            if begin >= stop:
+                break
+            parts.append(block.result()[max(0, offset - begin) : stop - begin])
+        found = b"".join(parts)
+        if len(found) < stop - offset:  # a range larger than all blocks in flight
+            found += self._block(offset + len(found), stop - offset - len(found))
+        return found
+
+    def _fill(self) -> None:
+        while len(self._blocks) < _BLOCKS_AHEAD and self._next < self._size:
+            self._blocks.append((self._next, self._pool.submit(self._block, self._next)))
+            self._next += _BLOCK_BYTES
+
+    def _block(self, offset: int, length: int = _BLOCK_BYTES) -> bytes:
+        return self._source.read_ranges([(offset, length)])[0]
+
+    def _drop(self) -> None:
+        _, block = self._blocks.popleft()
+        if not block.cancel():
+            block.result()
+
+    def close(self) -> None:
+        """Wait for the blocks in flight, and end the threads."""
+        self._pool.shutdown(cancel_futures=True)

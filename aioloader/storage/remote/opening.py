@@ -1,4 +1,4 @@
-"""What datasets ask of objects before a loader reads them. Blocking, as opening a local file is."""
+"""Requests of datasets for objects before a loader reads them. Blocking, as opening a local file is."""
 
 from __future__ import annotations
 
@@ -14,10 +14,9 @@ from aioloader.foundation.types import Spans
 from aioloader.observability.progress import ProgressBar
 from aioloader.storage.remote.client import OPENING_S, Client
 from aioloader.storage.remote.loop_thread import LoopThread
-from aioloader.storage.remote.openers import BlockingObject, register
+from aioloader.storage.remote.openers import BlockingObject, Stream, register
 from aioloader.storage.remote.source import RemoteByteSource
 from aioloader.storage.remote.stores import library
-from aioloader.storage.remote.stream import Stream
 from aioloader.storage.urls import beside
 from recordio import Index
 
@@ -30,15 +29,15 @@ if TYPE_CHECKING:
 __all__ = ("client_and_thread", "describe", "describe_all", "load_index", "read_heads", "read_text")
 
 _HEADS_AT_A_TIME = 1 << 14
-# A pass keeps the network busy by itself, and has a progress bar.
+# One pass uses all of the network, and has a progress bar.
 _one_pass = threading.Lock()
 
 
 def describe_all(urls: Sequence[str]) -> tuple[Version, ...]:
-    """What some objects are now, asked all at once.
+    """Return the current versions of some objects, requested at once.
 
     Raises:
-        ImportError, ObjectMissingError, RemoteReadError: as `describe`, for the first that fails.
+        ImportError, ObjectMissingError, RemoteReadError: as `describe`, for the first failure.
     """
     library()
     with client_and_thread() as (client, thread):
@@ -49,11 +48,11 @@ def describe_all(urls: Sequence[str]) -> tuple[Version, ...]:
 
 
 def describe(url: str) -> Version:
-    """What an object is now.
+    """Return the current version of an object.
 
     Raises:
         ImportError: obstore is not installed.
-        ObjectMissingError: there is none; it is a FileNotFoundError.
+        ObjectMissingError: it does not exist; the error is a FileNotFoundError.
         RemoteReadError: it cannot be read, or the server did not answer for 30 s.
     """
     return describe_all([url])[0]
@@ -61,7 +60,7 @@ def describe(url: str) -> Version:
 
 @contextmanager
 def client_and_thread() -> Iterator[tuple[Client, LoopThread]]:
-    """A client, and the thread that runs it; both closed at the end."""
+    """Return a context manager of a client and the thread that runs it; both are closed at the end."""
     client, thread = Client(), LoopThread()
     try:
         yield client, thread
@@ -71,10 +70,10 @@ def client_and_thread() -> Iterator[tuple[Client, LoopThread]]:
 
 
 def read_text(url: str) -> bytes:
-    """All bytes of a small object, such as a list.
+    """Return all bytes of a small object, such as a list.
 
     Raises:
-        ObjectMissingError: there is none; it is a FileNotFoundError.
+        ObjectMissingError: it does not exist; the error is a FileNotFoundError.
         RemoteReadError: it cannot be read.
     """
     source = BlockingObject(url)
@@ -86,13 +85,13 @@ def read_text(url: str) -> bytes:
 
 
 def load_index(url: str, idx_url: str | None = None, *, tolerant: bool = False) -> Index:
-    """The index of a record file: of its .idx, or by a pass over all of it, with a progress bar.
+    """Return the index of a record file: from its .idx, or from a scan of the whole file, with a progress bar.
 
-    Either is kept in the user's cache directory, for this state of the object.
+    Either is kept in the user's cache directory, for this version of the object.
 
     Args:
         url: the .rec file.
-        idx_url: its .idx file, a URL or a path; None for the one beside it, if there is one.
+        idx_url: its .idx file, a URL or a path; None for the one next to it, if there is one.
         tolerant: see `recordio.Index.open`.
 
     Raises:
@@ -107,7 +106,7 @@ def load_index(url: str, idx_url: str | None = None, *, tolerant: bool = False) 
     except FileNotFoundError:
         pass
     except RemoteReadError as error:
-        # What is not there is denied too, to who may not list a bucket, and to a signature for another object.
+        # A missing object is denied, too, to users who may not list the bucket, and to a signature of another object.
         if error.kind != "denied":
             raise
     source = BlockingObject(url)
@@ -122,16 +121,16 @@ def load_index(url: str, idx_url: str | None = None, *, tolerant: bool = False) 
 
 
 def read_heads(url: str, version: Version | None, offsets: IntArray, nbytes: int) -> tuple[Array, IntArray]:
-    """The first bytes of records.
+    """Return the first bytes of records.
 
     Args:
         url: the object.
-        version: what it is; None: it is asked.
+        version: of the object; None: it is requested.
         offsets: int64 (n,), where the records begin.
-        nbytes: how many bytes of each.
+        nbytes: bytes of each.
 
     Returns:
-        uint8 (n, nbytes); and int64 (n,), how many of these the object has: fewer at its end, 0 outside of it.
+        uint8 (n, nbytes); and int64 (n,), the bytes of each that the object has: fewer at its end, 0 outside of it.
 
     Raises:
         RemoteReadError: they cannot be read.

@@ -1,7 +1,7 @@
-"""Spans of objects to few requests. Pure.
+"""Planner that merges spans of objects into few requests. Pure.
 
-Spans that touch, overlap, repeat, or leave a small gap become one request; what is larger than a request may be is cut
-into several, which then run side by side. The requests are in the order of file and offset.
+Spans that touch, overlap, repeat, or leave a small gap become one request; a request larger than the limit is split
+into several, which run concurrently. The requests are in the order of file and offset.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
 
     from aioloader.foundation.types import IntArray
 
@@ -22,13 +22,13 @@ MOST_BYTES = 8 << 20
 
 
 class Piece(NamedTuple):
-    """One request.
+    """Planned request.
 
     Attributes:
         file: number of the object.
         offset: where it begins, bytes.
         length: its bytes.
-        items: the items that it holds bytes of.
+        items: the items of which it contains bytes.
     """
 
     file: int
@@ -40,63 +40,62 @@ class Piece(NamedTuple):
 def plan_requests(
     file: IntArray, offset: IntArray, length: IntArray, *, max_gap_bytes: int, most_bytes: int = MOST_BYTES
 ) -> list[Piece]:
-    """The requests for some items.
+    """Plan the requests for some items.
 
     Args:
         file, offset, length: int64 (n,) of each item; lengths at least 0.
-        max_gap_bytes: longest stretch of unwanted bytes that is asked for along with what is wanted.
+        max_gap_bytes: longest range between two items that is requested along with them.
         most_bytes: largest request.
     """
     order = np.lexsort((offset, file))
     order = order[length[order] > 0]
-    pieces: list[Piece] = []
     run: list[int] = []
     begin = end = number = -1
     firsts, lasts, files = offset[order].tolist(), (offset + length)[order].tolist(), file[order].tolist()
+    merged: list[Piece] = []
     for item, first, last, of in zip(order.tolist(), firsts, lasts, files, strict=True):
         grown = max(end, last) - begin
         if run and (of != number or first - end > max_gap_bytes or (grown > most_bytes and last > end)):
-            pieces += _cut(number, begin, end, run, offset, length, most_bytes)
+            merged.append(Piece(number, begin, end - begin, run))
             run = []
         if not run:
             begin, end, number = first, last, of
         run.append(item)
         end = max(end, last)
     if run:
-        pieces += _cut(number, begin, end, run, offset, length, most_bytes)
+        merged.append(Piece(number, begin, end - begin, run))
+    pieces: list[Piece] = []
+    for piece in merged:
+        if piece.length <= most_bytes:
+            pieces.append(piece)
+            continue
+        items = np.array(piece.items, np.int64)
+        count = -(-piece.length // most_bytes)
+        size = -(-piece.length // count)
+        end = piece.offset + piece.length
+        for at in range(piece.offset, end, size):
+            stop = min(at + size, end)
+            touched = (offset[items] < stop) & (offset[items] + length[items] > at)
+            if touched.any():
+                pieces.append(Piece(piece.file, at, stop - at, items[touched].tolist()))
     return pieces
-
-
-def _cut(
-    file: int, begin: int, end: int, run: list[int], offset: IntArray, length: IntArray, most_bytes: int
-) -> Iterator[Piece]:
-    if end - begin <= most_bytes:
-        yield Piece(file, begin, end - begin, run)
-        return
-    items = np.array(run, np.int64)
-    count = -(-(end - begin) // most_bytes)
-    size = -(-(end - begin) // count)
-    for at in range(begin, end, size):
-        stop = min(at + size, end)
-        touched = (offset[items] < stop) & (offset[items] + length[items] > at)
-        if touched.any():
-            yield Piece(file, at, stop - at, items[touched].tolist())
 
 
 def scatter(
     piece: Piece,
     data: memoryview,
     out: memoryview,
+    *,
     offset: Sequence[int],
     length: Sequence[int],
     start: Sequence[int],
 ) -> None:
-    """Copy what a request brought to where its items lie.
+    """Copy the bytes of a request to the places of its items.
 
     Args:
         piece: the request.
         data: its bytes.
-        out: the memory.
+        out: memory of the batch.
         offset, length: of each item of the batch in its object.
         start: place of each item in `out`.
     """

@@ -1,11 +1,11 @@
-"""Objects as a byte source: a batch's spans become requests, their answers are copied to where the items lie.
+"""Byte source of remote objects: the spans of a batch become requests, whose bytes are copied to the items' places.
 
-Under asyncio everything runs in the loop that asks. Under trio, which the client library does not know, the requests
-run in a thread with an asyncio loop of its own.
+Under asyncio everything runs in the caller's loop. Under trio, which the client library does not support, the requests
+run in a thread with a separate asyncio loop.
 
-What concerns one item only (a missing image, a damaged record) is that item's failure. What concerns all of them (the
-server does not answer within the deadline, or the record file was replaced) ends the batch, whatever is done with
-failed samples: leaving out what could not be reached would lose data in silence.
+An error of one item (a missing image, a damaged record) is that item's failure. An error of all of them (the server
+does not answer within the deadline, or the record file was replaced) ends the batch, also with ``on_error="skip"``:
+skipping unreachable items would lose data silently.
 """
 
 from __future__ import annotations
@@ -15,23 +15,21 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 
 from aioloader.errors import ObjectChangedError, RemoteReadError, SpanTooShortError
-from aioloader.foundation.types import ReadPlan, Spans
 from aioloader.metrics import StorageStats
-from aioloader.storage.layout import lay_out_apart
-from aioloader.storage.records import doubtful, extent_steps, no_place, unlike
+from aioloader.storage.layout import lay_out_apart, plan_apart
+from aioloader.storage.records import check_spans, doubtful, extent_steps, wrong_length
 from aioloader.storage.remote.client import Client
 from aioloader.storage.remote.loop_thread import LoopThread, in_asyncio
-from aioloader.storage.remote.pending_requests import Wanted
 from aioloader.storage.remote.planner import plan_requests, scatter
 from aioloader.storage.remote.stores import library
+from aioloader.storage.remote.transport import ObjectRange
 from aioloader.storage.urls import redact_url
 from recordio._framing import HEAD_SIZE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Sequence
 
-    from aioloader.foundation.types import IntArray
-    from aioloader.storage.remote.planner import Piece
+    from aioloader.foundation.types import IntArray, ReadPlan, Spans
     from aioloader.storage.remote.transport import Answer, Version
 
 __all__ = ("Failures", "RemoteByteSource")
@@ -45,20 +43,18 @@ _NO_BYTES = np.empty((0, 4), np.int64)
 
 
 class RemoteByteSource:
-    """Bytes of objects; implements `ByteSource`. Can be pickled; the copy has connections of its own.
+    """Byte source of remote objects; implements `ByteSource`. Can be pickled; the copy opens its own connections.
 
     Args:
         urls: the objects; `Spans.file` counts them.
         whole_files: spans are whole objects (length -1), not records.
-        versions: what each object is, by its number; None where that is not known: it is asked for at first use.
+        versions: of each object, by its number; None: requested at first use.
 
     Attributes:
-        timeout: seconds that one call may take; the loader sets it.
-        samples_ahead: samples that should be on their way at a time.
+        timeout, samples_ahead: see `aioloader.abc.NetworkByteSource`.
     """
 
-    # A batch is there when its slowest answer is. Several times as many as may be in flight, so that the others go on.
-    samples_ahead = 1024
+    _closed = True  # until it is completely made
 
     def __init__(
         self,
@@ -70,6 +66,8 @@ class RemoteByteSource:
         self.paths = urls
         self.whole_files = whole_files
         self.timeout = 120.0
+        # A batch waits for its slowest answer. Several times the most requests in flight, so that others continue.
+        self.samples_ahead = 1024
         self._versions: list[Version | None] = list(versions) if versions is not None else [None] * len(urls)
         self._client = Client()
         self._thread: LoopThread | None = None
@@ -79,11 +77,10 @@ class RemoteByteSource:
         return _remake, (self.paths, self.whole_files, self._versions)
 
     def __del__(self) -> None:
-        if hasattr(self, "_closed"):
+        if not self._closed:
             self.close()
 
     def close(self) -> None:
-        """Close connections and the thread, if there is one; may be called twice."""
         self._closed = True
         thread, self._thread = self._thread, None
         if thread is not None:
@@ -91,16 +88,20 @@ class RemoteByteSource:
         self._client.close()
 
     def identity(self, number: int) -> tuple[str, str] | None:
-        """Name and version of an object, as a cache may know it.
+        """Return name and version of an object for a cache.
 
-        None before it was asked for, and where the server does not say which state it is (`Version.told`): bytes that
-        are kept could not be told from those of another one.
+        None before the version was requested, and if the server does not identify it (`Version.identified`): a cache
+        could not distinguish its bytes from those of another version.
         """
         version = self._versions[number]
-        return None if version is None or not version.told else (redact_url(self.paths[number]), version.tag)
+        return (
+            None
+            if version is None or not version.identified
+            else (redact_url(self.paths[number]), version.tag)
+        )
 
     def stats(self) -> StorageStats:
-        """What was done so far."""
+        """Return the statistics so far."""
         counters, latencies = self._client.counters, self._client.latencies
         return StorageStats(
             requests=counters.requests,
@@ -112,27 +113,27 @@ class RemoteByteSource:
             latency_p99_s=latencies.percentile(0.99),
         )
 
-    # -- faces ---------------------------------------------------------------------------------------------------------
+    # -- interface -----------------------------------------------------------------------------------------------------
 
     async def plan(self, spans: Spans) -> ReadPlan:
-        """See `ByteSource.plan`. Asks the network only where the index is doubtful, or a size is not known."""
+        """Plan; sends requests only if a span is doubtful or a size is not known."""
         if not self.whole_files and self._known(spans.file) and not doubtful(spans.length).any():
-            return self._laid_out(spans, spans.length.copy(), [])
+            return plan_apart(spans, spans.length.copy())
         return await self._here(self._plan, spans)
 
     async def read(self, plan: ReadPlan, out: memoryview) -> Failures:
-        """See `ByteSource.read`.
+        """Read the items.
 
         Raises:
-            RemoteReadError: the deadline has passed, or the object of all items is gone or was replaced.
+            RemoteReadError: the deadline has passed, or the record file of all items is missing or was replaced.
         """
         return await self._here(self._read, plan, out)
 
     def fetch(self, spans: Spans) -> tuple[ReadPlan, memoryview]:
-        """Plan and read at once, blocking: for a single item here and now.
+        """Plan and read at once, blocking: for single items outside a loader.
 
         Raises:
-            Exception: the first item that could not be read, raised as its own error.
+            Exception: the error of the first item that could not be read.
         """
         plan = self.blocking(self._plan, spans)
         data = memoryview(bytearray(plan.nbytes))
@@ -141,10 +142,10 @@ class RemoteByteSource:
         return plan, data
 
     def fetch_spans(self, spans: Spans) -> tuple[memoryview, IntArray]:
-        """The bytes of any spans of objects whose versions are known, blocking, and the place of each.
+        """Return the bytes of spans of objects whose versions are known, and the place of each. Blocking.
 
         Raises:
-            RemoteReadError: one could not be read.
+            RemoteReadError: a span could not be read.
         """
         nbytes, start, reads = lay_out_apart(spans.file, spans.offset, spans.length)
         data = memoryview(bytearray(nbytes))
@@ -156,18 +157,18 @@ class RemoteByteSource:
     async def _here(self, fn: Callable[..., Coroutine[Any, Any, T]], *args: Any) -> T:
         if self._closed:
             raise RuntimeError("the byte source is closed")
-        library()  # in a forked process nothing would answer
+        library()  # raises in a forked process, where no request would be answered
         if in_asyncio():
             return await fn(*args)
-        return await self._loop_thread().run(fn, *args)
+        return await self._shared_thread().run(fn, *args)
 
     def blocking(self, fn: Callable[..., Coroutine[Any, Any, T]], *args: Any) -> T:
-        """Run an async function to its end, in the thread for such calls."""
+        """Run an async function to its end, in the shared thread."""
         if self._closed:
             raise RuntimeError("the byte source is closed")
-        return self._loop_thread().call(fn, *args)
+        return self._shared_thread().call(fn, *args)
 
-    def _loop_thread(self) -> LoopThread:
+    def _shared_thread(self) -> LoopThread:
         if self._thread is None:
             self._thread = LoopThread()
         return self._thread
@@ -186,22 +187,20 @@ class RemoteByteSource:
         if self.whole_files:
             self._find_sizes(spans, length, failures)
         else:
-            await self._check_spans(spans, length, failures)
-        return self._laid_out(spans, length, sorted(failures, key=lambda failure: failure[0]))
-
-    def _laid_out(self, spans: Spans, length: IntArray, failures: Failures) -> ReadPlan:
-        fine = np.ones(len(length), bool)
-        fine[[place for place, _ in failures]] = False
-        length[~fine] = 0
-        nbytes, start, reads = lay_out_apart(spans.file, spans.offset, length)
-        start[~fine] = -1
-        return ReadPlan(nbytes, start, length, reads, failures)
+            for place, number, offset, guess in check_spans(spans, self.paths, failures):
+                try:
+                    length[place] = await self._extent(number, offset, guess)
+                except RemoteReadError:
+                    raise
+                except (ValueError, EOFError) as error:
+                    failures.append((place, error))
+        return plan_apart(spans, length, sorted(failures, key=lambda failure: failure[0]))
 
     async def _describe(self, files: IntArray) -> dict[int, RemoteReadError]:
-        """Find out what objects are that are not known yet; gives the errors by object."""
+        """Request versions that are not known yet; return the errors by object."""
         numbers = [number for number in np.unique(files).tolist() if self._versions[number] is None]
-        wanted = [self.paths[number] for number in numbers]
-        found, failures = await self._client.describe_all(wanted, self.timeout)
+        urls = [self.paths[number] for number in numbers]
+        found, failures = await self._client.describe_all(urls, self.timeout)
         for place, version in found.items():
             self._versions[numbers[place]] = version
         for error in failures.values():
@@ -219,40 +218,20 @@ class RemoteByteSource:
                 failures.append((place, OSError(text)))
             length[place] = version.nbytes
 
-    async def _check_spans(self, spans: Spans, length: IntArray, failures: Failures) -> None:
-        bad = (spans.offset < 0) | (length <= 0)
-        for place in np.flatnonzero(bad).tolist():
-            path, offset = self.paths[int(spans.file[place])], int(spans.offset[place])
-            failures.append((place, no_place(path, offset, int(length[place]))))
-        for place in np.flatnonzero(doubtful(length) & ~bad).tolist():
-            number, offset = int(spans.file[place]), int(spans.offset[place])
-            try:
-                length[place] = await self._extent(number, offset, int(length[place]))
-            except RemoteReadError:
-                raise
-            except (ValueError, EOFError) as error:
-                failures.append((place, error))
-
     async def _extent(self, number: int, offset: int, guess: int) -> int:
-        """Bytes of a record by its own heads, see `records.record_extent`."""
-        size = self._size(number)
+        """Return the bytes of a record according to its own headers, see `records.record_extent`."""
+        version = self._versions[number]
+        assert version is not None
+        size = version.nbytes
         steps = extent_steps(self.paths[number], offset, guess, size - offset)
         try:
             place = next(steps)
             while True:
                 nbytes = min(HEAD_SIZE, size - place)
-                place = steps.send(await self._bytes(number, place, nbytes) if nbytes > 0 else b"")
+                head = [ObjectRange(self.paths[number], place, nbytes, version)] if nbytes > 0 else []
+                place = steps.send(b"".join(await self._client.get(head, self.timeout)))
         except StopIteration as stop:
             return int(stop.value)
-
-    async def _bytes(self, number: int, offset: int, nbytes: int) -> bytes:
-        wanted = Wanted(self.paths[number], offset, nbytes, self._versions[number])
-        return (await self._client.get([wanted], self.timeout))[0]
-
-    def _size(self, number: int) -> int:
-        version = self._versions[number]
-        assert version is not None
-        return version.nbytes
 
     # -- reading -------------------------------------------------------------------------------------------------------
 
@@ -260,34 +239,28 @@ class RemoteByteSource:
         reads: IntArray = plan.reads if len(plan.reads) else _NO_BYTES
         failures = await self._fetch(reads, out)
         if not self.whole_files:
-            await self._report_unlike(plan, out, failures)
+            await self._report_wrong_lengths(plan, out, failures)
         return sorted(failures.items())
 
     async def _fetch(self, reads: IntArray, out: memoryview) -> dict[int, BaseException]:
-        """Bring the bytes of items; `reads` are (file, offset, bytes, place), one for each item."""
+        """Read the bytes of items; `reads` are (file, offset, bytes, place), one for each item."""
         file, offset, length, start = reads.T
-        # A gap as long as an item doubles what is read, at worst.
+        # A gap as long as an item doubles the bytes that are read, at worst.
         gap = min(self._client.latencies.gap_bytes, max(_SMALL_GAP, int(length.mean()) if len(length) else 0))
         pieces = plan_requests(file, offset, length, max_gap_bytes=gap)
         self._client.counters.spans += int(np.count_nonzero(length))
         self._client.counters.pieces += len(pieces)
-        wanted = [
-            Wanted(self.paths[piece.file], piece.offset, piece.length, self._versions[piece.file])
+        ranges = [
+            ObjectRange(self.paths[piece.file], piece.offset, piece.length, self._versions[piece.file])
             for piece in pieces
         ]
 
-        where = offset.tolist(), length.tolist(), start.tolist()
+        places = {"offset": offset.tolist(), "length": length.tolist(), "start": start.tolist()}
 
         def take(number: int, answer: Answer) -> None:
-            scatter(pieces[number], answer.data, out, *where)
+            scatter(pieces[number], answer.data, out, **places)
 
-        failed = await self._client.fetch(wanted, take, self.timeout)
-        return self._sorted_out(pieces, failed)
-
-    def _sorted_out(
-        self, pieces: list[Piece], failed: dict[int, RemoteReadError]
-    ) -> dict[int, BaseException]:
-        """The failures of items from those of requests; raises what is not the affair of single items."""
+        failed = await self._client.fetch(ranges, take, self.timeout)
         failures: dict[int, BaseException] = {}
         for number, error in sorted(failed.items()):
             one = self.whole_files and (error.kind in _OF_ONE_OBJECT or isinstance(error, ObjectChangedError))
@@ -296,16 +269,16 @@ class RemoteByteSource:
             failures.update((item, error) for item in pieces[number].items if item not in failures)
         return failures
 
-    async def _report_unlike(
+    async def _report_wrong_lengths(
         self, plan: ReadPlan, out: memoryview, failures: dict[int, BaseException]
     ) -> None:
-        for item in unlike(out, plan.start, plan.length):
+        for item in wrong_length(out, plan.start, plan.length):
             if item in failures:
                 continue
             number, offset, planned, _ = plan.reads[item].tolist()
             try:
                 needed = await self._extent(number, offset, planned)
-                if needed <= planned:  # nobody knows better
+                if needed <= planned:  # the header is no better than the index
                     continue
                 failures[item] = SpanTooShortError(self.paths[number], offset, planned, needed)
             except RemoteReadError:

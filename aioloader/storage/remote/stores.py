@@ -1,7 +1,7 @@
 """Stores of objects, by the package obstore, which is imported here and only when a URL is used.
 
 Credentials and settings are those that the tools of each cloud find in the environment; `configure` adds to them.
-Trying again is the client's task, which counts it: the library's own retries are off.
+The library's own retries are off: `aioloader.storage.remote.client` retries and counts the attempts.
 """
 
 from __future__ import annotations
@@ -22,23 +22,23 @@ if TYPE_CHECKING:
 
 __all__ = ("Stores", "configure", "library", "open_store", "options_for")
 
-# A store of its own for every signed URL: the latest are kept, with their connections.
+# Every signed URL has a separate store: the latest are kept, with their connections.
 _MOST_STORES = 64
 _NO_RETRIES = {"max_retries": 0, "retry_timeout": timedelta(0)}
 _FROM_ENVIRONMENT = {**dict.fromkeys(BUCKETS, azure), "s3": s3, "s3a": s3, "gs": google}
 _options: dict[str, dict[str, Any]] = {}
 _lock = threading.Lock()
-_process: int | None = None  # that the library's threads belong to
+_process: int | None = None  # the owner of the library's threads
 
 
 def configure(prefix: str, **options: Any) -> None:
-    """Set options for all URLs that begin with a prefix, in this process; the longest prefix that fits counts.
+    """Set options for all URLs that begin with a prefix, in this process; the longest matching prefix counts.
 
     Args:
         prefix: such as "s3://bucket/" or "https://".
         options: of obstore's store for it, such as ``skip_signature=True`` (public S3 buckets without credentials),
             ``endpoint="http://localhost:9000"``, ``region``, ``account_name``; ``client_options={...}`` for
-            timeouts, proxies, headers and certificates. None at all: as if it had not been called.
+            timeouts, proxies, headers and certificates. Without options, earlier ones for the prefix are removed.
     """
     with _lock:
         _options.pop(prefix, None)
@@ -47,17 +47,17 @@ def configure(prefix: str, **options: Any) -> None:
 
 
 def options_for(url: str) -> dict[str, Any]:
-    """What `configure` was told for a URL."""
+    """Return the options that `configure` was called with for a URL."""
     with _lock:
         fitting = [prefix for prefix in _options if url.startswith(prefix)]
         return dict(_options[max(fitting, key=len)]) if fitting else {}
 
 
 def library() -> Any:
-    """The package obstore.
+    """Return the package obstore.
 
     Raises:
-        ForkedError: the process was forked from one that uses it: requests would wait for ever.
+        ForkedError: the process was forked from one that uses the package: requests would never be answered.
         ImportError: it is not installed.
     """
     global _process
@@ -77,28 +77,28 @@ def library() -> Any:
 def _client_options(base: str, given: Mapping[str, Any]) -> dict[str, Any]:
     return {
         "user_agent": f"aioloader/{__version__}",
-        # The client has deadlines of its own; this one must not end a slow answer before.
+        # The client has its own deadlines; this one must not end a slow answer earlier.
         "timeout": timedelta(hours=1),
         "connect_timeout": timedelta(seconds=5),
-        # Whether to encrypt was decided by who wrote the URL.
+        # The scheme of the URL decides about encryption.
         "allow_http": base.startswith("http://"),
         **given,
     }
 
 
 def open_store(url: str) -> Any:
-    """The store of an object, which tries again by itself: for what is written once."""
+    """Return a store that retries by itself, for writing an object once."""
     return _open(locate(url).store, url, {})
 
 
-def _open(base: str, url: str, retries: Mapping[str, Any] = _NO_RETRIES, state: str | None = None) -> Any:
-    """A store.
+def _open(base: str, url: str, retries: Mapping[str, Any] = _NO_RETRIES, etag: str | None = None) -> Any:
+    """Open a store.
 
     Args:
         base: the store's URL, see `urls.locate`.
-        url: of an object in it, which options are looked up for.
+        url: of an object in it, for its options.
         retries: the library's own.
-        state: all requests are for objects with this ETag.
+        etag: all requests are for objects with this ETag.
 
     Raises:
         ValueError: the URL is malformed, or an option is, or one is missing.
@@ -108,8 +108,8 @@ def _open(base: str, url: str, retries: Mapping[str, Any] = _NO_RETRIES, state: 
 
     options = options_for(url)
     client = dict(options.pop("client_options", {}))
-    if state is not None:
-        client["default_headers"] = {**client.get("default_headers", {}), "If-Match": state}
+    if etag is not None:
+        client["default_headers"] = {**client.get("default_headers", {}), "If-Match": etag}
     if retries:
         options["retry_config"] = dict(retries)
     scheme = scheme_of(base)
@@ -119,12 +119,12 @@ def _open(base: str, url: str, retries: Mapping[str, Any] = _NO_RETRIES, state: 
     try:
         return make(base, client_options=_client_options(endpoint, client), **options)
     except Exception as error:
-        # Nothing was sent yet: what is wrong now, such as an account that is not named, stays wrong.
+        # Nothing was sent yet: an error now, such as a missing account name, cannot be fixed by a retry.
         raise ValueError(str(error).partition("\n")[0]) from error
 
 
 class Stores:
-    """The stores that one byte source uses, with their connections. May be pickled; the copy opens its own."""
+    """Stores of one byte source, with their connections. Can be pickled; the copy opens its own."""
 
     def __init__(self) -> None:
         self._stores: OrderedDict[tuple[str, str | None], Any] = OrderedDict()
@@ -133,34 +133,32 @@ class Stores:
     def __reduce__(self) -> tuple[Any, ...]:
         return Stores, ()
 
-    def find(self, url: str, state: str | None = None) -> tuple[Any, str]:
-        """The store of an object, and its path there.
+    def find(self, url: str, etag: str | None = None) -> tuple[Any, str]:
+        """Return the store of an object, and its path in the store.
 
         Args:
             url: the object.
-            state: an ETag; the store then gives nothing of objects that have another one.
+            etag: the store then returns no bytes of objects that have another ETag.
 
         Raises:
             ImportError: obstore is not installed.
             ValueError: the URL is malformed, or an option is.
         """
-        if self._latest is not None and self._latest[0] == (
-            url,
-            state,
-        ):  # a record file is asked for again and again
+        # The same record file is requested again and again.
+        if self._latest is not None and self._latest[0] == (url, etag):
             return self._latest[1:]
         location = locate(url)
-        store = self._stores.get((location.store, state))
+        key = location.store, etag
+        store = self._stores.get(key)
         if store is None:
-            store = self._stores[location.store, state] = _open(location.store, url, state=state)
+            store = self._stores[key] = _open(location.store, url, etag=etag)
             if len(self._stores) > _MOST_STORES:
                 self._stores.popitem(last=False)
-        else:
-            self._stores.move_to_end((location.store, state))
-        self._latest = (url, state), store, location.path
+        self._stores.move_to_end(key)
+        self._latest = (url, etag), store, location.path
         return store, location.path
 
     def close(self) -> None:
-        """Close connections that are idle, the others as soon as they are."""
+        """Close idle connections; the others are closed when they become idle."""
         self._stores.clear()
         self._latest = None

@@ -1,11 +1,11 @@
-"""Files to objects: whole, in parts where they are large. Blocking."""
+"""Uploads of files to objects, in parts if they are large. Blocking."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 from aioloader.errors import RemoteWriteError
-from aioloader.storage.remote.retries import trouble_of
+from aioloader.storage.remote.failures import classify
 from aioloader.storage.remote.stores import library, open_store
 from aioloader.storage.urls import locate, redact_url
 
@@ -16,7 +16,7 @@ __all__ = ("delete", "upload")
 
 
 def upload(path: str | os.PathLike[str], url: str) -> None:
-    """Put a file's bytes where a URL says; what is there is replaced when all of it has arrived.
+    """Upload a file to a URL; an existing object is replaced when all bytes have arrived.
 
     Raises:
         ImportError: obstore is not installed.
@@ -27,11 +27,11 @@ def upload(path: str | os.PathLike[str], url: str) -> None:
         try:
             library().put(open_store(url), locate(url).path, file)
         except Exception as error:
-            raise RemoteWriteError(redact_url(url), trouble_of(error).text) from error
+            raise RemoteWriteError(redact_url(url), classify(error).text) from error
 
 
 def delete(url: str) -> None:
-    """Remove an object; one that is not there is no error.
+    """Remove an object; a missing one is not an error.
 
     Raises:
         RemoteWriteError: it cannot be removed.
@@ -41,4 +41,4 @@ def delete(url: str) -> None:
     except FileNotFoundError:
         pass
     except Exception as error:
-        raise RemoteWriteError(redact_url(url), trouble_of(error).text) from error
+        raise RemoteWriteError(redact_url(url), classify(error).text) from error

@@ -5,67 +5,67 @@ from __future__ import annotations
 import pytest
 
 from aioloader.storage.remote.adaptive_limit import AdaptiveLimit
+from aioloader.storage.remote.failures import LONGEST_BACKOFF_S, Kind, backoff_s, classify
 from aioloader.storage.remote.latency import Latencies
-from aioloader.storage.remote.retries import LONGEST_BACKOFF_S, Kind, backoff_s, trouble_of
 
 
-def _serve(pace: AdaptiveLimit, rounds: int, latency_of: object, now: float = 0.0) -> float:
+def _serve(limit: AdaptiveLimit, rounds: int, latency_of: object, now: float = 0.0) -> float:
     for _ in range(rounds):
-        in_flight = pace.limit
+        in_flight = limit.limit
         latency = latency_of(in_flight)  # type: ignore[operator]
         now += latency
         for _ in range(in_flight):
-            pace.answered(latency, now, in_flight)
+            limit.answered(latency, now, in_flight)
     return now
 
 
 def test_a_server_that_stays_fast_gets_all_that_is_allowed() -> None:
-    pace = AdaptiveLimit(start=32, most=256)
-    _serve(pace, 6, lambda in_flight: 0.05)
-    assert pace.limit == 256
+    limit = AdaptiveLimit(start=32, most=256)
+    _serve(limit, 6, lambda in_flight: 0.05)
+    assert limit.limit == 256
 
 
 def test_one_answer_may_stand_for_several() -> None:
-    pace, other = AdaptiveLimit(start=32, most=256), AdaptiveLimit(start=32, most=256)
+    limit, other = AdaptiveLimit(start=32, most=256), AdaptiveLimit(start=32, most=256)
     for _ in range(10):
-        pace.answered(0.05, 0.0, 256, answers=4)
+        limit.answered(0.05, 0.0, 256, answers=4)
     for _ in range(40):
         other.answered(0.05, 0.0, 256)
-    assert pace.limit == other.limit == 72
+    assert limit.limit == other.limit == 72
 
 
 def test_a_server_that_becomes_slow_gets_less() -> None:
-    pace = AdaptiveLimit(start=32, least=16, most=256)
+    limit = AdaptiveLimit(start=32, least=16, most=256)
     # It answers 64 at a time; further requests wait.
-    _serve(pace, 200, lambda in_flight: 0.05 * max(1, in_flight / 64))
-    assert 64 <= pace.limit < 256
+    _serve(limit, 200, lambda in_flight: 0.05 * max(1, in_flight / 64))
+    assert 64 <= limit.limit < 256
 
 
 def test_a_server_that_moved_away_gets_as_much_as_before() -> None:
-    pace = AdaptiveLimit(start=32, least=16, most=256)
-    now = _serve(pace, 10, lambda in_flight: 0.01)
-    _serve(pace, 200, lambda in_flight: 0.2, now)
-    assert pace.limit == 256
+    limit = AdaptiveLimit(start=32, least=16, most=256)
+    now = _serve(limit, 10, lambda in_flight: 0.01)
+    _serve(limit, 200, lambda in_flight: 0.2, now)
+    assert limit.limit == 256
 
 
 def test_a_number_that_is_not_used_is_not_raised() -> None:
-    pace = AdaptiveLimit(start=32)
+    limit = AdaptiveLimit(start=32)
     for number in range(1000):
-        pace.answered(0.05, number * 0.05, in_flight=4)
-    assert pace.limit == 32
+        limit.answered(0.05, number * 0.05, in_flight=4)
+    assert limit.limit == 32
 
 
 @pytest.mark.parametrize(("share", "expected"), [(0.01, 256), (0.3, 16)])
 def test_single_errors_change_little_and_many_cut_it(share: float, expected: int) -> None:
-    pace = AdaptiveLimit(start=128, least=16, most=256)
+    limit = AdaptiveLimit(start=128, least=16, most=256)
     every = round(1 / share)
     for number in range(20_000):
         now = number * 0.001
         if number % every == 0:
-            pace.busy(now)
+            limit.busy(now)
         else:
-            pace.answered(0.05, now, pace.limit)
-    assert pace.limit == pytest.approx(expected, rel=0.5)
+            limit.answered(0.05, now, limit.limit)
+    assert limit.limit == pytest.approx(expected, rel=0.5)
 
 
 def test_late_is_what_nearly_no_request_takes() -> None:
@@ -128,6 +128,6 @@ PermissionDeniedError = type("PermissionDeniedError", (Exception,), {})
     ],
 )
 def test_what_an_error_means(error: Exception, kind: str, again: bool) -> None:
-    trouble = trouble_of(error)
-    assert (trouble.kind, trouble.again) == (kind, again)
-    assert "\n" not in trouble.text
+    failure = classify(error)
+    assert (failure.kind, failure.again) == (kind, again)
+    assert "\n" not in failure.text

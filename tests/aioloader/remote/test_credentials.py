@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from aioloader.storage.remote.credentials import shared_profile
+from aioloader.storage.remote.environment import shared_profile
 
 
 @pytest.fixture

@@ -12,8 +12,7 @@ import pytest
 
 from aioloader.errors import ObjectChangedError
 from aioloader.storage.remote.client import Client
-from aioloader.storage.remote.pending_requests import Wanted
-from aioloader.storage.remote.transport import Answer, Transport, Version
+from aioloader.storage.remote.transport import Answer, ObjectRange, Transport, Version
 from tests.aioloader.remote.conftest import Served
 
 pytestmark = pytest.mark.remote
@@ -70,7 +69,7 @@ def heedless(request: pytest.FixtureRequest) -> Iterator[tuple[str, type[Heedles
 async def fetch_twice(client: Client, url: str, between: Any = None) -> list[bytes]:
     """Fetch all ranges, and again once the usual latency is known."""
     version = await client.describe(url)
-    wanted = [Wanted(url, offset, length, version) for offset, length in RANGES]
+    wanted = [ObjectRange(url, offset, length, version) for offset, length in RANGES]
     await client.get(wanted, 20)
     if between is not None:
         between()

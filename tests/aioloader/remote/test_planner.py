@@ -30,7 +30,9 @@ def test_what_is_scattered_is_what_was_wanted(rows: list[tuple[int, int, int]], 
     for piece in pieces:
         assert 0 < piece.length <= most
         data = memoryview(FILES[piece.file])[piece.offset : piece.offset + piece.length]
-        scatter(piece, data, memoryview(out), offset.tolist(), length.tolist(), start.tolist())
+        scatter(
+            piece, data, memoryview(out), offset=offset.tolist(), length=length.tolist(), start=start.tolist()
+        )
     expected = b"".join(FILES[f][o : o + n] for f, o, n in rows)
     assert bytes(out) == expected
 

@@ -1,7 +1,7 @@
-"""What went wrong with a request, and whether and when to try again. Pure.
+"""Failures of requests: their kinds, whether and when to retry, and the error that is raised in the end. Pure.
 
-The client library raises a few types and says the rest in words: a status code, or the kind of an error of the
-connection. They are told apart here, in one place.
+The client library raises a few types and puts the rest into the message: a status code, or the kind of a connection
+error. This module classifies them.
 """
 
 from __future__ import annotations
@@ -9,7 +9,10 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
-__all__ = ("Kind", "RequestFailure", "backoff_s", "trouble_of")
+from aioloader.errors import ObjectChangedError, ObjectDeniedError, ObjectMissingError, RemoteReadError
+from aioloader.storage.urls import redact_url
+
+__all__ = ("Kind", "RequestFailure", "backoff_s", "classify", "remote_error")
 
 FIRST_BACKOFF_S = 0.1
 LONGEST_BACKOFF_S = 5.0
@@ -21,7 +24,7 @@ _HOPELESS = re.compile(
     r"certificate|InvalidDnsName|InvalidContentType|URL scheme is not allowed|builder error|following redirect",
     re.IGNORECASE,
 )
-# Heads of answers that do not say what part of what size they are: a listing made as it is sent, or a program's output.
+# Headers of responses that do not contain the range and the size: a generated listing, or the output of a program.
 _UNSIZED = re.compile(
     r"(Content-Length|Content-Range) Header missing|parse value for CONTENT_", re.IGNORECASE
 )
@@ -29,7 +32,7 @@ _NOWHERE = re.compile(r"Name or service not known|nodename nor servname|No such 
 
 
 class Kind:
-    """Kinds of trouble."""
+    """Kinds of failures."""
 
     MISSING = "missing"
     DENIED = "denied"
@@ -38,15 +41,26 @@ class Kind:
     BUSY = "busy"
     LOST = "lost"
     NOWHERE = "nowhere"
+    CHANGED = "changed"
+
+
+_ERRORS = {Kind.MISSING: ObjectMissingError, Kind.DENIED: ObjectDeniedError, Kind.CHANGED: ObjectChangedError}
+_ADVICE = {
+    Kind.NOWHERE: "check the name of the host and the network connection",
+    Kind.DENIED: "check the credentials and their permissions (a signature in a URL expires); see docs/remote.md",
+    Kind.MISSING: "check the spelling of the URL, including upper and lower case",
+    Kind.UNRANGED: "the server does not support range requests, which a loader needs: use one that does, such as nginx",
+    Kind.CHANGED: "the object was replaced: create the dataset again, and do not overwrite files that are in use",
+}
 
 
 class RequestFailure(NamedTuple):
-    """What went wrong with one try.
+    """Failure of one attempt.
 
     Attributes:
         kind: one of `Kind`.
-        again: another try may help.
-        text: what happened, one line.
+        again: another attempt may succeed.
+        text: description, one line.
     """
 
     kind: str
@@ -54,8 +68,8 @@ class RequestFailure(NamedTuple):
     text: str
 
 
-def trouble_of(error: BaseException) -> RequestFailure:
-    """What an error of a request means."""
+def classify(error: BaseException) -> RequestFailure:
+    """Classify an error of a request."""
     if isinstance(error, TimeoutError):
         return RequestFailure(Kind.LOST, True, str(error) or "no answer in time")
     text = str(error)
@@ -80,16 +94,16 @@ def trouble_of(error: BaseException) -> RequestFailure:
 
 
 def _first_line(text: str) -> str:
-    """The message without the library's own dump of itself; the innermost reason is kept, the URL is told elsewhere."""
+    """Return the message without the library's debug output and the URL, and with the innermost reason."""
     line = text.split("\n", 1)[0].strip()
     line = re.sub(r"Error performing (\w+) \S+ in [\d.]+\S* - ", r"\1: ", line)
-    line = re.sub(r":?[ \ufeff]+<[?!\w].*", "", line)  # a page for a browser begins here, or XML
+    line = re.sub(r":?[ \ufeff]+<[?!\w].*", "", line)  # an HTML page or XML begins here
     deeper = re.findall(r'(?:message|error): "([^"]+)"', text)
     kind = re.search(r"kind: (Timeout|Connect|Interrupted)\b", text)
     reason = deeper[-1] if deeper else _REASONS.get(kind.group(1) if kind else "", "")
-    told = re.search(r"<Message>([^<]+)</Message>", text)  # of object storage
-    if told:
-        reason = told.group(1).strip().split("\n", 1)[0].rstrip(".")
+    message = re.search(r"<Message>([^<]+)</Message>", text)  # of object storage
+    if message:
+        reason = message.group(1).strip().split("\n", 1)[0].rstrip(".")
     if "InvalidContentType" in text:
         reason = "the server answers without encryption: is it http:// and not https://?"
     return f"{line} ({reason})" if reason and reason not in line else line
@@ -99,10 +113,36 @@ _REASONS = {"Timeout": "no answer in time", "Connect": "cannot connect"}
 
 
 def backoff_s(attempt: int, share: float) -> float:
-    """Seconds to wait before the next try: exponential, full jitter.
+    """Return the seconds to wait before the next attempt: exponential backoff, full jitter.
 
     Args:
-        attempt: tries so far, from 1.
-        share: drawn evenly from [0, 1).
+        attempt: number of attempts so far, from 1.
+        share: drawn uniformly from [0, 1).
     """
     return share * min(LONGEST_BACKOFF_S, FIRST_BACKOFF_S * 2.0 ** min(attempt - 1, 16))
+
+
+def remote_error(
+    failure: RequestFailure,
+    url: str,
+    *,
+    offset: int = 0,
+    length: int | None = None,
+    attempts: int,
+    seconds: float,
+    timeout_s: float,
+) -> RemoteReadError:
+    """Return the error for the last failure of a request, with the object, the range, the attempts and advice."""
+    advice = _ADVICE.get(failure.kind, "")
+    if failure.again and not advice:
+        advice = f"given up at the deadline of {timeout_s:g} s"
+    return _ERRORS.get(failure.kind, RemoteReadError)(
+        redact_url(url),
+        offset,
+        length,
+        attempts=attempts,
+        seconds=seconds,
+        reason=failure.text,
+        kind=failure.kind,
+        advice=advice,
+    )
