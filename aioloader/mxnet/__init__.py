@@ -11,7 +11,7 @@ import importlib
 import sys
 from typing import TYPE_CHECKING, Any
 
-from aioloader.mxnet._one_copy import OneCopy
+from aioloader.mxnet._import_alias import ImportAlias
 from aioloader.mxnet.base import MXNetError, Outside
 from aioloader.mxnet.context import Context, cpu, cpu_pinned, current_context, gpu, num_gpus
 
@@ -65,8 +65,8 @@ __all__ = (
 )
 
 # Modules of this package that are imported under another name are the same modules.
-if not any(isinstance(finder, OneCopy) for finder in sys.meta_path):
-    sys.meta_path.insert(0, OneCopy())
+if not any(isinstance(finder, ImportAlias) for finder in sys.meta_path):
+    sys.meta_path.insert(0, ImportAlias())
 
 # Name in mx: module of this package. Each is loaded when it is first used.
 _MODULES = {

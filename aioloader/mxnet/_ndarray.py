@@ -31,9 +31,8 @@ class NDArray(np.ndarray[Any, Any]):
     _context: Context | None = None
 
     def __array_finalize__(self, source: Any) -> None:
-        context = getattr(source, "_context", None)
-        if context is not None:
-            self._context = context
+        if isinstance(source, NDArray) and source._context is not None:
+            self._context = source._context
 
     # --- MXNet's own methods ---
 

@@ -65,7 +65,7 @@ TARGETS = {
         300_000,
         (
             "aioloader/datasets/imagelist.py",
-            "aioloader/mxnet/image/_sources.py",
+            "aioloader/mxnet/image/_encoded_images.py",
             "aioloader/mxnet/io/label_list.py",
             "aioloader/packing/lists.py",
         ),

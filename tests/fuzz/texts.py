@@ -14,7 +14,7 @@ import numpy as np
 
 from aioloader.datasets import ImageListDataset
 from aioloader.mxnet.base import MXNetError
-from aioloader.mxnet.image._sources import open_source
+from aioloader.mxnet.image._encoded_images import open_images
 from aioloader.mxnet.io.label_list import LabelList
 from aioloader.packing.lists import read_lines
 from recordio import CorruptIndexError, Index, MXIndexedRecordIO
@@ -273,7 +273,14 @@ class Lists:
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", UserWarning)  # repeated keys
-                source = open_source(None, None, path, None, str(self._folder), "float32")
+                source = open_images(
+                    path_imgrec=None,
+                    path_imgidx=None,
+                    path_imglist=path,
+                    imglist=None,
+                    path_root=str(self._folder),
+                    dtype="float32",
+                )
         except ValueError:
             return lines
         for number, row in enumerate(source.dataset.extras(np.arange(len(source.keys)))):

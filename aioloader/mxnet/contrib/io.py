@@ -2,24 +2,28 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
+from aioloader.mxnet.gluon.data.dataloader import DataLoader
 from aioloader.mxnet.io.desc import DataDesc
 from aioloader.mxnet.io.iterator import DataIter
-from aioloader.mxnet.io.states import inner_state
+from aioloader.mxnet.io.states import HasState, inner_state
 from aioloader.mxnet.ndarray import NDArray, from_numpy
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 __all__ = ("DataLoaderIter",)
 
 
-def _batch_size(loader: Any, rows: int) -> int:
+def _batch_size(loader: Iterable[Any], rows: int) -> int:
     """Return the number of rows of a batch; the first may have lost samples that failed."""
-    if not getattr(loader, "errors", ()):
-        return rows
-    return max(rows, int(getattr(getattr(loader, "_batch_sampler", None), "batch_size", 0)))
+    if isinstance(loader, DataLoader) and loader.errors:
+        return max(rows, loader._batch_rows)
+    return rows
 
 
 class DataLoaderIter(DataIter):
@@ -38,14 +42,14 @@ class DataLoaderIter(DataIter):
 
     def __init__(
         self,
-        loader: Any,
+        loader: Iterable[Any],
         data_name: str = "data",
         label_name: str = "softmax_label",
         dtype: npt.DTypeLike = "float32",
     ) -> None:
         self._loader = loader
         # The first batch is loaded before anybody takes it.
-        self._before = inner_state(loader) if hasattr(loader, "state_dict") else None
+        self._before = inner_state(loader) if isinstance(loader, HasState) else None
         self._iterator: Any = iter(loader)
         first = next(self._iterator, None)
         if first is None:
@@ -76,7 +80,8 @@ class DataLoaderIter(DataIter):
 
     def load_state_dict(self, state: Any) -> None:
         """Continue where `state` was taken; see `aioloader.DataLoader.load_state_dict`."""
-        self._loader.load_state_dict(state)
+        loader: Any = self._loader
+        loader.load_state_dict(state)
         self._iterator = self._ahead = self._current = None
 
     def iter_next(self) -> bool:

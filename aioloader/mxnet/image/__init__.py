@@ -13,7 +13,7 @@ Random choices draw from Python's `random`, a few of them from `numpy.random`, a
 from __future__ import annotations
 
 from aioloader.mxnet.image import detection
-from aioloader.mxnet.image._failures import BrokenImageError
+from aioloader.mxnet.image._errors import BrokenImageError
 from aioloader.mxnet.image.augmenter import (
     Augmenter,
     CastAug,

@@ -39,6 +39,7 @@ _EIGENVECTORS = ((-0.5675, 0.7192, 0.4009), (-0.5808, -0.0045, -0.8140), (-0.583
 
 
 def finishing(
+    *,
     brightness: float,
     contrast: float,
     saturation: float,
@@ -129,7 +130,16 @@ def CreateAugmenter(
         found.append(CenterCropAug(size, inter_method))
     if rand_mirror:
         found.append(HorizontalFlipAug(0.5))
-    return found + finishing(brightness, contrast, saturation, hue, pca_noise, rand_gray, mean, std)
+    return found + finishing(
+        brightness=brightness,
+        contrast=contrast,
+        saturation=saturation,
+        hue=hue,
+        pca_noise=pca_noise,
+        rand_gray=rand_gray,
+        mean=mean,
+        std=std,
+    )
 
 
 def augmenters(

@@ -67,7 +67,7 @@ def random_crop(src: Any, size: tuple[int, int], interp: int = 2) -> tuple[NDArr
     rows, columns = as_image(src, "random_crop").shape[:2]
     width, height = scale_down((columns, rows), size)
     x, y = random.randint(0, columns - width), random.randint(0, rows - height)
-    return fixed_crop(src, x, y, width, height, size, interp), (x, y, width, height)
+    return fixed_crop(src, x, y, width, height, size=size, interp=interp), (x, y, width, height)
 
 
 def center_crop(src: Any, size: tuple[int, int], interp: int = 2) -> tuple[NDArray, Box]:
@@ -84,7 +84,7 @@ def center_crop(src: Any, size: tuple[int, int], interp: int = 2) -> tuple[NDArr
     rows, columns = as_image(src, "center_crop").shape[:2]
     width, height = scale_down((columns, rows), size)
     x, y = (columns - width) // 2, (rows - height) // 2
-    return fixed_crop(src, x, y, width, height, size, interp), (x, y, width, height)
+    return fixed_crop(src, x, y, width, height, size=size, interp=interp), (x, y, width, height)
 
 
 def random_size_crop(
@@ -125,7 +125,7 @@ def random_size_crop(
         width, height = round(math.sqrt(pixels * shape)), round(math.sqrt(pixels / shape))
         if 0 < width <= columns and 0 < height <= rows:
             x, y = random.randint(0, columns - width), random.randint(0, rows - height)
-            return fixed_crop(src, x, y, width, height, size, interp), (x, y, width, height)
+            return fixed_crop(src, x, y, width, height, size=size, interp=interp), (x, y, width, height)
     return center_crop(src, size, interp)
 
 

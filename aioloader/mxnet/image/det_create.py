@@ -101,9 +101,9 @@ def CreateDetAugmenter(
                 min_object_covered,
                 aspect_ratio_range,
                 area_range,
-                min_eject_coverage,
-                max_attempts,
-                1 - rand_crop,
+                min_eject_coverage=min_eject_coverage,
+                max_attempts=max_attempts,
+                skip_prob=1 - rand_crop,
             )
         )
     if rand_mirror:
@@ -116,7 +116,17 @@ def CreateDetAugmenter(
     size = (int(data_shape[2]), int(data_shape[1]))
     borrowed = [
         ForceResizeAug(size, inter_method),
-        *finishing(brightness, contrast, saturation, hue, pca_noise, rand_gray, mean, std, np.float64),
+        *finishing(
+            brightness=brightness,
+            contrast=contrast,
+            saturation=saturation,
+            hue=hue,
+            pca_noise=pca_noise,
+            rand_gray=rand_gray,
+            mean=mean,
+            std=std,
+            dtype=np.float64,
+        ),
     ]
     return [*found, *map(DetBorrowAug, borrowed)]
 

@@ -14,7 +14,7 @@ import numpy as np
 
 from aioloader.foundation.validation import require
 from aioloader.mxnet.base import MXNetError
-from aioloader.mxnet.image._hooks import Hooks, SkippedImage
+from aioloader.mxnet.image._sample_steps import SampleSteps, SkippedImage
 from aioloader.mxnet.image.create import augmenters
 from aioloader.mxnet.image.det_create import CreateDetAugmenter
 from aioloader.mxnet.image.iterator import ImageIter
@@ -31,14 +31,14 @@ _LEAST_NUMBERS = 7
 _log = logging.getLogger(__name__)
 
 
-class DetHooks(Hooks):
+class DetSampleSteps(SampleSteps):
     """Steps from an encoded image and its label to a row of both.
 
     Attributes:
         label_shape: (objects, numbers of an object) of a row of labels.
     """
 
-    _fields: ClassVar[tuple[str, ...]] = (*Hooks._fields, "label_shape")
+    _fields: ClassVar[tuple[str, ...]] = (*SampleSteps._fields, "label_shape")
 
     label_shape: tuple[int, int]
 
@@ -100,7 +100,7 @@ class DetHooks(Hooks):
         return row
 
 
-class ImageDetIter(DetHooks, ImageIter):
+class ImageDetIter(DetSampleSteps, ImageIter):
     """Iterator over batches of images with boxes: labels are (batch_size, objects, numbers of an object).
 
     The number of objects is that of the image with most of them; rows without an object are -1. The constructor reads
@@ -123,7 +123,7 @@ class ImageDetIter(DetHooks, ImageIter):
             with `on_error` "skip" or "replace" that image fails.
     """
 
-    _hooks: ClassVar[type[Hooks]] = DetHooks
+    _steps: ClassVar[type[SampleSteps]] = DetSampleSteps
 
     def __init__(
         self,

@@ -19,10 +19,10 @@ from aioloader.foundation.validation import require
 from aioloader.loader.options import LoaderOptions, check_max_errors
 from aioloader.mxnet import random as mx_random
 from aioloader.mxnet.base import TooManyFailedError
-from aioloader.mxnet.image._failures import original
-from aioloader.mxnet.image._hooks import Hooks, SkippedImage, Through
-from aioloader.mxnet.image._one_by_one import SampleIterator
-from aioloader.mxnet.image._sources import open_source
+from aioloader.mxnet.image._encoded_images import open_images
+from aioloader.mxnet.image._errors import original
+from aioloader.mxnet.image._sample_iterator import SampleIterator
+from aioloader.mxnet.image._sample_steps import IteratorTransform, SampleSteps, SkippedImage
 from aioloader.mxnet.image.create import CreateAugmenter, augmenters
 from aioloader.mxnet.io.desc import DataBatch
 from aioloader.mxnet.io.schedule import LAST_BATCH, ListSchedule, part_of
@@ -94,7 +94,7 @@ class ImageIter(SampleIterator):
         MXNetError: there is no such record file.
     """
 
-    _hooks: ClassVar[type[Hooks]] = Hooks
+    _steps: ClassVar[type[SampleSteps]] = SampleSteps
 
     def __init__(
         self,
@@ -154,7 +154,14 @@ class ImageIter(SampleIterator):
         self.path_root = path_root
         self.exif = exif
         self.auglist = augmenters(CreateAugmenter, self.data_shape, aug_list, kwargs)
-        source = open_source(path_imgrec, path_imgidx, path_imglist, imglist, path_root, dtype)
+        source = open_images(
+            path_imgrec=path_imgrec,
+            path_imgidx=path_imgidx,
+            path_imglist=path_imglist,
+            imglist=imglist,
+            path_root=path_root,
+            dtype=dtype,
+        )
         self.imgrec, self.imgidx, self.imglist = source.imgrec, source.imgidx, source.imglist
         self._dataset, self._keys = source.dataset, source.keys
         self._row_of = {key: row for row, key in enumerate(source.keys)}
@@ -231,7 +238,7 @@ class ImageIter(SampleIterator):
     def _begin(self) -> Iterator[Any]:
         if self._engine is None:
             self._engine = aioloader.DataLoader(
-                self._dataset.transform(Through(self, self._hooks)),
+                self._dataset.transform(IteratorTransform(self, self._steps)),
                 batch_sampler=self._schedule,
                 num_workers=self._num_workers,
                 on_error="replace" if self._on_error == "replace" else "raise",

@@ -184,14 +184,14 @@ def _affine(values: Mapping[str, Any]) -> RandomAffine:
     angles = values["rotate_list"] or ((values["rotate"],) if values["rotate"] > 0 else ())
     area_crop = values["random_resized_crop"]
     return RandomAffine(
-        max(0.0, values["max_shear_ratio"]),
-        max(0, values["max_rotate_angle"]),
-        angles,
-        (1.0, 1.0) if area_crop else _scale(values),
-        (1.0, 1.0) if area_crop else _ratio(values),
-        (values["min_img_size"], values["max_img_size"]),
-        values["fill_value"],
-        values["inter_method"],
+        shear=max(0.0, values["max_shear_ratio"]),
+        max_angle=max(0, values["max_rotate_angle"]),
+        angles=angles,
+        scale=(1.0, 1.0) if area_crop else _scale(values),
+        ratio=(1.0, 1.0) if area_crop else _ratio(values),
+        extents=(values["min_img_size"], values["max_img_size"]),
+        fill=values["fill_value"],
+        interpolation=values["inter_method"],
     )
 
 

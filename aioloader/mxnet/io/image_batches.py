@@ -16,6 +16,7 @@ from aioloader.mxnet.ndarray import from_numpy
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
+    from aioloader.abc import MapDataset
     from aioloader.mxnet.io.backend_iter import Description
     from aioloader.mxnet.io.schedule import RecordSchedule
 
@@ -50,7 +51,7 @@ class ImageBatches:
 
     def __init__(
         self,
-        dataset: Any,
+        dataset: MapDataset[Any],
         schedule: RecordSchedule,
         data_desc: Description,
         label_desc: Description,

@@ -29,6 +29,7 @@ from aioloader.storage.urls import is_url
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from aioloader.abc import MapDataset
     from aioloader.mxnet.io.backend_iter import Description
 
 __all__ = (
@@ -73,12 +74,12 @@ class RecordSource:
         self._values = values
         self.labels = LabelList(values["path_imglist"], label_width) if values["path_imglist"] else None
         decoder = ImageRecordRows(
-            values["data_shape"][0],
-            label_width,
-            self.labels,
-            values["exif"],
-            values["max_pixels"],
-            values.get("dct_scaling", False),
+            channels=values["data_shape"][0],
+            label_width=label_width,
+            labels=self.labels,
+            exif=values["exif"],
+            max_pixels=values["max_pixels"],
+            dct_scaling=values.get("dct_scaling", False),
         )
         paths = _record_files(values["path_imgrec"])
         index = values.get("path_imgidx")
@@ -91,7 +92,9 @@ class RecordSource:
         self.records = ImageRecords(paths, indexes, decoder)
         self._part = part_of(self.records.total, values["num_parts"], values["part_index"])
 
-    def batches(self, dataset: Any, data_desc: Description, label_desc: Description) -> ImageBatches:
+    def batches(
+        self, dataset: MapDataset[Any], data_desc: Description, label_desc: Description
+    ) -> ImageBatches:
         """Return the batches of the iterator itself.
 
         Args:
@@ -104,22 +107,23 @@ class RecordSource:
         order = (seed + values["part_index"] * _APART) % _SEEDS if values["shuffle"] else None
         schedule = RecordSchedule(self._part, values["batch_size"], values["round_batch"], order)
         seed = seed if drawn is None else drawn % _SEEDS
-        return self._load(dataset, schedule, data_desc, label_desc, seed, values["on_error"])
+        return self._load(dataset, schedule, data_desc, label_desc, seed=seed, on_error=values["on_error"])
 
-    def once(self, dataset: Any, data_desc: Description, label_desc: Description) -> ImageBatches:
+    def once(self, dataset: MapDataset[Any], data_desc: Description, label_desc: Description) -> ImageBatches:
         """Return the batches of one pass in the order of the file, each record once."""
         part = self._part._replace(longest=self._part.length)
         # No record is replaced by another one here: a mean would count it twice.
         on_error = "raise" if self._values["on_error"] == "raise" else "skip"
         schedule = RecordSchedule(part, self._values["batch_size"], False)
-        return self._load(dataset, schedule, data_desc, label_desc, 0, on_error)
+        return self._load(dataset, schedule, data_desc, label_desc, seed=0, on_error=on_error)
 
     def _load(
         self,
-        dataset: Any,
+        dataset: MapDataset[Any],
         schedule: RecordSchedule,
         data_desc: Description,
         label_desc: Description,
+        *,
         seed: int,
         on_error: str,
     ) -> ImageBatches:

@@ -41,10 +41,10 @@ def named_sources(data: Any, default_name: str, dtype: npt.DTypeLike | None) -> 
             "Input must be NDArray, numpy.ndarray, h5py.Dataset a list of them or dict with them as values, "
             f"not {type(data).__name__}"
         )
-    return [(name, _source(name, named[name], dtype)) for name in sorted(named)]
+    return [(name, _as_array(name, named[name], dtype)) for name in sorted(named)]
 
 
-def _source(name: str, value: Any, dtype: npt.DTypeLike | None) -> Any:
+def _as_array(name: str, value: Any, dtype: npt.DTypeLike | None) -> Any:
     if isinstance(value, NDArray | CSRNDArray) or _of(value, "h5py"):
         return value
     if _of(value, "scipy"):
@@ -67,19 +67,19 @@ def _of(value: Any, *packages: str) -> bool:
     return type(value).__module__.partition(".")[0] in packages
 
 
-def rows_of(source: Any, rows: npt.NDArray[np.intp], axis: int) -> NDArray | CSRNDArray:
+def rows_of(array: Any, rows: npt.NDArray[np.intp], axis: int) -> NDArray | CSRNDArray:
     """Return copies of rows of a source, in the order requested.
 
     Args:
-        source: an array that `named_sources` returned.
+        array: an array that `named_sources` returned.
         rows: numbers of the rows.
         axis: the axis along which rows are counted.
     """
-    if isinstance(source, np.ndarray):
-        return from_numpy(np.take(np.asarray(source), rows, axis))
+    if isinstance(array, np.ndarray):
+        return from_numpy(np.take(np.asarray(array), rows, axis))
     require(axis == 0, "the batch must be the first axis of a sparse matrix and of a dataset of h5py")
-    if isinstance(source, CSRNDArray):
-        return source.take_rows(rows, len(rows))
+    if isinstance(array, CSRNDArray):
+        return array.take_rows(rows, len(rows))
     # h5py reads rows in increasing order only, each once.
     increasing, places = np.unique(rows, return_inverse=True)
-    return from_numpy(np.asarray(source[increasing])[places])
+    return from_numpy(np.asarray(array[increasing])[places])

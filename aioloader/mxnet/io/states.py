@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from aioloader.errors import ResumeError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ("STATE_VERSION", "check_state", "inner_state", "whole_number")
+__all__ = ("STATE_VERSION", "HasState", "check_state", "inner_state", "whole_number")
 
 STATE_VERSION = 1
+
+
+@runtime_checkable
+class HasState(Protocol):
+    """Iterator or loader that can report its position."""
+
+    def state_dict(self) -> Any:
+        """Return the position."""
 
 
 def check_state(state: Any, identity: Mapping[str, Any]) -> None:
@@ -43,16 +51,15 @@ def whole_number(state: Mapping[str, Any], name: str, low: int, end: int) -> int
     return value
 
 
-def inner_state(iterator: Any) -> Any:
+def inner_state(iterator: object) -> Any:
     """Return the state of an iterator that another one wraps.
 
     Raises:
         NotImplementedError: it has none.
     """
-    method = getattr(iterator, "state_dict", None)
-    if method is None:
+    if not isinstance(iterator, HasState):
         raise NotImplementedError(f"{type(iterator).__name__} has no state_dict(), so it cannot be resumed")
-    return method()
+    return iterator.state_dict()
 
 
 _ADVICE = {

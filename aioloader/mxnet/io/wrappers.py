@@ -116,8 +116,8 @@ class ResizeIter(_Current):
 class _Ahead:
     """Next batch of one iterator, produced in a separate thread."""
 
-    def __init__(self, source: Any) -> None:
-        self._source = source
+    def __init__(self, iterator: Any) -> None:
+        self._iterator = iterator
         self._batch: Any = None
         self._error: BaseException | None = None
         self._thread = threading.Thread(target=self._run, name="aioloader-prefetching-iter", daemon=True)
@@ -125,7 +125,7 @@ class _Ahead:
 
     def _run(self) -> None:
         try:
-            self._batch = self._source.next()
+            self._batch = self._iterator.next()
         except BaseException as error:
             self._error = error
 

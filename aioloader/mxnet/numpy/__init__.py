@@ -101,7 +101,7 @@ def arange(
     device: Context | None = None,
 ) -> NDArray:
     """Return numbers from `start` up to but without `stop`."""
-    return _nd.arange(start, stop, step, 1, ctx or device, dtype or numpy.float32)
+    return _nd.arange(start, stop, step, ctx=ctx or device, dtype=dtype or numpy.float32)
 
 
 def _giving_ndarrays(function: Callable[..., Any]) -> Callable[..., Any]:

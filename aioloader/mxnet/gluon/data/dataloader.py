@@ -23,10 +23,12 @@ from aioloader.mxnet.gluon.data.sampler import BatchSampler, RandomSampler, Sequ
 from aioloader.mxnet.ndarray import NDArray
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, MutableMapping
+    from contextlib import AbstractContextManager
 
+    from aioloader.abc import MapDataset, Sampler
     from aioloader.mxnet.context import Context
-    from aioloader.mxnet.gluon.data._queues import (
+    from aioloader.mxnet.gluon.data._multiprocessing import (
         ConnectionWrapper,
         Queue,
         SimpleQueue,
@@ -35,7 +37,6 @@ if TYPE_CHECKING:
         reduce_ndarray,
         reduce_np_ndarray,
     )
-    from aioloader.mxnet.gluon.data._v1 import DataLoaderV1, fetcher_loop_v1, worker_loop_v1
 
 __all__ = (
     "ConnectionWrapper",
@@ -54,22 +55,18 @@ __all__ = (
 )
 
 # These need multiprocessing: they are loaded when they are first used.
-_MODULE_OF = {
-    **dict.fromkeys(("DataLoaderV1", "fetcher_loop_v1", "worker_loop_v1"), "_v1"),
-    **dict.fromkeys(
-        (
-            *("ConnectionWrapper", "Queue", "SimpleQueue"),
-            *("rebuild_ndarray", "rebuild_np_ndarray", "reduce_ndarray", "reduce_np_ndarray"),
-        ),
-        "_queues",
-    ),
-}
+_LAZY = frozenset(
+    (
+        *("ConnectionWrapper", "Queue", "SimpleQueue"),
+        *("rebuild_ndarray", "rebuild_np_ndarray", "reduce_ndarray", "reduce_np_ndarray"),
+    )
+)
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _MODULE_OF:
+    if name not in _LAZY:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    module = importlib.import_module(f"aioloader.mxnet.gluon.data.{_MODULE_OF[name]}")
+    module = importlib.import_module("aioloader.mxnet.gluon.data._multiprocessing")
     value = globals()[name] = getattr(module, name)
     return value
 
@@ -144,7 +141,7 @@ def _original(error: SampleError) -> BaseException:
         return error
     error.__cause__ = None  # it is raised from this one
     if isinstance(cause, StalledError):
-        from aioloader.mxnet.gluon.data._timeout import BatchTimeoutError
+        from aioloader.mxnet.gluon.data._multiprocessing import BatchTimeoutError
 
         cause = BatchTimeoutError(str(cause))
     cause.add_note(f"{error.dataset}: sample at index {error.index}, in {error.stage}")
@@ -182,10 +179,10 @@ class DataLoader:
 
     def __init__(
         self,
-        dataset: Any,
+        dataset: MapDataset[Any],
         batch_size: int | None = None,
         shuffle: bool = False,
-        sampler: Any = None,
+        sampler: Sampler | None = None,
         last_batch: str | None = None,
         batch_sampler: Any = None,
         batchify_fn: Callable[[list[Any]], Any] | None = None,
@@ -206,7 +203,9 @@ class DataLoader:
         if try_nopython not in (None, True, False, "Auto", "auto"):
             raise ValueError(f'try_nopython must be None, True, False or "Auto", got {try_nopython!r}')
         # MXNet's rules for arguments that exclude each other are those of the loader's options.
-        LoaderOptions(batch_size, shuffle, sampler, last_batch, batch_sampler)
+        LoaderOptions(
+            batch_size, shuffle=shuffle, sampler=sampler, last_batch=last_batch, batch_sampler=batch_sampler
+        )
         self._dataset = dataset
         if batch_sampler is None:
             assert batch_size is not None
@@ -214,6 +213,8 @@ class DataLoader:
                 sampler = (RandomSampler if shuffle else SequentialSampler)(len(dataset))
             batch_sampler = BatchSampler(sampler, batch_size, last_batch or "keep")
         self._batch_sampler = batch_sampler
+        # Rows of a full batch; 0 where a caller's batch sampler does not define them.
+        self._batch_rows = int(getattr(batch_sampler, "batch_size", 0))
         self._num_workers = max(0, num_workers)
         # The result of a caller's function is the batch.
         self._collated = batchify_fn is None or type(batchify_fn) is Stack
@@ -281,10 +282,119 @@ def _in_context(batch: Any, context: Context) -> Any:
     return batch
 
 
-def _items(dataset: Any) -> Any:
+def _items(dataset: MapDataset[Any]) -> MapDataset[Any]:
     """Return the dataset in the form that the loader takes."""
     if isinstance(dataset, NDArray):
         # An element of a vector is an NDArray of shape (1,).
         array = np.asarray(dataset)
         return array[:, None] if array.ndim == 1 else array
     return dataset
+
+
+# --- the loader of MXNet's first releases ---
+
+
+class DataLoaderV1Iter(DataLoaderIter):
+    """One pass over a `DataLoaderV1`."""
+
+    _shut = False
+
+    def __next__(self) -> Any:
+        """Return the next batch; see `DataLoaderIter`.
+
+        Raises:
+            AssertionError: `shutdown` was called.
+        """
+        require(not self._shut, "call __next__ after shutdown is forbidden")
+        return super().__next__()
+
+    next = __next__
+
+    def shutdown(self) -> None:
+        """End the pass. May be called twice."""
+        self._shut = True
+        self._take = iter(()).__next__
+
+
+class DataLoaderV1(DataLoader):
+    """`DataLoader` with the arguments of MXNet's first releases, and iterators that can be shut down.
+
+    Args:
+        dataset, batch_size, shuffle, sampler, last_batch, batch_sampler, batchify_fn, num_workers, pin_memory,
+            pin_device_id: see `DataLoader`.
+    """
+
+    def __init__(
+        self,
+        dataset: MapDataset[Any],
+        batch_size: int | None = None,
+        shuffle: bool = False,
+        sampler: Sampler | None = None,
+        last_batch: str | None = None,
+        batch_sampler: Any = None,
+        batchify_fn: Callable[[list[Any]], Any] | None = None,
+        num_workers: int = 0,
+        pin_memory: bool = False,
+        pin_device_id: int = 0,
+    ) -> None:
+        super().__init__(
+            dataset,
+            batch_size,
+            shuffle=shuffle,
+            sampler=sampler,
+            last_batch=last_batch,
+            batch_sampler=batch_sampler,
+            batchify_fn=batchify_fn,
+            num_workers=num_workers,
+            pin_memory=pin_memory,
+            pin_device_id=pin_device_id,
+        )
+
+    def __iter__(self) -> DataLoaderV1Iter:
+        """Begin a new pass."""
+        return DataLoaderV1Iter(self, self._begin())
+
+
+def worker_loop_v1(
+    dataset: MapDataset[Any], key_queue: Any, data_queue: Any, batchify_fn: Callable[[list[Any]], Any]
+) -> None:
+    """Make batches until the queue ends the loop: the work of a process of the first loader.
+
+    Args:
+        dataset: source of the samples.
+        key_queue: has (number, indices) for each batch; a number of None ends the loop.
+        data_queue: receives (number, batch).
+        batchify_fn: makes a batch of a list of samples.
+    """
+    while True:
+        number, indices = key_queue.get()
+        if number is None:
+            return
+        data_queue.put((number, batchify_fn([dataset[index] for index in indices])))
+
+
+def fetcher_loop_v1(
+    data_queue: Any,
+    data_buffer: MutableMapping[Any, Any],
+    pin_memory: bool = False,
+    pin_device_id: int = 0,
+    data_buffer_lock: AbstractContextManager[Any] | None = None,
+) -> None:
+    """Put batches into a buffer by their number, until the queue ends the loop.
+
+    Args:
+        data_queue: has (number, batch); a number of None ends the loop.
+        data_buffer: receives the batches by number.
+        pin_memory, pin_device_id: accepted; no memory is pinned.
+        data_buffer_lock: held while `data_buffer` is changed; None for none.
+    """
+    del pin_memory, pin_device_id
+    while True:
+        number, batch = data_queue.get()
+        if number is None:
+            return
+        if data_buffer_lock is None:
+            data_buffer[number] = batch
+            continue
+        with data_buffer_lock:
+            data_buffer[number] = batch

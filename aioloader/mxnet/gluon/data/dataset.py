@@ -12,7 +12,7 @@ import numpy as np
 
 from aioloader import datasets
 from aioloader.datasets.base import IndexedView, TransformedView
-from aioloader.mxnet.gluon.data._stage import image_stage, native_of
+from aioloader.mxnet.gluon.data._ndarray_stage import image_stage, native_of
 from aioloader.mxnet.ndarray import NDArray
 
 if TYPE_CHECKING:

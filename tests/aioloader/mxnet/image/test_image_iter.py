@@ -13,7 +13,7 @@ import pytest
 
 import aioloader.mxnet as mx
 from aioloader.mxnet.image import ImageIter
-from aioloader.mxnet.image._sources import open_source
+from aioloader.mxnet.image._encoded_images import open_images
 from tests.aioloader.mxnet.image.made import SHAPE, centre_of, labels_of, make_iter
 
 SOURCES = ["imglist", "lst", "rec", "rec+idx"]
@@ -309,7 +309,14 @@ def test_one_line_of_many_labels_does_not_make_all_as_wide(photos: Any, tmp_path
     lines = [f"{number}\t{number}\t{name}\n" for number in range(1000)]
     lst.write_text("".join(lines) + "1000\t" + "1\t" * 50_000 + f"{name}\n")
     tracemalloc.start()
-    dataset = open_source(None, None, str(lst), None, str(photos.folder), "float32").dataset
+    dataset = open_images(
+        path_imgrec=None,
+        path_imgidx=None,
+        path_imglist=str(lst),
+        imglist=None,
+        path_root=str(photos.folder),
+        dtype="float32",
+    ).dataset
     rows = dataset.extras(np.array([7, 5]))
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
@@ -324,7 +331,14 @@ def test_a_link_in_the_folder_does_not_let_a_list_climb_out(photos: Any, tmp_pat
     (tmp_path / "outside" / "secret.png").write_bytes((photos.folder / photos.names[0]).read_bytes())
     (tmp_path / "root").mkdir()
     (tmp_path / "root" / "link").symlink_to(tmp_path / "outside" / "inner")
-    source = open_source(None, None, None, [[1, "link/../secret.png"]], str(tmp_path / "root"), "float32")
+    source = open_images(
+        path_imgrec=None,
+        path_imgidx=None,
+        path_imglist=None,
+        imglist=[[1, "link/../secret.png"]],
+        path_root=str(tmp_path / "root"),
+        dtype="float32",
+    )
     assert source.dataset.facts(0).path == str(tmp_path / "root" / "secret.png")
 
 

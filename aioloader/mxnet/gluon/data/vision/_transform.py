@@ -8,7 +8,7 @@ import numpy as np
 
 from aioloader.mxnet.base import MXNetError
 from aioloader.mxnet.gluon.block import Block, HybridBlock
-from aioloader.mxnet.gluon.data._stage import as_nd, plain
+from aioloader.mxnet.gluon.data._ndarray_stage import as_nd, plain
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -12,7 +12,7 @@ import numpy as np
 
 from aioloader import datasets
 from aioloader.datasets.stage import stage_of_argument
-from aioloader.mxnet.gluon.data._stage import ImageStage, image_as_nd, image_stage
+from aioloader.mxnet.gluon.data._ndarray_stage import ImageStage, image_as_nd, image_stage
 from aioloader.mxnet.gluon.data.dataset import Dataset, RecordFileDataset
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from aioloader import transforms as native
 from aioloader.mxnet.gluon.block import HybridBlock
-from aioloader.mxnet.gluon.data._stage import AsArrays, native_of
+from aioloader.mxnet.gluon.data._ndarray_stage import NDArrayFunction, native_of
 from aioloader.mxnet.gluon.data.vision._transform import (
     HybridTransform,
     Transform,
@@ -56,7 +56,7 @@ __all__ = (
 def _part(fn: Any) -> Callable[..., Any]:
     """Return the native transform of a part of a chain."""
     found = native_of(fn)
-    return AsArrays(fn) if found is None else found
+    return NDArrayFunction(fn) if found is None else found
 
 
 class Compose(Transform):
@@ -257,7 +257,9 @@ class CropResize(HybridTransform):
         interpolation: int | str | None = None,
     ) -> None:
         super().__init__()
-        self.make_later(lambda: native.CropResize(x, y, width, height, size, interpolation))
+        self.make_later(
+            lambda: native.CropResize(x, y, width, height, size=size, interpolation=interpolation)
+        )
 
 
 class RandomFlipLeftRight(HybridTransform):

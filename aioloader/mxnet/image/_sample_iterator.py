@@ -15,8 +15,8 @@ from aioloader.foundation.error_log import strip_exception
 from aioloader.foundation.replacement import replacement_rows
 from aioloader.foundation.types import ItemLocation
 from aioloader.mxnet.base import TooManyFailedError
-from aioloader.mxnet.image._failures import broken_image
-from aioloader.mxnet.image._hooks import Hooks, SkippedImage
+from aioloader.mxnet.image._errors import broken_image
+from aioloader.mxnet.image._sample_steps import SampleSteps, SkippedImage
 from aioloader.mxnet.io.desc import DataBatch
 from aioloader.mxnet.io.iterator import DataIter
 from aioloader.mxnet.ndarray import from_numpy
@@ -25,7 +25,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     from aioloader.foundation.types import Array
-    from aioloader.mxnet.image._failures import BrokenImageError
+    from aioloader.mxnet.image._encoded_images import EncodedImages
+    from aioloader.mxnet.image._errors import BrokenImageError
+    from aioloader.mxnet.recordio import MXRecordIO
 
 __all__ = ("SampleIterator",)
 
@@ -48,17 +50,17 @@ class _Made(NamedTuple):
     failed: SampleError | None = None
 
 
-class SampleIterator(Hooks, DataIter):
+class SampleIterator(SampleSteps, DataIter):
     """Samples of a pass, one by one, and batches of them; `ImageIter` sets the attributes."""
 
     seq: list[Any] | None
     cur: int
     num_image: int
-    imgrec: Any
-    imglist: Any
+    imgrec: MXRecordIO | None
+    imglist: dict[Any, tuple[Array, str]] | None
     path_root: str | None
     last_batch_handle: str
-    _dataset: Any
+    _dataset: EncodedImages
     _keys: list[Any]
     _row_of: dict[Any, int]
     _order: list[int] | None

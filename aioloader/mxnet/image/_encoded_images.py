@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from aioloader.datasets.imagelist import Entry
     from aioloader.foundation.types import Array, IntArray
 
-__all__ = ("Source", "open_source")
+__all__ = ("EncodedImages", "ImageSource", "open_images")
 
 
 @dataclass(frozen=True)
@@ -80,7 +80,7 @@ class _Labels:
         return table
 
 
-class _Encoded(FileDataset):
+class EncodedImages(FileDataset):
     """Dataset of encoded images with labels.
 
     Args:
@@ -106,7 +106,7 @@ class _Encoded(FileDataset):
         return None if self._labels is None else self._labels.rows(indices)
 
 
-class EncodedRecords(_Encoded):
+class EncodedRecords(EncodedImages):
     """Dataset of the images of a record file.
 
     Args:
@@ -140,7 +140,7 @@ class EncodedRecords(_Encoded):
         return ItemLocation(self._keys[index], self._path, int(self._offsets[index]))
 
 
-class EncodedFiles(_Encoded):
+class EncodedFiles(EncodedImages):
     """Dataset of image files.
 
     Args:
@@ -167,7 +167,7 @@ class EncodedFiles(_Encoded):
 
 
 @dataclass
-class Source:
+class ImageSource:
     """Input of `ImageIter`.
 
     Attributes:
@@ -178,21 +178,22 @@ class Source:
         imglist: key to (label, path), or None.
     """
 
-    dataset: _Encoded
+    dataset: EncodedImages
     keys: list[Any]
     imgrec: MXRecordIO | None
     imgidx: list[Any] | None
     imglist: dict[Any, tuple[Array, str]] | None
 
 
-def open_source(
+def open_images(
+    *,
     path_imgrec: str | None,
     path_imgidx: str | None,
     path_imglist: str | None,
     imglist: list[Any] | None,
     path_root: str | None,
     dtype: str,
-) -> Source:
+) -> ImageSource:
     """Open the files that the arguments of `ImageIter` name; see there.
 
     Raises:
@@ -221,12 +222,12 @@ def open_source(
         reader = MXRecordIO(path_imgrec, "r")
         offsets = Index.scan(path_imgrec).offsets
         keys = list(range(len(offsets)))
-        return Source(EncodedRecords(path_imgrec, keys, offsets, None), keys, reader, None, None)
+        return ImageSource(EncodedRecords(path_imgrec, keys, offsets, None), keys, reader, None, None)
     indexed = MXIndexedRecordIO(path_imgidx, path_imgrec, "r")
     keys = list(indexed.keys)
     offsets = np.array([indexed.idx[key] for key in keys], np.int64)
     labels = None if entries is None else [_entry_of(entries, key)[0] for key in keys]
-    return Source(EncodedRecords(path_imgrec, keys, offsets, labels), keys, indexed, list(keys), entries)
+    return ImageSource(EncodedRecords(path_imgrec, keys, offsets, labels), keys, indexed, list(keys), entries)
 
 
 def _entries(found: list[Entry], dtype: str) -> dict[Any, tuple[Array, str]]:
@@ -259,11 +260,11 @@ def _entry_of(entries: dict[Any, tuple[Array, str]], key: Any) -> tuple[Array, s
     return found
 
 
-def _files(entries: dict[Any, tuple[Array, str]], root: str) -> Source:
+def _files(entries: dict[Any, tuple[Array, str]], root: str) -> ImageSource:
     keys = list(entries)
     paths = [_inside(root, path, key) for key, (_, path) in entries.items()]
     labels = [label for label, _ in entries.values()]
-    return Source(EncodedFiles(paths, keys, labels), keys, None, None, entries)
+    return ImageSource(EncodedFiles(paths, keys, labels), keys, None, None, entries)
 
 
 def _inside(root: str, path: str, key: Any) -> str:

@@ -1,4 +1,7 @@
-"""Queues between processes by MXNet's names. They pickle arrays by value; the loader itself does not use them."""
+"""Parts of the loader's module that need `multiprocessing`: queues by MXNet's names, and the error of a timeout.
+
+The queues pickle arrays by value; the loader itself does not use them.
+"""
 
 from __future__ import annotations
 
@@ -21,6 +24,7 @@ else:
     _SimpleQueue = multiprocessing.queues.SimpleQueue
 
 __all__ = (
+    "BatchTimeoutError",
     "ConnectionWrapper",
     "Queue",
     "SimpleQueue",
@@ -29,6 +33,10 @@ __all__ = (
     "reduce_ndarray",
     "reduce_np_ndarray",
 )
+
+
+class BatchTimeoutError(multiprocessing.TimeoutError, TimeoutError):
+    """Error raised when a sample of a batch made no progress for the loader's `timeout`."""
 
 
 class ConnectionWrapper:
@@ -50,7 +58,7 @@ class ConnectionWrapper:
         return ForkingPickler.loads(self.conn.recv_bytes())
 
     def __getattr__(self, name: str) -> Any:
-        if name == "conn":  # not there yet, while it is being unpickled
+        if name == "conn":  # missing while the object is being unpickled
             raise AttributeError(name)
         return getattr(self.conn, name)
 
@@ -80,7 +88,8 @@ class SimpleQueue(_SimpleQueue):
 
 def reduce_ndarray(data: Any) -> tuple[Callable[..., NDArray], tuple[bytes, str, tuple[int, ...]]]:
     """Return the pickled form of an NDArray: a function that rebuilds it, and its arguments (values, dtype, shape)."""
-    return rebuild_ndarray, _parts(data)
+    array = np.ascontiguousarray(data)
+    return rebuild_ndarray, (array.tobytes(), array.dtype.str, np.shape(data))
 
 
 def rebuild_ndarray(values: bytes, dtype: str, shape: tuple[int, ...]) -> NDArray:
@@ -88,16 +97,6 @@ def rebuild_ndarray(values: bytes, dtype: str, shape: tuple[int, ...]) -> NDArra
     return np.frombuffer(bytearray(values), np.dtype(dtype)).reshape(shape).view(NDArray)
 
 
-def reduce_np_ndarray(data: Any) -> tuple[Callable[..., NDArray], tuple[bytes, str, tuple[int, ...]]]:
-    """As `reduce_ndarray`: arrays are of one kind here."""
-    return rebuild_np_ndarray, _parts(data)
-
-
-def rebuild_np_ndarray(values: bytes, dtype: str, shape: tuple[int, ...]) -> NDArray:
-    """As `rebuild_ndarray`."""
-    return rebuild_ndarray(values, dtype, shape)
-
-
-def _parts(data: Any) -> tuple[bytes, str, tuple[int, ...]]:
-    array = np.ascontiguousarray(data)
-    return array.tobytes(), array.dtype.str, np.shape(data)
+# There is one kind of array here.
+reduce_np_ndarray = reduce_ndarray
+rebuild_np_ndarray = rebuild_ndarray

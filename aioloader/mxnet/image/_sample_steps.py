@@ -18,14 +18,14 @@ if TYPE_CHECKING:
 
     from aioloader.foundation.types import Array
 
-__all__ = ("Hooks", "SkippedImage", "Through")
+__all__ = ("IteratorTransform", "SampleSteps", "SkippedImage")
 
 
 class SkippedImage(LoaderError, ValueError):
     """Error raised when `check_valid_image` refuses an image: it is left out, and the next one takes its place."""
 
 
-class Hooks:
+class SampleSteps:
     """Steps from an encoded image to a row of a batch.
 
     Attributes:
@@ -104,7 +104,7 @@ class Hooks:
         return np.broadcast_to(values, self.label_row)
 
 
-class Through:
+class IteratorTransform:
     """Transform that calls `make` of an iterator without keeping it alive; a worker process receives only the steps.
 
     Args:
@@ -114,9 +114,9 @@ class Through:
 
     __name__ = "augment"
 
-    def __init__(self, iterator: Hooks, hooks: type[Hooks]) -> None:
+    def __init__(self, iterator: SampleSteps, steps: type[SampleSteps]) -> None:
         self._iterator = weakref.ref(iterator)
-        self._hooks = hooks
+        self._steps = steps
 
     def __call__(self, encoded: Any, label: Any) -> tuple[Array, Array]:
         iterator = self._iterator()
@@ -126,17 +126,17 @@ class Through:
     def __reduce__(self) -> tuple[Any, ...]:
         iterator = self._iterator()
         assert iterator is not None
-        return _Sent, (_light(iterator, self._hooks),)
+        return _Sent, (_light(iterator, self._steps),)
 
 
-def _light(iterator: Hooks, hooks: type[Hooks]) -> Hooks:
+def _light(iterator: SampleSteps, steps: type[SampleSteps]) -> SampleSteps:
     """Return the steps of an iterator without its lists; the iterator itself if its class overrides one of them."""
     if any(
-        getattr(type(iterator), name) is not getattr(hooks, name) for name in dir(hooks) if name[:2] != "__"
+        getattr(type(iterator), name) is not getattr(steps, name) for name in dir(steps) if name[:2] != "__"
     ):
         return iterator
-    light = hooks()
-    light.__dict__.update({name: getattr(iterator, name) for name in hooks._fields})
+    light = steps()
+    light.__dict__.update({name: getattr(iterator, name) for name in steps._fields})
     return light
 
 
@@ -145,11 +145,11 @@ class _Sent:
 
     __name__ = "augment"
 
-    def __init__(self, hooks: Hooks) -> None:
-        self._hooks = hooks
+    def __init__(self, steps: SampleSteps) -> None:
+        self._steps = steps
 
     def __call__(self, encoded: Any, label: Any) -> tuple[Array, Array]:
-        return self._hooks.make(encoded, label)
+        return self._steps.make(encoded, label)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _Sent, (self._hooks,)
+        return _Sent, (self._steps,)

@@ -17,12 +17,12 @@ from aioloader.mxnet.base import OutsideError
 if TYPE_CHECKING:
     from types import ModuleType
 
-__all__ = ("OneCopy",)
+__all__ = ("ImportAlias",)
 
 _OWN = __name__.rpartition(".")[0]
 
 
-class OneCopy:
+class ImportAlias:
     """Finder for `sys.meta_path`: a module of this package under another name is the module itself."""
 
     def find_spec(self, fullname: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
@@ -42,11 +42,11 @@ class OneCopy:
             raise ModuleNotFoundError(str(OutsideError(used)), name=fullname)
         if own == parent or importlib.util.find_spec(f"{own}.{name}") is None:
             return None
-        loader: Any = _Same(f"{own}.{name}")  # whose base class would cost an import
+        loader: Any = _AliasLoader(f"{own}.{name}")  # whose base class would cost an import
         return ModuleSpec(fullname, loader)
 
 
-class _Same:
+class _AliasLoader:
     """Loader that returns a module which is already known under its own name."""
 
     def __init__(self, own: str) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 import numpy as np
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from aioloader.foundation.types import Array
     from aioloader.rng import Rng
 
-__all__ = ("AsArrays", "ImageStage", "as_nd", "image_as_nd", "image_stage", "native_of", "plain")
+__all__ = ("ImageStage", "NDArrayFunction", "as_nd", "image_as_nd", "image_stage", "native_of", "plain")
 
 
 def plain(x: Any) -> Any:
@@ -37,42 +37,43 @@ def image_as_nd(sample: Any) -> Any:
     return as_nd(sample)
 
 
-class AsArrays:
-    """Function of the caller that takes an image as NDArray, used where plain arrays are passed.
+@runtime_checkable
+class NativeBacked(Protocol):
+    """Transform of `vision.transforms`, behind which there is one of `aioloader.transforms`."""
+
+    def native_transform(self) -> Callable[..., Any] | None:
+        """Return the transform that a loader runs; None if a derived class does something else."""
+
+
+class _CallerFunction:
+    """Function of the caller, under its own name.
 
     Args:
-        fn: takes an image.
+        fn: the function.
     """
 
     def __init__(self, fn: Callable[..., Any]) -> None:
         self.fn = fn
         self.__name__ = getattr(fn, "__name__", type(fn).__name__)
+
+    def __repr__(self) -> str:
+        return repr(self.fn)
+
+
+class NDArrayFunction(_CallerFunction):
+    """Function of the caller that takes an image as NDArray, used where plain arrays are passed."""
 
     def __call__(self, x: Any) -> Any:
         """Return the function's result for `x`."""
         return self.fn(as_nd(x))
 
-    def __repr__(self) -> str:
-        return repr(self.fn)
 
-
-class _OnlySample:
-    """Function of the caller that takes only its sample, regardless of its parameters' names.
-
-    Args:
-        fn: takes the elements of a sample.
-    """
-
-    def __init__(self, fn: Callable[..., Any]) -> None:
-        self.fn = fn
-        self.__name__ = getattr(fn, "__name__", type(fn).__name__)
+class _SampleFunction(_CallerFunction):
+    """Function of the caller that takes only its sample, regardless of its parameters' names."""
 
     def __call__(self, *sample: Any) -> Any:
-        """Return the function's result for the sample."""
+        """Return the function's result for the elements of a sample."""
         return self.fn(*sample)
-
-    def __repr__(self) -> str:
-        return repr(self.fn)
 
 
 class ImageStage(Stage):
@@ -85,24 +86,24 @@ class ImageStage(Stage):
         wraps_input: its input becomes an NDArray.
     """
 
-    __slots__ = ("gives", "takes")
+    __slots__ = ("wraps_input", "wraps_result")
 
     def __init__(
-        self, fn: Callable[..., Any], *, first: bool, gives: bool = False, takes: bool = False
+        self, fn: Callable[..., Any], *, first: bool, wraps_result: bool = False, wraps_input: bool = False
     ) -> None:
         super().__init__(fn, first=first)
-        self.gives = gives
-        self.takes = takes
+        self.wraps_result = wraps_result
+        self.wraps_input = wraps_input
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _remake, (self.fn, self.first, self.gives, self.takes)
+        return _remake, (self.fn, self.first, self.wraps_result, self.wraps_input)
 
     def apply(self, sample: Any, rng: Rng, out: Array | None = None) -> Any:
-        if self.takes:
+        if self.wraps_input:
             sample = image_as_nd(sample)
         made = super().apply(sample, rng, out)
         # A row of the batch is recognised by its identity.
-        return image_as_nd(made) if self.gives and out is None else made
+        return image_as_nd(made) if self.wraps_result and out is None else made
 
 
 def image_stage(fn: Callable[..., Any], *, first: bool, given: bool) -> ImageStage:
@@ -120,22 +121,22 @@ def image_stage(fn: Callable[..., Any], *, first: bool, given: bool) -> ImageSta
         )
     native = native_of(fn)
     if native is not None:
-        return ImageStage(native, first=True, gives=True)
+        return ImageStage(native, first=True, wraps_result=True)
     if first and given:
         # A decoder that runs this stage as well calls the function itself.
-        return ImageStage(AsArrays(fn), first=True)
+        return ImageStage(NDArrayFunction(fn), first=True)
     # The loader would pass its draws to a parameter named `rng`.
-    return ImageStage(_OnlySample(fn) if accepts_rng(fn) else fn, first=first, takes=given)
+    return ImageStage(_SampleFunction(fn) if accepts_rng(fn) else fn, first=first, wraps_input=given)
 
 
 def native_of(fn: Any) -> Callable[..., Any] | None:
     """Return the transform of `aioloader.transforms` behind `fn`; None for a function of the caller."""
-    tell = getattr(type(fn), "native_transform", None)
-    if tell is not None:
-        found: Callable[..., Any] | None = tell(fn)
+    # By its type: a class of transforms is a function of the caller.
+    if issubclass(type(fn), NativeBacked):
+        found: Callable[..., Any] | None = fn.native_transform()
         return found
     return fn if is_native(fn) else None
 
 
-def _remake(fn: Callable[..., Any], first: bool, gives: bool, takes: bool) -> ImageStage:
-    return ImageStage(fn, first=first, gives=gives, takes=takes)
+def _remake(fn: Callable[..., Any], first: bool, wraps_result: bool, wraps_input: bool) -> ImageStage:
+    return ImageStage(fn, first=first, wraps_result=wraps_result, wraps_input=wraps_input)
