@@ -97,7 +97,7 @@ def test_measuring_counts_and_looks_from_outside(folder: Path) -> None:
     assert found["peak_pss"] > 1_000_000
 
 
-def test_describing_tells_versions_reasons_and_settings(folder: Path) -> None:
+def test_describing_reports_versions_reasons_and_settings(folder: Path) -> None:
     from dataclasses import asdict
 
     cases = [asdict(CASES["arrays"]), asdict(CASES["eval"])]

@@ -122,7 +122,7 @@ def test_a_peer_that_is_too_slow_is_marked_and_one_that_is_not_is_not(results: R
     assert "1,616" in notes["bare_loop"][0]
 
 
-def test_beside_a_peer_that_is_too_slow_no_goal_is_reached(results: Results, tmp_path: Path) -> None:
+def test_against_a_peer_that_is_too_slow_no_goal_is_reached(results: Results, tmp_path: Path) -> None:
     mark_peers(results)
     verdicts = {(o.goal.case, o.goal.text): o.verdict for o in judge_goals(results)}
     assert verdicts["jpeg-uint8", "times grain"] == "doubtful"  # 3.6 where 1.4 is required

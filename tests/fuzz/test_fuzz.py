@@ -134,7 +134,7 @@ def test_shrinking_keeps_the_finding() -> None:
     ("toy", "says"),
     [("Wrong", "Finding"), ("Hanging", "no end within"), ("Crashing", "ended with status -11")],
 )
-def test_a_target_that_misbehaves_is_told_of_and_the_run_goes_on(toy: str, says: str) -> None:
+def test_a_target_that_misbehaves_is_reported_and_the_run_continues(toy: str, says: str) -> None:
     tally = run(f"tests.fuzz.toys:{toy}", inputs=60, processes=2, hang_s=1.0)
     (place,) = tally.found
     assert place.startswith(says)

@@ -137,7 +137,7 @@ def test_a_pipe_is_not_waited_for(command: str, tmp_path: Path, capsys: pytest.C
     assert sorted(path.name for path in tmp_path.iterdir()) == ["pipe"]
 
 
-def test_repair_tells_what_it_did(rec: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_repair_reports_what_it_did(rec: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     offsets = _offsets(rec)
     _spoil(rec, offsets[3], b"x")
     lines = rec.with_suffix(".idx").read_text().splitlines(keepends=True)

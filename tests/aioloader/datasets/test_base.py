@@ -130,7 +130,7 @@ def test_a_stage_knows_its_transform() -> None:
         Stage(3, first=True)  # type: ignore[arg-type]
 
 
-def test_a_native_stage_writes_where_it_is_told() -> None:
+def test_a_native_stage_writes_to_the_given_place() -> None:
     out = np.empty((2, 2), np.float32)
 
     image, label = Stage(Cast("float32"), first=True).apply((np.ones((2, 2), np.uint8), 5), Rng(0), out)

@@ -195,7 +195,7 @@ def test_a_loader_gives_what_the_dataset_gives_by_hand(datasets: list[Any], chai
             assert np.concatenate([labels for _, labels in batches]).tolist() == list(range(8))
 
 
-def test_statistics_are_told_by_stage(datasets: list[Any]) -> None:
+def test_statistics_are_reported_by_stage(datasets: list[Any]) -> None:
     view = datasets[0].transform_first(TRAIN).transform_first(ToTensor())
     with aioloader.DataLoader(view, 4, executor="inline") as loader:
         list(loader)

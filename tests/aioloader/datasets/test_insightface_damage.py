@@ -42,7 +42,7 @@ def test_a_malformed_property_is_named(faces: Any, text: str) -> None:
         _ = dataset.num_classes
 
 
-def test_the_property_file_wins_and_a_difference_is_told(faces: Any) -> None:
+def test_the_property_file_wins_and_a_difference_is_reported(faces: Any) -> None:
     dataset = InsightFaceDataset(faces(shown="7,112,96\r\nmore\n"))
     with pytest.warns(
         UserWarning, match="there are 7 identities, and the header of .* has 4; num_classes is 7"
@@ -59,7 +59,7 @@ def cut_lines(folder: Path, *keys: int) -> None:
 
 
 @pytest.mark.parametrize("order", ["header first", "header last", "mixed"])
-def test_images_that_a_repaired_index_lacks_are_told_of(faces: Any, order: str) -> None:
+def test_images_that_a_repaired_index_lacks_are_reported(faces: Any, order: str) -> None:
     folder = faces(order=order)
     cut_lines(folder, 2, 7)
     dataset = InsightFaceDataset(folder)

@@ -24,7 +24,7 @@ def test_labels_of_datasets_and_views(photo_folder: Path, photo_rec: Path) -> No
     assert aioloader.ArrayDataset(np.zeros((3, 2)), [4, 5, 6]).labels().tolist() == [4, 5, 6]
 
 
-def test_labels_that_cannot_be_told(tmp_path: Path) -> None:
+def test_labels_that_are_unknown(tmp_path: Path) -> None:
     with pytest.raises(TypeError, match="SimpleDataset cannot tell its labels"):
         aioloader.SimpleDataset([1, 2]).transform(abs).labels()
     with recordio.RecordWriter(tmp_path / "a.rec", index=True) as writer:

@@ -197,7 +197,7 @@ def test_a_fingerprint_is_the_same_for_the_same_data_elsewhere(write_images: Any
     assert len(fingerprint(ImageRecordDataset(path))) == 16
 
 
-def test_a_fingerprint_ignores_transforms_and_tells_everything_else_apart(
+def test_a_fingerprint_ignores_transforms_and_distinguishes_everything_else(
     write_images: Any, tmp_path: Path
 ) -> None:
     records = ImageRecordDataset(write_images(range(6)))

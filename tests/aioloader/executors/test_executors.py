@@ -355,7 +355,7 @@ class TestProcesses:
         assert caught.group_contains(WorkerError, match="executor='thread'")
         b.close()
 
-    async def test_an_exception_that_cannot_be_pickled_is_told_in_words(self):
+    async def test_an_exception_that_cannot_be_pickled_is_reported_in_words(self):
         def fail(array, square):
             import threading
 

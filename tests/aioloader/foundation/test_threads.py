@@ -64,7 +64,7 @@ async def test_cancelling_waits_for_the_function_to_end(threads):
     assert ended.is_set()
 
 
-async def test_an_abandoned_function_tells_when_it_has_ended(threads):
+async def test_an_abandoned_function_reports_its_end(threads):
     release, left = threading.Event(), threading.Event()
     with anyio.move_on_after(0.01) as scope:
         await threads.run_abandonable(release.wait, abandoned=left.set)

@@ -118,7 +118,7 @@ def test_loaders_share_a_registry_by_name(prometheus, registry):
     test.close()
 
 
-def test_a_loader_that_is_gone_is_no_longer_told(prometheus, registry):
+def test_a_loader_that_is_gone_is_no_longer_reported(prometheus, registry):
     from prometheus_client import generate_latest
 
     prometheus.register(finished(), "train", registry)

@@ -97,7 +97,7 @@ def test_torchs_workers_share_an_epoch(torch, bridge, workers):
         assert found == [batch for together in zip(*expected, strict=True) for batch in together]
 
 
-def test_workers_that_live_on_are_told_the_epoch(torch, bridge):
+def test_persistent_workers_receive_the_epoch(torch, bridge):
     batches = bridge.LoaderDataset(Numbers(30), 5, shuffle=True)
     loader = torch.utils.data.DataLoader(batches, batch_size=None, num_workers=2, persistent_workers=True)
     found = []

@@ -106,7 +106,7 @@ def test_it_is_a_loader_of_torch_and_has_its_attributes(torch, ours):
     mine.close()
 
 
-def test_without_an_accelerator_pinning_is_told(torch, ours, monkeypatch):
+def test_without_an_accelerator_pinning_is_reported(torch, ours, monkeypatch):
     monkeypatch.setattr(torch.accelerator, "is_available", lambda: False)
     loader = ours(Samples([1, 2]), pin_memory=True)
     with pytest.warns(UserWarning, match="pin_memory has no effect: torch finds no accelerator"):
@@ -131,7 +131,7 @@ def test_counters(ours):
     assert json.dumps(loader.explain())
 
 
-def test_the_profiler_of_torch_tells_the_time_of_loading(torch, ours):
+def test_the_profiler_of_torch_reports_the_time_of_loading(torch, ours):
     activities = [torch.profiler.ProfilerActivity.CPU]
     with torch.profiler.profile(activities=activities) as profile:
         list(ours(Samples([1, 2]), 1))

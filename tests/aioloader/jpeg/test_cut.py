@@ -44,7 +44,7 @@ def test_many_crops_have_the_pixels_of_a_full_decode(case: Case, vertical_only: 
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("restart", [0, 1, 2, 3, 6, 12])
-def test_every_small_crop_of_a_small_picture(kind, restart):
+def test_every_small_crop_of_a_small_image(kind, restart):
     data = encode(48, 40, kind, restart)
     image = full(data)
     frame = frame_of(data)
@@ -71,7 +71,7 @@ def test_a_narrow_last_tile_is_interpolated_as_in_the_whole(rest, kind):
             assert assert_cut_is_crop(data, (x, 12, across, 10)) is not None
 
 
-def test_a_picture_without_restart_markers_is_cut_below_the_crop_only():
+def test_an_image_without_restart_markers_is_cut_below_the_crop_only():
     found = assert_cut_is_crop(encode(200, 300, "420"), (60, 100, 50, 60))
     assert found is not None
     assert (found.left, found.top, found.width) == (0, 0, 200)
@@ -79,7 +79,7 @@ def test_a_picture_without_restart_markers_is_cut_below_the_crop_only():
     assert found.stops_early
 
 
-def test_a_tiled_picture_is_cut_on_all_sides():
+def test_a_tiled_image_is_cut_on_all_sides():
     # 25 units of 16 x 16 pixels in a row, tiles of 5.
     data = encode(400, 300, "420", 5, table=True)
     found = assert_cut_is_crop(data, (170, 100, 50, 60))
@@ -111,7 +111,7 @@ def test_a_crop_that_needs_nearly_everything_is_left_to_a_full_decode(restart):
 @pytest.mark.parametrize(
     "box", [(-1, 0, 5, 5), (0, -1, 5, 5), (0, 0, 0, 5), (0, 0, 5, 0), (96, 0, 5, 5), (0, 46, 5, 5)]
 )
-def test_a_box_outside_of_the_picture_is_refused(box):
+def test_a_box_outside_of_the_image_is_refused(box):
     data = encode(100, 50)
     with pytest.raises(ValueError, match="100 x 50"):
         jpeg.cut(data, frame_of(data), box)

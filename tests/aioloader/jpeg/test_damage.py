@@ -109,7 +109,7 @@ def wrong_bytes(draw):
 
 @given(wrong_bytes())
 @settings(max_examples=300)
-def test_one_wrong_byte_is_no_other_picture_than_a_full_decode_shows(damage):
+def test_one_wrong_byte_is_no_other_image_than_a_full_decode_shows(damage):
     check_damage(*damage)
 
 
@@ -200,7 +200,7 @@ def test_cuts_of_one_file_do_not_depend_on_each_other():
     assert cv2.imdecode(np.frombuffer(data, np.uint8), 1).shape == (HEIGHT, WIDTH, 3)
 
 
-def test_headers_that_announce_a_huge_picture_cost_nothing():
+def test_headers_that_announce_a_huge_image_cost_nothing():
     for name in ("tiled", "tiled 444", "plain"):
         data = bytearray(FILES[name])
         frame = frame_of(data)

@@ -53,7 +53,7 @@ def cv2_jpeg(image, *options: int) -> bytes:
     ],
 )
 @pytest.mark.parametrize(("width", "height"), [(1, 1), (64, 64), (65, 63), (700, 333)])
-def test_a_frame_says_how_large_the_picture_and_its_units_are(kind, unit, margins, width, height):
+def test_a_frame_says_how_large_the_image_and_its_units_are(kind, unit, margins, width, height):
     data = encode(width, height, kind)
     frame = frame_of(data)
     assert (frame.width, frame.height) == (width, height)
@@ -73,7 +73,7 @@ def test_a_frame_says_how_many_restart_intervals_there_are(restart):
     assert frame.intervals == -(-25 * 19 // restart)
 
 
-def test_what_decoding_does_not_need_is_told_apart():
+def test_what_decoding_does_not_need_is_separate():
     body = b"Exif\0\0" + b"II*\0" + bytes(20)
     adobe = segment(ADOBE, b"Adobe\0\x64\0\0\0\0\1")
     extra = (
@@ -324,7 +324,7 @@ def test_four_components_are_left_to_the_decoder(name):
     assert jpeg.read_frame(data) is None
 
 
-def test_those_that_cannot_be_cut_can_be_decoded_where_they_are_sound():
+def test_those_that_cannot_be_cut_can_be_decoded_if_they_are_valid():
     assert full(WHOLE["progressive"]).shape == (64, 80, 3)
     there = full(WHOLE["a scan for each component"])
     assert there.shape == (64, 80, 3)

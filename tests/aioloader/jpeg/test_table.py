@@ -47,7 +47,7 @@ def test_the_table_is_laid_out_as_documented():
         assert TILED[scan + offset - 1] == (0xD9 if number == 5 * 19 - 1 else 0xD0 + number % 8)
 
 
-def test_the_picture_and_the_rest_of_the_file_stay_as_they_were():
+def test_the_image_and_the_rest_of_the_file_stay_as_they_were():
     start, stop = frame_of(TILED).tables[0]
     assert TILED[: start - 4] + TILED[stop:] == PLAIN
     assert np.array_equal(full(TILED), full(PLAIN))
@@ -135,7 +135,7 @@ def test_a_stale_table_is_not_used(other):
 
 
 @pytest.mark.parametrize("other", STALE.values(), ids=STALE)
-def test_a_table_says_nothing_about_a_picture_without_restart_markers(other):
+def test_a_table_says_nothing_about_an_image_without_restart_markers(other):
     data = with_table_of(encode(400, 300, "420"), other)
     assert jpeg.tile_table(data, frame_of(data)) is None
     found = assert_cut_is_crop(data, BOX)
@@ -202,7 +202,7 @@ def test_what_can_have_no_table_is_refused_by_name(data, reason):
     assert not jpeg.is_tiled(data)
 
 
-def test_other_programs_read_a_tiled_picture():
+def test_other_programs_read_a_tiled_image():
     expected = cv2.imdecode(np.frombuffer(PLAIN, np.uint8), cv2.IMREAD_COLOR)
     assert np.array_equal(cv2.imdecode(np.frombuffer(TILED, np.uint8), cv2.IMREAD_COLOR), expected)
     image = pytest.importorskip("PIL.Image", reason="Pillow is not installed")

@@ -92,7 +92,7 @@ def test_many_rectangles_have_the_pixels_of_a_full_decode(case: Case, flag: int)
 @installed
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("size", [(48, 40), (67, 33), (35, 71)])
-def test_every_small_rectangle_of_a_small_picture(kind, size):
+def test_every_small_rectangle_of_a_small_image(kind, size):
     width, height = size
     data = encode(width, height, kind, blocks=False)
     image = full(data)
@@ -248,7 +248,7 @@ BROKEN_HEADERS = {
 
 @installed
 @pytest.mark.parametrize("kind", BROKEN_HEADERS)
-def test_damaged_headers_do_not_matter_to_the_next_picture(kind):
+def test_damaged_headers_do_not_matter_to_the_next_image(kind):
     decoder = RectangleDecoder()
     out = np.empty((40, 48, 3), np.uint8)
     said = decoder.decode(BROKEN_HEADERS[kind], 32, 20, out)
@@ -260,7 +260,7 @@ def test_damaged_headers_do_not_matter_to_the_next_picture(kind):
 
 @installed
 @pytest.mark.parametrize("marker", [0xDB, 0xC4], ids=["quantisation", "Huffman"])
-def test_tables_of_the_picture_before_are_not_used(marker):
+def test_tables_of_the_image_before_are_not_used(marker):
     before = cv2.imencode(
         ".jpg", make_image(200, 150), [cv2.IMWRITE_JPEG_OPTIMIZE, 1, cv2.IMWRITE_JPEG_QUALITY, 40]
     )[1].tobytes()
@@ -318,7 +318,7 @@ def run(code: str, value: str) -> str:
 
 
 @pytest.mark.parametrize("value", ["", "/nowhere/libturbojpeg.so", sys.executable])
-def test_without_a_usable_library_pictures_are_decoded_as_before(value):
+def test_without_a_usable_library_images_are_decoded_as_before(value):
     code = (
         "from aioloader.jpeg.turbojpeg import *\n"
         "from aioloader.transforms.lazy_image import LazyImageReader\n"
@@ -334,7 +334,7 @@ def test_without_a_usable_library_pictures_are_decoded_as_before(value):
 
 
 @pytest.mark.parametrize(("value", "times"), [("", 0), ("/nowhere/libturbojpeg.so", 1), (sys.executable, 1)])
-def test_a_named_library_that_is_none_is_told_of_once(value, times):
+def test_a_named_library_that_is_none_is_reported_once(value, times):
     code = (
         "import warnings\n"
         "from aioloader.jpeg.turbojpeg import library_path\n"

@@ -249,7 +249,7 @@ def test_several_loaders_in_one_loop(backend):
 # --- reports ---
 
 
-async def test_seconds_waited_are_told_by_name_and_are_no_work_of_the_workers():
+async def test_seconds_waited_are_reported_by_name_and_are_not_work_of_the_workers():
     async def caption(x):
         await asyncio.sleep(0.01)
         return x

@@ -383,7 +383,7 @@ def test_the_source_is_closed_when_a_pass_is_left(backend, way, waits, leftovers
     anyio.run(main, backend=backend)
 
 
-async def test_a_failure_while_closing_is_told_to_the_log(caplog):
+async def test_a_failure_while_closing_is_reported_to_the_log(caplog):
     async def source():
         try:
             while True:

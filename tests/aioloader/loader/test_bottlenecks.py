@@ -258,7 +258,7 @@ async def told_when_it_has_a_core(explained, expected):
     return told
 
 
-async def test_an_async_transform_that_blocks_is_told_from_one_that_waits():
+async def test_an_async_transform_that_blocks_is_distinguished_from_one_that_waits():
     async def caption(image, label):
         blur(image, label)
         return image, label

@@ -79,7 +79,7 @@ async def test_numbers_have_numpys_dtypes(executor):
     assert [str(part.dtype) for part in batch] == ["int64", "float64", "bool", "float32", "uint8"]
 
 
-async def test_text_and_objects_come_as_lists_beside_arrays(executor):
+async def test_text_and_objects_come_as_lists_next_to_arrays(executor):
     batch, _ = await first_batches([(array(i), f"name {i}", None, b"a\0") for i in range(6)], executor)
     assert batch[0].shape == (4, 2, 3)
     assert batch[1] == ["name 0", "name 1", "name 2", "name 3"]

@@ -208,7 +208,7 @@ def test_the_loader_delivers_exactly_the_others(damaged: tuple[Set, Path], execu
     assert {key_of(n) for n in made.done["broken image"]} <= in_decode
 
 
-def test_broken_images_of_sound_records_are_named(damaged: tuple[Set, Path]) -> None:
+def test_broken_images_of_valid_records_are_named(damaged: tuple[Set, Path]) -> None:
     made, path = damaged
     report = recordio.verify(path)
     seen: list[int] = []

@@ -55,7 +55,7 @@ def numbers(batches, kind="array"):
 
 
 @given(st.lists(st.booleans(), min_size=1, max_size=40))
-def test_a_stand_in_is_the_next_sound_sample_round_the_end(sound):
+def test_a_replacement_is_the_next_valid_sample_around_the_end(sound):
     rows = [row for row, fine in enumerate(sound) if fine]
     found = replacement_rows(len(sound), rows)
     if not rows:
@@ -146,7 +146,7 @@ def test_single_samples_are_replaced_too(executor):
 
 
 @pytest.mark.parametrize("executor", EXECUTORS)
-def test_where_nothing_is_sound_replace_is_an_error_and_all_is_named(executor):
+def test_without_a_valid_sample_replace_is_an_error_and_all_is_named(executor):
     with DataLoader(Damaged(6, range(6)), 3, executor=executor, num_workers=2, on_error="replace") as loader:
         with pytest.raises(LoaderError, match="no sample of this batch of 3 is sound") as caught:
             list(loader)
@@ -166,7 +166,7 @@ def photographs(path, bad, n=100):
 
 @pytest.mark.parametrize("executor", ["inline", "thread", "process"])
 @pytest.mark.parametrize("policy", [pytest.param("skip", marks=pytest.mark.slow), "replace"])
-def test_of_a_damaged_file_all_that_is_sound_comes_and_all_that_is_not_is_named(tmp_path, policy, executor):
+def test_of_a_damaged_file_all_valid_samples_come_and_all_others_are_named(tmp_path, policy, executor):
     bad = {17, 140, 141}
     dataset = photographs(tmp_path / "a.rec", bad, 300)
     options = {"executor": executor, "num_workers": 2, "shuffle": True, "seed": 5}
@@ -192,7 +192,7 @@ def fail_in_here(image, label):
 
 
 @pytest.mark.parametrize("executor", EXECUTORS)
-def test_the_cause_keeps_its_type_and_tells_where_it_was_raised(tmp_path, executor):
+def test_the_cause_keeps_its_type_and_the_place_where_it_was_raised(tmp_path, executor):
     dataset = photographs(tmp_path / "a.rec", (), 6).transform(fail_in_here)
     with DataLoader(dataset, 2, executor=executor, num_workers=1) as loader:
         with pytest.raises(SampleError) as caught:

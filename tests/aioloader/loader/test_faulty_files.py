@@ -144,7 +144,7 @@ def test_without_an_index_the_file_is_scanned(tmp_path):
 
 
 @pytest.mark.parametrize("on_error", ["raise", "skip"])
-def test_a_damaged_file_without_an_index_says_how_to_get_at_its_sound_records(tmp_path, on_error):
+def test_a_damaged_file_without_an_index_says_how_to_get_at_its_valid_records(tmp_path, on_error):
     path = write(tmp_path / "a file.rec", [JPEG] * 4)
     path.with_suffix(".idx").unlink()
     os.truncate(path, path.stat().st_size - 8)
@@ -222,7 +222,7 @@ def test_an_empty_record_file_gives_no_batches(tmp_path):
     assert list(DataLoader(ImageRecordDataset(path), 2, num_workers=0)) == []
 
 
-def test_skip_delivers_all_that_is_sound(tmp_path, executor):
+def test_skip_delivers_all_that_is_valid(tmp_path, executor):
     bad = {3, 8, 9, 10, 11, 20}
     path = write(tmp_path / "a.rec", [b"bad" if number in bad else JPEG for number in range(24)])
     with DataLoader(ImageRecordDataset(path), 4, executor=executor, num_workers=2, on_error="skip") as loader:

@@ -243,7 +243,7 @@ def test_a_stream_goes_on_in_the_next_pass_and_stays_open(backend):
     anyio.run(main, backend=backend)
 
 
-async def test_functions_are_called_for_every_pass_and_told_the_epoch():
+async def test_functions_are_called_for_every_pass_with_the_epoch():
     told = []
 
     async def awaited(epoch):
@@ -359,7 +359,7 @@ async def test_nothing_is_started_for_samples_that_come_as_they_are(leftovers):
             ]
 
 
-async def test_a_silent_source_is_told_of_as_such(caplog):
+async def test_a_silent_source_is_reported_as_such(caplog):
     told = asyncio.Event()
 
     async def source():

@@ -53,7 +53,7 @@ class Leaves(BaseException):
 
 @pytest.mark.parametrize("kind", [asyncio.CancelledError, GeneratorExit, KeyboardInterrupt, Leaves])
 @pytest.mark.parametrize("executor", ["thread", pytest.param("process", marks=pytest.mark.slow)])
-def test_whatever_a_batchify_function_raises_comes_in_its_place(executor, kind):
+def test_any_error_of_a_batchify_function_comes_in_its_place(executor, kind):
     def batchify(samples):
         numbers = [number for _, number in samples]
         if numbers[0] == 8:
@@ -69,7 +69,7 @@ def test_whatever_a_batchify_function_raises_comes_in_its_place(executor, kind):
 
 
 @pytest.mark.parametrize("kind", [asyncio.CancelledError, SystemExit, Leaves])
-def test_whatever_a_sampler_raises_comes_in_its_place(kind):
+def test_any_error_of_a_sampler_comes_in_its_place(kind):
     class EpochCleanup:
         def __len__(self):
             return 20

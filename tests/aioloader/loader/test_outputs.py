@@ -182,7 +182,7 @@ def test_a_package_that_is_not_there_is_named(package, monkeypatch):
 
 
 @pytest.mark.parametrize("output", ["numpy", list])
-def test_memory_that_cannot_be_pinned_is_told_once(output):
+def test_memory_that_cannot_be_pinned_is_reported_once(output):
     with pytest.warns(UserWarning, match="pin_memory has no effect: output=.*output='torch'") as told:
         loader = DataLoader(Numbers(8), 4, pin_memory=True, output=output, num_workers=0)
     assert len(told) == 1
@@ -245,7 +245,7 @@ def test_a_tensor_is_the_slabs_memory(torch, executor, monkeypatch):
 
 
 @pytest.mark.torch
-def test_pictures_and_gathered_arrays_are_not_copied(torch, photo_rec):
+def test_images_and_gathered_arrays_are_not_copied(torch, photo_rec):
     """The tensor has the same pointer as the batch's array."""
     pointers = []
 

@@ -48,7 +48,7 @@ def last_line(out):
     return next(line for line in reversed(lines) if "epoch" in line)
 
 
-def test_on_a_terminal_it_tells_total_rate_and_waiting(bar, terminal):
+def test_on_a_terminal_it_reports_total_rate_and_waiting(bar, terminal):
     terminal.install()
     with DataLoader(Numbers(60, 0.002), 4, num_workers=0, progress=bar) as loader:
         for _ in loader:

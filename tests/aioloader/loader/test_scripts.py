@@ -58,7 +58,7 @@ def test_a_program_without_a_main_guard(how, tmp_path):
         assert run(["-"], tmp_path, SCRIPT) == OUTPUT
 
 
-def test_a_module_beside_the_script_is_found_by_the_workers(tmp_path):
+def test_a_module_next_to_the_script_is_found_by_the_workers(tmp_path):
     (tmp_path / "mine.py").write_text("def double(x):\n    return 2 * x\n")
     script = "import aioloader, mine\n" + textwrap.dedent("""
         dataset = aioloader.SimpleDataset([1, 2, 3]).transform(mine.double)

@@ -104,7 +104,7 @@ def check(record):
 
 
 @pytest.mark.parametrize("executor", EXECUTORS)
-async def test_an_async_loop_is_told_what_is_stuck_and_goes_on(executor, fifo, no_blocking):
+async def test_an_async_loop_gets_a_report_of_what_is_stuck_and_continues(executor, fifo, no_blocking):
     loop = asyncio.get_running_loop()
     with Listener(lambda: loop.call_soon(told.free, fifo)) as told:
         async with AsyncDataLoader(
@@ -115,7 +115,7 @@ async def test_an_async_loop_is_told_what_is_stuck_and_goes_on(executor, fifo, n
 
 
 @pytest.mark.parametrize("executor", [pytest.param("thread", marks=pytest.mark.slow), "process"])
-def test_a_blocking_loop_is_told_too(executor, fifo, leftovers):
+def test_a_blocking_loop_gets_a_report_too(executor, fifo, leftovers):
     with Listener(lambda: told.free(fifo)) as told:
         with DataLoader(Stuck(fifo), 4, num_workers=2, executor=executor, stall_timeout=0.3) as loader:
             assert [batch.tolist() for batch in loader] == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9, 10, 11]]
@@ -204,7 +204,7 @@ class Bytes:
         return ItemLocation(index)
 
 
-async def test_a_read_that_hangs_is_told_as_such():
+async def test_a_read_that_hangs_is_reported_as_such():
     released = anyio.Event()
     with Listener(released.set) as told:
         dataset = Bytes(Source(released))
@@ -265,7 +265,7 @@ async def test_none_switches_it_off(fifo):
 
 
 @pytest.mark.parametrize("executor", EXECUTORS)
-async def test_a_sample_that_timed_out_tells_where_it_was(executor, fifo):
+async def test_a_sample_that_timed_out_reports_its_stack(executor, fifo):
     options = {"num_workers": 1, "executor": executor, "timeout": 0.6, "on_error": "skip"}
     async with AsyncDataLoader(Stuck(fifo), 4, **options) as loader:
         assert [batch.tolist() async for batch in loader] == [[0, 1, 2, 3], [4, 6, 7], [8, 9, 10, 11]]
@@ -306,7 +306,7 @@ class Crashing:
 
 
 @pytest.mark.slow
-async def test_a_sample_that_crashes_its_worker_tells_where():
+async def test_a_sample_that_crashes_its_worker_reports_its_stack():
     async with AsyncDataLoader(Crashing(), 4, num_workers=1, on_error="skip") as loader:
         assert [batch.tolist() async for batch in loader] == [[0, 1, 3]]
         (error,) = loader.errors

@@ -123,7 +123,7 @@ class Unlabelled(DataIter):
         return [mx.nd.full((2, 1), self.at)]
 
 
-def test_labels_and_pads_need_not_be_told() -> None:
+def test_labels_and_pads_are_optional() -> None:
     batches = list(Unlabelled(2))
     assert [batch.data[0].ravel().tolist() for batch in batches] == [[1, 1], [2, 2]]
     assert {(batch.label, batch.pad, batch.index) for batch in batches} == {(None, None, None)}
@@ -217,7 +217,7 @@ def test_iterators_that_do_not_fit_together(other: Counting) -> None:
 
 
 @pytest.mark.usefixtures("leftovers")
-def test_an_error_is_raised_at_its_batch_and_a_reset_begins_anew() -> None:
+def test_an_error_is_raised_at_its_batch_and_a_reset_begins_again() -> None:
     inner = Counting(4, fail_at=2)
     iterator = PrefetchingIter(inner)
     assert [int(iterator.next().data[0][0, 0]) for _ in range(2)] == [0, 1]

@@ -78,7 +78,7 @@ def test_imresize_is_opencv_s(png: bytes, interp: int, size: tuple[int, int]) ->
     assert not np.shares_memory(resized, image)
 
 
-def test_random_crop_tells_its_place(png: bytes) -> None:
+def test_random_crop_returns_its_place(png: bytes) -> None:
     image = mx.image.imdecode(png)
     random.seed(1)
     crops = [mx.image.random_crop(image, (40, 20)) for _ in range(5)]

@@ -228,7 +228,7 @@ def test_wrong_arguments(four: str, arguments: dict[str, Any], text: str) -> Non
         ({"ctx": "cpu"}, "ctx has no effect"),
     ],
 )
-def test_arguments_that_change_nothing_are_told(four: str, arguments: dict[str, Any], why: str) -> None:
+def test_arguments_that_change_nothing_are_reported(four: str, arguments: dict[str, Any], why: str) -> None:
     with pytest.warns(UnusedParameterWarning, match=why) as caught:
         make(four, **arguments)
     assert len(caught) == 1

@@ -27,7 +27,7 @@ from tests.aioloader.mxnet.image_records import make
         ("aug_seg", "aug_seq"),
     ],
 )
-def test_unknown_arguments_are_told_with_the_closest_name(ten: str, unknown: str, meant: str) -> None:
+def test_unknown_arguments_are_reported_with_the_closest_name(ten: str, unknown: str, meant: str) -> None:
     with pytest.warns(UnknownParameterWarning, match=rf"{unknown}; did you mean {meant}\?") as caught:
         make(ten, **{unknown: 1})
     assert len(caught) == 1
@@ -53,14 +53,14 @@ def test_unknown_arguments_are_told_with_the_closest_name(ten: str, unknown: str
         ({"rotate_list": (3, 4), "rotate": 4}, "rotate has no effect: the angles are those of rotate_list"),
     ],
 )
-def test_arguments_that_change_nothing_are_told(ten: str, arguments: dict[str, Any], why: str) -> None:
+def test_arguments_that_change_nothing_are_reported(ten: str, arguments: dict[str, Any], why: str) -> None:
     with pytest.warns(UnusedParameterWarning, match=why) as caught:
         make(ten, **arguments)
     assert len(caught) == 1
     assert caught[0].filename.endswith("image_records.py")
 
 
-def test_values_that_change_nothing_anyway_are_not_told_of(ten: str) -> None:
+def test_values_that_change_nothing_anyway_are_not_reported(ten: str) -> None:
     # Arguments that scripts pass from their command line.
     make(ten, max_random_area=1, min_random_area=1, mean_a=0, std_a=1, mirror=True, rand_mirror=False)
     make(ten, random_resized_crop=False, min_random_area=0.08, min_aspect_ratio=0.75, max_aspect_ratio=1.3)

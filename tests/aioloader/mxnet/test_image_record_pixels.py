@@ -130,7 +130,7 @@ def test_images_with_alpha_are_turned_upright(tmp_path: Path) -> None:
     assert stored[:, :, -1].min() == 255
 
 
-def test_exif_is_applied_unless_told_otherwise(tmp_path: Path) -> None:
+def test_exif_is_applied_unless_ignored(tmp_path: Path) -> None:
     image = np.zeros((8, 16, 3), np.uint8)
     image[:, 8:] = 255
     jpeg = with_orientation(cv2.imencode(".jpg", image)[1].tobytes(), 6)

@@ -46,7 +46,7 @@ def test_replaced_records_leave_batches_and_pads_as_they_are(tmp_path: Path, exe
     iterator.close()
 
 
-def test_the_pass_behind_a_borrowed_row_has_the_pads_of_a_sound_file(tmp_path: Path) -> None:
+def test_the_pass_behind_a_borrowed_row_has_the_pads_of_a_valid_file(tmp_path: Path) -> None:
     sound, bad = (
         make(damaged(tmp_path / name, 7, *broken), batch_size=3, on_error="replace", shuffle=True, seed=5)
         for name, broken in (("sound.rec", ()), ("bad.rec", (0, 3, 6)))
@@ -61,7 +61,7 @@ def test_the_pass_behind_a_borrowed_row_has_the_pads_of_a_sound_file(tmp_path: P
         bad.reset()
 
 
-def test_zeros_that_fill_up_stay_behind_the_stand_ins(tmp_path: Path) -> None:
+def test_padding_zeros_stay_behind_the_replacements(tmp_path: Path) -> None:
     path = damaged(tmp_path / "bad.rec", 6, 5)
     iterator = make(path, on_error="replace", round_batch=False)
     batches = list(iterator)
@@ -89,7 +89,7 @@ def test_the_planned_pad_is_that_of_the_rows(size: int, round_batch: bool, parts
             schedule.advance()
 
 
-def test_a_batch_without_a_sound_record_is_filled_from_elsewhere(tmp_path: Path) -> None:
+def test_a_batch_without_a_valid_record_is_filled_from_elsewhere(tmp_path: Path) -> None:
     path = damaged(tmp_path / "bad.rec", 8, 4, 5, 6, 7)
     iterator = make(path, on_error="replace")
     first, second = iterator

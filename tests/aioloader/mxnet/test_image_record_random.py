@@ -266,7 +266,7 @@ def test_seeds_decide_what_is_drawn() -> None:
     assert all(map(np.array_equal, pixels(seed_aug=3, **unsigned), pixels(seed_aug=3, **unsigned)))
 
 
-def test_a_record_that_is_borrowed_is_drawn_anew(tmp_path: Path) -> None:
+def test_a_record_that_is_borrowed_is_drawn_again(tmp_path: Path) -> None:
     image = np.random.default_rng(0).integers(0, 256, (40, 40, 3), np.uint8)
     path = write(tmp_path / "a.rec", [image])
     iterator = make(path, batch_size=2, rand_crop=True, seed=1)

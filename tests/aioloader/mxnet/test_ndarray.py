@@ -27,7 +27,7 @@ def test_what_an_array_is_made_of_becomes_float32(source: object) -> None:
     assert np.array_equal(made.asnumpy(), np.asarray(source))
 
 
-def test_an_ndarray_keeps_its_type_unless_told() -> None:
+def test_an_ndarray_keeps_its_type_by_default() -> None:
     pixels = mx.nd.array([1, 2], dtype="uint8")
     assert mx.nd.array(pixels).dtype == np.uint8
     assert mx.nd.array(pixels, dtype="int64").dtype == np.int64

@@ -93,7 +93,7 @@ def test_a_file_that_is_cut_off(length: int) -> None:
 
 
 @given(st.integers(0, 71), st.integers(0, 255))
-def test_damage_is_told_or_loads_something(place: int, value: int) -> None:
+def test_damage_is_reported_or_loads_something(place: int, value: int) -> None:
     damaged = bytearray(MEASURED)
     damaged[place] = value
     try:
@@ -115,7 +115,7 @@ def test_what_cannot_be_loaded_or_saved(tmp_path: Path) -> None:
             mx.nd.save(tmp_path / "a", [array])
 
 
-def test_extents_beyond_all_bounds_are_told_even_without_values() -> None:
+def test_extents_beyond_all_bounds_are_reported_even_without_values() -> None:
     head = struct.pack("<3Q", 0x112, 0, 1) + struct.pack("<Iii", 0xF993FAC9, 0, 3)
     shape = struct.pack("<3q", 0, 2**62, 2**62)
     with pytest.raises(mx.MXNetError, match="cannot have the shape"):

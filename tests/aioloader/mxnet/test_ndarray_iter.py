@@ -140,7 +140,7 @@ def test_images_are_delivered_whole() -> None:
 
 
 @pytest.mark.parametrize("kind", ["NDArray", "ndarray"])
-def test_shuffling_keeps_pairs_and_tells_the_order(kind: str) -> None:
+def test_shuffling_keeps_pairs_and_has_the_order(kind: str) -> None:
     data, labels = made(kind, image=False)
     plain = [batch.data[0].asnumpy() for batch in mx.io.NDArrayIter(data, labels, 1, False)]
     shuffled = mx.io.NDArrayIter(data, labels, 1, True)

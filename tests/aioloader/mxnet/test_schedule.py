@@ -18,7 +18,7 @@ from aioloader.mxnet.io.schedule import Part, RecordSchedule, part_of
     st.booleans(),
     st.none() | st.integers(0, 2**64 - 1),
 )
-def test_every_record_comes_once_and_pads_are_told(
+def test_every_record_comes_once_and_pads_are_reported(
     count: int, longer: bool, size: int, round_batch: bool, seed: int | None
 ) -> None:
     longest = count + longer

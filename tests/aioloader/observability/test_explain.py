@@ -184,19 +184,19 @@ def test_cores_that_are_taken_are_not_free():
     assert named(explain(busy)) == ["decode"]
 
 
-def test_threads_that_hold_each_other_up_are_told_to_be_processes():
+def test_threads_that_hold_each_other_up_are_advised_to_be_processes():
     text = explain(case("transform", executor="thread", cpu_s=9.8, pauses=4000, work_s=19.5))
     assert text.startswith("The transform blur is the limit.")
     assert "executor='process' would give about 2.0x" in text
 
 
-def test_a_transform_that_waits_is_told_to_have_more_workers():
+def test_a_transform_that_waits_is_advised_to_have_more_workers():
     text = explain(case("transform", work_s=19.5, cpu_s=0.4, pauses=1000))
     assert text.startswith("The transform blur is the limit.")
     assert "num_workers=4 would give about 2.0x" in text
 
 
-def test_cores_that_others_take_are_told_and_not_taken_for_the_lock():
+def test_cores_that_others_take_are_reported_and_not_taken_for_the_lock():
     text = explain(case("transform", executor="thread", cpu_s=9.8, pauses=100, work_s=19.5))
     assert "Workers had a core for only 50% of that time" in text
     assert "lock" not in text
@@ -213,7 +213,7 @@ def test_storage_at_hand_is_what_workers_could_do():
     assert "data that is at hand (a faster disk) about 10x" in text
 
 
-def test_the_network_is_told_in_numbers():
+def test_the_network_is_reported_in_numbers():
     text = explain(
         case("storage", requests=20, request_bytes=20 << 20, latency_p50_s=0.1, latency_p99_s=0.3, retries=2)
     )
@@ -235,7 +235,7 @@ def test_workers_that_are_idle_are_not_to_be_more(facts):
     assert " 0%" not in text
 
 
-def test_what_was_chosen_by_measurement_is_told():
+def test_what_was_chosen_by_measurement_is_reported():
     text = explain(case("decode", tuning="By measurement 2 threads were chosen."))
     assert text.endswith("By measurement 2 threads were chosen.")
 

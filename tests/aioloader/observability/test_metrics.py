@@ -80,7 +80,7 @@ def test_the_callers_waiting_is_split_by_where_its_batch_was(monkeypatch):
     assert (stats.plan_s, stats.ready_s) == (1.0, 3.0)
 
 
-def test_waiting_before_a_batch_is_begun_is_told_apart(monkeypatch):
+def test_waiting_before_a_batch_is_begun_is_separate(monkeypatch):
     clock = iter([5.0, 1.0, 6.0])
     monkeypatch.setattr("aioloader.observability.timeline.perf_counter", lambda: next(clock))
     monkeypatch.setattr("aioloader.metrics.perf_counter", lambda: next(clock))

@@ -118,7 +118,7 @@ def test_what_is_written_is_read(
     assert list(read_lines(path, refuse)) == images
 
 
-def test_lines_that_cannot_be_read_are_told_of(tmp_path: Path) -> None:
+def test_lines_that_cannot_be_read_are_reported(tmp_path: Path) -> None:
     path = tmp_path / "some.lst"
     path.write_text(
         "0\t1\ta b.png\n\n1\tx.png\nx\t1\ty.png\n2\tcat\tz.png\n-1\t0\tn.png\n3\t1\t2\tz.png\n4\t1\ta\0b\n"

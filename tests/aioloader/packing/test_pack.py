@@ -57,7 +57,9 @@ def test_the_ending_is_added(folder: Path, tmp_path: Path) -> None:
     ]
 
 
-def test_what_is_not_packed_is_told(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_is_not_packed_is_reported(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     (folder / "annotations").mkdir()
     assert pack(folder, tmp_path / "set").empty == ("annotations",)
     assert main(["pack", str(folder), str(tmp_path / "set")]) == 0

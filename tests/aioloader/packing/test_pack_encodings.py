@@ -331,7 +331,7 @@ def test_bad_options_are_refused_before_anything_is_done(
 # --- the command ---
 
 
-def test_the_command_tells_what_it_did(
+def test_the_command_reports_what_it_did(
     photo_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out = str(tmp_path / "out")

@@ -35,7 +35,7 @@ def packed(report: PackReport) -> list[tuple[int, float, str]]:
     return [(int(key), float(label), Path(path).stem) for key, label, path in lines]
 
 
-def test_the_next_sound_image_stands_in_with_its_own_label(tmp_path: Path) -> None:
+def test_the_next_valid_image_is_the_replacement_with_its_own_label(tmp_path: Path) -> None:
     source = folder(tmp_path / "in", {1, 3, 6, 7})
     report = pack(source, tmp_path / "out", encoding="raw", on_error="replace")
     names = ["000", "002", "002", "004", "004", "005", "000", "000"]
@@ -90,7 +90,7 @@ def test_as_many_as_are_allowed_may_fail(tmp_path: Path, limit: float | None) ->
     assert pack(source, tmp_path / "out", encoding="raw", on_error="skip", max_errors=limit).records == 6
 
 
-def test_where_nothing_is_sound_nothing_can_stand_in(tmp_path: Path) -> None:
+def test_without_a_valid_image_there_is_no_replacement(tmp_path: Path) -> None:
     source = folder(tmp_path / "in", set(range(8)))
     with pytest.raises(PackError, match="none of the 8 images could be packed"):
         pack(source, tmp_path / "out", encoding="raw", on_error="replace")

@@ -136,7 +136,7 @@ def test_qualities_of_formats(source: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("turned", ["jpg", "png"])
-def test_images_are_upright_whatever_is_kept_of_them(tmp_path: Path, turned: str) -> None:
+def test_images_are_upright_with_all_kept_metadata(tmp_path: Path, turned: str) -> None:
     exif = b"MM\0\x2a\0\0\0\x08\0\x01\x01\x12\0\x03\0\0\0\x01\0\x06\0\0\0\0\0\0"
     data = SOURCES["a.jpg"]
     if turned == "jpg":
@@ -221,7 +221,7 @@ def test_colours_have_numbers_and_names(text: str, number: int) -> None:
     "words",
     [["--color", "2"], ["--color", "mauve"], ["--train-ratio", "1.5"], ["--shards", "0"], ["--from", "x"]],
 )
-def test_wrong_words_are_told_of(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+def test_wrong_words_are_reported(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as caught:
         main(["pack", "in", "out", *words])
     assert caught.value.code == 2
@@ -240,7 +240,7 @@ def test_names_that_would_mix_files_up_are_refused(
     assert not (tmp_path / "out").exists()
 
 
-def test_shards_of_an_earlier_division_are_told_of(
+def test_shards_of_an_earlier_division_are_reported(
     source: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert pack(source, tmp_path / "set", shards=3).others == ()

@@ -127,7 +127,7 @@ def test_shards_of_parts_hold_every_image_once_and_read_back_as_one(tmp_path: Pa
     assert labels == [int(float(label)) for _, label, _ in lines]
 
 
-def test_a_stand_in_never_comes_from_another_part(tmp_path: Path) -> None:
+def test_a_replacement_never_comes_from_another_part(tmp_path: Path) -> None:
     bad = {1, 2, 5, 9, 17, 18, 19, 20, 31, 38}
     source = folder(tmp_path / "in", bad, 40)
     options: dict[str, Any] = {"encoding": "raw", "train_ratio": 0.5, "test_ratio": 0.25, "shards": 2}
@@ -148,7 +148,7 @@ def test_a_stand_in_never_comes_from_another_part(tmp_path: Path) -> None:
     assert sum(skipped.labels.values()) == 30
 
 
-def test_the_command_tells_of_every_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_names_every_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     source = folder(tmp_path / "in", set(), 40)
     words = ["pack", str(source), str(tmp_path / "set"), "--train-ratio", "0.5", "--shards", "8", "--shuffle"]
     assert main(words) == 0

@@ -230,7 +230,7 @@ def test_workers_and_executors_may_differ(source: Path, tmp_path: Path) -> None:
         ({"resume": False}, "so it was asked for"),
     ],
 )
-def test_other_options_start_anew_and_say_so(
+def test_other_options_start_again_and_say_so(
     source: Path, tmp_path: Path, options: dict[str, Any], named: str
 ) -> None:
     stopped(source, tmp_path / "set")
@@ -244,7 +244,7 @@ def test_other_options_start_anew_and_say_so(
 
 
 @pytest.mark.parametrize("change", ["content", "time", "gone", "new", "list"])
-def test_other_images_start_anew_and_say_so(tmp_path: Path, change: str) -> None:
+def test_other_images_start_again_and_say_so(tmp_path: Path, change: str) -> None:
     root = folder(tmp_path / "in", set(), COUNT)
     last = sorted(root.rglob("*.jpg"))[-1]
     listed = tmp_path / "in.lst"

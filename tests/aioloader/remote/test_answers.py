@@ -38,7 +38,7 @@ def test_a_page_for_browsers_is_no_part_of_the_message() -> None:
     assert classify(FileNotFoundError(text)).text == "Server returned non-2xx status code: 404 Not Found"
 
 
-def test_of_an_answer_in_xml_its_message_is_told() -> None:
+def test_of_an_answer_in_xml_its_message_is_reported() -> None:
     text = (
         "GET: Server returned non-2xx status code: 400 Bad Request: \ufeff<?xml version='1.0'?><Error>"
         "<Code>InvalidInput</Code><Message>An input is not valid.\nRequestId:8\nTime:9</Message></Error>"
@@ -56,7 +56,7 @@ def test_a_listing_of_a_folder_is_refused_at_once(nginx: Any) -> None:
 
 
 @pytest.mark.remote
-def test_a_bucket_that_is_not_there_is_told_from_an_object(bucket: str) -> None:
+def test_a_missing_bucket_is_distinguished_from_an_object(bucket: str) -> None:
     for path in ("set.rec", "*.rec"):
         with pytest.raises(ObjectMissingError, match="bucket does not exist"):
             aioloader.RecordFileDataset(f"s3://{bucket}x/{path}")

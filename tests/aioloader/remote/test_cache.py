@@ -81,7 +81,7 @@ def test_the_next_run_asks_only_whether_the_object_is_the_same(served: Served, t
     assert served.proxy.counts().nbytes < 1_000
 
 
-def test_an_object_that_was_replaced_is_read_anew(served: Served, tmp_path: Path) -> None:
+def test_an_object_that_was_replaced_is_read_again(served: Served, tmp_path: Path) -> None:
     cache = tmp_path / "cache"
     first = ImageRecordDataset(served.proxied, cache=cache)[0]
     records = served.path.read_bytes()

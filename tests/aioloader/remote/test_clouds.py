@@ -267,7 +267,7 @@ def test_an_endpoint_of_s3_is_that_of_the_program_before_that_of_the_environment
 
 
 @pytest.mark.remote
-def test_an_account_that_is_not_named_is_told_at_once(nothing_said: None) -> None:
+def test_an_account_that_is_not_named_is_reported_at_once(nothing_said: None) -> None:
     for ask in (aioloader.ImageRecordDataset, aioloader.ImageFolderDataset):
         with pytest.raises(aioloader.errors.RemoteReadError, match="Account must be specified") as caught:
             ask("az://photos/train.rec")

@@ -69,7 +69,7 @@ def test_verify_checks_all_record_files_of_a_folder(
         ]
 
 
-def test_what_is_not_there_is_told_in_a_line(bucket: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_is_not_there_is_reported_in_a_line(bucket: str, capsys: pytest.CaptureFixture[str]) -> None:
     for words in (["verify", f"s3://{bucket}/no.rec"], ["inspect", f"s3://{bucket}/no.rec"]):
         assert main(words) == 2
         assert "no.rec" in capsys.readouterr().err.strip().splitlines()[-1]
@@ -88,7 +88,7 @@ def test_a_repair_of_an_object_is_written_here(served: Served, tmp_path: Path) -
     assert main(["repair", served.url, "s3://bucket/copy.rec"]) == 2
 
 
-def test_an_index_is_written_beside_the_object(
+def test_an_index_is_written_next_to_the_object(
     bucket: str, s3_server: Any, photo_rec: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     s3_server.put_file(bucket, "bare.rec", photo_rec)
@@ -104,13 +104,13 @@ def test_an_index_is_written_beside_the_object(
     assert main(["index", url, "--out", url]) == 2
 
 
-def test_inspect_tells_the_same_of_an_object(served: Served, capsys: pytest.CaptureFixture[str]) -> None:
+def test_inspect_reports_the_same_of_an_object(served: Served, capsys: pytest.CaptureFixture[str]) -> None:
     _same_inspection(capsys, str(served.path), served.url)
     served.path.with_suffix(".idx").unlink()
     _same_inspection(capsys, str(served.path), served.url)
 
 
-def test_inspect_tells_the_same_of_folders_and_shards(
+def test_inspect_reports_the_same_of_folders_and_shards(
     bucket: str, s3_server: Any, photo_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for where in (str(tmp_path / "train"), f"s3://{bucket}/many/train"):

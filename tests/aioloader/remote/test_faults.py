@@ -61,7 +61,7 @@ def test_a_straggler_is_overtaken_by_its_hedge(served: Served) -> None:
     assert stats.requests == served.proxy.counts().requests
 
 
-def test_past_the_deadline_one_error_tells_all_and_the_loader_resumes(served: Served) -> None:
+def test_past_the_deadline_one_error_reports_all_and_the_loader_resumes(served: Served) -> None:
     expected = epoch(served.path)
     images = dataset(served.proxied)
     images[0]

@@ -54,7 +54,7 @@ def test_what_is_the_name_of_an_object_is_no_pattern(
     assert_same(epoch(f"s3://{bucket}/odd/train[1].rec", executor="thread"), epoch(photo_rec))
 
 
-def test_a_server_that_takes_nothing_is_told(nginx: Any, photo_folder: Path) -> None:
+def test_a_server_that_takes_nothing_is_reported(nginx: Any, photo_folder: Path) -> None:
     with pytest.raises(RemoteWriteError, match=r"photos\.idx|photos\.lst|photos\.rec"):
         pack(photo_folder, f"http://{nginx.address}/photos")
 

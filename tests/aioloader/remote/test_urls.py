@@ -66,7 +66,7 @@ def test_what_is_no_url_of_an_object(url: str) -> None:
         ("/data/train.rec", "/data/train.idx"),
     ],
 )
-def test_the_index_beside_a_file(url: str, expected: str) -> None:
+def test_the_index_next_to_a_file(url: str, expected: str) -> None:
     assert beside(url, ".idx") == expected
     assert index_path_for(url) == expected
 

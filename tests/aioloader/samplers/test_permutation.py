@@ -254,7 +254,7 @@ def assert_even(counts: np.ndarray) -> None:
 
 
 @pytest.mark.parametrize("n", [40_000, 100_000, 131_072])
-def test_where_an_item_was_tells_nothing_of_where_it_comes_next(n: int) -> None:
+def test_the_place_of_an_item_is_independent_of_its_next_place(n: int) -> None:
     places = []
     for epoch in (0, 1, 2, 256):
         place = np.empty(n, np.int64)

@@ -73,7 +73,7 @@ def test_samplers_can_be_pickled(sampler: Any) -> None:
     assert np.array_equal(copy.indices(1, 2, 0, len(copy)), sampler.indices(1, 2, 0, len(sampler)))
 
 
-def test_sequential_begins_where_it_is_told() -> None:
+def test_sequential_begins_at_its_start() -> None:
     assert list(SequentialSampler(4, start=5)) == [5, 6, 7, 8]
 
 
@@ -229,7 +229,7 @@ class _Backwards(RandomSampler):
         return super().indices(seed, epoch, start, stop)[::-1].copy()
 
 
-def test_samplers_are_told_apart():
+def test_samplers_are_distinguished():
     told = [
         order_fingerprint(sampler)
         for sampler in (

@@ -247,7 +247,7 @@ def test_labels_may_be_text_and_a_dataset_may_tell_them() -> None:
 
 
 @pytest.mark.parametrize("bad", [5, "cats", aioloader.SimpleDataset([1, 2]), aioloader.ArrayDataset([1, 2])])
-def test_what_tells_no_labels(bad: Any) -> None:
+def test_datasets_without_labels(bad: Any) -> None:
     with pytest.raises(TypeError, match="label"):
         ClassBalancedSampler(bad)
 

@@ -228,7 +228,7 @@ async def test_a_closed_source_says_so(path: str) -> None:
         source.read_blocking(plan, memoryview(bytearray(plan.nbytes)))
 
 
-def test_a_pickled_source_opens_its_files_anew(path: str, content: bytes) -> None:
+def test_a_pickled_source_opens_its_files_again(path: str, content: bytes) -> None:
     source = LocalByteSource([path], whole_files=False)
     fetch(source, spans((0, 0, 10)))
     copy = pickle.loads(pickle.dumps(source))

@@ -92,7 +92,7 @@ def test_a_record_of_countless_parts_is_bounded(tmp_path: Path, monkeypatch: pyt
 
 @pytest.mark.parametrize("payload", [b"x" * 4000, b"abcd" + (MAGIC + b"efgh") * 400], ids=["whole", "split"])
 @pytest.mark.parametrize("span", [1, 4, 8, 12, 1000])
-def test_a_span_shorter_than_its_record_is_told_with_the_records_length(
+def test_a_span_shorter_than_its_record_is_reported_with_the_records_length(
     tmp_path: Path, payload: bytes, span: int
 ) -> None:
     first, second = recordio.serialize(payload), recordio.serialize(b"second")

@@ -186,7 +186,7 @@ NOTES = {
 
 
 @pytest.mark.parametrize("name", [*PROBLEMS, *NOTES])
-def test_what_is_wrong_is_told_with_a_reason_and_a_remedy(name: str) -> None:
+def test_what_is_wrong_is_reported_with_a_reason_and_a_remedy(name: str) -> None:
     facts, what, do = {**PROBLEMS, **NOTES}[name]
     found = advise(facts)
     assert len(found) == 1
@@ -279,7 +279,7 @@ def test_a_bad_time_is_wrong_usage(value: str, capsys: pytest.CaptureFixture[str
     assert "usage: aioloader doctor" in capsys.readouterr().err
 
 
-def test_a_system_that_tells_nothing_is_no_error(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_system_that_reports_nothing_is_not_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     def forbidden(*_: object, **__: object) -> Any:
         raise PermissionError(13, "Permission denied")
 

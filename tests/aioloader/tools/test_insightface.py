@@ -124,7 +124,7 @@ def test_a_cut_in_the_middle_keeps_the_middle(tmp_path: Path) -> None:
     assert InsightFaceDataset(tmp_path / "set")[0][0].mean() > 250
 
 
-def test_labels_stay_where_an_identity_has_no_sound_image(crops: Path, tmp_path: Path) -> None:
+def test_labels_stay_where_an_identity_has_no_valid_image(crops: Path, tmp_path: Path) -> None:
     (crops / "bob" / "3.png").write_bytes(b"no image")
     with pytest.raises(PackError, match="cannot decode"):
         pack_faces(crops, tmp_path / "set")

@@ -130,13 +130,13 @@ def test_detection_and_label_vectors(tmp_path: Path) -> None:
         ([2], None),
     ],
 )
-def test_detection_labels_are_told_by_their_widths(
+def test_detection_labels_are_recognised_by_their_widths(
     labels: list[float], expected: tuple[int, ...] | None
 ) -> None:
     assert detection_label(labels) == expected
 
 
-def test_header_records_are_told_by_their_two_keys() -> None:
+def test_header_records_are_recognised_by_their_two_keys() -> None:
     assert key_range([11.0, 14.0], 0) == (11, 14)
     assert key_range([11.0, 14.0], 5) is None
     assert key_range([14.0, 11.0], 0) is None
@@ -170,7 +170,7 @@ def test_shards_are_one_set(tmp_path: Path) -> None:
     assert any("aioloader index" in line for line in found.advice)
 
 
-def test_shards_that_are_missing_or_of_two_packings_are_told(tmp_path: Path) -> None:
+def test_shards_that_are_missing_or_of_two_packings_are_reported(tmp_path: Path) -> None:
     for shard in ("0-of-00002", "1-of-00002", "0-of-00003", "2-of-00003"):
         write(tmp_path / f"a-0000{shard}.rec", [(0.0, JPEGS[0])])
     assert inspect(f"{tmp_path}/a-*-of-00002.rec").details["shard_faults"] == []

@@ -93,7 +93,7 @@ class TestOne:
         assert repr(copy) == repr(transform)
         assert np.array_equal(copy(image(dtype), rng=draws()), transform(image(dtype), rng=draws()))
 
-    def test_out_spec_tells_the_truth(self, transform, dtype):
+    def test_out_spec_is_correct(self, transform, dtype):
         spec = transform.out_spec(ArraySpec((H, W, 3), np.dtype(dtype)))
         if spec is not None:
             result = transform(image(dtype), rng=draws())

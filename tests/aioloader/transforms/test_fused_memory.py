@@ -110,7 +110,7 @@ class TestTheRow:
 
 
 class TestStages:
-    def test_time_is_told_by_stage(self):
+    def test_time_is_reported_by_stage(self):
         plan = make([RandomResizedCrop(32), Compose([]), Compose([*TENSOR])])
         trace = StageTimer([0.0] * 3)
         plan(images()["large"], None, Rng(0), None, trace)

@@ -89,7 +89,7 @@ class TestOne:
         assert repr(copy) == repr(transform)
         assert np.array_equal(copy(image(), rng=draws()), transform(image(), rng=draws()))
 
-    def test_out_spec_tells_the_truth(self, transform):
+    def test_out_spec_is_correct(self, transform):
         assert transform.out_spec(None) is None
         spec = transform.out_spec(ArraySpec((H, W, 3), np.dtype(np.uint8)))
         assert spec is not None

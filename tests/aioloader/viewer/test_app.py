@@ -257,7 +257,7 @@ def test_every_answer_has_its_headers(plain: Page, path: str) -> None:
         assert "access-control-allow-origin" not in answer.headers
 
 
-def test_pictures_are_kept_by_the_browser_for_this_session_only(plain: Page) -> None:
+def test_images_are_kept_by_the_browser_for_this_session_only(plain: Page) -> None:
     text = plain.get("/").text
     (path,) = re.findall(r'src="(/thumb/5\?[^"]*)"', text)
     answer = plain.get(path)
@@ -292,7 +292,7 @@ def test_a_port_in_use_is_an_error(sets: Path) -> None:
 
 
 @pytest.mark.parametrize("stop", [signal.SIGINT, signal.SIGTERM])
-def test_it_ends_when_told(sets: Path, stop: signal.Signals) -> None:
+def test_it_ends_at_a_signal(sets: Path, stop: signal.Signals) -> None:
     words = view_command(sets / "plain.rec", "--no-browser", "--port", "0")
     process = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=ROOT)
     assert process.stdout is not None

@@ -128,7 +128,7 @@ def test_the_trainers_view_and_back(serve: Serve, page: Any, see: Callable[[str]
     assert page.locator(".picture img").count() == 1
 
 
-def test_boxes_lie_over_their_picture(serve: Serve, page: Any, see: Callable[[str], None]) -> None:
+def test_boxes_lie_over_their_image(serve: Serve, page: Any, see: Callable[[str], None]) -> None:
     page.goto(serve("boxes.rec").address)
     assert page.locator(".tile svg.boxes").count() == 6
     page.locator(".tile a").nth(1).click()

@@ -94,7 +94,7 @@ def test_the_images_of_insightface_are_listed_alone(sets: Path, name: str) -> No
     assert all_labels(collection).counts() == [(0, 4), (1, 4), (2, 4)]
 
 
-def test_images_of_insightface_whose_lines_stand_in_another_order(sets: Path, tmp_path: Path) -> None:
+def test_images_of_insightface_whose_lines_are_in_another_order(sets: Path, tmp_path: Path) -> None:
     shutil.copytree(sets / "faces", tmp_path / "faces")
     idx = tmp_path / "faces" / "train.idx"
     lines = idx.read_text().splitlines(keepends=True)

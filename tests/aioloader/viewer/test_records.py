@@ -29,7 +29,7 @@ def framed(label: object, body: bytes) -> memoryview:
     return memoryview(recordio.serialize(recordio.pack(recordio.IRHeader(0, label, 5, 6), body)))
 
 
-def test_an_image_record_tells_everything() -> None:
+def test_an_image_record_shows_everything() -> None:
     body = jpeg(1)
     record, found = record_of(BARE, framed(3.0, body))
     assert bytes(found) == body

@@ -60,7 +60,7 @@ def pixels(picture: Picture | None) -> np.ndarray:
 
 
 @pytest.mark.usefixtures("no_blocking", "leftovers")
-def test_pages_labels_and_pictures_without_blocking(sets: Path, run_on: RunOn) -> None:
+def test_pages_labels_and_images_without_blocking(sets: Path, run_on: RunOn) -> None:
     async def work(site: Site) -> None:
         everything = await site.everything(48)
         shown = await site.thumbs(everything.positions[:48])
@@ -125,7 +125,7 @@ def test_boxes_follow_their_image(tmp_path: Path) -> None:
     work_with(made(path, custom=(flip, "a:flip")), work)
 
 
-def test_a_transform_that_fails_is_told_and_not_raised(sets: Path) -> None:
+def test_a_transform_that_fails_is_reported_and_not_raised(sets: Path) -> None:
     def fails(image: object) -> object:
         raise RuntimeError("<b>no</b>")
 
@@ -136,7 +136,7 @@ def test_a_transform_that_fails_is_told_and_not_raised(sets: Path) -> None:
     work_with(made(sets / "plain.rec", custom=(fails, "a:fails")), work)
 
 
-def test_large_pictures_are_made_smaller_and_upright(tmp_path: Path) -> None:
+def test_large_images_are_made_smaller_and_upright(tmp_path: Path) -> None:
     from tests.conftest import with_orientation
 
     turned = with_orientation(jpeg(1, 600, 2600), 6)
@@ -162,7 +162,7 @@ def test_too_many_pixels_are_a_problem_of_their_record(tmp_path: Path) -> None:
     work_with(made(path, max_pixels=1000), work)
 
 
-def test_an_index_that_is_damaged_behind_its_head_is_told(tmp_path: Path) -> None:
+def test_an_index_that_is_damaged_behind_its_head_is_reported(tmp_path: Path) -> None:
     path = write_records(tmp_path / "a.rec", [(1.0, jpeg(k, 16, 16)) for k in range(8)])
     lines = path.with_suffix(".idx").read_text().splitlines()
     path.with_suffix(".idx").write_text("\n".join(lines * 2000 + ["no offset"]))
@@ -234,5 +234,5 @@ def test_the_cache_keeps_what_was_used_last() -> None:
 @pytest.mark.parametrize(
     ("width", "height", "wanted"), [(100, 50, (100, 50)), (1000, 500, (320, 160)), (1, 10_000, (1, 320))]
 )
-def test_pictures_fit(width: int, height: int, wanted: tuple[int, int]) -> None:
+def test_images_fit(width: int, height: int, wanted: tuple[int, int]) -> None:
     assert fitted(width, height, 320) == wanted

@@ -97,7 +97,7 @@ def test_an_index_outside_of_the_dataset(leftovers):
                 list(loader)
 
 
-def test_a_dataset_that_cannot_be_sent_is_told(leftovers):
+def test_a_dataset_that_cannot_be_sent_is_reported(leftovers):
     import threading
 
     dataset = gluon.data.SimpleDataset([threading.Lock()])

@@ -277,7 +277,7 @@ def test_labels_of_every_source(photos: Any, tmp_path: Path, source: str, worker
     iterator.close()
 
 
-def test_a_list_beside_a_record_has_the_labels(photos: Any, tmp_path: Path) -> None:
+def test_a_list_next_to_a_record_has_the_labels(photos: Any, tmp_path: Path) -> None:
     lst = tmp_path / "boxes.lst"  # the records themselves have one number each
     lst.write_text("".join(f"{key}\t2\t5\t{key}\t0\t0\t1\t1\tunused\n" for key in range(100, 116)))
     iterator = ImageDetIter(4, SHAPE, path_imgrec=photos.rec, path_imgidx=photos.idx, path_imglist=str(lst))

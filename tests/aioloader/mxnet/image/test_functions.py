@@ -103,7 +103,7 @@ def test_fixed_crop(image: Any) -> None:
         mx.image.fixed_crop(image, 70, 0, 30, 10)
 
 
-def test_center_crop_tells_its_place(image: Any) -> None:
+def test_center_crop_returns_its_place(image: Any) -> None:
     crop, place = mx.image.center_crop(image, (20, 31))
     assert place == (35, 14, 20, 31)
     assert np.array_equal(crop, image[14:45, 35:55])

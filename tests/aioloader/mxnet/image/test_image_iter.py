@@ -196,7 +196,7 @@ def test_label_width(photos: Any, tmp_path: Path) -> None:
         ImageIter(1, SHAPE, 3, imglist=[[1, 2, "00.png"]], path_root=root).next()
 
 
-def test_a_list_beside_a_record_replaces_its_labels(photos: Any, tmp_path: Path) -> None:
+def test_a_list_next_to_a_record_replaces_its_labels(photos: Any, tmp_path: Path) -> None:
     other = tmp_path / "other.lst"
     other.write_text("".join(f"{key}\t{key * 2}\tunused\n" for key in range(100, 116)))
     iterator = make_iter(photos, 16, "rec+idx", path_imglist=str(other))

@@ -114,7 +114,7 @@ def test_too_many_failed_images_are_an_error(
 
 
 @pytest.mark.parametrize("kind", [ImageIter, Counting])
-def test_what_failed_is_told(broken: dict[str, Any], kind: type[ImageIter], tmp_path: Path) -> None:
+def test_what_failed_is_reported(broken: dict[str, Any], kind: type[ImageIter], tmp_path: Path) -> None:
     iterator = kind(10, SHAPE, on_error="replace", **broken)
     iterator.next()
     iterator.close()
@@ -128,7 +128,7 @@ def test_what_failed_is_told(broken: dict[str, Any], kind: type[ImageIter], tmp_
     assert [error.index for error in again.errors] == [1]
 
 
-def test_refused_images_are_told_too(photos: Any) -> None:
+def test_refused_images_are_reported_too(photos: Any) -> None:
     given = {"imglist": photos.imglist[:8], "path_root": str(photos.folder)}
     for policy, labels in (("raise", [0, 1, 2, 3, 4, 1, 2]), ("replace", [0, 1, 2, 3, 4, 1, 1, 2])):
         iterator = Picky(4, SHAPE, on_error=policy, **given)

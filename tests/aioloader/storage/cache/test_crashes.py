@@ -83,7 +83,7 @@ def _sound(directory: Path) -> int:
 
 
 @pytest.mark.slow
-def test_killed_writers_leave_sound_spans_within_the_limit(tmp_path: Path) -> None:
+def test_killed_writers_leave_valid_spans_within_the_limit(tmp_path: Path) -> None:
     draw = random.Random(1)
     before = 0
     for round_ in range(6):

@@ -123,7 +123,7 @@ def test_another_process_reads_no_file(make: Any, tmp_path: Path, read_calls: li
     assert label == make()[3][1]
 
 
-def test_a_file_that_was_replaced_is_read_anew(tmp_path: Path, small_folder: Path) -> None:
+def test_a_file_that_was_replaced_is_read_again(tmp_path: Path, small_folder: Path) -> None:
     folder = tmp_path / "folder"
     shutil.copytree(small_folder, folder)
     cache = tmp_path / "cache"
@@ -137,7 +137,7 @@ def test_a_file_that_was_replaced_is_read_anew(tmp_path: Path, small_folder: Pat
     assert ImageFolderDataset(folder, cache=cache)[0][0].shape != shape
 
 
-def test_a_record_file_that_was_replaced_is_read_anew(tmp_path: Path) -> None:
+def test_a_record_file_that_was_replaced_is_read_again(tmp_path: Path) -> None:
     path, cache = tmp_path / "a.rec", tmp_path / "cache"
     for text in (b"first", b"other"):
         with RecordWriter(path) as writer:
@@ -207,7 +207,7 @@ def test_a_process_executor_reads_from_the_cache(
     assert _same(found, _batches(ImageRecordDataset(small_rec), executor="process", num_workers=1))
 
 
-def test_an_unusable_directory_is_told_when_the_loader_opens(small_rec: Path, tmp_path: Path) -> None:
+def test_an_unusable_directory_is_reported_when_the_loader_opens(small_rec: Path, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     dataset = ImageRecordDataset(small_rec, cache=tmp_path / "file")
     with pytest.raises(NotADirectoryError, match="file"):

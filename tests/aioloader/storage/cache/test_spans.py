@@ -216,7 +216,7 @@ def test_two_at_a_time_find_what_the_other_writes(
     assert len(files(directory, ".data")) == 2
 
 
-def test_segments_are_begun_anew_when_they_are_full(
+def test_segments_are_begun_again_when_they_are_full(
     open_disk: Callable[..., SpanCache], directory: Path
 ) -> None:
     content = Content()
@@ -414,7 +414,7 @@ def test_a_disk_is_not_filled_to_its_end(
     assert cache.counts().refused == 60
 
 
-def test_a_directory_that_cannot_be_used_is_told_at_once(tmp_path: Path) -> None:
+def test_a_directory_that_cannot_be_used_is_reported_at_once(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(OSError, match="file"):
         SpanCache(tmp_path / "file", 1000)
