@@ -25,7 +25,7 @@ from aioloader.rng import Rng
 from aioloader.tools.draw import draw_folder
 from aioloader.tools.pack import list_images, pack
 from aioloader.transforms import decode_image
-from aioloader.transforms.crop import RandomResizedCrop, center_box
+from aioloader.transforms.geometry import RandomResizedCrop, center_box
 from benchmarks.cases import CASES
 from benchmarks.checks import features
 from benchmarks.contenders.contract import Source

@@ -13,8 +13,7 @@ import numpy as np
 
 from aioloader.transforms.decode import DEFAULT_MAX_PIXELS, decode_image
 from aioloader.transforms.fused import ImagePlan
-from aioloader.transforms.lazy_image import LazyImageReader
-from aioloader.transforms.scratch import Scratch
+from aioloader.transforms.lazy_image import LazyImageReader, Scratch
 from recordio import MAGIC, extract, payload_spans, unpack
 
 if TYPE_CHECKING:
@@ -249,7 +248,9 @@ class FusedImages:
 
 
 def _reader(decoder: ImageRecordDecoder | ImageFileDecoder) -> LazyImageReader:
-    return LazyImageReader(decoder.flag, decoder.exif, decoder.max_pixels, decoder.dct_scaling)
+    return LazyImageReader(
+        decoder.flag, exif=decoder.exif, max_pixels=decoder.max_pixels, dct_scaling=decoder.dct_scaling
+    )
 
 
 class _FusedRecord(FusedImages):

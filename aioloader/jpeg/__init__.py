@@ -1,24 +1,19 @@
-"""JPEG bytes in, JPEG bytes out: a smaller file that decodes to the same pixels where the crop is.
+"""Functions that derive, from a JPEG and a crop, a smaller JPEG with the same pixels inside the crop.
 
-The way of a crop through the files:
+The modules, in the order in which a crop passes through them:
 
-- `aioloader.jpeg.frame`: what the headers say, and whether anything can be left out
-- `aioloader.jpeg.scan`: where the restart intervals lie, and where the image ends
-- `aioloader.jpeg.table`: the same, written down in the file (COM segments)
-- `aioloader.jpeg.early_stop`: leave out what is below the crop
-- `aioloader.jpeg.tiles`: leave out what is above, below, left and right of it
-- `aioloader.jpeg.cut`: choose between them
-- `aioloader.jpeg.scaling`: when a decoder may shrink the picture while it decodes
+- `aioloader.jpeg.frame`: read the headers, and decide whether data can be left out
+- `aioloader.jpeg.table`: find the restart intervals, by the tile table in the file's COM segments or by a search
+- `aioloader.jpeg.tiles`: leave out the data above, below, left and right of the crop
+- `aioloader.jpeg.cut`: leave out the data below the crop; choose between the ways; choose the scale of a decoder
 
-Nothing here decodes. What a decoder may say about the result is in `harmless`.
+Nothing here decodes. `harmless` identifies the one decoder warning that such a JPEG may cause.
 """
 
 from __future__ import annotations
 
-from aioloader.jpeg.cut import Cut, cut
-from aioloader.jpeg.early_stop import EARLY_STOP_WARNING, harmless
+from aioloader.jpeg.cut import EARLY_STOP_WARNING, Cut, cut, harmless, scale_for, scaled_size
 from aioloader.jpeg.frame import Frame, read_frame
-from aioloader.jpeg.scaling import scale_for, scaled_size
 from aioloader.jpeg.table import (
     NotTileableError,
     is_tiled,

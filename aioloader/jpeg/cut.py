@@ -1,17 +1,27 @@
-"""The smallest JPEG that has the pixels of a crop.
+"""The smallest JPEG that has the pixels of a crop, and the scale at which a decoder may decode it.
 
-Rule: tiles where restart markers allow it, else an early stop, else the whole file. Pixels of the box are those of a
-full decode: chroma that is stored at half the resolution is interpolated, so a pixel can depend on the next chroma
-sample on each side. One chroma sample of margin is therefore kept where the picture goes on, and where that crosses the
-border of an MCU or tile, so is the next one.
+Rule: tiles where restart markers allow it, else an early stop, else the whole file. The pixels of the box are those of
+a full decode. Chroma that is stored at half the resolution is interpolated, so a pixel can depend on the next chroma
+sample on each side. A margin of one chroma sample is therefore kept wherever the image continues, and where that margin
+crosses the border of an MCU or tile, the next MCU or tile is kept too.
+
+Early stop: the height in the frame header is lowered. The decoder reads the scan row of MCUs by row of MCUs and ends
+after the last row that the lowered height needs. Then it looks for the next marker and finds the EOI behind the bytes
+of the rows left out. It reports these bytes in a warning, the only one that may be accepted (`harmless`). The pixels
+above are those of a full decode, because a pixel depends only on the data of its MCU, on the data coded before it,
+and on a margin of one chroma sample.
+
+Damage in the rows that are decoded is detected as far as a full decode detects it. A truncated file is detected,
+because without an EOI there is no early stop. Damage below the crop that leaves the EOI in place is not detected.
 """
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final, Literal
 
-from aioloader.jpeg.early_stop import stop_after
+from aioloader.jpeg.markers import EOI
 from aioloader.jpeg.tiles import cover, gather
 
 if TYPE_CHECKING:
@@ -19,19 +29,27 @@ if TYPE_CHECKING:
 
     from aioloader.jpeg.frame import Frame
 
-__all__ = ("Cut", "cut")
+__all__ = ("EARLY_STOP_WARNING", "Cut", "Scale", "cut", "harmless", "scale_for", "scaled_size")
+
+EARLY_STOP_WARNING: Final = re.compile(r"Corrupt JPEG data: \d+ extraneous bytes before marker 0xd9\s*")
+"""The warning of libjpeg when it has decoded all rows and found more bytes before the EOI marker. libjpeg records its
+first warning only; the warnings for damaged or missing rows come earlier and have other texts."""
+
+_EOI = re.compile(rb"\xff\xd9")
+
+Scale = Literal[1, 2, 4, 8]
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, kw_only=True)
 class Cut:
-    """A JPEG of a part of a picture.
+    """A JPEG of a part of an image.
 
     Attributes:
         data: the JPEG; bytes-like.
         width, height: its extents in pixels.
-        left, top: the stored pixel that its pixel (0, 0) is; multiples of 8.
-        stops_early: whether a strict decode may complain about the data left out (`harmless`). If it is False, or the
-            complaint is another one, the file is damaged or unusual: decode it whole, and let that verdict count.
+        left, top: the stored pixel that is its pixel (0, 0); multiples of 8.
+        stops_early: a strict decode may complain about the data left out (`harmless`). If this is False, or the
+            complaint is another one, the file is damaged or unusual: decode the whole file, and let its result count.
     """
 
     data: Any
@@ -42,26 +60,36 @@ class Cut:
     stops_early: bool
 
 
+def harmless(message: str) -> bool:
+    """Return True if a strict decode's complaint means only that data below the crop was left out.
+
+    Args:
+        message: text of the ValueError that `simplejpeg.decode_jpeg(..., strict=True)` raised. If it is harmless, the
+            pixels are complete in the array that was passed as `buffer`.
+    """
+    return EARLY_STOP_WARNING.fullmatch(message) is not None
+
+
 def cut(
     data: Any, frame: Frame, box: Sequence[int], *, vertical_only: bool = False, scale: int = 1
 ) -> Cut | None:
-    """Leave out what a crop does not need.
+    """Leave out the data that a crop does not need.
 
     Args:
         data: the file; bytes, or a memoryview of bytes (it may be read-only).
-        frame: what `read_frame` said about it.
-        box: (x, y, width, height) of the crop in pixels as stored, before any EXIF orientation; inside the picture.
+        frame: the result of `read_frame` for the file.
+        box: (x, y, width, height) of the crop in pixels as stored, before any EXIF orientation; inside the image.
         vertical_only: keep the full width.
-        scale: 1, 2, 4 or 8: the decoder will shrink the picture by it, and so the margins must be larger. Pixels are
-            then identical to those of the whole picture decoded at that scale. Where a cut would have fewer than 8
-            pixels in both directions, its scaled size would not say at which scale it is decoded: none is made.
+        scale: 1, 2, 4 or 8: the divisor by which the decoder will shrink the image, which requires larger margins. The
+            pixels are then identical to those of the whole image decoded at that scale. If a cut would have fewer than
+            8 pixels in both directions, its scaled size would not determine the scale, and no cut is made.
 
     Returns:
-        A JPEG that contains the box, or None if the file has to be decoded whole: because hardly anything can be left
-        out, or because the file is damaged (its restart markers, or its end), which the decoder will say.
+        A JPEG that contains the box, or None if the whole file has to be decoded: because hardly anything can be left
+        out, or because the file is damaged (its restart markers, or its end), which the decoder will report.
 
     Raises:
-        ValueError: a box that is empty or not inside the picture.
+        ValueError: the box is empty or not inside the image.
     """
     x, y, box_width, box_height = box
     width, height = frame.width, frame.height
@@ -75,17 +103,14 @@ def cut(
     bottom = min(height, bottom + margin)
     last_row = -(-bottom // frame.mcu_height)
     if not frame.restart_interval:
-        if last_row == frame.mcu_rows:
+        if last_row == frame.mcu_rows or (scale > 1 and bottom < 8 and width < 8):
             return None
-        if scale > 1 and bottom < 8 and width < 8:
-            return None
-        copy = stop_after(data, frame, bottom)
-        return None if copy is None else Cut(copy, width, bottom, 0, 0, True)
+        return _stop_early(data, frame, bottom)
     margin = frame.x_margin * scale
     left = max(0, x - margin)
     right = min(width, right + margin)
     if margin and right - left <= 4 * scale:
-        # Decoders do not interpolate across pictures of one or two chroma samples.
+        # Decoders do not interpolate across images of one or two chroma samples.
         right = min(width, left + 4 * scale + 1)
         left = max(0, right - 4 * scale - 1)
     chosen = cover(
@@ -102,10 +127,72 @@ def cut(
     if chosen.columns == frame.mcus_per_row:
         right = width
     else:
-        # The last column of MCUs that is covered must have a pixel at least.
+        # The last column of MCUs that is covered must have at least one pixel.
         right = max(right, min(width, left + (chosen.columns - 1) * frame.mcu_width + 1))
     width, height = right - left, bottom - top
     if scale > 1 and height < 8 and width < 8:
         return None
     copy = gather(data, frame, chosen, width, height)
-    return None if copy is None else Cut(copy, width, height, left, top, chosen.more)
+    if copy is None:
+        return None
+    return Cut(data=copy, width=width, height=height, left=left, top=top, stops_early=chosen.more)
+
+
+def _stop_early(data: Any, frame: Frame, height: int) -> Cut | None:
+    """Copy a file without restart intervals with a lowered height.
+
+    Args:
+        data: the file; bytes, or a memoryview of bytes.
+        frame: its frame.
+        height: rows of pixels to keep, 1 to `frame.height`.
+
+    Returns:
+        A JPEG of `frame.width` x `height` pixels, or None if the file has no EOI marker: it is truncated.
+    """
+    end = len(data)
+    # The image ends after its EOI marker, which other data may follow. A file that ends with an EOI marker is trusted,
+    # which costs nothing. Else the first one is searched for: a marker never occurs inside entropy-coded data.
+    if end < frame.scan_start + 2 or data[end - 2] != 0xFF or data[end - 1] != EOI:
+        found = _EOI.search(data, frame.scan_start)
+        if found is None:
+            return None
+        end = found.end()
+    copy = bytearray(data if end == len(data) else data[:end])
+    copy[frame.size_at] = height >> 8
+    copy[frame.size_at + 1] = height & 255
+    return Cut(data=copy, width=frame.width, height=height, left=0, top=0, stops_early=True)
+
+
+def scale_for(box_size: Sequence[int], target_size: Sequence[int]) -> Scale:
+    """Return the largest divisor by which a decoder may shrink a crop.
+
+    A decoder can leave out the high frequencies of every 8 x 8 block and produce 4 x 4, 2 x 2 or 1 x 1 pixels for it.
+    That is faster and changes the result a little, so it is done only where it was requested, and only as far as every
+    pixel of the target still has at least one decoded pixel for itself in both directions. Other fractions than 1/2,
+    1/4 and 1/8 are slower than decoding everything.
+
+    Args:
+        box_size: two extents of the crop, in stored pixels.
+        target_size: the two extents, in the same order, that the crop is resized to; at least 1.
+
+    Returns:
+        8, 4 or 2 if the crop is at least that many times larger than the target in both directions, else 1.
+    """
+    ratio = min(box_size[0] // target_size[0], box_size[1] // target_size[1])
+    return 8 if ratio >= 8 else 4 if ratio >= 4 else 2 if ratio >= 2 else 1
+
+
+def scaled_size(extent: int, scale: int) -> int:
+    """Return the extent in pixels of an image that is decoded at 1/`scale`; partial pixels count as whole ones.
+
+    To get exactly this scale from ``simplejpeg.decode_jpeg``, pass ``min_height=scaled_size(height, scale)``,
+    ``min_width=scaled_size(width, scale)`` and ``min_factor=scale``.
+
+    Pixel i of the scaled image covers the stored pixels ``i * scale`` to ``(i + 1) * scale`` (exclusive), so a
+    stored coordinate x becomes ``x / scale``. `Cut.left` and `Cut.top` are multiples of 8, or 0.
+
+    Args:
+        extent: width or height in pixels.
+        scale: 1, 2, 4 or 8.
+    """
+    return -(-extent // scale)

@@ -1,9 +1,9 @@
-"""What the headers of a JPEG say, as far as leaving parts of it out needs to know.
+"""Headers of a JPEG, read as far as leaving out parts of it requires.
 
-Rule: only what is plainly sound is a `Frame`: sequential Huffman coding with 8 bits (SOF0, SOF1), one or three
-components, all of them interleaved in one scan, a height that stands in the frame header. Everything else is None, and
-goes to the decoder whole. The segments are walked once, up to the first scan; every step moves forward and is checked
-against the length of the data (ITU T.81, annex B).
+Rule: a `Frame` is returned only for files that are clearly of the kind that can be cut: sequential Huffman coding with
+8 bits (SOF0, SOF1), one or three components, all of them interleaved in one scan, the height in the frame header. For
+everything else the result is None, and the decoder gets the whole file. The segments are walked once, up to the first
+scan; every step moves forward and is checked against the length of the data (ITU T.81, annex B).
 """
 
 from __future__ import annotations
@@ -33,21 +33,21 @@ _KEPT = frozenset((DHT, DQT, APP0, APP14))
 _FRAMES = frozenset((SOF0, SOF1))
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, kw_only=True)
 class Frame:
     """The frame of a JPEG with one sequential scan.
 
     Attributes:
         width, height: extents as stored, in pixels; at least 1.
         mcu_width, mcu_height: extents of a minimum coded unit (MCU), in pixels.
-        mcus_per_row, mcu_rows: how many MCUs the scan has across and down.
+        mcus_per_row, mcu_rows: number of MCUs of the scan across and down.
         x_margin, y_margin: pixels beyond a crop that its own pixels can depend on, because a decoder interpolates
             chroma that is stored at a lower resolution: 0 where it is not, else the factor.
         restart_interval: MCUs between two restart markers; 0 if there are none.
-        size_at: where the frame header's height stands (2 bytes, big endian); the width follows it.
-        scan_start: where the entropy-coded data begins.
+        size_at: offset of the frame header's height (2 bytes, big endian); the width follows it.
+        scan_start: offset of the entropy-coded data.
         needed: (start, stop) spans of the data that decoding needs, from the start to `scan_start`. Left out are
-            comments and application segments other than JFIF's (APP0) and Adobe's (APP14), which tell the colours.
+            comments and application segments other than JFIF's (APP0) and Adobe's (APP14), which determine the colours.
         tables: (start, stop) spans of the bodies of COM segments that hold a tile table.
         exif: (start, stop) span of the EXIF block's TIFF structure, or None.
     """
@@ -69,7 +69,7 @@ class Frame:
 
     @property
     def intervals(self) -> int:
-        """How many restart intervals the scan has; 1 if there are no restart markers."""
+        """Return the number of restart intervals of the scan; 1 if there are no restart markers."""
         if not self.restart_interval:
             return 1
         return -(-self.mcus_per_row * self.mcu_rows // self.restart_interval)
@@ -82,9 +82,9 @@ def read_frame(data: Any) -> Frame | None:
         data: the file: bytes, or a memoryview of bytes.
 
     Returns:
-        The frame, or None if the data is no JPEG, is damaged as far as its headers go, or is of a kind that has to be
+        The frame, or None if the data is not a JPEG, if its headers are damaged, or if it is of a kind that has to be
         decoded whole: progressive, arithmetic, lossless, hierarchical, 12 bits, CMYK, several scans, components of
-        unusual sampling, height given after the scan (DNL).
+        unusual sampling, height after the scan (DNL).
     """
     stop = len(data)
     if stop < 4 or data[0] != 0xFF or data[1] != 0xD8:
@@ -133,58 +133,59 @@ def read_frame(data: Any) -> Frame | None:
             if not size_at or end != body + 4 + 2 * components or data[body] != components:
                 return None
             needed.append((kept_from, end))
-            return _frame(data, components, interval, size_at, end, needed, tables, exif)
+            height = data[size_at] << 8 | data[size_at + 1]
+            width = data[size_at + 2] << 8 | data[size_at + 3]
+            sampling = _sampling(data, size_at + 4)
+            if not height or not width or sampling is None:
+                return None
+            across, down, x_factor, y_factor = sampling
+            return Frame(
+                width=width,
+                height=height,
+                mcu_width=8 * across,
+                mcu_height=8 * down,
+                mcus_per_row=-(-width // (8 * across)),
+                mcu_rows=-(-height // (8 * down)),
+                x_margin=x_factor if x_factor > 1 else 0,
+                y_margin=y_factor if y_factor > 1 else 0,
+                restart_interval=interval,
+                size_at=size_at,
+                scan_start=end,
+                needed=needed,
+                tables=tables,
+                exif=exif,
+            )
         else:
             return None
         place = end
     return None
 
 
-def _frame(
-    data: Any,
-    components: int,
-    interval: int,
-    size_at: int,
-    scan_start: int,
-    needed: list[tuple[int, int]],
-    tables: list[tuple[int, int]],
-    exif: tuple[int, int] | None,
-) -> Frame | None:
-    height = data[size_at] << 8 | data[size_at + 1]
-    width = data[size_at + 2] << 8 | data[size_at + 3]
-    if not height or not width:
-        return None
+def _sampling(data: Any, components_at: int) -> tuple[int, int, int, int] | None:
+    """Read the sampling factors of a frame header.
+
+    Args:
+        data: the file.
+        components_at: offset of the number of components.
+
+    Returns:
+        Blocks of luma in an MCU across and down, and the factors by which luma is finer than chroma across and down;
+        None for factors that are invalid or unusual.
+    """
+    components = data[components_at]
     if components == 1:
-        # A scan of one component has MCUs of one block, whatever its sampling factors.
-        across = down = x_factor = y_factor = 1
-    elif components == 3:
-        luma, chroma = data[size_at + 6], data[size_at + 9]
-        if data[size_at + 12] != chroma:
-            return None
-        across, down = luma >> 4, luma & 15
-        x_chroma, y_chroma = chroma >> 4, chroma & 15
-        if not x_chroma or not y_chroma or across % x_chroma or down % y_chroma or across > 4 or down > 4:
-            return None
-        # A factor of 0 for luma falls through the division; it is never valid.
-        x_factor, y_factor = across // x_chroma, down // y_chroma
-        if not x_factor or not y_factor:
-            return None
-    else:
+        # A scan of one component has MCUs of one block, regardless of its sampling factors.
+        return 1, 1, 1, 1
+    if components != 3:
         return None
-    mcu_width, mcu_height = 8 * across, 8 * down
-    return Frame(
-        width,
-        height,
-        mcu_width,
-        mcu_height,
-        -(-width // mcu_width),
-        -(-height // mcu_height),
-        x_factor if x_factor > 1 else 0,
-        y_factor if y_factor > 1 else 0,
-        interval,
-        size_at,
-        scan_start,
-        needed,
-        tables,
-        exif,
-    )
+    luma, chroma = data[components_at + 2], data[components_at + 5]
+    if data[components_at + 8] != chroma:
+        return None
+    across, down = luma >> 4, luma & 15
+    x_chroma, y_chroma = chroma >> 4, chroma & 15
+    if not x_chroma or not y_chroma or across % x_chroma or down % y_chroma or across > 4 or down > 4:
+        return None
+    # A factor of 0 for luma passes the divisions; it is never valid.
+    if not across or not down:
+        return None
+    return across, down, across // x_chroma, down // y_chroma

@@ -1,4 +1,4 @@
-"""Names of the markers that are looked at: the byte that follows 0xFF (ITU T.81, table B.1)."""
+"""Names of the JPEG markers that are read: the byte that follows 0xFF (ITU T.81, table B.1)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ SOF2: Final = 0xC2
 """Frame header, progressive, Huffman coding."""
 DHT: Final = 0xC4
 RST0: Final = 0xD0
-"""The first of eight restart markers; they are numbered round and round."""
+"""The first of eight restart markers; they are used in cyclic order."""
 EOI: Final = 0xD9
 SOS: Final = 0xDA
 DQT: Final = 0xDB
@@ -24,6 +24,6 @@ APP15: Final = 0xEF
 COM: Final = 0xFE
 
 EXIF: Final = b"Exif\0\0"
-"""How the body of an APP1 segment with an EXIF block begins."""
+"""First bytes of the body of an APP1 segment with an EXIF block."""
 TABLE_MAGIC: Final = b"ALtiles\0"
-"""How the body of a COM segment with a tile table begins (docs/format.md)."""
+"""First bytes of the body of a COM segment with a tile table (docs/format.md)."""

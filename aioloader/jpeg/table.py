@@ -1,9 +1,13 @@
-"""The tile table: where the restart intervals begin, written down in COM segments of the JPEG itself.
+"""Places of the restart intervals: found by a search of the scan, or read from a table in COM segments of the JPEG.
 
-Rule: the table only saves the search for restart markers; it is never believed. It can be stale, because tools copy
-comments when they rewrite a picture. So its geometry must be that of the frame, the image must end where it says, and
-whoever uses an interval first looks whether the expected restart markers stand around it. If anything differs, the scan
-is searched. Only those entries are read that a crop needs. Layout: docs/format.md.
+Rule: within entropy-coded data a byte 0xFF is followed by 0x00 (a stuffed zero), by another 0xFF (a fill byte) or by
+the number of a marker. Only restart markers are valid there, in cyclic order from RST0 to RST7; the first other marker
+ends the data.
+
+The tile table only saves the search for restart markers; it is never trusted. It can be stale, because tools copy
+comments when they rewrite an image. So its geometry must be that of the frame, the image must end at the offset in the
+table, and code that uses an interval first checks that the expected restart markers are around it. If anything
+differs, the scan is searched. Only those entries are read that a crop needs. Layout: docs/format.md.
 """
 
 from __future__ import annotations
@@ -11,10 +15,11 @@ from __future__ import annotations
 import struct
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import numpy as np
+
 from aioloader.errors import LoaderError
 from aioloader.jpeg.frame import read_frame
 from aioloader.jpeg.markers import COM, DRI, EOI, RST0, TABLE_MAGIC
-from aioloader.jpeg.scan import find_intervals
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -25,6 +30,7 @@ __all__ = (
     "ClaimedTable",
     "NotTileableError",
     "claimed_table",
+    "find_intervals",
     "is_tiled",
     "markers_are_whole",
     "restart_interval",
@@ -39,27 +45,27 @@ _ENTRIES = (65_533 - _HEAD.size) // 4
 
 
 class NotTileableError(LoaderError, ValueError):
-    """A tile table was asked for a JPEG that can have none.
+    """Error raised when a tile table is requested for a JPEG that cannot have one.
 
     Attributes:
-        reason: why, in words.
+        reason: the reason, in words.
     """
 
     def __init__(self, reason: str) -> None:
         super().__init__(
-            f"no tile table is possible: {reason}; rewrite the picture as a baseline JPEG with restart markers first"
+            f"no tile table is possible: {reason}; rewrite the image as a baseline JPEG with restart markers first"
         )
         self.reason = reason
 
 
 class ClaimedTable(NamedTuple):
-    """A table that belongs to a picture of this geometry; nobody has looked for the restart markers.
+    """A table for an image of the frame's geometry; its restart markers have not been checked.
 
     Attributes:
-        entries: what holds the entries: ``uint32``, little endian, intervals + 1 of them. Entry k is where interval k
-            begins, in bytes from the start of the scan; the last is where the image ends.
-        start: where the first entry stands in `entries`.
-        end: where the image ends in the file, behind an EOI marker that is there.
+        entries: buffer of the entries: ``uint32``, little endian, intervals + 1 of them. Entry k is the start of
+            interval k, in bytes from the start of the scan; the last one is the end of the image.
+        start: offset of the first entry in `entries`.
+        end: offset of the image's end in the file, behind an EOI marker, which has been checked.
     """
 
     entries: Any
@@ -68,7 +74,7 @@ class ClaimedTable(NamedTuple):
 
 
 def claimed_table(data: Any, frame: Frame) -> ClaimedTable | None:
-    """The file's own table, if it fits the frame.
+    """Return the file's table if it fits the frame, else None.
 
     Args:
         data: the file; bytes, or a memoryview of bytes.
@@ -107,7 +113,7 @@ def claimed_table(data: Any, frame: Frame) -> ClaimedTable | None:
 
 
 def tile_table(data: Any, frame: Frame) -> list[int] | None:
-    """Where the restart intervals of a JPEG lie: from its own table if that holds, else by a search.
+    """Return the places of the restart intervals of a JPEG: from its table if that is correct, else by a search.
 
     Args:
         data: the file; bytes, or a memoryview of bytes.
@@ -118,23 +124,46 @@ def tile_table(data: Any, frame: Frame) -> list[int] | None:
         after it are RSTn with n = k mod 8, or EOI after the last. None if there are no restart intervals, or the
         markers are not those that the frame announces.
     """
-    if not frame.restart_interval:
+    return (_fitting_table(data, frame) or find_intervals(data, frame)) if frame.restart_interval else None
+
+
+def find_intervals(data: Any, frame: Frame) -> list[int] | None:
+    """Search the scan for all restart markers.
+
+    Args:
+        data: the file; bytes, or a memoryview of bytes.
+        frame: its frame, with restart intervals.
+
+    Returns:
+        The places of the intervals, as from `tile_table`. None if the markers are not those that the frame announces,
+        in their order and up to the EOI.
+    """
+    start = frame.scan_start
+    text = np.frombuffer(data, np.uint8)
+    marks = np.flatnonzero(text[start:-1] == 0xFF) + (start + 1)
+    kinds = text[marks]
+    real = (kinds != 0) & (kinds != 0xFF)
+    marks, kinds = marks[real], kinds[real]
+    count = frame.intervals
+    if len(marks) < count or kinds[count - 1] != EOI:
         return None
-    bounds = _fitting_table(data, frame)
-    return find_intervals(data, frame) if bounds is None else bounds
+    if ((kinds[: count - 1] - RST0) != (np.arange(count - 1) & 7)).any():
+        return None
+    return [start, *(marks[:count] + 1).tolist()]
 
 
 def markers_are_whole(data: Any) -> bool:
-    """Whether no restart marker of a JPEG is missing or out of turn.
+    """Return True if no restart marker of a JPEG is missing or out of order.
 
-    Where one is, a decoder fills in what it could not read, and libjpeg says so only if it is its first complaint.
+    Where one is, a decoder fills in the data that it could not read, and libjpeg reports that only if it is its first
+    warning.
 
     Args:
         data: the file; bytes, or a memoryview of bytes.
     """
     frame = read_frame(data)
     if frame is None:
-        # Several scans, or an unusual kind: only that it has no restart intervals at all is easily seen.
+        # Several scans, or an unusual kind: the only easy check is that it has no restart intervals at all.
         return bytes((0xFF, DRI, 0, 4)) not in bytes(data)
     return not frame.restart_interval or tile_table(data, frame) is not None
 
@@ -158,7 +187,7 @@ def _fitting_table(data: Any, frame: Frame) -> list[int] | None:
 
 
 def with_tile_table(data: Any) -> bytes:
-    """Put a fresh tile table into a JPEG with restart markers; tables that it had are removed.
+    """Insert a new tile table into a JPEG with restart markers; tables that it had are removed.
 
     Args:
         data: the file; bytes, or a memoryview of bytes.
@@ -171,7 +200,7 @@ def with_tile_table(data: Any) -> bytes:
     """
     frame = read_frame(data)
     if frame is None:
-        raise NotTileableError("this is no baseline JPEG with one scan that holds all components")
+        raise NotTileableError("this is not a baseline JPEG with one scan that holds all components")
     if not frame.restart_interval:
         raise NotTileableError("the JPEG has no restart markers")
     bounds = find_intervals(data, frame)
@@ -184,9 +213,9 @@ def with_tile_table(data: Any) -> bytes:
     segments = []
     for part in range(parts):
         body = table[part * _ENTRIES * 4 : (part + 1) * _ENTRIES * 4]
-        head = _HEAD.pack(TABLE_MAGIC, VERSION, 0, part, parts, *geometry)
+        head = _HEAD.pack(TABLE_MAGIC, VERSION, 0, *(part, parts, *geometry))
         segments.append(struct.pack(">BBH", 0xFF, COM, 2 + len(head) + len(body)) + head + body)
-    here = frame.size_at - 5  # the frame header's marker: behind it are length and precision
+    here = frame.size_at - 5  # the frame header's marker: length and precision follow it
     before = [(start - 4, stop) for start, stop in frame.tables if stop <= here]
     after = [(start - 4, stop) for start, stop in frame.tables if stop > here]
     return b"".join((*_without(data, 0, here, before), *segments, *_without(data, here, len(data), after)))
@@ -200,14 +229,13 @@ def _without(data: Any, start: int, stop: int, spans: list[tuple[int, int]]) -> 
 
 
 def is_tiled(data: Any) -> bool:
-    """Whether crops of this JPEG can be decoded alone without a search.
+    """Return True if crops of this JPEG can be decoded alone without a search.
 
     Args:
         data: the file; bytes, or a memoryview of bytes.
 
     Returns:
-        True for a JPEG with restart intervals that divide its rows of MCUs (or are one row), and a tile table that
-        holds.
+        True for a JPEG with restart intervals that divide its rows of MCUs (or are one row), and a correct tile table.
     """
     frame = read_frame(data)
     return (
@@ -219,14 +247,14 @@ def is_tiled(data: Any) -> bool:
 
 
 def restart_interval(frame: Frame) -> int:
-    """The restart interval to rewrite a picture with, so that crops of it can be decoded alone.
+    """Return the restart interval to rewrite an image with, so that crops of it can be decoded alone.
 
     Args:
-        frame: the picture's frame, with or without restart markers of its own.
+        frame: the image's frame, with or without restart markers.
 
     Returns:
-        A number of MCUs that divides a row: at most 24, and as near to 32 pixels as it goes. Smaller tiles would make
-        the file larger, by 3 to 7 bytes each; larger ones give away more around a crop.
+        A number of MCUs that divides a row: at most 24, and as near to 32 pixels as possible. Smaller tiles would make
+        the file larger, by 3 to 7 bytes each; larger ones decode more around a crop.
     """
     fitting = [count for count in range(1, 25) if frame.mcus_per_row % count == 0]
     wanted = 32 / frame.mcu_width

@@ -1,17 +1,18 @@
-"""Leave out the restart intervals that a crop does not touch.
+"""JPEGs without the restart intervals that a crop does not touch.
 
-Rule: every restart interval can be decoded alone, because the decoder forgets everything at a restart marker. Where
-the interval divides a row of MCUs, intervals are tiles, and any rectangle of them is a picture of its own: its bytes
-are put behind the headers row of tiles by row, the size in the frame header becomes the rectangle's, and the restart
-markers between them are numbered anew from 0. Where it does not divide a row, whole rows of MCUs are left out above and
-below: those that begin with an interval can be the first.
+Rule: every restart interval can be decoded alone, because the decoder resets its state at a restart marker. Where the
+interval divides a row of MCUs, intervals are tiles, and any rectangle of them is a separate image: its bytes are put
+behind the headers row of tiles by row, the size in the frame header becomes the rectangle's, and the restart markers
+between them are numbered again from 0. Where it does not divide a row, whole rows of MCUs are left out above and below:
+only rows that begin with an interval can be the first.
 
-What is noticed and what not: as for the early stop (`aioloader.jpeg.early_stop`); a damaged interval harms its own tile
-only, and each restart marker that is touched is checked.
+Damage is detected as for the early stop (`aioloader.jpeg.cut`); a damaged interval affects its own tile only, and each
+restart marker that is touched is checked.
 """
 
 from __future__ import annotations
 
+from itertools import pairwise
 from math import gcd
 from struct import unpack_from
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -19,8 +20,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from aioloader.jpeg.markers import EOI, RST0
-from aioloader.jpeg.scan import find_intervals
-from aioloader.jpeg.table import claimed_table
+from aioloader.jpeg.table import claimed_table, find_intervals
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -31,22 +31,22 @@ if TYPE_CHECKING:
 __all__ = ("Cover", "cover", "gather")
 
 _RESTARTS = bytes(range(RST0, RST0 + 8))
-# Fewer intervals are renumbered by a loop: array code has to come back into the processor's caches for every picture.
+# Fewer intervals are renumbered by a loop: array code has to be loaded into the processor's caches for every image.
 _MANY = 96
 
 
 class Cover(NamedTuple):
-    """The restart intervals that cover a rectangle: in each of `rows` runs, `across` neighbours.
+    """The restart intervals that cover a rectangle: `rows` runs of `across` neighbours each.
 
     Attributes:
         first: number of the first interval.
-        rows: runs of intervals; 1 if all follow each other in the file.
+        rows: runs of intervals; 1 if all are consecutive in the file.
         across: intervals in a run.
-        stride: from the first interval of a run to that of the next.
+        stride: intervals from the start of a run to the start of the next.
         left, top: MCUs before the first column and above the first row.
         columns: MCUs in a row.
-        mcus: MCUs covered in all.
-        more: whether the last interval goes on below the rectangle.
+        mcus: total number of MCUs covered.
+        more: the last interval continues below the rectangle.
     """
 
     first: int
@@ -76,25 +76,42 @@ def cover(frame: Frame, left: int, top: int, right: int, bottom: int, *, vertica
         if across < stride:
             columns = across * interval
             rows = bottom - top
-            start = top * stride + first
-            return Cover(start, rows, across, stride, first * interval, top, columns, rows * columns, False)
-    # Rows that begin with an interval come in equal distances.
+            return Cover(
+                first=top * stride + first,
+                rows=rows,
+                across=across,
+                stride=stride,
+                left=first * interval,
+                top=top,
+                columns=columns,
+                mcus=rows * columns,
+                more=False,
+            )
+    # Rows that begin with an interval are equally spaced.
     top -= top % (interval // gcd(interval, per_row))
     first = top * per_row // interval
     last = -(-bottom * per_row // interval)
-    more = bottom < frame.mcu_rows and last * interval > bottom * per_row
-    mcus = (bottom - top) * per_row
-    return Cover(first, 1, last - first, last - first, 0, top, per_row, mcus, more)
+    return Cover(
+        first=first,
+        rows=1,
+        across=last - first,
+        stride=last - first,
+        left=0,
+        top=top,
+        columns=per_row,
+        mcus=(bottom - top) * per_row,
+        more=bottom < frame.mcu_rows and last * interval > bottom * per_row,
+    )
 
 
 def gather(data: Any, frame: Frame, cover: Cover, width: int, height: int) -> bytearray | None:
-    """Make a JPEG of some intervals.
+    """Build a JPEG of some intervals.
 
     Args:
         data: the file; bytes, or a memoryview of bytes.
         frame: its frame.
         cover: the intervals.
-        width, height: of the picture that they are, in pixels; as many MCUs as covered.
+        width, height: extents in pixels of the image that they form; as many MCUs as covered.
 
     Returns:
         The JPEG, or None if the restart markers are not those that the frame announces.
@@ -111,14 +128,21 @@ def gather(data: Any, frame: Frame, cover: Cover, width: int, height: int) -> by
         else:
             code = f"<{across + 1}I"
             claimed = [unpack_from(code, entries, start + 4 * run) for run in runs]
-        copy = _gather(data, frame, runs, claimed, frame.scan_start, end, width, height)
-        if copy is not None:
-            return copy
-    bounds = find_intervals(data, frame)
-    if bounds is None:
-        return None
-    found = [bounds[run : run + across + 1] for run in runs]
-    return _gather(data, frame, runs, found, 0, bounds[-1], width, height)
+        copy = _gather(data, frame, runs, claimed, origin=frame.scan_start, end=end)
+    else:
+        copy = None
+    if copy is None:
+        bounds = find_intervals(data, frame)
+        if bounds is None:
+            return None
+        found = [bounds[run : run + across + 1] for run in runs]
+        copy = _gather(data, frame, runs, found, origin=0, end=bounds[-1])
+    if copy is not None:
+        # The frame header is always among the headers that are kept.
+        size_at = frame.size_at
+        size_at -= sum(start - stop for (_, stop), (start, _) in pairwise(frame.needed) if start <= size_at)
+        copy[size_at : size_at + 4] = bytes((height >> 8, height & 255, width >> 8, width & 255))
+    return copy
 
 
 def _gather(
@@ -126,20 +150,22 @@ def _gather(
     frame: Frame,
     runs: range,
     bounds: Sequence[Sequence[int]] | IntArray,
+    *,
     origin: int,
     end: int,
-    width: int,
-    height: int,
 ) -> bytearray | None:
-    """As `gather`, with given bounds; None if there are no restart markers where they should be.
+    """Join the headers and the runs of intervals at given bounds.
 
     Args:
-        data, frame, width, height: as for `gather`.
+        data, frame: as for `gather`.
         runs: number of the first interval of each run.
-        bounds: for each run, where its intervals begin, and the one after the last; in bytes from `origin`. An array
-            of them where there are many.
+        bounds: for each run, the starts of its intervals, and of the one after the last; in bytes from `origin`. An
+            array if there are many.
         origin: offset in the file.
-        end: where the image ends in the file.
+        end: offset of the image's end in the file.
+
+    Returns:
+        The JPEG, with the size of the whole image; None if a restart marker is missing where one should be.
     """
     pieces = [data[start:stop] for start, stop in frame.needed]
     place = sum(map(len, pieces)) - 1
@@ -160,14 +186,12 @@ def _gather(
             return None
         pieces.append(data[start:stop])
     copy = bytearray().join(pieces)
-    size_at = _size_at(frame)
-    copy[size_at : size_at + 4] = bytes((height >> 8, height & 255, width >> 8, width & 255))
     across = len(bounds[0]) - 1
     if runs[-1] + across == frame.intervals:
         if stop != end:
             return None
-        copy[-1] = RST0 + (frame.intervals - 1) % 8  # it is EOI; all are numbered below
-    # Each interval has brought the marker behind it: number these from 0, and end with EOI.
+        copy[-1] = RST0 + (frame.intervals - 1) % 8  # it is EOI; all markers are numbered below
+    # Each interval is followed by its marker: number these from 0, and end with EOI.
     many = isinstance(bounds, np.ndarray)
     if not (_renumber_many(copy, place, runs, bounds) if many else _renumber(copy, place, runs, bounds)):
         return None
@@ -176,12 +200,15 @@ def _gather(
 
 
 def _renumber(copy: bytearray, place: int, runs: range, bounds: Any) -> bool:
-    """Number restart markers from 0, in a loop; False where there are none.
+    """Set the numbers of the restart markers, from 0, in a loop.
 
     Args:
         copy: the JPEG.
-        place: where its headers end: their last byte.
+        place: offset of the last byte of its headers.
         runs, bounds: as for `_gather`.
+
+    Returns:
+        False if a marker is missing where one should be.
     """
     across = len(bounds[0]) - 1
     numbers = _RESTARTS * (across // 8 + 2)
@@ -200,7 +227,7 @@ def _renumber(copy: bytearray, place: int, runs: range, bounds: Any) -> bool:
 
 
 def _renumber_many(copy: bytearray, place: int, runs: range, bounds: Any) -> bool:
-    """The same for an array of bounds."""
+    """Set the numbers of the restart markers for an array of bounds; see `_renumber`."""
     begins, ends = bounds[:, :-1], bounds[:, 1:]
     if (ends - begins < 3).any():
         return False
@@ -213,13 +240,3 @@ def _renumber_many(copy: bytearray, place: int, runs: range, bounds: Any) -> boo
         return False
     data[marks] = RST0 + (np.arange(len(marks)) & 7)
     return True
-
-
-def _size_at(frame: Frame) -> int:
-    """Where the height stands in the headers that are kept."""
-    shift = 0
-    for start, stop in frame.needed:
-        if start <= frame.size_at < stop:
-            return frame.size_at - start + shift
-        shift += stop - start
-    raise AssertionError("the frame header is always kept")

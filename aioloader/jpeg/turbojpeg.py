@@ -1,13 +1,13 @@
-"""Decoding a rectangle of a JPEG with libjpeg-turbo 3, where that library is installed.
+"""Decoder for a rectangle of a JPEG, by libjpeg-turbo 3 where that library is installed.
 
 Rule: the entropy-coded data above the rectangle and on both sides of it has to be read, but it need not become pixels:
-the cosine transform, the interpolation of chroma and the conversion of colours are left out there. The pixels inside
+the cosine transform, the interpolation of chroma and the conversion of colours are skipped there. The pixels inside
 are those of a full decode, if one chroma sample of margin is decoded with them on the left and on the right. Damage is
-noticed as in a full decode if the rectangle ends with the picture, because all data is then read; the library's first
-warning is told. Rows below a rectangle are not looked at: leave them out beforehand (`aioloader.jpeg.cut`).
+detected as in a full decode if the rectangle ends with the image, because all data is then read; the library's first
+warning is returned. Rows below a rectangle are not read: leave them out beforehand (`aioloader.jpeg.cut`).
 
-The library is called through ctypes, by TurboJPEG's documented interface (``tj3*``, 3.0 and newer). It is not needed
-for anything: without it `aioloader.transforms.lazy_image` decodes the full width from the top.
+The library is called through ctypes, by TurboJPEG's documented interface (``tj3*``, 3.0 and newer). It is optional:
+without it `aioloader.transforms.lazy_image` decodes the full width from the top.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 __all__ = ("LIBRARY_VARIABLE", "RectangleDecoder", "library_path")
 
 LIBRARY_VARIABLE: Final = "AIOLOADER_TURBOJPEG"
-"""Environment variable: path of the library to use; empty, to do without."""
+"""Environment variable: path of the library to use; set it to nothing to use none."""
 
 # turbojpeg.h: TJINIT_DECOMPRESS, TJPF_RGB, TJPF_GRAY.
 _DECOMPRESS = 1
@@ -54,7 +54,7 @@ class _Region(ctypes.Structure):
 
 
 class _Library(NamedTuple):
-    """The functions that are used, with the name that the library was loaded by."""
+    """The functions that are used, and the name that the library was loaded by."""
 
     name: str
     init: Any
@@ -66,7 +66,7 @@ class _Library(NamedTuple):
 
 
 def library_path() -> str | None:
-    """The library that is used in this process: a path or a name as given to the system's loader; None without one.
+    """Return the library that is used in this process: a path, or a name for the system's loader; None without one.
 
     Warns:
         RuntimeWarning: the library that `LIBRARY_VARIABLE` names cannot be used; once per process.
@@ -76,7 +76,7 @@ def library_path() -> str | None:
 
 
 def _candidates() -> Iterator[str]:
-    # Wheels of the package `turbojpeg` bring the library in a folder beside it; the package itself is not imported.
+    # Wheels of the package `turbojpeg` contain the library in a folder next to it; the package itself is not imported.
     spec = PathFinder.find_spec("turbojpeg")
     if spec is not None and spec.origin is not None:
         yield from map(str, sorted(Path(spec.origin).parent.glob("turbojpeg.libs/libturbojpeg*")))
@@ -93,8 +93,8 @@ def _library() -> _Library | None:
     found = _load(named)
     if found is None:
         warnings.warn(
-            f"{LIBRARY_VARIABLE} names {named!r}, which cannot be loaded or is no libjpeg-turbo of version 3; crops "
-            "are decoded without it. Name another file, or set the variable to nothing",
+            f"{LIBRARY_VARIABLE} names {named!r}, which cannot be loaded or is not libjpeg-turbo of version 3; "
+            "crops are decoded without it. Name another file, or set the variable to nothing",
             RuntimeWarning,
             stacklevel=3,
         )
@@ -103,16 +103,16 @@ def _library() -> _Library | None:
 
 def _load(name: str) -> _Library | None:
     try:
-        # Short calls keep the interpreter's lock: where threads compete, taking it again can cost more than they do.
+        # Short calls keep the interpreter's lock: where threads compete, taking it again can cost more than the call.
         short, long = ctypes.PyDLL(name), ctypes.CDLL(name)
         found = _Library(
-            name,
-            short.tj3Init,
-            short.tj3Destroy,
-            short.tj3DecompressHeader,
-            short.tj3SetCroppingRegion,
-            long.tj3Decompress8,
-            short.tj3GetErrorStr,
+            name=name,
+            init=short.tj3Init,
+            destroy=short.tj3Destroy,
+            header=short.tj3DecompressHeader,
+            region=short.tj3SetCroppingRegion,
+            decompress=long.tj3Decompress8,
+            error=short.tj3GetErrorStr,
         )
     except (OSError, AttributeError):
         # AttributeError: version 2 has the file's name, but no cropping.
@@ -131,14 +131,14 @@ def _load(name: str) -> _Library | None:
 
 
 class RectangleDecoder:
-    """Decodes rectangles of JPEGs. It keeps nothing from one picture to the next.
+    """Decoder for rectangles of JPEGs. It keeps nothing from one image to the next.
 
     Attributes:
-        worth: share of a picture's pixels that should be left out at least: less does not pay for the second look at
-            the headers, and for a library that may be older than simplejpeg's.
+        worth: least share of an image's pixels that should be left out: less does not pay for reading the headers
+            again, and for a library that may be older than simplejpeg's.
 
     Raises:
-        RuntimeError: no usable library is installed; ask `library_path` before.
+        RuntimeError: no usable library is installed; call `library_path` before.
     """
 
     worth = 0.25
@@ -153,25 +153,25 @@ class RectangleDecoder:
         self._library = library
 
     def decode(self, data: Any, x: int, y: int, out: Array) -> str | None:
-        """Decode as many pixels as `out` has.
+        """Decode a rectangle with the extents of `out`.
 
         Args:
             data: a JPEG; contiguous and bytes-like. It is not changed.
             x: first column, a multiple of the width of its MCU. Near the rectangle's left and right edge, where the
-                picture goes on, pixels may differ from those of a full decode as far as chroma is interpolated.
+                image continues, pixels may differ from those of a full decode as far as chroma is interpolated.
             y: first row.
-            out: where they are put: uint8 (height, width, channels) with 3 channels (RGB) or 1 (grey), contiguous but
-                for its rows; the rectangle lies inside the picture.
+            out: array for the pixels: uint8 (height, width, channels) with 3 channels (RGB) or 1 (grey), contiguous
+                except for its rows; the rectangle is inside the image.
 
         Returns:
-            None, or what the decoder complains about: after a warning about the scan the pixels are there, after
-            anything else not. What it says about the headers begins with "header: ".
+            None, or the decoder's complaint: after a warning about the scan the pixels are complete, after any other
+            complaint they are not. Complaints about the headers begin with "header: ".
 
         Raises:
             ValueError: `out` is empty, read-only or not of that kind.
         """
         height, width, channels = out.shape
-        # The library takes an extent of 0 for all that is left, and writes where it is told.
+        # The library reads an extent of 0 as all that is left, and does not check where it writes.
         if (
             not (height and width)
             or channels not in _PIXEL_FORMATS
@@ -180,14 +180,14 @@ class RectangleDecoder:
             or not out.flags.writeable
         ):
             raise ValueError(
-                "out must be uint8 (height, width, 3 or 1), not empty, writable and contiguous but for its rows; got "
-                f"{out.dtype} {out.shape} with strides {out.strides}"
+                "out must be uint8 (height, width, 3 or 1), not empty, writable and contiguous except for its rows; "
+                f"got {out.dtype} {out.shape} with strides {out.strides}"
             )
         library = self._library
         source = np.frombuffer(data, np.uint8)
         address = source.__array_interface__["data"][0]
-        # A decoder of its own for every picture. One that is used again has the tables of the last picture, for one
-        # that lacks its own; and after an error in the headers it goes on where it was, in the middle of them.
+        # A new decoder for every image. One that is used again has the tables of the last image, and uses them for an
+        # image that lacks tables; and after an error in the headers it continues in the middle of them.
         handle = library.init(_DECOMPRESS)
         if not handle:
             raise MemoryError("libjpeg-turbo has no memory for a decoder")
@@ -196,14 +196,8 @@ class RectangleDecoder:
                 handle, _Region(x, y, width, height)
             ):
                 return f"header: {_message(library, handle)}"
-            if library.decompress(
-                handle,
-                address,
-                source.size,
-                out.__array_interface__["data"][0],
-                out.strides[0],
-                _PIXEL_FORMATS[channels],
-            ):
+            target = out.__array_interface__["data"][0], out.strides[0], _PIXEL_FORMATS[channels]
+            if library.decompress(handle, address, source.size, *target):
                 return _message(library, handle)
             return None
         finally:

@@ -12,7 +12,7 @@ from aioloader.transforms import DEFAULT_MAX_PIXELS, decode_image
 from aioloader.transforms.decode import check_extents, checked_header
 from aioloader.transforms.exif import read_orientation, upright
 from aioloader.transforms.formats import read_header
-from aioloader.transforms.scratch import Scratch
+from aioloader.transforms.lazy_image import Scratch
 
 if TYPE_CHECKING:
     from aioloader.foundation.types import Array

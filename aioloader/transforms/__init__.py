@@ -1,9 +1,9 @@
-"""What is done to one image: decode, crop, resize, flip, change colours, make a tensor, turn.
+"""Transforms of one image: decode, crop, resize, flip, change colours, convert to a tensor, rotate.
 
 `boxes` has transforms of an image and the boxes in it, `albumentations` an adapter for compositions of that package.
 
-The names are Gluon's. A transform is called with an image, and optionally with `rng`, the sample's draws; how many
-draws each one takes, and in what order, is part of its contract. Nothing heavy is imported before it is used.
+The names are Gluon's. A transform is called with an image, and optionally with `rng`, the sample's draws; the number of
+draws of each one, and their order, is part of its contract. Nothing heavy is imported before it is used.
 """
 
 from __future__ import annotations
@@ -13,10 +13,17 @@ from typing import TYPE_CHECKING, Any
 
 from aioloader.transforms.base import Transform, accepts_rng, bind, is_native
 from aioloader.transforms.compose import Compose, RandomApply
-from aioloader.transforms.crop import CenterCrop, CropResize, RandomCrop, RandomResizedCrop
 from aioloader.transforms.decode import DEFAULT_MAX_PIXELS, decode_image
 from aioloader.transforms.formats import image_size
-from aioloader.transforms.geometry import RandomFlipLeftRight, RandomFlipTopBottom, Resize
+from aioloader.transforms.geometry import (
+    CenterCrop,
+    CropResize,
+    RandomCrop,
+    RandomFlipLeftRight,
+    RandomFlipTopBottom,
+    RandomResizedCrop,
+    Resize,
+)
 from aioloader.transforms.jitter import (
     RandomBrightness,
     RandomColorJitter,
@@ -26,9 +33,9 @@ from aioloader.transforms.jitter import (
     RandomLighting,
     RandomSaturation,
 )
+from aioloader.transforms.lazy_image import Scratch
 from aioloader.transforms.raw import encode_raw, raw_image
 from aioloader.transforms.rotation import RandomRotation, Rotate
-from aioloader.transforms.scratch import Scratch
 from aioloader.transforms.tensor import IMAGENET_MEAN, IMAGENET_STD, Cast, Normalize, ToTensor
 
 if TYPE_CHECKING:
@@ -75,7 +82,7 @@ __all__ = (
     "raw_image",
 )
 
-# Few workers need these: they are loaded when they are first named.
+# Few workers need these: they are imported when they are first used.
 _MODULE_OF = {"Albumentations": "albumentations", "BoxTransform": "boxes", "boxes": ""}
 
 

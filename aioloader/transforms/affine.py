@@ -1,14 +1,14 @@
-"""Shear, rotation, scale and aspect ratio in one warp, as MXNet's record iterator makes it of an image."""
+"""Shear, rotation, scale and aspect ratio in one warp, as in MXNet's record iterator."""
 
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from aioloader.foundation.types import ArraySpec
-from aioloader.transforms.base import Transform, check_image, result_array
+from aioloader.transforms.base import Transform, check_image, check_range, drop_grey_axis, result_array
 from aioloader.transforms.interpolation import AREA, AUTO, CUBIC, LINEAR, NEAREST, interpolation_code, settle
 
 if TYPE_CHECKING:
@@ -21,39 +21,35 @@ __all__ = ("RandomAffine",)
 
 Range = tuple[float, float]
 
-# Fixed point: bits of a pixel in full precision, and of the places within a pixel that are told apart.
+# Fixed point: bits of a pixel in full precision, and of the places within a pixel that are distinguished.
 _BITS = 10
 _STEP_BITS = 5
-# Places in full precision that no image reaches: whole pixels have 16 bits. And the largest that can be added.
+# Places in full precision that no image reaches: whole pixels have 16 bits. And the largest that can be summed.
 _FAR = 1 << 15 + _BITS
 _LARGEST = 1 << 61
 
 
 class RandomAffine(Transform):
-    """The image sheared, turned and scaled about its centre; uint8 (height, width, channels), dtype kept.
+    """The image sheared, rotated and scaled about its centre; uint8 (height, width, channels), dtype kept.
 
     The extents become `scale` times the image's, rounded down and kept within `extents`; `ratio` stretches the
-    content only. What comes from outside of the image has the value `fill`. Draws: shear, angle, scale, ratio, whatever
-    their ranges are, then one for interpolation "random".
+    content only. Pixels from outside the image have the value `fill`. Draws: shear, angle, scale, ratio, even if a
+    range has one value only, then one for interpolation "random".
 
     Args:
         shear: the shear is uniform in [-shear, shear).
         max_angle: the angle in degrees, counter-clockwise, is a whole number, uniform in [-max_angle, max_angle].
-        angles: angles in degrees of which one is drawn instead; empty to go by `max_angle`.
+        angles: angles in degrees of which one is drawn instead; empty to use `max_angle`.
         scale: (least, greatest) scale, uniform.
         ratio: (least, greatest) ratio of the scale along y to that along x, uniform.
         extents: (least, greatest) width and height of the result in pixels.
-        fill: value of what comes from outside, 0 to 255, in every channel.
+        fill: value of pixels from outside the image, 0 to 255, in every channel.
         interpolation: MXNet's number or a name. Area counts as bilinear, as everywhere in OpenCV's warps.
     """
 
-    _fields: ClassVar[tuple[str, ...]] = (
-        *("shear", "max_angle", "angles", "scale", "ratio", "extents", "fill"),
-        "interpolation",
-    )
-
     def __init__(
         self,
+        *,
         shear: float = 0.0,
         max_angle: int = 0,
         angles: Sequence[float] = (),
@@ -67,22 +63,12 @@ class RandomAffine(Transform):
             raise ValueError(
                 f"RandomAffine: shear and max_angle must be >= 0, got shear={shear!r}, max_angle={max_angle!r}"
             )
-        for name, (least, greatest) in (("scale", scale), ("ratio", ratio)):
-            if not 0.0 < least <= greatest < math.inf:
-                raise ValueError(
-                    f"RandomAffine: {name} must be (least, greatest) with 0 < least <= greatest, "
-                    f"got {(least, greatest)!r}"
-                )
-        if not 0.0 <= extents[0] <= extents[1]:
-            raise ValueError(
-                f"RandomAffine: extents must be (least, greatest) with 0 <= least <= greatest, got {extents!r}"
-            )
         self.shear = float(shear)
         self.max_angle = int(max_angle)
         self.angles = tuple(angles)
-        self.scale = scale
-        self.ratio = ratio
-        self.extents = extents
+        self.scale = check_range(scale, "RandomAffine: scale")
+        self.ratio = check_range(ratio, "RandomAffine: ratio")
+        self.extents = check_range(extents, "RandomAffine: extents", exclusive=False, finite=False)
         self.fill = fill
         self.interpolation = interpolation_code(interpolation, "RandomAffine")
 
@@ -94,10 +80,10 @@ class RandomAffine(Transform):
         code = settle(self.interpolation, rng)
         rows, columns, channels = image.shape
         if not image.size:
-            raise ValueError(f"RandomAffine: an image of shape {image.shape} has no pixels to turn")
+            raise ValueError(f"RandomAffine: an image of shape {image.shape} has no pixels to rotate")
         width, height = self._extent(scale * columns), self._extent(scale * rows)
         matrix = _matrix(shear, angle, scale, ratio)
-        # The centre of the image comes to lie in the centre of the result.
+        # The centre of the image is mapped to the centre of the result.
         centre = matrix[:, 0] * np.float32(columns) + matrix[:, 1] * np.float32(rows)
         matrix[:, 2] = (np.array([width, height], np.float32) - centre) / 2
         size = int(width), int(height)
@@ -116,7 +102,7 @@ class RandomAffine(Transform):
 
 
 def _matrix(shear: float, angle: float, scale: float, ratio: float) -> Array:
-    """The (2, 3) matrix without its shift; in single precision, which decides how pixels are rounded."""
+    """Compute the (2, 3) matrix without its shift; in single precision, which affects the rounding of pixels."""
     single = np.float32
     cosine, sine = single(math.cos(math.radians(angle))), single(math.sin(math.radians(angle)))
     along_x = single(2) * single(scale) / (single(1) + single(ratio))
@@ -132,10 +118,10 @@ def _matrix(shear: float, angle: float, scale: float, ratio: float) -> Array:
 
 
 def _warp(x: Array, matrix: Array, code: int, fill: int, result: Array) -> None:
-    """Look every pixel of the result up where the matrix takes it from.
+    """Read every pixel of the result from its place in the source.
 
-    Places are whole multiples of 1/32 pixel, as OpenCV's `warpAffine` had them before version 5: so results are the
-    same with every version.
+    Places are whole multiples of 1/32 pixel, as in OpenCV's `warpAffine` before version 5: so results are the same
+    with every version.
     """
     import cv2
 
@@ -144,7 +130,7 @@ def _warp(x: Array, matrix: Array, code: int, fill: int, result: Array) -> None:
     along = np.array([m[1, 1], -m[1, 0]]) * inverse
     down = np.array([-m[0, 1], m[0, 0]]) * inverse
     shift = -(along * m[0, 2] + down * m[1, 2])
-    rows, columns, channels = result.shape
+    rows, columns = result.shape[:2]
     nearest = code == NEAREST
     half = 1 << (_BITS - 1 if nearest else _BITS - _STEP_BITS - 1)
     columns_at = _fixed(along[:, None] * np.arange(columns)) + half
@@ -161,26 +147,25 @@ def _warp(x: Array, matrix: Array, code: int, fill: int, result: Array) -> None:
         share = ((parts[1] << _STEP_BITS) + parts[0]).astype(np.uint16)
     whole = np.empty((rows, columns, 2), np.int16)
     np.right_shift(places, _BITS if nearest else _STEP_BITS, out=whole.transpose(2, 0, 1), casting="unsafe")
-    source, target = (x[:, :, 0], result[:, :, 0]) if channels == 1 else (x, result)
     cv2.remap(
-        source,
+        drop_grey_axis(x),
         whole,
         share,
         code,
-        dst=target,
+        dst=drop_grey_axis(result),
         borderMode=cv2.BORDER_CONSTANT,
         borderValue=(fill,) * 4,
     )
 
 
 def _fixed(places: Array) -> Array:
-    """Places in pixels as fixed point."""
+    """Convert places in pixels to fixed point."""
     found: Array = np.clip(np.rint(places * (1 << _BITS)), -_LARGEST, _LARGEST).astype(np.int64)
     return found
 
 
 def _settled(code: int, size: tuple[int, int], before: tuple[int, int]) -> int:
-    """An interpolation that OpenCV's warps know."""
+    """Return an interpolation that OpenCV's warps support."""
     if code == AUTO:
         grows = size[0] > before[0] and size[1] > before[1]
         return CUBIC if grows else LINEAR

@@ -1,4 +1,4 @@
-"""Transforms of albumentations as ones of aioloader: the same `Compose`, with the draws of the sample.
+"""Adapter for compositions of albumentations, with the draws of the sample.
 
 The package is an optional extra: ``pip install aioloader[albumentations]``. It is not imported here; the `Compose`
 comes from the caller.
@@ -9,7 +9,7 @@ from __future__ import annotations
 import copy
 import random
 import threading
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -30,23 +30,21 @@ _FORMAT = "pascal_voc"
 class Albumentations(BoxTransform):
     """An ``albumentations.Compose``, whose random numbers follow the sample's draws.
 
-    So batches are the same whatever the number of workers, and an epoch can be repeated. One draw, from which all
-    numbers of the composition follow; the same seed gives the same result only with the same versions of albumentations
+    So batches are the same for every number of workers, and an epoch can be repeated. One draw, which seeds all
+    numbers of the composition; the same seed produces the same result only with the same versions of albumentations
     and numpy.
 
-    With boxes the composition needs ``bbox_params=BboxParams(format="pascal_voc")``, which counts in pixels as boxes
-    here do, and no ``label_fields``: further columns travel along.
+    With boxes the composition needs ``bbox_params=BboxParams(format="pascal_voc")``, which is in pixels as boxes are
+    here, and no ``label_fields``: further columns of the boxes are kept.
 
     Args:
-        compose: an ``albumentations.Compose``. It is left as it is: every thread works with a copy, whose generators
+        compose: an ``albumentations.Compose``. It is not changed: every thread works with a copy, whose generators
             are set for each sample.
 
     Raises:
         TypeError: `compose` cannot be called, or has no ``set_random_state`` (albumentations before 2.0).
         ValueError: its boxes are in another format.
     """
-
-    _fields: ClassVar[tuple[str, ...]] = ("compose",)
 
     def __init__(self, compose: Any) -> None:
         if not callable(compose) or not hasattr(compose, "set_random_state"):
@@ -59,7 +57,7 @@ class Albumentations(BoxTransform):
         self._takes_boxes = boxes is not None
         if boxes is not None and (boxes.params.format != _FORMAT or boxes.params.label_fields):
             raise ValueError(
-                f'Albumentations: boxes are in pixels here: give BboxParams(format="{_FORMAT}") and no label_fields, '
+                f'Albumentations: boxes are in pixels here: use BboxParams(format="{_FORMAT}") and no label_fields, '
                 f"got format {boxes.params.format!r} and label_fields {boxes.params.label_fields!r}"
             )
 
@@ -70,7 +68,7 @@ class Albumentations(BoxTransform):
         self.__dict__.update(state, _copies=threading.local())
 
     def _copy(self) -> Any:
-        """The composition of this thread: another one would exchange its generators under way."""
+        """Return the composition of this thread: another thread would replace its generators while it runs."""
         found = getattr(self._copies, "compose", None)
         if found is None:
             found = self._copies.compose = copy.deepcopy(self.compose)
@@ -79,12 +77,12 @@ class Albumentations(BoxTransform):
     def apply_boxes(self, x: Any, boxes: Array, rng: Rng) -> tuple[Any, Array]:
         if len(boxes) and not self._takes_boxes:
             raise ValueError(
-                "Albumentations: this composition does not know of boxes: make it with "
+                "Albumentations: this composition does not transform boxes: create it with "
                 f'bbox_params=BboxParams(format="{_FORMAT}")'
             )
         seed = rng.integers(1 << 63)
         compose = self._copy()
-        # One stream for all parts. With a seed of its own each, parts of the same kind would draw the same numbers.
+        # One stream for all parts. With a separate seed each, parts of the same kind would draw the same numbers.
         compose.set_random_state(np.random.default_rng(seed), random.Random(seed))
         if not self._takes_boxes:
             return compose(image=x)["image"], boxes
@@ -95,5 +93,5 @@ class Albumentations(BoxTransform):
         return made["image"], found.astype(boxes.dtype, copy=False)
 
     def _parts(self) -> Sequence[Any]:
-        # Foreign code: it may keep what it is given.
+        # Foreign code: it may keep a reference to its input.
         return (self.compose,)

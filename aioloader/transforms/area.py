@@ -1,9 +1,9 @@
-"""Shrinking by area averages, in single precision all the way.
+"""Shrinking by area averages, in single precision throughout.
 
-Rule: bit for bit what OpenCV makes of bytes with INTER_AREA. It sums bytes in single precision too, but its loop over
-bytes is slower than its loop over floats by more than the two conversions cost (by a quarter to a third). Where both
-sides shrink by whole numbers it sums integers instead; that way is left to it, as is every other interpolation that
-goes by this name where a side grows.
+Rule: the result is bit for bit that of OpenCV for bytes with INTER_AREA. OpenCV sums bytes in single precision too, but
+its loop over bytes is slower than its loop over floats by more than the two conversions cost (by a quarter to a third).
+If both sides shrink by whole numbers, it sums integers instead; that case is left to OpenCV, as is the other
+interpolation that it uses under this name if a side grows.
 """
 
 from __future__ import annotations
@@ -13,18 +13,20 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from aioloader.transforms.base import drop_grey_axis
+
 if TYPE_CHECKING:
     from aioloader.foundation.types import Array
 
 __all__ = ("averages_in_floats", "shrink_by_area")
 
-# Of larger pictures the floats would not stay in the processor's caches, and much memory would be kept.
+# The floats of larger images would not stay in the processor's caches, and much memory would be kept.
 _MOST_VALUES = 1 << 21
 _local = threading.local()
 
 
 def averages_in_floats(x: Array, size: tuple[int, int]) -> bool:
-    """Whether `shrink_by_area` does for this image and size what INTER_AREA does.
+    """Return True if `shrink_by_area` is equal to INTER_AREA for this image and size.
 
     Args:
         x: (height, width, channels).
@@ -41,9 +43,9 @@ def shrink_by_area(x: Array, size: tuple[int, int], out: Array) -> None:
     """Shrink an image for which `averages_in_floats` holds.
 
     Args:
-        x: uint8 (height, width, channels), a view will do.
+        x: uint8 (height, width, channels), may be a view.
         size: (width, height) of the result.
-        out: uint8 (height, width, channels), where it is put.
+        out: uint8 (height, width, channels), array for the result.
     """
     import cv2
 
@@ -54,10 +56,8 @@ def shrink_by_area(x: Array, size: tuple[int, int], out: Array) -> None:
     floats = memory[: x.size].reshape(x.shape)
     means = memory[x.size : values].reshape(out.shape)
     np.copyto(floats, x)
-    source, target, place = (
-        (floats[:, :, 0], means[:, :, 0], out[:, :, 0]) if x.shape[2] == 1 else (floats, means, out)
-    )
-    cv2.resize(source, size, dst=target, interpolation=cv2.INTER_AREA)
+    target, place = drop_grey_axis(means), drop_grey_axis(out)
+    cv2.resize(drop_grey_axis(floats), size, dst=target, interpolation=cv2.INTER_AREA)
     result: Any = cv2.convertScaleAbs(target, dst=place)  # rounds as OpenCV does everywhere: half to even
     if result is not place:
         place[...] = result

@@ -1,16 +1,17 @@
-"""What all transforms share: the call, the `out` rule, and how any callable is made to fit.
+"""Base class of all transforms, checks of their arguments, and adapters for arbitrary callables.
 
-The `out` rule: a result goes into `out` only if it has exactly `out`'s shape and dtype, and only if writing there
-cannot disturb what is still to be read. `out` may be the input itself where every value depends on its own place
+The `out` rule: a result is written to `out` only if it has exactly `out`'s shape and dtype, and only if writing there
+cannot change values that are still to be read. `out` may be the input itself if every value depends on its own place
 only (`in_place`).
 """
 
 from __future__ import annotations
 
 import inspect
+import math
 import operator
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
@@ -28,35 +29,34 @@ Step: TypeAlias = Callable[[Any, Any, Any], Any]
 
 
 class Transform:
-    """Base of all transforms. A subclass defines `apply`, and `out_spec` where it can tell.
+    """Base of all transforms. A subclass defines `apply`, and `out_spec` if the result's shape can be predicted.
 
     Images are uint8 or float32, (height, width, channels), RGB; after `ToTensor` float32, (channels, height, width).
     The input is never altered, unless it is `out` itself; the result may be the input or a view of it.
-    Transforms are picklable and hold no state that changes.
+    Transforms are picklable and have no state that changes.
 
     Attributes:
         in_place: the result has the input's shape and dtype, and `out` may be the input itself.
     """
 
     in_place: bool = False
-    _fields: ClassVar[tuple[str, ...]] = ()
 
     def __call__(self, x: Any, /, *, rng: Rng | None = None) -> Any:
-        """The transformed image.
+        """Return the transformed image.
 
         Args:
             x: the image; not altered.
-            rng: where draws are taken from; None for a stream of this thread, seeded by the system.
+            rng: source of the draws; None for a stream of this thread, seeded by the system.
         """
         return self.apply(x, default_rng() if rng is None else rng)
 
     def apply(self, x: Any, rng: Rng, out: Array | None = None) -> Any:
-        """The same on the hot path.
+        """Return the transformed image; the loaders call this method.
 
         Args:
             x: the image; altered only if it is `out` itself.
-            rng: where draws are taken from.
-            out: where the result may be written if it has exactly that shape and dtype.
+            rng: source of the draws.
+            out: array that the result may be written to if it has exactly that shape and dtype.
 
         Returns:
             the result; `out` itself if it was used.
@@ -64,23 +64,45 @@ class Transform:
         raise NotImplementedError(f"{type(self).__name__} defines no apply()")
 
     def out_spec(self, spec: ArraySpec | None) -> ArraySpec | None:
-        """Shape and dtype of the result for an input of `spec`; None where they cannot be told."""
-        return None
+        """Return shape and dtype of the result for an input of `spec`; None if they cannot be predicted."""
+        return spec if self.in_place else None
 
     def _parts(self) -> Sequence[Any]:
-        """The callables that this one is made of, for `is_native`."""
+        """Return the callables that this transform calls, for `is_native`."""
         return ()
 
+    def _arguments(self) -> dict[str, Any]:
+        """Return the values of the constructor's parameters by name, for `repr`."""
+        return vars(self)
+
     def __repr__(self) -> str:
-        values = ", ".join(f"{name}={getattr(self, name)!r}" for name in self._fields)
-        return f"{type(self).__name__}({values})"
+        arguments = self._arguments()
+        names = [name for name in inspect.signature(type(self)).parameters if name in arguments]
+        return f"{type(self).__name__}({', '.join(f'{name}={arguments[name]!r}' for name in names)})"
+
+
+class BindingTransform(Transform):
+    """Base of transforms that call other callables: they are bound by `_bind`, again after unpickling."""
+
+    _bound: Any
+
+    def _bind(self) -> None:
+        """Set `_bound`, which holds bound methods and closures that cannot be pickled."""
+        raise NotImplementedError
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in vars(self).items() if name != "_bound"}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._bind()
 
 
 def is_native(fn: Any) -> bool:
-    """Whether a callable is a transform of this package, all its parts included.
+    """Return True if a callable is a transform of this package, all its parts included.
 
-    Such a callable takes every draw from the `rng` that it is given and keeps nothing of its input, so it needs no
-    seeding of global generators and may be handed memory that is used again.
+    Such a callable takes every draw from the `rng` that it is passed and keeps no reference to its input, so it needs
+    no seeding of global generators and may be passed memory that is used again.
     """
     home = __name__.rpartition(".")[0] + "."
     return (
@@ -90,8 +112,13 @@ def is_native(fn: Any) -> bool:
     )
 
 
+def works_in_place(fn: Any) -> bool:
+    """Return True if a callable is a transform of this package that may write over its input."""
+    return isinstance(fn, Transform) and fn.in_place and is_native(fn)
+
+
 def accepts_rng(fn: Any) -> bool:
-    """Whether a callable has a parameter named ``rng`` that can be given by keyword."""
+    """Return True if a callable has a parameter named ``rng`` that can be passed by keyword."""
     try:
         parameters = inspect.signature(fn).parameters
     except (TypeError, ValueError):
@@ -103,8 +130,9 @@ def accepts_rng(fn: Any) -> bool:
 def bind(fn: Any) -> Step:
     """Make any callable callable as ``(x, rng, out)``.
 
-    A transform's `apply` is taken as it is; another callable is given ``rng=`` if it has a parameter of that name, and
-    never `out`. The signature is looked at once, here. The result need not be picklable: bind again after unpickling.
+    For a transform the result is its `apply`; another callable is passed ``rng=`` if it has a parameter of that name,
+    and never `out`. The signature is inspected once, here. The result may not be picklable: bind again after
+    unpickling.
 
     Args:
         fn: a callable of one argument.
@@ -115,7 +143,7 @@ def bind(fn: Any) -> Step:
     if isinstance(fn, Transform):
         if type(fn).apply is not Transform.apply:
             return fn.apply
-    elif not isinstance(fn, type) and isinstance(fn, TransformProtocol):
+    elif is_transform(fn):
         apply: Step = fn.apply
         return apply
     if not callable(fn):
@@ -126,15 +154,20 @@ def bind(fn: Any) -> Step:
     return lambda x, rng, out: call(x)
 
 
+def is_transform(fn: Any) -> bool:
+    """Return True if a callable has the methods of `aioloader.abc.Transform`; a class does not count."""
+    return isinstance(fn, TransformProtocol) and not isinstance(fn, type)
+
+
 def result_array(
     x: Array, shape: tuple[int, ...], dtype: np.dtype[Any], out: Array | None, in_place: bool = False
 ) -> Array:
-    """Where a result is written: `out` if it fits and does not overlap `x`, else new memory.
+    """Return the array for a result: `out` if it fits and does not overlap `x`, else new memory.
 
     Args:
-        x: what the result is computed from.
+        x: the input that the result is computed from.
         shape, dtype: of the result.
-        out: the caller's offer, or None.
+        out: the array that the caller offers, or None.
         in_place: `x` may be `out` itself.
     """
     if (
@@ -149,8 +182,13 @@ def result_array(
     return np.empty(shape, dtype)
 
 
+def drop_grey_axis(x: Array) -> Array:
+    """Return a view (height, width) of an image of one channel, because OpenCV drops that axis; others unchanged."""
+    return x[:, :, 0] if x.shape[2] == 1 else x
+
+
 def check_image(x: Any, name: str, ndims: tuple[int, ...] = (3,)) -> Array:
-    """`x` as an array, if it can be an image.
+    """Return `x` if it can be an image.
 
     Raises:
         TypeError: not an array.
@@ -167,24 +205,70 @@ def check_image(x: Any, name: str, ndims: tuple[int, ...] = (3,)) -> Array:
 
 
 def check_probability(p: float, name: str) -> float:
-    """`p`, if 0 <= p <= 1."""
+    """Return `p` if 0 <= p <= 1; otherwise raise ValueError."""
     if not 0.0 <= p <= 1.0:
         raise ValueError(f"{name}: p must be a probability, 0 <= p <= 1, got {p!r}")
     return float(p)
 
 
+def check_range(
+    values: Any, name: str, least: float = 0.0, *, exclusive: bool = True, finite: bool = True
+) -> tuple[float, float]:
+    """Return the two ends of a range as floats.
+
+    Args:
+        values: (least, greatest).
+        name: the transform's name, and the argument's, for the error.
+        least: lower limit of both ends.
+        exclusive: the lower limit itself is not allowed.
+        finite: infinity is not allowed.
+
+    Raises:
+        ValueError: `values` is not a range within the limits.
+    """
+    try:
+        low, high = map(float, values)
+    except (TypeError, ValueError):
+        low, high = math.nan, math.nan
+    above = least < low if exclusive else least <= low
+    if not (above and low <= high and (high < math.inf or not finite)):
+        sign = "<" if exclusive else "<="
+        raise ValueError(
+            f"{name} must be (least, greatest) with {least:g} {sign} least <= greatest, got {values!r}"
+        )
+    return low, high
+
+
+def check_sides(pad: Any, name: str) -> tuple[int, int, int, int]:
+    """Return (top, bottom, left, right) of a padding from one number or four.
+
+    Raises:
+        ValueError: `pad` is neither a number of at least 0 nor four of them.
+    """
+    try:
+        numbers = pad if isinstance(pad, Sequence) else (pad,) * 4
+        top, bottom, left, right = map(operator.index, numbers)
+    except (TypeError, ValueError):
+        top = bottom = left = right = -1
+    if min(top, bottom, left, right) < 0:
+        raise ValueError(
+            f"{name}: pad must be an int >= 0 or four of them (top, bottom, left, right), got {pad!r}"
+        )
+    return top, bottom, left, right
+
+
 def check_size(size: Any, name: str) -> tuple[int, int]:
-    """(width, height) from an int or a pair."""
+    """Return (width, height) from an int or a pair.
+
+    Raises:
+        ValueError: `size` is neither a positive int nor two of them.
+    """
     try:
         if isinstance(size, bool):
             raise TypeError
-        pair = (
-            tuple(operator.index(n) for n in size)
-            if isinstance(size, Sequence)
-            else (operator.index(size),) * 2
-        )
-    except TypeError:
-        pair = ()
-    if len(pair) != 2 or min(pair) < 1:
+        width, height = map(operator.index, size if isinstance(size, Sequence) else (size,) * 2)
+    except (TypeError, ValueError):
+        width = height = 0
+    if min(width, height) < 1:
         raise ValueError(f"{name}: size must be a positive int or (width, height), got {size!r}")
-    return pair[0], pair[1]
+    return width, height

@@ -1,9 +1,9 @@
-"""An image on a larger canvas of one value."""
+"""Images on a larger canvas of one value."""
 
 from __future__ import annotations
 
 import operator
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -18,48 +18,42 @@ __all__ = ("Border", "place_on_canvas")
 
 
 def place_on_canvas(
-    x: Array, height: int, width: int, left: int, top: int, value: Any, out: Array | None = None
+    x: Array, *, height: int, width: int, left: int, top: int, value: Any, out: Array | None = None
 ) -> Array:
-    """An image on a larger one.
+    """Place an image on a larger canvas.
 
     Args:
         x: (height, width, channels).
-        height, width: extents of the result.
-        left, top: where the image lies in it.
-        value: of all other pixels: one number, or one per channel. Whole dtypes round it and stop at their ends.
+        height, width: extents of the canvas.
+        left, top: place of the image on it.
+        value: of all other pixels: one number, or one per channel. Integer dtypes round and saturate it.
         out: as for `Transform.apply`.
 
     Raises:
-        ValueError: there are neither one value nor as many as channels.
+        ValueError: the number of values is neither one nor the number of channels.
     """
     rows, columns, channels = x.shape
     result = result_array(x, (height, width, channels), x.dtype, out)
-    result[...] = _pixel(value, x.dtype, channels)
-    result[top : top + rows, left : left + columns] = x
-    return result
-
-
-def _pixel(value: Any, dtype: np.dtype[Any], channels: int) -> Array:
     pixel = np.asarray(value, np.float64)
     if pixel.size != 1 and pixel.shape != (channels,):
         raise ValueError(
             f"the value of added pixels must be one number or one per channel ({channels}), got {value!r}"
         )
-    if dtype.kind in "iu":
-        limits = np.iinfo(dtype)
+    if x.dtype.kind in "iu":
+        limits = np.iinfo(x.dtype)
         pixel = np.clip(np.rint(pixel), limits.min, limits.max)
-    return pixel.ravel().astype(dtype)
+    result[...] = pixel.ravel().astype(x.dtype)
+    result[top : top + rows, left : left + columns] = x
+    return result
 
 
 class Border(Transform):
     """Pixels of one value added on all four sides; (height, width, channels), dtype kept. No draws.
 
     Args:
-        pixels: how many on each side, at least 0.
-        value: their value in every channel; whole dtypes round it and stop at their ends.
+        pixels: number of pixels on each side, at least 0.
+        value: their value in every channel; integer dtypes round and saturate it.
     """
-
-    _fields: ClassVar[tuple[str, ...]] = ("pixels", "value")
 
     def __init__(self, pixels: int, value: float = 0) -> None:
         if operator.index(pixels) < 0:
@@ -69,11 +63,13 @@ class Border(Transform):
 
     def apply(self, x: Any, rng: Rng, out: Array | None = None) -> Any:
         image = check_image(x, "Border")
-        if not self.pixels:
+        n = self.pixels
+        if not n:
             return image
         rows, columns = image.shape[:2]
-        n = self.pixels
-        return place_on_canvas(image, rows + 2 * n, columns + 2 * n, n, n, self.value, out)
+        return place_on_canvas(
+            image, height=rows + 2 * n, width=columns + 2 * n, left=n, top=n, value=self.value, out=out
+        )
 
     def out_spec(self, spec: ArraySpec | None) -> ArraySpec | None:
         if spec is None or len(spec.shape) != 3:

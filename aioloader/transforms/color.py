@@ -1,4 +1,4 @@
-"""Colour changes by given amounts: the maths behind the random colour transforms.
+"""Functions that change colours by given amounts, for the random colour transforms.
 
 Luma is 0.299 R + 0.587 G + 0.114 B (ITU-R BT.601). uint8 results are rounded to the nearest value and saturate;
 float32 results are not clipped. All take (height, width, channels); those that mix channels need RGB.
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from aioloader.transforms.base import check_image, result_array
+from aioloader.transforms.base import check_image, drop_grey_axis, result_array
 
 if TYPE_CHECKING:
     from aioloader.foundation.types import Array
@@ -30,7 +30,7 @@ _FLOAT32 = np.dtype(np.float32)
 _STRIP = 8192
 """Pixels whose colours are changed at a time where that takes temporaries in float32."""
 
-# Principal components of ImageNet's colours (Krizhevsky et al., 2012), as MXNet gives them, on the scale 0 to 255.
+# Principal components of ImageNet's colours (Krizhevsky et al., 2012), with MXNet's values, on the scale 0 to 255.
 _EIGENVALUES = np.array([55.46, 4.794, 1.148])
 _EIGENVECTORS = np.array([[-0.5675, 0.7192, 0.4009], [-0.5808, -0.0045, -0.8140], [-0.5836, -0.6948, 0.4203]])
 
@@ -43,21 +43,21 @@ def _check(x: Any, name: str, rgb: bool = False) -> Array:
         wanted = "3 channels (RGB)" if rgb else "1 or 3 channels"
         raise ValueError(f"{name} takes an image of {wanted}, got shape {image.shape}")
     if image.dtype == _FLOAT32 and not image.flags.c_contiguous:
-        # OpenCV's rounding of floats depends on how the rows lie; results must not.
+        # OpenCV's rounding of floats depends on the memory layout; results must not.
         return np.ascontiguousarray(image)
     return image
 
 
 def _linear(x: Array, scale: float, offset: float, out: Array | None) -> Array:
-    """``x * scale + offset``."""
+    """Compute ``x * scale + offset``."""
     result = result_array(x, x.shape, x.dtype, out, in_place=True)
     if x.size == 0:
         return result
     if x.dtype == _UINT8:
         import cv2
 
-        source, place = (x[:, :, 0], result[:, :, 0]) if x.shape[2] == 1 else (x, result)
-        cv2.addWeighted(source, scale, source, 0.0, offset, dst=place)
+        source = drop_grey_axis(x)
+        cv2.addWeighted(source, scale, source, 0.0, offset, dst=drop_grey_axis(result))
     else:
         np.multiply(x, np.float32(scale), out=result)
         if offset:
@@ -66,7 +66,7 @@ def _linear(x: Array, scale: float, offset: float, out: Array | None) -> Array:
 
 
 def _mix(x: Array, matrix: Array, out: Array | None) -> Array:
-    """Every pixel multiplied by a (3, 3) matrix."""
+    """Multiply every pixel by a (3, 3) matrix."""
     result = result_array(x, x.shape, x.dtype, out, in_place=True)
     if x.size:
         import cv2
@@ -76,25 +76,25 @@ def _mix(x: Array, matrix: Array, out: Array | None) -> Array:
 
 
 def adjust_brightness(x: Any, factor: float, out: Array | None = None) -> Array:
-    """``x * factor``; factor >= 0, 1 changes nothing."""
+    """Compute ``x * factor``; factor >= 0, 1 changes nothing."""
     image = _check(x, "adjust_brightness")
     return image if factor == 1.0 else _linear(image, factor, 0.0, out)
 
 
 def adjust_contrast(x: Any, factor: float, out: Array | None = None) -> Array:
-    """``x * factor + (1 - factor) * m``, m the mean luma of the image (one number); 1 changes nothing."""
+    """Compute ``x * factor + (1 - factor) * m``, m the mean luma of the image (one number); 1 changes nothing."""
     image = _check(x, "adjust_contrast")
     if factor == 1.0 or image.size == 0:
         return image
     import cv2
 
-    means = cv2.mean(image[:, :, 0] if image.shape[2] == 1 else image)
+    means = cv2.mean(drop_grey_axis(image))
     mean = means[0] if image.shape[2] == 1 else float(np.dot(_LUMA, means[:3]))
     return _linear(image, factor, (1.0 - factor) * mean, out)
 
 
 def adjust_saturation(x: Any, factor: float, out: Array | None = None) -> Array:
-    """``x * factor + (1 - factor) * luma`` of the same pixel; 1 changes nothing. RGB.
+    """Compute ``x * factor + (1 - factor) * luma`` with the luma of the same pixel; 1 changes nothing. RGB.
 
     uint8: within one level of the exact value (OpenCV computes with 10-bit weights).
     """
@@ -105,7 +105,7 @@ def adjust_saturation(x: Any, factor: float, out: Array | None = None) -> Array:
 
 
 def to_gray(x: Any, out: Array | None = None) -> Array:
-    """Luma of every pixel in all three channels. RGB."""
+    """Set all three channels to the luma of the pixel. RGB."""
     image = _check(x, "to_gray", rgb=True)
     result = result_array(image, image.shape, image.dtype, out, in_place=True)
     if image.size:
@@ -116,9 +116,9 @@ def to_gray(x: Any, out: Array | None = None) -> Array:
 
 
 def adjust_hue(x: Any, turns: float, out: Array | None = None) -> Array:
-    """Hue turned by `turns` of the colour circle (1 is 360 degrees), in HSV; 0 changes nothing. RGB.
+    """Rotate the hue by `turns` of the colour circle (1 is 360 degrees), in HSV; 0 changes nothing. RGB.
 
-    Computed in float32, so that uint8 colours are not coarsened on the way. Float values must not be negative.
+    Computed in float32, so that uint8 colours are not coarsened in between. Float values must not be negative.
     """
     image = _check(x, "adjust_hue", rgb=True)
     if turns == 0.0 or image.size == 0:
@@ -127,13 +127,13 @@ def adjust_hue(x: Any, turns: float, out: Array | None = None) -> Array:
 
     result = result_array(image, image.shape, image.dtype, out, in_place=True)
     shift = np.float32((turns % 1.0) * 360.0)
-    # In strips that stay in the cache: large temporaries cost more in page faults than the colours do.
+    # In strips that stay in the cache: large temporaries cost more in page faults than the conversion of colours.
     rows = max(1, _STRIP // image.shape[1])
     for top in range(0, image.shape[0], rows):
         strip, place = image[top : top + rows], result[top : top + rows]
         exact = strip.astype(np.float32, copy=False)
         hsv: Any = cv2.cvtColor(exact, cv2.COLOR_RGB2HSV)
-        # OpenCV takes hues of 360 degrees and more round the circle by itself, but not negative ones.
+        # OpenCV wraps hues of 360 degrees and more around the circle, but not negative ones.
         hsv[:, :, 0] += shift
         if image.dtype == _FLOAT32:
             cv2.cvtColor(hsv, cv2.COLOR_HSV2RGB, dst=place)

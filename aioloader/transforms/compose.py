@@ -1,14 +1,21 @@
-"""Transforms made of transforms."""
+"""Transforms that consist of other transforms."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from aioloader.foundation.validation import check_sync
-from aioloader.transforms.base import Step, Transform, bind, check_probability, is_native
+from aioloader.transforms.base import (
+    BindingTransform,
+    bind,
+    check_probability,
+    is_native,
+    is_transform,
+    works_in_place,
+)
 
 if TYPE_CHECKING:
     from aioloader.foundation.types import Array, ArraySpec
@@ -17,22 +24,18 @@ if TYPE_CHECKING:
 __all__ = ("Compose", "RandomApply")
 
 
-def _in_place(fn: Any) -> bool:
-    return isinstance(fn, Transform) and fn.in_place
+class Compose(BindingTransform):
+    """Transforms one after the other; each may be any callable of one argument.
 
-
-class Compose(Transform):
-    """Transforms one after the other; any callable of one argument will do.
-
-    A callable with a parameter named ``rng`` is given the sample's draws through it, others are called with the image
-    alone. Draws: those of the parts, in order. Memory that is used again, `out` or an intermediate result, is handed
-    to a part only where no foreign callable comes after it, since that might keep what it is given.
+    A callable with a parameter named ``rng`` is passed the sample's draws through it, others are called with the image
+    alone. Draws: those of the parts, in order. Memory that is used again, `out` or an intermediate result, is passed
+    to a part only if no foreign callable comes after it, since that might keep a reference to its input.
 
     Args:
         transforms: callables; the sequence itself is neither kept nor altered.
 
     Raises:
-        TypeError: one of them is no callable, or an async function.
+        TypeError: one of them is not callable, or is an async function.
     """
 
     def __init__(self, transforms: Iterable[Callable[..., Any]]) -> None:
@@ -43,26 +46,17 @@ class Compose(Transform):
 
     def _bind(self) -> None:
         native = [is_native(part) for part in self.transforms]
-        self._steps: tuple[tuple[Step, bool, bool, bool], ...] = tuple(
-            (bind(part), native[place], all(native[place + 1 :]), native[place] and _in_place(part))
+        # (callable, native, out may be passed, works in place) of each part.
+        self._bound = tuple(
+            (bind(part), native[place], all(native[place + 1 :]), works_in_place(part))
             for place, part in enumerate(self.transforms)
         )
-        self.in_place = bool(native) and all(step[3] for step in self._steps)
-
-    def __getstate__(self) -> dict[str, Any]:
-        state = self.__dict__.copy()
-        # Bound methods and closures: made anew on arrival.
-        del state["_steps"]
-        return state
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state)
-        self._bind()
+        self.in_place = bool(native) and all(step[3] for step in self._bound)
 
     def apply(self, x: Any, rng: Rng, out: Array | None = None) -> Any:
-        # Whether x is memory of its own that nobody but this loop has seen.
+        # True if x is separate memory that only this loop refers to.
         fresh = False
-        for step, native, lend, in_place in self._steps:
+        for step, native, lend, in_place in self._bound:
             target = out if lend else None
             if fresh and in_place and lend and not (out is not None and _alike(x, out)):
                 target = x
@@ -76,8 +70,7 @@ class Compose(Transform):
 
     def out_spec(self, spec: ArraySpec | None) -> ArraySpec | None:
         for part in self.transforms:
-            tell = getattr(part, "out_spec", None)
-            spec = None if tell is None else tell(spec)
+            spec = _out_spec(part, spec)
         return spec
 
     def _parts(self) -> Sequence[Any]:
@@ -92,19 +85,23 @@ def _alike(x: Array, out: Array) -> bool:
     return x.shape == out.shape and x.dtype == out.dtype
 
 
-class RandomApply(Transform):
+def _out_spec(fn: Any, spec: ArraySpec | None) -> ArraySpec | None:
+    """Return the spec of a callable's result; None if it is not a transform."""
+    found: ArraySpec | None = fn.out_spec(spec) if is_transform(fn) else None
+    return found
+
+
+class RandomApply(BindingTransform):
     """Apply a transform with probability `p`. One draw, then those of the transform if it is applied.
 
     Args:
-        transforms: a callable, or a sequence of them, applied together as `Compose` does.
+        transforms: a callable, or a sequence of them, applied together as by `Compose`.
         p: probability, 0 to 1.
 
     Raises:
-        ValueError: `p` is no probability.
-        TypeError: a transform is async; give it a `Dataset.transform` of its own.
+        ValueError: `p` is not a probability.
+        TypeError: a transform is async; pass it to a separate `Dataset.transform`.
     """
-
-    _fields: ClassVar[tuple[str, ...]] = ("transforms", "p")
 
     def __init__(self, transforms: Callable[..., Any] | Sequence[Callable[..., Any]], p: float = 0.5) -> None:
         self.transforms: Callable[..., Any] = (
@@ -115,25 +112,14 @@ class RandomApply(Transform):
         self._bind()
 
     def _bind(self) -> None:
-        self._step = bind(self.transforms)
-        self.in_place = is_native(self.transforms) and _in_place(self.transforms)
-
-    def __getstate__(self) -> dict[str, Any]:
-        state = self.__dict__.copy()
-        del state["_step"]
-        return state
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state)
-        self._bind()
+        self._bound = bind(self.transforms)
+        self.in_place = works_in_place(self.transforms)
 
     def apply(self, x: Any, rng: Rng, out: Array | None = None) -> Any:
-        return self._step(x, rng, out) if rng.random() < self.p else x
+        return self._bound(x, rng, out) if rng.random() < self.p else x
 
     def out_spec(self, spec: ArraySpec | None) -> ArraySpec | None:
-        tell = getattr(self.transforms, "out_spec", None)
-        changed = None if tell is None else tell(spec)
-        return spec if spec == changed else None
+        return spec if spec == _out_spec(self.transforms, spec) else None
 
     def _parts(self) -> Sequence[Any]:
         return (self.transforms,)

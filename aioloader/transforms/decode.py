@@ -1,16 +1,16 @@
-"""Encoded bytes to pixels.
+"""Decoder of whole images: encoded bytes to pixels.
 
 Rule: JPEG goes to simplejpeg in strict mode, where a warning is an error, so that a truncated or damaged file never
-passes as an image. One warning is accepted, because nothing is lost by it: extraneous bytes before the EOI marker.
-OpenCV, which fills what is missing with grey, sees a JPEG only if simplejpeg cannot do its sampling factors, and only
-after the file was followed to its EOI marker. Raw images (docs/format.md) are copied. All other formats go to OpenCV,
-which refuses truncated ones itself.
+passes as an image. One warning is accepted, because no data is lost: extraneous bytes before the EOI marker. OpenCV,
+which fills missing data with grey, gets a JPEG only if simplejpeg does not support its sampling factors, and only after
+the file was followed to its EOI marker. Raw images (docs/format.md) are copied. All other formats go to OpenCV, which
+refuses truncated files itself.
 """
 
 from __future__ import annotations
 
 import struct
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
@@ -22,27 +22,36 @@ from aioloader.transforms.raw import raw_image
 
 if TYPE_CHECKING:
     from aioloader.foundation.types import Array
-    from aioloader.transforms.scratch import Scratch
 
 __all__ = (
     "DEFAULT_MAX_PIXELS",
+    "BufferPool",
     "check_extents",
     "check_scans",
     "checked_header",
     "decode_image",
     "too_large",
+    "turn_upright",
 )
 
 DEFAULT_MAX_PIXELS = 178_956_970
-"""Default of `max_pixels`: as many 3-byte pixels as fit in half a GiB, the figure at which Pillow refuses too."""
+"""Default of `max_pixels`: the number of 3-byte pixels that fit in half a GiB, the limit of Pillow too."""
 
-# Progressive files have about ten. libjpeg-turbo's own tools draw the line here.
+# Progressive files have about ten. libjpeg-turbo's tools have the same limit.
 _MOST_SCANS = 500
 
-# Headers of the last JPEG that was found to have one scan, if they are no longer than this: images of one size made by
-# one program have the same ones.
+# Headers of the last JPEG that was found to have one scan, if they are no longer than this: images of one size written
+# by one program have the same headers.
 _MOST_KNOWN = 4096
 _known_headers = b""
+
+
+class BufferPool(Protocol):
+    """Pool of memory for pixels, such as `Scratch`."""
+
+    def take(self, nbytes: int) -> Array:
+        """Return a buffer that nothing else refers to: uint8 (nbytes,), C-contiguous and writable."""
+        ...
 
 
 def decode_image(
@@ -51,14 +60,14 @@ def decode_image(
     flag: int = 1,
     exif: str = "apply",
     max_pixels: int | None = DEFAULT_MAX_PIXELS,
-    scratch: Scratch | None = None,
+    scratch: BufferPool | None = None,
     path: str | None = None,
 ) -> Array:
     """Decode an image: JPEG, PNG, BMP, WebP, TIFF, PNM, a raw image (`encode_raw`), and GIF, JPEG 2000 and AVIF where
     OpenCV was built for them.
 
     Alpha is dropped, palettes are resolved, 16-bit samples become 8-bit, CMYK becomes RGB (Adobe's inverted values
-    are assumed, as everybody does), only the first frame of several is read.
+    are assumed, as in other decoders), only the first frame of several is read.
 
     Args:
         data: the encoded image, bytes-like.
@@ -67,16 +76,16 @@ def decode_image(
             stored.
         max_pixels: images whose header announces more pixels than this are refused before anything is decoded or
             allocated; None for no limit.
-        scratch: where the pixels are put; None for fresh memory.
+        scratch: pool for the pixels, a `Scratch`; None for new memory.
         path: file that the data is from, for the error.
 
     Returns:
         uint8 (height, width, 3) RGB, or (height, width, 1) grey; writable, C-contiguous. In `scratch` its memory is
-        used again only after the array and all its views are gone.
+        used again only after the array and all its views are deleted.
 
     Raises:
-        DecodeError: not an image, damaged, truncated, or too large.
-        ValueError: a bad `flag` or `exif`.
+        DecodeError: the data is not an image, or is damaged, truncated or too large.
+        ValueError: `flag` or `exif` is not allowed.
     """
     try:
         if exif != "apply" and exif != "ignore":
@@ -97,7 +106,7 @@ def decode_image(
         if exif == "apply" and header.exif is not None:
             orientation = read_orientation(data, *header.exif)
             if orientation != 1:
-                image = _turn(image, orientation, scratch)
+                image = turn_upright(image, orientation, scratch)
         return image
     except DecodeError as error:
         if path is not None:
@@ -106,14 +115,14 @@ def decode_image(
 
 
 def checked_header(data: Any, max_pixels: int | None) -> ImageHeader:
-    """The header of an image that may be decoded: it is not too large, and not made to take time or memory.
+    """Return the header of an image that may be decoded: not too large, and not made to consume time or memory.
 
     Args:
         data: the encoded image, bytes or a flat memoryview of bytes.
         max_pixels: the limit; None for none.
 
     Raises:
-        DecodeError: it may not; or the data is no image.
+        DecodeError: the image may not be decoded, or the data is not an image.
     """
     header = read_header(data)
     if max_pixels is not None and header.height * header.width > max_pixels:
@@ -126,10 +135,10 @@ def checked_header(data: Any, max_pixels: int | None) -> ImageHeader:
 
 
 def check_extents(image: Array, header: ImageHeader, max_pixels: int | None, nbytes: int) -> None:
-    """Refuse pixels that are more than the header announced and allowed: in a few formats two headers can differ.
+    """Refuse more pixels than the limit, even if the header announced fewer: in a few formats two headers can differ.
 
     Raises:
-        DecodeError: they are.
+        DecodeError: there are more.
     """
     height, width = image.shape[:2]
     if max_pixels is not None and height * width > max_pixels:
@@ -137,31 +146,31 @@ def check_extents(image: Array, header: ImageHeader, max_pixels: int | None, nby
 
 
 def too_large(header: ImageHeader, max_pixels: int, nbytes: int) -> DecodeError:
-    """The error for an image of more than `max_pixels` pixels.
+    """Return the error for an image of more than `max_pixels` pixels.
 
     Args:
-        header: what it announces, or has.
+        header: the header, or one with the actual extents.
         max_pixels: the limit.
         nbytes: bytes of the encoded image.
     """
     pixels = header.height * header.width
     return DecodeError(
         f"{header.width} x {header.height} is {pixels} pixels, more than max_pixels={max_pixels}; "
-        "raise max_pixels if the image is to be trusted",
+        "raise max_pixels if you trust the image",
         format=header.format,
         nbytes=nbytes,
     )
 
 
 def check_scans(data: Any) -> None:
-    """Refuse a JPEG of very many scans: a few bytes each make the decoder go through the whole picture.
+    """Refuse a JPEG with very many scans: a few bytes each make the decoder process the whole image.
 
     Raises:
         DecodeError: there are more than any encoder writes.
     """
-    # With one scan that holds all components nothing behind it is read.
+    # If one scan holds all components, nothing behind it is read.
     if not _has_one_scan(data) and bytes(data).count(b"\xff\xda") > _MOST_SCANS:
-        reason = f"more than {_MOST_SCANS} scans; no encoder writes so many"
+        reason = f"more than {_MOST_SCANS} scans; no encoder writes that many"
         raise DecodeError(reason, format="jpeg", nbytes=len(data))
 
 
@@ -178,7 +187,7 @@ def _has_one_scan(data: Any) -> bool:
     return True
 
 
-def _decode_jpeg(data: Any, header: ImageHeader, flag: int, scratch: Scratch | None) -> Array:
+def _decode_jpeg(data: Any, header: ImageHeader, flag: int, scratch: BufferPool | None) -> Array:
     from simplejpeg import decode_jpeg
 
     colorspace, channels = ("RGB", 3) if flag else ("GRAY", 1)
@@ -203,7 +212,7 @@ def _decode_jpeg(data: Any, header: ImageHeader, flag: int, scratch: Scratch | N
 
 
 def _reaches_end(data: Any) -> bool:
-    """Whether a JPEG's markers lead to its EOI."""
+    """Return True if a JPEG's markers lead to its EOI."""
     text = bytes(data)
     place = 2
     while place + 2 <= len(text):
@@ -223,20 +232,19 @@ def _reaches_end(data: Any) -> bool:
     return False
 
 
-def _copy_raw(data: Any, flag: int, scratch: Scratch | None) -> Array:
+def _copy_raw(data: Any, flag: int, scratch: BufferPool | None) -> Array:
     pixels = raw_image(data)
     height, width, stored = pixels.shape
     channels = 3 if flag else 1
     nbytes = height * width * channels
-    image = (np.empty(nbytes, np.uint8) if scratch is None else scratch.take(nbytes)).reshape(
-        height, width, channels
-    )
+    buffer = np.empty(nbytes, np.uint8) if scratch is None else scratch.take(nbytes)
+    image = buffer.reshape(height, width, channels)
     if stored == channels:
         image[...] = pixels
     else:
         import cv2
 
-        # OpenCV knows no axis of extent 1.
+        # OpenCV does not support an axis of extent 1.
         if flag:
             cv2.cvtColor(pixels[:, :, 0], cv2.COLOR_GRAY2RGB, dst=image)
         else:
@@ -245,7 +253,7 @@ def _copy_raw(data: Any, flag: int, scratch: Scratch | None) -> Array:
 
 
 def _check_png(data: Any) -> None:
-    """Refuse a chunk that is longer than the data: OpenCV takes memory for it before it looks, up to 4 GiB."""
+    """Refuse a chunk that is longer than the data: OpenCV allocates up to 4 GiB for it before it checks."""
     place = 8
     while place + 8 <= len(data):
         length, name = struct.unpack_from(">I4s", data, place)
@@ -260,7 +268,7 @@ def _decode_other(data: Any, header: ImageHeader, flag: int, max_pixels: int | N
     if header.format == "tiff":
         entry = orientation_entry(data)
         if entry is not None and entry[0] != 1:
-            # OpenCV turns TIFF images whatever it is told; it must see an upright one.
+            # OpenCV turns TIFF images even with the flag against it; it must get an upright one.
             data = bytearray(data)
             struct.pack_into(entry[2], data, entry[1], 1)
     image = _opencv(data, header.format, flag)
@@ -289,7 +297,14 @@ def _opencv(data: Any, name: str, flag: int) -> Array:
     return result
 
 
-def _turn(image: Array, orientation: int, scratch: Scratch | None) -> Array:
+def turn_upright(image: Array, orientation: int, scratch: BufferPool | None) -> Array:
+    """Turn a stored image upright.
+
+    Args:
+        image: uint8 (height, width, channels); altered for orientations 2, 3 and 4.
+        orientation: 1 to 8.
+        scratch: pool for the result of orientations 5 to 8; None for new memory.
+    """
     out = None
     if scratch is not None and swaps_axes(orientation):
         height, width, channels = image.shape

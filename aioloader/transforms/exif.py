@@ -1,14 +1,18 @@
-"""EXIF orientation: read the tag, turn an image upright, and find a place of the upright image in the stored one.
+"""EXIF orientation: the tag, images turned upright, and places of the upright image in the stored one.
 
-Rule: one rule for all formats and decoders. Orientation says how the stored image is to be turned for display
-(EXIF 2.32, section 4.6.4, tag 0x0112); anything malformed means "as stored". Decoders are told not to turn anything
-themselves. Everything here but `upright` is pure.
+Rule: one rule for all formats and decoders. Orientation defines how the stored image is to be turned for display
+(EXIF 2.32, section 4.6.4, tag 0x0112); anything malformed means "as stored". Decoders are configured not to turn
+images themselves. All functions except `upright` are pure.
 """
 
 from __future__ import annotations
 
 import struct
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from aioloader.transforms.base import drop_grey_axis
 
 if TYPE_CHECKING:
     from aioloader.foundation.types import Array
@@ -17,7 +21,7 @@ __all__ = ("orientation_entry", "read_orientation", "stored_box", "swaps_axes", 
 
 _TAG = 0x0112
 _BYTE, _SHORT, _LONG = 1, 3, 4
-# More entries than any camera writes; bounds the work that a damaged count can cause.
+# More entries than any camera writes; limits the work that a damaged count can cause.
 _MAX_ENTRIES = 512
 
 
@@ -26,12 +30,12 @@ def orientation_entry(data: Any, start: int = 0, stop: int | None = None) -> tup
 
     Args:
         data: bytes-like.
-        start: where the structure's byte-order mark stands; its offsets count from here.
+        start: offset of the structure's byte-order mark; its offsets are relative to this.
         stop: end of the structure, exclusive; None for the end of `data`.
 
     Returns:
-        (orientation 1 to 8, place of the value in `data`, struct format of the value), or None if there is no
-        entry that makes sense.
+        (orientation 1 to 8, offset of the value in `data`, struct format of the value), or None if there is no
+        valid entry.
     """
     stop = len(data) if stop is None else min(stop, len(data))
     if stop - start < 14:
@@ -63,7 +67,7 @@ def orientation_entry(data: Any, start: int = 0, stop: int | None = None) -> tup
 
 
 def read_orientation(data: Any, start: int = 0, stop: int | None = None) -> int:
-    """The orientation, 1 to 8, of a TIFF structure; 1 ("as stored") where it has none or is malformed.
+    """Return the orientation, 1 to 8, of a TIFF structure; 1 ("as stored") if it has none or is malformed.
 
     Args:
         data, start, stop: as for `orientation_entry`.
@@ -73,7 +77,7 @@ def read_orientation(data: Any, start: int = 0, stop: int | None = None) -> int:
 
 
 def swaps_axes(orientation: int) -> bool:
-    """Whether turning upright exchanges height and width."""
+    """Return True if turning upright exchanges height and width."""
     return orientation >= 5
 
 
@@ -81,9 +85,9 @@ def upright(image: Array, orientation: int, out: Array | None = None) -> Array:
     """Turn a stored image upright.
 
     Args:
-        image: (height, width, channels), uint8, rows of a larger image will do; altered for orientations 2, 3 and 4.
+        image: (height, width, channels), uint8, may be rows of a larger image; altered for orientations 2, 3 and 4.
         orientation: 1 to 8.
-        out: uint8, where the result of orientations 5 to 8 is written: (width, height, channels); or None.
+        out: uint8 (width, height, channels), array for the result of orientations 5 to 8; or None.
 
     Returns:
         `image` itself, or (width, height, channels) for orientations 5 to 8.
@@ -92,27 +96,24 @@ def upright(image: Array, orientation: int, out: Array | None = None) -> Array:
         return image
     import cv2
 
-    # OpenCV drops an axis of extent 1, so grey images go through it as planes.
-    source = image[:, :, 0] if image.shape[2] == 1 else image
+    source = drop_grey_axis(image)
     if orientation <= 4:
         cv2.flip(source, {2: 1, 3: -1, 4: 0}[orientation], dst=source)
         return image
     height, width, channels = image.shape
-    result: Any = cv2.transpose(source) if out is None else out
-    if out is not None:
-        cv2.transpose(source, dst=out[:, :, 0] if channels == 1 else out)
-    plane = result if result.ndim == 2 or channels != 1 else result[:, :, 0]
+    result = np.empty((width, height, channels), np.uint8) if out is None else out
+    plane = drop_grey_axis(result)
+    cv2.transpose(source, dst=plane)
     code = {5: None, 6: 1, 7: -1, 8: 0}[orientation]
     if code is not None:
         cv2.flip(plane, code, dst=plane)
-    turned: Array = result.reshape(width, height, channels)
-    return turned
+    return result
 
 
 def stored_box(
     box: tuple[int, int, int, int], orientation: int, height: int, width: int
 ) -> tuple[int, int, int, int]:
-    """Where a rectangle of the upright image lies in the stored one.
+    """Return the place in the stored image of a rectangle of the upright one.
 
     Args:
         box: (x, y, width, height) in the upright image.

@@ -1,4 +1,4 @@
-"""What the first bytes of an image say: format, height, width, and where its EXIF block lies.
+"""Headers of images: format, height, width, and place of the EXIF block.
 
 Rule: nothing is decoded and nothing allocated; every read is checked against the length of the data, every loop moves
 forward. JPEG: segments up to the frame header (ITU T.81, B.2.2). PNG: chunks up to the image data. The others: fixed
@@ -21,7 +21,7 @@ __all__ = ("ImageHeader", "image_size", "read_header")
 
 
 class ImageHeader(NamedTuple):
-    """What an image announces.
+    """Header of an image.
 
     Attributes:
         format: "jpeg", "png", "bmp", "gif", "webp", "tiff", "pnm", "jp2", "avif" or "raw" (see `encode_raw`).
@@ -39,17 +39,17 @@ _PNM = re.compile(rb"P[1-6](?:\s|#[^\r\n]*[\r\n])*([0-9]+)[^0-9](?:\s|#[^\r\n]*[
 
 
 class _Unreadable(Exception):
-    """A header ends early or makes no sense; becomes a DecodeError at the border."""
+    """Error raised when a header ends early or is invalid; `read_header` converts it to a DecodeError."""
 
 
 def _scan_jpeg(data: Any) -> tuple[int, int, tuple[int, int] | None]:
-    """Height, width and EXIF span; the hot path, a few microseconds for a photograph."""
+    """Read height, width and EXIF span; the hot path, a few microseconds for a photograph."""
     n = len(data)
     place = 2
     exif = None
     while place + 4 <= n:
         if data[place] != 0xFF:
-            raise _Unreadable("bytes between the header's segments that belong to none")
+            raise _Unreadable("bytes between the header's segments that belong to none of them")
         marker = data[place + 1]
         if marker == 0xFF:
             place += 1
@@ -79,9 +79,7 @@ def _scan_jpeg(data: Any) -> tuple[int, int, tuple[int, int] | None]:
 def _jpeg(data: Any) -> ImageHeader:
     height, width, exif = _scan_jpeg(data)
     if height == 0:
-        raise _Unreadable(
-            "the frame header gives no height (a height that follows the data is not supported)"
-        )
+        raise _Unreadable("the frame header has no height (a height that follows the data is not supported)")
     return ImageHeader("jpeg", height, width, exif)
 
 
@@ -127,7 +125,7 @@ def _webp(data: Any) -> ImageHeader:
     elif name == b"VP8 ":
         width, height = (side & 0x3FFF for side in struct.unpack_from("<HH", data, 26))
     else:
-        raise _Unreadable("the first chunk is none of VP8, VP8L and VP8X")
+        raise _Unreadable("the first chunk is not VP8, VP8L or VP8X")
     place = 12
     exif = None
     while place + 8 <= len(data):
@@ -165,7 +163,7 @@ def _tiff(data: Any) -> ImageHeader:
 
 
 def _pnm(data: Any) -> ImageHeader:
-    # As OpenCV reads it, to the byte: else a comment could hide the numbers that it will find.
+    # Exactly as OpenCV reads it: else a comment could hide the numbers that OpenCV will find.
     head = bytes(data[:1024])
     found = _PNM.match(head)
     if found is None or found.end() == len(head) < len(data):
@@ -174,7 +172,7 @@ def _pnm(data: Any) -> ImageHeader:
 
 
 def _jp2(data: Any) -> ImageHeader:
-    # The box around the codestream and the codestream itself both tell extents: the larger ones count.
+    # The box around the codestream and the codestream itself both have extents: the larger ones count.
     text = bytes(data)
     found = []
     start = text.find(b"ihdr", 0, 4096)
@@ -196,7 +194,7 @@ def _avif(data: Any) -> ImageHeader:
     height = width = 0
     start = head.find(b"ispe")
     while start >= 0:
-        # Several stand there for grids and alpha planes: the largest is the image.
+        # There are several for grids and alpha planes: the largest is the image.
         w, h = struct.unpack_from(">II", head, start + 8)
         if w * h > width * height:
             height, width = h, w
@@ -245,10 +243,10 @@ def read_header(data: Any) -> ImageHeader:
         data: bytes, bytearray or a flat memoryview of bytes.
 
     Raises:
-        DecodeError: the data is empty, of no known format, or its header is damaged or ends early.
+        DecodeError: the data is empty or of an unknown format, or its header is damaged or ends early.
     """
     n = len(data)
-    # JPEG first and by itself: it is what is read millions of times.
+    # JPEG first and separately: it is the format that is read millions of times.
     if n > 3 and data[0] == 0xFF and data[1] == 0xD8 and data[2] == 0xFF:
         name: str = "jpeg"
         read: Callable[[Any], ImageHeader] = _jpeg
@@ -257,7 +255,7 @@ def read_header(data: Any) -> ImageHeader:
     else:
         known = _recognise(data)
         if known is None:
-            raise DecodeError("the first bytes are those of no image format that is supported", nbytes=n)
+            raise DecodeError("the first bytes match no image format that is supported", nbytes=n)
         name, read = known
     try:
         header = read(data)
@@ -272,7 +270,7 @@ def read_header(data: Any) -> ImageHeader:
 
 
 def image_size(data: Any) -> tuple[str, int, int]:
-    """Format, height and width of an encoded image, as stored, from its header alone.
+    """Return format, height and width of an encoded image, as stored, from its header alone.
 
     Args:
         data: bytes-like.

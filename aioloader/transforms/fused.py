@@ -1,41 +1,54 @@
 """A chain of transforms and the decoder before it, compiled to one plan per sample.
 
 Rule: the result, the draws and their order are those of decoding the whole image and applying one transform after the
-other; only what is thrown away is not made. A first crop is drawn before the pixels are decoded, so that only its
-rectangle is; resizing writes into the batch's row; flips happen there, in place; pixels become planes of float32 in
-one pass. What is not known runs as it is, with what is before and after it still fused.
+other; only data that would be thrown away is not computed. A first crop is drawn before the pixels are decoded, so that
+only its rectangle is decoded; resizing writes into the batch's row; flips happen there, in place; pixels become planes
+of float32 in one pass. An unknown transform runs unchanged, with the transforms before and after it still fused.
 
-A plan has a head (`transforms.decode_ops`), flips, and segments that follow. While nothing foreign comes later
-they write into the row, or, where a pass to float32 follows, into memory that is used again.
+A plan consists of a decode operation (`DecodeOp`), flips, and segments that follow. Unless foreign code comes later,
+they write into the row, or, if a pass to float32 (`PixelTable`) follows, into memory that is used again.
 """
 
 from __future__ import annotations
 
 from time import perf_counter
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import numpy as np
 
-from aioloader.transforms.base import Step, Transform, bind, is_native
+from aioloader.jpeg import scale_for
+from aioloader.rng import Rng
+from aioloader.transforms.base import Step, bind, is_native, works_in_place
 from aioloader.transforms.compose import Compose
-from aioloader.transforms.decode_ops import head_of
-from aioloader.transforms.geometry import RandomFlipLeftRight, RandomFlipTopBottom
-from aioloader.transforms.table import PixelTable, table_length
+from aioloader.transforms.geometry import (
+    Crop,
+    CropResize,
+    RandomCrop,
+    RandomFlipLeftRight,
+    RandomFlipTopBottom,
+    Resize,
+)
+from aioloader.transforms.interpolation import AREA, AUTO, RANDOM, resize_image, settle
+from aioloader.transforms.planes import ToPlanes
+from aioloader.transforms.tensor import Cast, Normalize, ToTensor
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from aioloader.foundation.types import Array, StageTimer
-    from aioloader.rng import Rng
-    from aioloader.transforms.lazy_image import LazyImageReader
+    from aioloader.transforms.lazy_image import LazyImage, LazyImageReader, Scratch
 
-__all__ = ("ImagePlan",)
+__all__ = ("ImagePlan", "PixelTable", "table_length")
 
 _UINT8 = np.dtype(np.uint8)
+_FLOAT32 = np.dtype(np.float32)
 _FLIPS = (RandomFlipLeftRight, RandomFlipTopBottom)
 
-# Where a step may write: nowhere that is used again, the batch's row, or over its own input.
+# Memory that a step may write to: none that is used again, the batch's row, or its own input.
 _NOWHERE, _ROW, _INPUT = range(3)
+
+# Source pixels around the place of a resized one that any interpolation reads (Lanczos: 4), and two for rounding.
+_REACH = 6
 
 
 class _Part(NamedTuple):
@@ -46,7 +59,7 @@ class _Part(NamedTuple):
 
 
 class _Segment(NamedTuple):
-    """Transforms of one stage that are run together, and where they may write."""
+    """Transforms of one stage that are run together, and the memory that they may write to."""
 
     step: Step
     stage: int
@@ -54,12 +67,12 @@ class _Segment(NamedTuple):
 
 
 class ImagePlan:
-    """Makes the image of a sample; one per thread.
+    """The work that makes the image of a sample; one per thread.
 
     Args:
         reader: opens the encoded image.
         stages: (name, callable) of every stage; the callables take an image, as in `Dataset.transform_first`.
-        lend: nothing foreign is done to the image after these stages.
+        lend: no foreign code gets the image after these stages.
     """
 
     def __init__(
@@ -68,8 +81,8 @@ class ImagePlan:
         self._reader = reader
         self._names = [f"transform:{name}" for name, _ in stages]
         parts = [_Part(fn, number) for number, (_, whole) in enumerate(stages) for fn in _flat(whole)]
-        self._head, length = head_of([part.fn for part in parts], reader.scratch)
-        # What the head leaves to be done is done in the stage of its last transform.
+        self._decode_op, length = _decode_op([part.fn for part in parts], reader.scratch)
+        # The time of `DecodeOp.finish` counts for the stage of its last transform.
         self._stage = parts[max(0, length - 1)].stage if parts else 0
         end = length
         while end < len(parts) and type(parts[end].fn) in _FLIPS and parts[end].stage == self._stage:
@@ -77,95 +90,89 @@ class ImagePlan:
         self._flips = tuple((part.fn.p, part.fn) for part in parts[length:end] if isinstance(part.fn, _FLIPS))
         rest = parts[end:]
         self._segments, self._target = _segments(rest, lend)
-        if not length and not all(_in_place(part.fn) for part in rest):
-            # The whole picture would lie in the row only to be in the way of what is made of it.
+        if not length and not all(works_in_place(part.fn) for part in rest):
+            # The whole image in the row would only be in the way of the result.
             self._target = _NOWHERE if self._target == _ROW else self._target
         # A view of borrowed memory must not reach foreign code, which may keep it.
         self._copies = not (lend and all(is_native(part.fn) for part in rest))
 
-    def __call__(self, data: Any, path: str | None, rng: Rng, out: Array | None, trace: StageTimer) -> Any:
+    def __call__(self, data: Any, path: str | None, rng: Rng, out: Array | None, timer: StageTimer) -> Any:
         """Decode and transform an image.
 
         Args:
             data: the encoded image, bytes or a flat memoryview of bytes.
             path: file that the data is from, for errors.
             rng: the sample's draws.
-            out: where the result may be written if it has exactly that shape and dtype.
-            trace: told what goes on and how long it took.
+            out: array that the result may be written to if it has exactly that shape and dtype.
+            timer: records the stage in progress and the time of each stage.
 
         Returns:
             the image; `out` itself if it was used. It may be a view of `data`, or of memory that the plan uses
-            again once the view is gone.
+            again once the view is deleted.
 
         Raises:
             DecodeError: as `decode_image`.
         """
         begin = perf_counter()
-        head, target = self._head, self._target
-        picture = self._reader.open(data, path)
+        decode_op, target = self._decode_op, self._target
+        image = self._reader.open(data, path)
         place = None
         if target == _ROW and out is not None and out.dtype == _UINT8 and out.flags.carray:
             place = out
-        x = head.decode(picture, rng, place)
+        x = decode_op.decode(image, rng, place)
         now = perf_counter()
-        trace.decode_s += now - begin
+        timer.decode_s += now - begin
         if not self._names:
-            return x.copy() if picture.borrowed and self._copies else x
+            return x.copy() if image.borrowed and self._copies else x
         begin, stage = now, self._stage
-        trace.stage = self._names[stage]
-        if target == _INPUT and head.size is not None:
-            width, height = head.size
-            place = self._reader.scratch.take(height * width * picture.channels)
-            place = place.reshape(height, width, picture.channels)
-        x = head.finish(x, rng, place)
-        owned = not picture.borrowed or x is place or x.base is None
+        timer.stage = self._names[stage]
+        if target == _INPUT and decode_op.size is not None:
+            width, height = decode_op.size
+            place = self._reader.scratch.take(height * width * image.channels)
+            place = place.reshape(height, width, image.channels)
+        x = decode_op.finish(x, rng, place)
+        owned = not image.borrowed or x is place or x.base is None
         for p, flip in self._flips:
             if rng.random() < p:
-                turned = place if place is not None and place.shape == x.shape else x if owned else None
-                x = flip.flip(x) if turned is None else flip.flip_into(x, turned)
+                flipped = place if place is not None and place.shape == x.shape else x if owned else None
+                x = flip.flip(x) if flipped is None else flip.flip_into(x, flipped)
                 owned = True
         if self._copies and not owned:
             x = x.copy()
         for segment in self._segments:
             if segment.stage != stage:
                 now = perf_counter()
-                trace.transforms[stage] += now - begin
+                timer.transforms[stage] += now - begin
                 begin, stage = now, segment.stage
-                trace.stage = self._names[stage]
+                timer.stage = self._names[stage]
             if segment.target == _ROW:
                 x = segment.step(x, rng, out)
             else:
                 x = segment.step(x, rng, x if segment.target == _INPUT and owned else None)
-        trace.transforms[stage] += perf_counter() - begin
+        timer.transforms[stage] += perf_counter() - begin
         return x
 
 
-def _in_place(fn: Callable[..., Any]) -> bool:
-    return isinstance(fn, Transform) and fn.in_place and is_native(fn)
-
-
 def _flat(fn: Callable[..., Any]) -> list[Callable[..., Any]]:
-    """The transforms that a chain is made of."""
+    """List the transforms of a chain."""
     if type(fn) is Compose:
         return [inner for part in fn.transforms for inner in _flat(part)]
     return [fn]
 
 
 def _segments(parts: Sequence[_Part], lend: bool) -> tuple[list[_Segment], int]:
-    """Put what follows the head together; says also where the head may write."""
+    """Group the transforms after the flips; return the segments, and the memory that the decode operation may use."""
     native = [is_native(part.fn) for part in parts]
 
     def target(stop: int) -> int:
         return _ROW if lend and all(native[stop:]) else _NOWHERE
 
     place, length = _find_table(parts)
-    segments = []
-    if not length:
-        place = len(parts)
     before = _INPUT if length and all(native[:place]) else None
-    for start, stop in _runs(parts, 0, place):
-        step = _step(parts[start:stop])
-        segments.append(_Segment(step, parts[start].stage, target(stop) if before is None else before))
+    segments = [
+        _Segment(_step(parts[start:stop]), parts[start].stage, target(stop) if before is None else before)
+        for start, stop in _runs(parts, 0, place)
+    ]
     if length:
         after = place + length
         table = PixelTable([part.fn for part in parts[place:after]])
@@ -176,28 +183,259 @@ def _segments(parts: Sequence[_Part], lend: bool) -> tuple[list[_Segment], int]:
 
 
 def _find_table(parts: Sequence[_Part]) -> tuple[int, int]:
-    """(place, number) of the first transforms that a `PixelTable` can stand for; a number of 0 if there are none."""
+    """Find the first transforms that a `PixelTable` can replace: (place, number); (len(parts), 0) if there are none."""
     for place, part in enumerate(parts):
         same = [other.fn for other in parts[place:] if other.stage == part.stage]
         length = table_length(same)
         if length:
             return place, length
-    return 0, 0
+    return len(parts), 0
 
 
 def _runs(parts: Sequence[_Part], start: int, stop: int) -> list[tuple[int, int]]:
-    """Stretches of one stage each."""
-    runs = []
-    while start < stop:
-        end = start
-        while end < stop and parts[end].stage == parts[start].stage:
-            end += 1
-        runs.append((start, end))
-        start = end
-    return runs
+    """List the runs of one stage each, (start, stop)."""
+    edges = [n for n in range(start + 1, stop) if parts[n].stage != parts[n - 1].stage]
+    return list(zip([start, *edges], [*edges, stop], strict=True)) if start < stop else []
 
 
 def _step(parts: Sequence[_Part]) -> Step:
     if len(parts) == 1:
         return bind(parts[0].fn)
     return Compose([part.fn for part in parts]).apply
+
+
+class DecodeOp:
+    """The first operation of a plan, for which not all pixels have to be decoded; one per thread.
+
+    Rule: `decode` draws the values that it needs and decodes the pixels, `finish` does the rest; together they are
+    equal to the transforms that they replace, draw for draw and bit for bit. An operation keeps its draws from
+    `decode` to `finish`. This base class decodes the whole image, straight to the memory of the result.
+
+    Attributes:
+        size: (width, height) of the result; None before `decode` if it depends on the image, or is the image's.
+    """
+
+    size: tuple[int, int] | None = None
+
+    def decode(self, image: LazyImage, rng: Rng, out: Array | None) -> Array:
+        """Decode the pixels that are needed.
+
+        Args:
+            image: the image.
+            rng: the sample's draws.
+            out: array that they may be written to if nothing is left to be done with them, uint8; None for none.
+
+        Raises:
+            DecodeError: as `decode_image`.
+        """
+        if out is not None and out.shape == (image.height, image.width, image.channels):
+            return image.whole(out)
+        return image.whole()
+
+    def finish(self, pixels: Array, rng: Rng, out: Array | None) -> Array:
+        """Do the rest of the operation; return a result that may be `pixels`, or in `out`."""
+        return pixels
+
+
+class _DecodeCrop(DecodeOp):
+    """A drawn crop: decode its rectangle only, and resize it."""
+
+    def __init__(self, crop: Crop) -> None:
+        import cv2
+
+        self._draw = crop.box
+        self._fit = crop.fit
+        self._box = (0, 0, 0, 0)
+        self.size = self._size = crop.size
+        self._code = crop.interpolation
+        # `finish` then does the same as `resize_image` for colour and a fixed interpolation, without its checks.
+        self._plain = type(crop).fit is Crop.fit and self._code not in (AREA, AUTO, RANDOM)
+        self._shape = (crop.size[1], crop.size[0], 3)
+        self._resize = cv2.resize
+
+    def decode(self, image: LazyImage, rng: Rng, out: Array | None) -> Array:
+        self._box = box = self._draw(image.height, image.width, rng)
+        return image.region(box, scale_for(box[2:], self._size) if image.shrinks else 1)
+
+    def finish(self, pixels: Array, rng: Rng, out: Array | None) -> Array:
+        if (
+            self._plain
+            and out is not None
+            and out.shape == self._shape
+            and pixels.shape[2] == 3
+            and pixels.shape != self._shape
+        ):
+            self._resize(pixels, self._size, dst=out, interpolation=self._code)
+            return out
+        return self._fit(pixels, self._box, rng, out)
+
+
+class _DecodeRectangle(DecodeOp):
+    """A fixed rectangle: decode it only, and resize it if requested."""
+
+    def __init__(self, crop: CropResize) -> None:
+        self._crop = crop
+        self.size = crop.size
+        self._inside = False
+
+    def decode(self, image: LazyImage, rng: Rng, out: Array | None) -> Array:
+        crop = self._crop
+        self._inside = crop.x + crop.width <= image.width and crop.y + crop.height <= image.height
+        if not self._inside:
+            return image.whole()
+        size = crop.size if image.shrinks else None
+        shrink = 1 if size is None else scale_for((crop.width, crop.height), size)
+        return image.region((crop.x, crop.y, crop.width, crop.height), shrink)
+
+    def finish(self, pixels: Array, rng: Rng, out: Array | None) -> Array:
+        crop = self._crop
+        if not self._inside:
+            return cast("Array", crop.apply(pixels, rng, out))  # it raises the error
+        code = settle(crop.interpolation, rng)
+        return pixels if crop.size is None else resize_image(pixels, crop.size, code, out)
+
+
+class _DecodeResized(DecodeOp):
+    """A resize of the whole image, and then a crop if one follows, for which not all of it need be decoded."""
+
+    def __init__(self, resize: Resize, crop: Crop | None, scratch: Scratch) -> None:
+        self._resize = resize
+        self._crop = crop
+        self._scratch = scratch
+        self.size = None if crop is None else crop.size
+        # Draws and results of `decode`: (width, height) of the resized image, the crop in it, the interpolation.
+        self._whole = (0, 0)
+        self._box = (0, 0, 0, 0)
+        self._code = 0
+
+    def decode(self, image: LazyImage, rng: Rng, out: Array | None) -> Array:
+        height, width = image.height, image.width
+        self._whole = columns, rows = self._resize.target(height, width)
+        shrink = scale_for((width, height), self._whole) if image.shrinks else 1
+        self._code = settle(self._resize.interpolation, rng)
+        if self._crop is None:
+            self.size = self._whole
+            return image.frame((0, 0, width, height), shrink) if shrink > 1 else image.whole()
+        self._box = x, y, w, h = self._crop.box(rows, columns, rng)
+        reach = _REACH * shrink
+        left, right = _source_range(x, x + w, columns, width, reach)
+        top, bottom = _source_range(y, y + h, rows, height, reach)
+        return image.frame((left, top, right - left, bottom - top), shrink)
+
+    def finish(self, pixels: Array, rng: Rng, out: Array | None) -> Array:
+        if self._crop is None:
+            return resize_image(pixels, self._whole, self._code, out)
+        (width, height), channels = self._whole, pixels.shape[2]
+        place = self._scratch.take(height * width * channels).reshape(height, width, channels)
+        # All of it: OpenCV cannot resize a part with the weights that it has in the whole.
+        return self._crop.cut(resize_image(pixels, self._whole, self._code, place), self._box, rng, out)
+
+
+def _source_range(start: int, stop: int, resized: int, extent: int, reach: int) -> tuple[int, int]:
+    """Return the range of an axis of `extent` pixels that is read to make a part of its `resized` ones."""
+    return max(0, start * extent // resized - reach), min(extent, -(-stop * extent // resized) + reach)
+
+
+def _decode_op(transforms: Sequence[Callable[..., Any]], scratch: Scratch) -> tuple[DecodeOp, int]:
+    """Choose the decode operation of a chain.
+
+    Args:
+        transforms: the chain, as a flat list.
+        scratch: pool for intermediate results.
+
+    Returns:
+        (operation, number of the transforms that it replaces).
+    """
+    first, second = [*transforms[:2], None, None][:2]
+    if _is_crop(first):
+        return _DecodeCrop(cast("Crop", first)), 1
+    if type(first) is CropResize:
+        return _DecodeRectangle(first), 1
+    if type(first) is Resize:
+        if _is_crop(second):
+            return _DecodeResized(first, cast("Crop", second), scratch), 2
+        return _DecodeResized(first, None, scratch), 1
+    return DecodeOp(), 0
+
+
+def _is_crop(fn: Any) -> bool:
+    # Padding is not a part of the image, so a rectangle with padding cannot be decoded.
+    padded = isinstance(fn, RandomCrop) and fn.pad is not None
+    return isinstance(fn, Crop) and is_native(fn) and not padded
+
+
+def table_length(transforms: Sequence[Callable[..., Any]]) -> int:
+    """Return the number of transforms, from the first on, that a `PixelTable` can replace; 0 if none."""
+    length = 0
+    for place, fn in enumerate(transforms):
+        if not length and (
+            type(fn) is ToTensor or (type(fn) is ToPlanes and fn.fixed and fn.dtype == _FLOAT32)
+        ):
+            length = place + 1
+        elif type(fn) is Cast and fn.dtype == _FLOAT32:
+            length += length > 0
+        elif type(fn) is Normalize and length:
+            length += 1
+        else:
+            break
+    return length
+
+
+class PixelTable:
+    """Some casts, `ToTensor` or `ToPlanes`, and casts and normalisations after it, in one pass by a table.
+
+    Rule: the result of `ToTensor`, `Normalize`, `Cast` and a `ToPlanes` without draws for a pixel depends only on its
+    value and channel, so the 256 results of each channel are computed once, by these transforms themselves. The result
+    is theirs bit for bit, without temporaries.
+
+    Args:
+        transforms: as many as `table_length` returned.
+    """
+
+    def __init__(self, transforms: Sequence[Callable[..., Any]]) -> None:
+        self._chain = Compose(transforms)
+        self._tables: dict[int, list[Array] | None] = {}
+        self._planes: list[Array] = []
+
+    def __call__(self, x: Any, rng: Rng, out: Array | None = None) -> Any:
+        """Apply the transforms; see `Transform.apply`."""
+        if type(x) is not np.ndarray or x.dtype != _UINT8 or x.ndim != 3 or not x.size:
+            return self._chain.apply(x, rng, out)
+        height, width, channels = x.shape
+        tables = self._tables[channels] if channels in self._tables else self._prepare(channels)
+        if tables is None:
+            return self._chain.apply(x, rng, out)
+        if (
+            out is None
+            or out.dtype != _FLOAT32
+            or out.shape != (channels, height, width)
+            or not out.flags.c_contiguous
+        ):
+            out = np.empty((channels, height, width), _FLOAT32)
+        import cv2
+
+        if channels == 1:
+            cv2.LUT(x[:, :, 0], tables[0], dst=out[0])
+            return out
+        planes = self._planes
+        if len(planes) != channels or planes[0].shape != (height, width):
+            planes = self._planes = [np.empty((height, width), _UINT8) for _ in range(channels)]
+        # Splitting first: looking up interleaved pixels takes twice as long.
+        cv2.split(x, planes)
+        for place, plane in enumerate(planes):
+            cv2.LUT(plane, tables[place], dst=out[place])
+        return out
+
+    def _prepare(self, channels: int) -> list[Array] | None:
+        """Compute the tables for a number of channels; None if the transforms refuse it."""
+        tables = None
+        if 1 <= channels <= 4:
+            values = np.repeat(np.arange(256, dtype=np.uint8)[:, None, None], channels, axis=2)
+            try:
+                made = self._chain.apply(values, Rng(0))
+            except (TypeError, ValueError):
+                made = None  # the transforms will raise the error when they are applied
+            if made is not None and made.shape == (channels, 256, 1) and made.dtype == _FLOAT32:
+                tables = [np.ascontiguousarray(plane[:, 0]) for plane in made]
+        self._tables[channels] = tables
+        return tables

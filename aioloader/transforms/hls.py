@@ -1,15 +1,15 @@
-"""Random shifts of hue, lightness and saturation, as MXNet's record iterator makes them."""
+"""Random shifts of hue, lightness and saturation, as in MXNet's record iterator."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from aioloader.transforms.base import Transform, check_image, result_array
 
 if TYPE_CHECKING:
-    from aioloader.foundation.types import Array, ArraySpec
+    from aioloader.foundation.types import Array
     from aioloader.rng import Rng
 
 __all__ = ("RandomHLS", "shift_hls")
@@ -18,11 +18,11 @@ _LIMITS = (180, 255, 255)
 
 
 def shift_hls(x: Array, hue: int, lightness: int, saturation: int, out: Array | None = None) -> Array:
-    """Add to hue, lightness and saturation; each stops at its ends.
+    """Add to hue, lightness and saturation; each saturates at its limits.
 
     Args:
         x: uint8 (height, width, 3) RGB.
-        hue: in steps of 2 degrees, on a scale of 0 to 180 that does not go round.
+        hue: in steps of 2 degrees, on a scale of 0 to 180 that does not wrap around.
         lightness, saturation: on the scale 0 to 255.
         out: as for `Transform.apply`; may be `x` itself.
 
@@ -59,7 +59,6 @@ class RandomHLS(Transform):
     """
 
     in_place = True
-    _fields: ClassVar[tuple[str, ...]] = ("hue", "saturation", "lightness")
 
     def __init__(self, hue: int = 0, saturation: int = 0, lightness: int = 0) -> None:
         self.hue, self.saturation, self.lightness = hue, saturation, lightness
@@ -69,9 +68,6 @@ class RandomHLS(Transform):
             _amount(most, rng) for most in (self.hue, self.saturation, self.lightness)
         )
         return shift_hls(x, hue, lightness, saturation, out)
-
-    def out_spec(self, spec: ArraySpec | None) -> ArraySpec | None:
-        return spec
 
 
 def _amount(most: int, rng: Rng) -> int:

@@ -1,14 +1,15 @@
-"""Interpolation by MXNet's number or by name, and resizing with it. The numbers 0 to 4 are OpenCV's own."""
+"""Interpolation by MXNet's number or by name, and resizing with it. The numbers 0 to 4 are those of OpenCV."""
 
 from __future__ import annotations
 
 import operator
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from aioloader.transforms.area import averages_in_floats, shrink_by_area
-from aioloader.transforms.base import result_array
+from aioloader.transforms.base import drop_grey_axis, result_array
 
 if TYPE_CHECKING:
     from aioloader.foundation.types import Array
@@ -33,7 +34,7 @@ _DTYPES = frozenset(map(np.dtype, (np.uint8, np.uint16, np.int16, np.float32, np
 
 
 def interpolation_code(value: Any, name: str) -> int:
-    """MXNet's number of an interpolation.
+    """Return MXNet's number of an interpolation.
 
     Args:
         value: 0 nearest, 1 bilinear, 2 bicubic, 3 area, 4 Lanczos, 9 auto, 10 random, or one of the names "nearest",
@@ -47,10 +48,8 @@ def interpolation_code(value: Any, name: str) -> int:
     if isinstance(value, str):
         code = _NAMES.get(value)
     elif not isinstance(value, bool):
-        try:
+        with suppress(TypeError):
             code = operator.index(value)
-        except TypeError:
-            code = None
     if code not in _NAMES.values():
         raise ValueError(
             f"{name}: interpolation must be 0, 1, 2, 3, 4, 9, 10 or one of {', '.join(_NAMES)}, got {value!r}"
@@ -67,13 +66,13 @@ def resize_image(x: Array, size: tuple[int, int], code: int, out: Array | None =
     """Resize to exactly `size`.
 
     Args:
-        x: (height, width, channels), a view will do; uint8, uint16, int16, float32 or float64.
+        x: (height, width, channels), may be a view; uint8, uint16, int16, float32 or float64.
         size: (width, height).
         code: 0 to 4, or AUTO: bicubic if both sides grow, area if both shrink, else bilinear.
         out: as for `Transform.apply`.
 
     Returns:
-        `x` itself where it has that size already.
+        `x` itself if it has that size already.
 
     Raises:
         TypeError: another dtype.
@@ -99,9 +98,5 @@ def resize_image(x: Array, size: tuple[int, int], code: int, out: Array | None =
     if code == AREA and averages_in_floats(x, size):
         shrink_by_area(x, size, result)
         return result
-    # OpenCV drops an axis of extent 1, so grey images go through it as planes.
-    if channels == 1:
-        cv2.resize(x[:, :, 0], size, dst=result[:, :, 0], interpolation=code)
-    else:
-        cv2.resize(x, size, dst=result, interpolation=code)
+    cv2.resize(drop_grey_axis(x), size, dst=drop_grey_axis(result), interpolation=code)
     return result

@@ -1,5 +1,7 @@
-"""Random colour transforms: draw an amount, then do what `color` says. Images (height, width, 3) RGB, uint8 or float32;
-shape and dtype kept. Amounts are drawn before the image is looked at, so the number of draws never depends on it.
+"""Random colour transforms: they draw amounts for the functions of `aioloader.transforms.color`.
+
+Images are (height, width, 3) RGB, uint8 or float32; shape and dtype are kept. Amounts are drawn before the image is
+read, so the number of draws never depends on it.
 """
 
 from __future__ import annotations
@@ -20,7 +22,7 @@ from aioloader.transforms.color import (
 )
 
 if TYPE_CHECKING:
-    from aioloader.foundation.types import Array, ArraySpec
+    from aioloader.foundation.types import Array
     from aioloader.rng import Rng
 
 __all__ = (
@@ -33,6 +35,7 @@ __all__ = (
     "RandomSaturation",
 )
 
+# In the order of the parameters of `RandomColorJitter`, on which the draws depend.
 _ADJUST = {
     "brightness": adjust_brightness,
     "contrast": adjust_contrast,
@@ -48,28 +51,21 @@ def _check_amount(value: float, name: str, what: str) -> float:
 
 
 def _draw(what: str, amount: float, rng: Rng) -> float:
-    """A factor in [max(0, 1 - amount), 1 + amount), or for hue a turn in [-amount, amount)."""
+    """Draw a factor in [max(0, 1 - amount), 1 + amount), or for hue a rotation in [-amount, amount)."""
     if what == "hue":
         return rng.uniform(-amount, amount)
     return rng.uniform(max(0.0, 1.0 - amount), 1.0 + amount)
 
 
-class _Colour(Transform):
+class _RandomAdjust(Transform):
     in_place = True
+    _what: ClassVar[str]
 
-    def out_spec(self, spec: ArraySpec | None) -> ArraySpec | None:
-        return spec
-
-
-class _RandomAdjust(_Colour):
-    _what = ""
-
-    def _set(self, amount: float) -> None:
-        setattr(self, self._what, _check_amount(amount, type(self).__name__, self._what))
+    def __init__(self, amount: float) -> None:
+        self._amount = _check_amount(amount, type(self).__name__, self._what)
 
     def apply(self, x: Any, rng: Rng, out: Array | None = None) -> Any:
-        amount = _draw(self._what, getattr(self, self._what), rng)
-        return _ADJUST[self._what](x, amount, out)
+        return _ADJUST[self._what](x, _draw(self._what, self._amount, rng), out)
 
 
 class RandomBrightness(_RandomAdjust):
@@ -79,11 +75,11 @@ class RandomBrightness(_RandomAdjust):
         brightness: the factor is uniform in [max(0, 1 - brightness), 1 + brightness).
     """
 
-    _fields: ClassVar[tuple[str, ...]] = ("brightness",)
     _what = "brightness"
 
     def __init__(self, brightness: float) -> None:
-        self._set(brightness)
+        super().__init__(brightness)
+        self.brightness = self._amount
 
 
 class RandomContrast(_RandomAdjust):
@@ -93,11 +89,11 @@ class RandomContrast(_RandomAdjust):
         contrast: the factor is uniform in [max(0, 1 - contrast), 1 + contrast).
     """
 
-    _fields: ClassVar[tuple[str, ...]] = ("contrast",)
     _what = "contrast"
 
     def __init__(self, contrast: float) -> None:
-        self._set(contrast)
+        super().__init__(contrast)
+        self.contrast = self._amount
 
 
 class RandomSaturation(_RandomAdjust):
@@ -107,41 +103,41 @@ class RandomSaturation(_RandomAdjust):
         saturation: the factor is uniform in [max(0, 1 - saturation), 1 + saturation).
     """
 
-    _fields: ClassVar[tuple[str, ...]] = ("saturation",)
     _what = "saturation"
 
     def __init__(self, saturation: float) -> None:
-        self._set(saturation)
+        super().__init__(saturation)
+        self.saturation = self._amount
 
 
 class RandomHue(_RandomAdjust):
-    """Turn the hue. One draw.
+    """Rotate the hue. One draw.
 
     Args:
-        hue: the turn is uniform in [-hue, hue) of the colour circle; 0.5 reaches every hue.
+        hue: the rotation is uniform in [-hue, hue) of the colour circle; 0.5 reaches every hue.
     """
 
-    _fields: ClassVar[tuple[str, ...]] = ("hue",)
     _what = "hue"
 
     def __init__(self, hue: float) -> None:
-        self._set(hue)
+        super().__init__(hue)
+        self.hue = self._amount
 
 
-class RandomColorJitter(_Colour):
-    """Brightness, contrast, saturation and hue, each by a drawn amount, in a drawn order; those of 0 are left out.
+class RandomColorJitter(Transform):
+    """Change brightness, contrast, saturation and hue by drawn amounts, in a drawn order; amounts of 0 are left out.
 
     Draws: with k amounts above 0, k - 1 for the order, then one for each in that order.
 
     Args:
         brightness, contrast, saturation, hue: as for `RandomBrightness`, `RandomContrast`, `RandomSaturation` and
-            `RandomHue`. All 0: the image is returned as it is.
+            `RandomHue`. All 0: the image is returned unchanged.
 
     Raises:
         ValueError: an amount is negative, or not finite.
     """
 
-    _fields: ClassVar[tuple[str, ...]] = ("brightness", "contrast", "saturation", "hue")
+    in_place = True
 
     def __init__(
         self, brightness: float = 0.0, contrast: float = 0.0, saturation: float = 0.0, hue: float = 0.0
@@ -154,18 +150,19 @@ class RandomColorJitter(_Colour):
 
     def apply(self, x: Any, rng: Rng, out: Array | None = None) -> Any:
         image = check_image(x, "RandomColorJitter")
-        order = [what for what in self._fields if getattr(self, what) > 0.0]
+        amounts = vars(self)
+        order = [what for what in _ADJUST if amounts[what] > 0.0]
         rng.shuffle(order)
-        drawn = [(what, _draw(what, getattr(self, what), rng)) for what in order]
+        drawn = [(what, _draw(what, amounts[what], rng)) for what in order]
         result = image
         for what, amount in drawn:
-            # From the second change on the memory is ours, and is changed in place.
+            # From the second change on the memory belongs to this call, and is changed in place.
             result = _ADJUST[what](result, amount, out if result is image else result)
         return result
 
 
-class RandomLighting(_Colour):
-    """Add ImageNet's principal colours with drawn weights (Krizhevsky et al., 2012). Three draws of the normal.
+class RandomLighting(Transform):
+    """Add ImageNet's principal colours with drawn weights (Krizhevsky et al., 2012). Three normally distributed draws.
 
     On the scale 0 to 255, for uint8 and float32 alike.
 
@@ -176,7 +173,7 @@ class RandomLighting(_Colour):
         ValueError: `alpha` is negative, or not finite.
     """
 
-    _fields: ClassVar[tuple[str, ...]] = ("alpha",)
+    in_place = True
 
     def __init__(self, alpha: float) -> None:
         self.alpha = _check_amount(alpha, type(self).__name__, "alpha")
@@ -186,17 +183,17 @@ class RandomLighting(_Colour):
         return adjust_lighting(x, weights, out)
 
 
-class RandomGray(_Colour):
+class RandomGray(Transform):
     """Replace the colours by their luma with probability `p`; 3 channels stay. One draw.
 
     Args:
         p: probability, 0 to 1.
 
     Raises:
-        ValueError: `p` is no probability.
+        ValueError: `p` is not a probability.
     """
 
-    _fields: ClassVar[tuple[str, ...]] = ("p",)
+    in_place = True
 
     def __init__(self, p: float = 0.5) -> None:
         self.p = check_probability(p, type(self).__name__)

@@ -1,44 +1,46 @@
-"""Opened images: extents known, pixels made when they are asked for, and only those.
+"""Images that are opened by their headers alone; pixels are decoded on request, and only those requested.
 
-Rule: whoever wants a rectangle asks for it by its place in the upright image; how it comes about is the picture's
-affair (a decoder that stops early, a view of raw pixels, a whole decode). The pixels are always those that
-`decode_image` gives at that place, bit for bit, unless `shrink` is asked for. Whatever is unusual about the data goes
-to `decode_image`, so that its errors are the same.
+Rule: the caller requests a rectangle by its place in the upright image; how its pixels are made (a decoder that stops
+early, a view of raw pixels, a whole decode) is hidden in the image. The pixels are always those that `decode_image`
+returns for that place, bit for bit, unless `shrink` is requested. Unusual data goes to `decode_image`, so that its
+errors are the same.
 """
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
 
 from aioloader.errors import DecodeError
 from aioloader.jpeg import Cut, cut, harmless, read_frame, scaled_size
 from aioloader.jpeg.turbojpeg import RectangleDecoder, library_path
-from aioloader.transforms.decode import DEFAULT_MAX_PIXELS, decode_image
-from aioloader.transforms.exif import read_orientation, stored_box, swaps_axes, upright
+from aioloader.transforms.decode import DEFAULT_MAX_PIXELS, decode_image, turn_upright
+from aioloader.transforms.exif import read_orientation, stored_box, swaps_axes
 from aioloader.transforms.raw import RAW_MAGIC, raw_image
-from aioloader.transforms.scratch import Scratch
 
 if TYPE_CHECKING:
     from aioloader.foundation.types import Array
     from aioloader.jpeg import Frame
-    from aioloader.transforms.crop import Box
+    from aioloader.transforms.geometry import Box
 
-__all__ = ("LazyImage", "LazyImageReader")
+__all__ = ("LazyImage", "LazyImageReader", "Scratch")
 
 _RAW_START = RAW_MAGIC[0]
-_NOTHING_KNOWN = (b"", 0, None, 1)
-# Longer headers, which have a thumbnail or a colour profile in them, cost more to compare than to read.
+# Longer headers, which contain a thumbnail or a colour profile, cost more to compare than to read.
 _MOST_KNOWN = 4096
+_GRAIN = 1 << 18
 
 
 class LazyImage(Protocol):
-    """One image whose pixels have not been made yet. Valid as long as its data is.
+    """One image whose pixels have not been decoded yet. Valid as long as its data is.
 
     Attributes:
         height, width: extents of the upright image in pixels.
         channels: 3 (RGB) or 1 (grey).
-        borrowed: the pixels are views of the data: read-only, and gone with it.
-        shrinks: `region` and `frame` can leave pixels out (``shrink``).
+        borrowed: the pixels are views of the data: read-only, and invalid once the data is freed.
+        shrinks: `region` and `frame` can leave out pixels (``shrink``).
     """
 
     height: int
@@ -48,10 +50,10 @@ class LazyImage(Protocol):
     shrinks: bool
 
     def whole(self, out: Array | None = None) -> Array:
-        """All pixels, uint8 (height, width, channels).
+        """Return all pixels, uint8 (height, width, channels).
 
         Args:
-            out: where they may be put: uint8, of that shape, C-contiguous.
+            out: array that they may be written to: uint8, of that shape, C-contiguous.
 
         Raises:
             DecodeError: as `decode_image`.
@@ -59,12 +61,12 @@ class LazyImage(Protocol):
         ...
 
     def region(self, box: Box, shrink: int = 1) -> Array:
-        """The pixels of a rectangle, uint8; often a view.
+        """Return the pixels of a rectangle, uint8; often a view.
 
         Args:
             box: (x, y, width, height), inside the upright image.
-            shrink: 2, 4 or 8: at that part of the size, approximately, where the picture `shrinks`; sides that do
-                not divide are rounded.
+            shrink: 2, 4 or 8: at that part of the size, approximately, if the image `shrinks`; sides that do not
+                divide are rounded.
 
         Raises:
             DecodeError: as `decode_image`.
@@ -72,14 +74,14 @@ class LazyImage(Protocol):
         ...
 
     def frame(self, box: Box, shrink: int = 1) -> Array:
-        """An array as `whole` gives it, of which only a rectangle is filled.
+        """Return an array as from `whole`, of which only a rectangle is filled.
 
         Args:
             box: (x, y, width, height), inside the upright image.
             shrink: as for `region`; the sides of the array are rounded up.
 
         Returns:
-            uint8 (height, width, channels); what lies outside of the rectangle is arbitrary.
+            uint8 (height, width, channels); the values outside the rectangle are arbitrary.
 
         Raises:
             DecodeError: as `decode_image`.
@@ -87,24 +89,109 @@ class LazyImage(Protocol):
         ...
 
 
+class Scratch:
+    """Pool of uint8 buffers for decoding. Not thread-safe: one per thread.
+
+    Fresh memory for every image costs page faults, and threads contend for them. A buffer is handed out again only when
+    no view of it is left: numpy keeps the owner of memory alive for as long as any view of it lives, so the owner's
+    reference count shows that. It is compared with the count of an idle buffer that the same expression has read,
+    because the references that the expression itself adds differ between Python versions.
+
+    An array in a buffer may be kept without limit: its buffer is then not used again, and the pool allocates a new one.
+    Only a bare address (``ctypes.data``) does not keep a buffer; keep the array too.
+
+    Args:
+        buffers: the most buffers that are kept.
+        max_nbytes: larger requests get separate memory, which is not kept.
+
+    Pickling makes an empty pool with the same limits.
+    """
+
+    __slots__ = ("_buffers", "_idle", "_oldest", "buffers", "max_nbytes")
+
+    def __init__(self, buffers: int = 4, max_nbytes: int = 1 << 26) -> None:
+        if buffers < 1 or max_nbytes < 0:
+            raise ValueError(
+                f"Scratch needs buffers >= 1 and max_nbytes >= 0, got {buffers!r} and {max_nbytes!r}"
+            )
+        self.buffers = buffers
+        self.max_nbytes = max_nbytes
+        self._buffers: list[Array] = [np.empty(1, np.uint8)]
+        self._oldest = 0
+        self._idle = self._references(0)
+        held = self._buffers[0][:]
+        if self._references(0) != self._idle + 1:
+            # An interpreter that does not count references: no buffer is ever known to be idle.
+            self._idle = -1
+        del held
+        self._buffers.clear()
+
+    def __reduce__(self) -> tuple[type[Scratch], tuple[int, int]]:
+        return type(self), (self.buffers, self.max_nbytes)
+
+    def __repr__(self) -> str:
+        return f"Scratch(buffers={self.buffers}, max_nbytes={self.max_nbytes})"
+
+    def _references(self, place: int) -> int:
+        return sys.getrefcount(self._buffers[place])
+
+    @property
+    def nbytes(self) -> int:
+        """Return the bytes held by the pool, in use or idle."""
+        return sum(buffer.nbytes for buffer in self._buffers)
+
+    def take(self, nbytes: int) -> Array:
+        """Return a buffer that nothing else refers to; its content is arbitrary.
+
+        Args:
+            nbytes: size, at least 0.
+
+        Returns:
+            uint8 (nbytes,), C-contiguous and writable.
+        """
+        buffers = self._buffers
+        small = -1
+        for place in range(len(buffers)):
+            if self._references(place) == self._idle:
+                if buffers[place].size >= nbytes:
+                    return buffers[place][:nbytes]
+                small = place
+        if nbytes > self.max_nbytes:
+            return np.empty(nbytes, np.uint8)
+        size = min(-(-max(nbytes, 1) // _GRAIN) * _GRAIN, max(self.max_nbytes, nbytes, 1))
+        if small < 0:
+            if len(buffers) < self.buffers:
+                small = len(buffers)
+                buffers.append(np.empty(0, np.uint8))
+            else:
+                # All are in use: the pool forgets the oldest, which stays with its user.
+                small = self._oldest
+                self._oldest = (self._oldest + 1) % self.buffers
+        # Freed before its successor is allocated, so that the two never exist at the same time.
+        buffers[small] = np.empty(0, np.uint8)
+        buffers[small] = np.empty(size, np.uint8)
+        return buffers[small][:nbytes]
+
+
 class LazyImageReader:
-    """Opens images; one per thread.
+    """Reader that opens encoded images; one per thread.
 
     Args:
         flag, exif, max_pixels: see `decode_image`.
         dct_scaling: JPEGs can be shrunk while they are decoded.
-        scratch: where pixels are put; None for a pool of its own.
+        scratch: pool for the pixels; None for a new one.
 
     Attributes:
-        dct_scaling, scratch: as given.
+        dct_scaling, scratch: as passed.
         decode_jpeg: simplejpeg's function; looked up once.
-        rectangles: decodes rectangles of JPEGs; None where there is no library for it.
-        channels: of all pictures, 3 or 1.
+        rectangles: decoder for rectangles of JPEGs; None if there is no library for it.
+        channels: of all images, 3 or 1.
     """
 
     def __init__(
         self,
         flag: int = 1,
+        *,
         exif: str = "apply",
         max_pixels: int | None = DEFAULT_MAX_PIXELS,
         dct_scaling: bool = False,
@@ -120,26 +207,31 @@ class LazyImageReader:
         self.scratch = Scratch() if scratch is None else scratch
         self.decode_jpeg = decode_jpeg
         self.rectangles = None if library_path() is None else RectangleDecoder()
-        self._known: tuple[bytes, int, Frame | None, int] = _NOTHING_KNOWN
+        # Headers of the last JPEG, their length, its frame and orientation.
+        self._known: tuple[bytes, int, Frame | None, int] = (b"", 0, None, 1)
 
     def open(self, data: Any, path: str | None = None) -> LazyImage:
-        """Read the header of an image; others than JPEG and raw images are decoded at once.
+        """Read the header of an image; formats other than JPEG and raw images are decoded at once.
 
         Args:
-            data: the encoded image, bytes or a flat memoryview of bytes, which the picture reads from later.
+            data: the encoded image, bytes or a flat memoryview of bytes; the image reads from it later.
             path: file that the data is from, for errors.
 
         Raises:
-            DecodeError: as `decode_image`; damaged pixels may be noticed only when they are asked for.
+            DecodeError: as `decode_image`; damaged pixels may be detected only when they are requested.
         """
-        # Images of one size made by one program have the same headers: what was found in the last ones holds.
+        # Images of one size written by one program have the same headers: then the last result is valid.
         headers, length, frame, orientation = self._known
         if frame is not None and bytes(data[:length]) == headers:
             return _Jpeg(self, data, path, frame, orientation)
         frame = read_frame(data)
         if frame is not None:
-            if self._max_pixels is None or frame.height * frame.width <= self._max_pixels:
-                orientation = self._orientation(data, frame)
+            if self._may_be_decoded(frame.height, frame.width):
+                # An EXIF block behind the frame header is ignored.
+                if frame.exif is None or self._exif != "apply" or frame.exif[0] > frame.size_at:
+                    orientation = 1
+                else:
+                    orientation = read_orientation(data, *frame.exif)
                 if frame.scan_start <= _MOST_KNOWN:
                     self._known = (bytes(data[: frame.scan_start]), frame.scan_start, frame, orientation)
                 return _Jpeg(self, data, path, frame, orientation)
@@ -150,20 +242,15 @@ class LazyImageReader:
                 pass
             else:
                 height, width, channels = pixels.shape
-                if channels == self.channels and (
-                    self._max_pixels is None or height * width <= self._max_pixels
-                ):
+                if channels == self.channels and self._may_be_decoded(height, width):
                     return _Pixels(pixels, borrowed=True)
         return _Pixels(self.decode(data, path), borrowed=False)
 
-    def _orientation(self, data: Any, frame: Frame) -> int:
-        # An EXIF block behind the frame header is not one.
-        if frame.exif is None or self._exif != "apply" or frame.exif[0] > frame.size_at:
-            return 1
-        return read_orientation(data, *frame.exif)
+    def _may_be_decoded(self, height: int, width: int) -> bool:
+        return self._max_pixels is None or height * width <= self._max_pixels
 
     def decode(self, data: Any, path: str | None) -> Array:
-        """All of an image, whatever it is; see `decode_image`."""
+        """Decode all of an image of any format; see `decode_image`."""
         return decode_image(
             data,
             flag=self._flag,
@@ -175,7 +262,7 @@ class LazyImageReader:
 
 
 class _Pixels:
-    """A picture whose pixels are there."""
+    """An image whose pixels are decoded already."""
 
     __slots__ = ("_pixels", "borrowed", "channels", "height", "width")
     shrinks = False
@@ -197,11 +284,10 @@ class _Pixels:
 
 
 class _Jpeg:
-    """A JPEG of which nothing but the headers has been read."""
+    """A JPEG of which only the headers have been read."""
 
     __slots__ = (
         "_data",
-        "_forgives",
         "_frame",
         "_orientation",
         "_path",
@@ -223,71 +309,74 @@ class _Jpeg:
         self._orientation = orientation
         self.channels = reader.channels
         self.shrinks = reader.dct_scaling
-        # The complaint that is harmless after an early stop is so for a whole file too, if it has no restart markers;
-        # if it has, `decode_image` looks closer.
-        self._forgives = not frame.restart_interval
-        if orientation >= 5:
+        if swaps_axes(orientation):
             self.height, self.width = frame.width, frame.height
         else:
             self.height, self.width = frame.height, frame.width
 
     def whole(self, out: Array | None = None) -> Array:
-        frame, orientation = self._frame, self._orientation
-        if out is not None and orientation == 1:
-            if self._decode(self._data, frame.width, frame.height, out, 1, self._forgives):
+        if out is not None and self._orientation == 1:
+            if self._decode(self._everything, 1, out):
                 return out
         else:
-            pixels = self._piece(self._data, frame.width, frame.height, 1, self._forgives)
+            pixels = self._piece(self._everything, 1)
             if pixels is not None:
-                return pixels if orientation == 1 else self._turned(pixels)
+                return self._upright(pixels)
         return self._reader.decode(self._data, self._path)
 
     def region(self, box: Box, shrink: int = 1) -> Array:
-        frame, orientation = self._frame, self._orientation
-        stored = box if orientation == 1 else stored_box(box, orientation, frame.height, frame.width)
-        piece = cut(self._data, frame, stored, scale=shrink) or self._all
+        stored = self._stored(box)
+        piece = cut(self._data, self._frame, stored, scale=shrink) or self._everything
         x, y, width, height = stored
         x -= piece.left
         y -= piece.top
         pixels = self._rectangle(piece, (x, y, width, height)) if shrink == 1 else None
         if pixels is not None:
-            return pixels if orientation == 1 else self._turned(pixels)
-        pixels = self._piece(piece.data, piece.width, piece.height, shrink, piece.stops_early)
+            return self._upright(pixels)
+        pixels = self._piece(piece, shrink)
         if pixels is None:
-            # Something is wrong, or unusual: the verdict of a whole decode counts.
+            # Something is wrong, or unusual: the result of a whole decode counts.
             x, y, width, height = box
             return self._reader.decode(self._data, self._path)[y : y + height, x : x + width]
-        if shrink == 1:
-            pixels = pixels[y : y + height, x : x + width]
-        else:
-            half = shrink // 2
-            pixels = pixels[
-                (y + half) // shrink : (y + height + half) // shrink,
-                (x + half) // shrink : (x + width + half) // shrink,
-            ]
-        return pixels if orientation == 1 else self._turned(pixels)
+        half = shrink // 2
+        rows = slice((y + half) // shrink, (y + height + half) // shrink)
+        return self._upright(pixels[rows, (x + half) // shrink : (x + width + half) // shrink])
 
     def frame(self, box: Box, shrink: int = 1) -> Array:
-        stored, orientation = self._frame, self._orientation
-        if orientation != 1:
-            box = stored_box(box, orientation, stored.height, stored.width)
-        pixels = self._framed(cut(self._data, stored, box, scale=shrink) or self._all, box, shrink)
-        if pixels is None:
-            return self._reader.decode(self._data, self._path)
-        return pixels if orientation == 1 else self._turned(pixels)
+        stored = self._stored(box)
+        piece = cut(self._data, self._frame, stored, scale=shrink) or self._everything
+        pixels = self._framed(piece, stored, shrink)
+        return self._reader.decode(self._data, self._path) if pixels is None else self._upright(pixels)
+
+    def _stored(self, box: Box) -> Box:
+        if self._orientation == 1:
+            return box
+        return stored_box(box, self._orientation, self._frame.height, self._frame.width)
 
     @property
-    def _all(self) -> Cut:
+    def _everything(self) -> Cut:
         frame = self._frame
-        return Cut(self._data, frame.width, frame.height, 0, 0, self._forgives)
+        # The warning that is harmless after an early stop is harmless for a whole file too, if it has no restart
+        # markers; if it has, `decode_image` checks them.
+        return Cut(
+            data=self._data,
+            width=frame.width,
+            height=frame.height,
+            left=0,
+            top=0,
+            stops_early=not frame.restart_interval,
+        )
 
     def _rectangle(self, piece: Cut, box: Box, canvas: Array | None = None) -> Array | None:
-        """Decode a rectangle of a piece; None where that cannot be done or saves nothing, or its decoder complains.
+        """Decode a rectangle of a piece.
 
         Args:
             piece: the JPEG.
             box: the rectangle in it.
-            canvas: of the piece's shape, for the rectangle's place in it; None for other memory.
+            canvas: array of the piece's shape that the rectangle is written to at its place; None for other memory.
+
+        Returns:
+            Its pixels; None if that is not possible or saves nothing, or the decoder complains.
         """
         decoder = self._reader.rectangles
         if decoder is None:
@@ -301,25 +390,19 @@ class _Jpeg:
             # Decoders do not interpolate across one or two chroma samples.
             left = max(0, left - grain)
             right = min(piece.width, left + 3 * grain)
-        # To the end of the piece: where rows are left to be skipped, the decoder does not ask for what is below.
+        # To the end of the piece: if rows are left to be skipped, the decoder does not check the data below.
         rows, columns = piece.height - y, right - left
         if rows * columns > (1 - decoder.worth) * (piece.height * piece.width):
             return None
-        if canvas is None:
-            out = self._reader.scratch.take(rows * columns * self.channels)
-            out = out.reshape(rows, columns, self.channels)
-        else:
-            out = canvas[y:, left:right]
+        out = self._take(rows, columns) if canvas is None else canvas[y:, left:right]
         complaint = decoder.decode(piece.data, left, y, out)
         if complaint is None or (piece.stops_early and harmless(complaint)):
             return out[:height, x - left : x - left + width]
         return None
 
     def _framed(self, piece: Cut, box: Box, shrink: int) -> Array | None:
-        """A piece of the picture, of which a rectangle is wanted, at its place; None if its decoder complains."""
-        height, width = scaled_size(self._frame.height, shrink), scaled_size(self._frame.width, shrink)
-        canvas = self._reader.scratch.take(height * width * self.channels)
-        canvas = canvas.reshape(height, width, self.channels)
+        """Decode a piece of the image, for a rectangle in it, at its place; None if the decoder complains."""
+        canvas = self._take(scaled_size(self._frame.height, shrink), scaled_size(self._frame.width, shrink))
         top, left = piece.top // shrink, piece.left // shrink
         if shrink == 1:
             place = canvas[top : top + piece.height, left : left + piece.width]
@@ -327,46 +410,42 @@ class _Jpeg:
             if self._rectangle(piece, inside, place) is not None:
                 return canvas
         if piece.width == self._frame.width:
-            rows = canvas[top:]
-            done = self._decode(piece.data, piece.width, piece.height, rows, shrink, piece.stops_early)
-            return canvas if done else None
-        pixels = self._piece(piece.data, piece.width, piece.height, shrink, piece.stops_early)
+            return canvas if self._decode(piece, shrink, canvas[top:]) else None
+        pixels = self._piece(piece, shrink)
         if pixels is None:
             return None
         canvas[top : top + pixels.shape[0], left : left + pixels.shape[1]] = pixels
         return canvas
 
-    def _piece(self, data: Any, width: int, height: int, shrink: int, stops_early: bool) -> Array | None:
-        """Decode a JPEG of these extents; None if its decoder complains."""
-        if shrink > 1:
-            rows, columns = scaled_size(height, shrink), scaled_size(width, shrink)
-        else:
-            rows, columns = height, width
-        buffer = self._reader.scratch.take(rows * columns * self.channels)
-        if self._decode(data, width, height, buffer, shrink, stops_early):
-            return buffer.reshape(rows, columns, self.channels)
-        return None
+    def _piece(self, piece: Cut, shrink: int) -> Array | None:
+        """Decode a piece to a buffer; None if the decoder complains."""
+        pixels = self._take(scaled_size(piece.height, shrink), scaled_size(piece.width, shrink))
+        return pixels if self._decode(piece, shrink, pixels) else None
 
-    def _decode(
-        self, data: Any, width: int, height: int, out: Array, shrink: int = 1, stops_early: bool = False
-    ) -> bool:
-        """Decode a JPEG of these extents; False if its decoder complains."""
-        rows = columns = 0
-        if shrink > 1:
-            rows, columns = scaled_size(height, shrink), scaled_size(width, shrink)
-        colours = "RGB" if self.channels == 3 else "GRAY"
+    def _take(self, height: int, width: int) -> Array:
+        pixels = self._reader.scratch.take(height * width * self.channels)
+        return pixels.reshape(height, width, self.channels)
+
+    def _decode(self, piece: Cut, shrink: int, out: Array) -> bool:
+        """Decode a piece to the start of an array; return False if the decoder complains."""
         try:
-            # By position, in simplejpeg's order: keywords cost time. False: the exact cosine transform and chroma.
-            self._reader.decode_jpeg(data, colours, False, False, rows, columns, shrink, out, True)
+            # By default the cosine transform and the interpolation of chroma are the exact ones.
+            self._reader.decode_jpeg(
+                piece.data,
+                "RGB" if self.channels == 3 else "GRAY",
+                min_height=scaled_size(piece.height, shrink) if shrink > 1 else 0,
+                min_width=scaled_size(piece.width, shrink) if shrink > 1 else 0,
+                min_factor=shrink,
+                buffer=out,
+                strict=True,
+            )
         except ValueError as error:
-            return stops_early and harmless(str(error))
+            return piece.stops_early and harmless(str(error))
         except RuntimeError:
             return False
         return True
 
-    def _turned(self, pixels: Array) -> Array:
-        if not swaps_axes(self._orientation):
-            return upright(pixels, self._orientation)
-        height, width, channels = pixels.shape
-        place = self._reader.scratch.take(height * width * channels).reshape(width, height, channels)
-        return upright(pixels, self._orientation, place)
+    def _upright(self, pixels: Array) -> Array:
+        if self._orientation == 1:
+            return pixels
+        return turn_upright(pixels, self._orientation, self._reader.scratch)

@@ -1,4 +1,4 @@
-"""The last step of MXNet's record iterator: uint8 pixels to normalised planes.
+"""Last step of MXNet's record iterator: uint8 pixels to normalised planes.
 
 Rule: a value x of a channel becomes ``(x - mean) * (k / std) + b / std`` in float32, with k = contrast * scale and
 b = illumination * scale, drawn for each image. uint8 stays as it is; int8 is ``x - mean``, the mean rounded, saturated.
@@ -6,18 +6,18 @@ b = illumination * scale, drawn for each image. uint8 stays as it is; int8 is ``
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from aioloader.foundation.types import ArraySpec
+from aioloader.rng import Rng
 from aioloader.transforms.base import Transform, check_image, check_probability, result_array
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from aioloader.foundation.types import Array
-    from aioloader.rng import Rng
 
 __all__ = ("ToPlanes", "ToPlanesMinusImage")
 
@@ -28,7 +28,7 @@ _FLOAT32 = np.dtype(np.float32)
 
 class _ToPlanes(Transform):
     def __init__(
-        self, std: Sequence[float], scale: float, contrast: float, illumination: float, dtype: Any
+        self, *, std: Sequence[float], scale: float, contrast: float, illumination: float, dtype: Any
     ) -> None:
         self.std = tuple(map(float, std))
         self.scale = float(scale)
@@ -42,11 +42,11 @@ class _ToPlanes(Transform):
 
     @property
     def fixed(self) -> bool:
-        """Whether nothing is drawn, so that every pixel's result depends on its value and channel alone."""
+        """Return True if nothing is drawn, so that every pixel's result depends on its value and channel alone."""
         return not (self.contrast or self.illumination)
 
     def _draw(self, rng: Rng) -> tuple[Array, Array]:
-        """Factor and summand of every channel, float32."""
+        """Draw factor and summand of every channel, float32."""
         factor = 1.0 + rng.uniform(-self.contrast, self.contrast) if self.contrast else 1.0
         light = rng.uniform(-self.illumination, self.illumination) if self.illumination else 0.0
         std = np.array(self.std, np.float32)
@@ -68,42 +68,38 @@ class _ToPlanes(Transform):
 
 
 class ToPlanes(_ToPlanes):
-    """Channels first, normalised; uint8 (height, width, channels) to (channels, height, width).
+    """Normalised planes, channels first; uint8 (height, width, channels) to (channels, height, width).
 
     Draws: one for contrast and one for illumination, each only if it is not 0.
 
     Args:
-        mean: value of each channel that becomes 0; as many as there are channels, or more.
+        mean: value of each channel that becomes 0; at least as many as there are channels.
         std: divisor of each channel.
         scale: factor of all channels.
         contrast: the image is multiplied by a number uniform in [1 - contrast, 1 + contrast).
         illumination: a number uniform in [-illumination, illumination) is added, times `scale`.
-        dtype: float32; uint8: as they are; int8: minus the rounded mean, and no more, saturated.
+        dtype: float32; uint8: pixels unchanged; int8: pixels minus the rounded mean, saturated, and nothing else.
     """
-
-    _fields: ClassVar[tuple[str, ...]] = ("mean", "std", "scale", "contrast", "illumination", "dtype")
 
     def __init__(
         self,
         mean: Sequence[float] = (0.0, 0.0, 0.0, 0.0),
+        *,
         std: Sequence[float] = (1.0, 1.0, 1.0, 1.0),
         scale: float = 1.0,
         contrast: float = 0.0,
         illumination: float = 0.0,
         dtype: Any = "float32",
     ) -> None:
-        super().__init__(std, scale, contrast, illumination, dtype)
+        super().__init__(std=std, scale=scale, contrast=contrast, illumination=illumination, dtype=dtype)
         self.mean = tuple(map(float, mean))
         if len(self.mean) != len(self.std):
             raise ValueError(f"ToPlanes: mean and std differ in length, got {mean!r} and {std!r}")
-        self._tables = self._make_tables(*self._draw_nothing()) if self.fixed else None
+        self._tables = self._make_tables(Rng(0)) if self.fixed else None
 
-    def _draw_nothing(self) -> tuple[Array, Array]:
-        std = np.array(self.std, np.float32)
-        return np.float32(self.scale) / std, np.zeros_like(std)
-
-    def _make_tables(self, factor: Array, summand: Array) -> Array:
-        """The results of all values, (channels, 256)."""
+    def _make_tables(self, rng: Rng) -> Array:
+        """Compute the results of all values, (channels, 256), after the draws."""
+        factor, summand = self._draw(rng)
         values = np.arange(256, dtype=np.float32)
         mean = np.array(self.mean, np.float32)[:, None]
         if self.dtype == _INT8:
@@ -115,7 +111,7 @@ class ToPlanes(_ToPlanes):
 
     def apply(self, x: Any, rng: Rng, out: Array | None = None) -> Any:
         image = self._check(x)
-        drawn = None if self.fixed else self._draw(rng)
+        tables = self._make_tables(rng) if self._tables is None else self._tables
         rows, columns, channels = image.shape
         result = result_array(image, (channels, rows, columns), self.dtype, out)
         if not image.size:
@@ -124,18 +120,15 @@ class ToPlanes(_ToPlanes):
 
         planes = [image[:, :, 0]] if channels == 1 else cv2.split(image)
         if self.dtype == _UINT8:
-            for plane, place in zip(planes, result, strict=True):
-                place[...] = plane
+            np.stack(planes, out=result)
             return result
-        tables = self._tables if drawn is None else self._make_tables(*drawn)
-        assert tables is not None
         for plane, table, place in zip(planes, tables, result, strict=False):
             cv2.LUT(plane, table, dst=place)
         return result
 
 
 class ToPlanesMinusImage(_ToPlanes):
-    """As `ToPlanes`, with a mean of its own for every pixel; mirrors too, after the mean was taken off.
+    """Planes as from `ToPlanes`, but with a separate mean for every pixel; mirrors too, after subtracting the mean.
 
     Draws: one for mirroring if 0 < `mirror` < 1, then those of `ToPlanes`.
 
@@ -145,11 +138,10 @@ class ToPlanesMinusImage(_ToPlanes):
         std, scale, contrast, illumination, dtype: as for `ToPlanes`.
     """
 
-    _fields: ClassVar[tuple[str, ...]] = ("mirror", "std", "scale", "contrast", "illumination", "dtype")
-
     def __init__(
         self,
         mean: Array,
+        *,
         mirror: float = 0.0,
         std: Sequence[float] = (1.0, 1.0, 1.0, 1.0),
         scale: float = 1.0,
@@ -157,29 +149,29 @@ class ToPlanesMinusImage(_ToPlanes):
         illumination: float = 0.0,
         dtype: Any = "float32",
     ) -> None:
-        super().__init__(std, scale, contrast, illumination, dtype)
+        super().__init__(std=std, scale=scale, contrast=contrast, illumination=illumination, dtype=dtype)
         self.mirror = check_probability(mirror, "ToPlanesMinusImage")
-        self.mean = np.ascontiguousarray(mean, np.float32)
-        self._mirrored = np.ascontiguousarray(self.mean[:, :, ::-1]) if self.mirror else self.mean
+        self._mean = np.ascontiguousarray(mean, np.float32)
+        self._mirrored = np.ascontiguousarray(self._mean[:, :, ::-1]) if self.mirror else self._mean
 
     def apply(self, x: Any, rng: Rng, out: Array | None = None) -> Any:
         image = self._check(x)
         mirrored = self.mirror == 1.0 or (self.mirror > 0.0 and rng.random() < self.mirror)
         factor, summand = self._draw(rng)
         rows, columns, channels = image.shape
-        if self.mean.shape != (channels, rows, columns):
+        if self._mean.shape != (channels, rows, columns):
             raise ValueError(
-                f"the mean image is of shape {self.mean.shape}, the image of shape {(channels, rows, columns)}"
+                f"the mean image is of shape {self._mean.shape}, the image of shape {(channels, rows, columns)}"
             )
-        result = result_array(image, self.mean.shape, self.dtype, out)
+        result = result_array(image, self._mean.shape, self.dtype, out)
         if not image.size:
             return result
         import cv2
 
-        # All sources mirrored beforehand, which costs less than going through the result backwards.
+        # All sources are mirrored beforehand, which costs less than writing the result backwards.
         if mirrored:
             image = cv2.flip(image, 1).reshape(image.shape)
-        means = self._mirrored if mirrored else self.mean
+        means = self._mirrored if mirrored else self._mean
         planes = [image[:, :, 0]] if channels == 1 else cv2.split(image)
         for channel, (plane, mean, place) in enumerate(zip(planes, means, result, strict=True)):
             if self.dtype == _UINT8:

@@ -1,9 +1,9 @@
-"""Raw images: pixels as they are behind a small header, so that nothing has to be decoded and any part is a view.
+"""Raw images: unencoded pixels behind a small header, so that nothing has to be decoded and any part is a view.
 
-Rule (docs/format.md, "Raw images"). 24 bytes, little endian: magic, version, dtype, channels, height, width, place of
+Rule (docs/format.md, "Raw images"). 24 bytes, little endian: magic, version, dtype, channels, height, width, offset of
 the pixels; then the pixels, uint8, rows from top to bottom, RGB or grey, upright, with no padding anywhere, up to
-the end of the data. The length must be exactly what the header announces: whoever reads only a part notices damage
-all the same. Pure.
+the end of the data. The length must be exactly the one in the header: so damage is detected even if only a part is
+read. Pure.
 """
 
 from __future__ import annotations
@@ -21,22 +21,23 @@ if TYPE_CHECKING:
 __all__ = ("RAW_MAGIC", "RawHeader", "encode_raw", "raw_image", "read_raw_header")
 
 RAW_MAGIC = b"\x8cRAW\r\n\x1a\n"
-"""First bytes of a raw image: as in PNG, one that no text begins with, and line ends that careless copying alters."""
+"""First bytes of a raw image: as in PNG, a byte that no text begins with, line ends that a text-mode copy alters."""
 
 _HEADER = struct.Struct("<8sBBHIII")
 _VERSION = 1
 _UINT8 = 1
-# As PNG's. Products of such extents are Python's integers: they cannot overflow.
+_START = (RAW_MAGIC, _VERSION, _UINT8)
+# The limit of PNG. Products of such extents are Python integers: they cannot overflow.
 _MOST = (1 << 31) - 1
 
 
 class RawHeader(NamedTuple):
-    """What a raw image announces.
+    """Header of a raw image.
 
     Attributes:
         height, width: in pixels, at least 1.
         channels: 3 (RGB) or 1 (grey).
-        start: place of the pixels in the data, in bytes.
+        start: offset of the pixels in the data, in bytes.
     """
 
     height: int
@@ -46,7 +47,7 @@ class RawHeader(NamedTuple):
 
 
 def encode_raw(image: Array) -> bytes:
-    """Put pixels behind a raw image's header.
+    """Encode pixels as a raw image.
 
     Args:
         image: uint8 (height, width, 3) RGB, or (height, width, 1) or (height, width) grey; upright, because a raw image
@@ -68,18 +69,18 @@ def encode_raw(image: Array) -> bytes:
     if max(shape) > _MOST:
         raise ValueError(f"encode_raw: no side may be longer than {_MOST}, got {image.shape}")
     height, width, channels = shape
-    return _HEADER.pack(RAW_MAGIC, _VERSION, _UINT8, channels, height, width, _HEADER.size) + image.tobytes()
+    return _HEADER.pack(*_START, channels, height, width, _HEADER.size) + image.tobytes()
 
 
 def read_raw_header(data: Any) -> RawHeader:
-    """Read and check a raw image's header; the pixels are not looked at.
+    """Read and check a raw image's header; the pixels are not read.
 
     Args:
         data: the whole raw image, bytes or a flat memoryview of bytes.
 
     Raises:
-        DecodeError: not a raw image, of another version, with an impossible header, or not of the length that its
-            header announces.
+        DecodeError: the data is not a raw image, is of another version, has an invalid header, or does not have the
+            length that its header announces.
     """
     nbytes = len(data)
     if nbytes < _HEADER.size:
@@ -102,7 +103,7 @@ def read_raw_header(data: Any) -> RawHeader:
     if start < _HEADER.size or needed != nbytes:
         raise DecodeError(
             f"the header announces {width} x {height} x {channels} bytes of pixels from byte {start} on, which end at "
-            f"byte {needed}; the data was cut, or its header is damaged",
+            f"byte {needed}; the data is truncated, or its header is damaged",
             format="raw",
             nbytes=nbytes,
         )
@@ -110,7 +111,7 @@ def read_raw_header(data: Any) -> RawHeader:
 
 
 def raw_image(data: Any) -> Array:
-    """The pixels of a raw image, without a copy.
+    """Return the pixels of a raw image, without a copy.
 
     Args:
         data: the whole raw image, bytes-like. The result is a view of its memory: it is valid, and unchanged, for as

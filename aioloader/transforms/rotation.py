@@ -1,13 +1,13 @@
 """Rotation about the image's centre, for images after `ToTensor`: float32, channels first.
 
-Every pixel of the result is looked up where the rotation takes it from, between its four neighbours (bilinear);
-beyond the image all is zero. Extents are kept. Positive angles turn counter-clockwise.
+Every pixel of the result is read from its place in the source, between its four neighbours (bilinear); outside the
+image all values are zero. Extents are kept. Positive angles are counter-clockwise.
 """
 
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -27,17 +27,17 @@ _FLOAT32 = np.dtype(np.float32)
 def rotate(
     x: Array, degrees: float, zoom_in: bool = False, zoom_out: bool = False, out: Array | None = None
 ) -> Array:
-    """An image turned about its centre.
+    """Rotate an image about its centre.
 
     Args:
         x: float32 (channels, height, width).
         degrees: angle, counter-clockwise.
-        zoom_in: enlarge until no place outside of the image shows.
-        zoom_out: shrink until all of the image shows.
+        zoom_in: enlarge until no place outside the image is visible.
+        zoom_out: shrink until all of the image is visible.
         out: as for `Transform.apply`.
 
     Raises:
-        ValueError: both zooms are asked for.
+        ValueError: both zooms are requested.
     """
     _check_zoom(zoom_in, zoom_out)
     channels, height, width = x.shape
@@ -46,11 +46,11 @@ def rotate(
         return result
     angle = math.radians(degrees)
     cosine, sine = math.cos(angle), math.sin(angle)
-    scale = _zoom(height, width, cosine, sine, zoom_in, zoom_out)
+    scale = _zoom(height, width, cosine, sine, out=zoom_out) if zoom_in or zoom_out else 1.0
     middle_x, middle_y = (width - 1) / 2, (height - 1) / 2
     columns = (np.arange(width) - middle_x) * scale
     rows = ((np.arange(height) - middle_y) * scale)[:, None]
-    # Beyond one pixel from the edge all neighbours are zero, so places farther out can stand there.
+    # Beyond one pixel from the edge all neighbours are zero, so places farther out are moved there.
     source_x = np.clip(columns * cosine - rows * sine + middle_x, -1, width)
     source_y = np.clip(columns * sine + rows * cosine + middle_y, -1, height)
     left, top = np.floor(source_x), np.floor(source_y)
@@ -67,14 +67,12 @@ def rotate(
     return result
 
 
-def _zoom(height: int, width: int, cosine: float, sine: float, zoom_in: bool, zoom_out: bool) -> float:
-    """Pixels of the image per pixel of the result."""
-    if not (zoom_in or zoom_out):
-        return 1.0
-    # How far the turned corners reach, in half extents.
+def _zoom(height: int, width: int, cosine: float, sine: float, *, out: bool) -> float:
+    """Return the pixels of the image per pixel of the result, zoomed out or in."""
+    # Distance of the rotated corners, in half extents.
     reach_x = abs(width * cosine) + abs(height * sine)
     reach_y = abs(height * cosine) + abs(width * sine)
-    if zoom_out:
+    if out:
         return max(reach_x / width, reach_y / height)
     return min(width / reach_x, height / reach_y)
 
@@ -99,12 +97,12 @@ class _Rotation(Transform):
             )
         return x
 
-    def _turn(self, image: Array, angles: Sequence[float], out: Array | None) -> Array:
+    def _rotate(self, image: Array, angles: Sequence[float], out: Array | None) -> Array:
         if image.ndim == 3:
             return rotate(image, angles[0], self.zoom_in, self.zoom_out, out)
         result = result_array(image, image.shape, image.dtype, out)
-        for picture, angle, place in zip(image, angles, result, strict=True):
-            rotate(picture, angle, self.zoom_in, self.zoom_out, place)
+        for one, angle, place in zip(image, angles, result, strict=True):
+            rotate(one, angle, self.zoom_in, self.zoom_out, place)
         return result
 
     def out_spec(self, spec: ArraySpec | None) -> ArraySpec | None:
@@ -112,20 +110,18 @@ class _Rotation(Transform):
 
 
 class Rotate(_Rotation):
-    """Turn by a given angle; float32 (channels, height, width) or (n, channels, height, width), shape kept. No draws.
+    """Rotate by a given angle; float32 (channels, height, width) or (n, channels, height, width), shape kept. No draws.
 
-    What comes from outside of the image is zero. Use it after `ToTensor`.
+    Pixels from outside the image are zero. Use it after `ToTensor`.
 
     Args:
         rotation_degrees: angle, counter-clockwise.
-        zoom_in: enlarge until nothing from outside shows.
-        zoom_out: shrink until all of the image shows.
+        zoom_in: enlarge until no place outside the image is visible.
+        zoom_out: shrink until all of the image is visible.
 
     Raises:
-        ValueError: both zooms are asked for.
+        ValueError: both zooms are requested.
     """
-
-    _fields: ClassVar[tuple[str, ...]] = ("rotation_degrees", "zoom_in", "zoom_out")
 
     def __init__(self, rotation_degrees: float, zoom_in: bool = False, zoom_out: bool = False) -> None:
         super().__init__(zoom_in, zoom_out)
@@ -133,25 +129,23 @@ class Rotate(_Rotation):
 
     def apply(self, x: Any, rng: Rng, out: Array | None = None) -> Any:
         image = self._check(x)
-        return self._turn(image, [self.rotation_degrees] * len(image), out)
+        return self._rotate(image, [self.rotation_degrees] * len(image), out)
 
 
 class RandomRotation(_Rotation):
-    """Turn by a drawn angle; float32 (channels, height, width) or (n, channels, height, width), shape kept.
+    """Rotate by a drawn angle; float32 (channels, height, width) or (n, channels, height, width), shape kept.
 
-    Draws: one for whether it turns, then, if it does, one for the angle (of n images: one for each). What comes from
-    outside of the image is zero. Use it after `ToTensor`.
+    Draws: one for the decision to rotate, then, if it does, one for the angle (of n images: one for each). Pixels from
+    outside the image are zero. Use it after `ToTensor`.
 
     Args:
         angle_limits: (least, greatest) angle in degrees, counter-clockwise; drawn uniformly.
         zoom_in, zoom_out: see `Rotate`.
-        rotate_with_proba: probability that it turns, 0 to 1.
+        rotate_with_proba: probability of a rotation, 0 to 1.
 
     Raises:
         ValueError: an argument is not allowed.
     """
-
-    _fields: ClassVar[tuple[str, ...]] = ("angle_limits", "zoom_in", "zoom_out", "rotate_with_proba")
 
     def __init__(
         self,
@@ -179,4 +173,4 @@ class RandomRotation(_Rotation):
         if rng.random() >= self.rotate_with_proba:
             return x
         count = 1 if image.ndim == 3 else len(image)
-        return self._turn(image, [rng.uniform(*self.angle_limits) for _ in range(count)], out)
+        return self._rotate(image, [rng.uniform(*self.angle_limits) for _ in range(count)], out)

@@ -1,8 +1,8 @@
-"""From pixels to what a model takes: dtype, axis order, normalisation."""
+"""Conversion of pixels to the input of a model: dtype, axis order, normalisation."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -21,7 +21,7 @@ IMAGENET_MEAN = (0.485, 0.456, 0.406)
 """Mean of ImageNet's training pixels, red, green, blue, on the scale 0 to 1: for `Normalize` after `ToTensor`."""
 
 IMAGENET_STD = (0.229, 0.224, 0.225)
-"""Standard deviation of the same."""
+"""Standard deviation of ImageNet's training pixels; see `IMAGENET_MEAN`."""
 
 _FLOAT32 = np.dtype(np.float32)
 _UINT8 = np.dtype(np.uint8)
@@ -31,13 +31,11 @@ _255 = np.float32(255.0)
 class Cast(Transform):
     """Another dtype, values converted as `numpy.ndarray.astype` does (no scaling, no saturation). No draws.
 
-    An array that has the dtype already is returned as it is.
+    An array that has the dtype already is returned unchanged.
 
     Args:
         dtype: anything that `numpy.dtype` takes.
     """
-
-    _fields: ClassVar[tuple[str, ...]] = ("dtype",)
 
     def __init__(self, dtype: Any = "float32") -> None:
         self.dtype = np.dtype(dtype)
@@ -61,7 +59,7 @@ class ToTensor(Transform):
     """float32 with channels first, divided by 255; any dtype in, nothing clipped. No draws.
 
     (height, width, channels) becomes (channels, height, width), and (n, height, width, channels) becomes (n, channels,
-    height, width); uint8 pixels lie in 0 to 1 afterwards.
+    height, width); uint8 pixels are between 0 and 1 afterwards.
     """
 
     def apply(self, x: Any, rng: Rng, out: Array | None = None) -> Any:
@@ -72,9 +70,9 @@ class ToTensor(Transform):
             import cv2
 
             # Splitting in uint8 first is twice as fast as dividing across the strides of interleaved channels.
-            pictures, places = (image, result) if image.ndim == 4 else ((image,), (result,))
-            for picture, planes in zip(pictures, places, strict=True):
-                for plane, place in zip(cv2.split(picture), planes, strict=True):
+            images, places = (image, result) if image.ndim == 4 else ((image,), (result,))
+            for one, planes in zip(images, places, strict=True):
+                for plane, place in zip(cv2.split(one), planes, strict=True):
                     np.divide(plane, _255, out=place)
         else:
             np.divide(moved, _255, out=result, dtype=_FLOAT32, casting="unsafe")
@@ -93,14 +91,13 @@ class Normalize(Transform):
     then be on the scale of the integers; after `ToTensor` they are on the scale 0 to 1.
 
     Args:
-        mean, std: one number, or one per channel; `std` has no zero.
+        mean, std: one number, or one per channel; no `std` may be zero.
 
     Raises:
-        ValueError: `std` has a zero, or `mean` and `std` are for different numbers of channels.
+        ValueError: a `std` is zero, or `mean` and `std` are for different numbers of channels.
     """
 
     in_place = True
-    _fields: ClassVar[tuple[str, ...]] = ("mean", "std")
 
     def __init__(self, mean: float | Sequence[float] = 0.0, std: float | Sequence[float] = 1.0) -> None:
         self.mean = self._check(mean, "mean")

@@ -1,18 +1,19 @@
-"""Crops of MXNet's record iterator: a window of the wanted size, from an image that is enlarged if it is too small.
+"""Crops of MXNet's record iterator: a window of the requested size, from an image that is enlarged if it is too small.
 
 Rule (`ImageRecordIter`): an image lower than the window is enlarged to its height, then, if it is narrower, to its
-width, each time with its shape kept and the other side rounded down. The window lies in the middle, odd rests to the
+width, each time with its shape kept and the other side rounded down. The window is in the middle, odd rests to the
 right and below, or at a drawn place. The two other crops choose a rectangle that is resized to the window.
 """
 
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from aioloader.transforms.crop import Crop
+from aioloader.transforms.base import check_range
+from aioloader.transforms.geometry import Crop, random_box
 from aioloader.transforms.interpolation import resize_image, settle
 
 if TYPE_CHECKING:
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 
     from aioloader.foundation.types import Array
     from aioloader.rng import Rng
-    from aioloader.transforms.crop import Box
+    from aioloader.transforms.geometry import Box
 
 __all__ = ("AreaCrop", "SquareCrop", "WindowCrop")
 
@@ -28,7 +29,7 @@ _TRIES = 10
 
 
 class _Enlarged(tuple[int, int, int, int]):
-    """All of an image that is too small; knows the sizes it is brought to, and the window in the last one."""
+    """All of an image that is too small, the sizes that it is enlarged to, and the window's place in the last one."""
 
     sizes: list[tuple[int, int]]
     place: tuple[int, int]
@@ -42,10 +43,8 @@ class WindowCrop(Crop):
     Args:
         size: side of a square, or (width, height), in pixels.
         random: at a place that is drawn uniformly; False: in the middle.
-        interpolation: of enlarging: MXNet's number or a name.
+        interpolation: for enlarging: MXNet's number or a name.
     """
-
-    _fields: ClassVar[tuple[str, ...]] = ("size", "random", "interpolation")
 
     def __init__(self, size: int | Sequence[int], random: bool = False, interpolation: int | str = 1) -> None:
         super().__init__(size, interpolation)
@@ -59,7 +58,7 @@ class WindowCrop(Crop):
         whole = _Enlarged((0, 0, width, height))
         sizes = []
         if height < wanted_height:
-            # In single precision, which decides how the other side is rounded.
+            # In single precision, which affects the rounding of the other side.
             width = int(np.float32(wanted_height) / np.float32(height) * np.float32(width))
             height = wanted_height
             sizes.append((width, height))
@@ -72,10 +71,9 @@ class WindowCrop(Crop):
         return whole
 
     def place(self, free_width: int, free_height: int, rng: Rng) -> tuple[int, int]:
-        """Left and top edge of a rectangle that leaves so many pixels free."""
+        """Choose left and top edge of a rectangle that is this many pixels smaller than the image."""
         if self.random:
-            x = rng.integers(free_width + 1)
-            return x, rng.integers(free_height + 1)
+            return random_box(free_height, free_width, (0, 0), rng)[:2]
         return free_width // 2, free_height // 2
 
     def fit(self, region: Array, box: Box, rng: Rng, out: Array | None = None) -> Array:
@@ -100,8 +98,6 @@ class SquareCrop(WindowCrop):
         random: at a place that is drawn uniformly; False: in the middle.
         interpolation: MXNet's number or a name.
     """
-
-    _fields: ClassVar[tuple[str, ...]] = ("size", "sides", "random", "interpolation")
 
     def __init__(
         self,
@@ -133,8 +129,8 @@ class SquareCrop(WindowCrop):
 class AreaCrop(WindowCrop):
     """A rectangle of drawn area and shape, at a drawn place, resized to `size`; (height, width, channels), dtype kept.
 
-    Draws: up to 10 tries of area share and ratio, each uniform, and whether the sides are exchanged; the first that
-    fits into the image draws x, then y. If none fits: the window in the middle, as `WindowCrop` takes it.
+    Draws: up to 10 tries of area share and ratio, each uniform, and one to exchange the sides; the first that fits
+    into the image draws x, then y. If none fits: the window in the middle, as `WindowCrop` takes it.
 
     Args:
         size: side of a square, or (width, height), in pixels.
@@ -142,8 +138,6 @@ class AreaCrop(WindowCrop):
         ratio: (least, greatest) width/height of the rectangle, or height/width: each as often.
         interpolation: MXNet's number or a name.
     """
-
-    _fields: ClassVar[tuple[str, ...]] = ("size", "area", "ratio", "interpolation")
 
     def __init__(
         self,
@@ -153,14 +147,8 @@ class AreaCrop(WindowCrop):
         interpolation: int | str = 1,
     ) -> None:
         super().__init__(size, False, interpolation)
-        for name, (least, greatest) in (("area", area), ("ratio", ratio)):
-            if not 0.0 < least <= greatest < math.inf:
-                raise ValueError(
-                    f"AreaCrop: {name} must be (least, greatest) with 0 < least <= greatest, "
-                    f"got {(least, greatest)!r}"
-                )
-        self.area = (float(area[0]), float(area[1]))
-        self.ratio = (float(ratio[0]), float(ratio[1]))
+        self.area = check_range(area, "AreaCrop: area")
+        self.ratio = check_range(ratio, "AreaCrop: ratio")
 
     def box(self, height: int, width: int, rng: Rng) -> Box:
         for _ in range(_TRIES):
@@ -170,8 +158,7 @@ class AreaCrop(WindowCrop):
             if rng.random() < 0.5:
                 w, h = h, w
             if 0 < w <= width and 0 < h <= height:
-                x = rng.integers(width - w + 1)
-                return x, rng.integers(height - h + 1), w, h
+                return random_box(height, width, (w, h), rng)
         return super().box(height, width, rng)
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from aioloader.rng import Rng
 from aioloader.tools.draw import draw_image
-from aioloader.transforms.crop import RandomResizedCrop
+from aioloader.transforms.geometry import RandomResizedCrop
 from benchmarks.cases import CASES, MEAN, STD, Case
 from benchmarks.checks import EpochCheck, WrongOutput, check_batch, features
 

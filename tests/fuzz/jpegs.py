@@ -98,7 +98,7 @@ class Jpegs:
             _check_table(stored, flag, exif, whole)
         reader = self._readers.get((flag, exif, scale > 1))
         if reader is None:
-            reader = LazyImageReader(flag, exif, _MOST_PIXELS, dct_scaling=scale > 1)
+            reader = LazyImageReader(flag, exif=exif, max_pixels=_MOST_PIXELS, dct_scaling=scale > 1)
             if reader.rectangles is not None:
                 reader.rectangles.worth = 0.0  # even where it saves nothing
             self._readers[flag, exif, scale > 1] = reader

@@ -40,11 +40,9 @@ TARGETS = {
         200_000,
         (
             "aioloader/jpeg/frame.py",
-            "aioloader/jpeg/scan.py",
             "aioloader/jpeg/table.py",
             "aioloader/jpeg/cut.py",
             "aioloader/jpeg/tiles.py",
-            "aioloader/jpeg/early_stop.py",
             "aioloader/transforms/lazy_image.py",
             "aioloader/jpeg/turbojpeg.py",
         ),

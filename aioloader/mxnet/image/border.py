@@ -59,9 +59,8 @@ def copyMakeBorder(
     if kind == 0:
         # OpenCV always has four values, regardless of the number of channels.
         fill = np.ravel(values if np.size(values) else value)[:channels]
-        result = place_on_canvas(
-            image, top + height + bot, left + width + right, left=left, top=top, value=fill
-        )
+        rows, columns = top + height + bot, left + width + right
+        result = place_on_canvas(image, height=rows, width=columns, left=left, top=top, value=fill)
     elif kind in _MODES:
         result = np.pad(image, ((top, bot), (left, right), (0, 0)), _MODES[kind])
     else:

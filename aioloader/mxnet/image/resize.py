@@ -6,7 +6,7 @@ import random
 from typing import TYPE_CHECKING, Any
 
 from aioloader.mxnet.image._arrays import as_image, given, own
-from aioloader.transforms.crop import scale_down as _scale_down
+from aioloader.transforms.geometry import scale_down as _scale_down
 from aioloader.transforms.interpolation import AREA, AUTO, CUBIC, LINEAR, RANDOM, resize_image
 
 if TYPE_CHECKING:

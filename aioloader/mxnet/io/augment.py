@@ -141,16 +141,20 @@ def augmentation(values: Mapping[str, Any], mean: Array | None = None, dtype: st
     if values["pca_noise"]:
         parts.append(RandomLighting(values["pca_noise"]))
     mirror = 1.0 if values["mirror"] else 0.5 if values["rand_mirror"] else 0.0
-    std = [values[f"std_{c}"] for c in "rgba"]
-    amounts = values["scale"], values["max_random_contrast"], values["max_random_illumination"]
+    amounts = {
+        "std": [values[f"std_{c}"] for c in "rgba"],
+        "scale": values["scale"],
+        "contrast": values["max_random_contrast"],
+        "illumination": values["max_random_illumination"],
+    }
     if mean is not None and dtype != "uint8":
-        parts.append(ToPlanesMinusImage(mean, mirror, std, *amounts, dtype=dtype))
+        parts.append(ToPlanesMinusImage(mean, mirror=mirror, dtype=dtype, **amounts))
         return Compose(parts)
     if mirror:
         parts.append(RandomFlipLeftRight(mirror))
     plain = dtype != "float32"
     means = [values[f"mean_{c}"] for c in "rgba"]
-    parts.append(ToPlanes(means, dtype=dtype) if plain else ToPlanes(means, std, *amounts))
+    parts.append(ToPlanes(means, dtype=dtype) if plain else ToPlanes(means, **amounts))
     return Compose(parts)
 
 

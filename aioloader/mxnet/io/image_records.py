@@ -210,7 +210,10 @@ class _FusedRows(FusedImages):
 
     def __init__(self, decoder: ImageRecordRows, stages: Sequence[Stage]) -> None:
         reader = LazyImageReader(
-            int(decoder.channels == 3), decoder.exif, decoder.max_pixels, decoder.dct_scaling
+            int(decoder.channels == 3),
+            exif=decoder.exif,
+            max_pixels=decoder.max_pixels,
+            dct_scaling=decoder.dct_scaling,
         )
         super().__init__(reader, stages)
         self._parse = decoder.parse

@@ -116,7 +116,7 @@ def _simplejpeg(picture: bytes, cores: int, seconds: float) -> Codec:
         import simplejpeg
 
         from aioloader.transforms import decode_image
-        from aioloader.transforms.scratch import Scratch
+        from aioloader.transforms.lazy_image import Scratch
 
         def maker() -> Callable[[], object]:
             scratch = Scratch()

@@ -14,7 +14,7 @@ from aioloader.tools.inspect.report import Images, sizes_of
 from aioloader.transforms.decode import decode_image
 from aioloader.transforms.exif import read_orientation
 from aioloader.transforms.formats import read_header
-from aioloader.transforms.scratch import Scratch
+from aioloader.transforms.lazy_image import Scratch
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable

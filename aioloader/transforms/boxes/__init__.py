@@ -1,21 +1,21 @@
 """Transforms of an image and the boxes of the objects in it: crop, flip, resize, pad, and colours.
 
 Boxes are float32 or float64 (n, 4 + k): xmin, ymin, xmax, ymax in pixels from the upper left corner of the image, the
-maxima exclusive; k further columns (class numbers, ids, ...) travel along. Order and columns are kept; a crop leaves
-out boxes of which too little remains.
+maxima exclusive; k further columns (class numbers, ids, ...) are kept. So is the order; a crop leaves out boxes of
+which too little remains.
 
-A `BoxTransform` is called with (image, boxes) and gives (image, boxes); what else the sample has is passed on. In a
-dataset of such samples it is given to ``dataset.transform``; batches of boxes are made by ``batchify.Pad(val=-1)``::
+A `BoxTransform` is called with (image, boxes) and returns (image, boxes); other fields of the sample are passed on. In
+a dataset of such samples it is passed to ``dataset.transform``; ``batchify.Pad(val=-1)`` makes batches of boxes::
 
     train = dataset.transform(
         boxes.Compose([boxes.RandomObjectCrop(), boxes.RandomFlipLeftRight(), boxes.Resize((512, 512)), ToTensor()])
     )
     loader = aioloader.DataLoader(train, 32, batchify_fn=batchify.Group(batchify.Stack(), batchify.Pad(val=-1)))
 
-- `base`: the protocol, and transforms made of transforms
-- `geometry`: where boxes lie after an image was cut, turned or resized (pure)
+- `base`: the base class, and transforms that consist of transforms
+- `geometry`: coordinates of boxes after a crop, flip or resize (pure)
 - `place`: flips, resize, pad and crops
-- `objects`: crops and borders that look at the boxes
+- `objects`: crops and borders that depend on the boxes
 """
 
 from aioloader.transforms.boxes.base import BoxTransform, Compose, ImageOnly, RandomApply

@@ -1,15 +1,15 @@
-"""The protocol of transforms that take an image and boxes, and those that are made of others."""
+"""Base class of transforms of an image and its boxes, and the transforms that consist of others."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from aioloader.rng import default_rng
 from aioloader.transforms import jitter, tensor
-from aioloader.transforms.base import Transform, bind, check_image, check_probability
+from aioloader.transforms.base import BindingTransform, Transform, bind, check_image, check_probability
 from aioloader.transforms.boxes.geometry import as_boxes
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 __all__ = ("BoxTransform", "Compose", "ImageOnly", "RandomApply")
 
-# Transforms that leave every pixel where it is, so that boxes stay right without being told.
+# Modules of transforms that move no pixel, so that boxes stay valid.
 _IN_PLACE = (jitter.__name__, tensor.__name__)
 _NO_BOXES = np.zeros((0, 4), np.float32)
 
@@ -26,20 +26,20 @@ _NO_BOXES = np.zeros((0, 4), np.float32)
 class BoxTransform(Transform):
     """Base of transforms of (image, boxes). A subclass defines `apply_boxes`.
 
-    It is a `Transform` too: given an image alone, it gives the image. As of every transform, the input is never
-    altered, the result may be a view of it, and all draws come from ``rng``, in the same order with and without boxes
-    unless the class says otherwise.
+    It is a `Transform` too: called with an image alone, it returns the image. As in every transform, the input is never
+    altered, the result may be a view of it, and all draws are taken from ``rng``, in the same order with and without
+    boxes unless the class documents otherwise.
     """
 
     def __call__(self, x: Any, boxes: Any = None, /, *rest: Any, rng: Rng | None = None) -> Any:
-        """The transformed image and boxes.
+        """Return the transformed image and boxes.
 
         Args:
             x: the image, (height, width, channels); not altered.
-            boxes: (n, 4 + k): xmin, ymin, xmax, ymax in pixels, and columns that travel along; not altered. None:
+            boxes: (n, 4 + k): xmin, ymin, xmax, ymax in pixels, and columns that are kept; not altered. None:
                 there are none, and the result is the image alone.
-            *rest: what else the sample has; passed on.
-            rng: where draws are taken from; None for a stream of this thread, seeded by the system.
+            *rest: other fields of the sample; passed on.
+            rng: source of the draws; None for a stream of this thread, seeded by the system.
 
         Returns:
             (image, boxes, *rest), or the image.
@@ -56,12 +56,12 @@ class BoxTransform(Transform):
         return self.apply_boxes(x, _NO_BOXES, rng)[0]
 
     def apply_boxes(self, x: Any, boxes: Array, rng: Rng) -> tuple[Any, Array]:
-        """The same on the hot path.
+        """Return the transformed image and boxes; the loaders call this method.
 
         Args:
             x: the image; not altered.
             boxes: (n, 4 + k), floating; not altered.
-            rng: where draws are taken from.
+            rng: source of the draws.
 
         Returns:
             the image and its boxes.
@@ -69,29 +69,22 @@ class BoxTransform(Transform):
         raise NotImplementedError(f"{type(self).__name__} defines no apply_boxes()")
 
 
-class ImageOnly(BoxTransform):
-    """A transform of the image that moves no pixel: the boxes stay as they are. Draws: its own.
+class ImageOnly(BoxTransform, BindingTransform):
+    """A transform of the image that moves no pixel: the boxes stay unchanged. Draws: those of the transform.
 
     Args:
-        transform: any callable of one argument; one with a parameter named ``rng`` is given the draws.
+        transform: any callable of one argument; one with a parameter named ``rng`` is passed the draws.
     """
-
-    _fields: ClassVar[tuple[str, ...]] = ("transform",)
 
     def __init__(self, transform: Callable[..., Any]) -> None:
         self.transform = transform
-        self._step = bind(transform)
+        self._bind()
 
-    def __getstate__(self) -> dict[str, Any]:
-        # Bound anew on arrival.
-        return {"transform": self.transform}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.transform = state["transform"]
-        self._step = bind(self.transform)
+    def _bind(self) -> None:
+        self._bound = bind(self.transform)
 
     def apply_boxes(self, x: Any, boxes: Array, rng: Rng) -> tuple[Any, Array]:
-        return self._step(x, rng, None), boxes
+        return self._bound(x, rng, None), boxes
 
     def _parts(self) -> Sequence[Any]:
         return (self.transform,)
@@ -103,7 +96,7 @@ def _part(fn: Any, name: str) -> BoxTransform:
     if isinstance(fn, Transform) and type(fn).__module__ in _IN_PLACE:
         return ImageOnly(fn)
     raise TypeError(
-        f"{name}: {fn!r} does not say what becomes of boxes; take the class of that name in "
+        f"{name}: {fn!r} does not transform boxes; take the class of that name in "
         "aioloader.transforms.boxes, or ImageOnly(...) if it moves no pixel"
     )
 
@@ -112,10 +105,10 @@ class Compose(BoxTransform):
     """Transforms one after the other. Draws: those of the parts, in order.
 
     Args:
-        transforms: `BoxTransform`s; colour transforms, `Cast`, `ToTensor` and `Normalize` are taken as they are.
+        transforms: `BoxTransform`s; colour transforms, `Cast`, `ToTensor` and `Normalize` are allowed too.
 
     Raises:
-        TypeError: something else, of which nobody knows what it does to boxes.
+        TypeError: one of them is something else, whose effect on boxes is unknown.
     """
 
     def __init__(self, transforms: Iterable[Any]) -> None:
@@ -137,11 +130,9 @@ class RandomApply(BoxTransform):
     """Apply a transform with probability `p`. One draw, then those of the transform if it is applied.
 
     Args:
-        transforms: a transform, or a sequence of them, applied together; as for `Compose`.
+        transforms: a transform, or a sequence of them, applied together; see `Compose`.
         p: probability, 0 to 1.
     """
-
-    _fields: ClassVar[tuple[str, ...]] = ("transforms", "p")
 
     def __init__(self, transforms: Any, p: float = 0.5) -> None:
         several = isinstance(transforms, Sequence)
@@ -156,10 +147,10 @@ class RandomApply(BoxTransform):
 
 
 def image_extents(x: Any, transform: object) -> tuple[int, int]:
-    """(height, width) of an image.
+    """Return (height, width) of an image.
 
     Raises:
-        TypeError, ValueError: it is none.
+        TypeError, ValueError: `x` is not an image.
     """
     height, width = check_image(x, type(transform).__name__).shape[:2]
     return height, width

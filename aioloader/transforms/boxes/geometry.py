@@ -1,6 +1,6 @@
-"""Where boxes lie after an image was cut, flipped, resized or put on a larger canvas. Pure.
+"""Coordinates of boxes after a crop, flip or resize of the image, or on a larger canvas. Pure.
 
-Boxes are (n, 4 + k), floating: xmin, ymin, xmax, ymax and k columns that are kept. Every function gives a new array.
+Boxes are (n, 4 + k), floating: xmin, ymin, xmax, ymax and k columns that are kept. Every function returns a new array.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ _LEAST_OVERLAP = 1e-3
 
 
 def as_boxes(boxes: Any) -> Array:
-    """`boxes` as an array (n, 4 + k) of floats; whole numbers become float32, an empty list has no boxes.
+    """Convert `boxes` to an array (n, 4 + k) of floats; integers become float32, an empty list has no boxes.
 
     Raises:
-        ValueError: it has another shape.
+        ValueError: the array has another shape.
     """
     try:
         array = np.asarray(boxes)
@@ -50,7 +50,7 @@ def as_boxes(boxes: Any) -> Array:
 
 
 def box_areas(boxes: Array) -> Array:
-    """The areas of boxes; 0 where a box has no width or height.
+    """Return the areas of boxes; 0 if a box has no width or height.
 
     Args:
         boxes: (n, 4 + k), xmin, ymin, xmax, ymax in pixels.
@@ -72,7 +72,7 @@ def _clipped(boxes: Array, rectangle: tuple[float, float, float, float]) -> Arra
 
 
 def box_coverages(boxes: Array, rectangle: tuple[float, float, float, float]) -> Array:
-    """(n,) share of each box's area that lies inside a rectangle; 0 for a box without area.
+    """Return the share of each box's area inside a rectangle, (n,); 0 for a box without area.
 
     An overlap thinner than a thousandth of a pixel counts as none.
 
@@ -91,19 +91,19 @@ def box_coverages(boxes: Array, rectangle: tuple[float, float, float, float]) ->
 def crop_boxes(
     boxes: Array, rectangle: tuple[float, float, float, float], min_coverage: float = 0.0
 ) -> Array:
-    """The boxes in a rectangle that is cut out: clipped to it, and counted from its corner.
+    """Return the boxes in a rectangle that is cut out: clipped to it, and relative to its corner.
 
     Args:
         boxes: (n, 4 + k).
         rectangle: (x, y, width, height).
-        min_coverage: a box stays if more than this share of its area lies inside.
+        min_coverage: a box is kept if more than this share of its area is inside.
     """
     stay = box_coverages(boxes, rectangle) > min_coverage
     return shift_boxes(_clipped(boxes, rectangle)[stay], -rectangle[0], -rectangle[1])
 
 
 def shift_boxes(boxes: Array, x: float, y: float) -> Array:
-    """The boxes moved to the right by `x` and down by `y`.
+    """Move the boxes to the right by `x` and down by `y`.
 
     Args:
         boxes: (n, 4 + k), xmin, ymin, xmax, ymax in pixels; not altered.
@@ -119,7 +119,7 @@ def shift_boxes(boxes: Array, x: float, y: float) -> Array:
 
 
 def resize_boxes(boxes: Array, before: tuple[float, float], after: tuple[float, float]) -> Array:
-    """The boxes in an image that is resized.
+    """Return the boxes in an image that is resized.
 
     Args:
         boxes: (n, 4 + k).
@@ -127,14 +127,14 @@ def resize_boxes(boxes: Array, before: tuple[float, float], after: tuple[float, 
     """
     found = boxes.copy()
     for axis in (0, 1):
-        # In double precision, and multiplied first: so what ends at the image's edge still does, and not beyond it.
+        # In double precision, and multiplied first: so a box that ends at the image's edge still does, and not beyond.
         edges = boxes[:, axis:4:2].astype(np.float64) * after[axis]
         found[:, axis:4:2] = edges / before[axis]
     return found
 
 
 def flip_boxes(boxes: Array, extent: float, axis: int) -> Array:
-    """The boxes in an image that is flipped.
+    """Return the boxes in an image that is flipped.
 
     Args:
         boxes: (n, 4 + k).

@@ -1,16 +1,19 @@
-"""Crops and borders that look at the boxes, of SSD's kind (Liu et al., 2016), with MXNet's rules of what must show.
+"""Crops and borders that depend on the boxes, of SSD's kind (Liu et al., 2016), with MXNet's rules of visibility.
 
-The rectangle is drawn apart from the cut (`rectangle`), by whatever has the methods `uniform` and `integers` of `Rng`.
+The rectangle is drawn apart from the cut (`rectangle`), by any object with the methods `uniform` and `integers` of
+`Rng`.
 """
 
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
+from aioloader.transforms.base import check_range
 from aioloader.transforms.border import place_on_canvas
 from aioloader.transforms.boxes.base import BoxTransform, image_extents
 from aioloader.transforms.boxes.geometry import box_coverages, crop_boxes, shift_boxes
+from aioloader.transforms.geometry import random_box
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -20,29 +23,12 @@ if TYPE_CHECKING:
 
 __all__ = ("RandomExpand", "RandomObjectCrop")
 
-# A border narrower than this shows nothing new.
+# A narrower border would hardly change the image.
 _LEAST_GROWTH = 2
 
 
-def _check_range(pair: Sequence[float], name: str, what: str, least: float = 0.0) -> tuple[float, float]:
-    try:
-        low, high = map(float, pair)
-    except (TypeError, ValueError):
-        low, high = math.nan, math.nan
-    if not (least <= low <= high < math.inf and high > 0):
-        raise ValueError(f"{name}: {what} must be (least, greatest), both at least {least:g}, got {pair!r}")
-    return low, high
-
-
-def _check_ratio(pair: Sequence[float], name: str) -> tuple[float, float]:
-    low, high = _check_range(pair, name, "aspect_ratio_range")
-    if low <= 0:
-        raise ValueError(f"{name}: aspect_ratio_range must be positive, got {pair!r}")
-    return low, high
-
-
 def _about(width: int, height: int, least: float, greatest: float) -> bool:
-    """Whether an area lies in a range, extents being rounded to whole pixels."""
+    """Return True if an area is in a range, with tolerance for extents that are rounded to whole pixels."""
     slack = (width + height + 1) / 2
     return least - slack <= width * height <= greatest + slack
 
@@ -50,30 +36,23 @@ def _about(width: int, height: int, least: float, greatest: float) -> bool:
 class RandomObjectCrop(BoxTransform):
     """A rectangle of drawn shape, size and place that shows enough of the objects; the image is not resized.
 
-    A rectangle is taken if it touches at least one box, if every box that it touches has more than `min_object_covered`
-    of its area inside, and if at least one box stays. In an image without boxes any rectangle is taken. If
-    `max_attempts` find none, image and boxes stay as they are.
+    A rectangle is accepted if it touches at least one box, if every box that it touches has more than
+    `min_object_covered` of its area inside, and if at least one box is kept. In an image without boxes any rectangle is
+    accepted. If `max_attempts` find none, image and boxes stay unchanged.
 
-    Draws, for each attempt: width/height, the height, then x and y, as far as the attempt comes.
+    Draws, for each attempt: width/height, the height, then x and y, until the attempt fails.
 
     Args:
         min_object_covered: share of a touched box that has to be inside, exclusive.
         aspect_ratio_range: (least, greatest) width/height, drawn uniformly.
-        area_range: (least, greatest) share of the image's area, up to half a pixel each way; more than 1 acts as 1.
-        min_eject_coverage: a box stays if more than this share of its area is inside.
-        max_attempts: how often a rectangle is drawn.
+        area_range: (least, greatest) share of the image's area, up to half a pixel in each direction; more than 1
+            counts as 1.
+        min_eject_coverage: a box is kept if more than this share of its area is inside.
+        max_attempts: number of rectangles that are tried.
 
     Raises:
         ValueError: a range is empty or negative.
     """
-
-    _fields: ClassVar[tuple[str, ...]] = (
-        "min_object_covered",
-        "aspect_ratio_range",
-        "area_range",
-        "min_eject_coverage",
-        "max_attempts",
-    )
 
     def __init__(
         self,
@@ -83,10 +62,11 @@ class RandomObjectCrop(BoxTransform):
         min_eject_coverage: float = 0.3,
         max_attempts: int = 50,
     ) -> None:
-        name = type(self).__name__
         self.min_object_covered = min_object_covered
-        self.aspect_ratio_range = _check_ratio(aspect_ratio_range, name)
-        self.area_range = _check_range(area_range, name, "area_range")
+        self.aspect_ratio_range = check_range(aspect_ratio_range, "RandomObjectCrop: aspect_ratio_range")
+        self.area_range = check_range(area_range, "RandomObjectCrop: area_range", exclusive=False)
+        if not self.area_range[1]:
+            raise ValueError(f"RandomObjectCrop: area_range must not be all 0, got {area_range!r}")
         self.min_eject_coverage = min_eject_coverage
         self.max_attempts = max_attempts
 
@@ -96,7 +76,7 @@ class RandomObjectCrop(BoxTransform):
         Args:
             height, width: extents of the image in pixels.
             boxes: (n, 4 + k).
-            rng: where draws are taken from.
+            rng: source of the draws.
 
         Returns:
             (x, y, width, height), inside the image, or None if none was found.
@@ -114,9 +94,9 @@ class RandomObjectCrop(BoxTransform):
             wide = round(tall * ratio)
             if not (1 <= wide <= width and _about(wide, tall, least, greatest)):
                 continue
-            x, y = rng.integers(width - wide + 1), rng.integers(height - tall + 1)
-            if self._shows_enough(boxes, (x, y, wide, tall)):
-                return x, y, wide, tall
+            box = random_box(height, width, (wide, tall), rng)
+            if self._shows_enough(boxes, box):
+                return box
         return None
 
     def _shows_enough(self, boxes: Array, rectangle: tuple[int, int, int, int]) -> bool:
@@ -142,22 +122,20 @@ class RandomObjectCrop(BoxTransform):
 class RandomExpand(BoxTransform):
     """Put the image at a drawn place of a larger canvas of drawn shape and size, so that objects become smaller.
 
-    A canvas at least 2 pixels wider and higher than the image is taken; if `max_attempts` find none, the image stays as
-    it is.
+    The canvas is at least 2 pixels wider and higher than the image; if `max_attempts` find none, the image stays
+    unchanged.
 
-    Draws, for each attempt: width/height, the height, then x and y, as far as the attempt comes.
+    Draws, for each attempt: width/height, the height, then x and y, until the attempt fails.
 
     Args:
         aspect_ratio_range: (least, greatest) width/height of the canvas, drawn uniformly.
         area_range: (least, greatest) area of the canvas, in areas of the image, at least 1.
-        max_attempts: how often a canvas is drawn.
+        max_attempts: number of canvases that are tried.
         value: of added pixels: one number, or one per channel.
 
     Raises:
         ValueError: a range is empty, or allows a canvas smaller than the image.
     """
-
-    _fields: ClassVar[tuple[str, ...]] = ("aspect_ratio_range", "area_range", "max_attempts", "value")
 
     def __init__(
         self,
@@ -166,9 +144,8 @@ class RandomExpand(BoxTransform):
         max_attempts: int = 50,
         value: float | Sequence[float] = 128,
     ) -> None:
-        name = type(self).__name__
-        self.aspect_ratio_range = _check_ratio(aspect_ratio_range, name)
-        self.area_range = _check_range(area_range, name, "area_range", 1.0)
+        self.aspect_ratio_range = check_range(aspect_ratio_range, "RandomExpand: aspect_ratio_range")
+        self.area_range = check_range(area_range, "RandomExpand: area_range", 1.0, exclusive=False)
         self.max_attempts = max_attempts
         self.value = value
 
@@ -177,7 +154,7 @@ class RandomExpand(BoxTransform):
 
         Args:
             height, width: extents of the image in pixels.
-            rng: where draws are taken from.
+            rng: source of the draws.
 
         Returns:
             (x, y) of the image on it, and its (width, height); None if none was found.
@@ -199,7 +176,8 @@ class RandomExpand(BoxTransform):
             wide = round(tall * ratio)
             if wide < width + _LEAST_GROWTH or not _about(wide, tall, least, greatest):
                 continue
-            return rng.integers(wide - width + 1), rng.integers(tall - height + 1), wide, tall
+            x, y, _, _ = random_box(tall, wide, (width, height), rng)
+            return x, y, wide, tall
         return None
 
     def apply_boxes(self, x: Any, boxes: Array, rng: Rng) -> tuple[Any, Array]:
@@ -208,4 +186,5 @@ class RandomExpand(BoxTransform):
         if found is None:
             return x, boxes
         left, top, wide, tall = found
-        return place_on_canvas(x, tall, wide, left, top, self.value), shift_boxes(boxes, left, top)
+        image = place_on_canvas(x, height=tall, width=wide, left=left, top=top, value=self.value)
+        return image, shift_boxes(boxes, left, top)

@@ -1,20 +1,21 @@
-"""Flips, resize, pad and crops of an image with boxes; they draw what the transforms of these names for images draw.
+"""Flips, resize, pad and crops of an image with boxes; their draws are those of the transforms with the same names.
 
 A crop clips boxes to its rectangle and leaves out those of which no more than `min_coverage` remains.
 """
 
 from __future__ import annotations
 
-import operator
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from aioloader.transforms import crop, geometry
+from aioloader.transforms import geometry
+from aioloader.transforms.base import check_sides
 from aioloader.transforms.border import place_on_canvas
 from aioloader.transforms.boxes.base import BoxTransform, image_extents
 from aioloader.transforms.boxes.geometry import crop_boxes, flip_boxes, resize_boxes, shift_boxes
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from aioloader.foundation.types import Array
     from aioloader.rng import Rng
     from aioloader.transforms.base import Transform
@@ -31,15 +32,14 @@ __all__ = (
 
 
 class _Flip(BoxTransform):
-    """Flip with probability `p`; one draw, whatever `p` is."""
+    """Flip with probability `p`; one draw for every `p`."""
 
-    _fields: ClassVar[tuple[str, ...]] = ("p",)
     _axis = 0
-    _of: ClassVar[type[Any]]
+    _image_flip: ClassVar[type[geometry.RandomFlipLeftRight | geometry.RandomFlipTopBottom]]
 
     def __init__(self, p: float = 0.5) -> None:
-        self._flip = self._of(p)
-        self.p: float = self._flip.p
+        self._flip = self._image_flip(p)
+        self.p = self._flip.p
 
     def apply_boxes(self, x: Any, boxes: Array, rng: Rng) -> tuple[Any, Array]:
         height, width = image_extents(x, self)
@@ -56,7 +56,7 @@ class RandomFlipLeftRight(_Flip):
     """
 
     _axis = 0
-    _of = geometry.RandomFlipLeftRight
+    _image_flip = geometry.RandomFlipLeftRight
 
 
 class RandomFlipTopBottom(_Flip):
@@ -67,19 +67,17 @@ class RandomFlipTopBottom(_Flip):
     """
 
     _axis = 1
-    _of = geometry.RandomFlipTopBottom
+    _image_flip = geometry.RandomFlipTopBottom
 
 
 class Resize(BoxTransform):
-    """The whole image at another size. No draws, but one for interpolation "random".
+    """The whole image at another size. No draws, except one for interpolation "random".
 
     Args:
         size: side of a square, or (width, height), in pixels; with `keep_ratio` an int is the shorter side.
-        keep_ratio: keep height/width; acts only where `size` is an int.
+        keep_ratio: keep height/width; applies only if `size` is an int.
         interpolation: MXNet's number or a name.
     """
-
-    _fields: ClassVar[tuple[str, ...]] = ("size", "keep_ratio", "interpolation")
 
     def __init__(
         self, size: int | Sequence[int], keep_ratio: bool = False, interpolation: int | str = 1
@@ -96,11 +94,9 @@ class Resize(BoxTransform):
 
 
 class _Crop(BoxTransform):
-    """A rectangle, drawn and cut by a transform for images."""
+    """Base of crops: a rectangle that a transform for images draws and cuts."""
 
-    _fields: ClassVar[tuple[str, ...]] = ("crop", "min_coverage")
-
-    def __init__(self, crop: Any, min_coverage: float) -> None:
+    def __init__(self, crop: geometry.Crop, min_coverage: float) -> None:
         if not 0.0 <= min_coverage < 1.0:
             raise ValueError(
                 f"{type(self).__name__}: min_coverage must be a share, 0 <= min_coverage < 1, got {min_coverage!r}"
@@ -118,21 +114,24 @@ class _Crop(BoxTransform):
     def _parts(self) -> Sequence[Transform]:
         return (self.crop,)
 
+    def _arguments(self) -> dict[str, Any]:
+        return {**vars(self.crop), **vars(self)}
+
 
 class CenterCrop(_Crop):
-    """The middle of the image. No draws, but one for interpolation "random".
+    """The middle of the image. No draws, except one for interpolation "random".
 
     Args:
-        size: side of a square, or (width, height), in pixels. Where the image is smaller, the largest middle of that
+        size: side of a square, or (width, height), in pixels. If the image is smaller, the largest middle of that
             shape is taken and enlarged.
-        min_coverage: a box stays if more than this share of its area is in the crop.
+        min_coverage: a box is kept if more than this share of its area is in the crop.
         interpolation: MXNet's number or a name.
     """
 
     def __init__(
         self, size: int | Sequence[int], min_coverage: float = 0.0, interpolation: int | str = 1
     ) -> None:
-        super().__init__(crop.CenterCrop(size, interpolation), min_coverage)
+        super().__init__(geometry.CenterCrop(size, interpolation), min_coverage)
 
 
 class RandomCrop(_Crop):
@@ -140,14 +139,14 @@ class RandomCrop(_Crop):
 
     Args:
         size: side of a square, or (width, height), in pixels; larger than the image as for `CenterCrop`.
-        min_coverage: a box stays if more than this share of its area is in the crop.
+        min_coverage: a box is kept if more than this share of its area is in the crop.
         interpolation: MXNet's number or a name.
     """
 
     def __init__(
         self, size: int | Sequence[int], min_coverage: float = 0.0, interpolation: int | str = 1
     ) -> None:
-        super().__init__(crop.RandomCrop(size, interpolation=interpolation), min_coverage)
+        super().__init__(geometry.RandomCrop(size, interpolation=interpolation), min_coverage)
 
 
 class RandomResizedCrop(_Crop):
@@ -157,7 +156,7 @@ class RandomResizedCrop(_Crop):
         size: side of a square, or (width, height), in pixels.
         scale: (least, greatest) share of the image's area.
         ratio: (least, greatest) width/height of the rectangle.
-        min_coverage: a box stays if more than this share of its area is in the crop.
+        min_coverage: a box is kept if more than this share of its area is in the crop.
         interpolation: MXNet's number or a name.
     """
 
@@ -169,7 +168,7 @@ class RandomResizedCrop(_Crop):
         min_coverage: float = 0.0,
         interpolation: int | str = 1,
     ) -> None:
-        super().__init__(crop.RandomResizedCrop(size, scale, ratio, interpolation), min_coverage)
+        super().__init__(geometry.RandomResizedCrop(size, scale, ratio, interpolation), min_coverage)
 
 
 class Pad(BoxTransform):
@@ -183,26 +182,13 @@ class Pad(BoxTransform):
         ValueError: `pad` is neither a number of at least 0 nor four of them.
     """
 
-    _fields: ClassVar[tuple[str, ...]] = ("pad", "value")
-
     def __init__(self, pad: int | Sequence[int], value: float | Sequence[float] = 0) -> None:
-        try:
-            sides = (
-                tuple(operator.index(n) for n in pad)
-                if isinstance(pad, Sequence)
-                else (operator.index(pad),) * 4
-            )
-        except TypeError:
-            sides = ()
-        if len(sides) != 4 or min(sides) < 0:
-            raise ValueError(
-                f"Pad: pad must be an int >= 0 or four of them (top, bottom, left, right), got {pad!r}"
-            )
-        self.pad = sides
+        self.pad = check_sides(pad, "Pad")
         self.value = value
 
     def apply_boxes(self, x: Any, boxes: Array, rng: Rng) -> tuple[Any, Array]:
         height, width = image_extents(x, self)
         top, bottom, left, right = self.pad
-        canvas = place_on_canvas(x, top + height + bottom, left + width + right, left, top, self.value)
+        height, width = top + height + bottom, left + width + right
+        canvas = place_on_canvas(x, height=height, width=width, left=left, top=top, value=self.value)
         return canvas, shift_boxes(boxes, left, top)

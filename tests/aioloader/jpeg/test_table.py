@@ -179,12 +179,12 @@ def test_damage_in_a_table_changes_no_pixel(place, value, box, short):
     ("data", "reason"),
     [
         pytest.param(encode(100, 80), "no restart markers", id="no restart markers"),
-        pytest.param(b"not an image", "no baseline JPEG", id="no JPEG"),
+        pytest.param(b"not an image", "not a baseline JPEG", id="no JPEG"),
         pytest.param(
             cv2.imencode(".jpg", np.zeros((40, 40, 3), np.uint8), [cv2.IMWRITE_JPEG_PROGRESSIVE, 1])[
                 1
             ].tobytes(),
-            "no baseline JPEG",
+            "not a baseline JPEG",
             id="progressive",
         ),
         pytest.param(PLAIN[:-2], "restart markers", id="no EOI"),

@@ -126,7 +126,7 @@ def test_what_it_does_not_take() -> None:
                 [A.HorizontalFlip()], bbox_params=A.BboxParams(format="pascal_voc", label_fields=["names"])
             )
         )
-    with pytest.raises(ValueError, match="does not know of boxes"):
+    with pytest.raises(ValueError, match="does not transform boxes"):
         Albumentations(_chain())(_image(), [[1, 2, 3, 4]], rng=Rng(5))
 
 

@@ -321,9 +321,9 @@ def test_colours_and_tensors_are_taken_as_they_are() -> None:
 
 
 def test_what_might_move_pixels_is_refused() -> None:
-    with pytest.raises(TypeError, match="does not say what becomes of boxes"):
+    with pytest.raises(TypeError, match="does not transform boxes"):
         bx.Compose([transforms.Resize(10)])
-    with pytest.raises(TypeError, match="does not say what becomes of boxes"):
+    with pytest.raises(TypeError, match="does not transform boxes"):
         bx.RandomApply(lambda image: image)
     image, boxes = _scene(9)
     made, found = bx.Compose([bx.ImageOnly(lambda image: 255 - image)])(image, boxes)

@@ -84,7 +84,7 @@ def test_a_cut_header_is_a_decode_error_or_whole(data):
         pytest.param(encoded(".jpg")[:20] + b"xx" + encoded(".jpg")[20:], "belong to none", id="jpeg-junk"),
         pytest.param(
             b"\xff\xd8\xff\xc0\0\x11\x08\0\0\0\x07\x03" + bytes(9),
-            "gives no height",
+            "has no height",
             id="jpeg-without-height",
         ),
         pytest.param(b"GIF89a\0\0\0\0", "height 0 and width 0", id="gif-of-nothing"),

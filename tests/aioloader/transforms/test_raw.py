@@ -115,19 +115,19 @@ def spoilt(place, form, value):
 @pytest.mark.parametrize(
     ("data", "reason"),
     [
-        pytest.param(encode_raw(RGB)[:-1], "was cut, or its header is damaged", id="cut-in-pixels"),
-        pytest.param(encode_raw(RGB) + b"\0", "was cut, or its header is damaged", id="too-long"),
+        pytest.param(encode_raw(RGB)[:-1], "is truncated, or its header is damaged", id="cut-in-pixels"),
+        pytest.param(encode_raw(RGB) + b"\0", "is truncated, or its header is damaged", id="too-long"),
         pytest.param(encode_raw(RGB)[: HEADER - 1], "ends within the header", id="cut-in-header"),
-        pytest.param(encode_raw(RGB)[:HEADER], "was cut", id="no-pixels"),
+        pytest.param(encode_raw(RGB)[:HEADER], "is truncated", id="no-pixels"),
         pytest.param(spoilt(8, "<B", 2), "version 2", id="version"),
         pytest.param(spoilt(9, "<B", 7), "dtype 7", id="dtype"),
         pytest.param(spoilt(10, "<H", 4), "4 channels", id="channels"),
         pytest.param(spoilt(12, "<I", 0), "height 0", id="height-zero"),
         pytest.param(spoilt(16, "<I", 0), "width 0", id="width-zero"),
         pytest.param(spoilt(12, "<I", 0xFFFFFFFF), "height 4294967295", id="height-absurd"),
-        pytest.param(spoilt(16, "<I", 0x7FFFFFFF), "was cut", id="width-absurd"),
-        pytest.param(spoilt(20, "<I", 23), "was cut", id="pixels-in-the-header"),
-        pytest.param(spoilt(20, "<I", 0xFFFFFFFF), "was cut", id="pixels-behind-the-end"),
+        pytest.param(spoilt(16, "<I", 0x7FFFFFFF), "is truncated", id="width-absurd"),
+        pytest.param(spoilt(20, "<I", 23), "is truncated", id="pixels-in-the-header"),
+        pytest.param(spoilt(20, "<I", 0xFFFFFFFF), "is truncated", id="pixels-behind-the-end"),
     ],
 )
 def test_damage_is_a_decode_error(data, reason):

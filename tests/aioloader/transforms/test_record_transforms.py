@@ -13,9 +13,9 @@ from aioloader.rng import Rng
 from aioloader.transforms import Compose, RandomFlipLeftRight, Resize, is_native
 from aioloader.transforms.affine import RandomAffine
 from aioloader.transforms.border import Border
+from aioloader.transforms.fused import table_length
 from aioloader.transforms.hls import RandomHLS, shift_hls
 from aioloader.transforms.planes import ToPlanes, ToPlanesMinusImage
-from aioloader.transforms.table import table_length
 from aioloader.transforms.window import AreaCrop, SquareCrop, WindowCrop
 from tests.aioloader.transforms.drawn import even, uniform
 from tests.aioloader.transforms.fusing import check, images, make
@@ -35,19 +35,23 @@ TRANSFORMS = {
     "area": AreaCrop((20, 24), (0.1, 1.0), (0.5, 2.0)),
     "area-never-fits": AreaCrop((60, 24), (1.5, 2.0)),
     "affine-nothing": RandomAffine(),
-    "affine": RandomAffine(0.2, 30, (), (0.7, 1.3), (0.8, 1.2), fill=9, interpolation="random"),
+    "affine": RandomAffine(
+        shear=0.2, max_angle=30, scale=(0.7, 1.3), ratio=(0.8, 1.2), fill=9, interpolation="random"
+    ),
     "affine-angles": RandomAffine(angles=(0, 90), extents=(40, 50)),
     "border": Border(3, 7),
     "border-none": Border(0),
     "hls": RandomHLS(30, 60, 60),
     "hls-nothing": RandomHLS(),
-    "planes": ToPlanes((1, 2, 3, 4), (2, 3, 4, 5), 0.5),
+    "planes": ToPlanes((1, 2, 3, 4), std=(2, 3, 4, 5), scale=0.5),
     "planes-random": ToPlanes(contrast=0.3, illumination=9),
     "planes-uint8": ToPlanes(dtype="uint8"),
     "planes-int8": ToPlanes((100, 120.5, 130.4, 0), dtype="int8"),
-    "minus-image": ToPlanesMinusImage(MEAN, 0.5, (1, 2, 3, 4), 0.5, 0.2, 3),
-    "minus-image-int8": ToPlanesMinusImage(MEAN, 1.0, dtype="int8"),
-    "minus-image-uint8": ToPlanesMinusImage(MEAN, 1.0, dtype="uint8"),
+    "minus-image": ToPlanesMinusImage(
+        MEAN, mirror=0.5, std=(1, 2, 3, 4), scale=0.5, contrast=0.2, illumination=3
+    ),
+    "minus-image-int8": ToPlanesMinusImage(MEAN, mirror=1.0, dtype="int8"),
+    "minus-image-uint8": ToPlanesMinusImage(MEAN, mirror=1.0, dtype="uint8"),
 }
 
 
@@ -113,10 +117,16 @@ CHAINS = {
     "enlarged": [WindowCrop((150, 120), True), RandomFlipLeftRight(), ToPlanes(dtype="uint8")],
     "resized-and-enlarged": [Resize(20, True), WindowCrop(32), ToPlanes(dtype="int8")],
     "square": [SquareCrop(24, (20, 30), True), RandomHLS(9, 9, 9), ToPlanes(contrast=0.1)],
-    "warped": [RandomAffine(0.1, 20), Border(3), WindowCrop(32, True), RandomFlipLeftRight(), ToPlanes()],
+    "warped": [
+        RandomAffine(shear=0.1, max_angle=20),
+        Border(3),
+        WindowCrop(32, True),
+        RandomFlipLeftRight(),
+        ToPlanes(),
+    ],
     "minus-image": [
         WindowCrop((W, H), True),
-        ToPlanesMinusImage(MEAN, 0.5),
+        ToPlanesMinusImage(MEAN, mirror=0.5),
     ],
 }
 KINDS = ("jpeg-420", "tiled-420", "large", "exif-6", "png", "raw", "truncated", "no-image")
@@ -218,7 +228,7 @@ def test_planes_are_normalised_in_single_precision(mean, std, scale, channels):
     x = image(channels=channels)
     factor = np.float32(scale) / np.array(std, np.float32)
     expected = [(x[..., c].astype(np.float32) - np.float32(mean[c])) * factor[c] for c in range(channels)]
-    assert np.array_equal(ToPlanes(mean, std, scale)(x), expected)
+    assert np.array_equal(ToPlanes(mean, std=std, scale=scale)(x), expected)
 
 
 def test_planes_of_int8_saturate():
@@ -307,6 +317,7 @@ def test_contrast_and_illumination_are_uniform():
     assert uniform(found[:, 0, 0, 0], -10, 10)
     assert uniform((found[:, 0, 0, 1] - found[:, 0, 0, 0]) / 100, 0.6, 1.4)
     mirrored = [
-        ToPlanesMinusImage(np.zeros((3, 1, 2)), 0.5)(x, rng=draws(n))[0, 0, 0] > 0 for n in range(DRAWS)
+        ToPlanesMinusImage(np.zeros((3, 1, 2)), mirror=0.5)(x, rng=draws(n))[0, 0, 0] > 0
+        for n in range(DRAWS)
     ]
     assert abs(np.mean(mirrored) - 0.5) < 0.04
