@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from aioloader.abc import PositionalSampler
+from aioloader.abc import MapDataset, PositionalSampler
 from aioloader.datasets.bulk_items import samples_of
 from aioloader.datasets.resolve import ViewParts, gathered
 from aioloader.datasets.stage import Stage
@@ -171,7 +171,7 @@ class IndexedView(Dataset):
         indices: int64 (n,), which of its samples, each at least 0.
     """
 
-    def __init__(self, parent: Any, indices: IntArray) -> None:
+    def __init__(self, parent: MapDataset[Any], indices: IntArray) -> None:
         self._parent = parent
         self._indices = indices
 
@@ -210,7 +210,7 @@ class TransformedView(Dataset):
         stage: what is done.
     """
 
-    def __init__(self, parent: Any, stage: Stage) -> None:
+    def __init__(self, parent: MapDataset[Any], stage: Stage) -> None:
         self._parent = parent
         self._stage = stage
 
@@ -255,7 +255,7 @@ async def _in_thread(fn: Callable[..., Any], *args: Any) -> Any:
     return await to_thread.run_sync(fn, *args)
 
 
-async def _get(dataset: Any, index: int) -> Any:
+async def _get(dataset: MapDataset[Any], index: int) -> Any:
     """A sample of a dataset beneath a view, which may be any object with items."""
     if isinstance(dataset, Dataset):
         return await dataset.get(index)

@@ -20,6 +20,7 @@ from aioloader.storage.local.source import LocalByteSource
 from aioloader.storage.urls import redact_url
 
 if TYPE_CHECKING:
+    import os
     from collections.abc import Sequence
 
     from aioloader.abc import Decoder
@@ -59,7 +60,9 @@ class FileDataset(Dataset):
         cache, cache_limit: where bytes that were read are kept, and how many; see `CacheOptions`.
     """
 
-    def __init__(self, cache: Any = None, cache_limit: Any = None) -> None:
+    def __init__(
+        self, cache: str | os.PathLike[str] | None = None, cache_limit: int | str | None = None
+    ) -> None:
         self._source: Source | None = None
         self._own_stage: Stage | None = None
         self._cache_options = CacheOptions(cache, cache_limit)

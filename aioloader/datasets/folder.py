@@ -120,8 +120,8 @@ class ImageFolderDataset(FileDataset):
         label_dtype: Any = None,
         synsets: Sequence[str] | None = None,
         dct_scaling: bool = False,
-        cache: Any = None,
-        cache_limit: Any = None,
+        cache: str | os.PathLike[str] | None = None,
+        cache_limit: int | str | None = None,
     ) -> None:
         super().__init__(cache, cache_limit)
         self._own_stage = stage_of_argument(self, transform)

@@ -69,8 +69,8 @@ class ImageListDataset(FileDataset):
         max_pixels: int | None = DEFAULT_MAX_PIXELS,
         label_dtype: Any = None,
         dct_scaling: bool = False,
-        cache: Any = None,
-        cache_limit: Any = None,
+        cache: str | os.PathLike[str] | None = None,
+        cache_limit: int | str | None = None,
     ) -> None:
         super().__init__(cache, cache_limit)
         dtype = check_image_options(flag, exif, max_pixels, label_dtype)

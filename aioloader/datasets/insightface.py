@@ -24,9 +24,9 @@ from aioloader.datasets.insightface_layout import (
     slack,
 )
 from aioloader.datasets.insightface_property import PROPERTY, Property, read_property
-from aioloader.datasets.record import ImageRecordDataset, RecordTable
+from aioloader.datasets.record import ImageRecordDataset
 from aioloader.datasets.record_heads import read_heads
-from aioloader.datasets.shards import RecordTables
+from aioloader.datasets.record_table import RecordTable, RecordTables
 from aioloader.errors import LayoutError
 from aioloader.foundation.types import ItemLocation, Spans
 from aioloader.storage.urls import beside, is_url, join, path_of, redact_url, sibling, suffix_of
@@ -74,8 +74,8 @@ class InsightFaceDataset(ImageRecordDataset):
         max_pixels: int | None = DEFAULT_MAX_PIXELS,
         label_dtype: Any = None,
         dct_scaling: bool = False,
-        cache: Any = None,
-        cache_limit: Any = None,
+        cache: str | os.PathLike[str] | None = None,
+        cache_limit: int | str | None = None,
         direct: bool = False,
     ) -> None:
         rec = path_of(path)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shlex
 import struct
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -18,14 +17,14 @@ from aioloader.datasets.decoding import (
 )
 from aioloader.datasets.files import FileDataset, Source, load
 from aioloader.datasets.record_heads import read_heads
-from aioloader.datasets.shards import RecordTables, open_side_by_side, record_files
+from aioloader.datasets.record_table import RecordTable, RecordTables, open_tables
+from aioloader.datasets.shards import record_files
 from aioloader.datasets.stage import stage_of_argument
 from aioloader.foundation.types import ItemLocation, Spans
 from aioloader.storage.local.descriptors import open_regular, read_into
 from aioloader.storage.local.source import LocalByteSource
-from aioloader.storage.records import unreadable_line
-from aioloader.storage.urls import beside, is_url, redact_url
-from recordio import MAGIC, CorruptIndexError, CorruptRecordError, Index
+from aioloader.storage.urls import is_url, redact_url
+from recordio import MAGIC
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -35,112 +34,10 @@ if TYPE_CHECKING:
     from aioloader.foundation.types import Array, IntArray, ReadPlan
     from aioloader.storage.remote.transport import Version
 
-__all__ = ("ImageRecordDataset", "RecordFileDataset", "RecordTable", "begins_with_a_record")
+__all__ = ("ImageRecordDataset", "RecordFileDataset", "begins_with_a_record")
 
 _LABELS_LOOKED_AT = 1000
 _MAGIC = struct.Struct("<I")
-
-
-class RecordTable:
-    """Where the records of a file lie, in the order of its index.
-
-    Args:
-        path: the .rec file.
-        idx_path: its .idx file; None for the one beside it, if there is one.
-        tolerant: lines of the .idx that cannot be read become items that fail, each with its line.
-        index: an index of the file that is known already, which may have some of its records only; nothing is read
-            then.
-        version: what the object is, where `path` is a URL; None: it is asked.
-
-    Attributes:
-        index: as given, or from the .idx, or from a scan where there is none.
-        file_nbytes: size of the file when the table was made.
-        version: what the object is, where `path` is a URL.
-
-    Raises:
-        OSError: the file or its index cannot be read.
-        RecordIOError: the index is malformed, or a file without an index is damaged.
-    """
-
-    def __init__(
-        self,
-        path: str,
-        idx_path: str | None = None,
-        *,
-        tolerant: bool = False,
-        index: Index | None = None,
-        version: Version | None = None,
-    ) -> None:
-        given = idx_path is not None
-        idx_path = idx_path or beside(path, ".idx")
-        if version is None and is_url(path):
-            from aioloader.storage.remote.opening import describe
-
-            version = describe(path)
-        self.version = version
-        if index is not None:
-            self.index = index
-        elif version is not None:
-            from aioloader.storage.remote.opening import load_index
-
-            self.index = load_index(path, idx_path if given else None, tolerant=tolerant)
-        elif given or os.path.exists(idx_path):
-            self.index = Index.open(idx_path, tolerant=tolerant)
-        else:
-            self.index = _scan(path)
-        self.file_nbytes = os.path.getsize(path) if version is None else version.nbytes
-        if index is None and not len(self.index) and self.file_nbytes:
-            raise CorruptIndexError(
-                f"the index is empty, but {path} has {self.file_nbytes} bytes; rebuild it with "
-                "`python -m recordio index FILE`, or delete it",
-                path=idx_path,
-            )
-        offsets = self.index.offsets
-        # In an index of the usual kind a record ends where the next line's begins. An offset where no record can
-        # begin is its own line's error and must not cut the record before it.
-        possible = (offsets & 3) == 0
-        usual = bool(possible.all() and (offsets[1:] > offsets[:-1]).all())
-        self._ordered = offsets if usual else np.unique(np.append(offsets[possible], self.file_nbytes))
-
-    def spans(self, indices: IntArray) -> Spans:
-        """Spans that hold the records, by line. A wrong offset gives a span too short for any record.
-
-        A line that cannot be read gives the offset `unreadable_line` of its number, counted from 0.
-        """
-        offset = np.asarray(self.index.offsets[indices], dtype=np.int64)
-        if self.index.faults:
-            lines = np.asarray(indices, dtype=np.int64)
-            unreadable = np.isin(lines, list(self.index.faults))
-            offset = np.where(unreadable, unreadable_line(lines), offset)
-        after = (
-            indices + 1
-            if self._ordered is self.index.offsets
-            else np.searchsorted(self._ordered, offset, side="right")
-        )
-        last = len(self._ordered) - 1
-        end = np.where(after > last, self.file_nbytes, self._ordered[np.minimum(after, last)])
-        length = np.maximum(np.minimum(end, self.file_nbytes) - offset, 0)
-        return Spans(np.zeros(len(offset), np.int64), offset, length)
-
-    def first_offsets(self, count: int) -> list[int]:
-        """Offsets of the first records in the order of the file."""
-        first: list[int] = np.unique(self._ordered[:count]).tolist()
-        return first
-
-
-def _scan(path: str) -> Index:
-    try:
-        return Index.scan(path)
-    except CorruptRecordError as error:
-        # Where a record begins is not known behind the damage, so there are no items that could fail one by one.
-        raise type(error)(
-            f"{error.message}; without an .idx the records are found by a scan, which needs a sound file: "
-            f"`aioloader repair {shlex.quote(path)} DST` writes all readable records to a new file, with an .idx",
-            path=error.path,
-            offset=error.offset,
-            expected=error.expected,
-            found=error.found,
-        ) from error
 
 
 class RecordFileDataset(FileDataset):
@@ -166,8 +63,8 @@ class RecordFileDataset(FileDataset):
         self,
         filename: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
         *,
-        cache: Any = None,
-        cache_limit: Any = None,
+        cache: str | os.PathLike[str] | None = None,
+        cache_limit: int | str | None = None,
         direct: bool = False,
     ) -> None:
         super().__init__(cache, cache_limit)
@@ -194,7 +91,7 @@ class RecordFileDataset(FileDataset):
         if self._records is None:
             open_table = partial(RecordTable, tolerant=True)
             if self.reads_ahead and len(self._paths) > 1:
-                self._records = RecordTables(open_side_by_side(open_table, self._paths, self._versions))
+                self._records = RecordTables(open_tables(open_table, self._paths, self._versions))
             else:
                 self._records = RecordTables(
                     [
@@ -284,8 +181,8 @@ class ImageRecordDataset(RecordFileDataset):
         max_pixels: int | None = DEFAULT_MAX_PIXELS,
         label_dtype: Any = None,
         dct_scaling: bool = False,
-        cache: Any = None,
-        cache_limit: Any = None,
+        cache: str | os.PathLike[str] | None = None,
+        cache_limit: int | str | None = None,
         direct: bool = False,
     ) -> None:
         super().__init__(path, cache=cache, cache_limit=cache_limit, direct=direct)

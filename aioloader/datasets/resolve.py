@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, runtime_ch
 
 import numpy as np
 
-from aioloader.abc import SizedFilesDataset, StagedDataset, StreamDataset
+from aioloader.abc import MapDataset, SizedFilesDataset, StagedDataset, StreamDataset
 from aioloader.datasets.gather import GatheredArrays, as_gatherable
 from aioloader.datasets.stage import Stage
 from aioloader.foundation.types import WHOLE_FILE, Array
@@ -38,7 +38,7 @@ class ViewParts(NamedTuple):
         stage: the stage applied to each sample, or None.
     """
 
-    parent: Any
+    parent: MapDataset[Any]
     indices: IntArray | None = None
     stage: Stage | None = None
 
@@ -70,7 +70,7 @@ class Resolved:
     stages: tuple[Stage, ...]
 
 
-def resolve(dataset: Any) -> Resolved:
+def resolve(dataset: MapDataset[Any] | StreamDataset) -> Resolved:
     """Decompose a dataset.
 
     Args:
@@ -90,6 +90,7 @@ def resolve(dataset: Any) -> Resolved:
             stages.append(parts.stage)
         dataset = parts.parent
     kind: Literal["bytes", "gather", "foreign"] = "foreign"
+    found: Any = None
     if _is_byte_dataset(dataset):
         kind = "bytes"
     else:
@@ -100,9 +101,9 @@ def resolve(dataset: Any) -> Resolved:
     own_stage = dataset.own_stage if kind != "foreign" and isinstance(dataset, StagedDataset) else None
     if own_stage is not None:
         stages.append(own_stage)
-        if kind == "gather":
+        if found is not None:
             # With stages the items are taken one by one, and this dataset would transform them twice.
-            dataset = GatheredArrays(dataset.arrays)
+            dataset = GatheredArrays(found.arrays)
     return Resolved(dataset, kind, remap, tuple(reversed(stages)))
 
 
@@ -116,7 +117,7 @@ def _getitem_fits(cls: type, attribute: str) -> bool:
     return False
 
 
-def _is_byte_dataset(dataset: Any) -> bool:
+def _is_byte_dataset(dataset: object) -> bool:
     cls = type(dataset)
     return all(callable(getattr(cls, name, None)) for name in _BYTE_METHODS) and _getitem_fits(cls, "decoder")
 
@@ -136,7 +137,7 @@ def gathered(dataset: Any) -> Any:
     return dataset if complete else None
 
 
-def fingerprint(dataset: Any) -> str:
+def fingerprint(dataset: MapDataset[Any]) -> str:
     """Return a short hash that distinguishes datasets, so that a saved position is not used with another one.
 
     It covers the length, the class, the order of views, and a sample of the facts that cost little: offsets and keys of

@@ -1,4 +1,4 @@
-"""Several record files as one: the records of the first, then those of the second, and so on."""
+"""Names of record files: shards, patterns and lists."""
 
 from __future__ import annotations
 
@@ -7,22 +7,14 @@ import os
 import re
 from typing import TYPE_CHECKING
 
-import numpy as np
-
-from aioloader.foundation.types import Spans
 from aioloader.storage.urls import BUCKETS, is_url, path_of, scheme_of
 from recordio import RecordFileNotFoundError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
-    from aioloader.datasets.record import RecordTable
-    from aioloader.foundation.types import IntArray
-    from aioloader.storage.remote.transport import Version
 
-__all__ = ("RecordTables", "is_pattern", "open_side_by_side", "record_files", "shard_name")
-
-_OPENED_AT_A_TIME = 16
+__all__ = ("is_pattern", "record_files", "shard_name")
 
 _SHARD = re.compile(r"(.*)-(\d{5,})-of-(\d{5,})\.rec", re.DOTALL)
 
@@ -80,59 +72,3 @@ def _matching(pattern: str) -> list[str]:
     from aioloader.storage.remote.listing import list_matching
 
     return list_matching(pattern)
-
-
-def open_side_by_side(
-    open_table: Callable[..., RecordTable], paths: Sequence[str], versions: Sequence[Version | None]
-) -> list[RecordTable]:
-    """The tables of objects, several opened at a time: the index of each waits for the network more than once.
-
-    Args:
-        open_table: makes one from a path and ``version=``; called in threads.
-        paths: the objects.
-        versions: what each of them is.
-    """
-    from concurrent.futures import ThreadPoolExecutor
-
-    with ThreadPoolExecutor(min(_OPENED_AT_A_TIME, len(paths)), "aioloader-index") as pool:
-        futures = [
-            pool.submit(open_table, path, version=version)
-            for path, version in zip(paths, versions, strict=True)
-        ]
-        try:
-            return [future.result() for future in futures]
-        finally:
-            pool.shutdown(wait=False, cancel_futures=True)
-
-
-class RecordTables:
-    """Where the records of several files lie.
-
-    Args:
-        tables: those of the files, in order.
-    """
-
-    def __init__(self, tables: Sequence[RecordTable]) -> None:
-        self.tables = tables
-        self._ends = np.cumsum([len(table.index) for table in tables])
-
-    def __len__(self) -> int:
-        return int(self._ends[-1])
-
-    def locate(self, index: int) -> tuple[int, int]:
-        """The number of the file that holds a record, and the record's line in its index."""
-        file = int(np.searchsorted(self._ends, index, side="right"))
-        return file, index - (int(self._ends[file - 1]) if file else 0)
-
-    def spans(self, indices: IntArray) -> Spans:
-        """See `RecordTable.spans`."""
-        if len(self.tables) == 1:
-            return self.tables[0].spans(indices)
-        files = np.searchsorted(self._ends, indices, side="right")
-        offset, length = np.empty(len(indices), np.int64), np.empty(len(indices), np.int64)
-        for number in np.unique(files).tolist():
-            here = files == number
-            begin = int(self._ends[number - 1]) if number else 0
-            found = self.tables[number].spans(indices[here] - begin)
-            offset[here], length[here] = found.offset, found.length
-        return Spans(files.astype(np.int64), offset, length)

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import weakref
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal, Protocol, runtime_checkable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
-    from aioloader.loader.base import BaseLoader
     from aioloader.metrics import Stats
 
 __all__ = ("MEASURES", "Loaders", "Measure")
@@ -85,20 +84,34 @@ MEASURES = (
 )
 
 
+@runtime_checkable
+class MeasuredLoader(Protocol):
+    """A loader with statistics."""
+
+    @property
+    def closed(self) -> bool:
+        """Return True once the loader is closed."""
+        ...
+
+    def stats(self) -> Stats:
+        """Return the current statistics."""
+        ...
+
+
 class Loaders:
     """Loaders by name, until they are closed or collected."""
 
     def __init__(self) -> None:
-        self._by_name: dict[str, weakref.ref[Any]] = {}
+        self._by_name: dict[str, weakref.ref[MeasuredLoader]] = {}
 
-    def add(self, name: str, loader: BaseLoader) -> None:
+    def add(self, name: str, loader: MeasuredLoader) -> None:
         """Take a loader in.
 
         Raises:
             ValueError: another one has the name.
             TypeError: it is no loader.
         """
-        if not hasattr(loader, "stats"):
+        if not isinstance(loader, MeasuredLoader):
             raise TypeError(f"a loader was expected, got {loader!r}")
         found = self._by_name.get(name)
         other = None if found is None else found()
@@ -106,7 +119,7 @@ class Loaders:
             raise ValueError(f"another loader is registered as {name!r}: give this one a name of its own")
         self._by_name[name] = weakref.ref(loader)
 
-    def drop(self, name: str, loader: BaseLoader) -> None:
+    def drop(self, name: str, loader: MeasuredLoader) -> None:
         """Let a loader go; nothing happens if it is not there."""
         found = self._by_name.get(name)
         if found is not None and found() is loader:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from aioloader.datasets.decoding import ImageRecordDecoder
-from aioloader.datasets.record import RecordTable
+from aioloader.datasets.record_table import RecordTable
 from aioloader.packing.report import class_names
 from aioloader.storage.local.descriptors import open_regular, read_into
 from aioloader.storage.local.source import LocalByteSource

@@ -91,7 +91,7 @@ class StatefulLoader(BaseLoader):
             )
         if loader._runtime.options.output == "jax":
             raise ValueError("batches of output='jax' are no tensors: leave output='numpy' or 'torch'")
-        self.loader: Any = loader
+        self.loader: Any = loader  # blocking or async: each method is called on the kind that has it
         self._runtime, self._errors = loader._runtime, loader._errors
         self._mover = Mover(device)
         self._ahead = ahead

@@ -15,9 +15,11 @@ import torch
 import torch.utils.data
 from torch.utils.data import IterableDataset, default_collate
 
+from aioloader.abc import GatherDataset, MapDataset
 from aioloader.datasets.arrays import ArrayDataset
 from aioloader.datasets.base import Dataset
 from aioloader.datasets.iterable import IterableDataset as Stream
+from aioloader.datasets.resolve import resolve
 from aioloader.errors import OutputError, SampleError, WorkerError
 from aioloader.interop.torch._items import Crew, Items, WorkerStage, known_dataset, reads_batches
 from aioloader.interop.torch._samples import Collated, Odd, RowCollate, batch_of_whole, take_apart
@@ -26,8 +28,9 @@ from aioloader.loader import sync_loader as sync
 
 if TYPE_CHECKING:
     import pickle
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
+    from aioloader.loader.runtime import LoaderRuntime
     from aioloader.metrics import Stats
 
 __all__ = ("DataLoader",)
@@ -224,11 +227,10 @@ class DataLoader(torch.utils.data.DataLoader):  # type: ignore[misc]  # torch is
         return self._ready_engine()
 
 
-def _single(dataset: Any) -> bool:
+def _single(dataset: MapDataset[Any]) -> bool:
     """Whether its items are one array's rows themselves: torch's are tuples of one."""
-    while hasattr(dataset, "_parent"):
-        dataset = dataset._parent
-    return len(getattr(dataset, "arrays", ())) == 1
+    base = resolve(dataset).base
+    return isinstance(base, GatherDataset) and len(base.arrays) == 1
 
 
 def _checksum(parts: Any) -> tuple[int, ...]:
@@ -253,7 +255,7 @@ class _Order:
         self._crew = crew
         self._begun = False
         self.batch_size = loader.batch_size
-        self.runtime: Any = None
+        self.runtime: Callable[[], LoaderRuntime | None] = lambda: None
 
     def __len__(self) -> int:
         return len(self._lists)
@@ -266,7 +268,9 @@ class _Order:
         if not self._begun:
             self._begun = True
             self._crew.seed = seed
-            self.runtime().order.progress.seed = seed
+            runtime = self.runtime()
+            assert runtime is not None
+            runtime.order.progress.seed = seed
         batches: Iterator[Any] = map(self._checked, lists)
         if self._ahead and self._few():
             # The engine asks for them in a thread of its own; the caller's generators are drawn from here and now.

@@ -15,7 +15,7 @@ import numpy as np
 
 from aioloader.datasets.decoding import DEFAULT_MAX_PIXELS, RECORD_FIELDS, FusedImages
 from aioloader.datasets.files import FileDataset, Source
-from aioloader.datasets.record import RecordTable
+from aioloader.datasets.record_table import RecordTable
 from aioloader.foundation.types import ItemLocation, Spans
 from aioloader.mxnet.base import MXNetError
 from aioloader.mxnet.io.alpha_image import decode_alpha
