@@ -1,4 +1,4 @@
-"""Where the CPU work runs: in the caller's thread, in threads, in supervised worker processes, or on a Ray cluster."""
+"""Executors of the CPU work: the caller's thread, threads, supervised worker processes, or a Ray cluster."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 __all__ = ("ForeignRandomnessWarning", "InlineExecutor", "ProcessExecutor", "RayExecutor", "ThreadExecutor")
 
-# A worker process imports this package, and none of these.
+# A worker process imports this package, but none of these modules.
 _MODULE_OF = {
     "ForeignRandomnessWarning": "global_generators",
     "InlineExecutor": "inline",

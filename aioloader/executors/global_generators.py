@@ -1,4 +1,4 @@
-"""The global generators of Python, numpy and torch: seeded for every sample, or watched for draws nobody seeded."""
+"""Global generators of Python, numpy and torch: seeded for every sample, or watched for draws without a seed."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ _SAMPLES_WATCHED = 16
 
 
 class ForeignRandomnessWarning(UserWarning):
-    """A transform draws from a global generator of Python or numpy where that is not reproducible.
+    """Warning that a transform draws from a global generator of Python or numpy where that is not reproducible.
 
-    It is told by the generators' state, which changes while samples are made. Where other threads run, one of them
-    may have changed it; the text then says so.
+    It is issued when the generators' state changes while samples are made. If other threads run, one of them may have
+    changed it; the text then mentions this.
     """
 
 
 class GlobalGenerators:
-    """What foreign code may draw from, around the making of a sample.
+    """The global generators before and after each sample.
 
     Args:
         seed: the loader's seed.
-        seeded: they are set before every sample. Else the first samples are watched, and a draw is warned of.
+        seeded: seed them before every sample; otherwise watch the first samples, and warn of a draw.
     """
 
     def __init__(self, seed: int, seeded: bool) -> None:
@@ -40,16 +40,16 @@ class GlobalGenerators:
         self._changed_before = False
 
     def before(self, epoch: int, index: int, segment: int = 0) -> Any:
-        """Get them ready for a sample; what it gives is for `after`.
+        """Prepare them for a sample; return their state for `after`.
 
         Args:
             epoch: number of the epoch.
             index: of the sample.
-            segment: how many async transforms it has behind it.
+            segment: number of the async transforms that it has passed.
         """
         if self._rng is None:
             return _state() if self._left else None
-        # A stream of its own: the draws of a sample's `rng` must not depend on whether this is done.
+        # A separate stream: the draws of a sample's `rng` must not depend on whether this is done.
         self._rng.seek(self._seed, epoch, index, GLOBALS_DOMAIN)
         word = int(self._rng.words(segment + 1)[segment])
         random.seed(word)
@@ -60,11 +60,11 @@ class GlobalGenerators:
         return None
 
     def after(self, before: Any) -> None:
-        """The sample is made; warns, once in a process, of draws that depend on the order of work."""
+        """Warn, once in a process, if the sample drew numbers that depend on the order of work."""
         if before is None:
             return
-        # Another thread may have drawn meanwhile, which a sample cannot tell from its own draws. What draws for its
-        # samples does it again and again, so one change alone is no sign of it.
+        # Another thread may have drawn meanwhile, which cannot be distinguished from draws of the sample. A transform
+        # that draws does it again and again, so one change alone is not a sign of it.
         self._left -= 1
         changed = _state() != before
         if changed and self._changed_before:
@@ -85,13 +85,13 @@ def _warn() -> None:
     if _warned.acquire(blocking=False):
         alone = threading.active_count() == 1
         warnings.warn(
-            ("a" if alone else "it seems that a")
+            ("a" if alone else "probably a")
             + " transform or dataset draws from a global generator of Python or numpy; in this executor its numbers "
             "depend on the order of work. Use executor='process', or take a parameter named rng"
             + (
                 ""
                 if alone
-                else ". If another thread of this program draws from it, and no transform, all is well"
+                else ". If another thread of this program draws from it, and no transform does, ignore this warning"
             ),
             ForeignRandomnessWarning,
             stacklevel=2,

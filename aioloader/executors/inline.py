@@ -1,4 +1,4 @@
-"""Runs chunks where they are asked for: in the caller's thread, sample by sample."""
+"""Executor that runs chunks in the caller's thread, sample by sample."""
 
 from __future__ import annotations
 
@@ -20,18 +20,17 @@ if TYPE_CHECKING:
 
 __all__ = ("YIELD_S", "InlineExecutor")
 
-# A pass that never suspends still lets the loop run this often.
+# An epoch that never suspends still lets the loop run this often.
 YIELD_S = 0.002
 
 
 class InlineExecutor:
-    """Runs chunks in the caller's thread. The loop is blocked for the time of one sample at most."""
+    """Executor that runs chunks in the caller's thread. It blocks the loop for the time of one sample at most."""
 
     kind = "inline"
     workers = 1
 
     def open(self, program: Program, memory: SlabMemory) -> None:
-        """See `aioloader.abc.Executor.open`."""
         self._runner = Runner(program, memory.memory, interruptible=True)
         self._yielded_at = time.monotonic()
         self._lock = threading.Lock()
@@ -40,14 +39,12 @@ class InlineExecutor:
 
     @asynccontextmanager
     async def serving(self) -> AsyncIterator[None]:
-        """See `aioloader.abc.Executor.serving`."""
         yield
 
     async def run(self, chunks: Sequence[Chunk]) -> ChunkResult:
-        """See `aioloader.abc.Executor.run`."""
         result = ChunkResult()
         shared = False
-        with _settling(chunks):
+        with _releasing(chunks):
             self._enter()
             try:
                 for chunk in chunks:
@@ -65,15 +62,14 @@ class InlineExecutor:
             finally:
                 self._depth -= 1
         if shared:
-            # Other tasks of this thread had their turns: what they took is not the samples'.
+            # Other tasks of this thread have run: their time is not that of the samples.
             result.work_s = 0.0
             result.cpu_s = min(result.cpu_s, result.decode_s + result.transform_s + result.collate_s)
         return result
 
     def run_blocking(self, chunks: Sequence[Chunk]) -> ChunkResult:
-        """The same without an event loop."""
         result = ChunkResult()
-        with _settling(chunks):
+        with _releasing(chunks):
             self._enter()
             try:
                 for chunk in chunks:
@@ -83,24 +79,22 @@ class InlineExecutor:
         return result
 
     def _enter(self) -> None:
-        """Passes may take turns in one thread; in two they would draw from one another's random numbers."""
+        """Refuse a second thread: epochs may take turns in one, but in two they would mix up their random numbers."""
         with self._lock:
             thread = threading.get_ident()
             if self._depth and self._thread != thread:
                 raise RuntimeError(
-                    "this loader is being used by another thread at this moment; without workers each thread needs a "
-                    "loader of its own"
+                    "another thread is using this loader now; without workers each thread needs its own loader"
                 )
             self._thread = thread
             self._depth += 1
 
     def close(self) -> None:
-        """See `aioloader.abc.Executor.close`."""
         self.__dict__.pop("_runner", None)  # it holds the memory
 
 
 @contextmanager
-def _settling(chunks: Sequence[Chunk]) -> Iterator[None]:
+def _releasing(chunks: Sequence[Chunk]) -> Iterator[None]:
     try:
         yield
     finally:

@@ -31,7 +31,7 @@ __all__ = ("MAX_ATTEMPTS", "Attempt", "BatchRun", "ChunkRetry", "Outcome", "Unre
 
 MAX_ATTEMPTS = 3
 _OUT_OF_MEMORY = (
-    "; that is how the system ends what takes too much memory: use fewer workers, or make the sample smaller"
+    "; the system ends processes that way when memory runs out: use fewer workers, or make the sample smaller"
 )
 
 
@@ -103,8 +103,8 @@ class UnreadableResult:
 
     def __init__(self, cause: Exception) -> None:
         self.error = WorkerError(
-            f"a worker's result cannot be read: {type(cause).__name__}: {cause}; it holds something that can be "
-            "pickled and not be unpickled"
+            f"a worker's result cannot be read: {type(cause).__name__}: {cause}; it contains an object that can be "
+            "pickled but not unpickled"
         )
         self.error.__cause__ = cause
 
@@ -170,7 +170,7 @@ class ChunkRetry:
         self.run.chunk_done(error)
 
     def exclude(self, errors: Mapping[int, Exception]) -> None:
-        """Fail samples that cannot be sent to any worker; the others become an attempt of their own.
+        """Fail samples that cannot be sent to any worker; the others become a separate attempt.
 
         Args:
             errors: the reason for each, by place; not empty.

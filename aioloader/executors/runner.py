@@ -1,4 +1,4 @@
-"""The loop that makes a chunk of samples: the same code in every executor."""
+"""Loop that makes a chunk of samples and writes them to their rows: the same code in every executor."""
 
 from __future__ import annotations
 
@@ -42,6 +42,7 @@ from aioloader.foundation.types import (
 from aioloader.rng import LATER_DOMAIN, SAMPLE_DOMAIN, Rng
 
 if TYPE_CHECKING:
+    import mmap
     from collections.abc import Callable, Generator, Sequence
 
     from aioloader.abc import Program
@@ -73,20 +74,20 @@ _ARRAYS = (np.ndarray, np.generic)
 _NODES = (tuple, list, Mapping)
 
 
-def _filled(samples: list[Any], chunk: Chunk, failures: list[Failure]) -> list[Any]:
-    """The samples of a whole batch, those of a chunk that did not fail, with others in the places of all that did."""
+def _replace_failed(samples: list[Any], chunk: Chunk, failures: list[Failure]) -> list[Any]:
+    """Return the samples of a whole batch: those of a chunk that did not fail, and replacements of the others."""
     failed = {failure.row for failure in failures}
-    sound = [row for row in chunk.index_table[ROW].tolist() if row not in failed]
-    made = dict(zip(sound, samples, strict=True))
-    fill = replacement_rows(chunk.rows, sound)
+    valid = [row for row in chunk.index_table[ROW].tolist() if row not in failed]
+    made = dict(zip(valid, samples, strict=True))
+    fill = replacement_rows(chunk.rows, valid)
     return [made[fill.get(row, row)] for row in range(chunk.rows)]
 
 
-def _own(sample: Any) -> Any:
-    """The sample with arrays of its own: what made it may write to them again for the next one.
+def _copied(sample: Any) -> Any:
+    """Return the sample with copies of its arrays: the transform that made them may reuse them for the next one.
 
     Raises:
-        TypeError: there is a coroutine in it, which nobody would await.
+        TypeError: it contains a coroutine, which would never be awaited.
     """
     structure, leaves = flatten(sample)
     for leaf in leaves:
@@ -94,33 +95,33 @@ def _own(sample: Any) -> Any:
             name = leaf.__qualname__
             leaf.close()
             raise TypeError(
-                f"a transform or the dataset gave a coroutine ({name}), which is not awaited here: make the transform "
-                "an async function itself, or say so by .transform(fn, concurrency=64)"
+                f"a transform or the dataset returned a coroutine ({name}), which is not awaited here: make the "
+                "transform itself an async function, or mark it by .transform(fn, concurrency=64)"
             )
     return unflatten(structure, [leaf.copy() if isinstance(leaf, np.ndarray) else leaf for leaf in leaves])
 
 
 def _scalar_type(spec: ArraySpec | None) -> type[np.generic] | None:
-    """The numpy scalars that fit a row as they are; None where it takes more than their type to tell."""
+    """Return the type of numpy scalars that always fit a row; None where the type alone does not decide it."""
     plain = spec is not None and spec.shape == () and spec.dtype.isnative and spec.dtype.kind in "biufc"
     return spec.dtype.type if spec is not None and plain else None
 
 
 class Rows:
-    """The rows of a chunk's samples, in a slab.
+    """Rows of a chunk's samples, in a slab.
 
     Args:
         memory: the slab region (a writable buffer).
-        chunk: says where in it the arrays of its batch begin, and how many rows they have.
-        layout: what a row consists of; None: no sample has a row.
+        chunk: has the places of its batch's arrays in it, and their number of rows.
+        layout: the leaves of a row; None: no sample has a row.
 
     Attributes:
-        first: the array of a sample's first leaf, or None: stages that can write there spare a copy.
+        first: the array of a sample's first leaf, or None: stages that can write there save a copy.
     """
 
     __slots__ = ("_arrays", "_layout", "_plain", "_scalars", "first")
 
-    def __init__(self, memory: Any, chunk: Chunk, layout: RowLayout | None) -> None:
+    def __init__(self, memory: mmap.mmap, chunk: Chunk, layout: RowLayout | None) -> None:
         self._layout = layout
         self._arrays: Sequence[Array | None] = ()
         if layout is not None:
@@ -137,12 +138,14 @@ class Rows:
         self.first = self._arrays[0] if self._arrays else None
 
     def write(self, sample: Any, row: int, out: Array | None, result: ChunkResult) -> bool:
-        """Write a sample into its row; False if it does not fit."""
+        """Write a sample into its row; return False if it does not fit."""
         if (layout := self._layout) is None:
             return False
         leaves: Any
         if type(sample) is tuple and len(sample) == len(layout.leaves) and layout.structure == self._plain:
-            leaves = sample  # by far the most common kind; a part that is no leaf has no spec and is refused
+            leaves = (
+                sample  # by far the most common kind; a part that is not a leaf has no spec and is refused
+            )
         else:
             structure, leaves = flatten(sample)
             if structure != layout.structure:
@@ -171,8 +174,8 @@ class TransformChain:
 
     Attributes:
         stages: the stages.
-        names: what each is called in a `Failure`.
-        in_place: whether a row may be handed to it: no foreign code comes after it that might keep what it is given.
+        names: the name of each in a `Failure`.
+        in_place: whether a stage may write to a row: no foreign code follows that might keep a reference to it.
     """
 
     def __init__(self, stages: tuple[Any, ...]) -> None:
@@ -182,7 +185,7 @@ class TransformChain:
         self.in_place = [all(native[place:]) for place in range(len(native))]
 
     def run(self, sample: Any, rng: Rng, out: Array | None, trace: StageTimer, done: int = 0) -> Any:
-        """The sample after the stages from number `done` on."""
+        """Return the sample after the stages from number `done` on."""
         for place in range(done, len(self.names)):
             begin = perf_counter()
             trace.stage = self.names[place]
@@ -214,27 +217,27 @@ def bulk_method(program: Program) -> Callable[..., list[bytes | None]] | None:
 
 
 class Runner:
-    """Runs chunks. One per worker or thread; keeps what is costly to make anew.
+    """Runner of chunks, one per worker or thread; it keeps objects that are costly to make again.
 
     Args:
         program: what to run.
         memory: the slab region (a writable buffer).
-        interruptible: Ctrl-C reaches this thread; elsewhere a KeyboardInterrupt is the sample's own.
+        interruptible: Ctrl-C reaches this thread; elsewhere a KeyboardInterrupt comes from the sample.
     """
 
-    def __init__(self, program: Program, memory: Any, interruptible: bool = False) -> None:
+    def __init__(self, program: Program, memory: mmap.mmap, interruptible: bool = False) -> None:
         self._interruptible = interruptible
         self.program = program
         self.memory = memory
         self._bytes = memoryview(memory).toreadonly()
         self._rng = Rng(program.seed)
         self._legs = [TransformChain(stages) for stages in (program.stages, *program.later)]
-        # A decoder may make its sample and the first stages in one; it decodes less and copies less then.
+        # A decoder may do its work and that of the first stages in one; it decodes less and copies less then.
         decoder = program.decoder
         self._fused = decoder.fuse(program.stages) if isinstance(decoder, FusableDecoder) else None
         # Samples that are the payloads themselves are made many at a time.
         self._many = bulk_method(program)
-        self._draws = False  # the last sample did
+        self._draws = False  # the last sample drew random numbers
         self._generators = GlobalGenerators(program.seed, program.seed_globals) if program.foreign else None
 
     def run(self, chunk: Chunk, **options: Any) -> ChunkResult:
@@ -253,12 +256,12 @@ class Runner:
         called_off: Callable[[], bool] | None = None,
         progress: Callable[[int], None] | None = None,
     ) -> Generator[None, None, ChunkResult]:
-        """Run a chunk; yields after every sample, returns a `ChunkResult`.
+        """Run a chunk; yield after every sample, return a `ChunkResult`.
 
         Args:
             chunk: the samples.
-            called_off: asked before every sample whether to stop.
-            progress: told the place in the chunk of every sample before it is worked on.
+            called_off: called before every sample; True: stop.
+            progress: called with the place in the chunk of every sample before it is made.
         """
         result = ChunkResult()
         started = perf_counter()
@@ -293,12 +296,12 @@ class Runner:
                 if chunk.samples is None:
                     sample = self._sample(column, extra, out, trace, drawn)
                 else:
-                    sample = self._go_on(chunk, place, column, out, trace)
+                    sample = self._continue(chunk, place, column, out, trace)
                 trace.stage = "collate"
                 if chunk.custom_collate:
-                    samples.append(_own(sample))
+                    samples.append(_copied(sample))
                 elif not rows.write(sample, row, out, result):
-                    result.values[row] = _own(sample)
+                    result.values[row] = _copied(sample)
             except BaseException as error:
                 if self._interruptible and isinstance(error, KeyboardInterrupt):
                     raise
@@ -311,7 +314,7 @@ class Runner:
         if chunk.custom_collate and samples:
             start = perf_counter()
             if self.program.replaces and len(samples) + len(result.failures) == len(chunk):  # not called off
-                samples = _filled(samples, chunk, result.failures)
+                samples = _replace_failed(samples, chunk, result.failures)
             result.samples = len(samples)
             result.batch = self._batchify(samples)
             result.collate_s = perf_counter() - start
@@ -319,7 +322,7 @@ class Runner:
         return result
 
     def _account(self, result: ChunkResult, started: float, used: tuple[float, int], samples: int) -> None:
-        """Enter what the chunk took of its worker."""
+        """Record the time that the chunk took its worker."""
         ended = perf_counter()
         cpu_s, pauses = usage()
         result.work_s = result.longest_s = ended - started
@@ -335,7 +338,7 @@ class Runner:
             result.spans.append(WorkSpan(*place, started, ended, samples, tuple(parts)))
 
     def _batchify(self, samples: list[Any]) -> Any:
-        """The batch. What it raises ends no task: one that looks like a cancellation would be taken for one."""
+        """Return the batch. An error that looks like a cancellation is wrapped, so that it cancels no task."""
         assert self.program.batchify is not None
         try:
             return self.program.batchify(samples)
@@ -354,7 +357,7 @@ class Runner:
         called_off: Callable[[], bool] | None,
         progress: Callable[[int], None] | None,
     ) -> Generator[None, None, list[bool]]:
-        """Make payloads that are samples, a stretch at a time; gives which samples are made."""
+        """Make payloads that are samples, many at a time; return a flag for each sample: True if it is made."""
         made = [False] * len(chunk)
         layout = chunk.layout
         if (
@@ -374,7 +377,7 @@ class Runner:
         begin = perf_counter()
         low = 0
         while low < len(made):
-            # Nobody waits longer for a stretch than for a sample of ordinary size.
+            # A stretch takes no longer than a sample of ordinary size.
             high = low + max(1, int(np.searchsorted(np.cumsum(length[low : low + _STRETCH]), _STRETCH_BYTES)))
             if called_off is not None and called_off():
                 break
@@ -393,7 +396,7 @@ class Runner:
         return made
 
     def _found(self, chunk: Chunk) -> tuple[Any, IntArray, IntArray]:
-        """The memory that holds all items of a chunk, and their places in it; None where there is not one."""
+        """Return the memory that contains all items of a chunk, or None, and their places in it."""
         start, length = chunk.index_table[START], chunk.index_table[LENGTH]
         mapped = start < 0
         if not mapped.any():
@@ -403,7 +406,7 @@ class Runner:
         if mapped.all() and (files == files[0]).all():
             maps = self.program.maps
             assert maps is not None
-            with suppress(OSError):  # each sample will say so
+            with suppress(OSError):  # each sample will fail with it
                 memory = maps.whole(int(files[0]), offset + length)
         return memory, offset, length
 
@@ -447,10 +450,10 @@ class Runner:
         self._draws = rng.drew
         return sample
 
-    def _go_on(
+    def _continue(
         self, chunk: Chunk, place: int, column: list[int], out: Array | None, trace: StageTimer
     ) -> Any:
-        """A sample that was begun elsewhere."""
+        """Return a sample after the stages of a later segment, or of one that did not begin with bytes."""
         assert chunk.samples is not None
         program, segment = self.program, chunk.segment
         epoch, index = column[EPOCH], column[INDEX]

@@ -1,15 +1,15 @@
-"""Slab memory: one region shared with the worker processes, recycled, and leased to the caller with every batch.
+"""Slab memory: one region that is shared with the worker processes, reused, and leased to the caller with every batch.
 
 Rules (docs/design.md, "Memory"):
 
-- The region is a memfd, reserved sparsely at its limit: no name, nothing in /dev/shm, gone with its last process.
-  Where there is no memfd, an unlinked temporary file serves.
+- The region is a memfd, reserved sparsely at its limit: no name, nothing in /dev/shm, freed with its last process.
+  Without memfd it is an unlinked temporary file.
 - Freed slabs are reused from the same end, because pages touched once are many times faster than fresh ones.
-- A leased array is a root of its own over the mapping. numpy collapses the bases of views onto the root, so the
-  weak reference on it dies with the last view. Its callback may run in any thread, inside the garbage collector:
-  it only appends to a deque, which the next allocation empties. Arrays that are lent together share one base, which is
-  neither an array nor a memoryview, and the reference is on that.
-- A fork sees the region too: what was leased at that moment is never used again.
+- A leased array is a separate root over the mapping. numpy collapses the bases of views onto the root, so the weak
+  reference to it dies with the last view. Its callback may run in any thread, inside the garbage collector: it only
+  appends to a deque, which the next allocation empties. Arrays that are lent together share one base, which is neither
+  an array nor a memoryview, and the reference is to that.
+- A fork maps the region too: slabs that were leased at that moment are never used again.
 """
 
 from __future__ import annotations
@@ -21,7 +21,6 @@ import functools
 import mmap
 import os
 import sys
-import tempfile
 import threading
 import weakref
 from collections import deque
@@ -29,7 +28,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from aioloader.foundation.descriptors import above_streams
+from aioloader.foundation.descriptors import anonymous_file
 from aioloader.foundation.host_limits import process_limit, usable_memory
 from aioloader.foundation.types import Slab
 
@@ -53,7 +52,7 @@ CONTROL_WORDS = 8
 CONTROL_BYTES = MAX_WORKERS * CONTROL_WORDS * 8
 _MIN_LIMIT = 64 << 20
 _UNKNOWN = 4 << 30  # where the system does not report its memory
-# Of Linux; Python's mmap does not name all of them in every version.
+# Constants of Linux that Python's mmap does not name in every version.
 _MAP_FIXED = 0x10
 _MAP_NORESERVE = 0x4000
 
@@ -65,53 +64,48 @@ def default_memory_limit() -> int:
     return max(_MIN_LIMIT, min(limit for limit in limits if limit is not None) // 4)
 
 
-def _shared_descriptor(nbytes: int) -> int:
-    if hasattr(os, "memfd_create"):
-        fd = os.memfd_create("aioloader", os.MFD_CLOEXEC)
-    else:
-        fd, path = tempfile.mkstemp(prefix="aioloader-")
-        os.unlink(path)
-    fd = above_streams(fd)
+def _shared_file(nbytes: int) -> int:
+    fd = anonymous_file("aioloader")
     try:
         os.ftruncate(fd, nbytes)
     except OSError as error:
         os.close(fd)
         if error.errno != errno.EFBIG:
             raise
-        raise _too_much(error, nbytes, "files may not be as long", "f") from error
+        raise _too_much(error, nbytes, "files must not be this long", "f") from error
     return fd
 
 
 def _mapped(fd: int, nbytes: int) -> mmap.mmap:
-    """The whole of a file; its descriptor is closed where that cannot be."""
+    """Map a file as a whole; close its descriptor if that fails."""
     try:
         return mmap.mmap(fd, nbytes)
     except OSError as error:
         os.close(fd)
         if error.errno != errno.ENOMEM:
             raise
-        raise _too_much(error, nbytes, "there is not as much address space", "v") from error
+        raise _too_much(error, nbytes, "the address space is smaller", "v") from error
 
 
 def _too_much(error: OSError, nbytes: int, why: str, option: str) -> OSError:
     return OSError(
         error.errno,
-        f"there can be no memory of {nbytes} bytes for batches, because {why}: set a lower memory_limit, or raise "
+        f"memory of {nbytes} bytes for batches cannot be reserved, because {why}: set a lower memory_limit, or raise "
         f"the limit of this process (ulimit -{option})",
     )
 
 
 def control_array(memory: mmap.mmap) -> IntArray:
-    """The control words at the head of the region, int64 (MAX_WORKERS, 8), one line per worker."""
+    """Return the control words at the head of the region, int64 (MAX_WORKERS, 8), one line per worker."""
     shape = (MAX_WORKERS, CONTROL_WORDS)
     return np.ndarray(shape, dtype=np.int64, buffer=memory)
 
 
 def keep_out(memory: mmap.mmap, fd: int) -> Callable[[], object]:
-    """A function that, called in a fork of this process, keeps what is written there from everybody else.
+    """Return a function that a fork of this process calls to make its writes to the region private.
 
     Args:
-        memory: the region, which is not closed any more.
+        memory: the region, which must not be closed later.
         fd: its descriptor, open in the fork too.
     """
     if sys.platform != "linux":
@@ -121,12 +115,12 @@ def keep_out(memory: mmap.mmap, fd: int) -> Callable[[], object]:
     remap.argtypes = (ctypes.c_void_p, ctypes.c_size_t, *(ctypes.c_int,) * 3, ctypes.c_long)
     address = ctypes.addressof(ctypes.c_char.from_buffer(memory))
     flags = mmap.MAP_PRIVATE | _MAP_FIXED | _MAP_NORESERVE
-    # Everything is at hand before the fork: a lock that another thread holds then is never given back.
+    # Everything is prepared before the fork: a lock that another thread holds then is never released.
     return functools.partial(remap, address, len(memory), mmap.PROT_READ | mmap.PROT_WRITE, flags, fd, 0)
 
 
 class _Ended:
-    """Says that a lease has ended. Holds the deque only, never the memory."""
+    """Callback at the end of a lease. It refers to the deque only, never to the memory."""
 
     __slots__ = ("_ended", "_number")
 
@@ -139,7 +133,7 @@ class _Ended:
 
 
 class SlabMemory:
-    """The region and its free list. One thread works with it; others may collect and look, and leases end in any.
+    """The region and its free list. One thread allocates; others may collect and read, and leases end in any thread.
 
     Args:
         limit: most bytes that slabs take together.
@@ -147,13 +141,13 @@ class SlabMemory:
     Attributes:
         used: bytes of slabs that are not free.
         leased: bytes that the caller holds.
-        forked: bytes that were leased when this process was forked, and stay the forks' for good.
+        forked: bytes that were leased when this process was forked, and are never used again.
         peak: most bytes used so far.
     """
 
     def __init__(self, limit: int) -> None:
         self.limit = max(_PAGE, limit // _PAGE * _PAGE)
-        self.fd = _shared_descriptor(CONTROL_BYTES + self.limit)
+        self.fd = _shared_file(CONTROL_BYTES + self.limit)
         self.memory = _mapped(self.fd, CONTROL_BYTES + self.limit)
         self._free: list[tuple[int, int]] = [(CONTROL_BYTES, self.limit)]
         self._leases: dict[int, tuple[weakref.ref[Any], Slab]] = {}
@@ -168,12 +162,12 @@ class SlabMemory:
         _regions.add(self)
 
     def allocate(self, nbytes: int, *, lasting: bool = False) -> Slab | None:
-        """A slab of at least `nbytes` bytes, or None if there is no room now.
+        """Return a slab of at least `nbytes` bytes, or None if there is no room now.
 
         Args:
             nbytes: bytes needed.
-            lasting: it may be leased. Such slabs are taken from the end, others from the start, so that what
-                the caller keeps does not cut up the room for what comes and goes.
+            lasting: it may be leased. Such slabs are taken from the end, others from the start, so that the caller's
+                batches do not fragment the room for short-lived slabs.
         """
         with self._lock:
             self.collect()
@@ -198,7 +192,7 @@ class SlabMemory:
         return None
 
     def free(self, slab: Slab) -> None:
-        """Give a slab back; nobody may touch it any more."""
+        """Free a slab that nothing uses any more."""
         with self._lock:
             self.used -= slab.nbytes
             place = bisect.bisect(self._free, (slab.offset, 0))
@@ -212,19 +206,19 @@ class SlabMemory:
             self._free.insert(place, (start, size))
 
     def retire(self, slabs: Sequence[Slab]) -> None:
-        """Give slabs back from any thread; they are free at the next `collect`."""
+        """Free slabs at the next `collect`. From any thread."""
         self._retired.extend(slabs)
 
     def view(self, slab: Slab) -> memoryview:
-        """The slab's bytes, writable."""
+        """Return the slab's bytes, writable."""
         return memoryview(self.memory)[slab.offset : slab.offset + slab.nbytes]
 
     def array(self, offset: int, shape: Sequence[int], dtype: np.dtype[Any]) -> Array:
-        """An array over the region at `offset`, with no lease: the caller holds the slab."""
+        """Return an array over the region at `offset`, without a lease: the caller keeps the slab."""
         return np.ndarray(tuple(shape), dtype=dtype, buffer=self.memory, offset=offset)
 
     def lease(self, slab: Slab, arrays: Sequence[Array]) -> None:
-        """Let `arrays`, made by `array`, hold the slab: it is freed when the last view of them has died."""
+        """Keep a slab until the last view of `arrays`, which `array` made, has died; then free it."""
         with self._lock:
             self.leased += slab.nbytes
             slab.leases = len(arrays)
@@ -235,14 +229,14 @@ class SlabMemory:
                 self._leases[number] = (reference, slab)
 
     def lend(self, slab: Slab, parts: Sequence[tuple[int, tuple[int, ...], np.dtype[Any]]]) -> list[Array]:
-        """Arrays that hold a slab together: it is freed when the last view of any of them has died.
+        """Return arrays that share one lease of a slab: it is freed when the last view of any of them has died.
 
         Args:
-            slab: where they lie.
+            slab: contains them.
             parts: place in the slab (bytes), shape and dtype of each.
         """
-        # All have one base, which is neither an array nor a memoryview, so that numpy lets it stand: it dies after the
-        # last of them.
+        # All have one base, which is neither an array nor a memoryview, so that numpy does not collapse it: it dies
+        # after the last of them.
         base = (ctypes.c_char * slab.nbytes).from_buffer(self.memory, slab.offset)
         with self._lock:
             self.leased += slab.nbytes
@@ -268,18 +262,18 @@ class SlabMemory:
                         self.free(slab)
 
     def usage(self) -> tuple[int, int, int]:
-        """Bytes in use now, at most so far, and allowed. From any thread."""
+        """Return the bytes in use now, their maximum so far, and the limit. From any thread."""
         with self._lock:
             self.collect()
             return self.used, self.peak, self.limit
 
     def keep_leased(self) -> None:
-        """Never use again what is leased now. Called before a fork, in any thread."""
+        """Exclude leased slabs from reuse for ever. Called before a fork, in any thread."""
         for _, slab in list(self._leases.values()):
             slab.forked = True
 
     def close(self) -> None:
-        """Let go of the region. The mapping stays while an array over it lives; free pages are returned."""
+        """Release the region. The mapping stays while an array over it lives; free pages are returned."""
         if self.fd < 0:
             return
         self.collect()
@@ -292,7 +286,7 @@ class SlabMemory:
         self.memory = mmap.mmap(-1, 1)
 
 
-# A fork shares the region: batches that its parent holds at that moment are the child's too, and must not change.
+# A fork shares the region: batches that the parent holds at that moment are in the child too, and must not change.
 _regions: weakref.WeakSet[SlabMemory] = weakref.WeakSet()
 
 

@@ -1,4 +1,4 @@
-"""Runs chunks in threads of this process: no start-up cost, no pickling; for work that releases the GIL."""
+"""Executor in threads of this process: no start-up cost, no pickling; for work that releases the GIL."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ if TYPE_CHECKING:
 
 __all__ = ("ThreadExecutor",)
 
-# Copying so many bytes in the event loop's thread blocks it for less time than another thread's answer would.
+# Copying this many bytes in the event loop's thread blocks it for less time than another thread's answer would.
 _COPIED_HERE = 1 << 19
 
 
 class _Task:
-    """A chunk in a thread; the thread writes `place`, `place_at` and `thread`, the loop reads them."""
+    """Chunk in a thread, which writes `place`, `place_at` and `thread`; the loop reads them."""
 
     __slots__ = ("called_off", "part", "place", "place_at", "scope", "stack", "thread", "timed_out")
 
@@ -53,11 +53,11 @@ class _Task:
 
 
 class ThreadExecutor:
-    """Runs chunks in threads.
+    """Executor that runs chunks in threads.
 
-    Small payloads that are the samples themselves are copied in the event loop's thread: that takes less time than to
-    wake another one. A thread cannot be ended from outside. One that makes no progress is left behind: its sample is a
-    failure, its memory is not used again before it ends.
+    Small payloads that are the samples themselves are copied in the event loop's thread: that takes less time than
+    waking another one. A thread cannot be ended from outside. One that makes no progress is abandoned: its sample is a
+    failure, and its memory is not used again before the thread ends.
 
     Args:
         workers: number of threads, at least 1.
@@ -76,14 +76,12 @@ class ThreadExecutor:
         self._running: set[_Task] = set()
 
     def open(self, program: Program, memory: SlabMemory) -> None:
-        """See `aioloader.abc.Executor.open`."""
         self._program = program
         self._region: Any = memory.memory
         self._copies_only = bulk_method(program) is not None
 
     @asynccontextmanager
     async def serving(self) -> AsyncIterator[None]:
-        """See `aioloader.abc.Executor.serving`."""
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(deferred(self._watch))
             yield
@@ -92,9 +90,9 @@ class ThreadExecutor:
     async def _watch(self) -> None:
         while True:
             await anyio.sleep(min(1.0, self.timeout / 4))
-            deferred = time.monotonic() - self.timeout
+            latest = time.monotonic() - self.timeout
             for task in self._running:
-                if task.place >= 0 and task.place_at < deferred and not task.timed_out:
+                if task.place >= 0 and task.place_at < latest and not task.timed_out:
                     task.timed_out = True
                     task.stack = _stack(task.thread)
                     task.called_off = True
@@ -108,7 +106,6 @@ class ThreadExecutor:
         return runner.run(chunk, called_off=task.is_called_off, progress=task.progress)
 
     async def run(self, chunks: Sequence[Chunk]) -> ChunkResult:
-        """See `aioloader.abc.Executor.run`."""
         return await run_each(chunks, self._run_chunk)
 
     async def _run_chunk(self, chunk: Chunk) -> ChunkResult:
@@ -122,7 +119,7 @@ class ThreadExecutor:
                 if outcome is not None:
                     result.merge(outcome)
                     break
-                # The stuck thread may still write to its row: the batch must not be delivered from there.
+                # The stuck thread may still write to its row, so the batch must not be delivered from that memory.
                 result.tainted = True
                 result.failures.append(
                     Failure(int(part.index_table[ROW, task.place]), "transform", self._stuck(task))
@@ -133,7 +130,7 @@ class ThreadExecutor:
         return result
 
     async def _run_once(self, part: Chunk, task: _Task, holders: RefCount) -> ChunkResult | None:
-        """The result, or None if the thread is stuck."""
+        """Return the result, or None if the thread is stuck."""
         outcome = None
         self._running.add(task)
         holders.enter()
@@ -170,25 +167,21 @@ class ThreadExecutor:
 
     @property
     def queued(self) -> int:
-        """Chunks that wait for a thread."""
         return self._threads.backlog
 
     def activity(self) -> object:
-        """Something that is another whenever a sample was begun."""
         return [(id(task), task.place) for task in self._running]
 
     async def workers_now(self) -> list[WorkerState]:
-        """What every thread with a chunk does."""
         now = time.monotonic()
         return [_state(task, now) for task in self._running if task.thread is not None]
 
     def close(self) -> None:
-        """See `aioloader.abc.Executor.close`."""
         for task in list(self._running):
             task.called_off = True
         self._threads.close()
         self._local = threading.local()
-        self._region = None  # nothing runs any more: let go of the memory
+        self._region = None  # nothing runs any more: release the memory
 
 
 def _stack(thread: threading.Thread | None) -> str | None:
@@ -201,4 +194,12 @@ def _state(task: _Task, now: float) -> WorkerState:
     name = "thread" if task.thread is None else f"thread {task.thread.name}"
     index = indices[0] if place >= 0 else None
     seconds = now - task.place_at
-    return WorkerState(name, "working", task.part.batch, index, indices, seconds, _stack(task.thread))
+    return WorkerState(
+        name=name,
+        doing="working",
+        batch=task.part.batch,
+        index=index,
+        outstanding=indices,
+        seconds=seconds,
+        stack=_stack(task.thread),
+    )

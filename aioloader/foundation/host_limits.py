@@ -71,7 +71,7 @@ def cpu_quota() -> float | None:
 
 
 def machine_memory() -> tuple[int | None, int | None]:
-    """Return the memory of the machine and the part of it that can be had without swapping, in bytes.
+    """Return the memory of the machine and the part of it that is available without swapping, in bytes.
 
     Raises:
         OSError, ValueError: the system refuses to report it.

@@ -1,4 +1,4 @@
-"""The chunks of a batch side by side, and one result of all."""
+"""Concurrent execution of the chunks of a batch."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ __all__ = ("run_each",)
 
 
 async def run_each(chunks: Sequence[Chunk], run: Callable[[Chunk], Awaitable[ChunkResult]]) -> ChunkResult:
-    """Run chunks side by side.
+    """Run chunks concurrently; return their merged result.
 
     Args:
-        chunks: at least one; each is `settled` at the end, also one whose turn never came.
-        run: runs a chunk and sees to it that it is settled.
+        chunks: at least one; each is released at the end, also one that never began.
+        run: runs a chunk and releases it.
 
     Raises:
         Exception: the first one that `run` raised, once all are done.
 
-    Cancellation calls off all chunks.
+    Cancellation cancels all chunks.
     """
     if len(chunks) == 1:
         return await run(chunks[0])

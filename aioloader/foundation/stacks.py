@@ -1,4 +1,4 @@
-"""Where the threads of this process stand. Reads no source files, so it may be used in an event loop."""
+"""Python stacks of the threads and coroutines of this process, made without reading source files."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ("stack_of", "stack_of_coroutine", "stacks_of")
 
 
 def stack_of(thread: int) -> str | None:
-    """The Python stack of a thread, innermost call first, one line each; None if it has ended.
+    """Return the Python stack of a thread, innermost call first, one line each; None if it has ended.
 
     Args:
         thread: its identifier.
@@ -29,7 +29,7 @@ def stack_of(thread: int) -> str | None:
 
 
 def stack_of_coroutine(coroutine: Any) -> str | None:
-    """Where a coroutine waits, innermost call first; None if it does not tell. Only while it waits."""
+    """Return the stack of a coroutine that waits, innermost call first; None if it is not known."""
     lines = []
     while coroutine is not None:
         frame = getattr(coroutine, "cr_frame", None) or getattr(coroutine, "gi_frame", None)
@@ -44,7 +44,7 @@ def _line(frame: FrameType) -> str:
 
 
 def stacks_of(prefix: str) -> dict[str, str]:
-    """The stacks of all threads whose names begin with `prefix`, by name."""
+    """Return the stacks of all threads whose names begin with `prefix`, by name."""
     found = {}
     for thread in threading.enumerate():
         if thread.name.startswith(prefix) and thread.ident is not None:

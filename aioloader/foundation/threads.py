@@ -27,17 +27,17 @@ T = TypeVar("T")
 
 
 def run_off_loop(fn: Callable[[], object]) -> None:
-    """Call a function that may wait; in a thread of its own if an event loop runs in this one, without waiting for it.
+    """Call a function that may block: in a new thread, without waiting for it, if an event loop runs in this one.
 
-    For what the garbage collector does: nobody chooses its thread.
+    For finalizers: the garbage collector may run in any thread.
     """
     if _in_a_loop():
         try:
-            # By a thread between, as `Thread.start` waits for locks of `threading`, which this thread may hold where
-            # the collector came in.
+            # Started from another new thread, because `Thread.start` waits for locks of `threading`, which this thread
+            # may hold when the collector interrupts it.
             _thread.start_new_thread(_start, (fn,))
             return
-        except RuntimeError:  # no more threads can be had
+        except RuntimeError:  # no more threads can be started
             pass
     fn()
 
@@ -78,7 +78,7 @@ class _Job:
         except BaseException as error:
             self.error = error
 
-    def tell(self) -> None:
+    def notify_done(self) -> None:
         with self.lock:
             self.finished = True
             abandoned = self.abandoned
@@ -108,7 +108,7 @@ class Threads:
 
     @property
     def backlog(self) -> int:
-        """Functions that wait for a thread."""
+        """Return the number of functions that wait for a thread."""
         return self._backlog
 
     async def run(self, fn: Callable[..., T], /, *args: Any) -> T:
@@ -151,7 +151,7 @@ class Threads:
     def _give_back(self, abandoned: Callable[[], object]) -> Callable[[], object]:
         with self._lock:
             self._limit += 1
-            # What waits is not asked for again: it needs a thread now, or it waits until the abandoned one ends.
+            # Queued functions start no threads later: they need one now, or they wait until the abandoned one ends.
             if self._backlog and len(self._threads) < self._limit and not self._closed:
                 self._backlog -= 1
                 self._add()
@@ -200,7 +200,7 @@ class Threads:
                     self._backlog -= 1
                 else:
                     self._idle += 1
-            job.tell()
+            job.notify_done()
             del job
 
     def close(self, timeout_s: float = 0.4) -> None:

@@ -432,8 +432,8 @@ class ProcessExecutor(PoolExecutor[ProcessHandle]):
         if handle.failed_starts < _FAILED_STARTS and handle.killed_starts < _KILLED_STARTS:
             return None
         return WorkerError(
-            f"worker processes end while they start, last with status {code}; "
-            "their own messages are on standard error. Try executor='thread'",
+            f"worker processes exit while they start, last with status {code}; "
+            "their messages are on standard error. Try executor='thread'",
             exit_code=code,
         )
 

@@ -1,8 +1,8 @@
-"""Python stacks of worker processes: told when they are asked for, and left behind by a crash.
+"""Python stacks of worker processes: written at a request of the core, and by a crash.
 
-A worker's listening thread tells where its main thread stands. That needs the interpreter's lock, which C code may hold
-for ever; then a signal is sent, and `faulthandler` answers in C. Not before: a signal ends system calls that wait, and
-asking should change nothing.
+A worker's listening thread writes the stack of its main thread. That needs the interpreter's lock, which C code may
+hold for ever; then the core sends a signal, and `faulthandler` writes the stack in C. Not before: a signal interrupts
+system calls that wait, and a request for a stack should change nothing.
 """
 
 from __future__ import annotations
@@ -11,14 +11,13 @@ import contextlib
 import faulthandler
 import os
 import signal
-import tempfile
 import threading
 import time
 
-from aioloader.foundation.descriptors import above_streams
+from aioloader.foundation.descriptors import anonymous_file
 from aioloader.foundation.stacks import stack_of
 
-__all__ = ("CRASHES", "StackFile", "answer_signals", "tell_stack")
+__all__ = ("CRASHES", "StackFile", "answer_signals", "write_stack")
 
 _SIGNAL = getattr(signal, "SIGUSR1", None)
 CRASHES = frozenset(
@@ -35,19 +34,19 @@ _MOST_BYTES = 1 << 16
 
 
 def answer_signals(fd: int) -> None:
-    """From the main thread: write its stack to `fd` at a signal, and when the process crashes.
+    """Write the stack of the main thread, which calls this, to `fd` at a signal and when the process crashes.
 
-    Where the user has switched `faulthandler` on, it goes on writing crashes to standard error.
+    If the user has enabled `faulthandler`, crashes are still written to standard error.
     """
     if _SIGNAL is not None:
-        # Only the thread that gets the signal, which is the main one: to look at others while they run is not safe.
+        # Only the thread that receives the signal, which is the main one: reading others while they run is not safe.
         faulthandler.register(_SIGNAL, file=fd, all_threads=False)
     if not faulthandler.is_enabled():
         faulthandler.enable(file=fd, all_threads=False)
 
 
-def tell_stack(fd: int, token: int) -> None:
-    """From any thread: write the stack of the main thread to `fd`, under a heading that names the question."""
+def write_stack(fd: int, token: int) -> None:
+    """Write the stack of the main thread to `fd`, under a heading with the number of the request. From any thread."""
     main = threading.main_thread().ident
     stack = None if main is None else stack_of(main)
     with contextlib.suppress(OSError):
@@ -58,11 +57,11 @@ def _heading(token: int) -> str:
     return f"stack {token}:\n"
 
 
-# -- in the core -------------------------------------------------------------------------------------------------------
+# -- in the core ------------------------------------------------------------------------------------------------------
 
 
 def _catches(pid: int) -> bool:
-    """Whether a child has a handler for the signal: without one it would die of it. False where that is not known."""
+    """Return whether a child handles the signal, of which it would die otherwise; False where that is not known."""
     assert _SIGNAL is not None
     try:
         with open(f"/proc/{pid}/status") as file:
@@ -74,37 +73,32 @@ def _catches(pid: int) -> bool:
 
 
 class StackFile:
-    """Memory without a name, which one worker after the other writes its stack to. From any thread.
+    """Anonymous file to which one worker after the other writes its stack. From any thread.
 
     Attributes:
-        fd: its descriptor, for the worker to inherit; -1 if there is none to be had.
+        fd: its descriptor, for the worker to inherit; -1 if none is available.
     """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._closing = False
         try:
-            if hasattr(os, "memfd_create"):
-                fd = os.memfd_create("aioloader-stack", os.MFD_CLOEXEC)
-            else:
-                fd, path = tempfile.mkstemp(prefix="aioloader-stack-")
-                os.unlink(path)
-            self.fd = above_streams(fd)
+            self.fd = anonymous_file("aioloader-stack")
         except OSError:
             self.fd = -1
 
     def wait(self, pid: int, token: int) -> str | None:
-        """The stack of a worker that was asked for it; None if it does not answer. Blocking, 0.3 s at most.
+        """Return the stack that a worker writes at a request; None if it does not answer. Blocking, 0.3 s at most.
 
         Args:
-            pid: a child of this process that was not waited for.
-            token: what it was asked with; see `tell_stack`.
+            pid: a child of this process that is not reaped.
+            token: number of the request; see `write_stack`.
         """
         with self._lock:
             if self.fd < 0:
                 return None
             stack = self._answer(token) or self._answer_to_signal(pid)
-            self._empty()  # a crash is told apart
+            self._empty()  # a crash writes to the same file
             return stack
 
     def _answer(self, token: int) -> str | None:
@@ -126,7 +120,7 @@ class StackFile:
             return None
         deadline = time.monotonic() + _PATIENCE_S
         text = ""
-        # The end is not marked: it is over when nothing more comes.
+        # The end is not marked: the stack is complete when no more text is written.
         while time.monotonic() < deadline and not self._closing:
             time.sleep(_LOOK_S)
             now = self._read()[before:]
@@ -136,7 +130,7 @@ class StackFile:
         return _calls(text)
 
     def left(self) -> str | None:
-        """What the worker wrote when it crashed, or None. Its end was waited for."""
+        """Return the stack that the worker wrote when it crashed, or None. After it was reaped."""
         with self._lock:
             return _calls(self._read()) if self.fd >= 0 else None
 
@@ -157,13 +151,13 @@ class StackFile:
     def _empty(self) -> None:
         with contextlib.suppress(OSError):
             os.ftruncate(self.fd, 0)
-            os.lseek(self.fd, 0, os.SEEK_SET)  # the worker's place too: they share it
+            os.lseek(self.fd, 0, os.SEEK_SET)  # the worker's offset too: it is shared
 
     def _read(self) -> str:
         return os.pread(self.fd, _MOST_BYTES, 0).decode("utf-8", "backslashreplace")
 
 
 def _calls(text: str) -> str | None:
-    """The lines of a stack, without headings."""
+    """Return the lines of a stack, without headings."""
     lines = [line.rstrip() for line in text.splitlines() if line.startswith("  ")]
     return "\n".join(lines) or None

@@ -1,4 +1,4 @@
-"""Messages between the core and a worker: framing (pure), and results by value with their buffers beside them."""
+"""Messages between the core and a worker: framing (pure), and values with their buffers out of band."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import cloudpickle
 from aioloader.errors import WorkerError
 
 if TYPE_CHECKING:
+    import mmap
     from collections.abc import Iterator
 
 __all__ = ("Inbox", "encode", "pack_value", "unpack_value", "unsendable")
@@ -20,13 +21,13 @@ _ALIGN = 64
 
 
 def encode(message: Any) -> bytes:
-    """A message as it goes over the socket: eight bytes of length, then a pickle."""
+    """Return a message as it is sent over the socket: eight bytes of length, then a pickle."""
     payload = pickle.dumps(message, protocol=5)
     return _LENGTH.pack(len(payload)) + payload
 
 
 class Inbox:
-    """Collects the bytes of one socket and gives the messages that are complete.
+    """Buffer for the bytes of one socket that returns complete messages.
 
     Both ends are the same program and the socket is private to them, so its pickles are trusted.
     """
@@ -35,7 +36,7 @@ class Inbox:
         self._bytes = bytearray()
 
     def feed(self, data: bytes) -> Iterator[Any]:
-        """Take in bytes; yields every message that they complete."""
+        """Add bytes; yield every message that they complete."""
         self._bytes += data
         while len(self._bytes) >= _LENGTH.size:
             (length,) = _LENGTH.unpack_from(self._bytes)
@@ -48,8 +49,8 @@ class Inbox:
             yield message
 
 
-def pack_value(value: Any, memory: Any, spill: tuple[int, int]) -> tuple[bytes, list[Any], int]:
-    """Pickle a value, its large buffers written to the spill region as far as they fit.
+def pack_value(value: Any, memory: mmap.mmap, spill: tuple[int, int]) -> tuple[bytes, list[Any], int]:
+    """Pickle a value, and write its large buffers to the spill region as far as they fit.
 
     Args:
         value: anything that cloudpickle takes.
@@ -57,8 +58,8 @@ def pack_value(value: Any, memory: Any, spill: tuple[int, int]) -> tuple[bytes, 
         spill: (offset, nbytes) of the region for this chunk.
 
     Returns:
-        the pickle; for each buffer its (offset, nbytes) in the region, or its bytes; the bytes of region that
-        all would need.
+        the pickle; for each buffer its (offset, nbytes) in the region, or its bytes; the bytes of the region that
+        all buffers would need.
     """
     buffers: list[pickle.PickleBuffer] = []
     blob: bytes = cloudpickle.dumps(value, protocol=5, buffer_callback=buffers.append)
@@ -81,20 +82,20 @@ def pack_value(value: Any, memory: Any, spill: tuple[int, int]) -> tuple[bytes, 
 
 
 def unsendable(samples: list[Any]) -> dict[int, WorkerError]:
-    """Which of some samples cannot be pickled, by place, and why."""
+    """Return the reason why a sample cannot be pickled, by place, for each that cannot."""
     found = {}
     for place, sample in enumerate(samples):
         try:
             cloudpickle.dumps(sample, protocol=5)
         except Exception as error:
             found[place] = WorkerError(
-                f"what an async transform or an iterable dataset gave cannot be sent to a worker process: {error}; "
-                "give arrays and plain values, or use executor='thread'"
+                f"the value of an async transform or an iterable dataset cannot be sent to a worker process: {error}; "
+                "return arrays and plain values, or use executor='thread'"
             )
             found[place].__cause__ = error
     return found
 
 
 def unpack_value(blob: bytes, buffers: list[Any]) -> Any:
-    """The inverse of `pack_value`, given a writable buffer for every place."""
+    """Return the value that `pack_value` packed, from a writable buffer for each place."""
     return pickle.loads(blob, buffers=buffers)

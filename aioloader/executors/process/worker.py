@@ -1,7 +1,7 @@
-"""The worker process: takes chunks from its socket, runs them, answers.
+"""Worker process: it receives chunks from its socket, runs them, and sends the results.
 
-A thread of its own listens to the socket, so that the worker leaves as soon as the core closes it or dies, even in
-the middle of a long transform. It takes the processes that a transform may have started with it.
+A separate thread listens to the socket, so that the worker leaves as soon as the core closes it or dies, even in the
+middle of a long transform. It kills the processes that a transform may have started.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ import cloudpickle
 import numpy as np
 
 from aioloader.errors import WorkerError
-from aioloader.executors.process.stacks import answer_signals, tell_stack
+from aioloader.executors.process.stacks import answer_signals, write_stack
 from aioloader.executors.process.wire import Inbox, encode, pack_value, unpack_value
 from aioloader.executors.runner import Runner
 from aioloader.executors.shared_memory import control_array, keep_out
@@ -35,7 +35,7 @@ from aioloader.foundation.types import Chunk, ChunkResult, RowLayout
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ("answer_of", "main", "own_slot", "portable_error", "read_error")
+__all__ = ("main", "own_slot", "pack_result", "portable_error", "read_error")
 
 # Words of a worker's line of control memory.
 CURRENT, PLACE, CALLED_OFF = 0, 1, 2
@@ -48,9 +48,9 @@ _slot: int | None = None
 
 
 def own_slot() -> int | None:
-    """The number of this worker process among those of its loader, from 0; None in any other process.
+    """Return the number of this worker process among those of its loader, from 0; None in any other process.
 
-    A process that takes the place of one that died has its number.
+    A process that replaces one that died has the same number.
     """
     return _slot
 
@@ -69,7 +69,7 @@ def _listen(sock: socket.socket, messages: queue.SimpleQueue[Any], parent: int, 
     poll = select.poll()
     poll.register(sock, select.POLLIN)
     while True:
-        # A fork of the core may keep its end of the socket open after the core died: ask for the parent too.
+        # A fork of the core may keep its end of the socket open after the core died, so check the parent too.
         if not poll.poll(_PARENT_CHECK_MS):
             if os.getppid() != parent:
                 _leave()
@@ -82,22 +82,22 @@ def _listen(sock: socket.socket, messages: queue.SimpleQueue[Any], parent: int, 
             _leave()
         for message in inbox.feed(data):
             if message[0] == "stack":
-                tell_stack(stack_fd, message[1])
+                write_stack(stack_fd, message[1])
             else:
                 messages.put(message)
 
 
-class _AsItIs:
-    """Pickles as an exception that is put together again without its ``__init__``, whose arguments may be others."""
+class _WithoutInit:
+    """Exception that is unpickled without its ``__init__``, whose arguments may differ from ``args``."""
 
     def __init__(self, error: BaseException) -> None:
         self._error = error
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _put_together, (type(self._error), self._error.args, self._error.__dict__)
+        return _restore, (type(self._error), self._error.args, self._error.__dict__)
 
 
-def _put_together(cls: type[BaseException], args: tuple[Any, ...], facts: dict[str, Any]) -> BaseException:
+def _restore(cls: type[BaseException], args: tuple[Any, ...], facts: dict[str, Any]) -> BaseException:
     error = cls.__new__(cls, *args)
     error.args = args
     error.__dict__.update(facts)
@@ -105,16 +105,16 @@ def _put_together(cls: type[BaseException], args: tuple[Any, ...], facts: dict[s
 
 
 def portable_error(error: BaseException) -> bytes:
-    """An exception as bytes, with the traceback of this process as a note; a stand-in where it cannot be pickled."""
+    """Return a pickled exception with its traceback as a note; a `WorkerError` where it cannot be pickled."""
     if error.__cause__ is None and error.__context__ is None:
-        # Without the exception's own text, so that errors of the same place have the same note.
+        # Without the exception's text, so that errors of the same place have the same note.
         lines = [TRACEBACK, *traceback.format_tb(error.__traceback__)]
     else:
-        lines = traceback.format_exception(error)  # what is chained does not travel
+        lines = traceback.format_exception(error)  # chained exceptions are not sent
     note = f"in worker process {os.getpid()}:\n{''.join(lines).rstrip()}"
     error.add_note(note)
     try:
-        for portable in (error, _AsItIs(error)):
+        for portable in (error, _WithoutInit(error)):
             try:
                 blob: bytes = cloudpickle.dumps(portable)
                 pickle.loads(blob)
@@ -125,30 +125,30 @@ def portable_error(error: BaseException) -> bytes:
         # The same object may be raised again.
         error.__notes__.remove(note)
         error.__traceback__ = None
-    stand_in = WorkerError(f"{type(error).__name__}: {error} (the exception itself cannot be pickled)")
-    stand_in.add_note(note)
-    blob = cloudpickle.dumps(stand_in)
+    replacement = WorkerError(f"{type(error).__name__}: {error} (the exception itself cannot be pickled)")
+    replacement.add_note(note)
+    blob = cloudpickle.dumps(replacement)
     return blob
 
 
 def read_error(blob: bytes) -> BaseException:
-    """The exception that `portable_error` sent; a stand-in where it cannot be read."""
+    """Return the exception that `portable_error` sent; a `WorkerError` where it cannot be read."""
     try:
         error: BaseException = pickle.loads(blob)
-    except Exception as trouble:
-        error = WorkerError(f"a worker's exception cannot be read: {type(trouble).__name__}: {trouble}")
+    except Exception as cause:
+        error = WorkerError(f"a worker's exception cannot be read: {type(cause).__name__}: {cause}")
     return error
 
 
-def answer_of(result: ChunkResult, pack: Callable[[Any], Any]) -> tuple[Any, ...]:
-    """A result as it is sent: (rows written, failures, what `pack` made of the values or None, counters).
+def pack_result(result: ChunkResult, pack: Callable[[Any], Any]) -> tuple[Any, ...]:
+    """Return a result as it is sent: (rows written, failures, packed values or None, counters).
 
     Args:
         result: of a chunk.
         pack: pickles (values, objects, batch).
 
     Raises:
-        WorkerError: what came out cannot be pickled.
+        WorkerError: the batch cannot be pickled.
     """
     failures = [(row, stage, portable_error(error)) for row, stage, error in result.failures]
     packed = None
@@ -156,7 +156,7 @@ def answer_of(result: ChunkResult, pack: Callable[[Any], Any]) -> tuple[Any, ...
         try:
             packed = pack((result.values, result.objects, result.batch))
         except Exception as error:
-            # One sample that cannot be pickled must not take the others with it.
+            # One sample that cannot be pickled must not fail the others.
             result.values, bad = _picklable(result.values)
             failures += [(row, "collate", portable_error(cause)) for row, cause in bad]
             if not bad:
@@ -186,7 +186,7 @@ class _Worker:
     def __init__(self, sock: socket.socket, memory: mmap.mmap, memory_fd: int, slot: int) -> None:
         self.sock = sock
         self.memory = memory
-        self.control = memoryview(control_array(memory)[slot])  # an array's items cost more to get and set
+        self.control = memoryview(control_array(memory)[slot])  # faster access to single items than an array
         self.layouts: dict[int, RowLayout] = {}
         self.runner: Runner | None = None
         self.pid = os.getpid()
@@ -194,7 +194,7 @@ class _Worker:
         os.register_at_fork(after_in_child=self._forked)
 
     def _forked(self) -> None:
-        """In a process that a transform has forked: should it come back to us, it changes nothing and stops."""
+        """Detach a process that a transform has forked: if it returns to this code, it changes nothing and stops."""
         words: Any = np.array(self.control)
         words[CALLED_OFF:] = words[CURRENT]
         self._keep_out()
@@ -221,7 +221,7 @@ class _Worker:
         self, number: int, lane: int, chunk: Chunk, packed: tuple[bytes, list[Any]] | None = None
     ) -> None:
         if self.runner is None:
-            return  # the core has been told that nothing can be made here
+            return  # the core has received "failed"
         self.control[PLACE] = -1
         self.control[CURRENT] = number
 
@@ -242,14 +242,14 @@ class _Worker:
             answer = self.answer(ChunkResult(), chunk)
             error = portable_error(failure)
         if os.getpid() != self.pid:
-            os._exit(0)  # a fork that came back: the worker answers
+            os._exit(0)  # a fork that returned here: the worker itself answers
         self.control[CURRENT] = 0
         with contextlib.suppress(*_NO_STREAM):
             sys.stdout.flush()
         self.send(("done", number, *answer, error))
 
     def unpack(self, blob: bytes, places: list[Any]) -> Any:
-        """The samples of a chunk. They are copied: the answer may be written to where they lie."""
+        """Return copies of the samples of a chunk: the answer may be written to their memory."""
         buffers = [
             bytearray(place) if isinstance(place, bytes) else bytearray(self.memory[place[0] : sum(place)])
             for place in places
@@ -257,7 +257,7 @@ class _Worker:
         return unpack_value(blob, buffers)
 
     def answer(self, result: ChunkResult, chunk: Chunk) -> tuple[Any, ...]:
-        return answer_of(result, lambda payload: pack_value(payload, self.memory, chunk.spill))
+        return pack_result(result, lambda payload: pack_value(payload, self.memory, chunk.spill))
 
 
 def main(fd: int, memory_fd: int, nbytes: int, slot: int, parent: int, stack_fd: int = -1) -> None:
@@ -276,7 +276,7 @@ def main(fd: int, memory_fd: int, nbytes: int, slot: int, parent: int, stack_fd:
     fill_streams()
     if stack_fd >= 0:
         answer_signals(stack_fd)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the core's affair
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the core handles Ctrl-C
     sock = socket.socket(fileno=fd)
     memory = mmap.mmap(memory_fd, nbytes)
     os.set_inheritable(memory_fd, False)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from aioloader.errors import WorkerError
-from aioloader.executors.process.worker import answer_of, portable_error
+from aioloader.executors.process.worker import pack_result, portable_error
 from aioloader.executors.ray.messages import ChunkRequest, ChunkResponse, pack_buffers, unpack_request
 from aioloader.executors.runner import Runner
 from aioloader.foundation.types import ChunkResult
@@ -51,7 +51,7 @@ class RayWorker:
             runner = self._ready(size)
             np.frombuffer(self._memory, np.uint8)[: request.payload.nbytes] = request.payload
             result = runner.run(chunk)
-            written, failures, packed, counters = answer_of(result, pack_buffers)
+            written, failures, packed, counters = pack_result(result, pack_buffers)
         except BaseException as error:
             counters = ChunkResult().counters
             return ChunkResponse(np.zeros(0, np.int32), [], [], None, counters, error=portable_error(error))

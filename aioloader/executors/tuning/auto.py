@@ -243,7 +243,7 @@ class AutoExecutor:
             while not processes.ready and processes.failure is None:  # noqa: ASYNC110
                 await anyio.sleep(_POLL_S)
             if processes.failure is not None and self.kind == "process":
-                self._why = f"worker processes cannot be had ({processes.failure})"
+                self._why = f"worker processes are not available ({processes.failure})"
                 self._begin(ExecutorTuner(("thread",), self._most, fixed=self._fixed))
         self._proved = True
 
@@ -289,7 +289,7 @@ class AutoExecutor:
                 while processes.ready < trial.workers and processes.failure is None:  # noqa: ASYNC110  # see `_prove`
                     await anyio.sleep(_POLL_S)
                 if processes.failure is not None:
-                    self._tuner.without_processes(f"worker processes cannot be had ({processes.failure})")
+                    self._tuner.without_processes(f"worker processes are not available ({processes.failure})")
             self._apply()
         finally:
             self._moving = False

@@ -162,4 +162,4 @@ def test_what_cannot_come_back_is_that_samples_failure(cluster):
         (error,) = loader.errors
     assert found == [number for number in range(12) if number != 5]
     assert error.index == 5
-    assert "can be pickled and not be unpickled" in str(error.__cause__)
+    assert "can be pickled but not unpickled" in str(error.__cause__)

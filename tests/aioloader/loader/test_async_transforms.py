@@ -194,7 +194,7 @@ def test_a_function_that_hands_on_a_coroutine_says_so_by_its_concurrency():
     dataset = numbers().transform(lambda x: doubler(x), concurrency=2)
     assert np.concatenate(everything(dataset, executor="inline")).tolist() == [2 * x for x in range(12)]
     with pytest.raises(
-        SampleError, match=r"gave a coroutine \(Doubler.__call__\), which is not awaited"
+        SampleError, match=r"returned a coroutine \(Doubler.__call__\), which is not awaited"
     ) as caught:
         everything(numbers().transform(lambda x: doubler(x)), executor="inline")
     assert isinstance(caught.value.__cause__, TypeError)

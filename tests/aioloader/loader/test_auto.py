@@ -161,7 +161,7 @@ def test_workers_that_cannot_load_the_dataset_are_replaced_by_threads():
         assert [int(each) for batch in loader for each in batch] == list(range(30))
         stats = loader.stats()
     assert stats.executor == "thread"
-    assert "worker processes cannot be had" in stats.tuning
+    assert "worker processes are not available" in stats.tuning
 
 
 def test_too_little_memory_for_processes(monkeypatch):

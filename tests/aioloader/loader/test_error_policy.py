@@ -280,7 +280,7 @@ def test_what_cannot_come_back_from_a_worker_is_that_samples_failure(bad):
         errors = loader.errors
     assert found == [number for number in range(12) if number not in bad]
     assert sorted(error.index for error in errors) == sorted(bad)
-    assert all("can be pickled and not be unpickled" in str(error.__cause__) for error in errors)
+    assert all("can be pickled but not unpickled" in str(error.__cause__) for error in errors)
     assert all(isinstance(error.__cause__.__cause__, LookupError) for error in errors)
 
 
@@ -292,6 +292,6 @@ def test_a_collated_batch_that_cannot_come_back_is_an_error_that_says_so():
         DataLoader(
             Souvenirs(8, {5}), 4, num_workers=1, executor="process", batchify_fn=keep, on_error="skip"
         ) as loader,
-        pytest.raises(LoaderError, match="can be pickled and not be unpickled"),
+        pytest.raises(LoaderError, match="can be pickled but not unpickled"),
     ):
         list(loader)

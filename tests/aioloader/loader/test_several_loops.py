@@ -86,7 +86,7 @@ def test_two_threads_in_a_loader_without_workers_are_refused_clearly():
     thread.start()
     inside.wait()
     try:
-        with pytest.raises(RuntimeError, match="each thread needs a loader of its own"):
+        with pytest.raises(RuntimeError, match="each thread needs its own loader"):
             next(iter(loader))
     finally:
         tried.set()
