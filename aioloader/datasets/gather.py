@@ -21,18 +21,22 @@ class GatheredArrays:
 
     Args:
         arrays: at least one.
+        items: the items as transforms receive them, such as a list of Python's numbers; None: the rows of the arrays.
     """
 
     display_name = "ArrayDataset"
     arrays: tuple[Array, ...] = ()
 
-    def __init__(self, arrays: Sequence[Array]) -> None:
+    def __init__(self, arrays: Sequence[Array], items: Sequence[Any] | None = None) -> None:
         self.arrays = tuple(arrays)
+        self._items = items
 
     def __len__(self) -> int:
         return len(self.arrays[0])
 
     def __getitem__(self, index: int) -> Any:
+        if self._items is not None:
+            return self._items[index]
         rows = tuple([array[index] for array in self.arrays])
         return rows if len(rows) > 1 else rows[0]
 

@@ -126,7 +126,7 @@ def gathered(dataset: Any) -> Any:
     """Return `dataset` as a `GatherDataset`, or None."""
     array = as_gatherable(dataset)
     if array is not None:
-        return GatheredArrays((array,))
+        return GatheredArrays((array,), items=dataset)
     if not _getitem_fits(type(dataset), "arrays"):
         return None
     try:
