@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar, runtime_checkable
 
 if TYPE_CHECKING:
     import mmap
-    from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+    from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
     from contextlib import AbstractAsyncContextManager
 
     import numpy as np
@@ -226,12 +226,22 @@ class StreamDataset(Protocol):
     """A dataset without indices: its samples come one after the other from an async iterable."""
 
     @property
-    def stages(self) -> Any:
+    def stages(self) -> tuple[Stage, ...]:
         """Return the stages applied to every sample, in order."""
         ...
 
-    async def open(self, epoch: int, state: Any = None) -> tuple[AsyncIterator[Any], Any]:
-        """Begin an epoch; return the iterator, and what to await at its end, or None."""
+    async def open(
+        self, epoch: int, state: Any = None
+    ) -> tuple[AsyncIterator[Any], Callable[[], Awaitable[object]] | None]:
+        """Begin an epoch.
+
+        Args:
+            epoch: its number.
+            state: a result of `source_state`, to resume from; None: from the start.
+
+        Returns:
+            an iterator over the samples, and the function that closes it, or None.
+        """
         ...
 
     @property
@@ -380,20 +390,19 @@ class CountingByteSource(ByteSource, Protocol):
 
 
 class FileMaps(Protocol):
-    """Memory maps of record files, which travel to the workers of a `MappingExecutor`.
+    """Memory maps of record files, which travel to the workers of a `MappingExecutor`."""
 
-    Attributes:
-        fds: the descriptors, open under the same numbers in each worker.
-    """
-
-    fds: Sequence[int]
+    @property
+    def fds(self) -> Sequence[int]:
+        """Return the descriptors, which are open under the same numbers in each worker."""
+        ...
 
     def record(self, file: int, offset: int, length: int) -> memoryview:
         """Return the bytes of one record."""
         ...
 
-    def whole(self, file: int, nbytes: int) -> Any:
-        """Return the map of a file, of at least `nbytes` bytes."""
+    def whole(self, file: int, end: IntArray, /) -> mmap.mmap | None:
+        """Return the map of a file; None if the file no longer reaches as far as `end`, int64 (n,)."""
         ...
 
 
@@ -587,6 +596,7 @@ class Program:
     later: tuple[tuple[Stage, ...], ...] = ()
 
 
+@runtime_checkable
 class Executor(Protocol):
     """Runner of the CPU work. Lives as long as its loader; serves several epochs at once."""
 

@@ -13,7 +13,7 @@ from aioloader.observability.lag import Lag
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from aioloader.observability.timeline import BatchTimeline
+    from aioloader.foundation.types import BatchTimeline
 
 __all__ = ("LoaderConfig", "Metrics", "StageStats", "Stats", "StorageStats")
 

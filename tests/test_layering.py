@@ -51,7 +51,8 @@ GROUPS = {
     "executors": {"aioloader.executors"},
     "pipeline": {"aioloader.pipeline"},
     "outputs": {"aioloader.loader.outputs"},
-    "loader": {"aioloader.loader", "aioloader.receipts"},
+    "receipts": {"aioloader.receipts"},
+    "loader": {"aioloader.loader"},
     "images": {"aioloader.images"},
     "package": {"aioloader"},
     "packing": {"aioloader.packing"},
@@ -81,6 +82,7 @@ ENGINE = {
     "executors",
     "pipeline",
     "outputs",
+    "receipts",
 }
 LIBRARY = {*ENGINE, "loader", "images", "package", "format-files"}
 
@@ -106,7 +108,8 @@ MAY_IMPORT = {
     "datasets": {*BASE, "waiting", "samplers", "jpeg", "transforms", "storage", "remote", "format-files"},
     "executors": {*BASE, "waiting", "observability"},
     # Datasets, executors and batchify functions are passed to the pipeline as arguments.
-    "pipeline": {*BASE, "waiting", "observability"},
+    "receipts": {*BASE, "samplers"},
+    "pipeline": {*BASE, "waiting", "observability", "receipts"},
     # PyTorch and JAX are imported lazily, only when a loader's `output` asks for them.
     "outputs": BASE,
     # The only group that chooses concrete parts.

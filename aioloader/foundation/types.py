@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from operator import attrgetter
+from time import perf_counter
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -205,6 +206,32 @@ class Chunk:
             if self.samples is None
             else [self.samples[n] for n in np.arange(len(self))[columns]],
         )
+
+
+class BatchTimeline:
+    """Stages that a batch went through, and when: for counters, traces and reports of a stall.
+
+    Attributes:
+        stage: the current one: "plan", "memory" (waiting for slab memory), "read", "work" (in the executor, or in its
+            queue), "deliver", or "ready" (waiting for its turn, or for the caller).
+        times: every stage so far, and when it began (seconds, `time.perf_counter`).
+        spans: chunks as their workers saw them, with the time at which they were passed to the executor; empty without
+            a trace.
+        calls: of async transforms; empty without a trace.
+    """
+
+    __slots__ = ("calls", "spans", "stage", "times")
+
+    def __init__(self) -> None:
+        self.times: list[tuple[str, float]] = []
+        self.spans: list[tuple[float, WorkSpan]] = []
+        self.calls: list[CallSpan] = []
+        self.enter("plan")
+
+    def enter(self, stage: str) -> None:
+        """Begin a stage and end the one before."""
+        self.stage = stage
+        self.times.append((stage, perf_counter()))
 
 
 class Failure(NamedTuple):

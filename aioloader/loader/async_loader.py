@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from aioloader.loader.epoch import Epoch
-    from aioloader.pipeline.context import Delivery
+    from aioloader.pipeline.deliver import Delivery
     from aioloader.pipeline.inline import InlinePipeline
 
 __all__ = ("AsyncBatches", "AsyncDataLoader")
@@ -77,7 +77,7 @@ class AsyncBatches(Generic[B]):
         self._loader = loader  # an iterator keeps its loader alive
         self._runtime = runtime
         self._entered = entered
-        if not runtime.direct:
+        if not runtime.inline:
             _check_entered(entered)
         self._epoch: Epoch = runtime.begin()
         weakref.finalize(self, self._epoch.end)  # where the loop over it is left early
@@ -147,7 +147,7 @@ class AsyncBatches(Generic[B]):
         return converted
 
     async def _start(self) -> None:
-        if not self._runtime.is_open and not self._runtime.at_hand:
+        if not self._runtime.is_open and not self._runtime.in_memory:
             # Indexes are read and files opened: not in the loop's thread.
             opener = Threads(1, "aioloader-open")
             try:
@@ -251,27 +251,27 @@ class AsyncDataLoader(BaseLoader, Generic[B]):
         trace: str | os.PathLike[str] | None = None,
     ) -> None:
         options = LoaderOptions(
-            batch_size,
-            shuffle,
-            sampler,
-            last_batch,
-            batch_sampler,
-            batchify_fn,
-            num_workers,
-            seed,
-            executor,
-            prefetch,
-            timeout,
-            shard,
-            on_error,
-            max_errors,
-            memory_limit,
-            even,
-            output,
-            pin_memory,
-            progress,
-            stall_timeout,
-            trace,
+            batch_size=batch_size,
+            shuffle=shuffle,
+            sampler=sampler,
+            last_batch=last_batch,
+            batch_sampler=batch_sampler,
+            batchify_fn=batchify_fn,
+            num_workers=num_workers,
+            seed=seed,
+            executor=executor,
+            prefetch=prefetch,
+            timeout=timeout,
+            shard=shard,
+            on_error=on_error,
+            max_errors=max_errors,
+            memory_limit=memory_limit,
+            even=even,
+            output=output,
+            pin_memory=pin_memory,
+            progress=progress,
+            stall_timeout=stall_timeout,
+            trace=trace,
         )
         self._errors = ErrorLog()
         self._runtime = LoaderRuntime(dataset, options, self._errors)
@@ -303,7 +303,7 @@ class AsyncDataLoader(BaseLoader, Generic[B]):
                 for running in list(self._runtime.passes):
                     if running.started:
                         await running.ended.wait()
-            if self._runtime.at_hand:
+            if self._runtime.in_memory:
                 self._shutdown()
             elif not self._runtime.closed:
                 closer = Threads(1, "aioloader-close")

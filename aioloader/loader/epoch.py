@@ -1,4 +1,4 @@
-"""One pass over a dataset as the caller sees it: what was taken, what failed, when it is over."""
+"""One pass over a dataset as the caller sees it: the batches that were delivered, the failed samples, and the end."""
 
 from __future__ import annotations
 
@@ -8,51 +8,56 @@ from aioloader.errors import SampleError
 from aioloader.foundation.error_budget import over_budget
 from aioloader.foundation.error_log import strip_exception
 from aioloader.observability.progress import open_progress_bar
-from aioloader.pipeline.iterable_plan import StreamPlan
-from aioloader.receipts import DeliveryLog
+from aioloader.pipeline.deliver import DeliveryLog
+from aioloader.pipeline.iterable_plan import IterablePlan
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
+    from aioloader.foundation.types import BatchTimeline
     from aioloader.loader.checkpoint import EpochCursor
-    from aioloader.loader.runtime import LoaderRuntime
+    from aioloader.loader.options import LoaderOptions
+    from aioloader.loader.order import EpochOrder
+    from aioloader.loader.outputs import Converter
     from aioloader.metrics import Metrics
     from aioloader.observability.progress import ProgressBar
-    from aioloader.observability.timeline import BatchTimeline
-    from aioloader.observability.trace import PassTrace
-    from aioloader.pipeline.context import Delivery
+    from aioloader.observability.trace import PassTrace, Tracer
+    from aioloader.pipeline.deliver import Delivery
     from aioloader.pipeline.plan import BatchPlan, EpochPlan, ListPlan
 
 __all__ = ("Epoch",)
 
 
 class TracedMetrics:
-    """The caller's side of a pass, counted and taken down. Does not refer to the pass: that would be a cycle."""
+    """The caller's side of a pass, counted and recorded in the trace. It does not refer to the pass: no cycle."""
 
-    def __init__(self, runtime: LoaderRuntime, trace: PassTrace) -> None:
-        self._runtime = runtime
+    def __init__(
+        self, metrics: Metrics, trace: PassTrace, memory_usage: Callable[[], tuple[int, int, int]]
+    ) -> None:
+        self._metrics = metrics
         self._trace = trace
+        self._memory_usage = memory_usage
 
     def asked(self) -> float:
-        """See `Metrics.asked`."""
-        now = self._runtime.metrics.asked()
+        """Record that the caller asks for a batch; see `Metrics.asked`."""
+        now = self._metrics.asked()
         self._trace.asked(now)
         return now
 
     def handed_out(self, asked: float, samples: int, timeline: BatchTimeline | None) -> None:
-        """See `Metrics.handed_out`."""
-        self._runtime.metrics.handed_out(asked, samples, timeline)
-        self._trace.handed_out(asked, samples, self._runtime.memory_usage())
+        """Record that the caller received a batch; see `Metrics.handed_out`."""
+        self._metrics.handed_out(asked, samples, timeline)
+        self._trace.handed_out(asked, samples, self._memory_usage())
 
 
 class EpochCleanup:
-    """What is left to do when a pass is over, or was left.
+    """Function that closes the progress bar, the trace and the timer when a pass ends or is left.
 
     A finaliser of the iterator holds it. So it refers to nothing that leads to an error: the error's traceback leads to
-    the iterator, and that would never be let go.
+    the iterator, which would then never be collected.
 
     Attributes:
-        bar: the pass's progress bar, once there is one.
+        bar: the pass's progress bar, once it is open.
     """
 
     def __init__(self, metrics: Metrics, trace: PassTrace | None) -> None:
@@ -62,10 +67,9 @@ class EpochCleanup:
         self.bar: ProgressBar | None = None
 
     def __call__(self) -> None:
-        """May be called twice, from any thread."""
-        if (
-            self._metrics.latest_pass is self._pass
-        ):  # unless another one has begun, the time that follows is nobody's
+        """Close them. May be called twice, from any thread."""
+        # Unless another pass has begun, the time that follows belongs to none.
+        if self._metrics.latest_pass is self._pass:
             self._metrics.pause()
         if self.bar is not None:
             self.bar.close()
@@ -74,49 +78,78 @@ class EpochCleanup:
 
 
 class Epoch:
-    """One pass: its plan, and the book of what the caller took from it."""
+    """One pass: its plan, and what the caller has received from it.
 
-    def __init__(self, runtime: LoaderRuntime, place: EpochCursor) -> None:
-        self._runtime = runtime
-        self._place = place
-        self._start = place.consumed
-        self._plan: EpochPlan | ListPlan | StreamPlan | None = None
-        self._shows = bool(runtime.options.progress)
-        self._waited = runtime.metrics.wait_s, runtime.metrics.consumer_s
-        # What the caller's side tells of every batch; on the hot path of data in memory.
+    Args:
+        cursor: where the pass starts; moved with every batch.
+        order: the loader's order of samples.
+        options: the loader's options.
+        metrics: the loader's counters.
+        errors: returns the list of the loader's failed samples.
+        convert: converts a batch before it is delivered, or None.
+        tracer: the loader's trace, or None.
+        memory_usage: returns the bytes of slab memory in use, their maximum and the limit, for traces.
+
+    Attributes:
+        asked, handed_out: record the caller's side of every batch; on the hot path of in-memory data.
+        end: closes what the pass has open.
+    """
+
+    def __init__(
+        self,
+        cursor: EpochCursor,
+        *,
+        order: EpochOrder,
+        options: LoaderOptions,
+        metrics: Metrics,
+        errors: Callable[[], list[SampleError]],
+        convert: Converter | None,
+        tracer: Tracer | None,
+        memory_usage: Callable[[], tuple[int, int, int]],
+    ) -> None:
+        self._cursor = cursor
+        self._order = order
+        self._options = options
+        self._metrics = metrics
+        self._errors = errors
+        self._convert = convert
+        self._start = cursor.consumed
+        self._plan: EpochPlan | ListPlan | IterablePlan | None = None
+        self._shows = bool(options.progress)
+        self._waited = metrics.wait_s, metrics.consumer_s
         self.trace: PassTrace | None = None
-        caller: Any = runtime.metrics
-        if runtime.tracer is not None:
-            self.trace = runtime.tracer.begin_pass(place.epoch)
-            caller = TracedMetrics(runtime, self.trace)
+        caller: Metrics | TracedMetrics = metrics
+        if tracer is not None:
+            self.trace = tracer.begin_pass(cursor.epoch)
+            caller = TracedMetrics(metrics, self.trace, memory_usage)
         self.asked: Callable[[], float] = caller.asked
         self.handed_out: Callable[[float, int, BatchTimeline | None], None] = caller.handed_out
-        self.end = EpochCleanup(runtime.metrics, self.trace)
-        self.delivery_log = DeliveryLog(place.epoch, place.consumed, place.carry)
+        self.end = EpochCleanup(metrics, self.trace)
+        self.delivery_log = DeliveryLog(cursor.epoch, cursor.consumed, cursor.carry)
         self._samples = 0  # so far, failed ones included
         self._failed = 0
         self.over = False
 
     @property
     def number(self) -> int:
-        """Epoch number."""
-        return self._place.epoch
+        """Return the epoch number."""
+        return self._cursor.epoch
 
-    def plans(self) -> Iterable[BatchPlan] | StreamPlan:
-        """The batches to be made."""
+    def plans(self) -> Iterable[BatchPlan] | IterablePlan:
+        """Return the batches to be made."""
         if self._plan is None:
-            self._plan = self._runtime.order.plan(self._place)
-        if isinstance(self._plan, StreamPlan):
-            self._plan.told = self.delivery_log.remember
+            self._plan = self._order.plan(self._cursor)
+        if isinstance(self._plan, IterablePlan):
+            self._plan.on_plan = self.delivery_log.remember
             return self._plan
-        return self.delivery_log.following(self._plan)
+        return self.delivery_log.follow(self._plan)
 
     def take(self, delivery: Delivery, convert: Callable[[Any], Any] | None = None) -> bool:
-        """Enter a delivery into the book; False if there is nothing in it for the caller.
+        """Record a delivery and convert its batch; return False if it contains nothing for the caller.
 
         Args:
             delivery: the batch.
-            convert: makes of it what is handed out; None: that is the core's affair.
+            convert: converts the batch; None: the loader's own conversion.
 
         Raises:
             SampleError: a sample failed, with ``on_error="raise"``.
@@ -124,63 +157,55 @@ class Epoch:
             OutputError: the batch could not be converted; it does not count as taken.
             Exception: the batch could not be collated, or the pass could not go on.
         """
-        runtime = self._runtime
         if delivery.skipped:
             self._record(delivery.skipped)
         self._samples += delivery.samples + len(delivery.skipped)
         if delivery.error is not None:
             self.over = True
             if isinstance(delivery.error, SampleError):
-                runtime.errors.append(delivery.error)
+                self._errors().append(delivery.error)
             try:
                 raise delivery.error
             finally:
                 delivery.error = None  # breaks the cycle error -> traceback -> frame -> delivery
         if delivery.skipped:
             self._check_errors()
-        convert = convert or runtime.convert
+        convert = convert or self._convert
         if convert is not None and delivery.samples:
-            self._convert(delivery, convert)
-        self._place.consumed = delivery.consumed
+            try:
+                delivery.batch = convert(delivery.batch)
+            except BaseException:
+                self.over = True  # or the next batch would be recorded as if this one had been taken
+                raise
+        self._cursor.consumed = delivery.consumed
         plan = self.delivery_log.enter(delivery)
         if plan.source_state is not None:
-            self._place.source = plan.source_state
+            self._cursor.source = plan.source_state
         if self._shows:
             self._show(delivery)
         return delivery.samples > 0
 
-    def _convert(self, delivery: Delivery, convert: Callable[[Any], Any]) -> None:
-        try:
-            delivery.batch = convert(delivery.batch)
-        except BaseException:
-            self.over = True  # or the next batch would be entered as if this one had been taken
-            raise
-
     def _record(self, failed: list[SampleError]) -> None:
-        runtime = self._runtime
         for error in failed:
             strip_exception(error)
-        runtime.errors.extend(failed)
+        self._errors().extend(failed)
         self._failed += len(failed)
         replaced = sum(error.replaced_by is not None for error in failed)
-        runtime.metrics.replaced += replaced
-        runtime.metrics.skipped += len(failed) - replaced
-        self._samples -= replaced  # what took their places is counted
+        self._metrics.replaced += replaced
+        self._metrics.skipped += len(failed) - replaced
+        self._samples -= replaced  # the samples in their places are counted
 
     def _check_errors(self, at_end: bool = False) -> None:
-        errors = self._runtime.errors
-        limit = self._runtime.options.max_errors
-        too_many = over_budget(limit, len(errors), self._failed, self._samples, at_end)
+        errors = self._errors()
+        too_many = over_budget(self._options.max_errors, len(errors), self._failed, self._samples, at_end)
         if too_many is not None:
             self.over = True
             raise too_many from errors[-1]
 
     def _show(self, delivery: Delivery) -> None:
-        metrics = self._runtime.metrics
+        metrics = self._metrics
         if self.end.bar is None:
-            self.end.bar = open_progress_bar(
-                self._runtime.options.progress, f"epoch {self.number}", self._total()
-            )
+            self.end.bar = open_progress_bar(self._options.progress, f"epoch {self.number}", self._total())
             if self.end.bar is None:
                 self._shows = False
                 return
@@ -189,18 +214,14 @@ class Epoch:
         self.end.bar.advance(delivery.samples, f"{starved:.0%} waiting for data")
 
     def _total(self) -> int | None:
-        runtime = self._runtime
-        if (
-            runtime.order.streams
-            or runtime.options.batch_sampler is not None
-            or not hasattr(runtime.order.sampler, "__len__")
-        ):
+        order = self._order
+        if order.streams or self._options.batch_sampler is not None or not hasattr(order.sampler, "__len__"):
             return None
-        left = max(0, len(runtime.order.sampler) - self._start)
-        return -(-left // runtime.order.schedule.world)
+        left = max(0, len(order.sampler) - self._start)
+        return -(-left // order.schedule.world)
 
     def finish(self) -> None:
-        """All batches were delivered.
+        """Record that all batches were delivered.
 
         Raises:
             TooManyErrorsError: a greater share of samples failed than allowed, in a short pass.
@@ -209,7 +230,7 @@ class Epoch:
         if self._failed:
             self._check_errors(at_end=True)
         assert self._plan is not None
-        self._runtime.order.progress.finish(self._place, self._plan.carry())
-        if isinstance(self._plan, StreamPlan):
-            self._runtime.order.carried = (self.number + 1, self._plan.left_over)
+        self._order.progress.finish(self._cursor, self._plan.carry())
+        if isinstance(self._plan, IterablePlan):
+            self._order.carried = (self.number + 1, self._plan.left_over)
         self.end()

@@ -1,33 +1,35 @@
-"""Which executor a loader has, by its options, and how it is set up, for its statistics."""
+"""Choice of a loader's executor by its options, and the description of the loader for its statistics."""
 
 from __future__ import annotations
 
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
+from aioloader.abc import AwaitingExecutor, NamedExecutor, TunedExecutor
 from aioloader.executors import InlineExecutor, ProcessExecutor, ThreadExecutor
 from aioloader.executors.tuning.auto import AutoExecutor
 from aioloader.loader.options import AUTO
 from aioloader.metrics import LoaderConfig
 
 if TYPE_CHECKING:
+    from aioloader.abc import Executor
     from aioloader.loader.options import LoaderOptions
     from aioloader.pipeline.context import PipelineContext
 
 __all__ = ("loader_config", "make_executor")
 
 
-def make_executor(options: LoaderOptions, gathers: bool, watch: bool) -> Any:
-    """The executor.
+def make_executor(options: LoaderOptions, idle: bool, watch: bool) -> Executor:
+    """Return the executor.
 
     Args:
         options: of the loader.
-        gathers: the data are arrays in memory, and batches need none.
+        idle: nothing runs in it, for example because the data are arrays in memory.
         watch: warn of code that draws from global generators where that is not reproducible.
     """
     if not isinstance(options.executor, str):
         return options.executor
-    if gathers or options.workers == 0:
+    if idle or options.workers == 0:
         return InlineExecutor()
     if options.measures:
         kinds = ("thread", "process", "inline") if options.executor == AUTO else (options.executor,)
@@ -39,25 +41,33 @@ def make_executor(options: LoaderOptions, gathers: bool, watch: bool) -> Any:
 
 
 def loader_config(
-    context: PipelineContext, batchify: Any, direct: bool, cores: int, own_loop: bool
+    context: PipelineContext,
+    workers: Executor,
+    *,
+    batchify: Any,
+    inline: bool,
+    cores: int,
+    own_loop: bool,
 ) -> LoaderConfig:
-    """How a loader is set up.
+    """Return the description of a loader.
 
     Args:
         context: its parts.
+        workers: its executor, without async transforms.
         batchify: the caller's function, or None.
-        direct: batches are made one by one, where they are asked for.
+        inline: batches are made one at a time, when the caller asks for them.
         cores: that this process may use.
         own_loop: the event loop is that of the loader's own thread.
     """
     executor = context.executor
+    concurrency = executor.concurrency if isinstance(executor, AwaitingExecutor) else {}
     return LoaderConfig(
-        executor=getattr(executor, "kind", type(executor).__name__),
+        executor=workers.kind if isinstance(workers, NamedExecutor) else type(workers).__name__,
         cores=cores,
-        prefetch=1 if direct else context.prefetch,
+        prefetch=1 if inline else context.prefetch,
         foreign=context.source is None and context.items.arrays is None,
         batchify=None if batchify is None else str(getattr(batchify, "__name__", type(batchify).__name__)),
         own_loop=own_loop,
-        tuning=getattr(executor, "tuning", ""),
-        concurrency=MappingProxyType(dict(getattr(executor, "concurrency", {}))),
+        tuning=workers.tuning if isinstance(workers, TunedExecutor) else "",
+        concurrency=MappingProxyType(dict(concurrency)),
     )

@@ -7,6 +7,7 @@ import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from aioloader.abc import Executor
 from aioloader.foundation.host_limits import available_cores
 from aioloader.foundation.validation import at_least, is_async, one_of
 
@@ -56,7 +57,7 @@ def _is_iterable(value: Any) -> bool:
     return hasattr(value, "__iter__") or hasattr(value, "__getitem__")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class LoaderOptions:
     """Options of `AsyncDataLoader` and `DataLoader`, in the order of their signature.
 
@@ -73,7 +74,7 @@ class LoaderOptions:
     batchify_fn: Callable[[list[Any]], Any] | None = None
     num_workers: int | str | None = None
     seed: int | None = 0
-    executor: Any = "process"
+    executor: str | Executor = "process"
     prefetch: int | None = None
     timeout: float = 120
     shard: Any = None
@@ -130,11 +131,7 @@ class LoaderOptions:
                 raise ValueError(f"seed must be less than 2**64, got {self.seed}")
         if isinstance(self.executor, str):
             one_of("executor", self.executor, EXECUTORS)
-        elif (
-            not hasattr(self.executor, "run")
-            or not hasattr(self.executor, "serving")
-            or isinstance(self.executor, type)
-        ):
+        elif isinstance(self.executor, type) or not isinstance(self.executor, Executor):
             raise TypeError(f"executor must be a name or an Executor, got {self.executor!r}")
         self._check_functions()
         one_of("on_error", self.on_error, ("raise", "skip", "replace"))

@@ -14,19 +14,23 @@ from typing import TYPE_CHECKING, Any
 from aioloader.abc import PositionalSampler
 from aioloader.datasets.iterable import IterableDataset
 from aioloader.datasets.resolve import fingerprint
-from aioloader.errors import NotResumableError
+from aioloader.errors import NotResumableError, ReceiptError
 from aioloader.loader.checkpoint import CheckpointState, EpochCursor
-from aioloader.pipeline.iterable_plan import StreamPlan
+from aioloader.pipeline.iterable_plan import IterablePlan
 from aioloader.pipeline.plan import BatchSchedule, EpochPlan, IteratedOrder, ListPlan, PositionalOrder
-from aioloader.receipts import Receipt, compare
+from aioloader.receipts import add_digests, digest_of
 from aioloader.samplers import BatchSampler, RandomSampler, SequentialSampler
 from aioloader.samplers.base import order_fingerprint
 from aioloader.samplers.permutation import ORDER_VERSION
 
 if TYPE_CHECKING:
     from aioloader.loader.options import LoaderOptions
+    from aioloader.pipeline.plan import Order
+    from aioloader.receipts import Receipt
 
 __all__ = ("EpochOrder",)
+
+_COMPARED = 1 << 16
 
 
 def _by_position(options: LoaderOptions) -> LoaderOptions:
@@ -79,6 +83,27 @@ def _check_stream(options: LoaderOptions) -> None:
             )
 
 
+def _compare(receipt: Receipt, order: Order) -> None:
+    """Compare a receipt with the order of its epoch, which must contain each of its samples once.
+
+    Raises:
+        ReceiptError: they differ.
+    """
+    digest = count = 0
+    for low in range(receipt.start, receipt.stop, _COMPARED):
+        indices, epochs = order.take(low, min(low + _COMPARED, receipt.stop))
+        count += len(indices)
+        digest = add_digests(digest, digest_of(indices, epochs))
+    found = receipt.seen + receipt.skipped
+    where = f"epoch {receipt.epoch}, positions {receipt.start} to {receipt.stop}"
+    if found != count:
+        more = f"{count - found} missing" if found < count else f"{found - count} too many"
+        raise ReceiptError("samples", count, found, f"{where}: {found} of {count} samples, {more}")
+    if receipt.digest != digest:
+        reason = f"{where}: the number of samples, {count}, is right, but not all are the right ones"
+        raise ReceiptError("digest", digest, receipt.digest, reason)
+
+
 class EpochOrder:
     """The order of one loader.
 
@@ -113,7 +138,11 @@ class EpochOrder:
             assert options.batch_size is not None
             rank, world = options.rank_and_world
             self.schedule = BatchSchedule(
-                int(options.batch_size), options.last_batch or "keep", rank, world, options.even
+                int(options.batch_size),
+                options.last_batch or "keep",
+                rank=rank,
+                world=world,
+                even=options.even,
             )
 
     @property
@@ -194,20 +223,19 @@ class EpochOrder:
 
     # -- passes ----------------------------------------------------------------------------------------------------
 
-    def plan(self, place: EpochCursor) -> EpochPlan | ListPlan | StreamPlan:
+    def plan(self, place: EpochCursor) -> EpochPlan | ListPlan | IterablePlan:
         """The batches of a pass that starts at `place`."""
         options = self.options
         if self.streams:
             epoch, carried = self.carried
             self.carried = (-1, [])
-            return StreamPlan(
+            return IterablePlan(
                 self._dataset,
-                self.schedule.batch_size,
-                self.schedule.last_batch,
-                place.epoch,
-                place.consumed,
-                place.source,
-                carried if epoch == place.epoch else None,
+                self.schedule,
+                epoch=place.epoch,
+                start=place.consumed,
+                state=place.source,
+                carried=carried if epoch == place.epoch else None,
             )
         if options.batch_sampler is not None:
             return ListPlan(options.batch_sampler, place.epoch, place.consumed)
@@ -255,4 +283,4 @@ class EpochOrder:
                 f"what the {name} gave cannot be had again: only a receipt of an order that is computed can be "
                 "checked, that of a sampler of aioloader.samplers"
             )
-        compare(receipt, self._order(EpochCursor(receipt.epoch, 0, receipt.carry)))
+        _compare(receipt, self._order(EpochCursor(receipt.epoch, 0, receipt.carry)))

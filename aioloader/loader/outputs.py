@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     Convert = Callable[[Any], Any]
 
-__all__ = ("Converter", "converter", "jax_leaf", "needed", "torch_leaf")
+__all__ = ("Converter", "jax_leaf", "make_converter", "needed", "torch_leaf")
 
 _PLAIN = "?bBhHiIlLqQefdFD"  # numpy's numbers, but for long doubles
 # Of the package ml_dtypes: numpy knows them as "void" (kind V), JAX as numbers.
@@ -84,7 +84,7 @@ class Converter:
         return lambda _: made
 
 
-def converter(output: Any, pin_memory: bool = False) -> Converter | None:
+def make_converter(output: Any, pin_memory: bool = False) -> Converter | None:
     """The function that makes of a batch of numpy arrays what is handed out; None if that is the batch itself.
 
     Args:
@@ -126,7 +126,7 @@ def _pinning(convert: Convert | None, output: Any) -> Convert | None:
         tensors = convert
         pin = _pinned_leaf(needed("torch"))
         return lambda batch: map_leaves(pin, tensors(batch))
-    # Through `converter`, the core and the loader to whoever made it.
+    # Through `make_converter`, the core and the loader to whoever made it.
     warnings.warn(f"pin_memory has no effect: {why}", UserWarning, stacklevel=5)
     return convert
 

@@ -1,16 +1,29 @@
-"""What a loader is made of, apart from its face: the one place that chooses concrete parts.
+"""Parts of one loader behind its front end: the one place that chooses concrete parts.
 
-The core never refers to the loader that owns it, so the loader can be collected and take the core down with it.
+The runtime never refers to the loader that owns it, so the loader can be collected, and then closes the runtime.
 """
 
 from __future__ import annotations
 
+import asyncio
 import os
 import threading
 import weakref
 from typing import TYPE_CHECKING, Any
 
-from aioloader.abc import Program
+from aioloader.abc import (
+    BlockingByteSource,
+    CountingByteSource,
+    FileByteSource,
+    MappingExecutor,
+    NamedDataset,
+    NetworkByteSource,
+    Program,
+    ReadAheadDataset,
+    RestartingExecutor,
+    RowBatchify,
+    TunedExecutor,
+)
 from aioloader.batchify import Stack
 from aioloader.datasets.resolve import resolve
 from aioloader.errors import LoaderClosedError
@@ -19,21 +32,23 @@ from aioloader.foundation.host_limits import available_cores
 from aioloader.loader.epoch import Epoch
 from aioloader.loader.executor_factory import loader_config, make_executor
 from aioloader.loader.order import EpochOrder
-from aioloader.loader.outputs import converter
+from aioloader.loader.outputs import make_converter
 from aioloader.metrics import Metrics, Stats
 from aioloader.observability.trace import Tracer
 from aioloader.pipeline.async_map import AsyncMapExecutor, cut
 from aioloader.pipeline.context import ItemSource, PipelineContext
+from aioloader.pipeline.deliver import DeliveryLog
 from aioloader.pipeline.epoch_runner import EpochRunner
 from aioloader.pipeline.inline import InlinePipeline
-from aioloader.pipeline.iterable_plan import StreamPlan
-from aioloader.receipts import DeliveryLog, Receipt
+from aioloader.pipeline.iterable_plan import IterablePlan
 from aioloader.storage import LocalByteSource, MappedByteSource
 
 if TYPE_CHECKING:
+    from aioloader.abc import ByteSource, Executor, FileMaps
     from aioloader.errors import SampleError
     from aioloader.foundation.error_log import ErrorLog
     from aioloader.loader.options import LoaderOptions
+    from aioloader.receipts import Receipt
 
 __all__ = ("LoaderRuntime",)
 
@@ -42,15 +57,17 @@ _ENDLESS = 2**62
 
 
 def _is_default(batchify: Any) -> bool:
-    """Whether samples are written to rows, and `batchify` is asked only about those that do not fit."""
-    return batchify is None or type(batchify) is Stack or getattr(batchify, "by_rows", False)
+    """Return True if samples are written to rows, and `batchify` is called only for those that do not fit."""
+    if batchify is None or type(batchify) is Stack:
+        return True
+    return isinstance(batchify, RowBatchify) and batchify.by_rows
 
 
-def _runs_elsewhere(other: EpochRunner, loop: Any) -> bool:
-    """Whether a pass belongs to another event loop, and has begun there or may still begin."""
+def _runs_elsewhere(other: EpochRunner, loop: object) -> bool:
+    """Return True if a pass belongs to another event loop, and has begun there or may still begin."""
     if other.loop is loop or other.ended.is_set():
         return False
-    return bool(other.started or getattr(other.loop, "is_running", bool)())
+    return other.started or (isinstance(other.loop, asyncio.AbstractEventLoop) and other.loop.is_running())
 
 
 class LoaderRuntime:
@@ -59,13 +76,13 @@ class LoaderRuntime:
     Args:
         dataset: see `AsyncDataLoader`.
         options: checked options.
-        errors: where samples that failed are recorded. The loader's: what ends its workers when it is collected holds
-            the core, and must not hold them.
+        errors: the loader's list of failed samples. Referred to weakly: the function that ends the workers of a
+            collected loader holds the runtime, and must not hold the errors.
 
     Attributes:
-        convert: makes of a batch what is handed out; None if that is the batch itself.
-        order: what comes in what order, and how far the caller has got.
-        own_loop: passes are run by a thread of the loader's own, not by the caller's event loop.
+        convert: converts a batch before it is delivered; None if it is delivered as it is.
+        order: the order of samples, and how far the caller has got.
+        own_loop: a thread of the loader runs the passes, not the caller's event loop.
         watch_globals: warn of code that draws from global generators where that is not reproducible.
     """
 
@@ -76,74 +93,71 @@ class LoaderRuntime:
         self._errors = weakref.ref(errors)
         self.closed = False
         self._context: PipelineContext | None = None
+        self._workers: Executor | None = None  # the executor, without async transforms
         self._cores = 1
-        self._last: tuple[Any, ...] | None = None  # of the engine that was closed
+        self._final_stats: Stats | None = None  # of the parts that were closed
         self.watch_globals = True
         self.own_loop = False
         self.tracer = None if options.trace is None else Tracer(options.trace)
         self._opening = threading.Lock()
         self._pid = os.getpid()
-        self.passes: weakref.WeakSet[Any] = weakref.WeakSet()
+        self.passes: weakref.WeakSet[EpochRunner] = weakref.WeakSet()
 
         self._resolved = resolve(dataset)
         self._segments, self._waiting = cut(self._resolved.stages)
         self._latest: weakref.ref[Epoch] | None = None
-        self._ledger: DeliveryLog | None = None
+        self._delivery_log: DeliveryLog | None = None
+        self._batchify = None if _is_default(options.batchify_fn) else options.batchify_fn
         self._gathers = (
-            self._resolved.base_kind == "gather"
-            and not self._resolved.stages
-            and _is_default(options.batchify_fn)
+            self._resolved.base_kind == "gather" and not self._resolved.stages and self._batchify is None
         )
-        self.convert = converter(options.output, bool(options.pin_memory))
+        self.convert = make_converter(options.output, bool(options.pin_memory))
 
-    @property
-    def errors(self) -> list[SampleError]:
-        """Every sample that failed so far."""
+    def _recorded_errors(self) -> list[SampleError]:
         errors = self._errors()
         return [] if errors is None else errors
 
     # -- what kind of pass this is ---------------------------------------------------------------------------------
 
     @property
-    def direct(self) -> bool:
-        """Whether batches are made one by one, where they are asked for."""
+    def inline(self) -> bool:
+        """Return True if batches are made one at a time, when the caller asks for them."""
         if self._gathers:
             return True
-        options = self.options
-        inline = options.workers == 0 and isinstance(options.executor, str) and not options.measures
-        # What is waited for is begun ahead, also for samples that are made here.
-        if self._waiting or self.order.streams:
+        options, base = self.options, self._resolved.base
+        # Async transforms are begun ahead, also for samples that are made inline.
+        if self._waiting or self.order.streams or (isinstance(base, ReadAheadDataset) and base.reads_ahead):
             return False
-        return inline and not getattr(self._resolved.base, "reads_ahead", False)
+        return options.workers == 0 and isinstance(options.executor, str) and not options.measures
 
     @property
-    def at_hand(self) -> bool:
-        """Whether opening and closing wait for nothing, and so need no thread: the data are in memory."""
+    def in_memory(self) -> bool:
+        """Return True if opening and closing do not block, and so need no thread: the data are in memory."""
         return self._gathers and isinstance(self.options.executor, str) and self.tracer is None
 
     @property
-    def drivable(self) -> bool:
-        """Whether that can be done without an event loop."""
-        if not self.direct:
+    def can_block(self) -> bool:
+        """Return True if a pass needs no event loop."""
+        if not self.inline:
             return False
         source = self.open().source
-        return source is None or hasattr(source, "read_blocking")
+        return source is None or isinstance(source, BlockingByteSource)
 
     # -- parts -----------------------------------------------------------------------------------------------------
 
     def check_open(self) -> None:
-        """Raise if the loader cannot be used any more, or not here."""
+        """Raise if the loader cannot be used any more, or not in this process."""
         if self.closed:
             raise LoaderClosedError("this loader is closed; make a new one")
         if not self.check_pid():
             raise LoaderClosedError("this loader belongs to the process that was forked; make a new one here")
 
     def check_pid(self) -> bool:
-        """Whether this is the process that made the loader, not a fork of it."""
+        """Return True if this process made the loader; False in a fork of it."""
         return os.getpid() == self._pid
 
     def open(self) -> PipelineContext:
-        """The engine; made at the first use, which reads indexes and opens files. From any thread."""
+        """Return the parts that all epochs share. The first call reads indexes and opens files. From any thread."""
         self.check_open()
         if self._context is None:
             with self._opening:
@@ -153,83 +167,105 @@ class LoaderRuntime:
 
     @property
     def is_open(self) -> bool:
-        """Whether `open` has nothing left to do."""
+        """Return True if `open` has nothing left to do."""
         return self._context is not None
 
     def _make_context(self) -> PipelineContext:
-        options, resolved = self.options, self._resolved
-        base = resolved.base
+        options = self.options
         self._cores = 1 if self._gathers else available_cores()
         if self.tracer is not None:
             self.tracer.open()
-        source, items = None, None
-        name = getattr(base, "called", type(base).__name__)
-        if self._gathers:
-            items = ItemSource(
-                name, self.order.length, resolved.remap, arrays=base.arrays, single=len(base.arrays) == 1
-            )
-        elif self.order.streams:
-            items = ItemSource(name, _ENDLESS, None)
-        elif resolved.base_kind == "bytes":
-            source = base.open_source()
-            if hasattr(source, "timeout"):
-                source.timeout = options.timeout
-            items = ItemSource(name, self.order.length, resolved.remap, base.spans, base.extras, base.facts)
-        else:
-            items = ItemSource(name, self.order.length, resolved.remap)
+        items, source = self._open_dataset()
         try:
             memory = SlabMemory(options.memory_limit or default_memory_limit())
-            executor = make_executor(options, self._gathers or self._nothing_to_run, self.watch_globals)
-            if getattr(executor, "maps_files", False) and isinstance(source, LocalByteSource):
-                source = MappedByteSource.over(source) or source
+            executor = workers = make_executor(
+                options, self._gathers or self._nothing_to_run, self.watch_globals
+            )
+            maps = None
+            if (
+                isinstance(workers, MappingExecutor)
+                and workers.maps_files
+                and isinstance(source, LocalByteSource)
+            ):
+                mapped = MappedByteSource.over(source)
+                if mapped is not None:
+                    source, maps = mapped, mapped.maps
             if self._waiting:
                 executor = AsyncMapExecutor(
-                    executor, self._segments, self._waiting, self.order.seed, options.timeout
+                    workers, self._segments, self._waiting, seed=self.order.seed, timeout=options.timeout
                 )
-            custom_collate = not _is_default(options.batchify_fn)
+            default = options.batchify_fn if self._batchify is None else None
             context = PipelineContext(
-                items,
-                source,
-                executor,
-                memory,
-                Stack() if options.batchify_fn is None or custom_collate else options.batchify_fn,
-                custom_collate,
-                options.on_error,
-                self._prefetch(executor, source),
-                self.metrics,
+                items=items,
+                source=source,
+                executor=executor,
+                memory=memory,
+                collate=default or Stack(),
+                custom_collate=self._batchify is not None,
+                on_error=options.on_error,
+                prefetch=self._prefetch(workers, source),
+                metrics=self.metrics,
                 stall_timeout=options.stall_timeout,
             )
-            executor.open(self._program(source), memory)
+            executor.open(self._program(source, maps), memory)
         except BaseException:
             if source is not None:
                 source.close()
             raise
+        self._workers = workers
         return context
+
+    def _open_dataset(self) -> tuple[ItemSource, ByteSource | None]:
+        base, index_map = self._resolved.base, self._resolved.remap
+        name = base.display_name if isinstance(base, NamedDataset) else type(base).__name__
+        if self.order.streams:
+            return ItemSource(name=name, length=_ENDLESS), None
+        length = self.order.length
+        if self._gathers:
+            single = len(base.arrays) == 1
+            return (
+                ItemSource(name=name, length=length, index_map=index_map, arrays=base.arrays, single=single),
+                None,
+            )
+        if self._resolved.base_kind != "bytes":
+            return ItemSource(name=name, length=length, index_map=index_map), None
+        source = base.open_source()
+        if isinstance(source, NetworkByteSource):
+            source.timeout = self.options.timeout
+        items = ItemSource(
+            name=name,
+            length=length,
+            index_map=index_map,
+            spans=base.spans,
+            extras=base.extras,
+            facts=base.facts,
+        )
+        return items, source
 
     @property
     def _nothing_to_run(self) -> bool:
-        """Whether samples come as they are, or are only waited for."""
-        return self.order.streams and not any(self._segments) and _is_default(self.options.batchify_fn)
+        """Return True if no sample needs the executor: samples are delivered as they come, or only awaited."""
+        return self.order.streams and not any(self._segments) and self._batchify is None
 
-    def _prefetch(self, executor: Any, source: Any) -> int:
+    def _prefetch(self, executor: Executor, source: ByteSource | None) -> int:
         options = self.options
         if options.prefetch is not None:
             return max(1, int(options.prefetch))
-        # What waits long for each answer says how many samples can be on their way.
-        calls = [stage.concurrency for group in self._waiting for stage in group]
-        ahead: int = max(getattr(source, "samples_ahead", 0), *calls, 0)
-        batch: int = options.batch_size or getattr(options.batch_sampler, "batch_size", None) or ahead or 1
-        workers: int = getattr(executor, "most", executor.workers)
+        # A part with a long latency determines how many samples must be in flight.
+        ahead = max((stage.concurrency for group in self._waiting for stage in group), default=0)
+        if isinstance(source, NetworkByteSource):
+            ahead = max(ahead, source.samples_ahead)
+        batch = options.batch_size or getattr(options.batch_sampler, "batch_size", None) or ahead or 1
+        workers = executor.most if isinstance(executor, TunedExecutor) else executor.workers
         return max(1, 2 * workers, -(-ahead // batch))
 
-    def _program(self, source: Any) -> Program:
+    def _program(self, source: ByteSource | None, maps: FileMaps | None) -> Program:
         resolved, options = self._resolved, self.options
         in_bytes = source is not None
-        batchify = None if _is_default(options.batchify_fn) else options.batchify_fn
-        paths = tuple(str(path) for path in getattr(source, "paths", ()) or ())
+        paths = tuple(map(str, source.paths)) if isinstance(source, FileByteSource) else ()
         foreign = (
             not (in_bytes or self.order.streams)
-            or batchify is not None
+            or self._batchify is not None
             or not all(stage.native for stage in resolved.stages)
         )
         seed_globals = options.executor not in ("thread", "inline") and options.workers > 0
@@ -239,11 +275,11 @@ class LoaderRuntime:
             paths=paths if len(paths) <= _FEW_PATHS else (),
             stages=self._segments[0],
             later=tuple(self._segments[1:]),
-            batchify=batchify,
+            batchify=self._batchify,
             seed=self.order.seed,
             seed_globals=seed_globals,
             foreign=foreign and (seed_globals or self.watch_globals),
-            maps=getattr(source, "maps", None),
+            maps=maps,
             replaces=options.on_error == "replace",
             traced=self.tracer is not None,
         )
@@ -251,7 +287,7 @@ class LoaderRuntime:
     # -- passes ----------------------------------------------------------------------------------------------------
 
     def begin(self) -> Epoch:
-        """A new pass; its epoch number is given here.
+        """Return a new pass, with the next epoch number.
 
         Raises:
             RuntimeError: with rollover, another pass is still under way.
@@ -260,29 +296,38 @@ class LoaderRuntime:
         latest = None if self._latest is None else self._latest()
         if latest is not None and not latest.over and self.options.last_batch == "rollover":
             raise RuntimeError(
-                f"the pass over epoch {latest.number} is still under way, and with last_batch='rollover' its rest "
-                "belongs to the next one: exhaust or delete that iterator first"
+                f"the pass over epoch {latest.number} is still under way, and with last_batch='rollover' its remaining "
+                "samples belong to the next one: exhaust or delete that iterator first"
             )
-        epoch = Epoch(self, self.order.progress.begin())
+        epoch = Epoch(
+            self.order.progress.begin(),
+            order=self.order,
+            options=self.options,
+            metrics=self.metrics,
+            errors=self._recorded_errors,
+            convert=self.convert,
+            tracer=self.tracer,
+            memory_usage=self.memory_usage,
+        )
         if self.options.batch_sampler is not None:
-            # Its order is drawn by the caller, who may have seeded a global generator for it.
+            # The caller may have seeded a global generator that its order is drawn from.
             epoch.plans()
         self._latest = weakref.ref(epoch)
-        self._ledger = epoch.delivery_log
+        self._delivery_log = epoch.delivery_log
         return epoch
 
     def start(self, epoch: Epoch, blocking: bool = False) -> InlinePipeline | EpochRunner:
-        """Start the work of a pass. Outside of `blocking`, in the event loop that is to run it.
+        """Start the work of a pass. Without `blocking`, call it in the event loop that will run the pass.
 
         Raises:
-            RuntimeError: a pass of this loader is under way in another loop. Workers talk to one loop at a time.
+            RuntimeError: a pass of this loader is under way in another loop. Workers serve one loop at a time.
         """
         context = self.open()
         plans = epoch.plans()
-        if self.direct and not isinstance(plans, StreamPlan):
+        if self.inline and not isinstance(plans, IterablePlan):
             return InlinePipeline(context, plans, blocking, epoch.trace)
-        if self.options.measures:
-            context.prefetch = self._prefetch(context.executor, context.source)
+        if self.options.measures and self._workers is not None:
+            context.prefetch = self._prefetch(self._workers, context.source)
         pipeline = EpochRunner(context, plans, epoch.trace)
         with self._opening:
             if any(_runs_elsewhere(other, pipeline.loop) for other in self.passes):
@@ -296,41 +341,50 @@ class LoaderRuntime:
     # -- state -----------------------------------------------------------------------------------------------------
 
     def load_state(self, state: dict[str, Any]) -> None:
-        """See `AsyncDataLoader.load_state_dict`."""
+        """Take up a state; see `AsyncDataLoader.load_state_dict`."""
         self.check_open()
         self.order.load(state, fixed=self._context is not None)
 
     def receipt(self) -> Receipt:
-        """See `AsyncDataLoader.receipt`."""
-        if self._ledger is None:
-            place = self.order.progress.next
-            return DeliveryLog(place.epoch, place.consumed, place.carry).receipt()
-        return self._ledger.receipt()
+        """Return the receipt of the latest pass; see `AsyncDataLoader.receipt`."""
+        log = self._delivery_log
+        if log is None:
+            cursor = self.order.progress.next
+            log = DeliveryLog(cursor.epoch, cursor.consumed, cursor.carry)
+        return log.receipt()
 
     def stats(self) -> Stats:
-        """See `AsyncDataLoader.stats`."""
-        # In a fork another thread's lock on the memory would never be given back.
+        """Return a snapshot of the counters; see `AsyncDataLoader.stats`."""
+        # In a fork the memory's lock may be held by a thread that does not exist there.
         context = self._context if self.check_pid() else None
-        if context is not None:
-            return self.metrics.snapshot(*self._account(context))
-        return self.metrics.snapshot(*(self._last or (self.options.workers, 0, (0, 0, 0))))
+        if context is not None and self._workers is not None:
+            return self._snapshot(context, self._workers)
+        return self._final_stats or self.metrics.snapshot(self.options.workers, 0, (0, 0, 0))
 
-    def _account(self, context: PipelineContext) -> tuple[Any, ...]:
-        """What a snapshot is told besides the counters."""
-        executor = context.executor
-        restarts = getattr(executor, "restarts", 0)
-        storage = context.source.stats() if hasattr(context.source, "stats") else None
-        batchify = None if _is_default(self.options.batchify_fn) else self.options.batchify_fn
-        setting = loader_config(context, batchify, self.direct, self._cores, self.own_loop)
-        return executor.workers, restarts, context.memory.usage(), storage, setting
+    def _snapshot(self, context: PipelineContext, workers: Executor) -> Stats:
+        source = context.source
+        return self.metrics.snapshot(
+            workers.workers,
+            workers.restarts if isinstance(workers, RestartingExecutor) else 0,
+            context.memory.usage(),
+            storage=source.stats() if isinstance(source, CountingByteSource) else None,
+            setting=loader_config(
+                context,
+                workers,
+                batchify=self._batchify,
+                inline=self.inline,
+                cores=self._cores,
+                own_loop=self.own_loop,
+            ),
+        )
 
     def memory_usage(self) -> tuple[int, int, int]:
-        """Bytes of slab memory in use now, at most so far, and allowed."""
+        """Return the bytes of slab memory in use now, their maximum so far, and the limit."""
         context = self._context
         return (0, 0, 0) if context is None else context.memory.usage()
 
     def shutdown(self) -> None:
-        """End workers, close files, let go of memory. From any thread; blocking, at most a second."""
+        """End workers, close files, release memory. From any thread; blocks for a second at most."""
         if self.closed:
             return
         self.closed = True
@@ -342,8 +396,8 @@ class LoaderRuntime:
         latest = None if self._latest is None else self._latest()
         if latest is not None:
             latest.end()
-        if context is not None:
-            self._last = self._account(context)
+        if context is not None and self._workers is not None:
+            self._final_stats = self._snapshot(context, self._workers)
             context.executor.close()
             if context.source is not None:
                 context.source.close()

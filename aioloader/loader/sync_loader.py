@@ -25,7 +25,7 @@ from aioloader.foundation.threads import run_off_loop
 from aioloader.loader.base import BaseLoader
 from aioloader.loader.options import LoaderOptions
 from aioloader.loader.runtime import LoaderRuntime
-from aioloader.pipeline.inline import InlinePipeline, drive
+from aioloader.pipeline.inline import InlinePipeline, run_blocking
 
 if TYPE_CHECKING:
     import os
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from aioloader.loader.epoch import Epoch
-    from aioloader.pipeline.context import Delivery
+    from aioloader.pipeline.deliver import Delivery
 
 __all__ = ("BlockingBatches", "DataLoader")
 
@@ -197,7 +197,7 @@ class BlockingBatches(Generic[B]):
         self._runtime = runtime
         self._epoch: Epoch = runtime.begin()
         weakref.finalize(self, self._epoch.end)  # where the loop over it is left early
-        self._direct: InlinePipeline | None = None
+        self._inline: InlinePipeline | None = None
         self._hand_over: _HandOver | None = None
         self._finalizer: weakref.finalize[..., Any] | None = None
         self._lock = threading.Lock()
@@ -205,10 +205,10 @@ class BlockingBatches(Generic[B]):
         if portal is not None and threading.current_thread() is portal.thread:
             raise RuntimeError("a DataLoader cannot be iterated in its own thread; use AsyncDataLoader there")
         # Work begins when the iterator is made, as in Gluon 2.
-        if runtime.drivable:
+        if runtime.can_block:
             running = runtime.start(self._epoch, blocking=True)
             assert isinstance(running, InlinePipeline)
-            self._direct = running
+            self._inline = running
         else:
             self._hand_over = _HandOver(runtime, self._epoch, loader._open_portal())
             self._finalizer = weakref.finalize(self, self._hand_over.stop)
@@ -245,8 +245,8 @@ class BlockingBatches(Generic[B]):
         asked = self._epoch.asked()
         try:
             while True:
-                if self._direct is not None:
-                    delivery = drive(self._direct.next())
+                if self._inline is not None:
+                    delivery = run_blocking(self._inline.next())
                 else:
                     assert self._hand_over is not None
                     delivery = self._hand_over.get()
@@ -314,27 +314,27 @@ class DataLoader(BaseLoader, Generic[B]):
         trace: str | os.PathLike[str] | None = None,
     ) -> None:
         options = LoaderOptions(
-            batch_size,
-            shuffle,
-            sampler,
-            last_batch,
-            batch_sampler,
-            batchify_fn,
-            num_workers,
-            seed,
-            "thread" if thread_pool else executor,
-            prefetch,
-            timeout,
-            shard,
-            on_error,
-            max_errors,
-            memory_limit,
-            even,
-            output,
-            pin_memory,
-            progress,
-            stall_timeout,
-            trace,
+            batch_size=batch_size,
+            shuffle=shuffle,
+            sampler=sampler,
+            last_batch=last_batch,
+            batch_sampler=batch_sampler,
+            batchify_fn=batchify_fn,
+            num_workers=num_workers,
+            seed=seed,
+            executor="thread" if thread_pool else executor,
+            prefetch=prefetch,
+            timeout=timeout,
+            shard=shard,
+            on_error=on_error,
+            max_errors=max_errors,
+            memory_limit=memory_limit,
+            even=even,
+            output=output,
+            pin_memory=pin_memory,
+            progress=progress,
+            stall_timeout=stall_timeout,
+            trace=trace,
         )
         self._errors = ErrorLog()
         self._runtime = LoaderRuntime(dataset, options, self._errors)

@@ -24,8 +24,7 @@ from typing import TYPE_CHECKING, Any
 from aioloader.observability.trace_file import LIMIT_NBYTES, TraceFile
 
 if TYPE_CHECKING:
-    from aioloader.foundation.types import WorkSpan
-    from aioloader.observability.timeline import BatchTimeline
+    from aioloader.foundation.types import BatchTimeline, WorkSpan
 
 __all__ = ("PassTrace", "Tracer")
 

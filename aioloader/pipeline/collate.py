@@ -1,7 +1,8 @@
-"""Results of a batch's chunks to the batch that is handed out: arrays over the slab, leased to the caller."""
+"""The stage "collate": build the batch from the results of its chunks, as arrays over slab memory that are leased."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -11,138 +12,154 @@ from aioloader.foundation.pytree import flatten, leaf_spec, map_leaves, unflatte
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from aioloader.foundation.types import Array, ChunkResult, RowLayout
+    from aioloader.abc import SlabMemory
+    from aioloader.foundation.types import Array, ArraySpec, Chunk, ChunkResult, RowLayout, Slab
     from aioloader.pipeline.context import PipelineContext
 
-__all__ = ("collate", "write_row")
+__all__ = ("BatchRows", "collate", "may_lease", "write_row")
+
+
+@dataclass(slots=True)
+class BatchRows:
+    """Arrays of one batch in slab memory: one for each leaf of a sample, with one row for each sample.
+
+    Attributes:
+        rows: number of rows.
+        layout: of a row; None: there are no arrays, and samples are returned by value.
+        slab: contains the arrays and the spill region, or None.
+        bases: byte offset in the slab memory of each leaf's array.
+        spill: (offset, nbytes) in the slab memory for results that have no row.
+        leased: the delivered batch holds the slab now.
+    """
+
+    rows: int
+    layout: RowLayout | None = None
+    slab: Slab | None = None
+    bases: tuple[int, ...] = ()
+    spill: tuple[int, int] = (0, 0)
+    leased: bool = False
+
+
+def may_lease(context: PipelineContext, nbytes: int) -> bool:
+    """Return True if the caller may keep `nbytes` more of slab memory: at most half, and never what batches need.
+
+    The slabs that are kept fragment the memory, hence the three times the largest batch.
+    """
+    memory = context.memory
+    leased = memory.leased + nbytes
+    return 2 * leased <= memory.limit and leased + 3 * context.largest_batch <= memory.limit
 
 
 def collate(
-    context: PipelineContext,
-    result: ChunkResult,
-    layout: RowLayout | None,
-    slab: Any,
-    bases: tuple[int, ...],
-    rows: int,
-    fill: Mapping[int, int],
-) -> tuple[Any, int, bool]:
-    """Make the batch.
+    context: PipelineContext, result: ChunkResult, arrays: BatchRows, fill: Mapping[int, int]
+) -> tuple[Any, int]:
+    """Build the batch.
 
     Args:
-        context: the parts.
+        context: the shared parts.
         result: all chunks of the batch, merged.
-        layout: the rows' layout, or None if there are none.
-        slab: where the rows, or the spilled results, lie; or None.
-        bases: place of each leaf's array in the slab memory.
-        rows: rows of the arrays.
-        fill: rows of failed samples, and for each the row that takes its place.
+        arrays: contain the rows that were written; `leased` is set where the batch holds the slab.
+        fill: rows of failed samples, and for each the row that is copied into it.
 
     Returns:
-        the batch (None if no sample is left), its number of samples, and whether it now holds the slab.
+        the batch (None if no sample is left), and its number of samples.
 
     Raises:
         ValueError: the samples cannot be collated.
     """
+    layout, slab, rows = arrays.layout, arrays.slab, arrays.rows
     # Beyond what the caller may keep, batches are copied out.
-    copy = result.tainted or (slab is not None and not context.may_lease(slab.nbytes))
+    copy = result.tainted or (slab is not None and not may_lease(context, slab.nbytes))
     if context.custom_collate:
         if not result.samples:
-            return None, 0, False
+            return None, 0
         if not result.roots:
-            return result.batch, result.samples, False
+            return result.batch, result.samples
         if copy:
-            return map_leaves(_copy, result.batch), result.samples, False
+            return map_leaves(_copy, result.batch), result.samples
+        assert slab is not None
         context.memory.lease(slab, result.roots)
-        return result.batch, result.samples, True
+        arrays.leased = True
+        return result.batch, result.samples
 
-    # While somebody may still write to the rows, they are only read from: those that are sound stay as they are.
+    # While a worker may still write to the rows, they are only read: those that are valid stay as they are.
     if layout is not None and result.values and not result.tainted:
-        for row in list(result.values):  # those that told the layout
-            write_row(context.memory, layout, bases, rows, row, result)
+        for row in list(result.values):  # those that the layout was taken from
+            write_row(context.memory, arrays, row, result)
     kept = sorted([*result.written, *result.values])
     if not kept:
-        return None, 0, False
+        return None, 0
     picked = kept
     if fill:
         kept = sorted([*kept, *fill])
         picked = [fill.get(row, row) for row in kept]
     if result.values or layout is None:
-        samples = [_sample(context, result, layout, bases, rows, row) for row in picked]
-        # Views of rows go in, new arrays come out.
-        return context.collate(samples), len(kept), False
+        samples = [_sample(context.memory, result, arrays, row) for row in picked]
+        # The default batchify takes views of rows and returns new arrays.
+        return context.collate(samples), len(kept)
 
     leaves: list[Any] = []
     roots: list[Array] = []
-    for number, (spec, base) in enumerate(zip(layout.leaves, bases, strict=True)):
+    for number, (spec, base) in enumerate(zip(layout.leaves, arrays.bases, strict=True)):
         if spec is None:
             objects = result.objects.get(number, {})
             leaves.append([objects[row] for row in picked])
             continue
-        shape = tuple(extent or 0 for extent in spec.shape)
         if copy:
-            rows_of_slab = context.memory.array(base, (rows, *shape), spec.dtype)
+            rows_of_slab = _array(context.memory, base, rows, spec)
             leaves.append(rows_of_slab.copy() if not fill and len(kept) == rows else rows_of_slab[picked])
             continue
-        root = context.memory.array(base, (len(kept), *shape), spec.dtype)
-        for failed, stand_in in fill.items():
-            root[failed] = root[stand_in]
+        root = _array(context.memory, base, len(kept), spec)
+        for failed, replacement in fill.items():
+            root[failed] = root[replacement]
         if len(kept) < rows:
-            root[:] = context.memory.array(base, (rows, *shape), spec.dtype)[kept]
+            root[:] = _array(context.memory, base, rows, spec)[kept]
         roots.append(root)
         leaves.append(root)
     if roots:
+        assert slab is not None
         context.memory.lease(slab, roots)
-    return unflatten(layout.structure, leaves), len(kept), bool(roots)
+        arrays.leased = True
+    return unflatten(layout.structure, leaves), len(kept)
 
 
-def write_row(
-    memory: Any,
-    layout: RowLayout,
-    bases: tuple[int, ...],
-    rows: int,
-    row: int,
-    result: ChunkResult,
-) -> None:
-    """Write a sample that came by value into its row, if it fits.
+def write_row(memory: SlabMemory, arrays: BatchRows | Chunk, row: int, result: ChunkResult) -> None:
+    """Write a sample that was returned by value into its row, if it fits.
 
     Args:
-        memory: the slab memory.
-        layout, bases, rows: of the batch's arrays, see `Chunk`.
-        row: which sample of `result.values`; it is no value any more where it was written.
-        result: told of it.
+        memory: contains the arrays.
+        arrays: the batch's arrays; they have a layout.
+        row: the sample's key in `result.values`; it moves to `result.written` where it was written.
+        result: contains the sample.
     """
+    layout = arrays.layout
+    assert layout is not None
     structure, leaves = flatten(result.values[row])
     if structure != layout.structure or tuple(leaf_spec(leaf) for leaf in leaves) != layout.leaves:
         return
-    for number, (leaf, wanted, base) in enumerate(zip(leaves, layout.leaves, bases, strict=True)):
-        if wanted is None:
+    for number, (leaf, spec, base) in enumerate(zip(leaves, layout.leaves, arrays.bases, strict=True)):
+        if spec is None:
             result.objects.setdefault(number, {})[row] = leaf
         else:
-            shape = tuple(extent or 0 for extent in wanted.shape)
-            memory.array(base, (rows, *shape), wanted.dtype)[row] = leaf
+            _array(memory, base, arrays.rows, spec)[row] = leaf
     result.written.append(row)
     del result.values[row]
+
+
+def _array(memory: SlabMemory, base: int, rows: int, spec: ArraySpec) -> Array:
+    return memory.array(base, (rows, *[extent or 0 for extent in spec.shape]), spec.dtype)
 
 
 def _copy(leaf: Any) -> Any:
     return leaf.copy() if isinstance(leaf, np.ndarray) else leaf
 
 
-def _sample(
-    context: PipelineContext,
-    result: ChunkResult,
-    layout: RowLayout | None,
-    bases: tuple[int, ...],
-    rows: int,
-    row: int,
-) -> Any:
+def _sample(memory: SlabMemory, result: ChunkResult, arrays: BatchRows, row: int) -> Any:
+    layout = arrays.layout
     if row in result.values or layout is None:
         return result.values[row]
-    leaves = []
-    for number, (spec, base) in enumerate(zip(layout.leaves, bases, strict=True)):
-        if spec is None:
-            leaves.append(result.objects[number][row])
-        else:
-            shape = tuple(extent or 0 for extent in spec.shape)
-            leaves.append(context.memory.array(base, (rows, *shape), spec.dtype)[row])
+    leaves = [
+        result.objects[number][row] if spec is None else _array(memory, base, arrays.rows, spec)[row]
+        for number, (spec, base) in enumerate(zip(layout.leaves, arrays.bases, strict=True))
+    ]
     return unflatten(layout.structure, leaves)

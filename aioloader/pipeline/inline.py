@@ -1,35 +1,44 @@
-"""One epoch, one batch at a time, with no task: for the inline executor and for in-memory data.
+"""A pass that makes one batch at a time, without tasks: for the inline executor and for in-memory data.
 
-Under an event loop it suspends for reads, and now and then for fairness; with `blocking` it never suspends, so a
-blocking loader can drive it without a loop.
+Under an event loop it suspends for reads, and now and then for fairness. With `blocking` it never suspends, so that a
+blocking loader can run it without a loop.
 """
 
 from __future__ import annotations
 
 import time
+from time import perf_counter
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import anyio.lowlevel
+import numpy as np
 
+from aioloader.abc import BlockingByteSource, BlockingExecutor
 from aioloader.pipeline.batch_task import BatchTask
-from aioloader.pipeline.in_memory import InMemoryBatcher
+from aioloader.pipeline.collate import may_lease
+from aioloader.pipeline.deliver import Delivery
+from aioloader.pipeline.plan import base_indices
 
 if TYPE_CHECKING:
-    from collections.abc import Coroutine, Iterable
+    from collections.abc import Coroutine, Iterable, Sequence
 
-    from aioloader.foundation.types import Chunk, ChunkResult
+    from aioloader.abc import ByteSource
+    from aioloader.foundation.types import Array, Chunk, ChunkResult, IntArray, ReadPlan, Spans
     from aioloader.observability.trace import PassTrace
-    from aioloader.pipeline.context import Delivery, PipelineContext
+    from aioloader.pipeline.context import PipelineContext
+    from aioloader.pipeline.dispatch import Run
     from aioloader.pipeline.plan import BatchPlan
 
-__all__ = ("InlinePipeline", "drive")
+__all__ = ("InMemoryBatcher", "InlinePipeline", "run_blocking")
 
 T = TypeVar("T")
 
 _YIELD_S = 0.002
+# glibc maps larger blocks of memory again for each allocation, and filling new pages is what slabs avoid.
+_SMALL = 128 * 1024
 
 
-def drive(coroutine: Coroutine[Any, Any, T]) -> T:
+def run_blocking(coroutine: Coroutine[Any, Any, T]) -> T:
     """Run a coroutine that never suspends."""
     try:
         coroutine.send(None)
@@ -40,17 +49,41 @@ def drive(coroutine: Coroutine[Any, Any, T]) -> T:
     raise RuntimeError("a pass that must not suspend did; this is a bug of aioloader")
 
 
+class _Blocking:
+    """Byte source and executor whose coroutines block and never suspend."""
+
+    def __init__(self, source: ByteSource | None, executor: object) -> None:
+        assert source is None or isinstance(source, BlockingByteSource)
+        assert isinstance(executor, BlockingExecutor)
+        self._source = source
+        self._executor = executor
+
+    async def plan(self, spans: Spans) -> ReadPlan:
+        assert self._source is not None
+        return self._source.plan_blocking(spans)
+
+    async def read(self, plan: ReadPlan, out: memoryview) -> list[tuple[int, BaseException]]:
+        assert self._source is not None
+        return self._source.read_blocking(plan, out)
+
+    async def run(self, chunks: Sequence[Chunk]) -> ChunkResult:
+        return self._executor.run_blocking(chunks)
+
+    def close(self) -> None:
+        """Do nothing: the loader closes both."""
+
+
 class InlinePipeline:
-    """An epoch under way.
+    """One pass.
 
     Args:
-        context: the parts.
+        context: the shared parts.
         plans: the batches, in order.
         blocking: never suspend.
-        trace: takes down what happens, or None.
+        trace: records what happens, or None.
 
     Attributes:
-        ready: whether the next batch is there already: no, it is made when it is asked for.
+        ready: always False: a batch is made when the caller asks for it.
     """
 
     ready = False
@@ -59,7 +92,7 @@ class InlinePipeline:
         self,
         context: PipelineContext,
         plans: Iterable[BatchPlan],
-        blocking: bool,
+        blocking: bool = False,
         trace: PassTrace | None = None,
     ) -> None:
         self._context = context
@@ -68,39 +101,37 @@ class InlinePipeline:
         self._plan: BatchPlan | None = None
         self._blocking = blocking
         self._yielded_at = time.monotonic()
-        self._gather = None if context.items.arrays is None else InMemoryBatcher(context)
+        self._in_memory = None if context.items.arrays is None else InMemoryBatcher(context)
+        self._source: ByteSource | None = context.source
+        self._run: Run = context.executor.run
+        if blocking and self._in_memory is None:
+            parts = _Blocking(context.source, context.executor)
+            self._source = None if context.source is None else parts
+            self._run = parts.run
 
     async def next(self) -> Delivery | None:
-        """The next batch in order, or None at the end of the epoch."""
+        """Return the next batch in order, or None at the end of the epoch."""
         if not self._blocking and time.monotonic() - self._yielded_at > _YIELD_S:
             await anyio.lowlevel.checkpoint()
             self._yielded_at = time.monotonic()
-        # A plan is held until its batch is made: a cancelled call loses nothing, the next one makes it again.
+        # A plan is kept until its batch is made: a cancelled call loses nothing, the next call makes it again.
         plan = self._plan = self._plan or next(self._plans, None)
         if plan is None:
             return None
-        if self._gather is not None:
+        if self._in_memory is not None:
             self._plan = None
             if self._trace is None:
-                return self._gather.batch(plan)
-            begin = time.perf_counter()
-            gathered = self._gather.batch(plan)
+                return self._in_memory.batch(plan)
+            begin = perf_counter()
+            gathered = self._in_memory.batch(plan)
             self._trace.gathered(begin, gathered.samples)
             return gathered
-        job = BatchTask(self._context, plan, self._blocking)
+        task = BatchTask(self._context, plan, self._source, self._run)
         if self._trace is not None:
-            self._trace.begin(plan.number, job.timeline)
-        try:
-            await job.plan_reads()
-            self._room(job)
-            if self._context.layout is None and not self._context.custom_collate:
-                await job.discover(self._run)
-                self._room(job)
-        except BaseException:
-            job.abandon()
-            raise
-        delivery = await job.complete(self._run)
-        delivery.timeline = job.timeline
+            self._trace.begin(plan.number, task.timeline)
+        await task.prepare(_allocate)
+        delivery = await task.complete()
+        delivery.timeline = task.timeline
         if self._trace is not None:
             self._trace.end(plan.number, delivery.samples)
         self._plan = None
@@ -108,13 +139,81 @@ class InlinePipeline:
         return delivery
 
     def stop(self) -> None:
-        """Nothing is under way between two batches."""
+        """Do nothing: between two batches nothing is in progress."""
 
-    async def _run(self, chunks: list[Chunk]) -> ChunkResult:
-        executor = self._context.executor
-        result: ChunkResult = executor.run_blocking(chunks) if self._blocking else await executor.run(chunks)
-        return result
 
-    def _room(self, job: BatchTask) -> None:
-        if not job.allocate():
-            raise job.too_large()
+async def _allocate(task: BatchTask) -> None:
+    """Take slab memory; no other batch of this pass could free any."""
+    if not task.allocate():
+        raise task.too_large()
+
+
+class InMemoryBatcher:
+    """Maker of batches from arrays in memory: one gather per array, straight into leased memory. It never waits.
+
+    Args:
+        context: the shared parts; its items have arrays.
+    """
+
+    def __init__(self, context: PipelineContext) -> None:
+        assert context.items.arrays is not None
+        self._context = context
+        self._single = context.items.single
+        # One row of a batch: its array, shape, dtype and bytes.
+        self._columns = [
+            (array, array.shape[1:], array.dtype, array[:1].nbytes) for array in context.items.arrays
+        ]
+        self._checked: Any = None
+        self._rows = -1
+        self._parts: list[tuple[int, tuple[int, ...], np.dtype[Any]]] = []
+        self._nbytes = 0
+
+    def batch(self, plan: BatchPlan) -> Delivery:
+        """Return the batch of a plan.
+
+        Raises:
+            IndexError: the sampler returned an index outside of the data.
+        """
+        begin = perf_counter()
+        context = self._context
+        indices = self._base(plan.indices)
+        n = len(indices)
+        if n != self._rows:
+            self._lay_out(n)
+        # Beyond what the caller may keep, batches are ordinary arrays, and so are small ones: the C library's allocator
+        # hands the memory of the last one out again, which costs less than a lease.
+        slab = None
+        if self._nbytes > _SMALL and may_lease(context, self._nbytes):
+            slab = context.memory.allocate(self._nbytes, lasting=True)
+        roots: list[Array]
+        if slab is None:
+            roots = [np.empty(shape, dtype) for _, shape, dtype in self._parts]
+        else:
+            roots = context.memory.lend(slab, self._parts)
+        for (array, _, _, _), root in zip(self._columns, roots, strict=True):
+            array.take(indices, 0, root, "clip")
+        context.metrics.collate_s += perf_counter() - begin
+        batch = roots[0] if self._single else tuple(roots)
+        return Delivery(plan.consumed, batch, samples=n, padded=plan.padded)
+
+    def _base(self, indices: IntArray) -> IntArray:
+        items = self._context.items
+        if items.index_map is not None or indices.base is None:
+            return base_indices(items, indices)
+        # Plans are parts of longer blocks of indices: each block is checked once.
+        block: Any = indices.base
+        if block is not self._checked:
+            plain = isinstance(block, np.ndarray) and block.ndim == 1
+            if not plain or not 0 <= block.min() <= block.max() < items.length:
+                return base_indices(items, indices)
+            self._checked = block
+        return indices
+
+    def _lay_out(self, rows: int) -> None:
+        self._rows = rows
+        self._parts = []
+        place = 0
+        for _, shape, dtype, nbytes in self._columns:
+            self._parts.append((place, (rows, *shape), dtype))
+            place += -(-rows * nbytes // 64) * 64
+        self._nbytes = place

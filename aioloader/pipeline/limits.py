@@ -1,33 +1,70 @@
-"""Backpressure: one number covers everything between the read of a batch and its delivery."""
+"""Limit of concurrent calls that admits the tasks of the earliest batch first; anyio has none with priorities."""
 
 from __future__ import annotations
 
-from aioloader.foundation.concurrency import Notification
+import heapq
+import itertools
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING
 
-__all__ = ("CapacityLimiter",)
+import anyio
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+__all__ = ("PrioritySemaphore",)
 
 
-class CapacityLimiter:
-    """How many batches may be on their way. Taken in the order of the batches, given back on delivery.
+class _Waiter:
+    __slots__ = ("admitted", "cancelled")
+
+    def __init__(self) -> None:
+        self.admitted = anyio.Event()
+        self.cancelled = False
+
+
+class PrioritySemaphore:
+    """Semaphore that admits the waiter with the lowest `priority` first, regardless of the order of arrival.
+
+    For the tasks of one event loop. A task does not wait while there is room.
 
     Args:
-        limit: at least 1, so that one batch can always be completed.
+        limit: maximum number of tasks inside, at least 1.
     """
 
     def __init__(self, limit: int) -> None:
-        if limit < 1:
-            raise ValueError(f"at least one batch must be allowed on its way, got {limit}")
-        self.limit = limit
-        self.taken = 0
-        self._given_back = Notification()
+        self._free = limit
+        self._waiting: list[tuple[int, int, _Waiter]] = []
+        self._arrivals = itertools.count()
 
-    async def take(self) -> None:
-        """Wait for a permit. One task takes all permits of an epoch, so the order is that of the batches."""
-        while self.taken >= self.limit:
-            await self._given_back.wait()
-        self.taken += 1
+    @asynccontextmanager
+    async def entered(self, priority: int) -> AsyncIterator[None]:
+        """Hold one place while the context is open."""
+        if self._free:
+            self._free -= 1
+        else:
+            await self._wait(priority)
+        try:
+            yield
+        finally:
+            self._leave()
 
-    def give_back(self) -> None:
-        """A batch was delivered, skipped or failed."""
-        self.taken -= 1
-        self._given_back.set()
+    async def _wait(self, priority: int) -> None:
+        waiter = _Waiter()
+        heapq.heappush(self._waiting, (priority, next(self._arrivals), waiter))
+        try:
+            await waiter.admitted.wait()
+        except BaseException:
+            if waiter.admitted.is_set():  # admitted and cancelled at the same time
+                self._leave()
+            waiter.cancelled = True
+            raise
+
+    def _leave(self) -> None:
+        """Free one place; the next waiter gets it at once."""
+        while self._waiting:
+            _, _, waiter = heapq.heappop(self._waiting)
+            if not waiter.cancelled:
+                waiter.admitted.set()
+                return
+        self._free += 1

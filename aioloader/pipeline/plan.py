@@ -17,8 +17,18 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from aioloader.foundation.types import IntArray
+    from aioloader.pipeline.context import ItemSource
 
-__all__ = ("BatchPlan", "BatchSchedule", "EpochPlan", "IteratedOrder", "ListPlan", "Order", "PositionalOrder")
+__all__ = (
+    "BatchPlan",
+    "BatchSchedule",
+    "EpochPlan",
+    "IteratedOrder",
+    "ListPlan",
+    "Order",
+    "PositionalOrder",
+    "base_indices",
+)
 
 _BLOCK = 8192
 
@@ -115,6 +125,23 @@ class BatchPlan:
     padded: int = 0
     samples: list[Any] | None = None
     source_state: Any = None
+
+
+def base_indices(items: ItemSource, indices: IntArray) -> IntArray:
+    """Return the base indices of items; checked.
+
+    Raises:
+        IndexError: an index is outside of the dataset.
+    """
+    length = items.length
+    if len(indices) and not -length <= indices.min() <= indices.max() < length:
+        bad = indices[(indices < -length) | (indices >= length)][0]
+        raise IndexError(
+            f"the sampler returned index {bad}, but {items.name} has {length} items: make the sampler from this dataset"
+        )
+    if len(indices) and indices.min() < 0:
+        indices = indices % length
+    return indices if items.index_map is None else items.index_map[indices]
 
 
 class Order(Protocol):

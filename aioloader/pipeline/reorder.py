@@ -1,4 +1,4 @@
-"""Results come in any order and leave by number (pure)."""
+"""The stage "reorder": results arrive in any order and leave in the order of their numbers (pure)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ T = TypeVar("T")
 
 
 class ReorderError(RuntimeError):
-    """A number came twice, or lies outside of the window: a bug of the pipeline.
+    """Error raised when a number arrives twice, or is outside of the window: a bug of the pipeline.
 
     Attributes:
         number: the number.
@@ -24,7 +24,7 @@ class ReorderError(RuntimeError):
 
 
 class Reorder(Generic[T]):
-    """Holds what came early.
+    """Buffer of the results that arrived early.
 
     Args:
         window: how far a number may be ahead of the next one to leave.
@@ -36,7 +36,7 @@ class Reorder(Generic[T]):
         self.next = 0
 
     def push(self, number: int, item: T) -> None:
-        """Take in a result. A skipped one must be announced too, or the window waits for it for ever."""
+        """Add a result. A skipped number needs one too, or the window waits for it forever."""
         if number < self.next or number in self._held:
             raise ReorderError(number, self.next, "came twice")
         if number >= self.next + self._window:
@@ -44,7 +44,7 @@ class Reorder(Generic[T]):
         self._held[number] = item
 
     def pop(self) -> T | None:
-        """The next result, or None if it is not there yet."""
+        """Remove and return the next result, or return None if it has not arrived yet."""
         item = self._held.pop(self.next, None)
         if item is not None:
             self.next += 1
@@ -52,23 +52,23 @@ class Reorder(Generic[T]):
 
     @property
     def ready(self) -> bool:
-        """Whether the next result is there."""
+        """Return True if the next result has arrived."""
         return self.next in self._held
 
     def first_missing(self) -> int:
-        """The first number from `next` on that is not there."""
+        """Return the first number from `next` on that has not arrived."""
         number = self.next
         while number in self._held:
             number += 1
         return number
 
     def drop_from(self, number: int) -> None:
-        """Drop what is held of `number` and above."""
+        """Drop the results of `number` and above."""
         for late in [held for held in self._held if held >= number]:
             del self._held[late]
 
     def clear(self) -> None:
-        """Drop what is held."""
+        """Drop all results."""
         self._held.clear()
 
     def __len__(self) -> int:

@@ -1,56 +1,76 @@
-"""Says where an epoch stands when nothing has moved for a while: to the log, when it stalls and now and then after.
+"""Tasks that observe an epoch: one measures the lag of the event loop, one logs where the epoch is when it stalls.
 
-It only looks: what is stuck is ended elsewhere, by ``timeout``. It is a task of its own, and workers are asked for
-their stacks in a thread, so the loop goes on.
+The watchdog changes nothing: ``timeout`` ends workers that are stuck. It runs as a separate task, and collects the
+stacks of the workers in a thread, so the loop is not blocked.
 """
 
 from __future__ import annotations
 
 import logging
+import math
 import time
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 import anyio
 
+from aioloader.abc import ObservableExecutor
 from aioloader.foundation.stacks import stacks_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from aioloader.foundation.types import WorkerState
+    from aioloader.observability.lag import Lag
     from aioloader.pipeline.context import PipelineContext
 
-__all__ = ("View", "Watchdog")
+__all__ = ("EpochView", "Watchdog", "watch_lag")
 
 _log = logging.getLogger("aioloader")
+# Twenty times a second costs less than a thousandth of a core.
+_TICK_S = 0.05
 _POLL_S = 1.0
 _SHOWN = 16
 _STAGES = {
-    "start": "not begun",
-    "source": "waiting for the dataset's source to give its samples",
-    "plan": "being looked up",
+    "start": "not started",
+    "source": "waiting for the samples of the dataset's source",
+    "plan": "being planned",
     "memory": "waiting for slab memory",
-    "read": "being read",
+    "read": "being fetched",
     "work": "in the workers",
-    "deliver": "being put together",
-    "ready": "waiting for its turn",
+    "deliver": "being collated",
+    "ready": "waiting for earlier batches",
 }
 
 
-@dataclass(frozen=True, slots=True)
-class View:
-    """An epoch at one moment.
+async def watch_lag(lag: Lag, tick_s: float = _TICK_S, *, counts_missed: bool = True) -> None:
+    """Record by how much each tick is late, until cancelled.
+
+    Args:
+        lag: receives the observations.
+        tick_s: seconds between two ticks.
+        counts_missed: a tick that is late by more than `tick_s` also counts for the ticks that it hid.
+    """
+    every_s = tick_s if counts_missed else math.inf
+    while True:
+        due = time.perf_counter() + tick_s
+        await anyio.sleep(tick_s)
+        lag.enter(max(0.0, time.perf_counter() - due), every_s)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EpochView:
+    """State of an epoch at one moment.
 
     Attributes:
-        wanted: whether the caller waits for a batch.
+        wanted: the caller waits for a batch.
         batch: number of the next batch to be delivered.
-        stage: where that batch is, see `BatchTimeline`; "start" before it has begun, "source" while its samples are
-            waited for.
+        stage: the stage of that batch, see `BatchTimeline`; "start" before it has begun, "source" while the source of
+            an iterable dataset is awaited.
         indices: its samples.
-        under_way: stage of every batch that is on its way, by number.
-        ready: batches that wait for their turn.
-        permits: batches that may be on their way at a time.
+        under_way: stage of every batch in flight, by number.
+        ready: number of batches that wait for earlier ones.
+        prefetch: maximum number of batches in flight.
     """
 
     wanted: bool
@@ -59,31 +79,31 @@ class View:
     indices: tuple[int, ...]
     under_way: dict[int, str]
     ready: int
-    permits: int
+    prefetch: int
 
     @property
     def progress_token(self) -> object:
-        """Another value whenever something has moved."""
+        """Return a token that changes on any progress."""
         return self.batch, self.ready, self.under_way
 
 
 class Watchdog:
-    """Watches one epoch.
+    """Observer of one epoch. It logs a warning when the epoch stalls, and again at growing intervals.
 
     Args:
-        context: the parts.
-        look: gives the epoch as it is now.
-        after_s: seconds without progress after which it speaks.
+        context: the shared parts.
+        view: returns the state of the epoch.
+        after_s: seconds without progress after which it reports.
     """
 
-    def __init__(self, context: PipelineContext, look: Callable[[], View], after_s: float) -> None:
-        self._context = context
-        self._look = look
+    def __init__(self, context: PipelineContext, view: Callable[[], EpochView], after_s: float) -> None:
+        self._memory = context.memory
+        self._executor = context.executor if isinstance(context.executor, ObservableExecutor) else None
+        self._view = view
         self._after_s = after_s
-        self._activity: Callable[[], object] | None = getattr(context.executor, "activity", None)
 
     async def run(self) -> None:
-        """Watch until cancelled."""
+        """Observe until cancelled."""
         interval = min(_POLL_S, self._after_s / 4)
         seen: object = None
         still_s = 0.0
@@ -91,36 +111,35 @@ class Watchdog:
         while True:
             begin = time.monotonic()
             await anyio.sleep(interval)
-            view = self._look()
-            progress_token = view.progress_token, None if self._activity is None else self._activity()
+            view = self._view()
+            activity = None if self._executor is None else self._executor.activity()
+            progress_token = view.progress_token, activity
             if progress_token != seen:
                 seen, still_s, due_s = progress_token, 0.0, self._after_s
                 continue
-            # While something else held the loop nothing could move here: that is no stall of ours.
+            # While other code blocked the loop nothing could move here: that is not a stall of the loader.
             still_s += min(time.monotonic() - begin, 2 * interval)
             if view.wanted and still_s >= due_s:
                 due_s = 2 * still_s
-                await self._tell(view, still_s)
+                await self._report(view, still_s)
 
-    async def _tell(self, view: View, seconds: float) -> None:
+    async def _report(self, view: EpochView, seconds: float) -> None:
         try:
-            workers: Sequence[WorkerState] = ()
-            if hasattr(self._context.executor, "workers_now"):
-                workers = await self._context.executor.workers_now()
+            workers = [] if self._executor is None else await self._executor.workers_now()
             report = _Report(view, seconds, workers, self._queues(view))
             _log.warning("%s", report.text(), extra=report.facts())
         except Exception:
-            # A report must not end what it is about.
-            _log.exception("no progress for %.0f s, and no more can be told of it", seconds)
+            # A report that fails must not end the epoch.
+            _log.exception("no progress for %.0f s; the report about it failed", seconds)
 
-    def _queues(self, view: View) -> dict[str, int]:
-        memory = self._context.memory
+    def _queues(self, view: EpochView) -> dict[str, int]:
+        memory = self._memory
         used, _, limit = memory.usage()
         return {
             "batches": len(view.under_way) + view.ready,
-            "batches_allowed": view.permits,
+            "batches_allowed": view.prefetch,
             "batches_ready": view.ready,
-            "chunks_queued": getattr(self._context.executor, "queued", 0),
+            "chunks_queued": 0 if self._executor is None else self._executor.queued,
             "memory_bytes": used,
             "memory_held_bytes": memory.leased,
             "memory_limit_bytes": limit,
@@ -128,19 +147,19 @@ class Watchdog:
 
 
 class _Report:
-    """What is told of a stall."""
+    """Report of a stall."""
 
     def __init__(
-        self, view: View, seconds: float, workers: Sequence[WorkerState], queues: dict[str, int]
+        self, view: EpochView, seconds: float, workers: Sequence[WorkerState], queues: dict[str, int]
     ) -> None:
         self._view = view
         self._seconds = seconds
         self._workers = workers
         self._queues = queues
-        self._outstanding = self._left()
+        self._outstanding = self._outstanding_samples()
 
-    def _left(self) -> list[int]:
-        """Indices of the batch's samples that are not made, as far as that is known."""
+    def _outstanding_samples(self) -> list[int]:
+        """Return the indices of the batch's samples that are not made, as far as that is known."""
         if self._view.stage == "work" and not self._queues["chunks_queued"]:
             given = {
                 index
@@ -154,7 +173,7 @@ class _Report:
         return list(self._view.indices)
 
     def facts(self) -> dict[str, Any]:
-        """Attributes of the log record."""
+        """Return the attributes of the log record."""
         return {
             "stage": self._view.stage,
             "batch": self._view.batch,
@@ -166,13 +185,13 @@ class _Report:
         }
 
     def text(self) -> str:
-        """The message."""
+        """Return the message."""
         view, queues = self._view, self._queues
         lines = [
             f"no progress for {self._seconds:.1f} s: the caller waits for batch {view.batch} of this pass, which is "
             f"{_STAGES.get(view.stage, view.stage)}",
             f"outstanding: {len(self._outstanding)} samples, index {_some(self._outstanding)}",
-            f"batches on their way: {queues['batches']} of {view.permits}, {view.ready} of them ready; chunks "
+            f"batches in flight: {queues['batches']} of {view.prefetch}, {view.ready} of them ready; chunks "
             f"that wait for a worker: {queues['chunks_queued']}; slab memory: {queues['memory_bytes'] >> 10:,} of "
             f"{queues['memory_limit_bytes'] >> 10:,} KiB, {queues['memory_held_bytes'] >> 10:,} KiB held by the caller",
         ]

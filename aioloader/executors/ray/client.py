@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 
     from aioloader.abc import SlabMemory
 
-
 __all__ = ("RayClient", "ray_in_use")
 
 

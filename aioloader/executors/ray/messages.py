@@ -32,7 +32,6 @@ if TYPE_CHECKING:
 
     from aioloader.abc import SlabMemory
 
-
 __all__ = (
     "ChunkRequest",
     "ChunkResponse",

@@ -212,7 +212,7 @@ async def test_a_read_that_hangs_is_reported_as_such():
             assert [batch.tolist() async for batch in loader] == [[0, 1], [2, 3]]
     (record,) = told.records
     assert (record.stage, record.batch, record.outstanding) == ("read", 1, [2, 3])
-    assert "batch 1 of this pass, which is being read" in record.getMessage()
+    assert "batch 1 of this pass, which is being fetched" in record.getMessage()
 
 
 class Slow:

@@ -4,9 +4,9 @@ import dataclasses
 
 import pytest
 
+from aioloader.foundation.types import BatchTimeline
 from aioloader.metrics import LoaderConfig, Metrics, Stats, StorageStats
 from aioloader.observability.lag import Lag
-from aioloader.observability.timeline import BatchTimeline
 
 QUIET = dataclasses.replace(
     Metrics().snapshot(workers=2, restarts=0, memory=(0, 0, 1 << 30)), seconds=10.0, batches=10, samples=1000
@@ -67,7 +67,7 @@ def test_a_snapshot_does_not_change():
 
 def test_the_callers_waiting_is_split_by_where_its_batch_was(monkeypatch):
     clock = iter([1.0, 2.0, 5.0, 7.0, 3.0, 10.0])
-    monkeypatch.setattr("aioloader.observability.timeline.perf_counter", lambda: next(clock))
+    monkeypatch.setattr("aioloader.foundation.types.perf_counter", lambda: next(clock))
     monkeypatch.setattr("aioloader.metrics.perf_counter", lambda: next(clock))
     timeline = BatchTimeline()  # begun at 1
     for stage in ("read", "work", "ready"):  # at 2, 5 and 7
@@ -82,7 +82,7 @@ def test_the_callers_waiting_is_split_by_where_its_batch_was(monkeypatch):
 
 def test_waiting_before_a_batch_is_begun_is_separate(monkeypatch):
     clock = iter([5.0, 1.0, 6.0])
-    monkeypatch.setattr("aioloader.observability.timeline.perf_counter", lambda: next(clock))
+    monkeypatch.setattr("aioloader.foundation.types.perf_counter", lambda: next(clock))
     monkeypatch.setattr("aioloader.metrics.perf_counter", lambda: next(clock))
     metrics = Metrics()
     timeline = BatchTimeline()

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from aioloader.datasets.stage import Stage
 from aioloader.pipeline.async_map import cut
-from aioloader.pipeline.priority import PrioritySemaphore
+from aioloader.pipeline.limits import PrioritySemaphore
 
 
 async def waits(sample):

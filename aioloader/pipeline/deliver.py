@@ -1,0 +1,197 @@
+"""The stage "deliver": apply the policy for failed samples, hand the batch over, and log what was delivered."""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from aioloader.errors import LoaderError, SampleError
+from aioloader.foundation.replacement import replacement_rows
+from aioloader.foundation.types import BASE, INDEX, ItemLocation
+from aioloader.pipeline.collate import collate
+from aioloader.receipts import Receipt, add_digests, digest_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from aioloader.foundation.types import BatchTimeline, ChunkResult, Failure, IntArray
+    from aioloader.pipeline.collate import BatchRows
+    from aioloader.pipeline.context import PipelineContext
+    from aioloader.pipeline.plan import BatchPlan
+
+__all__ = ("Delivery", "DeliveryLog", "deliver", "valid_rows")
+
+_FOLD_AT = 8192
+
+
+@dataclass(slots=True)
+class Delivery:
+    """One batch at the end of the pipeline.
+
+    Attributes:
+        consumed: see `BatchPlan.consumed`.
+        batch: the batch; None if no sample is left of it, or if it failed.
+        error: why it failed, or None.
+        skipped: samples that were left out or replaced.
+        samples: number of samples in the batch.
+        padded: how many of them only fill it up.
+        timeline: of the batch; None if there is none.
+    """
+
+    consumed: int
+    batch: Any = None
+    error: BaseException | None = None
+    skipped: list[SampleError] = field(default_factory=list)
+    samples: int = 0
+    padded: int = 0
+    timeline: BatchTimeline | None = None
+
+
+def valid_rows(result: ChunkResult, rows: int) -> list[int]:
+    """Return the rows whose samples did not fail."""
+    failed = {failure.row for failure in result.failures}
+    return [row for row in range(rows) if row not in failed]
+
+
+def deliver(
+    context: PipelineContext,
+    plan: BatchPlan,
+    result: ChunkResult,
+    *,
+    arrays: BatchRows,
+    index_table: IntArray,
+    replacement: int | None,
+) -> Delivery:
+    """Collate the batch and apply `on_error` to its failed samples.
+
+    Args:
+        context: the shared parts.
+        plan: the batch.
+        result: all its chunks, merged.
+        arrays: see `collate`.
+        index_table: see `Fetch`.
+        replacement: index of the item whose sample is in row 0 because all samples of the batch failed, or None.
+    """
+    rows = arrays.rows
+    failures = sorted(result.failures, key=lambda each: each.row)
+    errors = [_sample_error(context, plan, index_table, failure) for failure in failures]
+    if errors and context.on_error == "raise":
+        return Delivery(plan.consumed, error=errors[0])
+    fill: dict[int, int] = {}
+    if errors and context.on_error == "replace":
+        if replacement is not None:
+            fill = dict.fromkeys(range(1, rows), 0)
+        else:
+            fill = replacement_rows(rows, valid_rows(result, rows))
+            if not fill:
+                return Delivery(plan.consumed, error=_irreplaceable(plan, errors[0]), skipped=errors)
+        for failure, error in zip(failures, errors, strict=True):
+            error.replaced_by = (
+                int(index_table[INDEX, fill[failure.row]]) if replacement is None else replacement
+            )
+    batch, samples = collate(context, result, arrays, fill)
+    return Delivery(plan.consumed, batch, skipped=errors, samples=samples, padded=plan.padded)
+
+
+def _irreplaceable(plan: BatchPlan, cause: SampleError) -> LoaderError:
+    reason = "all other items that were tried as replacements failed too"
+    if plan.samples is not None:
+        reason = "an iterable dataset has no other items to replace them"
+    error = LoaderError(
+        f"all samples of this batch of {len(plan.indices)} failed, and {reason}; see loader.errors for the causes"
+    )
+    error.__cause__ = cause
+    return error
+
+
+def _sample_error(
+    context: PipelineContext, plan: BatchPlan, index_table: IntArray, failure: Failure
+) -> SampleError:
+    """Return the error that names a sample, with its cause chained."""
+    row, cause = failure.row, failure.error
+    items = context.items
+    location = ItemLocation() if items.facts is None else items.facts(int(index_table[BASE, row]))
+    try:
+        text = str(cause)
+    except Exception as failed:  # the exception's own __str__ fails
+        text = f"(no text: {type(failed).__name__})"
+    error = SampleError(
+        f"{type(cause).__name__}: {text}" if text else type(cause).__name__,
+        dataset=items.name,
+        index=int(index_table[INDEX, row]),
+        stage=failure.stage,
+        position=plan.position + row,
+        key=location.key,
+        path=location.path,
+        offset=location.offset,
+    )
+    error.__cause__ = cause
+    return error
+
+
+class DeliveryLog:
+    """Log of the batches of one pass, from which receipts are made. For one thread at a time.
+
+    Args:
+        epoch: the epoch.
+        start: position at which the pass begins.
+        carry: the samples that rollover brought into the epoch.
+    """
+
+    def __init__(self, epoch: int, start: int, carry: Any) -> None:
+        self._receipt = Receipt(epoch, start, start, carry=None if carry is None else list(carry))
+        self._planned: deque[BatchPlan] = deque()
+        self._waiting: list[tuple[IntArray, IntArray]] = []  # delivered, not yet in the digest
+        self._samples = 0
+        self._seen = self._padded = self._skipped = 0
+        self._stop = start
+
+    def follow(self, plans: Iterable[BatchPlan]) -> Iterator[BatchPlan]:
+        """Iterate over the same batches, and remember them until they are delivered."""
+        for plan in plans:
+            self._planned.append(plan)
+            yield plan
+
+    def remember(self, plan: BatchPlan) -> None:
+        """Add a batch that will be delivered after those before it."""
+        self._planned.append(plan)
+
+    def enter(self, delivery: Delivery) -> BatchPlan:
+        """Log that the caller received the next batch, or that none of its samples was left; return its plan."""
+        plan = self._planned.popleft()
+        own = len(plan.indices) - plan.padded
+        padded = plan.padded
+        failed = 0
+        for error in delivery.skipped:
+            if error.position is not None and error.position - plan.position >= own:
+                padded -= 1
+            else:
+                failed += 1
+        self._seen += own - failed
+        self._padded += padded
+        self._skipped += failed
+        self._stop = delivery.consumed
+        # One hash of many samples costs little more than one of a few.
+        self._waiting.append((plan.indices[:own], plan.epochs[:own]))
+        self._samples += own
+        if self._samples >= _FOLD_AT:
+            self._fold()
+        return plan
+
+    def receipt(self) -> Receipt:
+        """Return the receipt of the batches delivered so far."""
+        self._fold()
+        return replace(
+            self._receipt, stop=self._stop, seen=self._seen, padded=self._padded, skipped=self._skipped
+        )
+
+    def _fold(self) -> None:
+        if self._waiting:
+            indices, epochs = (np.concatenate(part) for part in zip(*self._waiting, strict=True))
+            digest = add_digests(self._receipt.digest, digest_of(indices, epochs))
+            self._receipt = replace(self._receipt, digest=digest)
+            self._waiting.clear()
+            self._samples = 0

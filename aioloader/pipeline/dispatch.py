@@ -1,0 +1,133 @@
+"""The stage "dispatch": cut a batch into chunks, have the executor run them, and learn from what they took."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Awaitable, Callable
+from time import perf_counter
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from aioloader.foundation.pytree import flatten, leaf_spec
+from aioloader.foundation.types import Array, Chunk, ChunkResult, RowLayout
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from aioloader.foundation.concurrency import RefCount
+    from aioloader.foundation.types import BatchTimeline
+    from aioloader.pipeline.collate import BatchRows
+    from aioloader.pipeline.context import PipelineContext
+    from aioloader.pipeline.fetch import Fetch
+    from aioloader.pipeline.plan import BatchPlan
+
+__all__ = ("Dispatch", "Run")
+
+Run = Callable[["Sequence[Chunk]"], Awaitable[ChunkResult]]
+
+_layout_numbers = itertools.count(1)
+# A chunk should be long against its own cost (about 0.2 ms) and short against a batch.
+_CHUNK_TARGET_S = 0.045
+_CHUNK_START = 16
+_SPLIT_S = 0.03
+
+
+class Dispatch:
+    """Chunks of one batch.
+
+    Args:
+        context: the shared parts.
+        plan: the batch.
+        run: runs chunks, see `aioloader.abc.Executor.run`.
+        timeline: of the batch.
+        holders: counts who may use the batch's memory; each chunk is one of them.
+    """
+
+    def __init__(
+        self,
+        context: PipelineContext,
+        plan: BatchPlan,
+        run: Run,
+        *,
+        timeline: BatchTimeline,
+        holders: RefCount,
+    ) -> None:
+        self._context = context
+        self._plan = plan
+        self._run = run
+        self._timeline = timeline
+        self._holders = holders
+
+    async def run(self, chunks: Sequence[Chunk]) -> ChunkResult:
+        """Have chunks run, and record the time that they took."""
+        begin = perf_counter()
+        result = await self._run(chunks)
+        self._context.metrics.worked(
+            perf_counter() - begin, result.work_s, result.longest_s, result.cpu_s, result.pauses
+        )
+        if result.spans:
+            self._timeline.spans += [(begin, span) for span in result.spans]
+        if result.calls:
+            self._timeline.calls += result.calls
+        return result
+
+    def chunks(self, fetch: Fetch, arrays: BatchRows, done: Sequence[int]) -> list[Chunk]:
+        """Return the chunks of all rows but those in `done`."""
+        rows = np.arange(arrays.rows)
+        if done:
+            rows = np.setdiff1d(rows, done)
+        if not len(rows):
+            return []
+        size = len(rows) if self._context.custom_collate else self._chunk_size(len(rows))
+        pieces = [rows[start : start + size] for start in range(0, len(rows), size)]
+        share = arrays.spill[1] // len(pieces) // 64 * 64
+        return [
+            self.chunk(fetch, arrays, piece, spill=(arrays.spill[0] + part * share, share))
+            for part, piece in enumerate(pieces)
+        ]
+
+    def chunk(self, fetch: Fetch, arrays: BatchRows, rows: Array, *, spill: tuple[int, int]) -> Chunk:
+        """Return the chunk of some rows."""
+        index_table = fetch.index_table
+        if len(rows) < arrays.rows:
+            index_table = np.ascontiguousarray(index_table[:, rows])
+        samples = self._plan.samples
+        self._holders.enter()
+        return Chunk(
+            batch=self._plan.number,
+            index_table=index_table,
+            extras=None if fetch.extras is None else fetch.extras[rows],
+            layout=arrays.layout,
+            bases=arrays.bases,
+            rows=arrays.rows,
+            custom_collate=self._context.custom_collate,
+            spill=spill,
+            release=self._holders.leave,
+            samples=None if samples is None else [samples[row] for row in rows],
+        )
+
+    def _chunk_size(self, samples: int) -> int:
+        """Return how many samples of a batch go to a worker at a time."""
+        sample_s = self._context.sample_s
+        # A batch of little work is not worth splitting: several batches are in flight anyway.
+        parts = self._context.executor.workers if samples * sample_s > _SPLIT_S or not sample_s else 1
+        wanted = int(_CHUNK_TARGET_S / sample_s) if sample_s else _CHUNK_START
+        return max(1, min(wanted, -(-samples // parts)))
+
+    def learn_layout(self, sample: Any) -> None:
+        """Take the row layout from the first sample that was made."""
+        structure, leaves = flatten(sample)
+        specs = tuple(leaf_spec(leaf) for leaf in leaves)
+        self._context.layout = RowLayout(next(_layout_numbers), structure, specs)
+
+    def learn_costs(self, result: ChunkResult, rows: int) -> None:
+        """Take the time and the memory that a sample needs from the merged result of a batch."""
+        context = self._context
+        context.metrics.made(result.decode_s, result.transform_s, result.collate_s, result.transforms)
+        if result.awaited:
+            context.metrics.waited(result.awaited)
+        seconds = (result.decode_s + result.transform_s + result.collate_s) / max(1, rows)
+        context.sample_s = seconds if not context.sample_s else 0.8 * context.sample_s + 0.2 * seconds
+        # Chunks get equal shares of the spill, but samples need not be equal: leave room.
+        context.spill_per_sample = max(context.spill_per_sample, result.spill_nbytes * 5 // 4)
