@@ -239,7 +239,7 @@ class SampleError(LoaderError):
         key: the record's key in the .idx, or None.
         path: file that holds the sample, or None.
         offset: byte offset in that file, or None.
-        stage: "read", "decode", "transform" or "collate"; a transform's name follows a colon.
+        stage: "fetch", "decode", "transform" or "collate"; a transform's name follows a colon.
         reason: the cause in one line.
         replaced_by: index of the sample that took its place, with ``on_error="replace"``; else None.
     """

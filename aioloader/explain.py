@@ -65,7 +65,7 @@ class _Case(DerivedMetrics):
             return self._inline()
         if stats.memory_wait_s > 0.3 * self.span and self.occupancy < SETTLED:
             return self._memory()
-        if self.share("read") > 0.5 and self.occupancy < SETTLED:
+        if self.share("fetch") > 0.5 and self.occupancy < SETTLED:
             return self._storage()
         if self.reads_in_workers():
             return self._storage_of_workers()
@@ -149,7 +149,7 @@ class _Case(DerivedMetrics):
         each = stats.bytes_read / self.samples / 1024
         gain = self.with_workers(self.workers)
         text = (
-            f"Storage is the limit. The caller waited for reads in {self.share('read') * self.starved:.0%} of its "
+            f"Storage is the limit. The caller waited for reads in {self.share('fetch') * self.starved:.0%} of its "
             f"time, while {self.crew} had work for {self.occupancy:.0%}: "
             f"{stats.bytes_read / self.span / 1e6:,.1f} MB/s, {each:,.0f} KiB a sample ({self._rate_now}). "
         )
@@ -289,10 +289,10 @@ class _Case(DerivedMetrics):
                 f"loading, in the same thread, the rest ({self._rate_now}). One worker beside it "
                 f"(num_workers=1) would give {times(self.beside(1))}."
             )
-        if stats.read_s > self.busy_s:
-            without = self.span / max(self.span - stats.read_s, 1e-9)
+        if stats.fetch_s > self.busy_s:
+            without = self.span / max(self.span - stats.fetch_s, 1e-9)
             return (
-                f"Storage is the limit. Reading took {stats.read_s / self.span:.0%} of the time, and nothing else was "
+                f"Storage is the limit. Reading took {stats.fetch_s / self.span:.0%} of the time, and nothing else was "
                 f"done meanwhile ({self._rate_now}). Workers, of which num_workers=0 has none, would let reads go on "
                 f"beside the rest: num_workers=1 would give {times(self.beside(1))}; data at hand {times(without)}."
             )
@@ -303,7 +303,7 @@ class _Case(DerivedMetrics):
                 f"The workers are the limit: there are none, and this thread does all. Of its time "
                 f"{self.busy_s / self.span:.0%} went into samples; the rest is the cost of a batch as such "
                 f"({self._rate_now}). Batches twice as large would give "
-                f"{times(self.batches_twice(self.busy_s + stats.read_s))}."
+                f"{times(self.batches_twice(self.busy_s + stats.fetch_s))}."
             )
         return self._work()
 

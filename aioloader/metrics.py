@@ -37,8 +37,9 @@ class StageStats:
     """What one stage did.
 
     Attributes:
-        name: "plan", "memory", "read", "queue", "decode", "transform:<name>", "await:<name>" (an async transform),
-            "collate", "deliver", "reorder" or "consumer".
+        name: "plan", "memory" (waiting for slab memory), "fetch", "dispatch" (waiting for a worker), "decode",
+            "transform:<name>", "await:<name>" (an async transform), "collate" (in workers and afterwards), "reorder" or
+            "consumer".
         samples: that passed it.
         busy_s: seconds at work, or waiting where that is all the stage does; all batches or workers together.
         places: how many can be in it at a time.
@@ -68,7 +69,7 @@ class Stats(StorageStats, LoaderConfig):
         batches, samples: handed out.
         skipped: samples left out; replaced: failed samples whose place another one took.
         bytes_read: bytes that were read.
-        read_s: seconds spent reading, all batches together.
+        fetch_s: seconds spent reading, all batches together.
         decode_s, transform_s, collate_s: seconds spent in the executor, all workers together. What a dataset's own
             ``__getitem__`` takes counts as decoding.
         transforms: seconds by transform's name, all workers together.
@@ -78,11 +79,12 @@ class Stats(StorageStats, LoaderConfig):
         awaited: seconds by async transform's name that samples waited for it, all samples together: two that wait side
             by side for a second are two.
         wait_s: seconds that the caller waited for a batch.
-        waits: of these, by where the batch was meanwhile: "start" (not begun), "plan", "memory", "read", "work" (in the
-            executor, or in its queue), "deliver", "ready".
+        waits: of these, by where the batch was meanwhile: "start" (not begun), "plan", "memory" (waiting for slab
+            memory), "fetch", "work" (in the executor, or in its queue), "collate", "reorder" (waiting for earlier
+            batches, or for the caller).
         consumer_s: seconds that the caller took between batches.
-        plan_s, queue_s, deliver_s, ready_s: seconds that batches spent being looked up, waiting for a worker, being
-            put together, and waiting for their turn; all batches together.
+        plan_s, dispatch_s, assemble_s, reorder_s: seconds that batches spent being planned, waiting for a worker, being
+            assembled from the workers' results, and waiting for earlier batches; all batches together.
         first_batch_s: from the first ask to the first batch, or None.
         startup_s: of these, seconds in which files were opened and workers started.
         passes: that were begun; first_wait_s: seconds that the caller waited for the first batch of each but the first.
@@ -118,7 +120,7 @@ class Stats(StorageStats, LoaderConfig):
     skipped: int
     replaced: int
     bytes_read: int
-    read_s: float
+    fetch_s: float
     decode_s: float
     transform_s: float
     collate_s: float
@@ -142,9 +144,9 @@ class Stats(StorageStats, LoaderConfig):
     first_wait_s: float = 0.0
     waits: Mapping[str, float] = field(default_factory=lambda: MappingProxyType({}))
     plan_s: float = 0.0
-    queue_s: float = 0.0
-    deliver_s: float = 0.0
-    ready_s: float = 0.0
+    dispatch_s: float = 0.0
+    assemble_s: float = 0.0
+    reorder_s: float = 0.0
     startup_s: float = 0.0
     loop_lag_p50_s: float | None = None
     loop_lag_p99_s: float | None = None
@@ -185,14 +187,13 @@ class Stats(StorageStats, LoaderConfig):
         found = [
             self._stage("plan", self.plan_s, 1, wait="plan"),
             self._stage("memory", self.memory_wait_s, 1, waits_only=True, wait="memory"),
-            self._stage("read", self.read_s, ahead, nbytes=self.bytes_read, wait="read"),
-            self._stage("queue", self.queue_s, ahead, waits_only=True),
+            self._stage("fetch", self.fetch_s, ahead, nbytes=self.bytes_read, wait="fetch"),
+            self._stage("dispatch", self.dispatch_s, ahead, waits_only=True),
             self._stage("decode", self.decode_s, workers),
             *(self._stage(f"transform:{name}", each, workers) for name, each in self.transforms.items()),
             *(self._stage(f"await:{name}", each, 1, waits_only=True) for name, each in self.awaited.items()),
-            self._stage("collate", self.collate_s, workers),
-            self._stage("deliver", self.deliver_s, 1, wait="deliver"),
-            self._stage("reorder", self.ready_s, ahead, waits_only=True, wait="ready"),
+            self._stage("collate", self.collate_s + self.assemble_s, workers, wait="collate"),
+            self._stage("reorder", self.reorder_s, ahead, waits_only=True, wait="reorder"),
             self._stage("consumer", self.consumer_s, 1),
         ]
         return {stage.name: stage for stage in found}
@@ -230,7 +231,7 @@ class Metrics:
     skipped: int = 0
     replaced: int = 0
     bytes_read: int = 0
-    read_s: float = 0.0
+    fetch_s: float = 0.0
     decode_s: float = 0.0
     transform_s: float = 0.0
     collate_s: float = 0.0
@@ -238,7 +239,7 @@ class Metrics:
     work_s: float = 0.0
     cpu_s: float = 0.0
     pauses: int = 0
-    queue_s: float = 0.0
+    dispatch_s: float = 0.0
     awaited: dict[str, float] = field(default_factory=dict)
     wait_s: float = 0.0
     consumer_s: float = 0.0
@@ -263,7 +264,7 @@ class Metrics:
 
     def read(self, seconds: float, nbytes: int, samples: int) -> None:
         """A batch of `samples` was read."""
-        self.read_s += seconds
+        self.fetch_s += seconds
         self.bytes_read += nbytes
 
     def made(
@@ -284,9 +285,9 @@ class Metrics:
         if self.startup_s is None:
             # What the first samples waited for, besides being read and made.
             waited = 0.0 if self.started is None else perf_counter() - self.started
-            self.startup_s = max(0.0, waited - self.read_s - longest_s)
+            self.startup_s = max(0.0, waited - self.fetch_s - longest_s)
         elif work_s:
-            self.queue_s += max(0.0, seconds - longest_s)
+            self.dispatch_s += max(0.0, seconds - longest_s)
 
     def waited(self, awaited: Mapping[str, float]) -> None:
         """The samples of a batch have passed async transforms."""
@@ -368,7 +369,7 @@ class Metrics:
             skipped=self.skipped,
             replaced=self.replaced,
             bytes_read=self.bytes_read,
-            read_s=self.read_s,
+            fetch_s=self.fetch_s,
             decode_s=self.decode_s,
             transform_s=self.transform_s,
             collate_s=self.collate_s,
@@ -382,9 +383,9 @@ class Metrics:
             waits=MappingProxyType(dict(self.waits)),
             consumer_s=self.consumer_s,
             plan_s=self.spent.get("plan", 0.0),
-            queue_s=self.queue_s,
-            deliver_s=self.spent.get("deliver", 0.0),
-            ready_s=self.spent.get("ready", 0.0),
+            dispatch_s=self.dispatch_s,
+            assemble_s=self.spent.get("collate", 0.0),
+            reorder_s=self.spent.get("reorder", 0.0),
             first_batch_s=self.first_batch_s,
             startup_s=self.startup_s or 0.0,
             passes=self.passes,

@@ -20,6 +20,7 @@ from aioloader.foundation.types import WHOLE_FILE, Array
 from aioloader.storage.urls import name_of
 
 if TYPE_CHECKING:
+    import aioloader.abc
     from aioloader.foundation.types import IntArray
 
 __all__ = ("Resolved", "Stage", "View", "ViewParts", "file_nbytes", "fingerprint", "gathered", "resolve")
@@ -67,7 +68,7 @@ class Resolved:
     base: Any
     base_kind: Literal["bytes", "gather", "foreign", "stream"]
     remap: IntArray | None
-    stages: tuple[Stage, ...]
+    stages: tuple[aioloader.abc.Stage, ...]
 
 
 def resolve(dataset: MapDataset[Any] | StreamDataset) -> Resolved:
@@ -79,7 +80,7 @@ def resolve(dataset: MapDataset[Any] | StreamDataset) -> Resolved:
     if isinstance(dataset, StreamDataset):
         return Resolved(dataset, "stream", None, dataset.stages)
     remap: IntArray | None = None
-    stages: list[Stage] = []
+    stages: list[aioloader.abc.Stage] = []
     while isinstance(dataset, View):
         parts = dataset.view_parts()
         if parts is None:

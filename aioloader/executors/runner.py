@@ -431,7 +431,7 @@ class Runner:
             if start >= 0:
                 data = self._bytes[start : start + length]
             else:
-                trace.stage = "read"
+                trace.stage = "fetch"
                 assert program.maps is not None
                 data = program.maps.record(column[FILE], column[OFFSET], length)
                 trace.stage = "decode"

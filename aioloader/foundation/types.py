@@ -212,8 +212,8 @@ class BatchTimeline:
     """Stages that a batch went through, and when: for counters, traces and reports of a stall.
 
     Attributes:
-        stage: the current one: "plan", "memory" (waiting for slab memory), "read", "work" (in the executor, or in its
-            queue), "deliver", or "ready" (waiting for its turn, or for the caller).
+        stage: the current one: "plan", "memory" (waiting for slab memory), "fetch", "work" (in the executor, or in
+            its queue), "collate", or "reorder" (waiting for earlier batches, or for the caller).
         times: every stage so far, and when it began (seconds, `time.perf_counter`).
         spans: chunks as their workers saw them, with the time at which they were passed to the executor; empty without
             a trace.
@@ -239,7 +239,7 @@ class Failure(NamedTuple):
 
     Attributes:
         row: its row in the batch.
-        stage: "read", "decode", "transform:<name>" or "collate".
+        stage: "fetch", "decode", "transform:<name>" or "collate".
         error: the exception, with its own type.
     """
 

@@ -93,7 +93,7 @@ class DerivedMetrics:
     def awaits(self) -> bool:
         """Whether samples wait for an async transform more than they keep workers busy."""
         longest = self.stats.awaited[self.awaited_most] if self.stats.awaited else 0.0
-        return longest > self.busy_s and self.occupancy < SETTLED and self.share("read", "start") < 0.5
+        return longest > self.busy_s and self.occupancy < SETTLED and self.share("fetch", "start") < 0.5
 
     def held_s(self) -> float:
         """Seconds for which something held the loader's event loop, besides the code that takes the batches."""
@@ -170,11 +170,11 @@ class DerivedMetrics:
     def needed_bytes(self) -> float:
         """Slab memory for all batches that may be on their way, as far as the peak tells the size of one."""
         stats = self.stats
-        ahead = max(1.0, (stats.read_s + self.busy_s / self.workers + stats.ready_s) / self.span)
+        ahead = max(1.0, (stats.fetch_s + self.busy_s / self.workers + stats.reorder_s) / self.span)
         return stats.memory_peak_bytes / ahead * (stats.prefetch + 1)
 
     def beside(self, count: int) -> float:
         """The gain of an inline loader with so many workers: what was done in turn is done side by side."""
         work = count * self.samples / self.busy_s if self.busy_s else math.inf
-        read = self.samples / self.stats.read_s * self.stats.prefetch if self.stats.read_s else math.inf
+        read = self.samples / self.stats.fetch_s * self.stats.prefetch if self.stats.fetch_s else math.inf
         return max(1.0, min(work, read, self.consumer_rate) / self.rate)

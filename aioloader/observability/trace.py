@@ -38,7 +38,7 @@ _FIRST_LANE = 1 << 23
 _LANES_OF_A_PASS = 1 << 12
 _PASS, _CALLER, _HERE, _BATCHES = 0, 1, 2, 34
 _REMEMBERED = 64
-_SHOWN_AS = {"memory": "memory wait", "ready": "reorder wait"}
+_SHOWN_AS = {"memory": "memory wait"}
 
 
 class Tracer:
@@ -279,7 +279,7 @@ class PassTrace:
             lane = span.pid, span.tid
             tracer.name_process(span.pid, "worker")
             tracer.name_lane(lane, f"worker {span.thread}")
-        self._beside("queue", "queue", given, max(begin, given), {"batch": number})
+        self._beside("dispatch", "dispatch", given, max(begin, given), {"batch": number})
         args = {"batch": number, "epoch": self._epoch, "samples": span.samples}
         tracer.slice("chunk", lane, begin, end, args, "worker")
         flow = {"name": "to a worker", "cat": "flow", "id": tracer.next_number()}

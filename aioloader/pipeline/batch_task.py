@@ -139,7 +139,7 @@ class BatchTask:
         if self._is_read:
             return
         self._is_read = True
-        self.timeline.enter("read")
+        self.timeline.enter("fetch")
         await self._fetch.read(self._owned)
         self._result.failures += self._fetch.failures
         self._done += [failure.row for failure in self._fetch.failures]
@@ -175,7 +175,7 @@ class BatchTask:
             replacement = None
             if result.failures and self.context.on_error == "replace" and not valid_rows(result, arrays.rows):
                 replacement = await self._find_replacement()
-            self.timeline.enter("deliver")
+            self.timeline.enter("collate")
             self._dispatch.learn_costs(result, arrays.rows)
             delivery = deliver(
                 self.context,

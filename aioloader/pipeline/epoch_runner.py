@@ -243,7 +243,7 @@ class EpochRunner:
     async def _complete(self, task: BatchTask, number: int) -> None:
         self._not_begun.discard(task)
         delivery = await task.complete()
-        task.timeline.enter("ready")
+        task.timeline.enter("reorder")
         delivery.timeline = task.timeline
         del self._making[number]
         self._reorder.push(number, delivery)

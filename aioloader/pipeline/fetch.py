@@ -87,7 +87,7 @@ class Fetch:
         if items.extras is not None:
             self.extras = items.extras(base)
         self._reads = reads = await self._source.plan(spans)
-        self.failures = [Failure(place, "read", error) for place, error in reads.failures]
+        self.failures = [Failure(place, "fetch", error) for place, error in reads.failures]
 
     async def read(self, owned: list[Slab]) -> None:
         """Read into the slab, if there is anything to read.
@@ -120,7 +120,7 @@ class Fetch:
             if isinstance(error, SpanTooShortError) and error.needed > reads.length[place]:
                 longer[item] = error.needed
             else:
-                self.failures.append(Failure(item, "read", error))
+                self.failures.append(Failure(item, "fetch", error))
         self.index_table[START, items] = reads.start + slab.offset
         self.index_table[LENGTH, items] = reads.length
         return longer
@@ -136,7 +136,7 @@ class Fetch:
         assert self._source is not None
         reads = await self._source.plan(spans)
         failed = {place for place, _ in reads.failures}
-        self.failures += [Failure(int(items[place]), "read", error) for place, error in reads.failures]
+        self.failures += [Failure(int(items[place]), "fetch", error) for place, error in reads.failures]
         slab = None if reads.mapped else self._context.memory.allocate(reads.nbytes)
         if slab is not None:
             owned.append(slab)
@@ -144,11 +144,11 @@ class Fetch:
             for item in await self._read(reads, slab, items):
                 offset = self.index_table[OFFSET, item]
                 changed = LoaderError(f"the file changed while the record at byte {offset} was read")
-                self.failures.append(Failure(item, "read", changed))
+                self.failures.append(Failure(item, "fetch", changed))
             return
         short = LoaderError(
             f"{reads.nbytes} bytes of slab memory are needed to read it whole, and fewer are free: raise memory_limit"
         )
         self.failures += [
-            Failure(int(item), "read", short) for place, item in enumerate(items) if place not in failed
+            Failure(int(item), "fetch", short) for place, item in enumerate(items) if place not in failed
         ]

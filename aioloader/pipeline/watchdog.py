@@ -36,10 +36,10 @@ _STAGES = {
     "source": "waiting for the samples of the dataset's source",
     "plan": "being planned",
     "memory": "waiting for slab memory",
-    "read": "being fetched",
+    "fetch": "being fetched",
     "work": "in the workers",
-    "deliver": "being collated",
-    "ready": "waiting for earlier batches",
+    "collate": "being collated",
+    "reorder": "waiting for earlier batches",
 }
 
 
@@ -199,7 +199,7 @@ class _Report:
             lines.append(f"{worker.name}: {_doing(worker)}")
             if worker.stack is not None:
                 lines.append(worker.stack)
-        if view.stage in ("plan", "read"):
+        if view.stage in ("plan", "fetch"):
             for name, stack in stacks_of("aioloader-read").items():
                 lines += [f"thread {name}:", stack]
         return "\n".join(lines)

@@ -80,7 +80,7 @@ def test_a_file_that_vanished_is_named_and_the_others_come(tmp_path, executor):
     (tmp_path / "cat" / "3.jpg").unlink()
     error = first_error(dataset, executor)
     assert isinstance(error.__cause__, FileNotFoundError)
-    assert (error.index, error.stage, error.path) == (3, "read", str(tmp_path / "cat" / "3.jpg"))
+    assert (error.index, error.stage, error.path) == (3, "fetch", str(tmp_path / "cat" / "3.jpg"))
     with DataLoader(dataset, 2, executor=executor, num_workers=1, on_error="skip") as loader:
         assert [len(labels) for _, labels in loader] == [2, 1, 1]
 

@@ -375,4 +375,4 @@ async def test_a_silent_source_is_reported_as_such(caplog):
         telling = asyncio.ensure_future(tell())
         assert as_lists(await collect(loader)) == [[1]]
         await telling
-    assert "waiting for the dataset's source to give its samples" in caplog.records[0].getMessage()
+    assert "waiting for the samples of the dataset's source" in caplog.records[0].getMessage()

@@ -23,7 +23,7 @@ from aioloader.observability.trace_file import TraceFile
 from tests.aioloader.loader.samples import Numbers
 
 CLOSE_US = 0.0021  # rounded to nanoseconds
-STAGES = {"plan", "read", "work", "deliver", "chunk", "decode", "wait", "consumer", "pass"}
+STAGES = {"plan", "fetch", "work", "collate", "chunk", "decode", "wait", "consumer", "pass"}
 
 
 def halve(image, label):
@@ -140,7 +140,7 @@ def test_every_stage_is_there(executor, tmp_path, photo_rec):
         stages |= {"reorder wait"}
     assert stages <= names_of(events)
     chunks = [event for event in events if event["name"] == "chunk"]
-    assert len(beside(events, "queue")) == check_flows(events) == len(chunks)
+    assert len(beside(events, "dispatch")) == check_flows(events) == len(chunks)
     assert sum(event["args"]["samples"] for event in chunks) == 2 * len(data)
     workers = {(event["pid"], event["tid"]) for event in chunks}
     assert len(workers) <= (1 if executor == "inline" else 2)

@@ -211,7 +211,7 @@ async def test_a_read_that_hangs_is_reported_as_such():
         async with AsyncDataLoader(dataset, 2, executor="thread", num_workers=1, stall_timeout=0.2) as loader:
             assert [batch.tolist() async for batch in loader] == [[0, 1], [2, 3]]
     (record,) = told.records
-    assert (record.stage, record.batch, record.outstanding) == ("read", 1, [2, 3])
+    assert (record.stage, record.batch, record.outstanding) == ("fetch", 1, [2, 3])
     assert "batch 1 of this pass, which is being fetched" in record.getMessage()
 
 

@@ -30,7 +30,7 @@ CASES = {
     ),
     "transform": ("transform", {"decode_s": 2.0, "transform_s": 17.0, "transforms": BLUR}),
     "batchify": ("transform", {"decode_s": 2.0, "collate_s": 14.0, "batchify": "pad"}),
-    "storage": ("storage", {"decode_s": 2.0, "read_s": 30.0, "waits": {"read": 8.0, "work": 1.0}}),
+    "storage": ("storage", {"decode_s": 2.0, "fetch_s": 30.0, "waits": {"fetch": 8.0, "work": 1.0}}),
     "storage, from workers": (
         "storage",
         {
@@ -42,7 +42,7 @@ CASES = {
             "waits": {"work": 9.0},
         },
     ),
-    "storage, inline": ("storage", {"executor": "inline", "workers": 1, "read_s": 7.0, "decode_s": 1.5}),
+    "storage, inline": ("storage", {"executor": "inline", "workers": 1, "fetch_s": 7.0, "decode_s": 1.5}),
     "storage, a source": (
         "storage",
         {"executor": "thread", "decode_s": 2.0, "waits": {"start": 8.0, "work": 1.0}},

@@ -70,14 +70,14 @@ def test_the_callers_waiting_is_split_by_where_its_batch_was(monkeypatch):
     monkeypatch.setattr("aioloader.foundation.types.perf_counter", lambda: next(clock))
     monkeypatch.setattr("aioloader.metrics.perf_counter", lambda: next(clock))
     timeline = BatchTimeline()  # begun at 1
-    for stage in ("read", "work", "ready"):  # at 2, 5 and 7
+    for stage in ("fetch", "work", "reorder"):  # at 2, 5 and 7
         timeline.enter(stage)
     metrics = Metrics()
     metrics.handed_out(metrics.asked(), 4, timeline)  # requested at 3, delivered at 10
-    assert metrics.waits == {"ready": 3.0, "work": 2.0, "read": 2.0}
+    assert metrics.waits == {"reorder": 3.0, "work": 2.0, "fetch": 2.0}
     stats = metrics.snapshot(1, 0, (0, 0, 0))
     assert sum(stats.waits.values()) == stats.wait_s == 7.0
-    assert (stats.plan_s, stats.ready_s) == (1.0, 3.0)
+    assert (stats.plan_s, stats.reorder_s) == (1.0, 3.0)
 
 
 def test_waiting_before_a_batch_is_begun_is_separate(monkeypatch):
@@ -93,33 +93,32 @@ def test_waiting_before_a_batch_is_begun_is_separate(monkeypatch):
 def test_stages_come_in_the_order_of_a_samples_path():
     stats = dataclasses.replace(
         QUIET,
-        read_s=20.0,
+        fetch_s=20.0,
         bytes_read=5000,
         decode_s=6.0,
         transforms={"flip": 4.0},
         transform_s=4.0,
         consumer_s=1.0,
         prefetch=4,
-        waits={"read": 2.5},
+        waits={"fetch": 2.5},
     )
     names = [
         "plan",
         "memory",
-        "read",
-        "queue",
+        "fetch",
+        "dispatch",
         "decode",
         "transform:flip",
         "collate",
-        "deliver",
         "reorder",
         "consumer",
     ]
     assert list(stats.stages) == names
-    read, decode = stats.stages["read"], stats.stages["decode"]
-    assert (read.nbytes, read.occupancy, read.wait_s, read.capacity) == (5000, 0.5, 2.5, 200.0)
+    fetch, decode = stats.stages["fetch"], stats.stages["decode"]
+    assert (fetch.nbytes, fetch.occupancy, fetch.wait_s, fetch.capacity) == (5000, 0.5, 2.5, 200.0)
     assert (decode.samples_per_s, decode.places, decode.wait_s) == (100.0, 2, None)
     assert decode.capacity == pytest.approx(1000 * 2 / 6)
-    assert stats.stages["queue"].capacity is None
+    assert stats.stages["dispatch"].capacity is None
 
 
 def test_what_a_source_and_a_setting_tell_are_attributes_of_the_same_names():
@@ -151,4 +150,4 @@ def test_the_start_is_what_the_first_samples_waited_for(monkeypatch):
     metrics.worked(1.2, work_s=0.4, longest_s=0.4, cpu_s=0.3, pauses=1)
     assert metrics.startup_s == pytest.approx(2.0 - 0.5 - 0.4)
     metrics.worked(1.0, work_s=0.8, longest_s=0.5, cpu_s=0.3, pauses=0)
-    assert metrics.queue_s == pytest.approx(0.5)
+    assert metrics.dispatch_s == pytest.approx(0.5)
