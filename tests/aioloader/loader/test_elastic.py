@@ -196,7 +196,7 @@ def test_a_sample_that_came_twice_instead_of_another_is_found():
     right.check_receipt(given_out(list(range(30))))
     right.check_receipt(given_out(list(range(29, -1, -1))))
     for wrong in ([*range(29), 28], [1, *range(1, 30)]):
-        with pytest.raises(ReceiptError, match="not the same ones") as caught:
+        with pytest.raises(ReceiptError, match="not all are the right ones") as caught:
             right.check_receipt(given_out(wrong))
         assert caught.value.field == "digest"
 

@@ -148,7 +148,7 @@ def test_single_samples_are_replaced_too(executor):
 @pytest.mark.parametrize("executor", EXECUTORS)
 def test_without_a_valid_sample_replace_is_an_error_and_all_is_named(executor):
     with DataLoader(Damaged(6, range(6)), 3, executor=executor, num_workers=2, on_error="replace") as loader:
-        with pytest.raises(LoaderError, match="no sample of this batch of 3 is sound") as caught:
+        with pytest.raises(LoaderError, match="all samples of this batch of 3 failed") as caught:
             list(loader)
         assert isinstance(caught.value.__cause__, SampleError)
         assert [(error.index, error.replaced_by) for error in loader.errors] == [(n, None) for n in range(3)]

@@ -213,7 +213,7 @@ def test_failed_samples_follow_the_policy_and_are_named_by_their_number(where):
     assert (error.index, error.position, error.dataset, error.replaced_by) == (4, 4, "IterableDataset", 5)
     with pytest.raises(SampleError, match="IterableDataset: sample at index 4 failed in transform"):
         anyio.run(main, "raise")
-    with pytest.raises(aioloader.LoaderError, match="of an iterable dataset no others can be had"):
+    with pytest.raises(aioloader.LoaderError, match="an iterable dataset has no other items"):
         anyio.run(main, "replace", fn, 1)
 
 

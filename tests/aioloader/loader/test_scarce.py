@@ -308,4 +308,4 @@ def test_without_any_room_on_its_disk_a_loader_goes_on_without_a_cache(tmp_path)
     done = run_program(code, *on_small_disk(str(place), "64k"))
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines() == ["No space left on device", str([[0, 1, 2, 3], [4, 5, 6, 7]] * 2)]
-    assert done.stderr.count("goes on without a cache") == 1
+    assert done.stderr.count("continues without a cache") == 1

@@ -137,7 +137,7 @@ def test_every_stage_is_there(executor, tmp_path, photo_rec):
     check_passes(events, 2)
     stages = STAGES | {"transform:Resize"}
     if executor != "inline":
-        stages |= {"reorder wait"}
+        stages |= {"reorder"}
     assert stages <= names_of(events)
     chunks = [event for event in events if event["name"] == "chunk"]
     assert len(beside(events, "dispatch")) == check_flows(events) == len(chunks)
@@ -157,7 +157,7 @@ async def test_the_callers_own_loop_is_traced_too(tmp_path, no_blocking):
     events = read_trace(path)
     check_nesting(events)
     check_passes(events, 1)
-    assert STAGES | {"collate", "reorder wait"} <= names_of(events)
+    assert STAGES | {"collate", "reorder"} <= names_of(events)
 
 
 @pytest.mark.parametrize("executor", ["inline", "thread"])
