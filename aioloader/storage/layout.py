@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 
     from aioloader.foundation.types import IntArray, Spans
 
-__all__ = ("ALIGNMENT", "Read", "lay_out", "lay_out_apart", "plan_apart")
 
 ALIGNMENT = 64
 """Reads begin at multiples of this many bytes of memory."""

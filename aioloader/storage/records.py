@@ -35,16 +35,6 @@ if TYPE_CHECKING:
 
     from aioloader.foundation.types import Array, IntArray, Spans
 
-__all__ = (
-    "TRUSTED_SPAN_BYTES",
-    "check_spans",
-    "cut_short",
-    "doubtful",
-    "extent_steps",
-    "record_extent",
-    "unreadable_line",
-    "wrong_length",
-)
 
 TRUSTED_SPAN_BYTES = 8 << 20
 """The span of an index line is a guess. If it is larger than this, or too small for a record, the record's own headers

@@ -20,8 +20,6 @@ if TYPE_CHECKING:
 
     from aioloader.foundation.types import Array, IntArray
 
-__all__ = ("Evictable", "admit", "choose_evicted")
-
 
 @dataclass(frozen=True)
 class Evictable:
@@ -64,10 +62,10 @@ def admit(nbytes: IntArray, free: int) -> Array:
     return admitted
 
 
-def choose_evicted(candidates: Sequence[Evictable], needed: int) -> list[str]:
-    """Choose segments to evict until `needed` bytes are freed, or all of them if they have fewer bytes."""
+def choose_evicted(segments: Sequence[Evictable], needed: int) -> list[str]:
+    """Choose segments to evict so that `needed` bytes are freed; all of them if they have fewer bytes."""
     chosen = []
-    for each in sorted(candidates, key=lambda one: (one.used, one.made, one.name)):
+    for each in sorted(segments, key=lambda one: (one.used, one.made, one.name)):
         if needed <= 0:
             break
         chosen.append(each.name)

@@ -10,8 +10,6 @@ from typing import TYPE_CHECKING, NamedTuple
 if TYPE_CHECKING:
     from aioloader.foundation.types import Array, IntArray
 
-__all__ = ("Cache", "CacheCounts", "PlacedSpans")
-
 
 class PlacedSpans(NamedTuple):
     """Spans of one object, and where their bytes are in a buffer.

@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from aioloader.storage.cache.base import PlacedSpans
     from aioloader.storage.cache.object_cache import ObjectCache
 
-__all__ = ("SpanCache",)
 
 _logger = logging.getLogger(__name__)
 

@@ -29,7 +29,6 @@ if TYPE_CHECKING:
 
     from aioloader.foundation.types import Array, IntArray
 
-__all__ = ("DATA", "IN_USE", "LINES", "DiskQuota", "lock_within", "open_file")
 
 DATA, LINES, IN_USE = ".data", ".lines", "in-use"
 _OBJECT = re.compile(r"[0-9a-f]{16}-[0-9a-f]{16}")
@@ -176,14 +175,14 @@ class DiskQuota:
         """Delete segments of objects that no process has open; return the bytes freed. The file `room` is locked."""
         locks: dict[str, int] = {}
         try:
-            candidates = []
+            segments = []
             for folder in _object_folders(self._root):
                 fd = _lock_if_unused(folder)
                 if fd is not None:
                     locks[folder] = fd
-                    candidates += _segments(folder, os.fstat(fd).st_mtime)
+                    segments += _segments(folder, os.fstat(fd).st_mtime)
             freed = 0
-            for stem in choose_evicted(candidates, needed):
+            for stem in choose_evicted(segments, needed):
                 freed += delete_segment(stem)
             for folder in locks:
                 freed += _delete_if_empty(folder)

@@ -13,7 +13,6 @@ import numpy as np
 if TYPE_CHECKING:
     from aioloader.foundation.types import Array, IntArray
 
-__all__ = ("ENTRY", "Entries")
 
 ENTRY = np.dtype(
     [

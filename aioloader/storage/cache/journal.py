@@ -22,7 +22,6 @@ import numpy as np
 if TYPE_CHECKING:
     from aioloader.foundation.types import Array, IntArray
 
-__all__ = ("LINE", "LINE_NBYTES", "format_lines", "parse_lines")
 
 LINE = np.dtype(
     [("offset", "<i8"), ("length", "<i8"), ("place", "<i8"), ("crc", "<u4"), ("check", "<u4")], align=False

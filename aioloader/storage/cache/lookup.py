@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from aioloader.foundation.types import IntArray, ReadPlan, Spans
     from aioloader.storage.cache.base import Cache
 
-__all__ = ("Lookup", "Missing", "file_key")
-
 
 def file_key(name: str, version: str) -> int:
     """Return a number of 63 bits that replaces the offset in a cache of many whole files under one name."""
@@ -118,14 +116,14 @@ class Lookup:
         return length
 
     def _by_file(self, file: IntArray) -> list[tuple[IntArray, str, str]]:
-        """Group items by file: numbers of the items, name and version of the file."""
+        """Return groups of items of one file: numbers of the items, name and version of the file."""
         known = ((number, self._identify(number)) for number in np.unique(file).tolist())
         return [
             (np.flatnonzero(file == number), *identity) for number, identity in known if identity is not None
         ]
 
     def _groups(self, reads: IntArray, start: IntArray) -> list[tuple[IntArray, str, str, IntArray]]:
-        """Group items that are looked up together, see `Missing`; `reads` are those of each item."""
+        """Return groups of items that are looked up together, see `Missing`; `reads` are those of each item."""
         if not len(start):
             return []
         if self._keys is not None:

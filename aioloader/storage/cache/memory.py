@@ -13,8 +13,6 @@ if TYPE_CHECKING:
     from aioloader.foundation.types import Array, IntArray
     from aioloader.storage.cache.base import PlacedSpans
 
-__all__ = ("MemoryCache",)
-
 
 class MemoryCache(Cache):
     """Cache of spans in the memory of this process. Nothing is evicted: a full cache adds nothing more.

@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from aioloader.storage.cache.base import PlacedSpans
     from aioloader.storage.cache.disk_quota import DiskQuota
 
-__all__ = ("ObjectCache",)
 
 _OPEN_FILES = 64
 _REFRESH_S = 1.0

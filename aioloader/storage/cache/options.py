@@ -7,8 +7,6 @@ from dataclasses import dataclass
 
 from aioloader.foundation.validation import parse_nbytes
 
-__all__ = ("CacheOptions",)
-
 MEMORY = "memory"
 _DIRECTORY_LIMIT = "50GB"
 _MEMORY_LIMIT = "4GB"

@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 
     from aioloader.foundation.types import Array, IntArray
 
-__all__ = ("SegmentWriter",)
 
 _MOST_BUFFERS = 512  # in one call; Linux takes 1,024
 

@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from aioloader.storage.cache.base import Cache
     from aioloader.storage.local.source import Failures, LocalByteSource
 
-__all__ = ("CachedByteSource", "CachedObjectSource", "ObjectSource")
 
 _logger = logging.getLogger(__name__)
 _VERSION_CHECK_S = 5.0

@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ("Descriptors", "open_regular", "read_into")
 
 # Programs that this process starts do not inherit the descriptors (PEP 446). Without O_NONBLOCK, open() of a named pipe
 # would block the thread for ever.
@@ -86,7 +85,7 @@ class _Open:
 
 
 class Descriptors:
-    """Open files by number; the least recently used are closed first.
+    """Set of open files by number; the least recently used are closed first.
 
     Args:
         limit: most files that stay open while no thread reads from them.

@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from aioloader.foundation.types import IntArray
     from aioloader.storage.local.kernel_aio import KernelAioReader
 
-__all__ = ("DirectReads",)
 
 _logger = logging.getLogger(__name__)
 

@@ -22,7 +22,6 @@ import numpy as np
 if TYPE_CHECKING:
     from aioloader.foundation.types import Array, IntArray
 
-__all__ = ("KernelAioReader",)
 
 _AT_ONCE = 256
 _NOWAIT = 8  # RWF_NOWAIT
@@ -171,7 +170,7 @@ class KernelAioReader:
             return context.value
 
     def close(self) -> None:
-        """Destroy the contexts; those in use are destroyed at the end of their call."""
+        """Close the contexts; those in use are closed at the end of their call."""
         with self._lock:
             self._closed = True
         while self._idle:

@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from aioloader.foundation.types import IntArray, Spans
     from aioloader.storage.local.source import Failures, LocalByteSource
 
-__all__ = ("FileMaps", "MappedByteSource")
 
 _MOST_FILES = 16
 

@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = ("LEAST_GAP_BYTES", "ReadLatency", "Residency", "cached_pages", "read_ahead")
 
 _CACHESTAT = 451  # the same on all architectures
 _CHECK_S = 1.0

@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from aioloader.foundation.threads import Threads
     from aioloader.foundation.types import IntArray, Spans
 
-__all__ = ("LocalByteSource",)
 
 # Copying this many bytes from memory takes less time than a hop to a thread.
 _READ_HERE = 1 << 19
@@ -104,7 +103,7 @@ class LocalByteSource:
     # -- planning ------------------------------------------------------------------------------------------------------
 
     async def plan(self, spans: Spans) -> ReadPlan:
-        """Plan; in a thread only if the sizes of files or the headers of records have to be read."""
+        """Return the plan; uses a thread only if sizes of files or headers of records have to be read."""
         if self.whole_files and self._files.size_latency.slow:
             length = spans.length.copy()
             failures: Failures = []

@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from aioloader.foundation.types import IntArray
     from aioloader.storage.layout import Read
 
-__all__ = ("WholeFiles", "sample_status")
 
 _MAX_FILE_BYTES = 1 << 30
 _OPEN_AHEAD = 8

@@ -12,8 +12,6 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 
-__all__ = ("AdaptiveLimit", "Limiter")
-
 _SLOW = 3.0
 _STEP = 16.0
 _FORGET_PER_S = 0.001

@@ -2,15 +2,15 @@
 
 Every range is one task. A limited number of them have a request in flight (`adaptive_limit`). After a failed request a
 task waits and tries again (`failures`) until the deadline that all ranges of a call share. A request that takes longer
-than nearly all others (`latency`) is hedged: it is sent a second time, and the first answer counts; hedges are at most
-5 % of all requests. Every answer contains the version of the object, or the request was for that version only; another
-version is an error.
+than nearly all others (`latency`) is hedged: it is sent a second time, and the first response counts; hedges are at
+most 5 % of all requests. Every response contains the version of the object, or the request was for that version only;
+another version is an error.
 
 obstore's own retries, and its merging of ranges, are not used: they report neither how many requests were sent nor how
 many attempts failed, apply one timeout to all requests of a store, and cannot hedge (docs/design.md, "Remote data").
 
 Runs in asyncio, because the client library does, with asyncio's task groups and timers: the work for each request
-matters here. On cancellation all tasks have ended before the call returns, and no answer is delivered afterwards.
+matters here. On cancellation all tasks have ended before the call returns, and no response is delivered afterwards.
 """
 
 from __future__ import annotations
@@ -33,9 +33,8 @@ from aioloader.storage.remote.transport import Transport
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
 
-    from aioloader.storage.remote.transport import Answer, ObjectRange, Version
+    from aioloader.storage.remote.transport import ObjectRange, Response, Version
 
-__all__ = ("OPENING_S", "Client", "Counters")
 
 T = TypeVar("T")
 
@@ -61,7 +60,7 @@ class Counters:
 
     Attributes:
         requests: requests of every kind, including retries and hedges.
-        nbytes: bytes of the complete answers.
+        nbytes: bytes of the complete responses.
         retries: requests that were sent because an earlier one had failed.
         hedges: requests that were sent because an earlier one was late.
         spans: items that were requested; pieces: requests that they were merged into.
@@ -108,7 +107,7 @@ class _Call:
     """State of one call of `Client.fetch`."""
 
     def __init__(
-        self, task: asyncio.Task[object], take: Callable[[int, Answer], None], timeout_s: float
+        self, task: asyncio.Task[object], take: Callable[[int, Response], None], timeout_s: float
     ) -> None:
         self.task = task
         self.take = take
@@ -139,7 +138,7 @@ class Client:
         self._limiter = Limiter(self._adaptive_limit)
         self._random = random.Random()  # for pauses only: never affects what a loader returns
         self._sent = 0
-        self._unobserved = 0  # answers since one whose first bytes were observed
+        self._unobserved = 0  # responses since one whose first bytes were observed
         self.counters = Counters()
         self.latencies = Latencies()
 
@@ -150,13 +149,13 @@ class Client:
     # -- many ranges -------------------------------------------------------------------------------------------------
 
     async def fetch(
-        self, ranges: Sequence[ObjectRange], take: Callable[[int, Answer], None], timeout_s: float
+        self, ranges: Sequence[ObjectRange], take: Callable[[int, Response], None], timeout_s: float
     ) -> dict[int, RemoteReadError]:
         """Read ranges, as many at a time as the limit allows.
 
         Args:
             ranges: to read.
-            take: called with the number of a range and its answer, once for each that arrives, in any order.
+            take: called with the number of a range and its response, once for each that arrives, in any order.
             timeout_s: seconds for all of them together.
 
         Returns:
@@ -188,8 +187,8 @@ class Client:
         """
         found: dict[int, bytes] = {}
 
-        def take(number: int, answer: Answer) -> None:
-            found[number] = bytes(answer.data)
+        def take(number: int, response: Response) -> None:
+            found[number] = bytes(response.data)
 
         failures = await self.fetch(ranges, take, timeout_s)
         for number in sorted(failures):
@@ -237,24 +236,24 @@ class Client:
         """Send one request for a range; return None if the range is done."""
         pending.begun = monotonic()
         try:
-            answer = await self._request(pending.range)
+            response = await self._request(pending.range)
         except asyncio.CancelledError:
             if not pending.overdue or pending.done or _cancelled_otherwise(pending.task):
                 raise
             pending.overdue = False
             seconds = monotonic() - pending.begun
             self.latencies.add(seconds, seconds, 0)
-            return self._note(RequestFailure(Kind.LOST, True, f"no answer within {seconds:.1f} s"))
+            return self._note(RequestFailure(Kind.LOST, True, f"no response within {seconds:.1f} s"))
         except Exception as error:
             return self._note(classify(error))
         finally:
             pending.begun = None
-        return self._arrived(call, pending, answer)
+        return self._arrived(call, pending, response)
 
-    async def _request(self, range_: ObjectRange) -> Answer:
+    async def _request(self, range_: ObjectRange) -> Response:
         """Send one request, and count it.
 
-        An answer with the time of its first bytes and the version of the object costs this process twice as much as
+        A response with the time of its first bytes and the version of the object costs this process twice as much as
         the bytes alone. So most requests leave the check of the version to the server.
         """
         url, offset, length, version = range_
@@ -268,9 +267,9 @@ class Client:
                 self.counters.nbytes += not guarded
             if guarded:
                 self.counters.requests += 1
-                answer = await self._transport.get_guarded(url, offset, length, version)
-                if answer is not None:
-                    return answer
+                response = await self._transport.get_guarded(url, offset, length, version)
+                if response is not None:
+                    return response
         self.counters.requests += 1
         return await self._transport.get(url, offset, length)
 
@@ -285,25 +284,25 @@ class Client:
             self._adaptive_limit.busy(monotonic())
         return failure
 
-    def _arrived(self, call: _Call, pending: PendingRequest, answer: Answer) -> RequestFailure | None:
+    def _arrived(self, call: _Call, pending: PendingRequest, response: Response) -> RequestFailure | None:
         _, _, length, version = pending.range
-        self.counters.nbytes += len(answer.data)
-        if version is not None and not version.same(answer.version):
-            text = f"it was {version} when the dataset was created, and is {answer.version} now"
+        self.counters.nbytes += len(response.data)
+        if version is not None and not version.same(response.version):
+            text = f"it was {version} when the dataset was created, and is {response.version} now"
             return RequestFailure(Kind.CHANGED, False, text)
-        if len(answer.data) != length:
+        if len(response.data) != length:
             return self._note(
-                RequestFailure(Kind.LOST, True, f"{len(answer.data)} of {length} bytes arrived")
+                RequestFailure(Kind.LOST, True, f"{len(response.data)} of {length} bytes arrived")
             )
-        self.latencies.add(answer.first_s, answer.whole_s, len(answer.data))
-        if answer.first_s is None:
+        self.latencies.add(response.first_s, response.whole_s, len(response.data))
+        if response.first_s is None:
             self._unobserved += 1
         else:
             now = monotonic()
-            self._adaptive_limit.answered(answer.first_s, now, self._limiter.taken, 1 + self._unobserved)
+            self._adaptive_limit.answered(response.first_s, now, self._limiter.taken, 1 + self._unobserved)
             self._unobserved = 0
         if self._finish(call, pending):
-            call.take(pending.number, answer)
+            call.take(pending.number, response)
         return None
 
     @staticmethod
@@ -348,7 +347,7 @@ class Client:
         """Send a second request for a range. Its errors are ignored: the first request is still in flight."""
         self.counters.hedges += 1
         try:
-            answer = await self._request(pending.range)
+            response = await self._request(pending.range)
         except asyncio.CancelledError:
             if not pending.done or _cancelled_otherwise(pending.hedge):
                 raise  # else the first was faster
@@ -356,14 +355,14 @@ class Client:
         except Exception:  # the first request is still in flight, and reports its own error
             pending.hedged = False  # another hedge may be sent
             return
-        if not pending.done and self._arrived(call, pending, answer) is None:
+        if not pending.done and self._arrived(call, pending, response) is None:
             assert pending.task is not None
             pending.task.cancel()
 
     # -- single requests ---------------------------------------------------------------------------------------------
 
     async def describe(self, url: str, timeout_s: float = OPENING_S) -> Version:
-        """Return the version of an object, from the headers of an answer with its first byte.
+        """Return the version of an object, from the headers of a response with its first byte.
 
         It sends no HEAD request: a signed URL allows one method only, and this one shows that ranges are supported.
 
@@ -374,7 +373,7 @@ class Client:
 
         async def look() -> Version:
             try:
-                answer = await self._transport.get(url, 0, 1)
+                response = await self._transport.get(url, 0, 1)
             except Exception as error:
                 if "416" not in str(error) and classify(error).kind != Kind.UNRANGED:
                     raise
@@ -383,8 +382,8 @@ class Client:
                 if version.nbytes:
                     raise
                 return version  # an empty object has no first byte
-            self.counters.nbytes += len(answer.data)
-            return answer.version
+            self.counters.nbytes += len(response.data)
+            return response.version
 
         return await self._retry(look, url, timeout_s)
 
@@ -435,7 +434,7 @@ class Client:
             attempt_s: seconds for one; None: twice as many for each further attempt.
 
         Raises:
-            RemoteReadError: there was no answer before the deadline, or it is an error that retries do not fix.
+            RemoteReadError: there was no response before the deadline, or it is an error that retries do not fix.
         """
         begin = anyio.current_time()
         attempts = 0
@@ -443,18 +442,18 @@ class Client:
             attempts += 1
             self.counters.requests += 1
             now = anyio.current_time()
-            answer: list[T] = []
+            response: list[T] = []
             try:
                 deadline = min(begin + timeout_s, now + (attempt_s or _FIRST_ATTEMPT_S * 2**attempts))
                 with anyio.CancelScope(deadline=deadline):
-                    answer.append(await send())
-                failure = RequestFailure(Kind.LOST, True, "no answer in time")
+                    response.append(await send())
+                failure = RequestFailure(Kind.LOST, True, "no response in time")
             except (ForkedError, ImportError):
                 raise
             except Exception as error:
                 failure = self._note(classify(error))
-            if answer:
-                return answer[0]
+            if response:
+                return response[0]
             pause = backoff_s(attempts, self._random.random())
             now = anyio.current_time()
             # The name of a server in use may be unknown for a moment; at first it is more likely a wrong name.

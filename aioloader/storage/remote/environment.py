@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ("azure", "google", "s3", "shared_profile")
 
 _PROFILE_KEYS = {
     "aws_access_key_id": "access_key_id",

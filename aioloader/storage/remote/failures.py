@@ -12,8 +12,6 @@ from typing import NamedTuple
 from aioloader.errors import ObjectChangedError, ObjectDeniedError, ObjectMissingError, RemoteReadError
 from aioloader.storage.urls import redact_url
 
-__all__ = ("Kind", "RequestFailure", "backoff_s", "classify", "remote_error")
-
 FIRST_BACKOFF_S = 0.1
 LONGEST_BACKOFF_S = 5.0
 
@@ -71,7 +69,7 @@ class RequestFailure(NamedTuple):
 def classify(error: BaseException) -> RequestFailure:
     """Classify an error of a request."""
     if isinstance(error, TimeoutError):
-        return RequestFailure(Kind.LOST, True, str(error) or "no answer in time")
+        return RequestFailure(Kind.LOST, True, str(error) or "no response in time")
     text = str(error)
     line = _first_line(text)
     if isinstance(error, FileNotFoundError):
@@ -109,7 +107,7 @@ def _first_line(text: str) -> str:
     return f"{line} ({reason})" if reason and reason not in line else line
 
 
-_REASONS = {"Timeout": "no answer in time", "Connect": "cannot connect"}
+_REASONS = {"Timeout": "no response in time", "Connect": "cannot connect"}
 
 
 def backoff_s(attempt: int, share: float) -> float:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections import deque
 
-__all__ = ("Latencies",)
-
 _KEPT = 512
 _FEW = 20
 _UNKNOWN_LATE_S = 0.5
@@ -40,7 +38,7 @@ class Latencies:
         self._whole.append(whole_s)
         if first_s is not None:
             self._first.append(first_s)
-            # Moving averages over some dozens of answers, of bytes and time separately: long bodies weigh more.
+            # Moving averages over some dozens of responses, of bytes and time separately: long bodies weigh more.
             self._nbytes += (nbytes - self._nbytes) / 32
             self._body_s += (max(whole_s - first_s, 1e-6) - self._body_s) / 32
         self._due -= 1
@@ -58,7 +56,7 @@ class Latencies:
 
     @property
     def known(self) -> bool:
-        """Return whether there were enough answers to estimate the usual latency."""
+        """Return whether there were enough responses to estimate the usual latency."""
         return len(self._whole) >= _FEW
 
     @property

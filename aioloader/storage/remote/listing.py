@@ -16,7 +16,6 @@ if TYPE_CHECKING:
 
     from aioloader.storage.remote.transport import Version
 
-__all__ = ("Folder", "arrange", "as_answered", "glob_pattern", "list_folder", "list_matching")
 
 _LISTING_S = 120.0
 

@@ -20,7 +20,6 @@ from aioloader.foundation.concurrency import loop_notifier
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
 
-__all__ = ("LoopThread", "in_asyncio")
 
 T = TypeVar("T")
 
@@ -94,7 +93,7 @@ if hasattr(os, "register_at_fork"):
 class LoopThread:
     """Share of one user in the thread.
 
-    Coroutines run there in a new context: the caller's context names the kind of its own loop, which is another one.
+    Coroutines run there in a new context: the caller's context may name the loop of another library.
     """
 
     def __init__(self) -> None:

@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 
     T = TypeVar("T")
 
-__all__ = ("AsyncObject", "BlockingObject", "Stream", "register")
 
 _TIMEOUT_S = 120.0
 _BLOCK_BYTES = 4 << 20

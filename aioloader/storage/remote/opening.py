@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from aioloader.foundation.types import Array, IntArray
     from aioloader.storage.remote.transport import Version
 
-__all__ = ("client_and_thread", "describe", "describe_all", "load_index", "read_heads", "read_text")
 
 _HEADS_AT_A_TIME = 1 << 14
 # One pass uses all of the network, and has a progress bar.

@@ -15,7 +15,6 @@ if TYPE_CHECKING:
 
     from aioloader.foundation.types import IntArray
 
-__all__ = ("MOST_BYTES", "Piece", "plan_requests", "scatter")
 
 MOST_BYTES = 8 << 20
 """Largest request, bytes."""

@@ -30,9 +30,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Sequence
 
     from aioloader.foundation.types import IntArray, ReadPlan, Spans
-    from aioloader.storage.remote.transport import Answer, Version
+    from aioloader.storage.remote.transport import Response, Version
 
-__all__ = ("Failures", "RemoteByteSource")
 
 Failures = list[tuple[int, BaseException]]
 T = TypeVar("T")
@@ -66,7 +65,7 @@ class RemoteByteSource:
         self.paths = urls
         self.whole_files = whole_files
         self.timeout = 120.0
-        # A batch waits for its slowest answer. Several times the most requests in flight, so that others continue.
+        # A batch waits for its slowest response. Several times the most requests in flight, so that others continue.
         self.samples_ahead = 1024
         self._versions: list[Version | None] = list(versions) if versions is not None else [None] * len(urls)
         self._client = Client()
@@ -116,7 +115,7 @@ class RemoteByteSource:
     # -- interface -----------------------------------------------------------------------------------------------------
 
     async def plan(self, spans: Spans) -> ReadPlan:
-        """Plan; sends requests only if a span is doubtful or a size is not known."""
+        """Return the plan; sends requests only if a span is doubtful or a size is not known."""
         if not self.whole_files and self._known(spans.file) and not doubtful(spans.length).any():
             return plan_apart(spans, spans.length.copy())
         return await self._here(self._plan, spans)
@@ -257,8 +256,8 @@ class RemoteByteSource:
 
         places = {"offset": offset.tolist(), "length": length.tolist(), "start": start.tolist()}
 
-        def take(number: int, answer: Answer) -> None:
-            scatter(pieces[number], answer.data, out, **places)
+        def take(number: int, response: Response) -> None:
+            scatter(pieces[number], response.data, out, **places)
 
         failed = await self._client.fetch(ranges, take, self.timeout)
         failures: dict[int, BaseException] = {}

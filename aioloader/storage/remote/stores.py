@@ -20,7 +20,6 @@ from aioloader.storage.urls import BUCKETS, WEB, locate, scheme_of
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ("Stores", "configure", "library", "open_store", "options_for")
 
 # Every signed URL has a separate store: the latest are kept, with their connections.
 _MOST_STORES = 64

@@ -17,8 +17,6 @@ from aioloader.storage.remote.stores import Stores, library
 if TYPE_CHECKING:
     from datetime import datetime
 
-__all__ = ("Answer", "ObjectRange", "Transport", "Version")
-
 
 class Version(NamedTuple):
     """Version of an object.
@@ -69,13 +67,13 @@ class ObjectRange(NamedTuple):
     version: Version | None = None
 
 
-class Answer(NamedTuple):
-    """Answer to a request.
+class Response(NamedTuple):
+    """Response to a request.
 
     Attributes:
         data: the bytes, a buffer.
         version: of the object that they are from.
-        first_s: seconds to the first bytes of the answer, or None if they were not observed.
+        first_s: seconds to the first bytes of the response, or None if they were not observed.
         whole_s: seconds to the last.
     """
 
@@ -91,9 +89,9 @@ _NO_VERSION = '"no version of any object"'
 
 
 def _version_of(meta: Any) -> Version:
-    """Return the version in the headers of an answer."""
+    """Return the version in the headers of a response."""
     modified = meta["last_modified"]
-    # For an answer without a date the library returns the beginning of the Unix epoch.
+    # For a response without a date the library returns the beginning of the Unix epoch.
     return Version(meta["size"], meta["e_tag"], modified if modified and modified.timestamp() else None)
 
 
@@ -107,7 +105,7 @@ class Transport:
         self._stores = Stores()
         self._guards: dict[tuple[str, str], bool] = {}
 
-    async def get(self, url: str, offset: int, length: int) -> Answer:
+    async def get(self, url: str, offset: int, length: int) -> Response:
         """Read bytes of an object, at least one; fewer are returned where the object ends."""
         store, path = self._stores.find(url)
         begin = perf_counter()
@@ -115,7 +113,7 @@ class Transport:
         first_s = perf_counter() - begin
         version = _version_of(result.meta)
         data = memoryview(await result.bytes_async())
-        return Answer(data, version, first_s, perf_counter() - begin)
+        return Response(data, version, first_s, perf_counter() - begin)
 
     def guarded(self, url: str, version: Version) -> bool | None:
         """Return whether `get_guarded` can be used for an object; None if `try_guard` has to find out."""
@@ -129,7 +127,7 @@ class Transport:
         """Send a request with an impossible version and return whether the server refuses it.
 
         Meanwhile, and permanently if the server does not refuse, the object counts as one without a guard; if there is
-        no answer at all, it is not known. Azure expects the header to be part of the signed request and denies the
+        no response at all, it is not known. Azure expects the header to be part of the signed request and denies the
         request: no guard either.
         """
         assert version.etag is not None
@@ -146,7 +144,7 @@ class Transport:
                 raise
         return self._guards[key]
 
-    async def get_guarded(self, url: str, offset: int, length: int, version: Version) -> Answer | None:
+    async def get_guarded(self, url: str, offset: int, length: int, version: Version) -> Response | None:
         """Read bytes of an object of this version; return None if it has another one."""
         store, path = self._stores.find(url, version.etag)
         begin = perf_counter()
@@ -154,7 +152,7 @@ class Transport:
             data = await library().get_range_async(store, path, start=offset, length=length)
         except self._precondition_error():
             return None
-        return Answer(memoryview(data), version, None, perf_counter() - begin)
+        return Response(memoryview(data), version, None, perf_counter() - begin)
 
     def _precondition_error(self) -> type[Exception]:
         kind: type[Exception] = library().exceptions.PreconditionError

@@ -12,8 +12,6 @@ from aioloader.storage.urls import locate, redact_url
 if TYPE_CHECKING:
     import os
 
-__all__ = ("delete", "upload")
-
 
 def upload(path: str | os.PathLike[str], url: str) -> None:
     """Upload a file to a URL; an existing object is replaced when all bytes have arrived.

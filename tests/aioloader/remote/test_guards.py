@@ -12,7 +12,7 @@ import pytest
 
 from aioloader.errors import ObjectChangedError
 from aioloader.storage.remote.client import Client
-from aioloader.storage.remote.transport import Answer, ObjectRange, Transport, Version
+from aioloader.storage.remote.transport import ObjectRange, Response, Transport, Version
 from tests.aioloader.remote.conftest import Served
 
 pytestmark = pytest.mark.remote
@@ -24,7 +24,7 @@ class Counting(Transport):
 
     guarded_answers = 0
 
-    async def get_guarded(self, url: str, offset: int, length: int, version: Version) -> Answer | None:
+    async def get_guarded(self, url: str, offset: int, length: int, version: Version) -> Response | None:
         answer = await super().get_guarded(url, offset, length, version)
         self.guarded_answers += answer is not None
         return answer

@@ -53,7 +53,7 @@ def test_where_an_object_is(url: str, store: str, path: str) -> None:
 
 @pytest.mark.parametrize("url", ["s3://", "http:///path", "ftp://host/a", "/path"])
 def test_what_is_no_url_of_an_object(url: str) -> None:
-    with pytest.raises(ValueError, match=r"names no|is no URL"):
+    with pytest.raises(ValueError, match=r"has no|is not a URL"):
         locate(url)
 
 

@@ -77,9 +77,9 @@ def test_what_fits_is_taken_and_no_more(sizes: list[int], room: int) -> None:
 def test_what_was_used_longest_ago_goes_first_and_no_more_than_needed(
     table: list[tuple[int, int, int]], needed: int
 ) -> None:
-    candidates = [Evictable(f"{n:03}", *row) for n, row in enumerate(table)]
-    by_name = {one.name: one for one in candidates}
-    gone = choose_evicted(candidates, needed)
+    segments = [Evictable(f"{n:03}", *row) for n, row in enumerate(table)]
+    by_name = {one.name: one for one in segments}
+    gone = choose_evicted(segments, needed)
     kept = by_name.keys() - gone
     assert all(
         (by_name[g].used, by_name[g].made) <= (by_name[k].used, by_name[k].made) for g in gone for k in kept
