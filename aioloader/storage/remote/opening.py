@@ -110,11 +110,12 @@ def load_index(url: str, idx_url: str | None = None, *, tolerant: bool = False) 
             raise
     source = BlockingObject(url)
     try:
-        with (
-            _one_pass,
-            ProgressBar(f"index of {source.path.rpartition('/')[2]}", source.size() >> 20, unit="MiB") as bar,
-        ):
-            return Index.scan(Stream(source, lambda reached: bar.update(reached >> 20)))
+        mebibytes = max(1, source.size() >> 20)
+        label = f"index of {source.path.rpartition('/')[2]}"
+        with _one_pass, ProgressBar(label, mebibytes, unit="MiB") as bar:
+            index = Index.scan(Stream(source, lambda reached: bar.update(reached >> 20)))
+            bar.update(mebibytes)
+            return index
     finally:
         source.close()
 

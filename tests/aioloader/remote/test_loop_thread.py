@@ -12,7 +12,7 @@ from aioloader.storage.remote import RemoteByteSource, loop_thread
 def test_a_user_that_the_garbage_collector_finds_while_another_comes_can_leave(leftovers: Any) -> None:
     def collect() -> None:
         source: Any = RemoteByteSource(["https://host/train.rec"], whole_files=False)
-        source._loop_thread()
+        source._shared_thread()
         source.itself = source
         del source
         with loop_thread._lock:  # as while a user is created, which allocates memory
