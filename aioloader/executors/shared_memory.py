@@ -116,7 +116,8 @@ def keep_out(memory: mmap.mmap, fd: int) -> Callable[[], object]:
     address = ctypes.addressof(ctypes.c_char.from_buffer(memory))
     flags = mmap.MAP_PRIVATE | _MAP_FIXED | _MAP_NORESERVE
     # Everything is prepared before the fork: a lock that another thread holds then is never released.
-    return functools.partial(remap, address, len(memory), mmap.PROT_READ | mmap.PROT_WRITE, flags, fd, 0)
+    arguments = (address, len(memory), mmap.PROT_READ | mmap.PROT_WRITE, flags, fd, 0)
+    return functools.partial(remap, *arguments)
 
 
 class _Ended:

@@ -40,7 +40,7 @@ _ONE_THREAD = (
 _BOOT = (
     "import sys; sys.path.insert(0, {home!r}); "
     "from aioloader.executors.process.worker import main; "
-    "main({fd}, {memory_fd}, {nbytes}, {slot}, {parent}, {stack_fd})"
+    "main({fd}, memory_fd={memory_fd}, nbytes={nbytes}, slot={slot}, parent={parent}, stack_fd={stack_fd})"
 )
 # Intervals of polling where the system cannot report the end of a process: in the loop, and in a waiting thread.
 _END_POLL_S = 0.1

@@ -260,7 +260,7 @@ class _Worker:
         return pack_result(result, lambda payload: pack_value(payload, self.memory, chunk.spill))
 
 
-def main(fd: int, memory_fd: int, nbytes: int, slot: int, parent: int, stack_fd: int = -1) -> None:
+def main(fd: int, *, memory_fd: int, nbytes: int, slot: int, parent: int, stack_fd: int = -1) -> None:
     """Serve the core until it closes the socket.
 
     Args:

@@ -5,7 +5,7 @@ from contextlib import asynccontextmanager
 import anyio
 import pytest
 
-from aioloader import AsyncDataLoader, DataLoader
+from aioloader import AsyncDataLoader, DataLoader, Dataset
 from aioloader.executors import ThreadExecutor
 from tests.aioloader.loader.samples import Numbers, labels
 
@@ -77,3 +77,44 @@ def test_the_next_epoch_of_a_loader_whose_executor_recovers():
             list(loader)
         executor.when = "never"
         assert len(list(loader)) == 10
+
+
+class WithTransforms(Numbers, Dataset):
+    """Numbers with the methods of a dataset."""
+
+
+class Minimal:
+    """An executor with the required members of `aioloader.abc.Executor` only."""
+
+    def __init__(self):
+        self._inner = ThreadExecutor(2)
+
+    @property
+    def workers(self):
+        return self._inner.workers
+
+    def open(self, program, memory):
+        self._inner.open(program, memory)
+
+    def serving(self):
+        return self._inner.serving()
+
+    async def run(self, chunks):
+        return await self._inner.run(chunks)
+
+    def close(self):
+        self._inner.close()
+
+
+@pytest.mark.parametrize("waits", [False, True], ids=["plain", "with an async transform"])
+def test_an_executor_needs_the_required_members_only(waits):
+    async def same(*parts):
+        await anyio.sleep(0)
+        return parts
+
+    dataset = WithTransforms(40).transform(same, concurrency=4) if waits else Numbers(40)
+    with DataLoader(dataset, 4, executor=Minimal(), stall_timeout=0.05) as loader:
+        assert labels(list(loader)) == [list(range(start, start + 4)) for start in range(0, 40, 4)]
+        stats = loader.stats()
+    assert (stats.workers, stats.restarts, stats.tuning) == (2, 0, "")
+    assert waits or stats.executor == "Minimal"
