@@ -46,21 +46,21 @@ def _rebuild(cls: type[LoaderError], args: tuple[Any, ...], facts: dict[str, Any
 
 
 class LoaderError(Exception):
-    """Base of every error that aioloader raises on its own account."""
+    """Base class of aioloader's errors."""
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _rebuild, (type(self), self.args, self.__dict__.copy())
 
 
 class LoaderClosedError(LoaderError, RuntimeError):
-    """The loader was closed; make a new one."""
+    """Error raised by a closed loader; make a new one."""
 
 
 class MissingPackageError(LoaderError, ImportError):
-    """An optional package is asked for and not installed.
+    """Error raised when an optional package is needed and not installed.
 
     Attributes:
-        package: its name, which is that of the extra too.
+        package: its name, which is also the name of the extra.
     """
 
     def __init__(self, package: str) -> None:
@@ -71,11 +71,11 @@ class MissingPackageError(LoaderError, ImportError):
 
 
 class OutputError(LoaderError):
-    """A batch was made, but could not be converted to what ``output`` asks for; why is chained.
+    """Error raised when the conversion of a batch to ``output`` fails; the cause is chained.
 
     Attributes:
-        batch: the batch, as numpy arrays. It is the caller's, but does not count as delivered: a state that is saved
-            now begins with it.
+        batch: the batch, as numpy arrays. It belongs to the caller, but does not count as delivered: a state saved now
+            begins with it.
     """
 
     def __init__(self, reason: str, batch: Any) -> None:
@@ -84,12 +84,12 @@ class OutputError(LoaderError):
 
 
 class ForkedError(LoaderError, RuntimeError):
-    """This process was forked from one that had read URLs; the threads that read them did not come along."""
+    """Error raised in a process forked from one that had read URLs: the threads that read them do not exist in it."""
 
     def __init__(self) -> None:
         super().__init__(
-            "this process was forked from one that had read URLs, and cannot read any, because the threads of the "
-            "client library are missing here; start processes by 'spawn' or 'forkserver': "
+            "this process was forked from one that had read URLs. It cannot read any, because the threads of the client "
+            "library do not exist in it. Start processes by 'spawn' or 'forkserver': "
             "multiprocessing.get_context('spawn'), or PyTorch's DataLoader(..., multiprocessing_context='spawn')"
         )
 
@@ -98,7 +98,7 @@ class ForkedError(LoaderError, RuntimeError):
 
 
 class WorkerError(LoaderError, RuntimeError):
-    """Workers cannot be started, or the loader's program cannot be sent to them.
+    """Error raised when workers cannot be started, or the loader's program cannot be sent to them.
 
     Attributes:
         exit_code: exit status of the process (negative: the signal's number), or None.
@@ -110,7 +110,7 @@ class WorkerError(LoaderError, RuntimeError):
 
 
 class StalledError(LoaderError, TimeoutError):
-    """A sample made no progress for the loader's ``timeout``.
+    """Error of a sample that made no progress for the loader's ``timeout``.
 
     Attributes:
         timeout: seconds.
@@ -122,18 +122,18 @@ class StalledError(LoaderError, TimeoutError):
 
 
 class UnknownSchemeError(LoaderError, ValueError):
-    """A path is a URL of a kind that is not read.
+    """Error raised for a path that is a URL with an unsupported scheme.
 
     Attributes:
         path: the path as given.
         scheme: its scheme, in lower case.
-        known: the schemes that are read.
+        known: the supported schemes.
     """
 
     def __init__(self, path: str, scheme: str, known: Sequence[str]) -> None:
         super().__init__(
-            f"{path!r}: URLs of {scheme}:// are not read, those of {', '.join(known)} are. A folder of the file system "
-            "whose name looks like that is written with ./ before it"
+            f"{path!r}: {scheme}:// URLs are not read; supported schemes are {', '.join(known)}. If it is a folder with "
+            "such a name, put ./ before it"
         )
         self.path = path
         self.scheme = scheme
@@ -141,12 +141,12 @@ class UnknownSchemeError(LoaderError, ValueError):
 
 
 class ResumeError(LoaderError, ValueError):
-    """A state does not belong to this loader, or is damaged.
+    """Error raised when a state belongs to other data or options than this loader, or is damaged.
 
     Attributes:
         field: name of the entry of the state that differs.
-        expected: what this loader has, or needs.
-        found: what the state holds.
+        expected: the value of this loader.
+        found: the value in the state.
     """
 
     def __init__(self, field: str, expected: object, found: object, advice: str = "") -> None:
@@ -158,16 +158,16 @@ class ResumeError(LoaderError, ValueError):
 
 
 class NotResumableError(LoaderError, TypeError):
-    """A pass over this dataset has no state that it could be resumed from."""
+    """Error raised when an epoch of this dataset cannot be resumed, because its source has no state."""
 
 
 class ReceiptError(LoaderError, ValueError):
-    """What was delivered is not what the epoch has.
+    """Error raised when the delivered samples are not those of the epoch.
 
     Attributes:
-        field: "samples": their number differs; "digest": as many, but not the same ones.
-        expected: what the epoch has.
-        found: what the receipt says.
+        field: "samples": their number differs; "digest": the number is right, but other samples were delivered.
+        expected: the epoch's value.
+        found: the receipt's value.
     """
 
     def __init__(self, field: str, expected: int, found: int, reason: str) -> None:
@@ -178,11 +178,11 @@ class ReceiptError(LoaderError, ValueError):
 
 
 class DecodeError(LoaderError, ValueError):
-    """Bytes that were meant to be an image are not one, or are damaged.
+    """Error raised when bytes are not an image, or a damaged one.
 
     Attributes:
-        reason: what is wrong, in words.
-        format: the format that the first bytes announce ("jpeg", "png", ...), or None.
+        reason: the fault, in words.
+        format: the format according to the first bytes ("jpeg", "png", ...), or None.
         nbytes: length of the data in bytes.
     """
 
@@ -195,11 +195,11 @@ class DecodeError(LoaderError, ValueError):
 
 
 class LayoutError(LoaderError, ValueError):
-    """The files of a set do not fit together, or do not say what their layout needs.
+    """Error raised when the files of a dataset contradict each other, or lack what their layout requires.
 
     Attributes:
-        path: the file that is at fault.
-        key: key of the record that is, or None.
+        path: the faulty file.
+        key: key of the faulty record, or None.
     """
 
     def __init__(self, reason: str, *, path: str, key: int | None = None) -> None:
@@ -209,13 +209,13 @@ class LayoutError(LoaderError, ValueError):
 
 
 class SpanTooShortError(LoaderError, EOFError):
-    """An item is longer than the span that was read of it: `needed` bytes. Byte sources report it, loaders read again.
+    """Error reported by a byte source when an item is longer than its span; loaders read it again with `needed` bytes.
 
     Attributes:
         path: the file.
         offset: where the item begins, bytes.
         planned: bytes that were read.
-        needed: bytes that it has.
+        needed: length of the item in bytes.
     """
 
     def __init__(self, path: str, offset: int, planned: int, needed: int) -> None:
@@ -230,18 +230,18 @@ class SpanTooShortError(LoaderError, EOFError):
 
 
 class SampleError(LoaderError):
-    """One sample could not be made. The cause is chained (``__cause__``) with its own type.
+    """Error of one sample. The cause is chained (``__cause__``) with its own type.
 
     Attributes:
         dataset: name of the dataset's class.
         index: place in the dataset (0-based).
         position: place in the epoch's order (0-based), or None.
         key: the record's key in the .idx, or None.
-        path: file that holds the sample, or None.
+        path: file that contains the sample, or None.
         offset: byte offset in that file, or None.
         stage: "fetch", "decode", "transform" or "collate"; a transform's name follows a colon.
         reason: the cause in one line.
-        replaced_by: index of the sample that took its place, with ``on_error="replace"``; else None.
+        replaced_by: index of the sample that replaces it, with ``on_error="replace"``; else None.
     """
 
     def __init__(
@@ -268,7 +268,7 @@ class SampleError(LoaderError):
         self.replaced_by: int | None = None
 
     def facts(self) -> dict[str, Any]:
-        """All that it tells, in values that JSON has; the cause's type as `type`."""
+        """Return all attributes as JSON values, and the type of the cause as `type`."""
         cause = self.__cause__
         return {
             "dataset": self.dataset,
@@ -284,7 +284,7 @@ class SampleError(LoaderError):
         }
 
     def __str__(self) -> str:
-        # Made when it is asked for: there may be very many of these.
+        # Formatted on demand: a run may record very many of these.
         place = [f"index {self.index}"]
         if self.key is not None:
             place.append(f"key {self.key!r}")
@@ -296,22 +296,22 @@ class SampleError(LoaderError):
 
 
 def _plain(value: Any) -> int | str | None:
-    """A key or an offset as JSON has it."""
+    """Return a key or an offset as a JSON value."""
     if value is None or isinstance(value, str):
         return value
     return int(value) if hasattr(value, "__index__") else repr(value)
 
 
 class RemoteReadError(LoaderError, OSError):
-    """Bytes of an object could not be had over the network.
+    """Error raised when bytes of an object cannot be read over the network.
 
     Attributes:
-        url: the object; without a password and without the values of a query.
-        offset: first byte that was asked for.
-        length: bytes that were asked for; None for the whole object, or what it is.
-        attempts: requests that were made for them.
+        url: the object, without a password and without the values of a query.
+        offset: first byte of the request.
+        length: number of requested bytes; None for the whole object, or for its attributes.
+        attempts: number of requests sent for them.
         seconds: from the first request to the last failure.
-        reason: what happened at the last one.
+        reason: the failure of the last one.
         kind: "missing", "denied", "refused", "unranged" (the server does not serve parts of objects), "busy", "lost"
             (no connection, or no whole answer), "nowhere" (the host's name is unknown), or "changed".
     """
@@ -341,41 +341,41 @@ class RemoteReadError(LoaderError, OSError):
 
 
 class ObjectMissingError(RemoteReadError, FileNotFoundError):
-    """There is no such object."""
+    """Error raised when an object does not exist."""
 
 
 class ObjectDeniedError(RemoteReadError, PermissionError):
-    """An object must not be read with these credentials, or with none."""
+    """Error raised when the server denies access to an object with these credentials, or without any."""
 
 
 class ObjectChangedError(RemoteReadError):
-    """An object is not the one any more that it was when the dataset was made: it was replaced meanwhile."""
+    """Error raised when an object was replaced after the dataset was made."""
 
 
 class RemoteWriteError(LoaderError, OSError):
-    """An object cannot be written over the network.
+    """Error raised when an object cannot be written over the network.
 
     Attributes:
         url: the object.
-        reason: what happened.
+        reason: the failure.
     """
 
     def __init__(self, url: str, reason: str) -> None:
         super().__init__(
-            f"cannot write {url}: {reason}; see docs/remote.md for credentials and what can be written to"
+            f"cannot write {url}: {reason}; see docs/remote.md for credentials and writable stores"
         )
         self.url = url
         self.reason = reason
 
 
 class TooManyErrorsError(LoaderError):
-    """More samples failed than ``max_errors`` allows; the last one is chained.
+    """Error raised when more samples failed than ``max_errors`` allows; the last one is chained.
 
     Attributes:
-        max_errors: the limit that was set.
-        count: failed samples: of the loader so far, or, where the limit is a share, of this pass.
-        samples: samples of this pass so far, failed ones included, where the limit is a share; else None.
-        errors: the failed samples, where there is no loader that has them.
+        max_errors: the limit.
+        count: number of failed samples: of the loader so far, or, if the limit is a share, of this epoch.
+        samples: number of samples of this epoch so far, failed ones included, if the limit is a share; else None.
+        errors: the failed samples, if no loader keeps them.
     """
 
     def __init__(
@@ -394,10 +394,10 @@ class TooManyErrorsError(LoaderError):
 
 
 def error_report(errors: Iterable[SampleError]) -> dict[str, Any]:
-    """Failed samples as a JSON object.
+    """Return failed samples as a JSON object.
 
     Args:
-        errors: what failed, such as `AsyncDataLoader.errors`.
+        errors: the failed samples, such as `AsyncDataLoader.errors`.
 
     Returns:
         ``count``; ``by_reason``: how many samples failed of each type of cause, most first; ``errors``: one object for
@@ -409,7 +409,7 @@ def error_report(errors: Iterable[SampleError]) -> dict[str, Any]:
 
 
 def single(error: BaseException) -> BaseException:
-    """The error itself where a task group wrapped it; of several the first, with the others told in a note."""
+    """Return the error that a task group wrapped; of several the first, with a note that lists the others."""
     while isinstance(error, BaseExceptionGroup):
         first, *others = error.exceptions
         if others:

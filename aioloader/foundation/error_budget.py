@@ -1,4 +1,4 @@
-"""How many samples may fail: a number of them, or a share. Pure."""
+"""Limit of failed samples: a number of them, or a share (pure)."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from aioloader.errors import TooManyErrorsError
 
 __all__ = ("SHARE_AFTER", "over_budget")
 
-# Samples from which on a share of failed ones is judged: one failure among the first few says nothing.
+# A share is compared from this number of samples on: one failure among the first few says little about the share.
 SHARE_AFTER = 1000
 _ROUNDING = 1 + 1e-12
 
@@ -14,14 +14,14 @@ _ROUNDING = 1 + 1e-12
 def over_budget(
     limit: float | None, total: int, failed: int, samples: int, at_end: bool = False
 ) -> TooManyErrorsError | None:
-    """The error that too many samples failed, or None.
+    """Return the error if too many samples failed, or None.
 
     Args:
         limit: ``max_errors``: an integer is a number of samples, a float less than 1 a share of them; None: no limit.
-        total: samples that failed so far, in all passes; a number is compared with these.
-        failed: samples of this pass that failed.
-        samples: samples of this pass so far, failed ones included.
-        at_end: the pass is over, so that a share is judged however few samples there are.
+        total: failed samples so far, in all epochs; compared with a limit that is a number.
+        failed: failed samples of this epoch.
+        samples: samples of this epoch so far, failed ones included.
+        at_end: the epoch is over, so that a share is compared after fewer samples too.
     """
     if limit is None:
         return None

@@ -1,7 +1,7 @@
-"""What is kept of samples that failed: all that tells what happened, in little memory.
+"""Log of failed samples: all facts about each failure, in little memory.
 
-Every failed sample of a run is recorded, and there may be hundreds of thousands. An exception as it was raised holds
-the frames of its traceback, and so images and slab memory; its arguments may hold them too.
+A loader records every failed sample of a run, and there may be hundreds of thousands. A raised exception refers to the
+frames of its traceback, and so to images and slab memory; its arguments may refer to them too.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _FEW = 16
 _PLACES = 256
 _PLAIN = (type(None), bool, int, float, complex, type, os.PathLike)
 _texts: dict[tuple[tuple[CodeType, int], ...], str] = {}
-# Attributes that are not in `__dict__` and hold what the error is about.
+# Attributes outside of `__dict__` that refer to the object of the error.
 _HELD: tuple[tuple[type[BaseException], str, Any], ...] = (
     (AttributeError, "obj", None),
     (UnicodeDecodeError, "object", b""),
@@ -37,20 +37,20 @@ _HELD: tuple[tuple[type[BaseException], str, Any], ...] = (
 
 
 class ErrorLog(list["SampleError"]):
-    """The samples of a loader that failed; a list that can be referred to weakly.
+    """The failed samples of a loader, as a list that supports weak references.
 
-    The one that ended a pass was raised, and its traceback leads to the loader. So nothing that outlives a loader may
-    hold this: only the loader itself does, and both are collected together.
+    The error that ended an epoch was raised, and its traceback leads to the loader. So no object that outlives the loader
+    may refer to this list: only the loader does, and both are collected together.
     """
 
     __slots__ = ("__weakref__",)
 
 
 def strip_exception(error: BaseException) -> None:
-    """Let go of what an exception, and those that it is chained to, hold beyond what they tell.
+    """Drop large objects that an exception, and those chained to it, refer to.
 
-    Types, texts, short attributes and notes stay. A traceback becomes a note. Texts are shared with other errors
-    that have the same.
+    Types, texts, short attributes and notes stay. A traceback becomes a note. Equal texts of several errors are one
+    object.
     """
     waiting: list[BaseException | None] = [error]
     seen: set[int] = set()
@@ -60,13 +60,13 @@ def strip_exception(error: BaseException) -> None:
             continue
         seen.add(id(each))
         waiting += [each.__cause__, each.__context__]
-        _lighten(each)
+        _strip(each)
     for each in waiting:
         if each is not None and id(each) not in seen:
             each.__traceback__ = each.__cause__ = each.__context__ = None
 
 
-def _lighten(error: BaseException) -> None:
+def _strip(error: BaseException) -> None:
     notes = [_shared(note) for note in getattr(error, "__notes__", ())]
     if error.__traceback__ is not None:
         text = _text_of(error.__traceback__)
@@ -74,7 +74,7 @@ def _lighten(error: BaseException) -> None:
         if text not in notes and len(notes) < _FEW:
             notes.insert(0, text)
         error.__traceback__ = None
-    # An exception's class may refuse any of this; then it stays as it is.
+    # An exception's class may refuse any of these changes; then the attribute stays as it is.
     with contextlib.suppress(Exception):
         error.args = tuple(map(_short, error.args))
     for kind, name, empty in _HELD:
@@ -89,7 +89,7 @@ def _lighten(error: BaseException) -> None:
 
 
 def _text_of(trace: TracebackType) -> str:
-    """The text of a traceback. To make one takes longer than to fail, so those of the same place are remembered."""
+    """Return the text of a traceback. Formatting one takes longer than failing, so the texts are cached by place."""
     place = tuple((step.tb_frame.f_code, step.tb_lasti) for step in _steps(trace))
     text = _texts.get(place)
     if text is None:
@@ -110,7 +110,7 @@ def _shared(note: Any) -> Any:
 
 
 def _short(value: Any, depth: int = 2) -> Any:
-    """The value, or a description of one that may hold much."""
+    """Return the value, or a description of one that may refer to much memory."""
     if isinstance(value, str):
         return value if len(value) <= _LONGEST else f"{value[:_LONGEST]}... ({len(value)} characters)"
     if isinstance(value, (bytes, bytearray)):
@@ -120,7 +120,7 @@ def _short(value: Any, depth: int = 2) -> Any:
     shape, dtype = getattr(value, "shape", None), getattr(value, "dtype", None)
     if shape == () and dtype is not None:
         return value
-    if shape is not None:  # even a small array may be a view of much memory
+    if shape is not None:  # even a small array may be a view of a large one
         return f"<{type(value).__name__} of shape {shape}, {dtype}>"
     if depth and type(value) in (tuple, list) and len(value) <= _FEW:
         return type(value)(_short(item, depth - 1) for item in value)

@@ -1,4 +1,4 @@
-"""Samples as trees: tuples, lists, dicts, named tuples and dataclasses are taken apart by field and put together again.
+"""Samples as trees: tuples, lists, dicts, named tuples and dataclasses are flattened by field and rebuilt.
 
 A structure is a plain nested tuple, so that two samples can be compared with ``==``:
 ``None`` is a leaf; every other node is ``(kind, type or keys, children)``.
@@ -30,7 +30,7 @@ def _field_names(value: Any) -> tuple[str, ...]:
 
 
 def flatten(value: Any) -> tuple[Structure, list[Any]]:
-    """Take a sample apart.
+    """Flatten a sample.
 
     Returns:
         its structure, and its leaves from left to right (dicts in their own order).
@@ -74,7 +74,7 @@ def _unflatten(structure: Structure, leaves: Iterator[Any]) -> Any:
         return dict(zip(what, values, strict=True))
     if kind == "namedtuple":
         return what._make(values)
-    # A batch need not satisfy what __init__ and __post_init__ ask of a single sample.
+    # A batch need not satisfy the checks that __init__ and __post_init__ make for a single sample.
     made = object.__new__(what)
     for field, value in zip(dataclasses.fields(what), values, strict=True):
         object.__setattr__(made, field.name, value)
@@ -82,7 +82,7 @@ def _unflatten(structure: Structure, leaves: Iterator[Any]) -> Any:
 
 
 def map_leaves(fn: Callable[[Any], Any], value: Any) -> Any:
-    """The same structure with `fn` applied to every leaf."""
+    """Return the same structure with `fn` applied to every leaf."""
     structure, leaves = flatten(value)
     return unflatten(structure, [fn(leaf) for leaf in leaves])
 

@@ -1,11 +1,12 @@
-"""Who takes the place of samples that failed, with ``on_error="replace"``. Pure.
+"""Replacement of failed samples, with ``on_error="replace"`` (pure).
 
-Rule: the next sound sample of the same batch, round its end. So it depends on the batch alone, never on time or
-workers; nothing comes in that the sampler did not choose; and nothing has to be read or made again.
+Rule: the next valid sample of the same batch replaces a failed one; after the last sample comes the first. The choice
+depends on the batch alone, never on time or workers; no sample appears that the sampler did not choose; and no sample is
+read or made again.
 
-A batch without a sound sample takes one from elsewhere, which fills all of it: the first sound one of a few items that
-lie evenly over the dataset, counted from the first item of the batch. Damage lies close together, so neighbours would
-not do.
+If all samples of a batch failed, one sample from outside fills the whole batch: the first valid one of a few items spread
+evenly over the dataset, counted from the first item of the batch. Corrupt items are often neighbours, so neighbours are
+not tried.
 """
 
 from __future__ import annotations
@@ -20,18 +21,18 @@ __all__ = ("CANDIDATES", "fallback_indices", "replacement_rows")
 CANDIDATES = 16
 
 
-def replacement_rows(rows: int, sound: Collection[int]) -> dict[int, int]:
-    """For every failed row of a batch the row that takes its place.
+def replacement_rows(rows: int, valid: Collection[int]) -> dict[int, int]:
+    """Return the row that replaces each failed row of a batch.
 
     Args:
-        rows: rows of the batch.
-        sound: those that did not fail; if there are none, nothing can take a place.
+        rows: number of rows of the batch.
+        valid: the rows that did not fail; if there are none, the result is empty.
     """
     found: dict[int, int] = {}
-    if not sound or len(sound) == rows:
+    if not valid or len(valid) == rows:
         return found
-    good = set(sound)
-    after = min(good)  # round the end
+    good = set(valid)
+    after = min(good)  # the first one follows the last row
     for row in reversed(range(rows)):
         if row in good:
             after = row
@@ -41,7 +42,7 @@ def replacement_rows(rows: int, sound: Collection[int]) -> dict[int, int]:
 
 
 def fallback_indices(index: int, length: int) -> list[int]:
-    """Items to try, in this order, for a batch of which nothing is left.
+    """Return the items to try, in this order, for a batch without a valid sample.
 
     Args:
         index: the batch's first item, 0 <= index < length.

@@ -1,4 +1,4 @@
-"""Refusing bad arguments, the way Gluon does where it does."""
+"""Checks of arguments, with Gluon's exceptions for those that Gluon checks."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ __all__ = (
 
 
 class ArgumentError(ValueError, AssertionError):
-    """An argument is out of its range.
+    """Error raised when an argument is out of its range.
 
-    Gluon checks such arguments with ``assert``, so scripts may expect an AssertionError; unlike an assert
-    this check also stands under ``python -O``.
+    Gluon checks such arguments with ``assert``, so scripts may expect an AssertionError; unlike an assert, this check
+    also works under ``python -O``.
     """
 
 
@@ -36,10 +36,10 @@ def require(condition: object, message: str) -> None:
 
 
 def whole_number(name: str, value: Any) -> int:
-    """The same as an int.
+    """Return `value` as an int.
 
     Raises:
-        TypeError: it is no whole number; floats are none.
+        TypeError: `value` is not a whole number; floats are not accepted.
     """
     try:
         return operator.index(value)
@@ -48,17 +48,16 @@ def whole_number(name: str, value: Any) -> int:
 
 
 def is_async(fn: Any) -> bool:
-    """Whether calling `fn` gives something to be awaited, as far as can be told without calling it.
+    """Return True if a call of `fn` returns an awaitable, as far as that is visible without calling it.
 
-    Told of: an ``async def`` function or method, a `functools.partial` of one, an object whose ``__call__`` is one, and
-    what is marked by `inspect.markcoroutinefunction`. A plain function that hands on a coroutine is not told from
-    others.
+    Recognised are an ``async def`` function or method, a `functools.partial` of one, an object whose ``__call__`` is
+    one, and functions marked by `inspect.markcoroutinefunction`. A plain function that returns a coroutine is not.
     """
     while isinstance(fn, functools.partial):
         fn = fn.func
     if inspect.iscoroutinefunction(fn):
         return True
-    # A transform's `apply` is called in place of it.
+    # A loader calls a transform's `apply` instead of its `__call__`.
     names = ("__call__", "apply") if hasattr(fn, "out_spec") else ("__call__",)
     return not isinstance(fn, type) and any(
         inspect.iscoroutinefunction(getattr(type(fn), name, None)) for name in names
@@ -66,29 +65,31 @@ def is_async(fn: Any) -> bool:
 
 
 def check_sync(fn: Any, where: str) -> None:
-    """Raise if `fn` is an async function, which cannot be called there.
+    """Raise if `fn` is an async function.
 
     Args:
-        fn: a callable, or anything else.
-        where: what it was given to.
+        fn: a callable, or any other object.
+        where: the function that received it, for the error.
 
     Raises:
-        TypeError: it is one.
+        TypeError: `fn` is async.
     """
     if is_async(fn):
         name = getattr(fn, "__name__", None) or type(fn).__name__
         raise TypeError(
             f"{name} is an async function, which {where} cannot await: give it to dataset.transform(...) or "
-            ".transform_first(...) by itself, as a stage of its own"
+            ".transform_first(...) separately, as its own stage"
         )
 
 
 def one_of(name: str, value: object, allowed: tuple[str, ...]) -> None:
+    """Raise ValueError unless `value` is one of the allowed ones."""
     if value not in allowed:
         raise ValueError(f"{name} must be one of {', '.join(map(repr, allowed))}, but got {value!r}")
 
 
 def at_least(name: str, value: Any, least: float, *, exclusive: bool = False) -> None:
+    """Raise unless `value` is None, or a number of at least `least` (`exclusive`: greater than it)."""
     if value is None:
         return
     if isinstance(value, bool) or (not isinstance(value, (int, float)) and not hasattr(value, "__index__")):
@@ -106,15 +107,15 @@ _SIZE = re.compile(r"\s*([0-9]+(?:\.[0-9]*)?|\.[0-9]+)\s*([A-Za-z]*)\s*")
 
 
 def parse_nbytes(size: int | str, name: str = "size") -> int:
-    """A number of bytes, at least 1.
+    """Return a number of bytes, at least 1.
 
     Args:
         size: the number, or a text like "50GB" (10^9 bytes each), "1.5 TB", "512MiB" (2^20 bytes each).
-        name: what it is called in errors.
+        name: name of the argument, for errors.
 
     Raises:
-        TypeError: it is neither.
-        ValueError: it is no size, or less than one byte.
+        TypeError: `size` is neither.
+        ValueError: the text is not a size, or the size is less than one byte.
     """
     if isinstance(size, str):
         found = _SIZE.fullmatch(size)
