@@ -88,8 +88,8 @@ class ForkedError(LoaderError, RuntimeError):
 
     def __init__(self) -> None:
         super().__init__(
-            "this process was forked from one that had read URLs. It cannot read any, because the threads of the client "
-            "library do not exist in it. Start processes by 'spawn' or 'forkserver': "
+            "this process was forked from one that had read URLs. It cannot read any, because the threads of the "
+            "client library do not exist in it. Start processes by 'spawn' or 'forkserver': "
             "multiprocessing.get_context('spawn'), or PyTorch's DataLoader(..., multiprocessing_context='spawn')"
         )
 
@@ -132,8 +132,8 @@ class UnknownSchemeError(LoaderError, ValueError):
 
     def __init__(self, path: str, scheme: str, known: Sequence[str]) -> None:
         super().__init__(
-            f"{path!r}: {scheme}:// URLs are not read; supported schemes are {', '.join(known)}. If it is a folder with "
-            "such a name, put ./ before it"
+            f"{path!r}: {scheme}:// URLs are not read; supported schemes are {', '.join(known)}. If it is a folder "
+            "with such a name, put ./ before it"
         )
         self.path = path
         self.scheme = scheme

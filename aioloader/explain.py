@@ -1,9 +1,9 @@
-"""What a loader's counters say in words: what limits it, what to change, and how much that would give (pure).
+"""Explanation of a loader's counters in words: the limit, a change that helps, and its estimated gain (pure).
 
-The rule: a resource is the limit if the others wait for it. The caller's waiting is split by where its batch was in the
-meantime, which tells storage from workers; how busy workers were tells whether they had too little to do; and what they
-spent their time on tells decoding from transforms. Gains are what the counters allow: the pace of a resource if it were
-never idle, and no more than the next one could take.
+Rule: a resource is the limit if the others wait for it. The caller's waiting time is split by the stage of its batch in
+the meantime, which distinguishes storage from workers; the workers' occupancy shows whether they had enough work; and
+their time by step distinguishes decoding from transforms. A gain is an upper bound from the counters: the rate of a
+resource that is never idle, limited by the next resource.
 """
 
 from __future__ import annotations
@@ -31,23 +31,26 @@ __all__ = ("explain",)
 
 
 def explain(stats: Stats) -> str:
-    """One paragraph. Its first sentence names the limit in one of the words storage, decode, transform (with its
-    name), consumer, workers and memory; the rest says what it rests on, what to change, and what that would give."""
+    """Return one paragraph about the limit of a loader.
+
+    Its first sentence names the limit: storage, decode, transform (with its name), consumer, workers or memory. The
+    rest lists the evidence, a change that helps, and the gain of that change.
+    """
     if not stats.batches:
         return "Nothing has been delivered yet, so there is nothing to explain."
     sentences = [_Case(stats).text()]
     if stats.batches < FEW:
         many = "one batch" if stats.batches == 1 else f"{number(stats.batches)} batches"
-        sentences.append(f"So far it is {many}, which tell little: ask again after more.")
+        sentences.append(f"So far it is {many}, which is too few for a reliable answer: ask again later.")
     if stats.tuning:
         sentences.append(stats.tuning)
     return " ".join(sentences)
 
 
 class _Case(DerivedMetrics):
-    """Which it is, and the sentences that say so."""
+    """The choice of the limit, and the sentences about it."""
 
-    # -- which it is -------------------------------------------------------------------------------------------------
+    # -- choice of the limit -----------------------------------------------------------------------------------------
 
     def text(self) -> str:
         stats = self.stats
@@ -76,21 +79,21 @@ class _Case(DerivedMetrics):
         return self._work()
 
     def _idle(self) -> str:
-        """Workers have too little to do, and neither storage nor memory keeps it from them."""
+        """Explain workers without enough work when neither storage nor memory is the reason."""
         if self.starved < 0.5:
             return self._consumer_mostly()
         if self.held() and not self.stats.own_loop:
             return self._loop_of_others()
-        return self._short_passes() if self.starts_anew() else self._idle_workers()
+        return self._short_passes() if self.restarts_each_epoch() else self._idle_workers()
 
     # -- the sentences -------------------------------------------------------------------------------------------------
 
     @property
     def _meanwhile(self) -> str:
-        """How much there was to do while the caller waited."""
+        """Return how busy the workers were while the caller waited."""
         if self.inline:
             return f"making samples took {self.busy_s / self.span:.0%} of the time"
-        return f"{self.crew} had work for {self.occupancy:.0%}"
+        return f"{self.workers_text} had work for {self.occupancy:.0%}"
 
     @property
     def _rate_now(self) -> str:
@@ -100,21 +103,21 @@ class _Case(DerivedMetrics):
         most = 1 / (1 - self.starved)
         text = (
             f"The consumer is the limit. It waited for data in only {self.starved:.0%} of its time "
-            f"({self._rate_now}), so that faster loading would give {times(most)} at most. "
+            f"({self._rate_now}), so faster loading would give {times(most)} at most. "
         )
         if self.inline or self.stats.workers < 2 or not self.busy_s:
-            return text + "What takes time is the code that takes the batches."
+            return text + "The code that consumes the batches takes the rest."
         enough = max(1, math.ceil(self.busy_s / self.span * 1.25))
         if enough < self.stats.workers:
             return text + f"{number(enough).capitalize()} of the {self.stats.workers} workers would do."
-        return text + "What takes time is the code that takes the batches."
+        return text + "The code that consumes the batches takes the rest."
 
     def _consumer_mostly(self) -> str:
         gain = 1 / (1 - self.starved)
         return (
             f"The consumer is the limit for the most part. It waited for data in {self.starved:.0%} of its time, while "
-            f"{self.crew} had work for {self.occupancy:.0%} ({self._rate_now}). Batches come unevenly: a larger "
-            f"prefetch (now {self.stats.prefetch}) evens that out and gives {times(gain)} at most."
+            f"{self.workers_text} had work for {self.occupancy:.0%} ({self._rate_now}). Batches arrive unevenly: a "
+            f"larger prefetch (now {self.stats.prefetch}) evens that out and gives {times(gain)} at most."
         )
 
     def _start(self) -> str:
@@ -130,7 +133,7 @@ class _Case(DerivedMetrics):
         return (
             f"Memory is the limit. Rows are gathered in this thread, without workers: copying takes "
             f"{1e3 * stats.collate_s / stats.batches:.3f} ms a batch, {stats.collate_s / self.span:.0%} of the time; "
-            f"the rest is the cost of a batch as such ({self._rate_now}). Batches twice as large would give "
+            f"the rest is the fixed cost of a batch ({self._rate_now}). Batches twice as large would give "
             f"{times(self.batches_twice(stats.collate_s))}."
         )
 
@@ -138,8 +141,8 @@ class _Case(DerivedMetrics):
         stats = self.stats
         return (
             f"Memory is the limit. Fetching waited {stats.memory_wait_s:.1f} of {self.span:.1f} s for a place in slab "
-            f"memory, while {self.crew} had work for {self.occupancy:.0%} of the time ({self._rate_now}). Raise "
-            f"memory_limit (now {mib(stats.memory_limit_bytes)}; {stats.prefetch} batches on their way need "
+            f"memory, while {self.workers_text} had work for {self.occupancy:.0%} of the time ({self._rate_now}). "
+            f"Raise memory_limit (now {mib(stats.memory_limit_bytes)}; {stats.prefetch} batches in flight need "
             f"{mib(self.needed_bytes())}), or keep fewer batches: with enough of it the same workers would give "
             f"{times(self.with_workers(self.workers))}."
         )
@@ -150,14 +153,14 @@ class _Case(DerivedMetrics):
         gain = self.with_workers(self.workers)
         text = (
             f"Storage is the limit. The caller waited for reads in {self.share('fetch') * self.starved:.0%} of its "
-            f"time, while {self.crew} had work for {self.occupancy:.0%}: "
+            f"time, while {self.workers_text} had work for {self.occupancy:.0%}: "
             f"{stats.bytes_read / self.span / 1e6:,.1f} MB/s, {each:,.0f} KiB a sample ({self._rate_now}). "
         )
         if stats.requests:
             text += self._network() + " "
         text += (
-            f"If it is the delay of a read that costs, prefetch={2 * stats.prefetch} (now {stats.prefetch}) would give "
-            f"{times(min(2.0, gain))}; data that is at hand (a faster disk"
+            f"If the latency of reads is the cost, prefetch={2 * stats.prefetch} (now {stats.prefetch}) would give "
+            f"{times(min(2.0, gain))}; data that is available at once (a faster disk"
         )
         where = (
             ', or cache="DIR" from the second epoch on'
@@ -169,9 +172,9 @@ class _Case(DerivedMetrics):
     def _source(self) -> str:
         gain = self.with_workers(self.workers) if self.busy_s else self.gain(math.inf)
         return (
-            f"Storage is the limit. The caller waited for the source, or the sampler, to say what comes next in "
+            f"Storage is the limit. The caller waited for the source or the sampler in "
             f"{self.share('start') * self.starved:.0%} of its time, while {self._meanwhile} ({self._rate_now}). With "
-            f"samples at hand the loader would give {times(gain)}."
+            f"samples available at once the loader would give {times(gain)}."
         )
 
     def _awaited(self) -> str:
@@ -190,28 +193,29 @@ class _Case(DerivedMetrics):
         return (
             f"The transform {name} is the limit. It is awaited: a sample waits "
             f"{1e3 * stats.awaited[name] / self.samples:.1f} ms for it, and {calls:.1f} calls{of} were under way on "
-            f"average, while {self._meanwhile} ({self._rate_now}). If the service behind it bears twice as many at a "
-            f"time, {more} would give {twice}."
+            f"average, while {self._meanwhile} ({self._rate_now}). If the service behind it can serve twice as many "
+            f"at a time, {more} would give {twice}."
         )
 
     def _holding(self) -> str:
-        """An async transform that computes, or calls something that blocks."""
+        """Explain an async transform that computes or blocks."""
         stats = self.stats
         name = self.awaited_most
         count = stats.cores if self.inline else self.workers
         gain = self.gain(count * self.samples / (self.held_s() + self.busy_s))
         return (
-            f"The transform {name} is the limit: it holds its event loop, or other code does. It is async, but for "
-            f"{self.held_s() / self.span:.0%} of the time the loop was late, because something did not await "
-            f"({self._rate_now}). What computes or blocks belongs in a plain function, which runs in workers: "
+            f"The transform {name} is the limit: it, or other code, blocks the event loop. It is async, but for "
+            f"{self.held_s() / self.span:.0%} of the time the loop was late, because some code did not await "
+            f"({self._rate_now}). Code that computes or blocks belongs in a plain function, which runs in workers: "
             f"{number(count)} of them would give {times(gain)}."
         )
 
     def _loop_of_others(self) -> str:
         return (
-            f"The consumer is the limit: other code holds the event loop in which the loader runs. It was late for "
-            f"{self.held_s() / self.span:.0%} of the time, while {self._meanwhile} ({self._rate_now}). Such code "
-            f"belongs in a thread (asyncio.to_thread), or the loader does (aioloader.DataLoader): a loop that is free "
+            f"The consumer is the limit: other code blocks the event loop in which the loader runs. The loop was "
+            f"late for {self.held_s() / self.span:.0%} of the time, while {self._meanwhile} "
+            f"({self._rate_now}). Such code "
+            f"belongs in a thread (asyncio.to_thread), or the loader does (aioloader.DataLoader): a free loop "
             f"would give {times(self.with_workers(self.workers))}."
         )
 
@@ -219,10 +223,10 @@ class _Case(DerivedMetrics):
         stats = self.stats
         waited = max(1e-9, stats.wait_s - stats.startup_s)
         return (
-            f"The workers are the limit: passes are short, and each begins with nothing made ahead. A pass has "
+            f"The workers are the limit: epochs are short, and each begins without prefetched batches. An epoch has "
             f"{stats.batches / stats.passes:.0f} batches, and of the time that the caller waited "
-            f"{min(1.0, stats.first_wait_s / waited):.0%} was for the first of them ({self._rate_now}). Longer passes, "
-            f"by a sampler that goes through the data several times, would give "
+            f"{min(1.0, stats.first_wait_s / waited):.0%} was for the first of them ({self._rate_now}). Longer epochs, "
+            f"with a sampler that repeats the data, would give "
             f"{times(self.gain(self.samples / max(1e-9, self.span - stats.first_wait_s)))}."
         )
 
@@ -243,8 +247,8 @@ class _Case(DerivedMetrics):
         return (
             f"Storage is the limit. Of the time that samples take {stats.decode_s / self.busy_s:.0%} goes "
             f"into {where}, and only {share:.0%} is spent computing: the rest is waiting, for files or another "
-            f"service ({self._rate_now} with {self.crew}). Waiting needs no core: num_workers={more} would give "
-            f"{times(self.with_workers(more))}; data that is at hand "
+            f"service ({self._rate_now} with {self.workers_text}). Waiting needs no core: num_workers={more} would "
+            f"give {times(self.with_workers(more))}; data available at once "
             f"{times(self.without(stats.decode_s - min(stats.cpu_s, stats.decode_s)))}."
         )
 
@@ -252,13 +256,14 @@ class _Case(DerivedMetrics):
         per_sample = 1e3 * self.busy_s / self.samples
         twice = min(2.0, self.with_workers(self.workers), self.batches_twice(self.busy_s / self.workers))
         text = (
-            f"The workers are the limit: not their number, but handing work to them. {self.crew.capitalize()} had work "
-            f"for only {self.occupancy:.0%} of the time, {per_sample:.3f} ms a sample, and neither reads nor a lack of "
-            f"room kept them from it ({self._rate_now}). Batches twice as large would give {times(twice)}"
+            f"The workers are the limit: not their number, but the dispatch of work to them. "
+            f"{self.workers_text.capitalize()} had work for only {self.occupancy:.0%} of the time, "
+            f"{per_sample:.3f} ms a sample, and neither reads nor a lack of "
+            f"memory is the reason ({self._rate_now}). Batches twice as large would give {times(twice)}"
         )
         alone = self.gain(1 / (self.busy_s / self.samples + 1 / self.consumer_rate)) if self.busy_s else 1.0
         if alone > HARDLY_MORE:
-            text += f"; num_workers=0, where nothing is handed over, {times(alone)}"
+            text += f"; num_workers=0, without dispatch, {times(alone)}"
         return text + "."
 
     def _more_workers(self) -> str:
@@ -266,8 +271,8 @@ class _Case(DerivedMetrics):
         limit = self.costliest
         one, most = self.workers + 1, min(stats.cores, self.workers + math.ceil(self.free_cores() - 0.25))
         text = (
-            f"The workers are the limit: there are too few. {self.crew.capitalize()} had work for {self.occupancy:.0%} "
-            f"of the time, {1e3 * self.busy_s / self.samples:.2f} ms a sample, of which "
+            f"The workers are the limit: there are too few. {self.workers_text.capitalize()} had work for "
+            f"{self.occupancy:.0%} of the time, {1e3 * self.busy_s / self.samples:.2f} ms a sample, of which "
             f"{self.costs[limit] / self.busy_s:.0%} is {limit}; of {stats.cores} cores {self.free_cores():.1f} were "
             f"free ({self._rate_now}). A {ordinal(one)} worker would give {times(self.with_workers(one))}"
         )
@@ -280,28 +285,29 @@ class _Case(DerivedMetrics):
         return text + "."
 
     def _inline(self) -> str:
-        """Without workers, one thing after the other in one thread."""
+        """Explain a loader without workers, where all steps run in one thread."""
         stats = self.stats
         waited = self.starved * (self.span if self.span else 1.0)
         if stats.consumer_s > waited:
             return (
                 f"The consumer is the limit for the most part. It took {1 - self.starved:.0%} of the time, and "
-                f"loading, in the same thread, the rest ({self._rate_now}). One worker beside it "
-                f"(num_workers=1) would give {times(self.beside(1))}."
+                f"loading, in the same thread, the rest ({self._rate_now}). One worker in parallel "
+                f"(num_workers=1) would give {times(self.parallel(1))}."
             )
         if stats.fetch_s > self.busy_s:
             without = self.span / max(self.span - stats.fetch_s, 1e-9)
             return (
-                f"Storage is the limit. Reading took {stats.fetch_s / self.span:.0%} of the time, and nothing else was "
-                f"done meanwhile ({self._rate_now}). Workers, of which num_workers=0 has none, would let reads go on "
-                f"beside the rest: num_workers=1 would give {times(self.beside(1))}; data at hand {times(without)}."
+                f"Storage is the limit. Reading took {stats.fetch_s / self.span:.0%} of the time, and nothing else ran "
+                f"meanwhile ({self._rate_now}). Workers (num_workers=0 has none) let reads run in "
+                f"parallel: num_workers=1 would give {times(self.parallel(1))}; data available at once "
+                f"{times(without)}."
             )
         if self.reads_in_workers():
             return self._storage_of_workers()
         if self.busy_s < 0.3 * waited or self.small:
             return (
-                f"The workers are the limit: there are none, and this thread does all. Of its time "
-                f"{self.busy_s / self.span:.0%} went into samples; the rest is the cost of a batch as such "
+                f"The workers are the limit: there are none, and this thread does everything. Of its time "
+                f"{self.busy_s / self.span:.0%} went into samples; the rest is the fixed cost of a batch "
                 f"({self._rate_now}). Batches twice as large would give "
                 f"{times(self.batches_twice(self.busy_s + stats.fetch_s))}."
             )
@@ -316,7 +322,7 @@ class _Case(DerivedMetrics):
         if self.inline:
             how = f"in one thread, which it keeps for {self.busy_s / self.span:.0%} of the time"
         else:
-            how = f"with {self.crew}, at work for {self.occupancy:.0%} of the time"
+            how = f"with {self.workers_text}, at work for {self.occupancy:.0%} of the time"
         text = f"{head} It takes {share:.0%} of the {per_sample:.2f} ms that a sample costs ({self._rate_now} {how}). "
         return text + self._advice(limit, cost)
 
@@ -326,20 +332,18 @@ class _Case(DerivedMetrics):
             half = self.span / max(self.span - cost / 2, 1e-9)
             if self.busy_s < WORTH_S * stats.batches:
                 return (
-                    f"A batch takes {1e3 * self.busy_s / stats.batches:.2f} ms, which is no more than to hand it to a "
+                    f"A batch takes {1e3 * self.busy_s / stats.batches:.2f} ms, about as long as sending it to a "
                     f"worker and back; {faster(limit, half)}."
                 )
             if stats.cores > 1 or self.starved < 1 - FED:
                 count = max(1, stats.cores)
-                return (
-                    f"num_workers={count} would give {times(self.beside(count))}, and {faster(limit, half)}."
-                )
+                return f"num_workers={count} would give {times(self.parallel(count))}, and {faster(limit, half)}."
             return f"There is one core; {faster(limit, half)}."
         half = self.without(cost / 2)
         if self.locked():
             gain = self.gain(self.rate * min(stats.cores, self.workers) * self.span / stats.cpu_s)
             return (
-                f"The threads take turns at the interpreter's lock: together they computed for "
+                f"The threads wait for the interpreter's lock: together they used "
                 f"{stats.cpu_s / self.span:.1f} of {stats.cores} cores. executor='process' would give {times(gain)}, "
                 f"and {faster(limit, half)}."
             )
@@ -353,11 +357,11 @@ class _Case(DerivedMetrics):
         taken = ""
         if self.workers > stats.cores and stats.executor in ("process", "thread"):
             have = "one core" if stats.cores == 1 else f"{number(stats.cores)} cores"
-            taken = f"{self.crew.capitalize()} share {have}: num_workers={stats.cores} would give as much. "
+            taken = f"{self.workers_text.capitalize()} share {have}: num_workers={stats.cores} would give as much. "
         elif 0 < stats.cpu_s < ON_A_CORE * self.busy_s:
             taken = (
                 f"Workers had a core for only {stats.cpu_s / self.busy_s:.0%} of that time: other programs, or "
-                "the code that takes the batches, had the rest. "
+                "the code that consumes the batches, had the rest. "
             )
         cores = f"All {stats.cores} cores" if stats.cores > 1 else "The one core"
         return (

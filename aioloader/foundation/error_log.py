@@ -39,8 +39,8 @@ _HELD: tuple[tuple[type[BaseException], str, Any], ...] = (
 class ErrorLog(list["SampleError"]):
     """The failed samples of a loader, as a list that supports weak references.
 
-    The error that ended an epoch was raised, and its traceback leads to the loader. So no object that outlives the loader
-    may refer to this list: only the loader does, and both are collected together.
+    The error that ended an epoch was raised, and its traceback leads to the loader. So no object that outlives the
+    loader may refer to this list: only the loader does, and both are collected together.
     """
 
     __slots__ = ("__weakref__",)

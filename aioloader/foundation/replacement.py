@@ -1,12 +1,12 @@
 """Replacement of failed samples, with ``on_error="replace"`` (pure).
 
 Rule: the next valid sample of the same batch replaces a failed one; after the last sample comes the first. The choice
-depends on the batch alone, never on time or workers; no sample appears that the sampler did not choose; and no sample is
-read or made again.
+depends on the batch alone, never on time or workers; no sample appears that the sampler did not choose; and no sample
+is read or made again.
 
-If all samples of a batch failed, one sample from outside fills the whole batch: the first valid one of a few items spread
-evenly over the dataset, counted from the first item of the batch. Corrupt items are often neighbours, so neighbours are
-not tried.
+If all samples of a batch failed, one sample from outside fills the whole batch: the first valid one of a few items
+spread evenly over the dataset, counted from the first item of the batch. Corrupt items are often neighbours, so
+neighbours are not tried.
 """
 
 from __future__ import annotations

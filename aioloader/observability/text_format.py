@@ -1,15 +1,15 @@
-"""Numbers in words, for explanations (pure)."""
+"""Text format of numbers in explanations (pure)."""
 
 from __future__ import annotations
 
 __all__ = ("HARDLY_MORE", "faster", "mib", "number", "ordinal", "times")
 
-# A gain below this is none.
+# A gain below this is not worth a change.
 HARDLY_MORE = 1.05
 
 
 def faster(limit: str, gain: float) -> str:
-    """What it would give if `limit` ("decode", or "transform <name>") took half the time."""
+    """Describe the gain if `limit` ("decode", or "transform <name>") took half the time."""
     if limit == "decode":
         return (
             f"decoding in half the time (smaller images, `aioloader pack --tile`, dct_scaling=True) would give "
@@ -20,14 +20,14 @@ def faster(limit: str, gain: float) -> str:
 
 
 def times(gain: float) -> str:
-    """How many times as fast, such as "about 1.4x"."""
+    """Format a speed-up, such as "about 1.4x"."""
     if gain < HARDLY_MORE:
         return "hardly more"
     return f"about {gain:.1f}x" if gain < 9.95 else f"about {min(gain, 999):.0f}x"
 
 
 def mib(nbytes: float) -> str:
-    """A number of bytes in MiB."""
+    """Format a number of bytes in MiB."""
     return f"{nbytes / (1 << 20):,.1f} MiB" if nbytes < 10 << 20 else f"{nbytes / (1 << 20):,.0f} MiB"
 
 
@@ -35,7 +35,7 @@ _NUMBERS = ("none", "one", "two", "three", "four", "five", "six", "seven", "eigh
 
 
 def number(count: int) -> str:
-    """A count, as a word where it is small."""
+    """Format a count; small ones as words."""
     return _NUMBERS[count] if count < len(_NUMBERS) else str(count)
 
 
@@ -55,7 +55,7 @@ _ORDINALS = (
 
 
 def ordinal(number: int) -> str:
-    """An ordinal, as a word where it is small."""
+    """Format an ordinal; small ones as words."""
     if number < len(_ORDINALS):
         return _ORDINALS[number]
     ending = "th" if 10 <= number % 100 <= 20 else {1: "st", 2: "nd", 3: "rd"}.get(number % 10, "th")

@@ -1,12 +1,12 @@
 """Traces of a loader in the Trace Event Format, which Perfetto (ui.perfetto.dev) and chrome://tracing open.
 
-What happens is taken down as it happens, and written by a thread of its own, which alone touches the file
-(`TraceFile`). At its limit the file ends, and the log says so.
+Events are recorded as they happen, and written by a separate thread, which alone uses the file (`TraceFile`). The file
+ends at its size limit, with a warning in the log.
 
-Times are microseconds since the trace began. Lanes ("threads" in the format) hold slices that follow one another or lie
-within one another, never across: the caller's, one for each batch on its way, one for each worker. Waits of which any
-number may be under way at a time (chunks for a worker, calls of async transforms) are async slices, which viewers
-stack. A flow leads from a batch to each of its chunks.
+Times are microseconds since the trace began. Lanes ("threads" in the format) contain slices that follow or enclose one
+another and never overlap otherwise: one lane for the caller, one for each batch in flight, one for each worker. Waits
+that overlap (chunks for a worker, calls of async transforms) are async slices, which viewers stack. A flow connects a
+batch with each of its chunks.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _log = logging.getLogger("aioloader")
 _WRITE_EVERY_S = 0.25
 _PIECE = 512  # events of one write
 _MOST_PENDING = 200_000
-# Lanes of ours have numbers that no thread has: Linux counts threads up to 2^22.
+# Our lanes have numbers that no thread has: Linux numbers threads up to 2^22.
 _FIRST_LANE = 1 << 23
 _LANES_OF_A_PASS = 1 << 12
 _PASS, _CALLER, _HERE, _BATCHES = 0, 1, 2, 34
@@ -42,11 +42,11 @@ _SHOWN_AS = {"memory": "memory wait"}
 
 
 class Tracer:
-    """The trace of one loader. Events are taken from any thread; none of them waits.
+    """The trace of one loader. Any thread may add events; adding never blocks.
 
     Args:
-        path: of the file.
-        limit: its most bytes.
+        path: path of the file.
+        limit: maximum size of the file in bytes.
     """
 
     def __init__(self, path: str | os.PathLike[str], limit: int = LIMIT_NBYTES) -> None:
@@ -59,7 +59,7 @@ class Tracer:
         self._free: list[int] = []
         self._passes = 0
         self.next_number = itertools.count(1).__next__  # from any thread
-        self._lock = threading.RLock()  # a pass may be ended by the garbage collector, inside of it
+        self._lock = threading.RLock()  # the garbage collector may end an epoch while this thread holds it
         self._file: TraceFile | None = None
         self._thread: threading.Thread | None = None
         self._wake = threading.Event()
@@ -82,17 +82,17 @@ class Tracer:
                 self._thread = threading.Thread(target=self._work, name="aioloader-trace", daemon=True)
                 self._thread.start()
 
-    # -- taking down -------------------------------------------------------------------------------------------------
+    # -- recording ---------------------------------------------------------------------------------------------------
 
     def add(self, event: dict[str, Any]) -> None:
-        """One event as it will stand in the file."""
+        """Record one event in the form of the file."""
         if len(self._pending) < _MOST_PENDING:
             self._pending.append(event)
         else:
             self._left_out += 1
 
     def at(self, seconds: float) -> float:
-        """A time as it stands in the file."""
+        """Return a time in the unit of the file."""
         return round(max(0.0, seconds - self._begin) * 1e6, 3)
 
     def slice(
@@ -104,7 +104,7 @@ class Tracer:
         args: dict[str, Any] | None = None,
         category: str = "aioloader",
     ) -> None:
-        """Something that took from `begin` to `end` (seconds, `time.perf_counter`) in a lane (pid, tid)."""
+        """Record an interval from `begin` to `end` (seconds, `time.perf_counter`) in a lane (pid, tid)."""
         start = self.at(begin)
         took = round(max(0.0, self.at(end) - start), 3)
         event = {
@@ -121,7 +121,7 @@ class Tracer:
         self.add(event)
 
     def name_process(self, pid: int, name: str) -> None:
-        """What a process is called."""
+        """Name a process."""
         if (pid, -1) not in self._known:
             self._known.add((pid, -1))
             order = 0 if pid == self.pid else 1
@@ -131,7 +131,7 @@ class Tracer:
             )
 
     def name_lane(self, lane: tuple[int, int], name: str) -> None:
-        """What a lane is called."""
+        """Name a lane."""
         if lane not in self._known:
             self._known.add(lane)
             pid, tid = lane
@@ -141,7 +141,7 @@ class Tracer:
             )
 
     def begin_pass(self, epoch: int) -> PassTrace:
-        """A pass begins."""
+        """Begin the trace of an epoch."""
         with self._lock:
             if self._free:
                 number = heapq.heappop(self._free)
@@ -151,7 +151,7 @@ class Tracer:
         return PassTrace(self, number, epoch)
 
     def end_pass(self, number: int) -> None:
-        """A pass has ended; its lanes may be used again."""
+        """End the trace of an epoch; its lanes become free."""
         with self._lock:
             heapq.heappush(self._free, number)
         self._wake.set()
@@ -182,13 +182,15 @@ class Tracer:
             while self._pending and len(events) < _PIECE:
                 events.append(self._pending.popleft())
             if self._file.append(events) < len(events):
-                raise OSError(f"it has grown to its limit of {self._limit} bytes")
+                raise OSError(f"the file has reached its limit of {self._limit} bytes")
         if self._left_out:
             left_out, self._left_out = self._left_out, 0
-            _log.warning("%d events are missing in the trace %s: they came too fast", left_out, self.path)
+            _log.warning(
+                "%d events are missing in the trace %s: too many in a short time", left_out, self.path
+            )
 
     def close(self, patience_s: float = 1.0) -> None:
-        """Write what is left and close the file, in `patience_s` seconds at most. From any thread."""
+        """Write the remaining events and close the file, in `patience_s` seconds at most. From any thread."""
         with self._lock:
             self._closing = True
         self._wake.set()
@@ -197,12 +199,12 @@ class Tracer:
 
 
 class PassTrace:
-    """What happens in one pass: `begin` and `end` from its loop's thread, the rest from the caller's.
+    """The trace of one epoch. The loop's thread calls `begin` and `end`, the caller's thread the other methods.
 
     Args:
-        tracer: of the loader.
-        number: of the pass among those that are under way at the same time, which gives it its lanes.
-        epoch: its epoch.
+        tracer: the trace of the loader.
+        number: number among the concurrent epochs, which selects the lanes.
+        epoch: number of the epoch.
     """
 
     def __init__(self, tracer: Tracer, number: int, epoch: int) -> None:
@@ -230,8 +232,8 @@ class PassTrace:
     # -- batches -----------------------------------------------------------------------------------------------------
 
     def begin(self, number: int, timeline: BatchTimeline) -> None:
-        """A batch is begun."""
-        if number in self._batches:  # given up, and begun again
+        """Record that a batch begins."""
+        if number in self._batches:  # abandoned and begun again
             heapq.heappush(self._free, self._batches[number][0])
         if not self._batches:
             self._thread = threading.get_native_id()
@@ -240,11 +242,11 @@ class PassTrace:
         else:
             lane = self._lanes
             self._lanes += 1
-            self._name(_BATCHES + lane, f"batch on its way {lane}")
+            self._name(_BATCHES + lane, f"batch in flight {lane}")
         self._batches[number] = lane, timeline
 
     def end(self, number: int, samples: int) -> None:
-        """A batch was delivered."""
+        """Record that a batch was delivered."""
         found = self._batches.pop(number, None)
         if found is None or self._over:
             return
@@ -265,13 +267,13 @@ class PassTrace:
         for given, span in timeline.spans:
             self._worked(number, place, given, span, now)
         for call in timeline.calls:
-            self._beside(call.name, "await", call.begin, call.end, {**args, "index": call.sample})
+            self._overlapping(call.name, "await", call.begin, call.end, {**args, "index": call.sample})
 
     def _worked(self, number: int, place: tuple[int, int], given: float, span: WorkSpan, now: float) -> None:
-        """A chunk: in the dispatch queue until its worker began, and in the worker's lane afterwards."""
+        """Record a chunk: in the dispatch queue until its worker began, then in the worker's lane."""
         tracer = self._tracer
         begin, end = span.begin, span.end
-        if begin < given or end > now:  # the clock of another machine
+        if begin < given or end > now:  # the worker has another clock: it is on another machine
             begin, end = now - (end - begin), now
         if span.pid == tracer.pid and span.tid == self._thread:
             lane = self._lane_here(begin, end)
@@ -279,7 +281,7 @@ class PassTrace:
             lane = span.pid, span.tid
             tracer.name_process(span.pid, "worker")
             tracer.name_lane(lane, f"worker {span.thread}")
-        self._beside("dispatch", "dispatch", given, max(begin, given), {"batch": number})
+        self._overlapping("dispatch", "dispatch", given, max(begin, given), {"batch": number})
         args = {"batch": number, "epoch": self._epoch, "samples": span.samples}
         tracer.slice("chunk", lane, begin, end, args, "worker")
         flow = {"name": "to a worker", "cat": "flow", "id": tracer.next_number()}
@@ -289,13 +291,13 @@ class PassTrace:
         total = sum(seconds for _, seconds in span.parts)
         shrink = min(1.0, (end - begin) / total) if total else 1.0
         for name, seconds in span.parts:
-            # All samples of the chunk together: they were done one after the other, each with all its parts.
+            # A part is the sum over the samples of the chunk, which ran one after the other with all their parts.
             until = min(end, at + seconds * shrink)
             tracer.slice(name, lane, at, until, {"samples": span.samples, "summed": True}, "worker")
             at = until
 
     def _lane_here(self, begin: float, end: float) -> tuple[int, int]:
-        """A lane for samples that are made in the loop's thread, where chunks of several batches take turns."""
+        """Return a lane for samples made in the loop's thread, where chunks of several batches alternate."""
         place = len(self._here)
         for number, taken in enumerate(self._here):
             if all(end <= other or begin >= until for other, until in taken):
@@ -309,12 +311,12 @@ class PassTrace:
         return self._lane(_HERE + place)
 
     def asked_source(self, begin: float) -> None:
-        """An async iterable was asked for a batch's samples at `begin`, and has given them."""
+        """Record that an async iterable yielded the samples of a batch, from `begin` to now."""
         if not self._over:
-            self._beside("source", "source", begin, perf_counter(), {"epoch": self._epoch})
+            self._overlapping("source", "source", begin, perf_counter(), {"epoch": self._epoch})
 
-    def _beside(self, name: str, category: str, begin: float, end: float, args: dict[str, Any]) -> None:
-        """Something of which any number may be under way at a time: viewers stack them in one lane by name."""
+    def _overlapping(self, name: str, category: str, begin: float, end: float, args: dict[str, Any]) -> None:
+        """Record an interval that may overlap others: viewers stack these in one lane by name."""
         tracer = self._tracer
         mark = {
             "name": name,
@@ -327,7 +329,7 @@ class PassTrace:
         tracer.add({**mark, "ph": "e", "ts": tracer.at(end)})
 
     def gathered(self, begin: float, samples: int) -> None:
-        """A batch was gathered from memory in the caller's thread."""
+        """Record that a batch was gathered from memory in the caller's thread."""
         if not self._over:
             end = perf_counter()
             self._tracer.slice(
@@ -337,18 +339,18 @@ class PassTrace:
     # -- the caller --------------------------------------------------------------------------------------------------
 
     def asked(self, at: float) -> None:
-        """The caller asks for a batch."""
+        """Record that the caller asks for a batch."""
         if self._handed_out is not None and not self._over:
             self._tracer.slice("consumer", self._lane(_CALLER), self._handed_out, at)
         self._handed_out = None
 
     def handed_out(self, asked: float, samples: int, memory: tuple[int, int, int]) -> None:
-        """The caller got a batch.
+        """Record that the caller received a batch.
 
         Args:
-            asked: when it had asked for it.
-            samples: of the batch.
-            memory: bytes in use, at most so far, and allowed.
+            asked: when the caller asked for it.
+            samples: number of samples of the batch.
+            memory: bytes in use now, at the peak so far, and allowed.
         """
         if self._over:
             return
@@ -357,17 +359,17 @@ class PassTrace:
         tracer.slice("wait", self._lane(_CALLER), asked, now, {"samples": samples})
         counter = {"ph": "C", "pid": tracer.pid, "tid": 0, "ts": tracer.at(now)}
         tracer.add({**counter, "name": "slab memory (MiB)", "args": {"used": memory[0] / (1 << 20)}})
-        tracer.add({**counter, "name": "batches on their way", "args": {"batches": len(self._batches)}})
+        tracer.add({**counter, "name": "batches in flight", "args": {"batches": len(self._batches)}})
 
     def close(self) -> None:
-        """The pass is over, or was left. May be called twice, from any thread."""
+        """End the trace of the epoch. May be called twice, from any thread."""
         if self._over:
             return
         now = perf_counter()
         if self._handed_out is not None:
             self._tracer.slice("consumer", self._lane(_CALLER), self._handed_out, now)
         for number, (lane, timeline) in list(self._batches.items()):
-            self._draw(number, lane, timeline, now, {"given up": True})
+            self._draw(number, lane, timeline, now, {"abandoned": True})
         self._over = True
         self._tracer.slice("pass", self._lane(_PASS), self._began, now, {"epoch": self._epoch}, "pass")
         self._tracer.end_pass(self._number)

@@ -1,4 +1,4 @@
-"""The file of a trace: JSON that is whole after every write, so that a program may end at any moment."""
+"""The file of a trace: valid JSON after every write, so that a program may end at any moment."""
 
 from __future__ import annotations
 
@@ -16,28 +16,28 @@ _END = b"\n]\n"
 
 
 class TraceFile:
-    """A file that is a whole JSON array after every write.
+    """A file that is a complete JSON array after every write.
 
     Args:
-        path: of the file; one that is there is replaced.
-        limit: most bytes.
+        path: path of the file; an existing file is replaced.
+        limit: maximum size in bytes.
 
     Raises:
-        OSError: it cannot be opened.
+        OSError: the file cannot be opened.
     """
 
     def __init__(self, path: str | os.PathLike[str], limit: int = LIMIT_NBYTES) -> None:
         self._fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | getattr(os, "O_CLOEXEC", 0), 0o666)
         self._limit = limit
-        self._end = 0  # where the next write begins: at the closing bracket, and its line end before
+        self._end = 0  # offset of the next write: of the line end before the closing bracket
         self._put(b"[", 0)
         self._end = 1
 
     def append(self, events: Sequence[dict[str, Any]]) -> int:
-        """Add events; gives how many fitted.
+        """Append events; return how many fit.
 
         Raises:
-            OSError: the disk is full, for example; the file ends where it ended before.
+            OSError: for example, the disk is full; the file keeps its previous content.
         """
         lines: list[bytes] = []
         size = self._end + len(_END)
@@ -60,7 +60,7 @@ class TraceFile:
                 os.ftruncate(self._fd, at)
                 self._write(_END, at)
             except OSError:
-                pass  # the first error says it
+                pass  # the first error is raised
             raise
         self._end = at + len(data)
 

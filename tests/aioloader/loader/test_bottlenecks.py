@@ -270,7 +270,7 @@ async def test_an_async_transform_that_blocks_is_distinguished_from_one_that_wai
                 pass
             return loader.explain()
 
-    expected = "The transform caption is the limit: it holds its event loop"
+    expected = "The transform caption is the limit: it, or other code, blocks the event loop"
     told = await told_when_it_has_a_core(explained, expected)
     assert told.startswith(expected), told
     assert "a plain function, which runs in workers" in told
@@ -297,7 +297,7 @@ async def test_other_code_that_holds_the_loop_is_the_consumers():
             over = True
             return loader.explain()
 
-    expected = "The consumer is the limit: other code holds the event loop"
+    expected = "The consumer is the limit: other code blocks the event loop"
     told = await told_when_it_has_a_core(explained, expected)
     assert told.startswith(expected), told
 

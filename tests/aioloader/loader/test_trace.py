@@ -303,7 +303,7 @@ def test_a_trace_that_has_grown_too_large_ends_and_the_pass_goes_on(tmp_path, ca
     tracer.close()
     assert path.stat().st_size <= 4000
     assert read_trace(path)
-    assert "has grown to its limit of 4000 bytes" in caplog.text
+    assert "has reached its limit of 4000 bytes" in caplog.text
     assert not any(thread.name == "aioloader-trace" for thread in threading.enumerate())
 
 
