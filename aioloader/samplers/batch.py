@@ -9,6 +9,8 @@ from aioloader.samplers.base import Sampler
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
+    from aioloader.abc import Sampler as SamplerProtocol
+
 __all__ = ("BatchSampler",)
 
 
@@ -16,16 +18,16 @@ class BatchSampler(Sampler):
     """Lists of `batch_size` indices from another sampler.
 
     Args:
-        sampler: gives single indices; has a length.
+        sampler: yields single indices; has a length.
         batch_size: indices of a batch, at least 1.
-        last_batch: what becomes of an incomplete last batch: "keep" gives it as it is, "discard" drops it,
-            "rollover" begins the next pass with it. A pass that is left early carries nothing over.
+        last_batch: treatment of an incomplete last batch: "keep" yields it unchanged, "discard" drops it,
+            "rollover" begins the next pass with it. A pass that is abandoned early carries nothing over.
 
     Raises:
         ValueError: `last_batch` is none of these, or `batch_size` is below 1.
     """
 
-    def __init__(self, sampler: Any, batch_size: int, last_batch: str = "keep") -> None:
+    def __init__(self, sampler: SamplerProtocol, batch_size: int, last_batch: str = "keep") -> None:
         if last_batch not in ("keep", "discard", "rollover"):
             raise ValueError(
                 f"last_batch must be one of 'keep', 'discard', or 'rollover', but got {last_batch}"
@@ -38,7 +40,7 @@ class BatchSampler(Sampler):
         self._carried: list[Any] = []
 
     def __iter__(self) -> Iterator[list[Any]]:
-        """The batches of one pass."""
+        """Iterate over the batches of one pass."""
         return self._cut(self.sampler)
 
     def _cut(self, indices: Iterable[Any]) -> Iterator[list[Any]]:
@@ -48,15 +50,13 @@ class BatchSampler(Sampler):
             if len(batch) == self.batch_size:
                 yield batch
                 batch = []
-        if not batch:
-            return
-        if self.last_batch == "keep":
+        if batch and self.last_batch == "keep":
             yield batch
         elif self.last_batch == "rollover":
             self._carried = batch
 
     def __len__(self) -> int:
-        """How many batches the next pass has."""
+        """Return the number of batches of the next pass."""
         count = len(self.sampler)
         if self.last_batch == "keep":
             return -(-count // self.batch_size)

@@ -1,4 +1,4 @@
-"""Several sets in a given proportion."""
+"""Sampler that mixes several sets in a given proportion."""
 
 from __future__ import annotations
 
@@ -7,10 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from aioloader.foundation.validation import require, whole_number
-from aioloader.samplers.base import SeededSampler
-from aioloader.samplers.permutation import mix, permute_each
-from aioloader.samplers.streams import epoch_key
+from aioloader.foundation.validation import require
+from aioloader.samplers.base import SeededSampler, epoch_length
+from aioloader.samplers.permutation import epoch_key, mix, permute_rounds
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -21,21 +20,22 @@ if TYPE_CHECKING:
 
 __all__ = ("MixingSampler",)
 
-_TURNS, _ITEMS = 0, 1
+# Uses of an epoch's key.
+_SLOTS, _ITEMS = 0, 1
 _STRETCH = 1000
 
 
 class MixingSampler(SeededSampler):
-    """Indices into sets that stand one behind the other, so many of each as the ratios say.
+    """Indices into concatenated sets, in the proportion of the ratios.
 
-    Rule: each stretch of 1,000 positions has each set's share of it, rounded so that together they are 1,000 (largest
-    remainders), in random order. A set gives its items in random order, and begins again, in another order, when it has
-    given all.
+    Rule: each block of 1,000 positions has each set's share of it, rounded so that together they are 1,000 (largest
+    remainders), in random order. A set yields its items in random order, and begins again, in another order, after the
+    last.
 
     Args:
         sets: the length of each set, or the sets.
         ratios: a number for each, none negative; they need not add up to 1.
-        num_samples: indices of an epoch; None: as many as the sets have together.
+        num_samples: indices of an epoch; None: the total length of the sets.
         seed: see `SeededSampler`.
 
     Raises:
@@ -54,7 +54,7 @@ class MixingSampler(SeededSampler):
         shares: npt.NDArray[np.float64] = np.array(ratios, np.float64)
         require(
             len(lengths) > 0 and shares.shape == (len(lengths),),
-            f"give a ratio for each set, got {len(lengths)} sets and {len(shares)} ratios",
+            f"pass a ratio for each set, got {len(lengths)} sets and {len(shares)} ratios",
         )
         require(
             bool(np.isfinite(shares).all() and (shares >= 0).all() and shares.any()),
@@ -69,37 +69,29 @@ class MixingSampler(SeededSampler):
         )
         require(
             bool((self._quotas[shares > 0] > 0).all()),
-            f"a set with less than one of {_STRETCH} samples would never come: ratios {list(ratios)}",
+            f"a set with less than one of {_STRETCH} samples would never be drawn: ratios {list(ratios)}",
         )
         self._lengths: IntArray = np.maximum(np.array(lengths, np.int64), 1)
         self._starts: IntArray = np.cumsum(lengths, dtype=np.int64) - np.array(lengths, np.int64)
-        self._length = sum(lengths) if num_samples is None else whole_number("num_samples", num_samples)
-        require(self._length >= 0, f"num_samples must not be negative, got {num_samples}")
+        self._length = epoch_length(num_samples, sum(lengths))
         self._ends: IntArray = np.cumsum(self._quotas)
 
     def indices(self, seed: int, epoch: int, start: int, stop: int) -> IntArray:
-        """See `PositionalSampler.indices`."""
         self._check_stretch(start, stop)
         stretch, place = np.divmod(np.arange(start, stop, dtype=np.int64), _STRETCH)
-        keys = mix(epoch_key(seed, epoch, _TURNS) + stretch.astype(np.uint64))
-        slot = permute_each(keys, np.full(len(place), _STRETCH, np.int64), place)
+        slot = permute_rounds(epoch_key(seed, epoch, _SLOTS), stretch, _STRETCH, place)
         which = np.searchsorted(self._ends, slot, side="right")
-        # The slots of a set within a stretch are numbered, so its turns are known without counting.
-        turn = stretch * self._quotas[which] + slot - (self._ends[which] - self._quotas[which])
-        again, item = np.divmod(turn, self._lengths[which])
-        keys = mix(
-            mix(epoch_key(seed, epoch, _ITEMS) ^ mix(which.astype(np.uint64))) + again.astype(np.uint64)
-        )
-        result: IntArray = self._starts[which] + permute_each(keys, self._lengths[which], item)
+        # The slots of a set within a block are numbered, so the number of its items before is known without counting.
+        drawn = stretch * self._quotas[which] + slot - (self._ends[which] - self._quotas[which])
+        again, item = np.divmod(drawn, self._lengths[which])
+        keys = mix(epoch_key(seed, epoch, _ITEMS) ^ mix(which.astype(np.uint64)))
+        result: IntArray = self._starts[which] + permute_rounds(keys, again, self._lengths[which], item)
         return result
-
-    def __len__(self) -> int:
-        return self._length
 
 
 def largest_remainders(shares: npt.NDArray[np.float64], total: int) -> IntArray:
-    """Whole numbers that add up to `total`, in proportion to shares as near as can be; int64 (n,). Pure."""
-    scaled = shares / shares.max()  # tiny shares would overflow what multiplies them
+    """Return integers that add up to `total`, as near as possible in proportion to shares; int64 (n,). Pure."""
+    scaled = shares / shares.max()  # tiny shares would make the factor overflow
     exact = scaled * (total / scaled.sum())
     quotas: IntArray = np.floor(exact).astype(np.int64)
     missing = total - int(quotas.sum())

@@ -1,4 +1,4 @@
-"""Every index of a range or of a set: in order, mixed, at intervals, or chosen by a condition."""
+"""Samplers of every index of a range or of a set: in order, shuffled, at intervals, or selected by a condition."""
 
 from __future__ import annotations
 
@@ -37,16 +37,12 @@ class SequentialSampler(ComputedSampler):
         self._start = start
 
     def indices(self, seed: int, epoch: int, start: int, stop: int) -> IntArray:
-        """See `PositionalSampler.indices`; the same in every epoch."""
         self._check_stretch(start, stop)
         return np.arange(self._start + start, self._start + stop, dtype=np.int64)
 
     def description(self) -> tuple[str, int, int]:
-        """What the order depends on."""
+        """Return all that the order depends on."""
         return "sequential", self._length, self._start
-
-    def __len__(self) -> int:
-        return self._length
 
 
 class RandomSampler(SeededSampler):
@@ -55,8 +51,8 @@ class RandomSampler(SeededSampler):
     Args:
         length: number of indices.
         seed: see `SeededSampler`.
-        shuffle_window: for data that are slow to read here and there: mix by chunks of neighbours instead, so many
-            indices at a time, at least 16; see `aioloader.samplers.windows`. None: one order over everything.
+        shuffle_window: for data that are slow to read in random order: shuffle by chunks of neighbours instead, this
+            number of indices at a time, at least 16; see `aioloader.samplers.windows`. None: one order over all.
 
     Raises:
         ValueError: `length` is negative, or `shuffle_window` below 16; an AssertionError too, as in Gluon.
@@ -69,48 +65,41 @@ class RandomSampler(SeededSampler):
         self._windows = None if shuffle_window is None else Windows(length, shuffle_window)
 
     def indices(self, seed: int, epoch: int, start: int, stop: int) -> IntArray:
-        """See `PositionalSampler.indices`; `aioloader.samplers.permutation.permute` gives the order."""
         if self._windows is not None:
             self._check_stretch(start, stop)
             return self._windows.order(seed, epoch, start, stop)
         return permute(seed, epoch, self._length, start, stop)
 
     def description(self) -> tuple[str, int, int | None]:
-        """What the order depends on, besides seed and epoch."""
+        """Return all that the order depends on, except seed and epoch."""
         return "random", self._length, None if self._windows is None else self._windows.window
-
-    def __len__(self) -> int:
-        return self._length
 
 
 class FilterSampler(ComputedSampler):
-    """The indices of the samples that satisfy a condition, in order. Every sample is looked at once, here.
+    """The indices of the samples that satisfy a condition, in order. Every sample is read once, by the constructor.
 
     Args:
-        fn: takes a sample (a tuple as one argument) and says whether it is kept.
+        fn: takes a sample (a tuple as one argument) and returns True to keep it.
         dataset: anything with a length and items.
     """
 
     def __init__(self, fn: Callable[[Any], object], dataset: MapDataset[Any]) -> None:
         kept = (index for index in range(len(dataset)) if fn(dataset[index]))
         self._indices: IntArray = np.fromiter(kept, dtype=np.int64)
+        self._length = len(self._indices)
 
     def indices(self, seed: int, epoch: int, start: int, stop: int) -> IntArray:
-        """See `PositionalSampler.indices`; the same in every epoch."""
         self._check_stretch(start, stop)
         return self._indices[start:stop].copy()
-
-    def __len__(self) -> int:
-        return len(self._indices)
 
 
 class IntervalSampler(ComputedSampler):
     """0, k, 2k, ..., then 1, 1 + k, ..., and so on for an interval of k.
 
     Args:
-        length: the indices lie in range(length).
+        length: the indices are in range(length).
         interval: distance of one index to the next, 1 <= interval <= length.
-        rollover: begin again at 1, 2, ... until every index was given; False: only the first sweep.
+        rollover: begin again at 1, 2, ... until every index was yielded; False: only the first sweep.
 
     Raises:
         ValueError: `interval` is out of its range; an AssertionError too, as in Gluon.
@@ -119,12 +108,11 @@ class IntervalSampler(ComputedSampler):
     def __init__(self, length: int, interval: int, rollover: bool = True) -> None:
         require(interval <= length, f"Interval {interval} must be smaller than or equal to length {length}")
         require(interval >= 1, f"interval must be at least 1, got {interval}")
-        self._length = length
+        self._length = length if rollover else -(-length // interval)
         self._interval = interval
         self._rollover = rollover
 
     def indices(self, seed: int, epoch: int, start: int, stop: int) -> IntArray:
-        """See `PositionalSampler.indices`; the same in every epoch."""
         self._check_stretch(start, stop)
         positions = np.arange(start, stop, dtype=np.int64)
         if not self._rollover:
@@ -139,6 +127,3 @@ class IntervalSampler(ComputedSampler):
         step = np.where(early, early_step, late_step)
         result: IntArray = sweep + step * self._interval
         return result
-
-    def __len__(self) -> int:
-        return self._length if self._rollover else -(-self._length // self._interval)

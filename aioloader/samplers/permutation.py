@@ -1,16 +1,16 @@
-"""The order of an epoch: a keyed permutation of range(n), of which any stretch is computed on its own.
+"""Order of an epoch: a keyed permutation of range(n), of which any range is computed separately.
 
-Rule (docs/design.md, "Order"). Its key is (seed, epoch); nothing else enters.
+Rule (docs/design.md, "Order"). Its key is (seed, epoch); it depends on nothing else.
 
-Below 2**16 items: every item is given a random 64-bit word and the items are sorted by it. Words drawn
-independently from one distribution are exchangeable, so every order of distinct words is equally likely: this
-is a uniform shuffle. Equal words (probability below 2**-33) keep their items' order.
+Below 2**16 items: every item gets a random 64-bit word and the items are sorted by it. Words drawn independently from
+one distribution are exchangeable, so every order of distinct words is equally likely: this is a uniform shuffle. Equal
+words (probability below 2**-33) keep their items' order.
 
-From 2**16 items on: a block cipher over [0, 2**b), the smallest power of two that holds n. Its halves of b //
-2 and b - b // 2 bits take turns: each round adds (xor) to one half a keyed hash of the other, which can be
-undone, so the whole is a bijection whatever the hash (an unbalanced Feistel network; Schneier and Kelsey,
-1996). A value outside [0, n) is enciphered again until it lies inside ("cycle walking"; Black and Rogaway,
-2002): still a bijection, of [0, n), and under two turns on average. Memory does not grow with n.
+From 2**16 items on: a block cipher over [0, 2**b), the smallest power of two that holds n. Its halves of b // 2 and
+b - b // 2 bits alternate: each round adds (xor) to one half a keyed hash of the other, which can be undone, so the
+whole is a bijection for every hash (an unbalanced Feistel network; Schneier and Kelsey, 1996). A value outside [0, n)
+is enciphered again until it is inside ("cycle walking"; Black and Rogaway, 2002): still a bijection, of [0, n), and
+fewer than two passes on average. Memory does not grow with n.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from aioloader.rng import ORDER_DOMAIN, Rng
+from aioloader.rng import CHOICE_DOMAIN, ORDER_DOMAIN, Rng
 
 if TYPE_CHECKING:
     import numpy.typing as npt
 
     from aioloader.foundation.types import IntArray
 
-__all__ = ("ORDER_VERSION", "mix", "permute", "permute_each")
+__all__ = ("ORDER_VERSION", "epoch_key", "mix", "permute", "permute_each", "permute_rounds")
 
 ORDER_VERSION = 1
-"""Number of this rule. A saved position means something only under the rule that it was made with."""
+"""Number of this rule. A saved position is valid only under the rule that it was saved with."""
 
 _SORT_BELOW = 1 << 16
 _ITEM_BITS = np.uint64(16)
@@ -38,7 +38,7 @@ _UPPER = ~np.uint64(_SORT_BELOW - 1)
 _MOST_ITEMS = 1 << 62
 _BLOCK = 1 << 14  # positions at a time: the arrays of one round stay in the second-level cache
 
-# Half the domain may be 8 bits wide, where few rounds leave visible structure; the standard ciphers for small
+# Half the domain may be 8 bits wide; few rounds would leave visible structure. The standard ciphers for small
 # domains take 8 (NIST SP 800-38G, FF3) or 10 rounds.
 _ROUNDS = 8
 _MIX = np.uint64(0xD6E8FEB86659FD93)  # an odd multiplier whose products spread well upwards
@@ -49,9 +49,9 @@ _WORD = (1 << 64) - 1
 
 
 def permute(seed: int, epoch: int, n: int, start: int, stop: int) -> IntArray:
-    """Positions start <= p < stop of an epoch's order over range(n).
+    """Compute the positions start <= p < stop of an epoch's order over range(n).
 
-    Ask for 16,384 positions or more at a time where n is large: the cost of a call is shared among them.
+    Request 16,384 positions or more at a time if n is large: the cost of a call is shared among them.
 
     Args:
         seed: 0 <= seed < 2**64.
@@ -69,7 +69,7 @@ def permute(seed: int, epoch: int, n: int, start: int, stop: int) -> IntArray:
     if not 0 <= start <= stop <= n <= _MOST_ITEMS:
         raise ValueError(f"need 0 <= start <= stop <= n <= 2**62, got start={start}, stop={stop}, n={n}")
     if not (0 <= seed < 1 << 64 and 0 <= epoch < 1 << 64):
-        raise ValueError(f"seed and epoch must lie in [0, 2**64), got seed={seed}, epoch={epoch}")
+        raise ValueError(f"seed and epoch must be in [0, 2**64), got seed={seed}, epoch={epoch}")
     if n < _SORT_BELOW:
         return _sorted_words(seed, epoch, n)[start:stop].copy()
     return _walk(np.arange(start, stop, dtype=np.uint64), n, _round_keys(seed, epoch)).view(np.int64)
@@ -93,7 +93,7 @@ def _sorted_words(seed: int, epoch: int, n: int) -> IntArray:
 
 @lru_cache(maxsize=8)
 def _round_keys(seed: int, epoch: int) -> tuple[tuple[np.uint64, np.uint64], ...]:
-    """An odd multiplier and a summand for each round."""
+    """Draw an odd multiplier and a summand for each round."""
     words = Rng(seed, epoch, 0, ORDER_DOMAIN).words(2 * _ROUNDS)
     words[0::2] |= np.uint64(1)
     return tuple(zip(words[0::2], words[1::2], strict=True))
@@ -102,8 +102,8 @@ def _round_keys(seed: int, epoch: int) -> tuple[tuple[np.uint64, np.uint64], ...
 def _walk(
     values: npt.NDArray[np.uint64], n: int, keys: tuple[tuple[np.uint64, np.uint64], ...]
 ) -> npt.NDArray[np.uint64]:
-    """Encipher values, in place, until they lie in [0, n)."""
-    # Blocks walk on together: the last few values of each would need many short turns of their own.
+    """Encipher values, in place, until they are in [0, n)."""
+    # Blocks walk on together: the last few values of each would need many short passes.
     pending = values
     places = None
     while len(pending):
@@ -120,13 +120,13 @@ def _walk(
 def _encipher(
     values: npt.NDArray[np.uint64], n: int, keys: tuple[tuple[np.uint64, np.uint64], ...]
 ) -> npt.NDArray[np.uint64]:
-    """One turn of the cipher over [0, 2**b), the smallest power of two >= n."""
+    """Encipher values once, over [0, 2**b), the smallest power of two >= n."""
     bits = (n - 1).bit_length()
     low_bits = bits - bits // 2
     shift = np.uint64(low_bits)
     low = values & np.uint64((1 << low_bits) - 1)
     high = values >> shift
-    # The hash's upper bits are its good ones, so a half takes as many of them as it is wide.
+    # The hash's upper bits are its best mixed ones, so a half takes its width from them.
     to_low, to_high = np.uint64(64 - low_bits), np.uint64(64 - bits // 2)
     hashed, folded = np.empty_like(values), np.empty_like(values)
     for number, (factor, summand) in enumerate(keys):
@@ -142,7 +142,7 @@ def _encipher(
 
 
 def mix(words: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
-    """A 64-bit hash of each word, a new array: every bit of the result depends on every bit of the word.
+    """Hash each 64-bit word, into a new array: every bit of the result depends on every bit of the word.
 
     Source: Stafford's variant 13 of MurmurHash3's last steps, as in SplitMix64 (Steele, Lea and Flood, 2014).
     """
@@ -152,11 +152,40 @@ def mix(words: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
     return result
 
 
-def permute_each(keys: npt.NDArray[np.uint64], sizes: IntArray, places: IntArray) -> IntArray:
-    """What stands at a place of each of many small orders: order i is a permutation of range(sizes[i]) under keys[i].
+def epoch_key(seed: int, epoch: int, use: int) -> np.uint64:
+    """Return a key for one use of one epoch, for `permute_rounds`.
 
-    Up to 32 items: sorted by words that are drawn for them, as above; few rounds of a cipher as narrow as that leave
-    some orders more frequent than others. Above: the cipher, with a width of its own for each element.
+    Args:
+        seed, epoch: the loader's.
+        use: distinguishes keys of the same epoch.
+    """
+    word: np.uint64 = Rng(seed, epoch, use, CHOICE_DOMAIN).words(1)[0]
+    return word
+
+
+def permute_rounds(
+    key: np.uint64 | npt.NDArray[np.uint64], rounds: IntArray, sizes: int | IntArray, places: IntArray
+) -> IntArray:
+    """Evaluate many keyed permutations at once; every round has a new order of the same items.
+
+    Args:
+        key: of all, or uint64 (n,).
+        rounds: int64 (n,), numbers of rounds.
+        sizes: items of all, or int64 (n,), 1 to 2**52.
+        places: int64 (n,), 0 <= places[i] < sizes[i].
+
+    Returns:
+        int64 (n,), a new array.
+    """
+    keys = mix(key + rounds.astype(np.uint64))
+    return permute_each(keys, np.broadcast_to(np.asarray(sizes, np.int64), places.shape), places)
+
+
+def permute_each(keys: npt.NDArray[np.uint64], sizes: IntArray, places: IntArray) -> IntArray:
+    """Evaluate many keyed permutations at once: permutation i is one of range(sizes[i]) under keys[i].
+
+    Up to 32 items: sorted by words that are drawn for them, as above; few rounds of such a narrow cipher would make
+    some orders more frequent than others. Above: the cipher, with a separate width for each element.
 
     Args:
         keys: uint64 (n,); equal keys of equal sizes have the same order.
@@ -184,12 +213,12 @@ def permute_each(keys: npt.NDArray[np.uint64], sizes: IntArray, places: IntArray
 
 
 def _sort_each(keys: npt.NDArray[np.uint64], sizes: IntArray, places: IntArray, width: int) -> IntArray:
-    """What stands at a place of each of many orders of at most `width` items."""
-    # Neighbours often ask for the same order; each is made once.
+    """Evaluate many permutations of at most `width` items; see `permute_each`."""
+    # Neighbours often have the same key; each order is computed once.
     new = np.flatnonzero(np.r_[True, (keys[1:] != keys[:-1]) | (sizes[1:] != sizes[:-1])])
     numbers = np.arange(1, width + 1, dtype=np.uint64) * np.uint64(_GOLDEN)
     words = mix(mix(keys[new])[:, None] + numbers)
-    words[np.arange(width) >= sizes[new][:, None]] = np.uint64(_WORD)  # behind all others
+    words[np.arange(width) >= sizes[new][:, None]] = np.uint64(_WORD)  # after all others
     orders = np.argsort(words, axis=1, kind="stable")
     of = np.repeat(np.arange(len(new)), np.diff(np.r_[new, len(keys)]))
     result: IntArray = orders[of, places].astype(np.int64, copy=False)
@@ -199,7 +228,7 @@ def _sort_each(keys: npt.NDArray[np.uint64], sizes: IntArray, places: IntArray, 
 def _encipher_each(
     values: npt.NDArray[np.uint64], bits: npt.NDArray[np.uint64], keys: npt.NDArray[np.uint64]
 ) -> npt.NDArray[np.uint64]:
-    """One turn of the cipher over [0, 2**bits[i]) for each value, bits at least 2."""
+    """Encipher each value once, over [0, 2**bits[i]), bits at least 2."""
     high_bits = bits >> np.uint64(1)
     low_bits = bits - high_bits
     one = np.uint64(1)

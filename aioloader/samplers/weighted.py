@@ -1,4 +1,4 @@
-"""Samples as often as their weights say."""
+"""Sampler that draws indices in proportion to weights."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from aioloader.foundation.validation import require, whole_number
+from aioloader.foundation.validation import require
 from aioloader.rng import CHOICE_DOMAIN, Rng
-from aioloader.samplers.base import SeededSampler
+from aioloader.samplers.base import SeededSampler, epoch_length
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -26,14 +26,14 @@ class WeightedRandomSampler(SeededSampler):
 
     Args:
         weights: (n,), none negative; they need not add up to 1.
-        num_samples: indices of an epoch; None: as many as there are weights.
-        replacement: draw each index anew from all. False: each index at most once in an epoch; the larger its weight,
+        num_samples: indices of an epoch; None: the number of weights.
+        replacement: draw each index from all again. False: each index at most once in an epoch; the larger its weight,
             the earlier it tends to come.
         seed: see `SeededSampler`.
 
     Raises:
-        ValueError: a weight is negative or no number, all are zero, or without replacement there are fewer indices with
-            a weight than `num_samples`.
+        ValueError: a weight is negative or not a number, all are zero, or without replacement there are fewer indices
+            with a weight than `num_samples`.
 
     Sources: with replacement, the inverse of the summed weights. Without, Efraimidis and Spirakis, "Weighted random
     sampling with a reservoir", 2006.
@@ -53,8 +53,7 @@ class WeightedRandomSampler(SeededSampler):
             "weights must be numbers of the shape (n,), none of them negative",
         )
         require(bool(table.any()), "at least one weight must be more than 0")
-        self._length = len(table) if num_samples is None else whole_number("num_samples", num_samples)
-        require(self._length >= 0, f"num_samples must not be negative, got {num_samples}")
+        self._length = epoch_length(num_samples, len(table))
         possible = int(np.count_nonzero(table))
         require(
             replacement or self._length <= possible,
@@ -66,27 +65,23 @@ class WeightedRandomSampler(SeededSampler):
         self._sums: npt.NDArray[np.float64] = np.cumsum(table / table.max())
 
     def indices(self, seed: int, epoch: int, start: int, stop: int) -> IntArray:
-        """See `PositionalSampler.indices`."""
         self._check_stretch(start, stop)
         if start == stop:
             return np.empty(0, np.int64)
         if not self._replacement:
-            return self._drawn_out(seed, epoch)[start:stop].copy()
+            return self._without_replacement(seed, epoch)[start:stop].copy()
         first, last = start // _WORDS, (stop - 1) // _WORDS
         words = np.concatenate(
             [Rng(seed, epoch, block, CHOICE_DOMAIN).words(_WORDS) for block in range(first, last + 1)]
         )[start - first * _WORDS : stop - first * _WORDS]
         drawn = (words >> np.uint64(11)).astype(np.float64) * (_TO_UNIT * self._sums[-1])
         found = np.searchsorted(self._sums, drawn, side="right")
-        # Rounding may reach the very end, behind which there is nothing.
+        # Rounding may reach the end of the last weight, where no index is left.
         result: IntArray = np.minimum(found, np.searchsorted(self._sums, self._sums[-1])).astype(np.int64)
         return result
 
-    def __len__(self) -> int:
-        return self._length
-
-    def _drawn_out(self, seed: int, epoch: int) -> IntArray:
-        """The indices of an epoch in the order in which they are drawn without replacement."""
+    def _without_replacement(self, seed: int, epoch: int) -> IntArray:
+        """Return the indices of an epoch in the order in which they are drawn without replacement."""
         if self._kept is None or self._kept[:2] != (seed, epoch):
             words = Rng(seed, epoch, 0, CHOICE_DOMAIN).words(len(self._weights))
             uniform = ((words >> np.uint64(11)).astype(np.float64) + 0.5) * _TO_UNIT

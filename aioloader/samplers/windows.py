@@ -1,13 +1,13 @@
-"""An order for data that are slow to read here and there: chunks of neighbours, several of them mixed at a time.
+"""Order for data that are slow to read in random order: chunks of neighbours, several of them shuffled at a time.
 
-Rule: the range, as a ring, is cut into chunks of neighbours, in each epoch from another place on. The chunks are put
-in a random order, and each stretch of `shuffle_window` indices of the result is mixed. A window holds 16 chunks, so
-its records lie in 16 to 19 stretches of the file (in more where it is below 240 and no multiple of 16), and a chunk's
-records are read close together in time. The rest that fills no chunk comes in the last window. Chunks and windows are
-computed where they are asked for: memory is that of one window.
+Rule: the range, as a ring, is cut into chunks of neighbours, in each epoch from another start. The chunks are put in a
+random order, and each window of `shuffle_window` indices of the result is shuffled. A window holds 16 chunks, so its
+records are in 16 to 19 ranges of the file (in more if it is below 240 and not a multiple of 16), and a chunk's records
+are read close together in time. The rest that does not fill a chunk comes in the last window. Chunks and windows are
+computed on demand: memory is that of one window.
 
-What it costs: two samples of a window come from the same chunk, and are neighbours in the file, with a probability of
-1/16, where a full shuffle has almost none. A set that is sorted by class should be packed in random order, or have
+The cost: two samples of a window are from the same chunk, and are neighbours in the file, with a probability of 1/16;
+in a full shuffle the probability is almost 0. A set that is sorted by class should be packed in random order, or have
 chunks much shorter than its classes.
 """
 
@@ -18,16 +18,16 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from aioloader.foundation.validation import require, whole_number
 from aioloader.rng import CHOICE_DOMAIN, TURN_DOMAIN, Rng
+from aioloader.samplers.base import check_count
 from aioloader.samplers.permutation import permute
 
 if TYPE_CHECKING:
     from aioloader.foundation.types import IntArray
 
-__all__ = ("CHUNKS_OF_A_WINDOW", "Windows")
+__all__ = ("Windows",)
 
-CHUNKS_OF_A_WINDOW = 16
+_CHUNKS = 16  # of a window
 
 
 class Windows:
@@ -35,46 +35,41 @@ class Windows:
 
     Args:
         length: number of indices.
-        window: indices that are mixed with each other, at least 16.
+        window: indices that are shuffled together, at least 16.
 
     Attributes:
-        window: as given.
+        window: as passed.
 
     Raises:
         ValueError: `window` is too small.
     """
 
     def __init__(self, length: int, window: int) -> None:
-        window = whole_number("shuffle_window", window)
-        require(
-            window >= CHUNKS_OF_A_WINDOW,
-            f"shuffle_window must be at least {CHUNKS_OF_A_WINDOW}, got {window}",
-        )
         self._length = length
-        self.window = window
-        self._chunk = window // CHUNKS_OF_A_WINDOW
+        self.window = check_count("shuffle_window", window, _CHUNKS)
+        self._chunk = self.window // _CHUNKS
 
     def order(self, seed: int, epoch: int, start: int, stop: int) -> IntArray:
-        """The indices at positions start <= p < stop of an epoch, int64 (stop - start,)."""
+        """Return the indices at positions start <= p < stop of an epoch, int64 (stop - start,)."""
         if start == stop:
             return np.empty(0, np.int64)
-        turn = Rng(seed, epoch, 0, TURN_DOMAIN).integers(self._length)
+        ring_start = Rng(seed, epoch, 0, TURN_DOMAIN).integers(self._length)
         parts = []
         for number in range(start // self.window, (stop - 1) // self.window + 1):
             begin = number * self.window
             size = min(self.window, self._length - begin)
             low, high = max(start, begin) - begin, min(stop, begin + size) - begin
             places = begin + _window_order(seed, epoch, number, size)[low:high]
-            parts.append((self._at(seed, epoch, places, begin, begin + size) + turn) % self._length)
+            parts.append((self._at(seed, epoch, places, begin, begin + size) + ring_start) % self._length)
         return np.concatenate(parts)
 
     def _at(self, seed: int, epoch: int, places: IntArray, begin: int, end: int) -> IntArray:
-        """What stands at places of the row of chunks, all of them in [begin, end); counted from the turn."""
+        """Return the indices at places of the sequence of chunks, all in [begin, end), relative to the ring's start."""
         chunk = self._chunk
         whole = self._length // chunk
         first = begin // chunk
         chunks = permute(seed, epoch, whole, min(first, whole), min(-(-end // chunk), whole))
-        if end > whole * chunk:  # the rest that fills no chunk stands last
+        if end > whole * chunk:  # the rest that does not fill a chunk is last
             chunks = np.append(chunks, whole)
         which, inside = np.divmod(places, chunk)
         result: IntArray = chunks[which - first] * chunk + inside

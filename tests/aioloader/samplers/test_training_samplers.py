@@ -49,7 +49,7 @@ def test_any_stretch_is_that_of_the_whole(sampler: Any) -> None:
     rng = np.random.default_rng(1)
     for start, stop in np.sort(rng.integers(0, len(sampler) + 1, (20, 2)), axis=1).tolist():
         assert np.array_equal(sampler.indices(7, 3, start, stop), every[start:stop])
-    with pytest.raises(ValueError, match="do not lie within"):
+    with pytest.raises(ValueError, match="are not within"):
         sampler.indices(0, 0, 0, len(sampler) + 1)
 
 
