@@ -1,15 +1,14 @@
-"""Many samples to one batch. Gluon's classes, on numpy.
+"""Functions that make one batch from many samples. Gluon's classes, on numpy.
 
-Samples are taken apart by field (tuples, lists, dicts, named tuples, dataclasses), each field is collated by
-itself, and the batch has the samples' structure: tuples of images and labels become a tuple of an image batch
-and a label batch. Every function takes ``out``, arrays of the batch's structure to write into, where the
-result has a shape.
+Samples are split by field (tuples, lists, dicts, named tuples, dataclasses), each field is collated separately, and the
+batch has the samples' structure: tuples of images and labels become a tuple of an image batch and a label batch. Every
+function takes ``out``, arrays of the batch's structure to write into, if the result is arrays.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
@@ -25,10 +24,9 @@ __all__ = ("Append", "AsList", "Group", "Pad", "Stack", "default_batchify_fn", "
 def stack_leaves(values: Sequence[Any], out: Array | None = None) -> Array | list[Any]:
     """Collate one field.
 
-    Arrays, numpy scalars, Python numbers and booleans, and whatever has ``__array__`` (torch tensors among
-    them) become one array with a first axis for the samples; the dtype follows numpy's rules (int: int64,
-    float: float64). Of everything else (str, bytes, None, objects) a list is made: an array of bytes would
-    lose trailing zero bytes.
+    Arrays, numpy scalars, Python numbers and booleans, and objects with ``__array__`` (such as torch tensors) become
+    one array with a first axis for the samples; the dtype follows numpy's rules (int: int64, float: float64). All
+    other values (str, bytes, None, objects) become a list: an array of bytes would lose trailing zero bytes.
 
     Args:
         values: the field of every sample, in order; at least one.
@@ -83,7 +81,7 @@ def _deliver(result: Array, out: Array | None) -> Array:
 
 
 def _columns(samples: Sequence[Any]) -> tuple[Structure, list[list[Any]]]:
-    """The structure that all samples share, and each of its fields as a list."""
+    """Return the structure that all samples share, and each of its fields as a list."""
     if not len(samples):
         raise ValueError("there are no samples to collate")
     structure, leaves = flatten(samples[0])
@@ -102,7 +100,7 @@ def _columns(samples: Sequence[Any]) -> tuple[Structure, list[list[Any]]]:
 
 
 def _in_order_of(structure: Structure, value: Any) -> Any:
-    """`value` with its dicts in the order of the structure's, where they have the same keys."""
+    """Return `value` with its dicts in the order of the structure's, if they have the same keys."""
     if structure is LEAF:
         return value
     kind, keys, children = structure
@@ -114,7 +112,7 @@ def _in_order_of(structure: Structure, value: Any) -> Any:
 
 
 def _describe(structure: Structure) -> str:
-    """A structure in a few words, such as ``(value, {'box': value})``."""
+    """Describe a structure in a few words, such as ``(value, {'box': value})``."""
     if structure is LEAF:
         return "value"
     kind, what, children = structure
@@ -145,37 +143,14 @@ def _by_field(samples: Sequence[Any], out: Any, collate: Callable[[list[Any], An
     return unflatten(structure, [collate(column, to) for column, to in zip(columns, outs, strict=True)])
 
 
-class Stack:
-    """Stacks each field along a new first axis; see `stack_leaves` for what is not an array.
-
-    Args:
-        use_shared_mem: accepted for Gluon's sake and ignored: the loaders place batches in shared memory by
-            themselves.
-    """
-
-    def __init__(self, use_shared_mem: bool = False) -> None:
-        del use_shared_mem
-
-    def __call__(self, samples: Sequence[Any], /, out: Any = None) -> Any:
-        """Collate.
-
-        Args:
-            samples: samples of one structure and, field by field, of one shape.
-            out: arrays of the batch's structure to write into (None for a field that becomes a list), or
-                None.
-
-        Raises:
-            ValueError: the samples differ in structure or shape, or `out` does not fit.
-        """
-        return _by_field(samples, out, stack_leaves)
-
-
 def default_batchify_fn(samples: Sequence[Any], out: Any = None) -> Any:
-    """What the loaders do when no function is given; see `Stack`.
+    """Collate as the loaders do when no function is given: each field is stacked along a new first axis.
+
+    Fields that are not arrays or numbers become lists.
 
     Args:
         samples: samples of one structure and, field by field, of one shape.
-        out: arrays of the batch's structure to write into, or None.
+        out: arrays of the batch's structure to write into (None for a field that becomes a list), or None.
 
     Returns:
         The batch, in the structure of a sample.
@@ -186,14 +161,30 @@ def default_batchify_fn(samples: Sequence[Any], out: Any = None) -> Any:
     return _by_field(samples, out, stack_leaves)
 
 
+class Stack:
+    """Collation by stacking each field along a new first axis; fields that are not arrays or numbers become lists.
+
+    Args:
+        use_shared_mem: accepted for compatibility with Gluon and ignored: the loaders put batches in shared memory
+            themselves.
+    """
+
+    def __init__(self, use_shared_mem: bool = False) -> None:
+        del use_shared_mem
+
+    def __call__(self, samples: Sequence[Any], /, out: Any = None) -> Any:
+        """Collate; see `default_batchify_fn`."""
+        return default_batchify_fn(samples, out)
+
+
 class Pad:
-    """Stacks arrays of unequal shapes: every axis grows to the longest sample's, filled up at its end.
+    """Collation of arrays of unequal shapes: every axis is padded at its end to the length of the longest sample's.
 
     A sample is an array, a number or a (nested) list of numbers. Dicts and dataclasses are padded by field.
 
     Args:
-        val: what is filled in; None is 0.
-        dtype: dtype of the batch; None: what numpy's promotion makes of the samples'.
+        val: the padding value; None is 0.
+        dtype: dtype of the batch; None: the promotion of the samples' dtypes by numpy.
         round_to: extents are rounded up to a multiple of this, so that fewer different shapes occur; None:
             they are not.
         use_shared_mem: accepted and ignored, see `Stack`.
@@ -245,7 +236,7 @@ class Pad:
                 )
             if array.ndim != arrays[0].ndim:
                 raise ValueError(
-                    f"Pad() makes axes longer but adds none: sample 0 has shape {arrays[0].shape}, "
+                    f"Pad() lengthens axes but adds none: sample 0 has shape {arrays[0].shape}, "
                     f"sample {place} has shape {array.shape}"
                 )
         longest = np.max([array.shape for array in arrays], axis=0).tolist() if arrays[0].ndim else []
@@ -266,13 +257,13 @@ class Pad:
 
     @staticmethod
     def _common_dtype(values: Sequence[Any], arrays: Sequence[Array]) -> np.dtype[Any]:
-        # An empty list says nothing of the numbers that it might have held; numpy calls it float64.
-        telling = [
+        # An empty list has no numbers that determine a dtype, but numpy returns float64 for it.
+        dtypes = [
             array.dtype
             for value, array in zip(values, arrays, strict=True)
             if array.size or isinstance(value, np.ndarray)
         ]
-        return np.result_type(*telling) if telling else np.dtype(np.float64)
+        return np.result_type(*dtypes) if dtypes else np.dtype(np.float64)
 
     def _check_val(self, dtype: np.dtype[Any]) -> None:
         try:
@@ -283,16 +274,16 @@ class Pad:
             fits = False
         if not fits:
             raise ValueError(
-                f"Pad's val {self._val!r} does not fit dtype {dtype}; give Pad(dtype=...) as well"
+                f"Pad's val {self._val!r} does not fit dtype {dtype}; pass Pad(dtype=...) as well"
             )
 
 
 class Append:
-    """Keeps the samples apart: each field becomes a list of arrays, one per sample.
+    """Collation to lists: each field becomes a list of arrays, one per sample.
 
     Args:
-        expand: give every array a batch axis of length 1.
-        batch_axis: place of that axis.
+        expand: add a batch axis of length 1 to every array.
+        batch_axis: position of that axis.
         use_shared_mem: accepted and ignored, see `Stack`.
     """
 
@@ -302,7 +293,7 @@ class Append:
         self._batch_axis = batch_axis
 
     def __call__(self, samples: Sequence[Any], /, out: None = None) -> Any:
-        """Collate; there is no array to write into, so `out` must be None."""
+        """Collate; the result is a list of arrays, so `out` must be None."""
         require(out is None, "Append() makes no array, so it takes no out")
         return _by_field(samples, None, self._append)
 
@@ -313,15 +304,20 @@ class Append:
 
 
 class Group:
-    """One function for each field of tuple samples: ``Group(Stack(), Pad())`` or ``Group([Stack(), Pad()])``.
+    """Collation of tuples with one function for each field: ``Group(Stack(), Pad())`` or ``Group([Stack(), Pad()])``.
 
     Args:
         fn: function of the first field, or a tuple or list of all functions.
         *args: functions of the other fields.
 
     Raises:
-        ValueError: something among them cannot be called.
+        ValueError: one of them cannot be called.
     """
+
+    _wrong_count: ClassVar[str] = (
+        "Group() has {count} functions, so each sample must be a tuple or list of {count} elements; sample {place} has "
+        "{found}"
+    )
 
     def __init__(self, fn: Any, *args: Callable[..., Any]) -> None:
         if isinstance(fn, (tuple, list)):
@@ -347,13 +343,8 @@ class Group:
             raise ValueError("there are no samples to collate")
         count = len(self._functions)
         for place, sample in enumerate(samples):
-            if not isinstance(sample, (tuple, list)) or len(sample) != count:
-                found = f"{len(sample)}" if isinstance(sample, (tuple, list)) else type(sample).__name__
-                require(
-                    False,
-                    f"The number of attributes in each data sample should contains {count} elements; "
-                    f"sample {place} has {found}",
-                )
+            found = len(sample) if isinstance(sample, (tuple, list)) else type(sample).__name__
+            require(found == count, self._wrong_count.format(count=count, place=place, found=found))
         columns = [[sample[field] for sample in samples] for field in range(count)]
         if out is None:
             return tuple([fn(column) for fn, column in zip(self._functions, columns, strict=True)])
@@ -364,9 +355,9 @@ class Group:
 
 
 class AsList:
-    """The samples as a list, untouched."""
+    """Collation to a list of the unchanged samples."""
 
     def __call__(self, samples: Sequence[Any], /, out: None = None) -> list[Any]:
-        """Collate; there is no array to write into, so `out` must be None."""
+        """Return the samples as a list; `out` must be None."""
         require(out is None, "AsList() makes no array, so it takes no out")
         return list(samples)

@@ -1,4 +1,4 @@
-"""Random draws that depend on (seed, epoch, index) and on nothing else.
+"""Random draws that depend only on (seed, epoch, index).
 
 Rule (docs/design.md, "Randomness"): the words are those of Philox 4x64-10 (Salmon et al., "Parallel random
 numbers: as easy as 1, 2, 3", 2011), whose stream numpy keeps stable. Everything drawn from the words is defined
@@ -39,8 +39,8 @@ ORDER_DOMAIN = 1
 GLOBALS_DOMAIN = 2
 CHOICE_DOMAIN = 3
 TURN_DOMAIN = 4
-# Of a chain with async transforms: the n-th of them (from 0) draws from AWAITED_DOMAIN + n, and what follows the n-th
-# group of them (from 1) in a worker from LATER_DOMAIN + n.
+# In a chain with async transforms, the n-th of them (from 0) draws from AWAITED_DOMAIN + n, and the transforms after
+# the n-th group of them (from 1) draw in a worker from LATER_DOMAIN + n.
 AWAITED_DOMAIN = 1 << 32
 LATER_DOMAIN = 1 << 33
 
@@ -51,13 +51,13 @@ _TO_UNIT = 2.0**-53
 
 
 class Rng:
-    """The draws of one sample. A worker keeps one and moves it from sample to sample with `seek`.
+    """Draws of one sample. A worker keeps one and moves it from sample to sample with `seek`.
 
     Args:
         seed: 0 <= seed < 2**64.
         epoch: 0 <= epoch < 2**64.
         index: place in the dataset, 0 <= index < 2**64.
-        domain: keeps uses apart that share seed, epoch and index.
+        domain: distinguishes uses with the same seed, epoch and index.
     """
 
     __slots__ = ("_bits", "_block", "_next", "_place", "_state", "_words")
@@ -73,12 +73,12 @@ class Rng:
     def seek(self, seed: int, epoch: int, index: int, domain: int = SAMPLE_DOMAIN) -> None:
         """Move to the start of the stream of (seed, epoch, index, domain)."""
         self._place: tuple[int, int, int, int] | None = (seed, epoch, index, domain)
-        self._block = 0  # of the generator's, where it goes on once it is set
+        self._block = 0  # block of the generator at which it continues once it is set
         self._words: list[int] = []
         self._next = 0
 
     def ahead(self, seed: int, places: Iterable[tuple[int, int]]) -> list[list[int]]:
-        """The first words of many streams, for `resume`: cheaper together than each at its first draw.
+        """Draw the first words of many streams, for `resume`: cheaper together than each at its first draw.
 
         Args:
             seed: the seed of all.
@@ -91,13 +91,13 @@ class Rng:
         return found
 
     def resume(self, words: list[int]) -> None:
-        """After `seek`: take the first words of the stream, which `ahead` gave, as drawn."""
+        """Use the first words of the stream as drawn by `ahead`; call it after `seek`."""
         self._words = words
         self._block = len(words) // _WORDS_OF_A_BLOCK
 
     @property
     def drew(self) -> bool:
-        """Whether anything was drawn since `seek`."""
+        """Return True if anything was drawn since `seek`."""
         return self._next > 0 or self._place is None
 
     def _raw(self, n: int) -> npt.NDArray[np.uint64]:
@@ -121,23 +121,23 @@ class Rng:
         return word
 
     def words(self, n: int) -> npt.NDArray[np.uint64]:
-        """The next n words of the stream, uint64 (n,). Words already buffered are passed over."""
+        """Draw the next n words of the stream, uint64 (n,). Words already buffered are skipped."""
         if not self.drew:
-            self._block = 0  # what was drawn ahead has not been used
+            self._block = 0  # the words drawn ahead have not been used
         self._words = []
         self._next = 0
         return self._raw(n)
 
     def random(self) -> float:
-        """Uniform in [0, 1), a multiple of 2**-53."""
+        """Draw a number uniform in [0, 1), a multiple of 2**-53."""
         return (self._word() >> 11) * _TO_UNIT
 
     def uniform(self, low: float = 0.0, high: float = 1.0) -> float:
-        """Uniform in [low, high)."""
+        """Draw a number uniform in [low, high)."""
         return low + (high - low) * self.random()
 
     def integers(self, low: int, high: int | None = None) -> int:
-        """Uniform integer in [low, high), or in [0, low) when `high` is None; no bias.
+        """Draw an integer uniform in [low, high), or in [0, low) when `high` is None; no bias.
 
         Source: Lemire, "Fast random integer generation in an interval", 2019.
 
@@ -157,7 +157,7 @@ class Rng:
         return low + (product >> 64)
 
     def normal(self, loc: float = 0.0, scale: float = 1.0) -> float:
-        """Normal with mean `loc` and standard deviation `scale` (Box and Muller, 1958)."""
+        """Draw a normal number with mean `loc` and standard deviation `scale` (Box and Muller, 1958)."""
         radius = math.sqrt(-2.0 * math.log(1.0 - self.random()))
         return loc + scale * radius * math.cos(2.0 * math.pi * self.random())
 
@@ -168,13 +168,13 @@ class Rng:
             items[last], items[other] = items[other], items[last]
 
     def permutation(self, n: int) -> list[int]:
-        """A random order of range(n)."""
+        """Return a random order of range(n)."""
         order = list(range(n))
         self.shuffle(order)
         return order
 
     def choice(self, items: Sequence[T]) -> T:
-        """One element of a non-empty sequence, uniformly."""
+        """Draw one element of a non-empty sequence, uniformly."""
         return items[self.integers(len(items))]
 
 
@@ -185,7 +185,7 @@ _threads_seen = itertools.count()
 
 
 def default_rng() -> Rng:
-    """The draws of transforms that are called outside a loader: one stream per thread, seeded by the system."""
+    """Return the draws for transforms that are called outside a loader: one stream per thread, seeded by the system."""
     rng: Rng | None = getattr(_local, "rng", None)
     if rng is None or _local.pid != os.getpid() or _local.seeded != _default_seeded:
         _local.pid, _local.seeded = os.getpid(), _default_seeded

@@ -25,7 +25,7 @@ __all__ = ("Compose", "RandomApply")
 
 
 class Compose(BindingTransform):
-    """Transforms one after the other; each may be any callable of one argument.
+    """Chain of transforms, applied one after the other; each may be any callable of one argument.
 
     A callable with a parameter named ``rng`` is passed the sample's draws through it, others are called with the image
     alone. Draws: those of the parts, in order. Memory that is used again, `out` or an intermediate result, is passed
@@ -92,7 +92,7 @@ def _out_spec(fn: Any, spec: ArraySpec | None) -> ArraySpec | None:
 
 
 class RandomApply(BindingTransform):
-    """Apply a transform with probability `p`. One draw, then those of the transform if it is applied.
+    """Transform that is applied with probability `p`. One draw, then those of the transform if it is applied.
 
     Args:
         transforms: a callable, or a sequence of them, applied together as by `Compose`.

@@ -161,7 +161,7 @@ def _flat(fn: Callable[..., Any]) -> list[Callable[..., Any]]:
 
 
 def _segments(parts: Sequence[_Part], lend: bool) -> tuple[list[_Segment], int]:
-    """Group the transforms after the flips; return the segments, and the memory that the decode operation may use."""
+    """Divide the transforms after the flips into segments; return them, and the memory for the decode operation."""
     native = [is_native(part.fn) for part in parts]
 
     def target(stop: int) -> int:

@@ -369,7 +369,7 @@ def _resize(x: Array, size: tuple[int, int], code: int, out: Array | None) -> Ar
 
 
 class _RandomFlip(Transform):
-    """Flip with probability `p`; one draw for every `p`."""
+    """Base of flips with probability `p`; one draw for every `p`."""
 
     in_place = True
     _axis = 0
@@ -412,7 +412,7 @@ class _RandomFlip(Transform):
 
 
 class RandomFlipLeftRight(_RandomFlip):
-    """Exchange left and right with probability `p`; shape and dtype kept.
+    """Flip of left and right with probability `p`; shape and dtype kept.
 
     (height, width, channels) or (n, height, width, channels), all n alike. One draw.
 
@@ -424,7 +424,7 @@ class RandomFlipLeftRight(_RandomFlip):
 
 
 class RandomFlipTopBottom(_RandomFlip):
-    """Exchange top and bottom with probability `p`; shape and dtype kept.
+    """Flip of top and bottom with probability `p`; shape and dtype kept.
 
     (height, width, channels) or (n, height, width, channels), all n alike. One draw.
 

@@ -48,7 +48,7 @@ def shift_hls(x: Array, hue: int, lightness: int, saturation: int, out: Array | 
 
 
 class RandomHLS(Transform):
-    """Shift hue, lightness and saturation by drawn amounts; uint8 (height, width, 3) RGB, shape and dtype kept.
+    """Shifts of hue, lightness and saturation by drawn amounts; uint8 (height, width, 3) RGB, shape and dtype kept.
 
     Each amount is a whole number in [-v, v]: ``2 * v * u - v``, rounded towards 0, where u is a uniform number plus
     four times another one, divided by 5. Draws: two for each, in the order hue, saturation, lightness.

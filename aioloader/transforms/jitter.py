@@ -69,7 +69,7 @@ class _RandomAdjust(Transform):
 
 
 class RandomBrightness(_RandomAdjust):
-    """Multiply by a factor. One draw.
+    """Multiplication of all values by a factor. One draw.
 
     Args:
         brightness: the factor is uniform in [max(0, 1 - brightness), 1 + brightness).
@@ -83,7 +83,7 @@ class RandomBrightness(_RandomAdjust):
 
 
 class RandomContrast(_RandomAdjust):
-    """Stretch by a factor around the image's mean luma. One draw.
+    """Change of the contrast by a factor, around the image's mean luma. One draw.
 
     Args:
         contrast: the factor is uniform in [max(0, 1 - contrast), 1 + contrast).
@@ -97,7 +97,7 @@ class RandomContrast(_RandomAdjust):
 
 
 class RandomSaturation(_RandomAdjust):
-    """Stretch every pixel by a factor around its own luma. One draw.
+    """Change of the saturation by a factor, around every pixel's luma. One draw.
 
     Args:
         saturation: the factor is uniform in [max(0, 1 - saturation), 1 + saturation).
@@ -111,7 +111,7 @@ class RandomSaturation(_RandomAdjust):
 
 
 class RandomHue(_RandomAdjust):
-    """Rotate the hue. One draw.
+    """Rotation of the hue. One draw.
 
     Args:
         hue: the rotation is uniform in [-hue, hue) of the colour circle; 0.5 reaches every hue.
@@ -125,7 +125,7 @@ class RandomHue(_RandomAdjust):
 
 
 class RandomColorJitter(Transform):
-    """Change brightness, contrast, saturation and hue by drawn amounts, in a drawn order; amounts of 0 are left out.
+    """Changes of brightness, contrast, saturation and hue by drawn amounts, in a drawn order; those of 0 are left out.
 
     Draws: with k amounts above 0, k - 1 for the order, then one for each in that order.
 
@@ -162,7 +162,7 @@ class RandomColorJitter(Transform):
 
 
 class RandomLighting(Transform):
-    """Add ImageNet's principal colours with drawn weights (Krizhevsky et al., 2012). Three normally distributed draws.
+    """Addition of ImageNet's principal colours with drawn weights (Krizhevsky et al., 2012). Three normal draws.
 
     On the scale 0 to 255, for uint8 and float32 alike.
 
@@ -184,7 +184,7 @@ class RandomLighting(Transform):
 
 
 class RandomGray(Transform):
-    """Replace the colours by their luma with probability `p`; 3 channels stay. One draw.
+    """Replacement of the colours by their luma with probability `p`; 3 channels are kept. One draw.
 
     Args:
         p: probability, 0 to 1.

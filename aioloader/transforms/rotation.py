@@ -110,7 +110,7 @@ class _Rotation(Transform):
 
 
 class Rotate(_Rotation):
-    """Rotate by a given angle; float32 (channels, height, width) or (n, channels, height, width), shape kept. No draws.
+    """Rotation by a given angle; float32 (channels, height, width) or (n, channels, height, width), shape kept. No draws.
 
     Pixels from outside the image are zero. Use it after `ToTensor`.
 
@@ -133,7 +133,7 @@ class Rotate(_Rotation):
 
 
 class RandomRotation(_Rotation):
-    """Rotate by a drawn angle; float32 (channels, height, width) or (n, channels, height, width), shape kept.
+    """Rotation by a drawn angle; float32 (channels, height, width) or (n, channels, height, width), shape kept.
 
     Draws: one for the decision to rotate, then, if it does, one for the angle (of n images: one for each). Pixels from
     outside the image are zero. Use it after `ToTensor`.

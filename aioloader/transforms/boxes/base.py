@@ -102,7 +102,7 @@ def _part(fn: Any, name: str) -> BoxTransform:
 
 
 class Compose(BoxTransform):
-    """Transforms one after the other. Draws: those of the parts, in order.
+    """Chain of transforms, applied one after the other. Draws: those of the parts, in order.
 
     Args:
         transforms: `BoxTransform`s; colour transforms, `Cast`, `ToTensor` and `Normalize` are allowed too.
@@ -127,7 +127,7 @@ class Compose(BoxTransform):
 
 
 class RandomApply(BoxTransform):
-    """Apply a transform with probability `p`. One draw, then those of the transform if it is applied.
+    """Transform that is applied with probability `p`. One draw, then those of the transform if it is applied.
 
     Args:
         transforms: a transform, or a sequence of them, applied together; see `Compose`.

@@ -120,7 +120,7 @@ class RandomObjectCrop(BoxTransform):
 
 
 class RandomExpand(BoxTransform):
-    """Put the image at a drawn place of a larger canvas of drawn shape and size, so that objects become smaller.
+    """A larger canvas of drawn shape and size with the image at a drawn place, so that objects become smaller.
 
     The canvas is at least 2 pixels wider and higher than the image; if `max_attempts` find none, the image stays
     unchanged.

@@ -32,7 +32,7 @@ __all__ = (
 
 
 class _Flip(BoxTransform):
-    """Flip with probability `p`; one draw for every `p`."""
+    """Base of flips with probability `p`; one draw for every `p`."""
 
     _axis = 0
     _image_flip: ClassVar[type[geometry.RandomFlipLeftRight | geometry.RandomFlipTopBottom]]
@@ -49,7 +49,7 @@ class _Flip(BoxTransform):
 
 
 class RandomFlipLeftRight(_Flip):
-    """Exchange left and right with probability `p`. One draw.
+    """Flip of left and right with probability `p`. One draw.
 
     Args:
         p: probability, 0 to 1.
@@ -60,7 +60,7 @@ class RandomFlipLeftRight(_Flip):
 
 
 class RandomFlipTopBottom(_Flip):
-    """Exchange top and bottom with probability `p`. One draw.
+    """Flip of top and bottom with probability `p`. One draw.
 
     Args:
         p: probability, 0 to 1.
