@@ -13,6 +13,7 @@ from aioloader.samplers.permutation import epoch_key, mix, permute_rounds
 if TYPE_CHECKING:
     import numpy.typing as npt
 
+    from aioloader.abc import MapDataset
     from aioloader.foundation.types import IntArray
 
 __all__ = ("ClassBalancedSampler", "Labelled", "PKSampler", "class_labels")
@@ -31,7 +32,7 @@ class Labelled(Protocol):
         ...
 
 
-def class_labels(source: Labelled | npt.ArrayLike) -> npt.NDArray[Any]:
+def class_labels(source: Labelled | MapDataset[Any] | npt.ArrayLike) -> npt.NDArray[Any]:
     """Return the label of every sample, (n,).
 
     Args:
@@ -103,7 +104,10 @@ class ClassBalancedSampler(SeededSampler):
     """
 
     def __init__(
-        self, labels: Labelled | npt.ArrayLike, num_samples: int | None = None, seed: int | None = None
+        self,
+        labels: Labelled | MapDataset[Any] | npt.ArrayLike,
+        num_samples: int | None = None,
+        seed: int | None = None,
     ) -> None:
         super().__init__(seed)
         found = class_labels(labels)
@@ -143,7 +147,7 @@ class PKSampler(SeededSampler):
 
     def __init__(
         self,
-        dataset: Labelled | npt.ArrayLike,
+        dataset: Labelled | MapDataset[Any] | npt.ArrayLike,
         p: int,
         k: int,
         num_batches: int | None = None,

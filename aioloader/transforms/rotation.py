@@ -110,9 +110,9 @@ class _Rotation(Transform):
 
 
 class Rotate(_Rotation):
-    """Rotation by a given angle; float32 (channels, height, width) or (n, channels, height, width), shape kept. No draws.
+    """Rotation by a given angle; float32 (channels, height, width) or (n, channels, height, width), shape kept.
 
-    Pixels from outside the image are zero. Use it after `ToTensor`.
+    No draws. Pixels from outside the image are zero. Use it after `ToTensor`.
 
     Args:
         rotation_degrees: angle, counter-clockwise.
