@@ -20,7 +20,7 @@ __all__ = ("LoaderConfig", "Metrics", "StageStats", "Stats", "StorageStats")
 
 @dataclass(frozen=True)  # slots of two bases would not go together
 class LoaderConfig:
-    """How a loader is set up; see `Stats` for the fields."""
+    """Configuration of a loader; see `Stats` for the fields."""
 
     executor: str = "process"
     cores: int = 1
@@ -34,19 +34,20 @@ class LoaderConfig:
 
 @dataclass(frozen=True, slots=True)
 class StageStats:
-    """What one stage did.
+    """Counters of one stage.
 
     Attributes:
         name: "plan", "memory" (waiting for slab memory), "fetch", "dispatch" (waiting for a worker), "decode",
             "transform:<name>", "await:<name>" (an async transform), "collate" (in workers and afterwards), "reorder" or
             "consumer".
-        samples: that passed it.
-        busy_s: seconds at work, or waiting where that is all the stage does; all batches or workers together.
-        places: how many can be in it at a time.
-        samples_per_s: that passed it; `capacity`: that would pass if it were never idle, None for one that only waits.
-        occupancy: share of its places that was in use, on average, 0 to 1.
-        nbytes: bytes that passed it, where that is counted; else 0.
-        wait_s: seconds that the caller waited for a batch that was in this stage; None where stages share it.
+        samples: number of samples that passed it.
+        busy_s: seconds of work, or of waiting in a stage that only waits; the sum over all batches or workers.
+        places: maximum number of batches or workers in it at a time.
+        samples_per_s: rate of samples that passed it; `capacity`: rate if it were never idle, None for a stage that
+            only waits.
+        occupancy: average share of its places in use, 0 to 1.
+        nbytes: bytes that passed it, if they are counted; else 0.
+        wait_s: seconds that the caller waited for a batch in this stage; None if several stages share the time.
     """
 
     name: str
@@ -65,53 +66,53 @@ class Stats(StorageStats, LoaderConfig):
     """A snapshot of a loader's counters since it was made.
 
     Attributes:
-        seconds: from the first ask to the last batch, without the pauses between epochs.
-        batches, samples: handed out.
-        skipped: samples left out; replaced: failed samples whose place another one took.
+        seconds: time from the first request to the last batch, without the pauses between epochs.
+        batches, samples: numbers delivered.
+        skipped: number of failed samples that were left out; replaced: number of failed samples that were replaced.
         bytes_read: bytes that were read.
-        fetch_s: seconds spent reading, all batches together.
-        decode_s, transform_s, collate_s: seconds spent in the executor, all workers together. What a dataset's own
-            ``__getitem__`` takes counts as decoding.
-        transforms: seconds by transform's name, all workers together.
-        work_s: seconds that workers were at samples, what is between these three included; 0 where it is not known.
-        cpu_s: CPU seconds of that work; pauses: how often a worker stopped in it to wait for something.
-        process_cpu_s: CPU seconds of this process, all its threads together; without worker processes.
-        awaited: seconds by async transform's name that samples waited for it, all samples together: two that wait side
-            by side for a second are two.
-        wait_s: seconds that the caller waited for a batch.
-        waits: of these, by where the batch was meanwhile: "start" (not begun), "plan", "memory" (waiting for slab
+        fetch_s: seconds spent reading, summed over all batches.
+        decode_s, transform_s, collate_s: seconds spent in the executor, summed over all workers. The time of a dataset's
+            own ``__getitem__`` counts as decoding.
+        transforms: seconds by name of the transform, summed over all workers.
+        work_s: seconds that workers spent on samples, including the time between these three; 0 if unknown.
+        cpu_s: CPU seconds of that work; pauses: how often a worker stopped during it to wait for something.
+        process_cpu_s: CPU seconds of this process, summed over its threads; without worker processes.
+        awaited: seconds that samples waited for each async transform, by name, summed over all samples: two samples
+            that wait concurrently for one second count as two seconds.
+        wait_s: seconds that the caller waited for batches.
+        waits: these seconds by the stage of the batch in the meantime: "start" (not begun), "plan", "memory" (waiting for slab
             memory), "fetch", "work" (in the executor, or in its queue), "collate", "reorder" (waiting for earlier
             batches, or for the caller).
-        consumer_s: seconds that the caller took between batches.
+        consumer_s: seconds that the caller spent between batches.
         plan_s, dispatch_s, assemble_s, reorder_s: seconds that batches spent being planned, waiting for a worker, being
             assembled from the workers' results, and waiting for earlier batches; all batches together.
-        first_batch_s: from the first ask to the first batch, or None.
-        startup_s: of these, seconds in which files were opened and workers started.
-        passes: that were begun; first_wait_s: seconds that the caller waited for the first batch of each but the first.
-        loop_lag_p50_s, loop_lag_p99_s, loop_lag_max_s: how late the event loop was that runs the loader, while a pass
-            was under way: the median, the 99th percentile and the greatest, in seconds; None where no task of the
-            loader runs in it. The caller's own loop; for `DataLoader` the loop of its thread.
-        loop_held_s: seconds in which it was late, all together.
-        in_flight: batches on their way now.
+        first_batch_s: seconds from the first request to the first batch, or None.
+        startup_s: part of these in which files were opened and workers started.
+        passes: number of epochs begun; first_wait_s: seconds that the caller waited for the first batch of each epoch
+            after the first.
+        loop_lag_p50_s, loop_lag_p99_s, loop_lag_max_s: lag of the event loop that runs the loader, during epochs: the
+            median, the 99th percentile and the maximum, in seconds; None if no task of the loader runs in it. It is
+            the caller's loop; for `DataLoader` the loop of its thread.
+        loop_held_s: sum of that lag, in seconds.
+        in_flight: number of batches in flight now.
         workers: number of workers.
-        restarts: workers that were replaced.
-        memory_bytes: slab memory in use now; memory_peak_bytes: at most; memory_limit_bytes: allowed.
+        restarts: number of workers that were replaced.
+        memory_bytes: slab memory in use now; memory_peak_bytes: at the peak; memory_limit_bytes: allowed.
         memory_wait_s: seconds that fetching waited for slab memory.
-        executor: "process", "thread", "inline", or the class of an executor of the caller's; what was chosen, where it
-            was to be chosen.
-        cores: that this process may use.
-        prefetch: batches that may be on their way at a time.
+        executor: "process", "thread", "inline", or the class of the caller's executor; with "auto" the choice.
+        cores: number of cores that this process may use.
+        prefetch: maximum number of batches in flight.
         foreign: the dataset's own ``__getitem__`` makes the samples.
         batchify: name of the caller's batchify function, or None.
         own_loop: the event loop is the loader's own, that of `DataLoader`'s thread.
-        tuning: what was chosen by measurement and why, in words; empty where nothing was to be chosen.
-        concurrency: most calls at a time of each async transform, by name.
-        requests: sent over the network; of these, retries: because an earlier one had failed, and hedges: because an
-            earlier one was late. 0 for local files, as all that follows is 0 or None.
-        request_bytes: bytes of their answers, unwanted ones between samples included.
-        merged: spans of samples that a request was for, on average.
+        tuning: the choice made by measurement and its reason, in words; empty without a choice.
+        concurrency: maximum number of concurrent calls of each async transform, by name.
+        requests: number of requests sent over the network; retries: of these, repeated after a failure; hedges: of
+            these, sent because an earlier one was late. For local files these and the following are 0 or None.
+        request_bytes: bytes of their responses, including unused bytes between samples.
+        merged: average number of spans in a request.
         hit_rate: share of the spans that were in the dataset's cache, 0 to 1; None without a cache.
-        latency_p50_s, latency_p99_s: seconds that half, and 99 of 100, of the latest requests took at most.
+        latency_p50_s, latency_p99_s: median and 99th percentile of the latest requests' durations, in seconds.
     """
 
     seconds: float
@@ -155,34 +156,34 @@ class Stats(StorageStats, LoaderConfig):
 
     @property
     def samples_per_s(self) -> float:
-        """Samples handed out per second."""
+        """Return the number of samples delivered per second."""
         return self.samples / self.seconds if self.seconds else 0.0
 
     @property
     def bytes_per_s(self) -> float:
-        """Bytes read per second."""
+        """Return the number of bytes read per second."""
         return self.bytes_read / self.seconds if self.seconds else 0.0
 
     @property
     def starvation(self) -> float:
-        """Share of the time that the caller waited for data, 0 to 1."""
+        """Return the share of the time that the caller waited for data, 0 to 1."""
         total = self.wait_s + self.consumer_s
         return self.wait_s / total if total else 0.0
 
     @property
     def busy_s(self) -> float:
-        """Seconds that workers had work, all of them together."""
+        """Return the seconds that workers had work, summed over all workers."""
         return max(self.work_s, self.decode_s + self.transform_s + self.collate_s)
 
     @property
     def occupancy(self) -> float:
-        """Share of the workers' time that was used, 0 to 1."""
+        """Return the share of the workers' time in which they had work, 0 to 1."""
         places = self.seconds * self.workers
         return min(1.0, self.busy_s / places) if places else 0.0
 
     @property
     def stages(self) -> dict[str, StageStats]:
-        """What each stage did, in the order of a sample's path."""
+        """Return the counters of each stage, in the order of a sample's path."""
         workers, ahead = max(1, self.workers), self.prefetch
         found = [
             self._stage("plan", self.plan_s, 1, wait="plan"),
@@ -224,7 +225,7 @@ class Stats(StorageStats, LoaderConfig):
 
 @dataclass
 class Metrics:
-    """Counts; used from the loop's thread only, `asked` and what follows from the caller's."""
+    """Counters of a loader. The loop's thread updates them; `asked` and the methods after it run in the caller's thread."""
 
     batches: int = 0
     samples: int = 0
@@ -263,14 +264,14 @@ class Metrics:
     _cpu_from: float | None = None
 
     def read(self, seconds: float, nbytes: int, samples: int) -> None:
-        """A batch of `samples` was read."""
+        """Count a batch that was read."""
         self.fetch_s += seconds
         self.bytes_read += nbytes
 
     def made(
         self, decode_s: float, transform_s: float, collate_s: float, transforms: Mapping[str, float]
     ) -> None:
-        """A batch came back from the executor."""
+        """Count a batch that the executor returned."""
         self.decode_s += decode_s
         self.transform_s += transform_s
         self.collate_s += collate_s
@@ -278,24 +279,24 @@ class Metrics:
             self.transforms[name] = self.transforms.get(name, 0.0) + seconds
 
     def worked(self, seconds: float, work_s: float, longest_s: float, cpu_s: float, pauses: int) -> None:
-        """The executor was asked for samples `seconds` ago, and they are here; what this took of workers."""
+        """Count the work on samples that the executor returned `seconds` after they were dispatched."""
         self.work_s += work_s
         self.cpu_s += cpu_s
         self.pauses += pauses
         if self.startup_s is None:
-            # What the first samples waited for, besides being read and made.
+            # The first samples waited for this in addition to being read and made.
             waited = 0.0 if self.started is None else perf_counter() - self.started
             self.startup_s = max(0.0, waited - self.fetch_s - longest_s)
         elif work_s:
             self.dispatch_s += max(0.0, seconds - longest_s)
 
     def waited(self, awaited: Mapping[str, float]) -> None:
-        """The samples of a batch have passed async transforms."""
+        """Count the time that a batch's samples waited for async transforms."""
         for name, seconds in awaited.items():
             self.awaited[name] = self.awaited.get(name, 0.0) + seconds
 
     def asked(self) -> float:
-        """The caller asks for a batch; gives the time, for `handed_out`."""
+        """Record that the caller asks for a batch; return the time, for `handed_out`."""
         now = perf_counter()
         if self.started is None:
             self.started = now
@@ -313,7 +314,7 @@ class Metrics:
         return now
 
     def handed_out(self, asked: float, samples: int, timeline: BatchTimeline | None = None) -> None:
-        """The caller got a batch.
+        """Count a batch that the caller received.
 
         Args:
             asked: when it had asked.
@@ -341,7 +342,7 @@ class Metrics:
                 self.waits["start"] = self.waits.get("start", 0.0) + end - asked
 
     def pause(self) -> None:
-        """The epoch is over: the time until the next ask is nobody's."""
+        """End the epoch: the time until the next request is not counted."""
         self._handed_out = None
         if self._cpu_from is not None:
             self._cpu_s += process_time() - self._cpu_from
@@ -357,7 +358,7 @@ class Metrics:
         storage: StorageStats | None = None,
         setting: LoaderConfig | None = None,
     ) -> Stats:
-        """The counters now."""
+        """Return a snapshot of the counters."""
         used, peak, limit = memory
         cpu_s = self._cpu_s
         if self._cpu_from is not None:

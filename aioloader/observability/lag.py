@@ -1,4 +1,4 @@
-"""How late an event loop was, in a fixed amount of memory (pure)."""
+"""Lag of an event loop as a histogram in a fixed amount of memory (pure)."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ _LAG_CLASSES = 25 * _PER_OCTAVE  # up to five minutes
 
 
 class Lag:
-    """How late something was, as a histogram: quantiles within a fifth.
+    """Histogram of lags, with quantiles accurate to a fifth.
 
     Attributes:
-        max_s: the greatest, in seconds.
-        total_s: seconds in which it was late.
+        max_s: the maximum, in seconds.
+        total_s: the sum, in seconds.
     """
 
     def __init__(self) -> None:
@@ -25,11 +25,11 @@ class Lag:
         self.max_s = self.total_s = 0.0
 
     def enter(self, late_s: float, every_s: float) -> None:
-        """One more observation.
+        """Add an observation.
 
         Args:
-            late_s: how late it was.
-            every_s: how often one looks. What was later than that hid others, which are entered too.
+            late_s: the lag in seconds.
+            every_s: interval of the observations. A longer lag hides further observations, which are added too.
         """
         self.max_s = max(self.max_s, late_s)
         self.total_s += late_s
@@ -47,7 +47,7 @@ class Lag:
         return min(_LAG_CLASSES - 1, int(_PER_OCTAVE * math.log2(late_s / _LEAST_LAG_S)) + 1)
 
     def quantile(self, share: float) -> float | None:
-        """What `share` (0 to 1) of the observations did not exceed, or None if there are none."""
+        """Return the lag that `share` (0 to 1) of the observations do not exceed; None without observations."""
         if not self._total:
             return None
         left = math.ceil(share * self._total)

@@ -334,7 +334,9 @@ def test_group_hands_arrays_to_its_functions() -> None:
 
 
 def test_group_counts_the_fields_of_every_sample() -> None:
-    with pytest.raises(AssertionError, match="each sample must be a tuple or list of 2 elements; sample 1 has 3"):
+    with pytest.raises(
+        AssertionError, match="each sample must be a tuple or list of 2 elements; sample 1 has 3"
+    ):
         Group(Stack(), Stack())([(1, 2), (1, 2, 3)])
 
 
