@@ -1,4 +1,4 @@
-"""Counters of a loader: what each station did and how long it took. `aioloader.explain` says what follows from them."""
+"""Counters of a loader: what each stage did and how long it took. `aioloader.explain` says what follows from them."""
 
 from __future__ import annotations
 
@@ -71,8 +71,8 @@ class Stats(StorageStats, LoaderConfig):
         skipped: number of failed samples that were left out; replaced: number of failed samples that were replaced.
         bytes_read: bytes that were read.
         fetch_s: seconds spent reading, summed over all batches.
-        decode_s, transform_s, collate_s: seconds spent in the executor, summed over all workers. The time of a dataset's
-            own ``__getitem__`` counts as decoding.
+        decode_s, transform_s, collate_s: seconds spent in the executor, summed over all workers. The time of a
+            dataset's own ``__getitem__`` counts as decoding.
         transforms: seconds by name of the transform, summed over all workers.
         work_s: seconds that workers spent on samples, including the time between these three; 0 if unknown.
         cpu_s: CPU seconds of that work; pauses: how often a worker stopped during it to wait for something.
@@ -80,12 +80,12 @@ class Stats(StorageStats, LoaderConfig):
         awaited: seconds that samples waited for each async transform, by name, summed over all samples: two samples
             that wait concurrently for one second count as two seconds.
         wait_s: seconds that the caller waited for batches.
-        waits: these seconds by the stage of the batch in the meantime: "start" (not begun), "plan", "memory" (waiting for slab
-            memory), "fetch", "work" (in the executor, or in its queue), "collate", "reorder" (waiting for earlier
+        waits: these seconds by the stage of the batch in the meantime: "start"
+            (not begun), "plan", "memory" (waiting for slab memory), "fetch", "work" (in the executor, or in its queue), "collate", "reorder" (waiting for earlier
             batches, or for the caller).
         consumer_s: seconds that the caller spent between batches.
         plan_s, dispatch_s, assemble_s, reorder_s: seconds that batches spent being planned, waiting for a worker, being
-            assembled from the workers' results, and waiting for earlier batches; all batches together.
+            assembled from the workers' results, and waiting for earlier batches; summed over all batches.
         first_batch_s: seconds from the first request to the first batch, or None.
         startup_s: part of these in which files were opened and workers started.
         passes: number of epochs begun; first_wait_s: seconds that the caller waited for the first batch of each epoch
@@ -225,7 +225,7 @@ class Stats(StorageStats, LoaderConfig):
 
 @dataclass
 class Metrics:
-    """Counters of a loader. The loop's thread updates them; `asked` and the methods after it run in the caller's thread."""
+    """Counters of a loader, updated in the loop's thread; `asked` and the methods after it run in the caller's."""
 
     batches: int = 0
     samples: int = 0

@@ -93,7 +93,10 @@ class Group(_Handled, batchify.Group):
         *args: functions of the other fields.
     """
 
-    _wrong_count = "The number of attributes in each data sample should contains {count} elements; sample {place} has {found}"
+    _wrong_count = (
+        "The number of attributes in each data sample should contains {count} elements; "
+        "sample {place} has {found}"
+    )
 
 
 class AsList(_Handled, batchify.AsList):
