@@ -178,7 +178,7 @@ class PoolExecutor(Generic[H]):
             return await run.wait()
         except BaseException:
             for attempt in run.abandon():
-                self._call_off(attempt)
+                self._abandon(attempt)
             raise
 
     def _submit(self, part: Chunk, retry: ChunkRetry) -> None:
@@ -209,7 +209,7 @@ class PoolExecutor(Generic[H]):
             heapq.heappop(self._queue)
         return bool(self._queue)
 
-    def _call_off(self, attempt: Attempt) -> None:
+    def _abandon(self, attempt: Attempt) -> None:
         """End an attempt whose batch was cancelled."""
         for handle in self._handles:
             if attempt.number in handle.running:

@@ -253,14 +253,14 @@ class Runner:
     def steps(
         self,
         chunk: Chunk,
-        called_off: Callable[[], bool] | None = None,
+        cancelled: Callable[[], bool] | None = None,
         progress: Callable[[int], None] | None = None,
     ) -> Generator[None, None, ChunkResult]:
         """Run a chunk; yield after every sample, return a `ChunkResult`.
 
         Args:
             chunk: the samples.
-            called_off: called before every sample; True: stop.
+            cancelled: called before every sample; True: stop.
             progress: called with the place in the chunk of every sample before it is made.
         """
         result = ChunkResult()
@@ -273,13 +273,13 @@ class Runner:
         columns = chunk.index_table.T.tolist()
         leg = self._legs[chunk.segment]
         trace = StageTimer([0.0] * len(leg.stages))
-        made = yield from self._bulk(chunk, result, trace, called_off, progress)
+        made = yield from self._bulk(chunk, result, trace, cancelled, progress)
         words: list[list[int]] = []
         words_end = 0
         for place, column in enumerate(columns):
             if made[place]:
                 continue
-            if called_off is not None and called_off():
+            if cancelled is not None and cancelled():
                 break
             if self._draws and place >= words_end and not chunk.segment:
                 few = columns[place : place + _AHEAD]
@@ -313,7 +313,7 @@ class Runner:
             result.transforms[step.name] = result.transforms.get(step.name, 0.0) + seconds
         if chunk.custom_collate and samples:
             start = perf_counter()
-            if self.program.replaces and len(samples) + len(result.failures) == len(chunk):  # not called off
+            if self.program.replaces and len(samples) + len(result.failures) == len(chunk):  # not cancelled
                 samples = _replace_failed(samples, chunk, result.failures)
             result.samples = len(samples)
             result.batch = self._batchify(samples)
@@ -354,7 +354,7 @@ class Runner:
         chunk: Chunk,
         result: ChunkResult,
         trace: StageTimer,
-        called_off: Callable[[], bool] | None,
+        cancelled: Callable[[], bool] | None,
         progress: Callable[[int], None] | None,
     ) -> Generator[None, None, list[bool]]:
         """Make payloads that are samples, many at a time; return a flag for each sample: True if it is made."""
@@ -379,7 +379,7 @@ class Runner:
         while low < len(made):
             # A stretch takes no longer than a sample of ordinary size.
             high = low + max(1, int(np.searchsorted(np.cumsum(length[low : low + _STRETCH]), _STRETCH_BYTES)))
-            if called_off is not None and called_off():
+            if cancelled is not None and cancelled():
                 break
             if progress is not None:
                 progress(low)

@@ -32,20 +32,20 @@ _COPIED_HERE = 1 << 19
 class _Task:
     """Chunk in a thread, which writes `place`, `place_at` and `thread`; the loop reads them."""
 
-    __slots__ = ("called_off", "part", "place", "place_at", "scope", "stack", "thread", "timed_out")
+    __slots__ = ("cancelled", "part", "place", "place_at", "scope", "stack", "thread", "timed_out")
 
     def __init__(self, part: Chunk) -> None:
         self.part = part
         self.thread: threading.Thread | None = None
         self.stack: str | None = None
-        self.called_off = False
+        self.cancelled = False
         self.place = -1
         self.place_at = time.monotonic()
         self.scope = anyio.CancelScope()
         self.timed_out = False
 
-    def is_called_off(self) -> bool:
-        return self.called_off
+    def is_cancelled(self) -> bool:
+        return self.cancelled
 
     def progress(self, place: int) -> None:
         self.place_at = time.monotonic()
@@ -95,7 +95,7 @@ class ThreadExecutor:
                 if task.place >= 0 and task.place_at < latest and not task.timed_out:
                     task.timed_out = True
                     task.stack = _stack(task.thread)
-                    task.called_off = True
+                    task.cancelled = True
                     task.scope.cancel()
 
     def _work(self, chunk: Chunk, task: _Task) -> ChunkResult:
@@ -103,7 +103,7 @@ class ThreadExecutor:
         if runner is None:
             runner = self._local.runner = Runner(self._program, self._region)
         task.thread = threading.current_thread()
-        return runner.run(chunk, called_off=task.is_called_off, progress=task.progress)
+        return runner.run(chunk, cancelled=task.is_cancelled, progress=task.progress)
 
     async def run(self, chunks: Sequence[Chunk]) -> ChunkResult:
         return await run_each(chunks, self._run_chunk)
@@ -151,7 +151,7 @@ class ThreadExecutor:
                     stays = True
                     raise
         finally:
-            task.called_off = True
+            task.cancelled = True
             self._running.discard(task)
             if not stays:
                 holders.leave()
@@ -178,7 +178,7 @@ class ThreadExecutor:
 
     def close(self) -> None:
         for task in list(self._running):
-            task.called_off = True
+            task.cancelled = True
         self._threads.close()
         self._local = threading.local()
         self._region = None  # nothing runs any more: release the memory

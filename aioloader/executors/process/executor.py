@@ -33,7 +33,7 @@ from aioloader.executors.process.child import (
     read_stacks,
 )
 from aioloader.executors.process.wire import Inbox, encode, pack_value, unpack_value, unsendable
-from aioloader.executors.process.worker import CALLED_OFF, CURRENT, PLACE, read_error
+from aioloader.executors.process.worker import CANCELLED, CURRENT, PLACE, read_error
 from aioloader.executors.retry import Outcome, UnreadableResult, WorkerDeath
 from aioloader.executors.shared_memory import MAX_WORKERS, control_array
 from aioloader.foundation.concurrency import Notification, deferred
@@ -405,11 +405,11 @@ class ProcessExecutor(PoolExecutor[ProcessHandle]):
                 return
         lanes = {other.lane for other in handle.running.values()}
         attempt.lane = next(lane for lane in range(OUTSTANDING) if lane not in lanes)
-        self._control[handle.slot, CALLED_OFF + attempt.lane] = 0
+        self._control[handle.slot, CANCELLED + attempt.lane] = 0
         handle.send(attempt, packed)
 
     def _cancel(self, handle: ProcessHandle, attempt: Attempt) -> None:
-        self._control[handle.slot, CALLED_OFF + attempt.lane] = attempt.number
+        self._control[handle.slot, CANCELLED + attempt.lane] = attempt.number
 
     # -- death -----------------------------------------------------------------------------------------------------
 

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 __all__ = ("main", "own_slot", "pack_result", "portable_error", "read_error")
 
 # Words of a worker's line of control memory.
-CURRENT, PLACE, CALLED_OFF = 0, 1, 2
+CURRENT, PLACE, CANCELLED = 0, 1, 2
 _PARENT_CHECK_MS = 500
 # Standard output may be full, closed, or None where the program was started without it.
 _NO_STREAM = (OSError, ValueError, AttributeError)
@@ -196,7 +196,7 @@ class _Worker:
     def _forked(self) -> None:
         """Detach a process that a transform has forked: if it returns to this code, it changes nothing and stops."""
         words: Any = np.array(self.control)
-        words[CALLED_OFF:] = words[CURRENT]
+        words[CANCELLED:] = words[CURRENT]
         self._keep_out()
         self.control = memoryview(words)
 
@@ -225,8 +225,8 @@ class _Worker:
         self.control[PLACE] = -1
         self.control[CURRENT] = number
 
-        def called_off() -> bool:
-            off: bool = self.control[CALLED_OFF + lane] == number
+        def cancelled() -> bool:
+            off: bool = self.control[CANCELLED + lane] == number
             return off
 
         def progress(place: int) -> None:
@@ -236,7 +236,7 @@ class _Worker:
         try:
             if packed is not None:
                 chunk.samples = self.unpack(*packed)
-            result = self.runner.run(chunk, called_off=called_off, progress=progress)
+            result = self.runner.run(chunk, cancelled=cancelled, progress=progress)
             answer = self.answer(result, chunk)
         except BaseException as failure:
             answer = self.answer(ChunkResult(), chunk)

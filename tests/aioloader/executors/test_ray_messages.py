@@ -36,9 +36,9 @@ class ByValue:
         result = ChunkResult()
         for chunk in chunks:
             try:
-                parcel = pickle.loads(pickle.dumps(pack_request(chunk, self.memory)))
-                answer = pickle.loads(pickle.dumps(self.worker.run(*parcel)))
-                result.merge(write_rows(answer, chunk, self.memory))
+                request = pickle.loads(pickle.dumps(pack_request(chunk, self.memory)))
+                response = pickle.loads(pickle.dumps(self.worker.run(*request)))
+                result.merge(write_rows(response, chunk, self.memory))
             finally:
                 chunk.release()
         return result

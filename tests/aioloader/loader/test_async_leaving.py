@@ -19,7 +19,7 @@ class Endless:
     def __init__(self, begin):
         self.begin = begin
         self.waiting = set()
-        self.called_off = set()
+        self.cancelled = set()
 
     async def __call__(self, x):
         if x >= self.begin:
@@ -27,7 +27,7 @@ class Endless:
             try:
                 await anyio.sleep_forever()
             except anyio.get_cancelled_exc_class():
-                self.called_off.add(x)
+                self.cancelled.add(x)
                 raise
         return x
 
@@ -35,7 +35,7 @@ class Endless:
 async def gone(endless):
     """Wait until all calls have been cancelled."""
     with anyio.fail_after(5):
-        while endless.waiting != endless.called_off:
+        while endless.waiting != endless.cancelled:
             await anyio.sleep(0.001)
 
 
@@ -69,7 +69,7 @@ def test_leaving_calls_everything_off(way, backend, leftovers):
                         await collect(loader)
                 assert scope.cancelled_caught
             await gone(endless)
-        assert min(endless.called_off, default=4) >= 4
+        assert min(endless.cancelled, default=4) >= 4
 
     async def cancel_once_waiting(endless, scope):
         while not endless.waiting:
@@ -153,7 +153,7 @@ def test_a_loop_that_ends_in_the_middle_leaves_nothing(leftovers):
             return
 
     asyncio.run(main())
-    assert endless.waiting == endless.called_off
+    assert endless.waiting == endless.cancelled
 
 
 @pytest.mark.parametrize("executor", ["inline", "thread"])
@@ -162,7 +162,7 @@ def test_leaving_the_blocking_loader_calls_everything_off(executor, leftovers):
     with DataLoader(numbers(40).transform(endless), 4, executor=executor, num_workers=1) as loader:
         for _ in loader:
             break
-    assert endless.waiting == endless.called_off
+    assert endless.waiting == endless.cancelled
 
 
 # --- cleaning up ---
@@ -215,7 +215,7 @@ async def leave(way, loader):
 
 @pytest.mark.parametrize("way", ["break", "aclose", "timeout", "cancel"])
 @pytest.mark.parametrize("what", ["transform", "source"])
-async def test_what_is_called_off_may_await_in_its_finally(what, way):
+async def test_what_is_cancelled_may_await_in_its_finally(what, way):
     guests = Guests()
 
     async def visit(x):
@@ -252,7 +252,7 @@ async def test_a_call_whose_time_is_over_may_await_in_its_finally():
     assert guests.gone == guests.come == 4
 
 
-async def test_a_loop_within_a_call_that_is_called_off_is_cancelled_once():
+async def test_a_loop_within_a_call_that_is_cancelled_is_cancelled_once():
     """asyncio's groups and timeouts inside a cancelled call work, too."""
     ends = []
 
