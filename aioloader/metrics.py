@@ -80,9 +80,9 @@ class Stats(StorageStats, LoaderConfig):
         awaited: seconds that samples waited for each async transform, by name, summed over all samples: two samples
             that wait concurrently for one second count as two seconds.
         wait_s: seconds that the caller waited for batches.
-        waits: these seconds by the stage of the batch in the meantime: "start"
-            (not begun), "plan", "memory" (waiting for slab memory), "fetch", "work" (in the executor, or in its queue), "collate", "reorder" (waiting for earlier
-            batches, or for the caller).
+        waits: these seconds by the stage of the batch in the meantime: "start" (not begun), "plan", "memory" (waiting
+            for slab memory), "fetch", "work" (in the executor, or in its queue), "collate", "reorder" (waiting for
+            earlier batches, or for the caller).
         consumer_s: seconds that the caller spent between batches.
         plan_s, dispatch_s, assemble_s, reorder_s: seconds that batches spent being planned, waiting for a worker, being
             assembled from the workers' results, and waiting for earlier batches; summed over all batches.
