@@ -42,8 +42,8 @@ class ImportAlias:
             raise ModuleNotFoundError(str(OutsideError(used)), name=fullname)
         if own == parent or importlib.util.find_spec(f"{own}.{name}") is None:
             return None
-        loader: Any = _AliasLoader(f"{own}.{name}")  # whose base class would cost an import
-        return ModuleSpec(fullname, loader)
+        alias: Any = _AliasLoader(f"{own}.{name}")  # whose base class would cost an import
+        return ModuleSpec(fullname, alias)
 
 
 class _AliasLoader:

@@ -8,7 +8,7 @@ comparisons, `flatten`, broadcasting, indexing.
 from __future__ import annotations
 
 import operator
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NoReturn, cast
 
 import numpy as np
@@ -18,6 +18,18 @@ from aioloader.mxnet.base import OutsideError
 from aioloader.mxnet.context import Context, cpu, host_context
 
 __all__ = ("NDArray", "from_numpy")
+
+
+def _boxing(name: str, difference: str = "") -> Callable[..., Any]:
+    """Return the method for a reduction of numpy, whose result over all axes has shape (1,)."""
+    reduction = getattr(np.ndarray, name)
+
+    def reduce(self: NDArray, *args: Any, **kwargs: Any) -> Any:
+        return _boxed(reduction(np.asarray(self), *args, **kwargs), self)
+
+    reduce.__name__, reduce.__qualname__ = name, f"NDArray.{name}"
+    reduce.__doc__ = f"Return numpy's `{name}`{difference}; over all axes its shape is (1,)."
+    return reduce
 
 
 class NDArray(np.ndarray[Any, Any]):
@@ -142,41 +154,15 @@ class NDArray(np.ndarray[Any, Any]):
     def __setitem__(self, key: Any, value: Any) -> None:
         super().__setitem__(_index(key), value)
 
-    def sum(self, *args: Any, **kwargs: Any) -> Any:
-        """As numpy's `sum`; over all axes it gives shape (1,)."""
-        return _boxed(np.asarray(self).sum(*args, **kwargs), self)
-
-    def mean(self, *args: Any, **kwargs: Any) -> Any:
-        """As numpy's `mean`; over all axes it gives shape (1,)."""
-        return _boxed(np.asarray(self).mean(*args, **kwargs), self)
-
-    def max(self, *args: Any, **kwargs: Any) -> Any:
-        """As numpy's `max`; over all axes it gives shape (1,)."""
-        return _boxed(np.asarray(self).max(*args, **kwargs), self)
-
-    def min(self, *args: Any, **kwargs: Any) -> Any:
-        """As numpy's `min`; over all axes it gives shape (1,)."""
-        return _boxed(np.asarray(self).min(*args, **kwargs), self)
-
-    def prod(self, *args: Any, **kwargs: Any) -> Any:
-        """As numpy's `prod`; over all axes it gives shape (1,)."""
-        return _boxed(np.asarray(self).prod(*args, **kwargs), self)
-
-    def std(self, *args: Any, **kwargs: Any) -> Any:
-        """As numpy's `std`; over all axes it gives shape (1,)."""
-        return _boxed(np.asarray(self).std(*args, **kwargs), self)
-
-    def var(self, *args: Any, **kwargs: Any) -> Any:
-        """As numpy's `var`; over all axes it gives shape (1,)."""
-        return _boxed(np.asarray(self).var(*args, **kwargs), self)
-
-    def argmax(self, *args: Any, **kwargs: Any) -> Any:
-        """As numpy's `argmax` (int64; MXNet's is float32); over all axes it gives shape (1,)."""
-        return _boxed(np.asarray(self).argmax(*args, **kwargs), self)
-
-    def argmin(self, *args: Any, **kwargs: Any) -> Any:
-        """As numpy's `argmin` (int64; MXNet's is float32); over all axes it gives shape (1,)."""
-        return _boxed(np.asarray(self).argmin(*args, **kwargs), self)
+    sum: Any = _boxing("sum")
+    mean: Any = _boxing("mean")
+    max: Any = _boxing("max")
+    min: Any = _boxing("min")
+    prod: Any = _boxing("prod")
+    std: Any = _boxing("std")
+    var: Any = _boxing("var")
+    argmax: Any = _boxing("argmax", " (int64; MXNet's is float32)")
+    argmin: Any = _boxing("argmin", " (int64; MXNet's is float32)")
 
     def all(self, *args: Any, **kwargs: Any) -> Any:
         """Return numpy's `all`."""

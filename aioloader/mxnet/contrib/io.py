@@ -80,8 +80,8 @@ class DataLoaderIter(DataIter):
 
     def load_state_dict(self, state: Any) -> None:
         """Continue where `state` was taken; see `aioloader.DataLoader.load_state_dict`."""
-        loader: Any = self._loader
-        loader.load_state_dict(state)
+        resumable: Any = self._loader
+        resumable.load_state_dict(state)
         self._iterator = self._ahead = self._current = None
 
     def iter_next(self) -> bool:

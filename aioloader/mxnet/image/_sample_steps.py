@@ -6,6 +6,7 @@ They are in a separate class so that worker processes can receive them alone, wi
 from __future__ import annotations
 
 import weakref
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -14,15 +15,24 @@ from aioloader.errors import LoaderError
 from aioloader.mxnet.image.decode import imdecode
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from aioloader.foundation.types import Array
 
-__all__ = ("IteratorTransform", "SampleSteps", "SkippedImage")
+__all__ = ("IteratorTransform", "SampleSteps", "SkippedImage", "skipping")
 
 
 class SkippedImage(LoaderError, ValueError):
     """Error raised when `check_valid_image` refuses an image: it is left out, and the next one takes its place."""
+
+
+@contextmanager
+def skipping() -> Iterator[None]:
+    """Raise `SkippedImage` for a RuntimeError in the block."""
+    try:
+        yield
+    except RuntimeError as error:
+        raise SkippedImage(str(error)) from error
 
 
 class SampleSteps:
@@ -79,10 +89,8 @@ class SampleSteps:
 
     def _checked(self, encoded: Any) -> Any:
         image = self.imdecode(encoded)
-        try:
+        with skipping():
             self.check_valid_image(image)
-        except RuntimeError as error:
-            raise SkippedImage(str(error)) from error
         return image
 
     def _data_row(self, data: Any) -> Array:

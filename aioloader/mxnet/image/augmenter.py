@@ -126,7 +126,16 @@ class RandomOrderAug(SequentialAug):
         return src
 
 
-class ResizeAug(Augmenter):
+class _OfSize(Augmenter):
+    """Base of augmenters with a size of their result."""
+
+    def __init__(self, size: Any, interp: int = 2) -> None:
+        super().__init__(size=size, interp=interp)
+        self.size = size
+        self.interp = interp
+
+
+class ResizeAug(_OfSize):
     """`resize_short`.
 
     Args:
@@ -134,23 +143,9 @@ class ResizeAug(Augmenter):
         interp: as for `imresize`.
     """
 
-    def __init__(self, size: int, interp: int = 2) -> None:
-        super().__init__(size=size, interp=interp)
-        self.size = size
-        self.interp = interp
-
     def __call__(self, src: Any) -> NDArray:
         """Return the resized image."""
         return resize_short(src, self.size, self.interp)
-
-
-class _OfSize(Augmenter):
-    """Base of augmenters with a size of their result."""
-
-    def __init__(self, size: tuple[int, int], interp: int = 2) -> None:
-        super().__init__(size=size, interp=interp)
-        self.size = size
-        self.interp = interp
 
 
 class ForceResizeAug(_OfSize):
@@ -163,7 +158,7 @@ class ForceResizeAug(_OfSize):
 
     def __call__(self, src: Any) -> NDArray:
         """Return the resized image."""
-        return imresize(src, *self.size, interp=self.interp)
+        return imresize(src, self.size[0], self.size[1], self.interp)
 
 
 class RandomCropAug(_OfSize):

@@ -14,7 +14,7 @@ import numpy as np
 
 from aioloader.foundation.validation import require
 from aioloader.mxnet.base import MXNetError
-from aioloader.mxnet.image._sample_steps import SampleSteps, SkippedImage
+from aioloader.mxnet.image._sample_steps import SampleSteps, skipping
 from aioloader.mxnet.image.create import augmenters
 from aioloader.mxnet.image.det_create import CreateDetAugmenter
 from aioloader.mxnet.image.iterator import ImageIter
@@ -76,16 +76,12 @@ class DetSampleSteps(SampleSteps):
 
     def make(self, encoded: Any, label: Any) -> tuple[Array, Array]:
         image = self._checked(encoded)
-        try:
+        with skipping():
             objects = self._parse_label(label)
-        except RuntimeError as error:
-            raise SkippedImage(str(error)) from error
         data, changed = self.augmentation_transform(image, objects)
         boxes = np.asarray(changed)
-        try:
+        with skipping():
             self._check_valid_label(boxes)
-        except RuntimeError as error:
-            raise SkippedImage(str(error)) from error
         return self._data_row(self.postprocess_data(data)), self._objects(boxes)
 
     def _objects(self, boxes: Array) -> Array:

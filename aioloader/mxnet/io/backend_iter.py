@@ -265,14 +265,7 @@ class MXDataIter(DataIter):
         self._taken = self._current.taken
         return True
 
-    def next(self) -> DataBatch:
-        """Return the next batch.
-
-        Raises:
-            StopIteration: there is none.
-        """
-        if not self.iter_next():
-            raise StopIteration
+    def _batch_of_parts(self) -> DataBatch:
         return DataBatch(
             data=[self.getdata()], label=[self.getlabel()], pad=self.getpad(), index=self.getindex()
         )

@@ -67,6 +67,10 @@ class DataIter:
         """
         if not self.iter_next():
             raise StopIteration
+        return self._batch_of_parts()
+
+    def _batch_of_parts(self) -> Any:
+        """Return the current batch, made from the results of `getdata`, `getlabel`, `getpad` and `getindex`."""
         return DataBatch(data=self.getdata(), label=self.getlabel(), pad=self.getpad(), index=self.getindex())
 
     def __next__(self) -> Any:

@@ -253,14 +253,7 @@ class NDArrayIter(DataIter):
             return -self.cursor
         return 0
 
-    def next(self) -> DataBatch:
-        """Return the next batch.
-
-        Raises:
-            StopIteration: there is none.
-        """
-        if not self.iter_next():
-            raise StopIteration
+    def _batch_of_parts(self) -> DataBatch:
         return DataBatch(data=self.getdata(), label=self.getlabel(), pad=self.getpad(), index=None)
 
     @property

@@ -22,14 +22,7 @@ class _Current(DataIter):
 
     current_batch: Any = None
 
-    def next(self) -> Any:
-        """Return the next batch.
-
-        Raises:
-            StopIteration: there is none.
-        """
-        if not self.iter_next():
-            raise StopIteration
+    def _batch_of_parts(self) -> Any:
         return self.current_batch
 
     def getdata(self) -> Any:

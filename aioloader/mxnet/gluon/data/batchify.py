@@ -115,6 +115,5 @@ def default_batchify_fn(data: Sequence[Any]) -> Any:
     return np.asarray(data).view(NDArray)
 
 
-def default_mp_batchify_fn(data: Sequence[Any]) -> Any:
-    """Collate in the same way: the loader itself puts batches in shared memory."""
-    return default_batchify_fn(data)
+# The same: the loader itself puts batches in shared memory.
+default_mp_batchify_fn = default_batchify_fn

@@ -27,9 +27,19 @@ class TransformTypeError(MXNetError, TypeError):
 class Transform(Block):
     """Transform that wraps one of `aioloader.transforms`."""
 
-    _made: Callable[..., Any] | None = None
     # Set instead of the transform: MXNet refuses bad sizes of some transforms when they are first applied.
     _refused: ValueError | None = None
+
+    def __init__(
+        self, made: Callable[..., Any] | None = None, later: Callable[[], Callable[..., Any]] | None = None
+    ) -> None:
+        super().__init__()
+        self._made = made
+        if later is not None:
+            try:
+                self._made = later()
+            except ValueError as error:
+                self._refused = error
 
     def native_transform(self) -> Callable[..., Any] | None:
         """Return the transform that a loader runs instead of this one; None if a derived class overrides the call."""
@@ -80,9 +90,3 @@ class Transform(Block):
 
 class HybridTransform(Transform, HybridBlock):
     """Transform that is a HybridBlock in MXNet."""
-
-    def make_later(self, make: Callable[[], Callable[..., Any]]) -> None:
-        try:
-            self._made = make()
-        except ValueError as error:
-            self._refused = error

@@ -155,6 +155,13 @@ class _Published:
     """Common part of the datasets with published files."""
 
     _has_images = True
+    _own_stage: Stage | None
+
+    def __init__(
+        self, root: Any = None, train: bool = True, transform: Any = None, *, check_sha1: bool = False
+    ) -> None:
+        super().__init__(root, train, check_sha1=check_sha1)  # type: ignore[call-arg]  # of the dataset that this is mixed into
+        self._own_stage = _own_stage(stage_of_argument(self, transform))
 
     @property
     def arrays(self) -> Sequence[Array]:
@@ -180,21 +187,9 @@ class MNIST(_Published, datasets.MNIST, Dataset):
         FileNotFoundError: a file is missing; the message names it and its place.
     """
 
-    def __init__(
-        self, root: Any = None, train: bool = True, transform: Any = None, *, check_sha1: bool = False
-    ) -> None:
-        super().__init__(root, train, check_sha1=check_sha1)
-        self._own_stage = _own_stage(stage_of_argument(self, transform))
-
 
 class FashionMNIST(_Published, datasets.FashionMNIST, Dataset):
     """Images of clothes in MNIST's format; see `MNIST`. Default root: ``$MXNET_HOME/datasets/fashion-mnist``."""
-
-    def __init__(
-        self, root: Any = None, train: bool = True, transform: Any = None, *, check_sha1: bool = False
-    ) -> None:
-        super().__init__(root, train, check_sha1=check_sha1)
-        self._own_stage = _own_stage(stage_of_argument(self, transform))
 
 
 class CIFAR10(_Published, datasets.CIFAR10, Dataset):
@@ -209,12 +204,6 @@ class CIFAR10(_Published, datasets.CIFAR10, Dataset):
     Raises:
         FileNotFoundError: a file is missing; the message names it and its place.
     """
-
-    def __init__(
-        self, root: Any = None, train: bool = True, transform: Any = None, *, check_sha1: bool = False
-    ) -> None:
-        super().__init__(root, train, check_sha1=check_sha1)
-        self._own_stage = _own_stage(stage_of_argument(self, transform))
 
 
 class CIFAR100(_Published, datasets.CIFAR100, Dataset):
@@ -234,5 +223,5 @@ class CIFAR100(_Published, datasets.CIFAR100, Dataset):
         *,
         check_sha1: bool = False,
     ) -> None:
-        super().__init__(root, fine_label, train, check_sha1=check_sha1)
+        datasets.CIFAR100.__init__(self, root, fine_label, train, check_sha1=check_sha1)
         self._own_stage = _own_stage(stage_of_argument(self, transform))

@@ -113,10 +113,9 @@ class RandomApply(Transform):
     """
 
     def __init__(self, transforms: Any, p: float = 0.5) -> None:
-        super().__init__()
-        several = isinstance(transforms, (list, tuple))
-        inner = native.Compose([_part(fn) for fn in transforms]) if several else _part(transforms)
-        self._made = native.RandomApply(inner, p)
+        is_list = isinstance(transforms, (list, tuple))
+        inner = native.Compose([_part(fn) for fn in transforms]) if is_list else _part(transforms)
+        super().__init__(native.RandomApply(inner, p))
 
 
 class HybridRandomApply(RandomApply, HybridBlock):
@@ -143,16 +142,14 @@ class Cast(HybridTransform):
     """
 
     def __init__(self, dtype: Any = "float32") -> None:
-        super().__init__()
-        self._made = native.Cast(dtype)
+        super().__init__(native.Cast(dtype))
 
 
 class ToTensor(HybridTransform):
     """float32 with channels first, divided by 255; also for (n, height, width, channels)."""
 
     def __init__(self) -> None:
-        super().__init__()
-        self._made = native.ToTensor()
+        super().__init__(native.ToTensor())
 
 
 class Normalize(HybridTransform):
@@ -163,8 +160,7 @@ class Normalize(HybridTransform):
     """
 
     def __init__(self, mean: float | Sequence[float] = 0.0, std: float | Sequence[float] = 1.0) -> None:
-        super().__init__()
-        self._made = native.Normalize(mean, std)
+        super().__init__(native.Normalize(mean, std))
 
 
 class Resize(HybridTransform):
@@ -178,8 +174,7 @@ class Resize(HybridTransform):
     """
 
     def __init__(self, size: Size, keep_ratio: bool = False, interpolation: int | str = 1) -> None:
-        super().__init__()
-        self.make_later(lambda: native.Resize(size, keep_ratio, interpolation))
+        super().__init__(later=lambda: native.Resize(size, keep_ratio, interpolation))
 
 
 class CenterCrop(HybridTransform):
@@ -191,8 +186,7 @@ class CenterCrop(HybridTransform):
     """
 
     def __init__(self, size: Size, interpolation: int | str = 1) -> None:
-        super().__init__()
-        self._made = native.CenterCrop(size, interpolation)
+        super().__init__(native.CenterCrop(size, interpolation))
 
 
 class RandomCrop(HybridTransform):
@@ -212,8 +206,7 @@ class RandomCrop(HybridTransform):
         pad_value: float | Sequence[float] = 0,
         interpolation: int | str = 1,
     ) -> None:
-        super().__init__()
-        self._made = native.RandomCrop(size, pad, pad_value, interpolation)
+        super().__init__(native.RandomCrop(size, pad, pad_value, interpolation))
 
 
 class RandomResizedCrop(HybridTransform):
@@ -233,8 +226,7 @@ class RandomResizedCrop(HybridTransform):
         ratio: Sequence[float] = (3.0 / 4.0, 4.0 / 3.0),
         interpolation: int | str = 1,
     ) -> None:
-        super().__init__()
-        self._made = native.RandomResizedCrop(size, scale, ratio, interpolation)
+        super().__init__(native.RandomResizedCrop(size, scale, ratio, interpolation))
 
 
 class CropResize(HybridTransform):
@@ -256,9 +248,8 @@ class CropResize(HybridTransform):
         size: Size | None = None,
         interpolation: int | str | None = None,
     ) -> None:
-        super().__init__()
-        self.make_later(
-            lambda: native.CropResize(x, y, width, height, size=size, interpolation=interpolation)
+        super().__init__(
+            later=lambda: native.CropResize(x, y, width, height, size=size, interpolation=interpolation)
         )
 
 
@@ -266,48 +257,42 @@ class RandomFlipLeftRight(HybridTransform):
     """Random exchange of left and right with probability `p`."""
 
     def __init__(self, p: float = 0.5) -> None:
-        super().__init__()
-        self._made = native.RandomFlipLeftRight(p)
+        super().__init__(native.RandomFlipLeftRight(p))
 
 
 class RandomFlipTopBottom(HybridTransform):
     """Random exchange of top and bottom with probability `p`."""
 
     def __init__(self, p: float = 0.5) -> None:
-        super().__init__()
-        self._made = native.RandomFlipTopBottom(p)
+        super().__init__(native.RandomFlipTopBottom(p))
 
 
 class RandomBrightness(HybridTransform):
     """Multiplication by a factor uniform in [max(0, 1 - brightness), 1 + brightness)."""
 
     def __init__(self, brightness: float) -> None:
-        super().__init__()
-        self._made = native.RandomBrightness(brightness)
+        super().__init__(native.RandomBrightness(brightness))
 
 
 class RandomContrast(HybridTransform):
     """Stretch by a factor uniform in [max(0, 1 - contrast), 1 + contrast) around the image's mean luma."""
 
     def __init__(self, contrast: float) -> None:
-        super().__init__()
-        self._made = native.RandomContrast(contrast)
+        super().__init__(native.RandomContrast(contrast))
 
 
 class RandomSaturation(HybridTransform):
     """Stretch of every pixel by a factor uniform in [max(0, 1 - saturation), 1 + saturation) around its own luma."""
 
     def __init__(self, saturation: float) -> None:
-        super().__init__()
-        self._made = native.RandomSaturation(saturation)
+        super().__init__(native.RandomSaturation(saturation))
 
 
 class RandomHue(HybridTransform):
     """Turn of the hue by up to `hue` of the colour circle, either way."""
 
     def __init__(self, hue: float) -> None:
-        super().__init__()
-        self._made = native.RandomHue(hue)
+        super().__init__(native.RandomHue(hue))
 
 
 class RandomColorJitter(HybridTransform):
@@ -316,32 +301,28 @@ class RandomColorJitter(HybridTransform):
     def __init__(
         self, brightness: float = 0.0, contrast: float = 0.0, saturation: float = 0.0, hue: float = 0.0
     ) -> None:
-        super().__init__()
-        self._made = native.RandomColorJitter(brightness, contrast, saturation, hue)
+        super().__init__(native.RandomColorJitter(brightness, contrast, saturation, hue))
 
 
 class RandomLighting(HybridTransform):
     """Addition of ImageNet's principal colours with weights of standard deviation `alpha`."""
 
     def __init__(self, alpha: float) -> None:
-        super().__init__()
-        self._made = native.RandomLighting(alpha)
+        super().__init__(native.RandomLighting(alpha))
 
 
 class RandomGray(HybridTransform):
     """Random replacement of the colours by their luma with probability `p`; 3 channels and the dtype stay."""
 
     def __init__(self, p: float = 0.5) -> None:
-        super().__init__()
-        self._made = native.RandomGray(p)
+        super().__init__(native.RandomGray(p))
 
 
 class Rotate(Transform):
     """Rotation by a given angle, counter-clockwise; float32, channels first. See `aioloader.transforms.Rotate`."""
 
     def __init__(self, rotation_degrees: float, zoom_in: bool = False, zoom_out: bool = False) -> None:
-        super().__init__()
-        self._made = native.Rotate(rotation_degrees, zoom_in, zoom_out)
+        super().__init__(native.Rotate(rotation_degrees, zoom_in, zoom_out))
 
 
 class RandomRotation(Transform):
@@ -358,5 +339,4 @@ class RandomRotation(Transform):
         zoom_out: bool = False,
         rotate_with_proba: float = 1.0,
     ) -> None:
-        super().__init__()
-        self._made = native.RandomRotation(angle_limits, zoom_in, zoom_out, rotate_with_proba)
+        super().__init__(native.RandomRotation(angle_limits, zoom_in, zoom_out, rotate_with_proba))
