@@ -9,7 +9,7 @@ from aioloader.mxnet.gluon.data.vision import transforms
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from aioloader.mxnet.gluon.data.vision._transform import Transform
+    from aioloader.mxnet.gluon.data.vision.transforms import Transform
     from aioloader.mxnet.ndarray import NDArray
 
 __all__ = (

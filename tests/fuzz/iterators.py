@@ -15,9 +15,9 @@ import aioloader.mxnet as mx
 from aioloader.mxnet.image.det_iterator import DetHooks
 from aioloader.mxnet.io.det_augment import DetectionAugment
 from aioloader.mxnet.io.det_boxes import CropLimits, DetectionLabelError, LabelPadError, ObjectLabel, Rect
-from aioloader.mxnet.io.det_parameters import DETECTION_PARAMETERS
 from aioloader.mxnet.io.image_det_record_iter import _checked
 from aioloader.mxnet.io.parameters import read_parameters
+from aioloader.mxnet.io.record_parameters import DETECTION_PARAMETERS
 from aioloader.rng import Rng
 from tests.fuzz.mutation import change
 from tests.fuzz.target import Draw, Finding, corpus_of, scratch_folder

@@ -64,7 +64,7 @@ TARGETS = {
         (
             "aioloader/datasets/imagelist.py",
             "aioloader/mxnet/image/_encoded_images.py",
-            "aioloader/mxnet/io/label_list.py",
+            "aioloader/mxnet/io/image_records.py",
             "aioloader/packing/lists.py",
         ),
     ),

@@ -15,7 +15,7 @@ import numpy as np
 from aioloader.datasets import ImageListDataset
 from aioloader.mxnet.base import MXNetError
 from aioloader.mxnet.image._encoded_images import open_images
-from aioloader.mxnet.io.label_list import LabelList
+from aioloader.mxnet.io.image_records import LabelList
 from aioloader.packing.lists import read_lines
 from recordio import CorruptIndexError, Index, MXIndexedRecordIO
 from recordio.errors import DuplicateKeyWarning

@@ -8,8 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from aioloader.mxnet.gluon.data.dataloader import DataLoader
-from aioloader.mxnet.io.desc import DataDesc
-from aioloader.mxnet.io.iterator import DataIter
+from aioloader.mxnet.io.iterator import DataDesc, DataIter
 from aioloader.mxnet.io.states import HasState, inner_state
 from aioloader.mxnet.ndarray import NDArray, from_numpy
 

@@ -1,7 +1,7 @@
 """`mx.image`, also `mx.img`: images (height, width, channels), RGB; sizes are (width, height).
 
 - `decode`: encoded bytes to pixels
-- `resize`, `crop`, `border`, `rotate`, `color`: functions on an image
+- `geometry`, `color`: functions on an image
 - `augmenter`, `color`, `create`: augmenters, which are such functions with their arguments, and the usual list of them
 - `iterator`: `ImageIter`
 - `detection`: the same for images with boxes
@@ -13,7 +13,7 @@ Random choices draw from Python's `random`, a few of them from `numpy.random`, a
 from __future__ import annotations
 
 from aioloader.mxnet.image import detection
-from aioloader.mxnet.image._errors import BrokenImageError
+from aioloader.mxnet.image._sample_steps import BrokenImageError
 from aioloader.mxnet.image.augmenter import (
     Augmenter,
     CastAug,
@@ -26,7 +26,6 @@ from aioloader.mxnet.image.augmenter import (
     ResizeAug,
     SequentialAug,
 )
-from aioloader.mxnet.image.border import copyMakeBorder
 from aioloader.mxnet.image.color import (
     BrightnessJitterAug,
     ColorJitterAug,
@@ -39,7 +38,6 @@ from aioloader.mxnet.image.color import (
     color_normalize,
 )
 from aioloader.mxnet.image.create import CreateAugmenter
-from aioloader.mxnet.image.crop import center_crop, fixed_crop, random_crop, random_size_crop
 from aioloader.mxnet.image.decode import ImageDecodeError, imdecode, imread
 from aioloader.mxnet.image.detection import (
     CreateDetAugmenter,
@@ -53,10 +51,20 @@ from aioloader.mxnet.image.detection import (
     DetRandomSelectAug,
     ImageDetIter,
 )
+from aioloader.mxnet.image.geometry import _get_interp_method as _get_interp_method
+from aioloader.mxnet.image.geometry import (
+    center_crop,
+    copyMakeBorder,
+    fixed_crop,
+    imresize,
+    imrotate,
+    random_crop,
+    random_rotate,
+    random_size_crop,
+    resize_short,
+    scale_down,
+)
 from aioloader.mxnet.image.iterator import ImageIter
-from aioloader.mxnet.image.resize import _get_interp_method as _get_interp_method
-from aioloader.mxnet.image.resize import imresize, resize_short, scale_down
-from aioloader.mxnet.image.rotate import imrotate, random_rotate
 
 det = detection
 

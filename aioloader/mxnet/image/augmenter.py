@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from aioloader.mxnet.image._arrays import as_image, own
-from aioloader.mxnet.image.crop import center_crop, random_crop, random_size_crop
-from aioloader.mxnet.image.resize import imresize, resize_short
+from aioloader.mxnet.image.geometry import center_crop, imresize, random_crop, random_size_crop, resize_short
 from aioloader.mxnet.ndarray import from_numpy
 
 if TYPE_CHECKING:

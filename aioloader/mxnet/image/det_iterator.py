@@ -16,7 +16,7 @@ from aioloader.foundation.validation import require
 from aioloader.mxnet.base import MXNetError
 from aioloader.mxnet.image._sample_steps import SampleSteps, skipping
 from aioloader.mxnet.image.create import augmenters
-from aioloader.mxnet.image.det_create import CreateDetAugmenter
+from aioloader.mxnet.image.det_augmenter import CreateDetAugmenter
 from aioloader.mxnet.image.iterator import ImageIter
 from aioloader.mxnet.io.det_boxes import DetectionLabelError, ObjectLabel
 

@@ -1,6 +1,8 @@
 """`mx.image.detection`, also `mx.image.det`: augmenters and the iterator for images with boxes."""
 
 from aioloader.mxnet.image.det_augmenter import (
+    CreateDetAugmenter,
+    CreateMultiRandCropAugmenter,
     DetAugmenter,
     DetBorrowAug,
     DetHorizontalFlipAug,
@@ -8,7 +10,6 @@ from aioloader.mxnet.image.det_augmenter import (
     DetRandomPadAug,
     DetRandomSelectAug,
 )
-from aioloader.mxnet.image.det_create import CreateDetAugmenter, CreateMultiRandCropAugmenter
 from aioloader.mxnet.image.det_iterator import ImageDetIter
 from aioloader.mxnet.io.det_boxes import DetectionLabelError
 

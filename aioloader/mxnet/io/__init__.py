@@ -1,14 +1,13 @@
 """`mx.io`: data iterators.
 
-- `desc`, `iterator`: the contract
+- `iterator`: the contract
 - `ndarray_iter`: arrays in memory
 - `csv_iter`, `libsvm_iter`, `mnist_iter`: files that MXNet reads in C++; `backend_iter`, `schedule`, `parameters`
   and `uris` are their common parts
 - `image_record_iter`, `image_det_record_iter`: images in .rec files, loaded by `aioloader.DataLoader`.
-  `record_parameters`, `image_parameters` and `det_parameters` declare their arguments, `augment` and `det_augment`
-  build transforms from them, `det_boxes` moves boxes; `image_records` and `label_list` are the dataset, `alpha_image`
-  decodes images with an alpha channel, `schedule` computes the order, `image_batches` runs the loader,
-  `mean_image` reads or computes the mean image
+  `record_parameters` declares their arguments, `augment` and `det_augment` build transforms from them, `det_boxes`
+  moves boxes; `image_records` is the dataset, also with the labels of a list, `schedule` computes the order,
+  `image_batches` runs the loader, `mean_image` reads or computes the mean image
 - `wrappers`: iterators around other iterators; `states`: the common parts of all iterators' states
 """
 
@@ -17,13 +16,12 @@ from __future__ import annotations
 from aioloader.mxnet.base import TooManyFailedError
 from aioloader.mxnet.io.backend_iter import MXDataIter
 from aioloader.mxnet.io.csv_iter import CSVIter
-from aioloader.mxnet.io.desc import DataBatch, DataDesc
 from aioloader.mxnet.io.det_boxes import DetectionLabelError, LabelPadError
 from aioloader.mxnet.io.image_batches import ImageRecordError
 from aioloader.mxnet.io.image_det_record_iter import ImageDetRecordIter
 from aioloader.mxnet.io.image_record_iter import ImageRecordInt8Iter, ImageRecordIter, ImageRecordUInt8Iter
-from aioloader.mxnet.io.iterator import DataIter
-from aioloader.mxnet.io.label_list import MissingLabelError
+from aioloader.mxnet.io.image_records import MissingLabelError
+from aioloader.mxnet.io.iterator import DataBatch, DataDesc, DataIter
 from aioloader.mxnet.io.libsvm_iter import LibSVMIter
 from aioloader.mxnet.io.mnist_iter import MNISTIter
 from aioloader.mxnet.io.ndarray_iter import NDArrayIter

@@ -12,8 +12,7 @@ from aioloader.datasets import ArrayDataset
 from aioloader.datasets.resolve import fingerprint
 from aioloader.errors import error_report
 from aioloader.mxnet.base import MXNetError
-from aioloader.mxnet.io.desc import DataBatch, DataDesc
-from aioloader.mxnet.io.iterator import DataIter
+from aioloader.mxnet.io.iterator import DataBatch, DataDesc, DataIter
 from aioloader.mxnet.io.schedule import RecordSchedule, part_of
 from aioloader.mxnet.io.states import STATE_VERSION, check_state, whole_number
 from aioloader.mxnet.ndarray import from_numpy

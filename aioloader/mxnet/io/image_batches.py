@@ -138,16 +138,13 @@ class ImageBatches:
         self._begin()
 
     def identity(self) -> dict[str, Any]:
-        """See `Batches.identity`."""
         state = self._loader.state_dict()
         return {**self._schedule.identity(), "seed": state["seed"], "fingerprint": state["fingerprint"]}
 
     def place(self) -> dict[str, int]:
-        """See `Batches.place`."""
         return self._place
 
     def go_to(self, place: Mapping[str, Any], taken: int) -> None:
-        """See `Batches.go_to`."""
         number = whole_number(place, "pass", 0, 1 << 62)
         self._schedule.go_to(place, taken)
         self._end()

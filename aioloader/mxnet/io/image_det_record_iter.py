@@ -12,10 +12,10 @@ from aioloader.mxnet.io.augment import check_interpolation
 from aioloader.mxnet.io.backend_iter import MXDataIter
 from aioloader.mxnet.io.det_augment import DetectionAugment
 from aioloader.mxnet.io.det_boxes import LabelPadError
-from aioloader.mxnet.io.det_parameters import DETECTION_PARAMETERS, RANGES, idle_in_detection
 from aioloader.mxnet.io.image_record_iter import RecordSource, joined_paths
 from aioloader.mxnet.io.mean_image import mean_image
 from aioloader.mxnet.io.parameters import described, read_parameters
+from aioloader.mxnet.io.record_parameters import DETECTION_PARAMETERS, RANGES, idle_in_detection
 from aioloader.transforms.interpolation import RANDOM
 from recordio import MAGIC
 
@@ -56,7 +56,7 @@ def ImageDetRecordIter(*args: Any, **kwargs: Any) -> MXDataIter:
 
         def pass_without_mean() -> ImageBatches:
             augment = DetectionAugment(_without_randomness(values), padded)
-            return source.once(source.records.transform(augment), data_desc, label_desc)
+            return source.single_pass(source.records.transform(augment), data_desc, label_desc)
 
         mean = mean_image(values["mean_img"], shape, pass_without_mean)
     dataset = source.records.transform(DetectionAugment(values, padded, mean))
@@ -148,12 +148,12 @@ ImageDetRecordIter.__doc__ = described(
 
 A record's label is flat: header width, object width, more header values, then for each object class, left, top, right,
 bottom and more values, edges as shares of the image's extents. Objects whose box has no area are left out; a record
-without objects is one too. The label of a row is channels, height and width of the image in it, the number of values
-that follow, the label as the augmentation left it, and what fills it up. An image that is smaller than data_shape lies
-in its upper left corner.
+without objects is valid too. The label of a row is channels, height and width of the image in it, the number of values
+that follow, the label after augmentation, and padding. An image that is smaller than data_shape is in its upper left
+corner.
 
 Takes keyword arguments only, each also as text. Unknown ones are warned about (``strict=True``: refused), and so are
-those that change nothing here.""",
+those without effect here.""",
     DETECTION_PARAMETERS,
     """Each image goes through resize, colours, mirror, pad, crop, the final size and normalisation, in this order.
 
@@ -165,7 +165,7 @@ Raises:
     LabelPadError: a label is wider than label_pad_width (an MXNetError and a ValueError).
     MXNetError: an argument is wrong, or a file is missing or damaged.
     ImageRecordError: a record cannot be read, decoded or augmented; the error names it (an MXNetError), and its cause
-        may be a `DetectionLabelError`. Those of the first batch come at once, others while iterating.
+        may be a `DetectionLabelError`. Those of the first batch are raised at once, others while iterating.
     TooManyFailedError: more records failed than `max_errors` (an MXNetError).
 """,
 )

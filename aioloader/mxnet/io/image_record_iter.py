@@ -12,16 +12,15 @@ from aioloader.mxnet.base import MXNetError
 from aioloader.mxnet.io.augment import augmentation, check_augmentation, without_randomness
 from aioloader.mxnet.io.backend_iter import MXDataIter
 from aioloader.mxnet.io.image_batches import ImageBatches
-from aioloader.mxnet.io.image_parameters import (
+from aioloader.mxnet.io.image_records import ImageRecordRows, ImageRecords, LabelList
+from aioloader.mxnet.io.mean_image import mean_image
+from aioloader.mxnet.io.parameters import MissingParameterError, described, read_parameters
+from aioloader.mxnet.io.record_parameters import (
     IMAGE_PARAMETERS,
     INT8_PARAMETERS,
     UINT8_PARAMETERS,
     idle_here,
 )
-from aioloader.mxnet.io.image_records import ImageRecordRows, ImageRecords
-from aioloader.mxnet.io.label_list import LabelList
-from aioloader.mxnet.io.mean_image import mean_image
-from aioloader.mxnet.io.parameters import MissingParameterError, described, read_parameters
 from aioloader.mxnet.io.schedule import RecordSchedule, part_of
 from aioloader.mxnet.io.uris import files_of, local_paths
 from aioloader.storage.urls import is_url
@@ -109,7 +108,9 @@ class RecordSource:
         seed = seed if drawn is None else drawn % _SEEDS
         return self._load(dataset, schedule, data_desc, label_desc, seed=seed, on_error=values["on_error"])
 
-    def once(self, dataset: MapDataset[Any], data_desc: Description, label_desc: Description) -> ImageBatches:
+    def single_pass(
+        self, dataset: MapDataset[Any], data_desc: Description, label_desc: Description
+    ) -> ImageBatches:
         """Return the batches of one pass in the order of the file, each record once."""
         part = self._part._replace(longest=self._part.length)
         # No record is replaced by another one here: a mean would count it twice.
@@ -174,7 +175,7 @@ def _make(values: Mapping[str, Any], dtype: str) -> MXDataIter:
         def pass_without_mean() -> ImageBatches:
             chain = augmentation(without_randomness(values))
             dataset = source.records.transform_first(chain)
-            return source.once(dataset, ((size, *shape), np.dtype(np.float32)), label_desc)
+            return source.single_pass(dataset, ((size, *shape), np.dtype(np.float32)), label_desc)
 
         mean = mean_image(values["mean_img"], shape, pass_without_mean)
     dataset = source.records.transform_first(augmentation(values, mean, dtype))
@@ -198,22 +199,21 @@ def ImageRecordInt8Iter(*args: Any, **kwargs: Any) -> MXDataIter:
 
 
 _KEYWORDS = """Takes keyword arguments only, each also as text. Unknown ones are warned about (``strict=True``:
-refused), and so are those that change nothing here."""
+refused), and so are those without effect here."""
 
 _END = """Each image goes through resize, turning, scaling and shearing in one step, pad, crop, colours, mirror and
-normalisation, in this order. Without any of these arguments it is the middle of the image; an image that is smaller
-than data_shape is enlarged.
+normalisation, in this order. Without any of these arguments a row is the middle of the image; an image that is
+smaller than data_shape is enlarged.
 
 Returns:
-    an iterator of `DataBatch`: data (batch_size, channels, height, width), labels float32, `pad` rows at the end that
-    only fill up, and `index`, the ids of the records. Its `close()` ends the workers; one that is collected does so by
-    itself.
+    an iterator of `DataBatch`: data (batch_size, channels, height, width), labels float32, `pad` rows of padding at the
+    end, and `index`, the ids of the records. Its `close()` stops the workers; garbage collection does so too.
 
 Raises:
     MissingParameterError: a required argument is missing (an MXNetError and a ValueError).
     MXNetError: an argument is wrong, or a file is missing or damaged.
     ImageRecordError: a record cannot be read, decoded or augmented; the error names it (an MXNetError). Those of the
-        first batch come at once, others while iterating.
+        first batch are raised at once, others while iterating.
     TooManyFailedError: more records failed than `max_errors` (an MXNetError).
 """
 

@@ -13,26 +13,137 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from aioloader.datasets.decoding import DEFAULT_MAX_PIXELS, RECORD_FIELDS, FusedImages
+from aioloader.datasets.decoding import RECORD_FIELDS, FusedImages
 from aioloader.datasets.files import FileDataset, Source
 from aioloader.datasets.record_table import RecordTable
+from aioloader.errors import DecodeError
 from aioloader.foundation.types import ItemLocation, Spans
 from aioloader.mxnet.base import MXNetError
-from aioloader.mxnet.io.alpha_image import decode_alpha
 from aioloader.storage.local.source import LocalByteSource
-from aioloader.transforms.decode import decode_image
+from aioloader.transforms.decode import DEFAULT_MAX_PIXELS, check_extents, checked_header, decode_image
+from aioloader.transforms.exif import read_orientation, upright
 from aioloader.transforms.lazy_image import LazyImageReader
+from aioloader.transforms.raw import raw_image
 from recordio import MAGIC, RecordIOError, extract, unpack
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    import numpy.typing as npt
+
     from aioloader.datasets.stage import Stage
     from aioloader.foundation.types import Array, IntArray, StageTimer
-    from aioloader.mxnet.io.label_list import LabelList
     from aioloader.rng import Rng
 
-__all__ = ("ImageRecordRows", "ImageRecords")
+__all__ = (
+    "ImageRecordRows",
+    "ImageRecords",
+    "LabelList",
+    "MissingLabelError",
+    "decode_alpha",
+)
+
+
+class MissingLabelError(MXNetError, LookupError):
+    """Error raised when a record's id is not in the list of labels. A LookupError too.
+
+    Args:
+        key: the id.
+        path: the list.
+
+    Attributes:
+        key, path: as given.
+    """
+
+    def __init__(self, key: int, path: str) -> None:
+        super().__init__(
+            f"fail to find imagelabel for id {key}: {path} has no line for it; add one, or give no path_imglist to "
+            "take the labels of the records"
+        )
+        self.key = key
+        self.path = path
+
+    def __reduce__(self) -> tuple[type[MissingLabelError], tuple[int, str]]:
+        return type(self), (self.key, self.path)
+
+
+class LabelList:
+    """Labels of a list. Lines are an id, labels and a path, separated by TABs or, without any TAB, by spaces.
+
+    Args:
+        path: the file.
+        width: labels of every line; None for any number.
+
+    Attributes:
+        widest: the largest number of labels in a line; 0 without lines.
+
+    Raises:
+        MXNetError: the file cannot be read, or a line is malformed or has another number of labels.
+    """
+
+    def __init__(self, path: str, width: int | None) -> None:
+        ids: list[int] = []
+        counts: list[int] = []
+        labels: list[float] = []
+        try:
+            with open(path, encoding="utf-8", errors="surrogateescape") as file:
+                for number, line in enumerate(file, 1):
+                    if line.strip():
+                        key, row = _parse(line, width, f"{path}, line {number}")
+                        ids.append(key)
+                        counts.append(len(row))
+                        labels += row
+        except OSError as error:
+            raise MXNetError(f"path_imglist: {path} cannot be opened: {error.strerror}") from error
+        self._path = path
+        order = np.argsort(np.array(ids, np.uint64), kind="stable")
+        self._ids: npt.NDArray[np.uint64] = np.array(ids, np.uint64)[order]
+        ends = np.cumsum(np.array(counts, np.int64))
+        self._start = (ends - counts)[order]
+        self._end = ends[order]
+        with np.errstate(over="ignore"):  # what is too large is infinite, as in MXNet
+            self._labels: npt.NDArray[np.float32] = np.array(labels, np.float32)
+        self.widest = max(counts, default=0)
+
+    def find(self, key: int) -> npt.NDArray[np.float32]:
+        """Return the labels of an id, float32 (n,); of several lines with that id those of the last one.
+
+        Raises:
+            MissingLabelError: no line has this id.
+        """
+        place = int(np.searchsorted(self._ids, np.uint64(key), side="right")) - 1
+        if place < 0 or int(self._ids[place]) != key:
+            raise MissingLabelError(key, self._path)
+        return self._labels[self._start[place] : self._end[place]]
+
+
+def _parse(line: str, width: int | None, where: str) -> tuple[int, list[float]]:
+    fields = [field.strip() for field in line.strip("\r\n").split("\t")] if "\t" in line else line.split()
+    try:
+        key = _id(fields[0])
+        row = [float(field) for field in fields[1:-1]]
+        if len(fields) < 3:
+            raise ValueError("it should be an id, labels and a path")
+    except ValueError as error:
+        raise MXNetError(f"{where} ({line.strip()[:80]!r}): {error}") from None
+    if width is not None and len(row) != width:
+        raise MXNetError(
+            f"{where} ({line.strip()[:80]!r}) has {len(row)} labels, but label_width is {width}; set "
+            f"label_width={len(row)}"
+        )
+    return key, row
+
+
+def _id(text: str) -> int:
+    try:
+        key = int(text)
+    except ValueError:
+        number = float(text)  # "12.0", as tables of numbers are written
+        key = int(number) if number.is_integer() else -1
+    if not 0 <= key < 1 << 64:
+        raise ValueError(f"{text.strip()} is no id")
+    return key
+
 
 Row = tuple[Any, Any, np.uint64, Any]
 """(image, label, id, is padding)."""
@@ -229,3 +340,55 @@ class _FusedRows(FusedImages):
     ) -> Row:
         body, label, key = self._parse(data, facts)
         return self.plan(body, facts.path, rng, out, trace), label, key, extra
+
+
+def decode_alpha(data: Any, exif: str = "apply", max_pixels: int | None = DEFAULT_MAX_PIXELS) -> Array:
+    """Decode an image that has an alpha channel.
+
+    Args:
+        data: the encoded image, bytes or a flat memoryview of bytes.
+        exif: "apply" turns the image upright by its EXIF orientation; "ignore" leaves it as stored.
+        max_pixels: larger images are refused before they are decoded; None for no limit.
+
+    Returns:
+        uint8 (height, width, 4), RGBA.
+
+    Raises:
+        DecodeError: not an image, damaged, or too large.
+        MXNetError: it has no alpha channel, or more than 8 bits a channel.
+    """
+    header = checked_header(data, max_pixels)
+    image: Any = raw_image(data) if header.format == "raw" else _stored(data, header.format)
+    check_extents(image, header, max_pixels, len(data))
+    channels = image.shape[2] if image.ndim == 3 else 1
+    if channels != 4:
+        raise MXNetError(f"Expected 4 channels, got {channels}; data_shape asks for images with alpha")
+    if image.dtype != np.uint8:
+        raise MXNetError(
+            f"Expected 8 bits a channel, got {image.dtype}; images with alpha are delivered as stored"
+        )
+    import cv2
+
+    image = cv2.cvtColor(image, cv2.COLOR_BGRA2RGBA)
+    # OpenCV has already turned a TIFF.
+    if exif == "apply" and header.exif is not None and header.format != "tiff":
+        image = upright(image, read_orientation(data, *header.exif))
+    result: Array = image
+    return result
+
+
+def _stored(data: Any, name: str) -> Any:
+    """Return the pixels as they are stored, channels in OpenCV's order."""
+    import cv2
+
+    try:
+        image: Any = cv2.imdecode(np.frombuffer(data, np.uint8), cv2.IMREAD_UNCHANGED)
+    except cv2.error as error:
+        raise _refused(f"OpenCV: {' '.join(str(error).split())}", name, data) from None
+    if image is None:
+        raise _refused(f"OpenCV {cv2.__version__} cannot read it", name, data)
+    return image
+
+
+def _refused(reason: str, name: str, data: Any) -> DecodeError:
+    return DecodeError(reason, format=name, nbytes=len(data))

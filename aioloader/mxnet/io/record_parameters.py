@@ -1,16 +1,58 @@
-"""Arguments common to `ImageRecordIter` and `ImageDetRecordIter`."""
+"""Arguments of `ImageRecordIter` and its variants, and of `ImageDetRecordIter`.
+
+Reading and documentation are both based on these tables.
+"""
 
 from __future__ import annotations
 
+import os
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from aioloader.mxnet.io.parameters import Parameter
 from aioloader.transforms.decode import DEFAULT_MAX_PIXELS
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Container, Mapping
 
-__all__ = ("CHANNELS", "FILES", "INTERPOLATION", "LOADING", "MEAN", "OWN", "RESIZE", "idle_channels")
+__all__ = (
+    "CHANNELS",
+    "DETECTION_PARAMETERS",
+    "FILES",
+    "IMAGE_PARAMETERS",
+    "INT8_PARAMETERS",
+    "INTERPOLATION",
+    "LOADING",
+    "MEAN",
+    "OWN",
+    "RANGES",
+    "RESIZE",
+    "UINT8_PARAMETERS",
+    "idle_channels",
+    "idle_here",
+    "idle_in_detection",
+)
+
+
+def _flag(about: str) -> Parameter:
+    """Return a switch that is off by default."""
+    return Parameter("boolean", False, about=about)
+
+
+def _amount(about: str) -> Parameter:
+    """Return a number of 0 or more, 0 by default: without effect."""
+    return Parameter("float", 0.0, low=0, about=about)
+
+
+def _factor(about: str) -> Parameter:
+    """Return a number that is 1 by default: without effect."""
+    return Parameter("float", 1.0, about=about)
+
+
+def _shift(about: str) -> Parameter:
+    """Return a whole number of 0 or more, 0 by default: without effect."""
+    return Parameter("int", 0, low=0, about=about)
+
 
 CHANNELS = {"r": "red (or grey)", "g": "green", "b": "blue", "a": "alpha"}
 
@@ -18,14 +60,14 @@ FILES: dict[str, Parameter] = {
     "path_imgrec": Parameter(
         "string",
         about='Record file; several separated by ";", a folder with such files, or a folder and a regular expression. '
-        "A list of paths will do too.",
+        "A list of paths is accepted too.",
     ),
     "path_imgidx": Parameter(
         "string",
         "",
         optional=True,
-        about='Index of the record file; of several files one each, separated by ";". Without it the .idx beside the '
-        "file is taken, or the records are found by a scan.",
+        about='Index of the record file; of several files one each, separated by ";". Without it the .idx next to the '
+        "file is used, or the records are found by a scan.",
     ),
     "path_imglist": Parameter(
         "string",
@@ -39,36 +81,32 @@ LOADING: dict[str, Parameter] = {
         "shape", axes=3, about="(channels, height, width) of an image: 3 RGB, 1 grey, 4 RGBA as stored."
     ),
     "batch_size": Parameter("int", low=1, about="Rows of a batch."),
-    "shuffle": Parameter(
-        "boolean",
-        False,
-        about="Every pass has a new order of all records of the part, with an index or without.",
-    ),
+    "shuffle": _flag("Every pass has a new order of all records of the part, with an index or without."),
     "seed": Parameter(
         "int",
         0,
-        about="Of the order and of the augmentation. The same seed gives the same batches, whatever the number of "
+        about="Of the order and of the augmentation. The same seed produces the same batches for any number of "
         "workers.",
     ),
     "num_parts": Parameter(
         "int",
         1,
         low=1,
-        about="The records are shared out among so many parts; all have the same number of batches.",
+        about="The records are divided among this many parts; all have the same number of batches.",
     ),
-    "part_index": Parameter("int", 0, low=0, about="Which part this is, from 0."),
+    "part_index": _shift("Which part this is, from 0."),
     "round_batch": Parameter(
         "boolean",
         True,
-        about="Fill the last batch up with the first rows of the next pass, which goes on behind them. False: fill it "
-        "up with zeros. `pad` tells how many rows these are.",
+        about="Fill the last batch with the first rows of the next pass, which begins behind them. False: pad it with "
+        "zeros. `pad` is the number of these rows.",
     ),
     "preprocess_threads": Parameter(
         "int", 4, low=1, about="Most workers that decode; no more than there are cores."
     ),
-    "prefetch_buffer": Parameter("int", 4, low=0, about="Batches on their way at a time, at least 1."),
-    "data_name": Parameter("string", "data", about="What the network calls the images."),
-    "label_name": Parameter("string", "softmax_label", about="What the network calls the labels."),
+    "prefetch_buffer": Parameter("int", 4, low=0, about="Batches in flight at a time, at least 1."),
+    "data_name": Parameter("string", "data", about="Name of the images in the network."),
+    "label_name": Parameter("string", "softmax_label", about="Name of the labels in the network."),
     "verbose": Parameter("boolean", True, idle="nothing is printed"),
     "ctx": Parameter(
         "string",
@@ -82,7 +120,7 @@ LOADING: dict[str, Parameter] = {
     "shuffle_chunk_seed": Parameter("int", 0, idle="there are no chunks; seed decides the order"),
 }
 RESIZE: dict[str, Parameter] = {
-    "resize": Parameter("int", -1, about="First bring the shorter side to so many pixels; -1: do not."),
+    "resize": Parameter("int", -1, about="First resize the shorter side to this many pixels; -1: do not."),
 }
 INTERPOLATION: dict[str, Parameter] = {
     "inter_method": Parameter(
@@ -109,9 +147,7 @@ MEAN: dict[str, Parameter] = {
 }
 # Not part of MXNet.
 OWN: dict[str, Parameter] = {
-    "strict": Parameter(
-        "boolean", False, about="Refuse unknown arguments instead of a warning. Not in MXNet."
-    ),
+    "strict": _flag("Refuse unknown arguments instead of a warning. Not in MXNet."),
     "exif": Parameter(
         "string",
         "apply",
@@ -130,22 +166,22 @@ OWN: dict[str, Parameter] = {
         "raise",
         choices=("raise", "skip", "replace"),
         about='A record that cannot be read or decoded is an error that names it. "skip": it is left out, and zeros '
-        'fill its batch up, which `pad` counts. "replace": the next sound record of the batch stands in its place. '
-        "Both put it into the iterator's `errors`. Not in MXNet.",
+        'pad its batch, which `pad` counts. "replace": the next valid record of the batch replaces it. '
+        "Both add it to the iterator's `errors`. Not in MXNet.",
     ),
     "max_errors": Parameter(
         "limit",
         None,
         low=0,
         optional=True,
-        about="How many records may fail before it is an error all the same; less than 1: which share of a pass, "
-        "judged after 1,000 records and at its end; None: any number. Not in MXNet.",
+        about="Number of records that may fail before an error is raised all the same; less than 1: the share of a "
+        "pass, checked after 1,000 records and at its end; None: any number. Not in MXNet.",
     ),
     "executor": Parameter(
         "string",
         "process",
         choices=("process", "thread", "inline"),
-        about='What the workers are; "inline" has none. Not in MXNet.',
+        about='Kind of the workers; "inline" has none. Not in MXNet.',
     ),
 }
 
@@ -158,3 +194,271 @@ def idle_channels(values: Mapping[str, Any]) -> dict[str, str]:
         [f"{what}_{c}" for c in names for what in ("mean", "std")],
         f"images have {count} channel{'s' if count != 1 else ''}",
     )
+
+
+_GEOMETRY: dict[str, Parameter] = {
+    **RESIZE,
+    "rand_crop": _flag("Crop at a random place instead of the middle."),
+    "random_resized_crop": _flag(
+        "Crop a rectangle of random area and ratio at a random place and resize it to data_shape."
+    ),
+    "min_random_area": _factor("Least share of the area for random_resized_crop."),
+    "max_random_area": _factor("Greatest share of the area for random_resized_crop."),
+    "max_aspect_ratio": _amount(
+        "The ratio of width to height changes by a factor within [1 - v, 1 + v], or up to v if min_aspect_ratio "
+        "is given."
+    ),
+    "min_aspect_ratio": Parameter(
+        "float", None, low=0, optional=True, about="Least such factor; max_aspect_ratio is the greatest then."
+    ),
+    "max_crop_size": Parameter(
+        "int", -1, about="Greatest side of a square that is cropped and resized to data_shape; -1: none is."
+    ),
+    "min_crop_size": Parameter("int", -1, about="Least side of that square; both or none are given."),
+    "max_rotate_angle": Parameter(
+        "int", 0, about="Turn by a random whole number of degrees within [-v, v]; at most 0: do not."
+    ),
+    "rotate": Parameter(
+        "int",
+        -1,
+        about="Turn by this many degrees, counter-clockwise, instead of a random angle; at most 0: do not.",
+    ),
+    "rotate_list": Parameter(
+        "ints", None, optional=True, about="Turn by one of these angles in degrees, drawn for each image."
+    ),
+    "max_shear_ratio": Parameter(
+        "float", 0.0, about="Shear by a random number within [-v, v]; at most 0: do not."
+    ),
+    "max_random_scale": _factor("Greatest random scale."),
+    "min_random_scale": _factor("Least random scale."),
+    "max_img_size": Parameter("float", 1e10, low=0, about="Most pixels of a side after turning and scaling."),
+    "min_img_size": _amount("Fewest pixels of a side after turning and scaling."),
+    "pad": Parameter("int", 0, about="Pixels added on all four sides, after turning and before cropping."),
+    "fill_value": Parameter(
+        "int", 255, low=0, high=255, about="Value of pixels that come from outside of the image."
+    ),
+    **INTERPOLATION,
+}
+_COLOURS: dict[str, Parameter] = {
+    "brightness": _amount("Multiply by a random factor within [1 - v, 1 + v]."),
+    "contrast": _amount("Stretch round the mean luma by such a factor."),
+    "saturation": _amount("Stretch round each pixel's luma by such a factor."),
+    "pca_noise": _amount(
+        "Standard deviation of the weights with which the principal colours of ImageNet are added."
+    ),
+    "random_h": _shift("Greatest random shift of the hue, in steps of 2 degrees."),
+    "random_s": _shift("Greatest random shift of the saturation, of 255."),
+    "random_l": _shift("Greatest random shift of the lightness, of 255."),
+}
+_NORMALISATION: dict[str, Parameter] = {
+    "mirror": _flag("Exchange left and right in every image."),
+    "rand_mirror": _flag("Exchange left and right in half of the images, at random."),
+    **MEAN,
+    **{f"std_{c}": _factor(f"Divisor of the {name} channel.") for c, name in CHANNELS.items()},
+    "scale": _factor("Factor of all pixels, after the mean was taken off."),
+    "max_random_contrast": _amount(
+        "Multiply every image by a random factor within [1 - v, 1 + v], times scale."
+    ),
+    "max_random_illumination": _amount("Add a random number within [-v, v], times scale, to every image."),
+}
+
+IMAGE_PARAMETERS: dict[str, Parameter] = {
+    **FILES,
+    **LOADING,
+    "label_width": Parameter(
+        "int", 1, low=1, about="Labels of every image; labels of shape (batch_size,) if 1."
+    ),
+    "dtype": Parameter(
+        "string",
+        None,
+        optional=True,
+        choices=("float32", "uint8", "int8"),
+        about="Of the images; None: float32. uint8: as they are. int8: minus the mean, saturated.",
+    ),
+    "seed": replace(
+        LOADING["seed"],
+        about="Of the order, and of the augmentation too unless seed_aug is given. The same seed produces the same "
+        "batches for any number of workers.",
+    ),
+    "seed_aug": Parameter(
+        "int",
+        None,
+        optional=True,
+        about="Of the augmentation alone; each pass and record has its own draws.",
+    ),
+    "device_id": Parameter("int", 0, idle="no memory is pinned; your framework does that"),
+    "aug_seq": Parameter(
+        "string", "aug_default", choices=("aug_default",), about="Name of the augmentation: there is one."
+    ),
+    **_GEOMETRY,
+    **_COLOURS,
+    **_NORMALISATION,
+    **OWN,
+    "dct_scaling": _flag(
+        "Where the first crop or resize shrinks a JPEG to a half or less, decode it at 1/2, 1/4 or 1/8 of its "
+        "size: faster, and pixels change slightly. Not in MXNet."
+    ),
+}
+
+
+def _of_one_dtype(dtype: str, idle: Mapping[str, str]) -> dict[str, Parameter]:
+    """Return the table of an iterator with a fixed dtype, for which some arguments have no effect."""
+    table = dict(IMAGE_PARAMETERS)
+    table["dtype"] = replace(table["dtype"], choices=(dtype,), about=f"Of the images: {dtype} only.")
+    return table | {name: replace(table[name], about="", idle=why) for name, why in idle.items()}
+
+
+_AMOUNTS = ("scale", "max_random_contrast", "max_random_illumination", *(f"std_{c}" for c in CHANNELS))
+_MEANS = tuple(f"mean_{c}" for c in CHANNELS)
+_AS_UINT8 = "uint8 images are delivered as they are, without normalisation"
+_AS_INT8 = "of int8 images only the mean is taken off"
+UINT8_PARAMETERS = _of_one_dtype("uint8", dict.fromkeys((*_MEANS, *_AMOUNTS, "mean_img"), _AS_UINT8))
+INT8_PARAMETERS = _of_one_dtype("int8", dict.fromkeys(_AMOUNTS, _AS_INT8))
+
+
+def idle_here(values: Mapping[str, Any], given: Container[str]) -> dict[str, str]:
+    """Return the arguments of `IMAGE_PARAMETERS` without effect next to the others, and why; see `read_parameters`."""
+    idle = idle_channels(values)
+    if values["mean_img"] and os.path.exists(values["mean_img"]):
+        idle |= dict.fromkeys(_MEANS, "mean_img is given")
+    if values["dtype"] == "int8":
+        idle |= dict.fromkeys(_AMOUNTS, _AS_INT8)
+    if values["dtype"] == "uint8":
+        idle |= dict.fromkeys((*_MEANS, *_AMOUNTS, "mean_img"), _AS_UINT8)
+    if "random_resized_crop" not in given:
+        idle |= dict.fromkeys(
+            ("min_random_area", "max_random_area"),
+            "only random_resized_crop crops by area, and it is not given",
+        )
+    if values["rotate_list"]:
+        idle |= dict.fromkeys(("rotate", "max_rotate_angle"), "the angles are those of rotate_list")
+    elif values["rotate"] > 0:
+        idle["max_rotate_angle"] = "the angle is that of rotate"
+    if values["mirror"]:
+        idle["rand_mirror"] = "mirror exchanges left and right in every image"
+    return idle
+
+
+def _probability(what: str) -> Parameter:
+    return Parameter("float", 0.0, low=0, high=1, about=f"Probability that {what}.")
+
+
+def _range(least: float, greatest: float, what: str) -> dict[str, Parameter]:
+    """Return the two ends of a range of the crop samplers, by "min" and "max"."""
+    return {
+        side: Parameter(
+            "floats", (default,), low=0, about=f"{word} {what}; one value, or one for each sampler."
+        )
+        for side, default, word in (("min", least, "Least"), ("max", greatest, "Greatest"))
+    }
+
+
+_RANGES = {
+    "crop_scales": _range(0.0, 1.0, "scale of a crop, a share of the image's extents"),
+    "crop_aspect_ratios": _range(1.0, 1.0, "width/height of a crop"),
+    "crop_overlaps": _range(0.0, 1.0, "intersection over union of a crop with an object's box"),
+    "crop_sample_coverages": _range(0.0, 1.0, "share of a crop that an object's box takes"),
+    "crop_object_coverages": _range(0.0, 1.0, "share of an object's box that lies in a crop"),
+}
+RANGES = tuple(_RANGES)
+"""Names of the ranges of the crop samplers, without "min_" and "max_" in front."""
+
+DETECTION_PARAMETERS: dict[str, Parameter] = {
+    "path_imgrec": replace(FILES["path_imgrec"], default="./data/imgrec.rec"),
+    "path_imgidx": replace(FILES["path_imgidx"], about=f"{FILES['path_imgidx'].about} Not in MXNet."),
+    "path_imglist": FILES["path_imglist"],
+    **LOADING,
+    "data_shape": replace(
+        LOADING["data_shape"], about="(channels, height, width) of an image: 3 RGB, 1 grey."
+    ),
+    "dtype": Parameter(
+        "string", None, optional=True, choices=("float32",), about="Of the images: float32 only."
+    ),
+    "label_width": Parameter(
+        "int", -1, about="Numbers of every record's label; -1: they differ from record to record."
+    ),
+    "label_pad_width": Parameter(
+        "int",
+        0,
+        about="Labels are padded to this many numbers; at most 0: to the widest one. A wider label is an "
+        "error.",
+    ),
+    "label_pad_value": Parameter("float", -1.0, about="Padding value of labels."),
+    "aug_seq": Parameter(
+        "string",
+        "det_aug_default",
+        choices=("det_aug_default",),
+        about="Name of the augmentation: there is one.",
+    ),
+    **RESIZE,
+    "rand_crop_prob": _probability("an image is cropped"),
+    "num_crop_sampler": Parameter(
+        "int", 1, low=0, about="Crop samplers, tried in a random order until one finds a crop."
+    ),
+    **{f"{side}_{name}": _RANGES[name][side] for name in _RANGES for side in ("min", "max")},
+    "max_crop_trials": Parameter(
+        "ints", (25,), low=0, about="Tries of a sampler; one value, or one for each."
+    ),
+    "crop_emit_mode": Parameter(
+        "string",
+        "center",
+        choices=("center", "overlap"),
+        about="Objects that stay in a crop: those with the centre in it, or those of which it shows enough.",
+    ),
+    "emit_overlap_thresh": Parameter(
+        "float", 0.3, low=0, high=1, about='Share of an object\'s box that is enough for "overlap".'
+    ),
+    "rand_pad_prob": _probability("an image is put on a larger canvas"),
+    "max_pad_scale": Parameter(
+        "float", 1.0, low=1, about="Greatest extents of that canvas, times the image's."
+    ),
+    "fill_value": Parameter("int", 127, low=0, high=255, about="Value of the canvas."),
+    "max_random_hue": _shift("Greatest random shift of the hue, in steps of 2 degrees."),
+    "random_hue_prob": _probability("the hue is shifted"),
+    "max_random_saturation": _shift("Greatest random shift of the saturation, of 255."),
+    "random_saturation_prob": _probability("the saturation is shifted"),
+    "max_random_illumination": _shift("Greatest random shift of the lightness, of 255."),
+    "random_illumination_prob": _probability("the lightness is shifted"),
+    "max_random_contrast": _amount("Multiply by a random factor within [1 - v, 1 + v]."),
+    "random_contrast_prob": _probability("the contrast is changed"),
+    "rand_mirror_prob": _probability("left and right are exchanged"),
+    "resize_mode": Parameter(
+        "string",
+        "force",
+        choices=("fit", "force", "shrink"),
+        about='How an image comes to data_shape: "force": exactly; "shrink": made smaller if it is too large, its '
+        'shape kept; "fit": made smaller or larger, its shape kept.',
+    ),
+    **INTERPOLATION,
+    **MEAN,
+    **{
+        f"std_{c}": Parameter("float", 0.0, about=f"Divisor of the {name} channel; 0: none.")
+        for c, name in CHANNELS.items()
+    },
+    "scale": _factor("Factor of all pixels, after the mean was taken off."),
+    **OWN,
+}
+
+# A probability, which is 0 by default, and the arguments that have an effect only with it.
+_DEPENDENT = {
+    "rand_crop_prob": (
+        *("num_crop_sampler", "max_crop_trials", "crop_emit_mode", "emit_overlap_thresh"),
+        *(f"{side}_{name}" for name in _RANGES for side in ("min", "max")),
+    ),
+    "rand_pad_prob": ("max_pad_scale", "fill_value"),
+    "random_hue_prob": ("max_random_hue",),
+    "random_saturation_prob": ("max_random_saturation",),
+    "random_illumination_prob": ("max_random_illumination",),
+    "random_contrast_prob": ("max_random_contrast",),
+}
+
+
+def idle_in_detection(values: Mapping[str, Any], given: Container[str]) -> dict[str, str]:
+    """Return the arguments of `DETECTION_PARAMETERS` without effect next to the others, and why."""
+    idle = idle_channels(values)
+    if values["mean_img"] and os.path.exists(values["mean_img"]):
+        idle |= dict.fromkeys((f"mean_{c}" for c in CHANNELS), "mean_img is given")
+    for switch, names in _DEPENDENT.items():
+        if switch not in given:
+            idle |= dict.fromkeys(names, f"{switch} is not given, and 0 by default")
+    return idle

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from aioloader.errors import ResumeError
 from aioloader.foundation.validation import require
-from aioloader.mxnet.io.desc import DataBatch, DataDesc
-from aioloader.mxnet.io.iterator import DataIter
+from aioloader.mxnet.io.iterator import DataBatch, DataDesc, DataIter
 from aioloader.mxnet.io.states import STATE_VERSION, check_state, inner_state, whole_number
 
 if TYPE_CHECKING:

@@ -10,8 +10,12 @@ import pytest
 
 import aioloader.mxnet as mx
 from aioloader.mxnet.io import MissingParameterError, UnknownParameterWarning, UnusedParameterWarning
-from aioloader.mxnet.io.det_parameters import DETECTION_PARAMETERS
-from aioloader.mxnet.io.image_parameters import IMAGE_PARAMETERS, INT8_PARAMETERS, UINT8_PARAMETERS
+from aioloader.mxnet.io.record_parameters import (
+    DETECTION_PARAMETERS,
+    IMAGE_PARAMETERS,
+    INT8_PARAMETERS,
+    UINT8_PARAMETERS,
+)
 from tests.aioloader.mxnet.image_records import make
 
 

@@ -10,7 +10,7 @@ import pytest
 import aioloader.mxnet as mx
 from aioloader.errors import SampleError
 from aioloader.mxnet.io import MissingLabelError
-from aioloader.mxnet.io.label_list import LabelList
+from aioloader.mxnet.io.image_records import LabelList
 from tests.aioloader.mxnet.image_records import make, numbered, write
 
 

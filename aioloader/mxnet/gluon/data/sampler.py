@@ -11,7 +11,7 @@ from aioloader import samplers
 from aioloader.samplers import FilterSampler, IntervalSampler, Sampler, SequentialSampler
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from aioloader.foundation.types import IntArray
 
@@ -76,7 +76,7 @@ class BatchSampler(samplers.BatchSampler):
     def _drawn_later(self) -> Iterator[Any]:
         yield from self._drawn(_order(self.sampler, False))
 
-    def _drawn(self, order: Any) -> Iterator[Any]:
+    def _drawn(self, order: IntArray | Iterable[Any]) -> Iterator[Any]:
         return self._slices(order) if isinstance(order, np.ndarray) else self._cut(order)
 
     def _slices(self, order: IntArray) -> Iterator[IntArray]:
@@ -95,12 +95,13 @@ class BatchSampler(samplers.BatchSampler):
             self._carried = order[whole:].tolist()
 
 
-def _order(sampler: Any, at_once: bool) -> Any:
+def _order(sampler: Iterable[Any], at_once: bool) -> IntArray | Iterable[Any]:
     """Return the order of one pass: an int64 array where it is known at once, else an iterable of indices."""
-    kind = type(sampler)
-    if kind is RandomSampler:
+    # By the type itself: a derived class may have another order.
+    if isinstance(sampler, RandomSampler) and type(sampler) is RandomSampler:
         return sampler.order()
-    if kind in (SequentialSampler, FilterSampler, IntervalSampler):
+    computed = SequentialSampler, FilterSampler, IntervalSampler
+    if isinstance(sampler, computed) and type(sampler) in computed:
         return sampler.indices(0, 0, 0, len(sampler))
     source = iter(sampler)
     return chain(list(islice(source, _DRAWN_AT_ONCE)), source) if at_once else source

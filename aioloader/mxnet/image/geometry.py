@@ -1,0 +1,361 @@
+"""Sizes, crops, borders and rotation of images: the functions of `mx.image`.
+
+Random rectangles are drawn from Python's `random`, x before y, as in MXNet. Rotation takes and returns float32,
+channels first.
+"""
+
+from __future__ import annotations
+
+import math
+import numbers
+import random
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import numpy as np
+
+from aioloader.mxnet.base import MXNetError
+from aioloader.mxnet.image._arrays import as_image, given, own
+from aioloader.mxnet.ndarray import from_numpy
+from aioloader.transforms.border import place_on_canvas
+from aioloader.transforms.geometry import scale_down as _scale_down
+from aioloader.transforms.interpolation import AREA, AUTO, CUBIC, LINEAR, RANDOM, resize_image
+from aioloader.transforms.rotation import rotate
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from aioloader.foundation.types import Array
+    from aioloader.mxnet.ndarray import NDArray
+
+    Box: TypeAlias = tuple[int, int, int, int]
+
+__all__ = (
+    "center_crop",
+    "copyMakeBorder",
+    "fixed_crop",
+    "imresize",
+    "imrotate",
+    "random_crop",
+    "random_rotate",
+    "random_size_crop",
+    "resize_short",
+    "resized",
+    "scale_down",
+)
+
+
+def _get_interp_method(interp: int, sizes: Sequence[int] = ()) -> int:
+    """Return the number of an interpolation, 0 to 4.
+
+    Args:
+        interp: 0 nearest, 1 bilinear, 2 bicubic, 3 area, 4 Lanczos; 9 chooses by `sizes`; 10 draws one of 0 to 4 from
+            Python's `random`.
+        sizes: (old height, old width, new height, new width). With 9: bicubic if both grow, area if both shrink, else
+            sizes: (old height, old width, new height, new width). With 9: bicubic if both grow, area if both shrink,
+                else bilinear; bicubic without sizes.
+
+    Raises:
+        ValueError: another number, or not four sizes.
+    """
+    if interp == AUTO:
+        if not sizes:
+            return CUBIC
+        if len(sizes) != 4:
+            raise ValueError(
+                f"sizes must be (old height, old width, new height, new width), got {tuple(sizes)!r}"
+            )
+        old_height, old_width, height, width = sizes
+        if height > old_height and width > old_width:
+            return CUBIC
+        return AREA if height < old_height and width < old_width else LINEAR
+    if interp == RANDOM:
+        return random.randint(0, 4)
+    if interp not in (0, 1, 2, 3, 4):
+        raise ValueError(f"Unknown interp method {interp}")
+    return int(interp)
+
+
+def resized(image: Array, size: tuple[int, int], interp: int) -> Array:
+    """Resize a plain image to (width, height); return the image itself if it has that size."""
+    width, height = int(size[0]), int(size[1])
+    code = _get_interp_method(interp, (*image.shape[:2], height, width))
+    return resize_image(image, (width, height), code)
+
+
+def imresize(src: Any, w: int, h: int, interp: int = 1, out: NDArray | None = None) -> NDArray:
+    """Resize to exactly w x h pixels.
+
+    Args:
+        src: (height, width, channels).
+        w, h: new extents in pixels.
+        interp: 0 nearest, 1 bilinear, 2 bicubic, 3 area, 4 Lanczos, 9 auto, 10 random.
+        out: an array of the result's shape to write it to.
+
+    Returns:
+        A new array of the same dtype.
+
+    Raises:
+        ValueError: the interpolation is unknown, or there are no pixels.
+    """
+    image = as_image(src, "imresize")
+    result = resized(image, (w, h), interp)
+    return own(result, src) if out is None else given(result, out)
+
+
+def scale_down(src_size: tuple[int, int], size: tuple[int, int]) -> tuple[int, int]:
+    """Return the largest (width, height) of the shape of `size`, and no larger than it, that fits into `src_size`.
+
+    Args:
+        src_size: available (width, height), in pixels.
+        size: requested (width, height), in pixels.
+    """
+    width, height = _scale_down(*src_size, size)
+    # A requested extent of 0 stays 0.
+    return min(width, int(size[0])), min(height, int(size[1]))
+
+
+def resize_short(src: Any, size: int, interp: int = 2) -> NDArray:
+    """Resize so that the shorter side has `size` pixels, the longer one in proportion, rounded down.
+
+    Args:
+        src: (height, width, channels).
+        size: pixels.
+        interp: as for `imresize`.
+    """
+    height, width = as_image(src, "resize_short").shape[:2]
+    if height > width:
+        new = size, size * height // width
+    else:
+        new = size * width // height, size
+    return imresize(src, *new, interp=interp)
+
+
+_TRIES = 10
+
+
+def fixed_crop(
+    src: Any, x0: int, y0: int, w: int, h: int, size: tuple[int, int] | None = None, interp: int = 2
+) -> NDArray:
+    """Return a given rectangle, resized if `size` is another size.
+
+    Args:
+        src: (height, width, channels).
+        x0, y0: left and top edge in pixels.
+        w, h: extents in pixels; the rectangle must lie inside the image.
+        size: (width, height) of the result; None: as cut.
+        interp: as for `imresize`.
+
+    Returns:
+        A new array.
+
+    Raises:
+        ValueError: the rectangle does not lie inside the image.
+    """
+    image = as_image(src, "fixed_crop")
+    rows, columns = image.shape[:2]
+    if not (0 <= x0 < x0 + w <= columns and 0 <= y0 < y0 + h <= rows):
+        raise ValueError(
+            f"fixed_crop: the rectangle x0={x0}, y0={y0}, {w} x {h} does not lie inside an image of width "
+            f"{columns} and height {rows}"
+        )
+    crop = image[y0 : y0 + h, x0 : x0 + w]
+    if size is not None and (size[0], size[1]) != (w, h):
+        crop = resized(crop, size, interp)
+    return own(crop, src)
+
+
+def random_crop(src: Any, size: tuple[int, int], interp: int = 2) -> tuple[NDArray, Box]:
+    """Return a rectangle at a random place; the largest one of that shape, enlarged, where the image is too small.
+
+    Args:
+        src: (height, width, channels).
+        size: (width, height).
+        interp: as for `imresize`.
+
+    Returns:
+        The crop, a new array, and its place in `src` as (x, y, width, height).
+    """
+    rows, columns = as_image(src, "random_crop").shape[:2]
+    width, height = scale_down((columns, rows), size)
+    x, y = random.randint(0, columns - width), random.randint(0, rows - height)
+    return fixed_crop(src, x, y, width, height, size=size, interp=interp), (x, y, width, height)
+
+
+def center_crop(src: Any, size: tuple[int, int], interp: int = 2) -> tuple[NDArray, Box]:
+    """Return the middle of the image; if that is too small, the largest middle of the shape, enlarged to `size`.
+
+    Args:
+        src: (height, width, channels).
+        size: (width, height).
+        interp: as for `imresize`.
+
+    Returns:
+        The crop, a new array, and its place in `src` as (x, y, width, height).
+    """
+    rows, columns = as_image(src, "center_crop").shape[:2]
+    width, height = scale_down((columns, rows), size)
+    x, y = (columns - width) // 2, (rows - height) // 2
+    return fixed_crop(src, x, y, width, height, size=size, interp=interp), (x, y, width, height)
+
+
+def random_size_crop(
+    src: Any,
+    size: tuple[int, int],
+    area: float | Sequence[float] | None = None,
+    ratio: Sequence[float] = (3.0 / 4.0, 4.0 / 3.0),
+    interp: int = 2,
+    *,
+    min_area: float | None = None,
+) -> tuple[NDArray, Box]:
+    """Return a rectangle of random area, shape and place, resized to `size`; the middle, if ten attempts do not fit.
+
+    Args:
+        src: (height, width, channels).
+        size: (width, height) of the result.
+        area: (least, greatest) share of the image's area, drawn uniformly; a single number a means (a, 1).
+        ratio: (least, greatest) width/height, drawn uniformly on a logarithmic scale.
+        interp: as for `imresize`.
+        min_area: the old name of `area`.
+
+    Returns:
+        The crop, a new array, and its place in `src` as (x, y, width, height).
+
+    Raises:
+        TypeError: `area` is missing.
+        ValueError: a range is empty or not positive.
+    """
+    share: Any = area if min_area is None else min_area
+    if share is None:
+        raise TypeError("random_size_crop() needs area, the (least, greatest) share of the image's area")
+    least, greatest = _range((share, 1.0) if isinstance(share, numbers.Real) else share, "area")
+    low, high = map(math.log, _range(ratio, "ratio"))
+    rows, columns = as_image(src, "random_size_crop").shape[:2]
+    for _ in range(_TRIES):
+        pixels = random.uniform(least, greatest) * (rows * columns)
+        shape = math.exp(random.uniform(low, high))
+        width, height = round(math.sqrt(pixels * shape)), round(math.sqrt(pixels / shape))
+        if 0 < width <= columns and 0 < height <= rows:
+            x, y = random.randint(0, columns - width), random.randint(0, rows - height)
+            return fixed_crop(src, x, y, width, height, size=size, interp=interp), (x, y, width, height)
+    return center_crop(src, size, interp)
+
+
+def _range(pair: Any, name: str) -> tuple[float, float]:
+    try:
+        least, greatest = map(float, pair)
+    except (TypeError, ValueError):
+        least, greatest = math.nan, math.nan
+    if not 0 < least <= greatest:
+        raise ValueError(f"random_size_crop: {name} must be (least, greatest), both positive, got {pair!r}")
+    return least, greatest
+
+
+# OpenCV's numbers of borders, and numpy's names for them. 0 is a constant.
+_MODES: dict[int, Any] = {1: "edge", 2: "symmetric", 3: "wrap", 4: "reflect"}
+_ISOLATED = 16  # OpenCV's "do not look outside of a part of an image", which an array never does
+
+
+def copyMakeBorder(
+    src: Any,
+    top: int,
+    bot: int,
+    left: int,
+    right: int,
+    type: int = 0,
+    value: float = 0.0,
+    values: Sequence[float] = (),
+    out: NDArray | None = None,
+) -> NDArray:
+    """Return the image with a border around it.
+
+    Args:
+        src: (height, width, channels).
+        top, bot, left, right: pixels to add.
+        type: 0: constant; 1: the edge repeated; 2: mirrored, the edge included (ba|abc|cb); 3: the opposite side;
+            4: mirrored at the edge (cb|abc|ba).
+        value: of a constant border, for all channels.
+        values: of a constant border, one per channel or one for all; before `value`.
+        out: an array of the result's shape to write it to.
+
+    Returns:
+        A new array of the same dtype.
+
+    Raises:
+        MXNetError: the type is unknown.
+        ValueError: a border is negative, or the values do not fit the channels.
+    """
+    image = as_image(src, "copyMakeBorder")
+    if min(top, bot, left, right) < 0:
+        raise ValueError(f"copyMakeBorder: borders must be >= 0, got {(top, bot, left, right)}")
+    kind = int(type) & ~_ISOLATED
+    height, width, channels = image.shape
+    if kind == 0:
+        # OpenCV always has four values, regardless of the number of channels.
+        fill = np.ravel(values if np.size(values) else value)[:channels]
+        rows, columns = top + height + bot, left + width + right
+        result = place_on_canvas(image, height=rows, width=columns, left=left, top=top, value=fill)
+    elif kind in _MODES:
+        result = np.pad(image, ((top, bot), (left, right), (0, 0)), _MODES[kind])
+    else:
+        raise MXNetError(f"copyMakeBorder: unknown border type {type}; it must be 0, 1, 2, 3 or 4")
+    return given(result, out)
+
+
+def _check(src: Any, zoom_in: bool, zoom_out: bool) -> Array:
+    if zoom_in and zoom_out:
+        raise ValueError("`zoom_in` and `zoom_out` cannot be both True")
+    if not isinstance(src, np.ndarray) or src.dtype != np.float32:
+        raise TypeError("Only `float32` images are supported by this function")
+    if src.ndim not in (3, 4):
+        raise ValueError("Only 3D and 4D are supported by this function")
+    return np.asarray(src)
+
+
+def imrotate(src: Any, rotation_degrees: Any, zoom_in: bool = False, zoom_out: bool = False) -> NDArray:
+    """Rotate around the centre, counter-clockwise; bilinear, zero outside, the same extents.
+
+    Args:
+        src: float32 (channels, height, width), or (n, channels, height, width).
+        rotation_degrees: one number; for n images also one for each.
+        zoom_in: enlarge until no outside pixel is visible.
+        zoom_out: shrink until the whole image is visible.
+
+    Raises:
+        TypeError: the dtype is another one, or one image has several angles.
+        ValueError: both zooms, another number of axes, or another number of angles than images.
+    """
+    images = _check(src, zoom_in, zoom_out)
+    if images.ndim == 3:
+        if not isinstance(rotation_degrees, numbers.Real):
+            raise TypeError(
+                f"When a single image is passed the rotation angle is required to be a scalar, got {rotation_degrees!r}"
+            )
+        return from_numpy(rotate(images, float(rotation_degrees), zoom_in, zoom_out))
+    angles = np.asarray(rotation_degrees, np.float64)
+    if angles.ndim == 0:
+        angles = np.full(len(images), angles)
+    if angles.shape != (len(images),):
+        raise ValueError(
+            f"The number of images must be equal to the number of rotation angles: {len(images)} and {angles.size}"
+        )
+    result = np.empty_like(images)
+    for image, angle, place in zip(images, angles.tolist(), result, strict=True):
+        rotate(image, angle, zoom_in, zoom_out, place)
+    return from_numpy(result)
+
+
+def random_rotate(
+    src: Any, angle_limits: Sequence[float], zoom_in: bool = False, zoom_out: bool = False
+) -> NDArray:
+    """Rotate by a random angle, of n images each by its own; see `imrotate`. Draws from `numpy.random`.
+
+    Args:
+        src: as for `imrotate`.
+        angle_limits: (least, greatest) angle in degrees, drawn uniformly.
+        zoom_in, zoom_out: as for `imrotate`.
+    """
+    images = _check(src, zoom_in, zoom_out)
+    least, greatest = angle_limits
+    if images.ndim == 3:
+        return imrotate(src, float(np.random.uniform(least, greatest)), zoom_in, zoom_out)
+    return imrotate(src, np.random.uniform(least, greatest, len(images)), zoom_in, zoom_out)
