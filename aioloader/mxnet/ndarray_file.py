@@ -37,7 +37,7 @@ class _Reader:
         self._name = name
 
     def fail(self, reason: str) -> MXNetError:
-        return MXNetError(f"{self._name} is no file of arrays: {reason}, near byte {self._at}")
+        return MXNetError(f"{self._name} is not a file of arrays: {reason}, near byte {self._at}")
 
     def bytes(self, count: int) -> memoryview:
         if count > len(self._data) - self._at:
@@ -65,11 +65,11 @@ class _Reader:
         self.number("i")
         code = self.number("i")
         if not 0 <= code < len(_DTYPES):
-            raise self.fail(f"{code} is no code of an element type")
+            raise self.fail(f"{code} is not the code of an element type")
         count = 1
         for extent in shape:
             if extent < 0:
-                raise self.fail(f"{extent} is no extent of an axis")
+                raise self.fail(f"{extent} is not the extent of an axis")
             count *= extent
         values = np.frombuffer(self.bytes(count * _DTYPES[code].itemsize), _DTYPES[code])
         try:

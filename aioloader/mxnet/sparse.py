@@ -126,4 +126,4 @@ class CSRNDArray:
                 and (np.diff(indices)[inner] > 0).all()
             )
         if not sound:
-            raise MXNetError(f"these arrays are no matrix of shape {self.shape} in compressed sparse rows")
+            raise MXNetError(f"these arrays are not a matrix of shape {self.shape} in compressed sparse rows")

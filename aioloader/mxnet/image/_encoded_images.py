@@ -237,7 +237,7 @@ def _entries(found: list[Entry], dtype: str) -> dict[Any, tuple[Array, str]]:
     if len(entries) < len(found):
         warnings.warn(
             f"{len(found) - len(entries)} of {len(found)} entries of the list of labels have the key of a later one, "
-            "which takes their place: give every entry a key of its own",
+            "which replaces them: give every entry a different key",
             UserWarning,
             stacklevel=4,
         )

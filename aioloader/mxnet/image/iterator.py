@@ -377,7 +377,7 @@ class ImageIter(SampleIterator):
             f"last_batch_handle must be one of {', '.join(LAST_BATCH)}, got {last_batch_handle!r}",
         )
         require(label_width >= 1, f"label_width must be at least 1, got {label_width}")
-        require(0 <= part_index < num_parts, f"part_index must lie in [0, {num_parts}), got {part_index}")
+        require(0 <= part_index < num_parts, f"part_index must be in [0, {num_parts}), got {part_index}")
         require(exif in ("apply", "ignore"), f"exif must be 'apply' or 'ignore', got {exif!r}")
         require(
             on_error in ("raise", "skip", "replace"),

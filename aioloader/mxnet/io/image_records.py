@@ -141,7 +141,7 @@ def _id(text: str) -> int:
         number = float(text)  # "12.0", as tables of numbers are written
         key = int(number) if number.is_integer() else -1
     if not 0 <= key < 1 << 64:
-        raise ValueError(f"{text.strip()} is no id")
+        raise ValueError(f"{text.strip()} is not an id")
     return key
 
 

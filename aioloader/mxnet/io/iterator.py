@@ -153,7 +153,7 @@ class DataIter:
             NotImplementedError: this iterator cannot report its position.
         """
         raise NotImplementedError(
-            f"{type(self).__name__} cannot tell where it is: define state_dict() and load_state_dict(), or use an "
+            f"{type(self).__name__} cannot report its position: define state_dict() and load_state_dict(), or use an "
             "iterator whose order does not come from a generator that others draw from, such as ImageRecordIter"
         )
 
@@ -164,7 +164,7 @@ class DataIter:
             ResumeError: the state is damaged, or belongs to other data or another kind of iterator.
             NotImplementedError: this iterator cannot go to a place.
         """
-        raise NotImplementedError(f"{type(self).__name__} cannot go to a place: define load_state_dict()")
+        raise NotImplementedError(f"{type(self).__name__} cannot go to a position: define load_state_dict()")
 
     def next(self) -> Any:
         """Return the next batch.

@@ -156,7 +156,9 @@ def _read(uri: str, columns: int) -> tuple[CSRNDArray, Array, Array]:
             if not all(0 <= column < columns for column in indices[ends[-1] :]):
                 raise ValueError(f"a column is not below {columns}")
         except ValueError as error:
-            raise MXNetError(f"{path}, line {number} is no row 'label column:value ...': {error}") from error
+            raise MXNetError(
+                f"{path}, line {number} is not a row 'label column:value ...': {error}"
+            ) from error
         begins.append(offset)
         ends.append(len(values))
     with np.errstate(over="ignore"):  # what is too large is infinite, as in MXNet

@@ -40,7 +40,7 @@ def mean_image(path: str, shape: tuple[int, ...], make: Callable[[], Batches]) -
     if not os.path.exists(path):
         folder = os.path.dirname(os.path.abspath(path))
         if not os.access(folder, os.W_OK):  # known before the pass, which may be long
-            raise MXNetError(f"the mean image {path} cannot be written: {folder} is no folder to write to")
+            raise MXNetError(f"the mean image {path} cannot be written: {folder} is not a writable folder")
         with closing(make()) as batches:
             mean = _mean(batches)
         _write(path, mean)
@@ -48,12 +48,12 @@ def mean_image(path: str, shape: tuple[int, ...], make: Callable[[], Batches]) -
     found = load(path)
     arrays = list(found.values()) if isinstance(found, dict) else found
     if len(arrays) != 1:
-        raise MXNetError(f"{path} is no mean image: it holds {len(arrays)} arrays, not one")
+        raise MXNetError(f"{path} is not a mean image: it holds {len(arrays)} arrays, not one")
     stored: Array = np.asarray(arrays[0])
     if stored.shape != shape:
         raise MXNetError(
-            f"the mean image {path} has shape {stored.shape}, but data_shape is {shape}; delete it to have it made "
-            "anew, or give another mean_img"
+            f"the mean image {path} has shape {stored.shape}, but data_shape is {shape}; delete it to have it "
+            "computed again, or give another mean_img"
         )
     return stored.astype(np.float32)
 

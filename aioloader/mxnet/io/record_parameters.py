@@ -358,7 +358,7 @@ _RANGES = {
     "crop_aspect_ratios": _range(1.0, 1.0, "width/height of a crop"),
     "crop_overlaps": _range(0.0, 1.0, "intersection over union of a crop with an object's box"),
     "crop_sample_coverages": _range(0.0, 1.0, "share of a crop that an object's box takes"),
-    "crop_object_coverages": _range(0.0, 1.0, "share of an object's box that lies in a crop"),
+    "crop_object_coverages": _range(0.0, 1.0, "share of an object's box that is inside a crop"),
 }
 RANGES = tuple(_RANGES)
 """Names of the ranges of the crop samplers, without "min_" and "max_" in front."""

@@ -100,7 +100,7 @@ class ResizeIter(_Current):
             try:
                 self.current_batch = self.data_iter.next()
             except StopIteration:
-                raise ValueError("the inner iterator gives no batch: it has nothing to repeat") from None
+                raise ValueError("the inner iterator has no batch, so there is nothing to repeat") from None
         self.cur += 1
         return True
 

@@ -158,7 +158,7 @@ def test_resized_and_going_on_in_the_inner_iterator() -> None:
 
 
 def test_nothing_cannot_be_repeated() -> None:
-    with pytest.raises(ValueError, match="gives no batch"):
+    with pytest.raises(ValueError, match="has no batch"):
         ResizeIter(Counting(0), 2).next()
 
 

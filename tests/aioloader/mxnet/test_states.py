@@ -230,7 +230,7 @@ def test_an_iterator_that_cannot_tell_says_so() -> None:
             self.left -= 1
             return mx.io.DataBatch([mx.nd.zeros((1, 1))], [], pad=0)
 
-    with pytest.raises(NotImplementedError, match="Own cannot tell where it is"):
+    with pytest.raises(NotImplementedError, match="Own cannot report its position"):
         Own(1).state_dict()
     with pytest.raises(NotImplementedError, match="load_state_dict"):
         Own(1).load_state_dict({})
