@@ -21,7 +21,7 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Literal
 
-from aioloader.jpeg.markers import EOI
+from aioloader.jpeg.frame import EOI
 from aioloader.jpeg.tiles import cover, gather
 
 if TYPE_CHECKING:

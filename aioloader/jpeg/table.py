@@ -18,8 +18,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from aioloader.errors import LoaderError
-from aioloader.jpeg.frame import read_frame
-from aioloader.jpeg.markers import COM, DRI, EOI, RST0, TABLE_MAGIC
+from aioloader.jpeg.frame import COM, DRI, EOI, RST0, TABLE_MAGIC, read_frame
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

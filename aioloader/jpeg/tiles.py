@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from aioloader.jpeg.markers import EOI, RST0
+from aioloader.jpeg.frame import EOI, RST0
 from aioloader.jpeg.table import claimed_table, find_intervals
 
 if TYPE_CHECKING:

@@ -12,6 +12,15 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 from aioloader.transforms.base import Transform, accepts_rng, bind, is_native
+from aioloader.transforms.color import (
+    RandomBrightness,
+    RandomColorJitter,
+    RandomContrast,
+    RandomGray,
+    RandomHue,
+    RandomLighting,
+    RandomSaturation,
+)
 from aioloader.transforms.compose import Compose, RandomApply
 from aioloader.transforms.decode import DEFAULT_MAX_PIXELS, decode_image
 from aioloader.transforms.formats import image_size
@@ -23,15 +32,6 @@ from aioloader.transforms.geometry import (
     RandomFlipTopBottom,
     RandomResizedCrop,
     Resize,
-)
-from aioloader.transforms.jitter import (
-    RandomBrightness,
-    RandomColorJitter,
-    RandomContrast,
-    RandomGray,
-    RandomHue,
-    RandomLighting,
-    RandomSaturation,
 )
 from aioloader.transforms.lazy_image import Scratch
 from aioloader.transforms.raw import encode_raw, raw_image

@@ -42,8 +42,8 @@ class _Unreadable(Exception):
     """Error raised when a header ends early or is invalid; `read_header` converts it to a DecodeError."""
 
 
-def _scan_jpeg(data: Any) -> tuple[int, int, tuple[int, int] | None]:
-    """Read height, width and EXIF span; the hot path, a few microseconds for a photograph."""
+def _jpeg(data: Any) -> ImageHeader:
+    # The hot path, a few microseconds for a photograph.
     n = len(data)
     place = 2
     exif = None
@@ -65,22 +65,16 @@ def _scan_jpeg(data: Any) -> tuple[int, int, tuple[int, int] | None]:
         if 0xC0 <= marker <= 0xCF and marker not in (0xC4, 0xC8, 0xCC):
             if place + 9 > n:
                 break
-            return (
-                data[place + 5] << 8 | data[place + 6],
-                data[place + 7] << 8 | data[place + 8],
-                exif,
-            )
+            height, width = struct.unpack_from(">HH", data, place + 5)
+            if height == 0:
+                raise _Unreadable(
+                    "the frame header has no height (a height that follows the data is not supported)"
+                )
+            return ImageHeader("jpeg", height, width, exif)
         if marker == 0xE1 and exif is None and bytes(data[place + 4 : place + 10]) == b"Exif\0\0":
             exif = (place + 10, min(place + 2 + length, n))
         place += 2 + length
     raise _Unreadable("the data ends within the header")
-
-
-def _jpeg(data: Any) -> ImageHeader:
-    height, width, exif = _scan_jpeg(data)
-    if height == 0:
-        raise _Unreadable("the frame header has no height (a height that follows the data is not supported)")
-    return ImageHeader("jpeg", height, width, exif)
 
 
 def _png(data: Any) -> ImageHeader:

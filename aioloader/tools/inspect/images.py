@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from aioloader.jpeg import is_tiled, read_frame
-from aioloader.jpeg.markers import SOF2
+from aioloader.jpeg.frame import SOF2
 from aioloader.tools.inspect.report import Images, sizes_of
 from aioloader.transforms.decode import decode_image
 from aioloader.transforms.exif import read_orientation

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from aioloader.rng import default_rng
-from aioloader.transforms import jitter, tensor
+from aioloader.transforms import color, tensor
 from aioloader.transforms.base import BindingTransform, Transform, bind, check_image, check_probability
 from aioloader.transforms.boxes.geometry import as_boxes
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 __all__ = ("BoxTransform", "Compose", "ImageOnly", "RandomApply")
 
 # Modules of transforms that move no pixel, so that boxes stay valid.
-_IN_PLACE = (jitter.__name__, tensor.__name__)
+_IN_PLACE = (color.__name__, tensor.__name__)
 _NO_BOXES = np.zeros((0, 4), np.float32)
 
 

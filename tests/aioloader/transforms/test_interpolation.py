@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aioloader.transforms.area import averages_in_floats, shrink_by_area
-from aioloader.transforms.interpolation import AREA, resize_image
+from aioloader.transforms.interpolation import AREA, averages_in_floats, resize_image, shrink_by_area
 
 sides = st.integers(1, 90)
 
