@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 import aioloader.mxnet as mx
-from aioloader.mxnet.image.det_iterator import DetHooks
+from aioloader.mxnet.image.det_iterator import DetSampleSteps
 from aioloader.mxnet.io.det_augment import DetectionAugment
 from aioloader.mxnet.io.det_boxes import CropLimits, DetectionLabelError, LabelPadError, ObjectLabel, Rect
 from aioloader.mxnet.io.image_det_record_iter import _checked
@@ -270,7 +270,7 @@ class Boxes:
         if not np.array_equal(boxes.objects.ravel(), np.array(wanted, np.float32).ravel(), equal_nan=True):
             raise Finding(f"{boxes.objects} of {values}, should be {wanted}")
         try:
-            objects = DetHooks._parse_label(None, values)  # type: ignore[arg-type]  # it does not look at itself
+            objects = DetSampleSteps._parse_label(None, values)  # type: ignore[arg-type]  # it does not look at itself
         except DetectionLabelError:
             if wanted and len(values) >= 7:
                 raise
