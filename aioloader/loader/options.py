@@ -7,12 +7,13 @@ import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from aioloader.abc import Executor
 from aioloader.foundation.host_limits import available_cores
 from aioloader.foundation.validation import at_least, is_async, one_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from aioloader.abc import Executor
 
 __all__ = ("LoaderOptions", "check_max_errors")
 
@@ -131,7 +132,10 @@ class LoaderOptions:
                 raise ValueError(f"seed must be less than 2**64, got {self.seed}")
         if isinstance(self.executor, str):
             one_of("executor", self.executor, EXECUTORS)
-        elif isinstance(self.executor, type) or not isinstance(self.executor, Executor):
+        # Not by `isinstance`, which would read `workers`: that of a `RayExecutor` asks the cluster.
+        elif isinstance(self.executor, type) or not all(
+            hasattr(self.executor, name) for name in ("open", "serving", "run", "close")
+        ):
             raise TypeError(f"executor must be a name or an Executor, got {self.executor!r}")
         self._check_functions()
         one_of("on_error", self.on_error, ("raise", "skip", "replace"))
