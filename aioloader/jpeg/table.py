@@ -139,16 +139,16 @@ def find_intervals(data: Any, frame: Frame) -> list[int] | None:
     """
     start = frame.scan_start
     text = np.frombuffer(data, np.uint8)
-    marks = np.flatnonzero(text[start:-1] == 0xFF) + (start + 1)
-    kinds = text[marks]
+    markers = np.flatnonzero(text[start:-1] == 0xFF) + (start + 1)
+    kinds = text[markers]
     real = (kinds != 0) & (kinds != 0xFF)
-    marks, kinds = marks[real], kinds[real]
+    markers, kinds = markers[real], kinds[real]
     count = frame.intervals
-    if len(marks) < count or kinds[count - 1] != EOI:
+    if len(markers) < count or kinds[count - 1] != EOI:
         return None
     if ((kinds[: count - 1] - RST0) != (np.arange(count - 1) & 7)).any():
         return None
-    return [start, *(marks[:count] + 1).tolist()]
+    return [start, *(markers[:count] + 1).tolist()]
 
 
 def markers_are_whole(data: Any) -> bool:

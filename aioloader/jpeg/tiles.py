@@ -233,10 +233,10 @@ def _renumber_many(copy: bytearray, place: int, runs: range, bounds: Any) -> boo
         return False
     last = ends[:, -1]
     stops = place + np.cumsum(last - bounds[:, 0])
-    marks = (ends + (stops - last)[:, None]).ravel()
+    markers = (ends + (stops - last)[:, None]).ravel()
     numbers = np.arange(runs.start, runs.stop, runs.step)[:, None] + np.arange(ends.shape[1])
     data = np.frombuffer(copy, np.uint8)
-    if (data[marks] != RST0 + (numbers.ravel() & 7)).any() or (data[marks - 1] != 0xFF).any():
+    if (data[markers] != RST0 + (numbers.ravel() & 7)).any() or (data[markers - 1] != 0xFF).any():
         return False
-    data[marks] = RST0 + (np.arange(len(marks)) & 7)
+    data[markers] = RST0 + (np.arange(len(markers)) & 7)
     return True

@@ -145,11 +145,13 @@ def _warp(x: Array, matrix: Array, code: int, fill: int, result: Array) -> None:
         places >>= _BITS - _STEP_BITS
         parts = places & (1 << _STEP_BITS) - 1
         share = ((parts[1] << _STEP_BITS) + parts[0]).astype(np.uint16)
-    whole = np.empty((rows, columns, 2), np.int16)
-    np.right_shift(places, _BITS if nearest else _STEP_BITS, out=whole.transpose(2, 0, 1), casting="unsafe")
+    integers = np.empty((rows, columns, 2), np.int16)
+    np.right_shift(
+        places, _BITS if nearest else _STEP_BITS, out=integers.transpose(2, 0, 1), casting="unsafe"
+    )
     cv2.remap(
         drop_grey_axis(x),
-        whole,
+        integers,
         share,
         code,
         dst=drop_grey_axis(result),

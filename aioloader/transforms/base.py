@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 __all__ = ("Transform", "accepts_rng", "bind", "is_native")
 
-Step: TypeAlias = Callable[[Any, Any, Any], Any]
+TransformCall: TypeAlias = Callable[[Any, Any, Any], Any]
 """(x, rng, out) -> result."""
 
 
@@ -127,7 +127,7 @@ def accepts_rng(fn: Any) -> bool:
     return found is not None and found.kind in (found.POSITIONAL_OR_KEYWORD, found.KEYWORD_ONLY)
 
 
-def bind(fn: Any) -> Step:
+def bind(fn: Any) -> TransformCall:
     """Make any callable callable as ``(x, rng, out)``.
 
     For a transform the result is its `apply`; another callable is passed ``rng=`` if it has a parameter of that name,
@@ -144,7 +144,7 @@ def bind(fn: Any) -> Step:
         if type(fn).apply is not Transform.apply:
             return fn.apply
     elif is_transform(fn):
-        apply: Step = fn.apply
+        apply: TransformCall = fn.apply
         return apply
     if not callable(fn):
         raise TypeError(f"a transform must be callable, got {fn!r}")
@@ -246,8 +246,8 @@ def check_sides(pad: Any, name: str) -> tuple[int, int, int, int]:
         ValueError: `pad` is neither a number of at least 0 nor four of them.
     """
     try:
-        numbers = pad if isinstance(pad, Sequence) else (pad,) * 4
-        top, bottom, left, right = map(operator.index, numbers)
+        sides = pad if isinstance(pad, Sequence) else (pad,) * 4
+        top, bottom, left, right = map(operator.index, sides)
     except (TypeError, ValueError):
         top = bottom = left = right = -1
     if min(top, bottom, left, right) < 0:

@@ -18,7 +18,7 @@ import numpy as np
 
 from aioloader.jpeg import scale_for
 from aioloader.rng import Rng
-from aioloader.transforms.base import Step, bind, is_native, works_in_place
+from aioloader.transforms.base import TransformCall, bind, is_native, works_in_place
 from aioloader.transforms.compose import Compose
 from aioloader.transforms.geometry import (
     Crop,
@@ -61,7 +61,7 @@ class _Part(NamedTuple):
 class _Segment(NamedTuple):
     """Transforms of one stage that are run together, and the memory that they may write to."""
 
-    step: Step
+    step: TransformCall
     stage: int
     target: int
 
@@ -80,7 +80,7 @@ class ImagePlan:
     ) -> None:
         self._reader = reader
         self._names = [f"transform:{name}" for name, _ in stages]
-        parts = [_Part(fn, number) for number, (_, whole) in enumerate(stages) for fn in _flat(whole)]
+        parts = [_Part(fn, number) for number, (_, chain) in enumerate(stages) for fn in _flat(chain)]
         self._decode_op, length = _decode_op([part.fn for part in parts], reader.scratch)
         # The time of `DecodeOp.finish` counts for the stage of its last transform.
         self._stage = parts[max(0, length - 1)].stage if parts else 0
@@ -198,7 +198,7 @@ def _runs(parts: Sequence[_Part], start: int, stop: int) -> list[tuple[int, int]
     return list(zip([start, *edges], [*edges, stop], strict=True)) if start < stop else []
 
 
-def _step(parts: Sequence[_Part]) -> Step:
+def _step(parts: Sequence[_Part]) -> TransformCall:
     if len(parts) == 1:
         return bind(parts[0].fn)
     return Compose([part.fn for part in parts]).apply
@@ -229,8 +229,8 @@ class DecodeOp:
             DecodeError: as `decode_image`.
         """
         if out is not None and out.shape == (image.height, image.width, image.channels):
-            return image.whole(out)
-        return image.whole()
+            return image.pixels(out)
+        return image.pixels()
 
     def finish(self, pixels: Array, rng: Rng, out: Array | None) -> Array:
         """Do the rest of the operation; return a result that may be `pixels`, or in `out`."""
@@ -282,7 +282,7 @@ class _DecodeRectangle(DecodeOp):
         crop = self._crop
         self._inside = crop.x + crop.width <= image.width and crop.y + crop.height <= image.height
         if not self._inside:
-            return image.whole()
+            return image.pixels()
         size = crop.size if image.shrinks else None
         shrink = 1 if size is None else scale_for((crop.width, crop.height), size)
         return image.region((crop.x, crop.y, crop.width, crop.height), shrink)
@@ -304,18 +304,18 @@ class _DecodeResized(DecodeOp):
         self._scratch = scratch
         self.size = None if crop is None else crop.size
         # Draws and results of `decode`: (width, height) of the resized image, the crop in it, the interpolation.
-        self._whole = (0, 0)
+        self._resized = (0, 0)
         self._box = (0, 0, 0, 0)
         self._code = 0
 
     def decode(self, image: LazyImage, rng: Rng, out: Array | None) -> Array:
         height, width = image.height, image.width
-        self._whole = columns, rows = self._resize.target(height, width)
-        shrink = scale_for((width, height), self._whole) if image.shrinks else 1
+        self._resized = columns, rows = self._resize.target(height, width)
+        shrink = scale_for((width, height), self._resized) if image.shrinks else 1
         self._code = settle(self._resize.interpolation, rng)
         if self._crop is None:
-            self.size = self._whole
-            return image.frame((0, 0, width, height), shrink) if shrink > 1 else image.whole()
+            self.size = self._resized
+            return image.frame((0, 0, width, height), shrink) if shrink > 1 else image.pixels()
         self._box = x, y, w, h = self._crop.box(rows, columns, rng)
         reach = _REACH * shrink
         left, right = _source_range(x, x + w, columns, width, reach)
@@ -324,11 +324,11 @@ class _DecodeResized(DecodeOp):
 
     def finish(self, pixels: Array, rng: Rng, out: Array | None) -> Array:
         if self._crop is None:
-            return resize_image(pixels, self._whole, self._code, out)
-        (width, height), channels = self._whole, pixels.shape[2]
+            return resize_image(pixels, self._resized, self._code, out)
+        (width, height), channels = self._resized, pixels.shape[2]
         place = self._scratch.take(height * width * channels).reshape(height, width, channels)
         # All of it: OpenCV cannot resize a part with the weights that it has in the whole.
-        return self._crop.cut(resize_image(pixels, self._whole, self._code, place), self._box, rng, out)
+        return self._crop.cut(resize_image(pixels, self._resized, self._code, place), self._box, rng, out)
 
 
 def _source_range(start: int, stop: int, resized: int, extent: int, reach: int) -> tuple[int, int]:

@@ -49,7 +49,7 @@ class LazyImage(Protocol):
     borrowed: bool
     shrinks: bool
 
-    def whole(self, out: Array | None = None) -> Array:
+    def pixels(self, out: Array | None = None) -> Array:
         """Return all pixels, uint8 (height, width, channels).
 
         Args:
@@ -74,7 +74,7 @@ class LazyImage(Protocol):
         ...
 
     def frame(self, box: Box, shrink: int = 1) -> Array:
-        """Return an array as from `whole`, of which only a rectangle is filled.
+        """Return an array as from `pixels`, of which only a rectangle is filled.
 
         Args:
             box: (x, y, width, height), inside the upright image.
@@ -272,7 +272,7 @@ class _Pixels:
         self.borrowed = borrowed
         self.height, self.width, self.channels = pixels.shape
 
-    def whole(self, out: Array | None = None) -> Array:
+    def pixels(self, out: Array | None = None) -> Array:
         return self._pixels
 
     def region(self, box: Box, shrink: int = 1) -> Array:
@@ -314,7 +314,7 @@ class _Jpeg:
         else:
             self.height, self.width = frame.height, frame.width
 
-    def whole(self, out: Array | None = None) -> Array:
+    def pixels(self, out: Array | None = None) -> Array:
         if out is not None and self._orientation == 1:
             if self._decode(self._everything, 1, out):
                 return out

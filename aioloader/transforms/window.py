@@ -55,7 +55,7 @@ class WindowCrop(Crop):
         if height >= wanted_height and width >= wanted_width:
             x, y = self.place(width - wanted_width, height - wanted_height, rng)
             return x, y, wanted_width, wanted_height
-        whole = _Enlarged((0, 0, width, height))
+        enlarged = _Enlarged((0, 0, width, height))
         sizes = []
         if height < wanted_height:
             # In single precision, which affects the rounding of the other side.
@@ -66,9 +66,9 @@ class WindowCrop(Crop):
             height = int(np.float32(wanted_width) / np.float32(width) * np.float32(height))
             width = wanted_width
             sizes.append((width, height))
-        whole.sizes = sizes
-        whole.place = self.place(width - wanted_width, height - wanted_height, rng)
-        return whole
+        enlarged.sizes = sizes
+        enlarged.place = self.place(width - wanted_width, height - wanted_height, rng)
+        return enlarged
 
     def place(self, free_width: int, free_height: int, rng: Rng) -> tuple[int, int]:
         """Choose left and top edge of a rectangle that is this many pixels smaller than the image."""

@@ -160,7 +160,7 @@ def _part(lazy: Any, box: tuple[int, int, int, int], scale: int, how: int) -> An
     if how < 6:
         pixels = lazy.frame(box)
         return pixels[y : y + height, x : x + width]
-    pixels = lazy.whole(np.empty((lazy.height, lazy.width, lazy.channels), np.uint8))
+    pixels = lazy.pixels(np.empty((lazy.height, lazy.width, lazy.channels), np.uint8))
     return pixels[y : y + height, x : x + width]
 
 

@@ -135,8 +135,9 @@ class RandomApply(BoxTransform):
     """
 
     def __init__(self, transforms: Any, p: float = 0.5) -> None:
-        several = isinstance(transforms, Sequence)
-        self.transforms: BoxTransform = Compose(transforms) if several else _part(transforms, "RandomApply")
+        self.transforms: BoxTransform = (
+            Compose(transforms) if isinstance(transforms, Sequence) else _part(transforms, "RandomApply")
+        )
         self.p = check_probability(p, "RandomApply")
 
     def apply_boxes(self, x: Any, boxes: Array, rng: Rng) -> tuple[Any, Array]:

@@ -132,7 +132,7 @@ def test_a_jpeg_with_restart_markers_cut_and_closed_behind_extra_bytes_is_damage
     error_of(broken)
     lazy = LazyImageReader().open(broken)
     with pytest.raises(DecodeError):
-        lazy.whole()
+        lazy.pixels()
     with pytest.raises(DecodeError):
         lazy.region((0, 0, lazy.width, lazy.height))
 
