@@ -49,9 +49,11 @@ def plan_apart(
         failures: (place in the batch, error).
     """
     failed = [place for place, _ in failures]
-    length[failed] = 0
+    if failed:
+        length[failed] = 0
     nbytes, start, reads = lay_out_apart(spans.file, spans.offset, length)
-    start[failed] = -1
+    if failed:
+        start[failed] = -1
     return ReadPlan(nbytes, start, length, reads, list(failures))
 
 

@@ -57,8 +57,8 @@ def read_into(fd: int, out: memoryview, offset: int) -> int:
     Returns:
         bytes read; fewer than `len(out)` only at the end of the file.
     """
-    done, wanted = 0, len(out)
-    while done < wanted:
+    done, nbytes = 0, len(out)
+    while done < nbytes:
         got = _read_some(fd, out[done:], offset + done)
         if got == 0:
             break

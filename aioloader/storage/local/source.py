@@ -150,7 +150,8 @@ class LocalByteSource:
         nbytes, start[fine], reads = lay_out(
             spans.file[fine], spans.offset[fine], length[fine], max_gap_bytes=gap
         )
-        length[failed] = 0
+        if failed:
+            length[failed] = 0
         return ReadPlan(nbytes, start, length, reads, failures)
 
     def _extent(self, number: int, offset: int, guess: int) -> int:

@@ -25,7 +25,7 @@ def test_a_server_that_stays_fast_gets_all_that_is_allowed() -> None:
     assert limit.limit == 256
 
 
-def test_one_answer_may_stand_for_several() -> None:
+def test_one_response_may_represent_several() -> None:
     limit, other = AdaptiveLimit(start=32, most=256), AdaptiveLimit(start=32, most=256)
     for _ in range(10):
         limit.answered(0.05, 0.0, 256, answers=4)
@@ -34,14 +34,14 @@ def test_one_answer_may_stand_for_several() -> None:
     assert limit.limit == other.limit == 72
 
 
-def test_a_server_that_becomes_slow_gets_less() -> None:
+def test_a_server_that_becomes_slow_gets_fewer_requests() -> None:
     limit = AdaptiveLimit(start=32, least=16, most=256)
     # It answers 64 at a time; further requests wait.
     _serve(limit, 200, lambda in_flight: 0.05 * max(1, in_flight / 64))
     assert 64 <= limit.limit < 256
 
 
-def test_a_server_that_moved_away_gets_as_much_as_before() -> None:
+def test_a_server_with_a_longer_latency_gets_as_many_requests_as_before() -> None:
     limit = AdaptiveLimit(start=32, least=16, most=256)
     now = _serve(limit, 10, lambda in_flight: 0.01)
     _serve(limit, 200, lambda in_flight: 0.2, now)
@@ -68,7 +68,7 @@ def test_single_errors_change_little_and_many_cut_it(share: float, expected: int
     assert limit.limit == pytest.approx(expected, rel=0.5)
 
 
-def test_late_is_what_nearly_no_request_takes() -> None:
+def test_a_late_request_takes_longer_than_nearly_all() -> None:
     latencies = Latencies()
     assert latencies.late_s == 0.5  # nothing is known yet
     assert latencies.percentile(0.5) is None
@@ -79,7 +79,7 @@ def test_late_is_what_nearly_no_request_takes() -> None:
     assert latencies.late_for(10_000_000) > 2 * latencies.late_s
 
 
-def test_a_gap_is_worth_what_arrives_in_the_time_of_an_answer() -> None:
+def test_a_gap_is_as_large_as_the_bytes_that_arrive_in_the_time_of_a_response() -> None:
     def gap(latency_s: float, bytes_per_s: float) -> int:
         latencies = Latencies()
         for _ in range(300):
@@ -127,7 +127,7 @@ PermissionDeniedError = type("PermissionDeniedError", (Exception,), {})
         (ValueError("empty path segment"), Kind.REFUSED, False),
     ],
 )
-def test_what_an_error_means(error: Exception, kind: str, again: bool) -> None:
+def test_errors_are_classified(error: Exception, kind: str, again: bool) -> None:
     failure = classify(error)
     assert (failure.kind, failure.again) == (kind, again)
     assert "\n" not in failure.text

@@ -28,7 +28,7 @@ from tests.servers.faults import Rule
     ],
     ids=["no-length", "no-size", "redirects", "no-bucket"],
 )
-def test_what_stays_wrong_is_not_tried_again(text: str, kind: str) -> None:
+def test_permanent_errors_are_not_retried(text: str, kind: str) -> None:
     failure = classify(Exception(text))
     assert (failure.kind, failure.again) == (kind, False)
 

@@ -94,7 +94,7 @@ def test_an_object_that_was_replaced_is_read_again(served: Served, tmp_path: Pat
     assert label != first[1]
 
 
-def test_what_does_not_fit_is_asked_for_and_what_fits_is_not(served: Served, tmp_path: Path) -> None:
+def test_only_spans_that_do_not_fit_are_requested_again(served: Served, tmp_path: Path) -> None:
     cache = tmp_path / "cache"
     limit = served.path.stat().st_size // 2
     expected = epoch(served.path)

@@ -101,7 +101,7 @@ def test_a_folder_of_images_is_listed(cloud: tuple[str, Any], photo_folder: Path
 
 
 @pytest.mark.remote
-def test_what_is_packed_is_uploaded(
+def test_packed_files_are_uploaded(
     writable: str,
     photo_folder: Path,
     photo_rec: Path,

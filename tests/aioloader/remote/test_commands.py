@@ -38,7 +38,9 @@ def test_verify_reads_an_object(served: Served, capsys: pytest.CaptureFixture[st
     assert there["records"] > 20
 
 
-def test_verify_finds_the_same_damage_far_away(served: Served, capsys: pytest.CaptureFixture[str]) -> None:
+def test_verify_finds_the_same_damage_in_remote_files(
+    served: Served, capsys: pytest.CaptureFixture[str]
+) -> None:
     data = bytearray(served.path.read_bytes())
     second = int(recordio.RecordReader(served.path).offsets[1])
     data[second : second + 4] = b"junk"
@@ -69,7 +71,7 @@ def test_verify_checks_all_record_files_of_a_folder(
         ]
 
 
-def test_what_is_not_there_is_reported_in_a_line(bucket: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_missing_object_is_reported_in_a_line(bucket: str, capsys: pytest.CaptureFixture[str]) -> None:
     for words in (["verify", f"s3://{bucket}/no.rec"], ["inspect", f"s3://{bucket}/no.rec"]):
         assert main(words) == 2
         assert "no.rec" in capsys.readouterr().err.strip().splitlines()[-1]
@@ -138,7 +140,7 @@ def _same_inspection(capsys: pytest.CaptureFixture[str], here: str, there: str) 
     assert found[1] == found[0]
 
 
-def test_recordio_refuses_what_nobody_has_registered(capsys: pytest.CaptureFixture[str]) -> None:
+def test_recordio_refuses_schemes_that_are_not_registered(capsys: pytest.CaptureFixture[str]) -> None:
     for words in (["verify", "xyz://bucket/a.rec"], ["index", "xyz://bucket/a.rec"]):
         assert record_main(words) == 2
         (line,) = capsys.readouterr().err.strip().splitlines()
@@ -186,12 +188,12 @@ def test_a_page_of_the_viewer_is_written_of_an_object(served: Served, tmp_path: 
     assert served.url in (tmp_path / "pages" / "index.html").read_text()
 
 
-def test_names_do_not_tell_signatures(served: Served, capsys: pytest.CaptureFixture[str]) -> None:
+def test_names_do_not_contain_signatures(served: Served, capsys: pytest.CaptureFixture[str]) -> None:
     signed = f"{served.url}?X-Signature=secret"
     assert main(["verify", signed]) == 0
     assert main(["inspect", signed]) == 0
-    told = capsys.readouterr()
-    assert "secret" not in told.out + told.err
+    report = capsys.readouterr()
+    assert "secret" not in report.out + report.err
     assert len(aioloader.RecordFileDataset(signed)) > 0
 
 

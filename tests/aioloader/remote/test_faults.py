@@ -93,7 +93,7 @@ def test_past_the_deadline_one_error_reports_all_and_the_loader_resumes(served: 
 
 
 @pytest.mark.slow
-def test_a_server_that_is_away_for_a_while_is_waited_for(served: Served) -> None:
+def test_a_loader_waits_for_a_server_that_is_unavailable_for_a_while(served: Served) -> None:
     expected = epoch(served.path)
     images = dataset(served.proxied)
     images[0]
@@ -158,7 +158,7 @@ def test_a_damaged_record_is_its_own_error(served: Served) -> None:
 
 
 @pytest.mark.parametrize("status", [401, 403])
-def test_what_must_not_be_read_is_a_permission_error(served: Served, status: int) -> None:
+def test_a_denied_object_is_a_permission_error(served: Served, status: int) -> None:
     served.proxy.behave(Rule("status", status=status))
     with pytest.raises(ObjectDeniedError, match="check the credentials") as caught:
         dataset(served.proxied)

@@ -64,15 +64,15 @@ def test_a_forked_process_says_at_once_that_it_cannot_read_urls(served: Any, use
     if used:
         _payload(dataset)
     for fn, argument in ((_payload, dataset), (_make_and_read, served.url), (_epoch, dataset)):
-        told = _in_child("fork", fn, argument)
-        assert told.startswith("ForkedError"), told
-        assert "'spawn'" in told
+        report = _in_child("fork", fn, argument)
+        assert report.startswith("ForkedError"), report
+        assert "'spawn'" in report
     assert _payload(dataset) == len(aioloader.RecordFileDataset(served.path)[1])
 
 
 @pytest.mark.slow
 @pytest.mark.skipif(sys.platform == "win32", reason="needs forkserver")
 @pytest.mark.parametrize("method", ["spawn", "forkserver"])
-def test_fresh_processes_read_what_they_were_sent(served: Any, method: str) -> None:
+def test_spawned_processes_read_datasets_that_were_sent_to_them(served: Any, method: str) -> None:
     dataset = aioloader.RecordFileDataset(served.url)
     assert _in_child(method, _payload, dataset) == repr(_payload(dataset))

@@ -99,7 +99,7 @@ async def test_an_object_store_heeds_it_too(bucket: str, photo_rec: Any) -> None
     assert transport.guarded_answers > len(RANGES) / 2
 
 
-async def test_a_replaced_object_is_reported_with_what_it_was_and_what_it_is(served: Served) -> None:
+async def test_a_replaced_object_is_reported_with_both_versions(served: Served) -> None:
     client = Client()
     old = served.path.stat().st_size
 

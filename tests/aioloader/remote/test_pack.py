@@ -17,7 +17,7 @@ from tests.aioloader.remote.conftest import Served, assert_same, epoch
 pytestmark = pytest.mark.remote
 
 
-def test_what_is_packed_into_s3_is_what_is_packed_here(
+def test_files_packed_into_s3_equal_files_packed_locally(
     bucket: str, photo_folder: Path, photo_rec: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
@@ -47,9 +47,7 @@ def test_shards_are_packed_into_s3_and_read_by_a_pattern(
         aioloader.RecordFileDataset(f"s3://{bucket}/many/test-*.rec")
 
 
-def test_what_is_the_name_of_an_object_is_no_pattern(
-    bucket: str, photo_folder: Path, photo_rec: Path
-) -> None:
+def test_the_name_of_an_object_is_not_a_pattern(bucket: str, photo_folder: Path, photo_rec: Path) -> None:
     pack(photo_folder, f"s3://{bucket}/odd/train[1].rec")
     assert_same(epoch(f"s3://{bucket}/odd/train[1].rec", executor="thread"), epoch(photo_rec))
 

@@ -22,7 +22,9 @@ def _columns(rows: list[tuple[int, int, int]]) -> tuple[np.ndarray, np.ndarray, 
 
 @settings(max_examples=40)
 @given(items, st.integers(0, 500), st.integers(40, 1000))
-def test_what_is_scattered_is_what_was_wanted(rows: list[tuple[int, int, int]], gap: int, most: int) -> None:
+def test_scattered_bytes_are_those_of_the_items(
+    rows: list[tuple[int, int, int]], gap: int, most: int
+) -> None:
     file, offset, length = _columns(rows)
     start = np.cumsum(length) - length
     out = bytearray(int(length.sum()))

@@ -99,14 +99,14 @@ def test_an_empty_object_has_no_samples(served: Served) -> None:
     assert len(aioloader.RecordFileDataset(served.url.replace("photos.rec", "empty.rec"))) == 0
 
 
-def test_what_is_not_there_is_a_file_not_found_error(served: Served) -> None:
+def test_a_missing_object_is_a_file_not_found_error(served: Served) -> None:
     with pytest.raises(FileNotFoundError, match=r"nothing\.rec") as caught:
         aioloader.ImageRecordDataset(served.url.replace("photos.rec", "nothing.rec"))
     assert isinstance(caught.value, aioloader.LoaderError)
     assert caught.value.attempts == 1
 
 
-def test_a_position_saved_with_a_local_file_fits_the_same_file_far_away(served: Served) -> None:
+def test_a_checkpoint_of_a_local_file_fits_the_same_remote_file(served: Served) -> None:
     expected = epoch(served.path)
     with aioloader.DataLoader(dataset(served.path), 4, shuffle=True, executor="inline") as loader:
         batches = iter(loader)
@@ -119,7 +119,7 @@ def test_a_position_saved_with_a_local_file_fits_the_same_file_far_away(served: 
     assert_same(rest, expected[2:])
 
 
-def test_stats_tell_what_the_server_saw(served: Served) -> None:
+def test_stats_equal_the_counts_of_the_server(served: Served) -> None:
     images = dataset(served.proxied)
     _ = images[0]  # the index and the form of the labels are known now
     served.proxy.restart()
@@ -138,7 +138,7 @@ def test_stats_tell_what_the_server_saw(served: Served) -> None:
     assert stats.hit_rate is None
 
 
-def test_the_stats_of_a_local_loader_tell_of_no_requests(served: Served) -> None:
+def test_the_stats_of_a_local_loader_have_no_requests(served: Served) -> None:
     with aioloader.DataLoader(dataset(served.path), 4, executor="inline") as loader:
         for _ in loader:
             pass

@@ -28,7 +28,7 @@ from recordio._index import index_path_for
         ("", False),
     ],
 )
-def test_what_a_url_is(path: str, expected: bool) -> None:
+def test_paths_are_recognized_as_urls(path: str, expected: bool) -> None:
     assert is_url(path) is expected
 
 
@@ -52,7 +52,7 @@ def test_where_an_object_is(url: str, store: str, path: str) -> None:
 
 
 @pytest.mark.parametrize("url", ["s3://", "http:///path", "ftp://host/a", "/path"])
-def test_what_is_no_url_of_an_object(url: str) -> None:
+def test_malformed_urls_of_objects_are_refused(url: str) -> None:
     with pytest.raises(ValueError, match=r"has no|is not a URL"):
         locate(url)
 
@@ -84,6 +84,6 @@ _names = st.text("ab .?#%&+=;:@~é漢", min_size=1, max_size=6).filter(lambda na
 
 @settings(max_examples=40)
 @given(st.lists(_names, min_size=1, max_size=4), st.sampled_from(["s3://bucket/root", "http://host/root"]))
-def test_what_lies_in_a_folder_is_found_by_its_name(names: list[str], root: str) -> None:
+def test_objects_in_a_folder_are_found_by_name(names: list[str], root: str) -> None:
     path = "/".join(names)
     assert locate(join(root, path)).path == f"root/{path}"

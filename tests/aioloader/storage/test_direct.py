@@ -109,7 +109,7 @@ def test_direct_reads_leave_the_page_cache_alone(tmp_path: Path) -> None:
     assert dataset[7] == payloads[7]
 
 
-def test_a_file_system_without_them_is_read_as_ever(
+def test_a_file_system_without_direct_reads_is_read_in_the_ordinary_way(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     path = tmp_path / "a.rec"

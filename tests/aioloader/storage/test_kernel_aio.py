@@ -44,12 +44,12 @@ def table(pairs):
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(st.tuples(st.integers(0, 120_000), st.integers(0, 3000)), max_size=40))
-def test_it_reads_what_single_reads_read(fd, reads, triples):
+def test_many_reads_return_the_bytes_of_single_reads(fd, reads, triples):
     rows = table(triples)
     out = bytearray(int(rows[:, 2].sum()) + 1)
     got = reads.read(fd, rows, memoryview(out))
-    for (_, start, wanted, at), count in zip(rows.tolist(), got.tolist(), strict=True):
-        assert count == len(CONTENT[start : start + wanted])
+    for (_, start, nbytes, at), count in zip(rows.tolist(), got.tolist(), strict=True):
+        assert count == len(CONTENT[start : start + nbytes])
         assert out[at : at + count] == CONTENT[start : start + count]
 
 
@@ -128,7 +128,7 @@ def test_a_source_reads_on_when_no_more_contexts_are_to_be_had(tmp_path, monkeyp
         os.close(file_fd)
 
 
-def test_without_waiting_it_reads_what_is_in_memory_and_nothing_else(fd, reads):
+def test_without_waiting_only_bytes_in_memory_are_read(fd, reads):
     rows = table([(n * 4096, 1000) for n in range(24)])
     out = memoryview(bytearray(24_000))
     got = reads.read(fd, rows, out, wait=False)
@@ -145,7 +145,7 @@ def test_without_waiting_it_reads_what_is_in_memory_and_nothing_else(fd, reads):
     assert (reads.read(fd, rows, out) == 1000).all()
 
 
-async def test_what_is_in_memory_is_read_without_a_thread(tmp_path, monkeypatch):
+async def test_bytes_in_memory_are_read_without_a_thread(tmp_path, monkeypatch):
     path = tmp_path / "a.rec"
     records = [bytes([n]) * (40 + 4 * n) for n in range(60)]
     with recordio.RecordWriter(path, index=True) as writer:

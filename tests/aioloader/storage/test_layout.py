@@ -14,7 +14,9 @@ from tests.aioloader.storage.reading import spans
     st.lists(st.tuples(st.integers(0, 3), st.integers(0, 400), st.integers(0, 90)), max_size=30),
     st.sampled_from([0, 1, 16, 1000]),
 )
-def test_every_item_lies_where_its_bytes_are_read_to(triples: list[tuple[int, int, int]], gap: int) -> None:
+def test_the_place_of_every_item_is_where_its_bytes_are_read_to(
+    triples: list[tuple[int, int, int]], gap: int
+) -> None:
     wanted = spans(*triples)
     nbytes, start, table = lay_out(wanted.file, wanted.offset, wanted.length, max_gap_bytes=gap)
     reads = table.tolist()

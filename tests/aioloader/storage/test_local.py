@@ -36,7 +36,9 @@ def test_items_are_read_in_any_order(path: str, content: bytes) -> None:
     assert items == [content[offset : offset + length] for _, offset, length in wanted]
 
 
-def test_several_files_stay_apart_and_few_stay_open(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_several_files_are_not_mixed_and_few_stay_open(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(local, "_OPEN_FILES", 3)
     paths = [str(tmp_path / f"{number}.rec") for number in range(10)]
     for number, name in enumerate(paths):
@@ -60,7 +62,7 @@ def test_descriptors_are_not_inherited(path: str) -> None:
         assert not os.get_inheritable(fd)
 
 
-def test_closing_waits_for_who_is_reading(path: str) -> None:
+def test_closing_waits_for_reading_threads(path: str) -> None:
     table = descriptors.Descriptors(4)
     with table.borrow(0, path) as fd:
         table.close()
@@ -177,7 +179,7 @@ async def test_reading_leaves_the_event_loops_thread_once(
     assert not any(thread.is_alive() for thread in readers)
 
 
-async def test_sizes_of_files_are_asked_in_a_thread(files: list[str]) -> None:
+async def test_sizes_of_files_are_read_in_a_thread(files: list[str]) -> None:
     source = LocalByteSource(files, whole_files=True)
 
     plan = await source.plan(whole(0, 2))

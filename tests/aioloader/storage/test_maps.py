@@ -55,7 +55,7 @@ def opened():
 
 
 @given(records=payloads, data=st.data())
-def test_a_record_is_found_whole_however_many_bytes_the_index_gives_it(tmp_path_factory, records, data):
+def test_a_whole_record_is_found_for_any_length_in_the_index(tmp_path_factory, records, data):
     path = tmp_path_factory.mktemp("maps") / "a.rec"
     offsets = write(path, records)
     maps = FileMaps.open([str(path)])
@@ -81,7 +81,7 @@ def test_a_copy_in_a_process_that_inherited_the_files_finds_the_same(tmp_path, o
         assert bytes(recordio.extract(found)) == path.name.encode() * 3
 
 
-def test_a_file_that_was_cut_is_an_error_and_never_touched_behind_its_end(tmp_path, opened):
+def test_a_truncated_file_is_an_error_and_never_read_behind_its_end(tmp_path, opened):
     path = tmp_path / "a.rec"
     offsets = write(path, [b"a" * 5000, b"b" * 50_000, b"c" * 100])
     size = path.stat().st_size
@@ -106,7 +106,7 @@ def test_a_record_that_has_grown_into_the_next_is_corrupt(tmp_path, opened):
         opened(path).record(0, 0, offsets[1])
 
 
-def test_what_cannot_be_mapped_is_left_to_be_read(tmp_path):
+def test_files_that_cannot_be_mapped_are_read(tmp_path):
     (tmp_path / "empty.rec").touch()
     for paths in ([str(tmp_path / "empty.rec")], [str(tmp_path / "none.rec")], []):
         source = LocalByteSource(paths, whole_files=False)

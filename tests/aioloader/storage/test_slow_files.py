@@ -34,7 +34,7 @@ def test_reads_that_wait_are_slow_and_those_from_memory_are_not() -> None:
     assert latency.ever
 
 
-def test_to_copy_large_reads_is_no_waiting() -> None:
+def test_copying_large_reads_does_not_count_as_waiting() -> None:
     latency = ReadLatency()
     latency.add(0.02, 4, 4 * 10_000_000)
     assert not latency.slow
@@ -105,9 +105,9 @@ async def fetch(source, file, offset, length):
 
 
 def _run(shim: Path, where: Path, code: str, *, ms: int, deaf: bool = False) -> Report:
-    told = where.parent / "report"
+    report_file = where.parent / "report"
     environment = {**os.environ, "LD_PRELOAD": str(shim), "SLOW_FILES": str(where), "SLOW_MS": str(ms)}
-    environment |= {"SLOW_REPORT": str(told)} | ({"SLOW_DEAF": "1"} if deaf else {})
+    environment |= {"SLOW_REPORT": str(report_file)} | ({"SLOW_DEAF": "1"} if deaf else {})
     done = subprocess.run(
         [sys.executable, "-c", _PRELUDE + code, str(where)],
         env=environment,
@@ -116,7 +116,7 @@ def _run(shim: Path, where: Path, code: str, *, ms: int, deaf: bool = False) -> 
         timeout=60,
     )
     assert done.returncode == 0, done.stderr
-    requests, in_flight = map(int, told.read_text().split())
+    requests, in_flight = map(int, report_file.read_text().split())
     return Report(requests, in_flight, done.stdout.split())
 
 
@@ -130,7 +130,7 @@ def record_file(tmp_path: Path) -> Path:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("deaf", [False, True], ids=["announced", "threads"])
-def test_records_are_on_their_way_together(shim: Path, record_file: Path, deaf: bool) -> None:
+def test_reads_of_records_are_in_flight_together(shim: Path, record_file: Path, deaf: bool) -> None:
     code = """
 path = sys.argv[1]
 whole = []
@@ -151,7 +151,7 @@ for offset, items in whole:
 
 
 @pytest.mark.slow
-def test_image_files_are_on_their_way_together(shim: Path, tmp_path: Path) -> None:
+def test_reads_of_image_files_are_in_flight_together(shim: Path, tmp_path: Path) -> None:
     where = tmp_path / "far"
     where.mkdir()
     for number in range(128):

@@ -17,7 +17,7 @@ def test_whole_files_are_read_and_closed(files: list[str]) -> None:
     assert len(os.listdir("/proc/self/fd")) == before
 
 
-def test_what_is_no_readable_file_is_one_items_error(files: list[str], tmp_path: Path) -> None:
+def test_an_unreadable_file_is_the_error_of_one_item(files: list[str], tmp_path: Path) -> None:
     (tmp_path / "folder.jpg").mkdir()
     os.mkfifo(tmp_path / "pipe.jpg")
     names = [*files, *[str(tmp_path / name) for name in ("gone.jpg", "folder.jpg", "pipe.jpg")]]

@@ -101,7 +101,7 @@ def test_killed_writers_leave_valid_spans_within_the_limit(tmp_path: Path) -> No
     assert before > 100
 
 
-def test_a_killed_writer_keeps_nobody_out(tmp_path: Path) -> None:
+def test_a_killed_writer_locks_no_other_process_out(tmp_path: Path) -> None:
     writer = _start(tmp_path, 0, 1 << 30)
     _wait(writer)
     while not (files := list(tmp_path.rglob("*.lines"))) or files[0].stat().st_size == 0:

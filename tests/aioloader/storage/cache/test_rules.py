@@ -54,7 +54,7 @@ def test_any_bytes_are_lines_or_none(text: bytes, data_nbytes: int) -> None:
 
 
 @given(spans, st.integers(0, 2**41))
-def test_lines_that_name_bytes_beyond_the_end_are_passed_over(
+def test_lines_with_a_place_beyond_the_end_are_ignored(
     rows: list[tuple[int, int, int, int]], data_nbytes: int
 ) -> None:
     found, _ = _rows(_lines(rows), data_nbytes)
@@ -62,19 +62,19 @@ def test_lines_that_name_bytes_beyond_the_end_are_passed_over(
 
 
 @given(st.lists(st.integers(0, 100), max_size=30), st.integers(-10, 1000))
-def test_what_fits_is_taken_and_no_more(sizes: list[int], room: int) -> None:
-    taken = admit(np.array(sizes, np.int64), room)
+def test_spans_that_fit_are_admitted_and_no_more(sizes: list[int], free: int) -> None:
+    taken = admit(np.array(sizes, np.int64), free)
     used = sum(size for size, yes in zip(sizes, taken.tolist(), strict=True) if yes)
-    assert used <= max(0, room)
+    assert used <= max(0, free)
     left = [size for size, yes in zip(sizes, taken.tolist(), strict=True) if not yes]
-    assert room <= 0 or all(size > room - used for size in left)
+    assert free <= 0 or all(size > free - used for size in left)
 
 
 @given(
     st.lists(st.tuples(st.integers(0, 5), st.integers(0, 5), st.integers(0, 50)), max_size=20, unique_by=id),
     st.integers(-5, 400),
 )
-def test_what_was_used_longest_ago_goes_first_and_no_more_than_needed(
+def test_the_least_recently_used_is_evicted_first_and_no_more_than_needed(
     table: list[tuple[int, int, int]], needed: int
 ) -> None:
     segments = [Evictable(f"{n:03}", *row) for n, row in enumerate(table)]

@@ -82,7 +82,7 @@ ALL = list(range(60))
 # --- both kinds ---
 
 
-def test_what_was_written_is_read(open_any: Callable[..., Cache]) -> None:
+def test_written_spans_are_read(open_any: Callable[..., Cache]) -> None:
     cache, content = open_any(1 << 30), Content()
     assert content.get(cache) == []
     content.put(cache, slice(0, 20))
@@ -103,7 +103,7 @@ def test_versions_and_names_are_kept_apart(open_any: Callable[..., Cache]) -> No
     assert content.get(cache) == other.get(cache, name="another") == ALL
 
 
-def test_a_longer_span_answers_for_a_shorter_one_and_not_the_other_way(
+def test_a_longer_span_serves_a_shorter_one_and_not_vice_versa(
     open_any: Callable[..., Cache],
 ) -> None:
     cache, data = open_any(1 << 30), bytes(range(200))
@@ -127,7 +127,7 @@ def test_a_longer_span_answers_for_a_shorter_one_and_not_the_other_way(
     assert [get(nbytes) for nbytes in (10, 100, 101)] == [True, True, False]
 
 
-def test_how_long_a_span_is_can_be_asked(open_any: Callable[..., Cache]) -> None:
+def test_the_length_of_a_cached_span_is_known(open_any: Callable[..., Cache]) -> None:
     cache, content = open_any(1 << 30), Content()
     assert cache.held(NAME, VERSION, content.offset).tolist() == [0] * 60
     content.put(cache, slice(0, 40, 2))
@@ -159,7 +159,7 @@ def test_a_full_cache_keeps_what_it_has(open_any: Callable[..., Cache]) -> None:
     assert cache.counts().refused > 0
 
 
-def test_spans_without_bytes_are_passed_over(open_any: Callable[..., Cache]) -> None:
+def test_spans_without_bytes_are_ignored(open_any: Callable[..., Cache]) -> None:
     cache = open_any(1 << 20)
     none = PlacedSpans(np.array([0, 5]), np.array([0, 0]), np.array([0, 0]))
     cache.write(NAME, VERSION, none, memoryview(b""))
@@ -168,7 +168,7 @@ def test_spans_without_bytes_are_passed_over(open_any: Callable[..., Cache]) -> 
     assert cache.read(NAME, VERSION, empty, memoryview(bytearray(0))).tolist() == []
 
 
-def test_closing_twice_is_nothing(open_any: Callable[..., Cache], leftovers: object) -> None:
+def test_closing_twice_does_nothing(open_any: Callable[..., Cache], leftovers: object) -> None:
     cache, content = open_any(1 << 30), Content()
     content.put(cache)
     cache.close()
@@ -185,7 +185,7 @@ def test_a_limit_is_more_than_nothing(open_any: Callable[..., Cache], limit: int
 # --- the directory ---
 
 
-def test_the_next_process_finds_what_was_written(
+def test_the_next_process_finds_the_written_spans(
     open_disk: Callable[..., SpanCache], directory: Path
 ) -> None:
     content = Content()
@@ -202,7 +202,7 @@ def test_the_next_process_finds_what_was_written(
     assert label == "https://example.org/train.rec\n"  # and no signature
 
 
-def test_two_at_a_time_find_what_the_other_writes(
+def test_concurrent_caches_find_spans_that_the_other_writes(
     open_disk: Callable[..., SpanCache], directory: Path
 ) -> None:
     content, one, two = Content(), open_disk(), open_disk()
@@ -279,7 +279,7 @@ def test_damage_is_a_miss_and_is_mended(
     assert again.counts().damaged == 0
 
 
-def test_damage_behind_the_asked_part_is_noticed(
+def test_damage_behind_the_requested_part_is_noticed(
     open_disk: Callable[..., SpanCache], directory: Path
 ) -> None:
     cache, data = open_disk(), bytes(1000)
@@ -293,7 +293,7 @@ def test_damage_behind_the_asked_part_is_noticed(
     assert not open_disk().read(NAME, VERSION, PlacedSpans(zero, np.array([10]), zero), out).any()
 
 
-def test_an_object_that_nobody_uses_makes_room_for_another(
+def test_an_unused_object_is_evicted_for_another(
     open_disk: Callable[..., SpanCache], directory: Path
 ) -> None:
     content = Content()
@@ -314,9 +314,7 @@ def test_an_object_that_nobody_uses_makes_room_for_another(
     assert new.taken_nbytes == nbytes_of(directory)
 
 
-def test_an_older_version_that_nobody_uses_is_deleted(
-    open_disk: Callable[..., SpanCache], directory: Path
-) -> None:
+def test_an_unused_older_version_is_deleted(open_disk: Callable[..., SpanCache], directory: Path) -> None:
     content = Content()
     cache = open_disk()
     content.put(cache, version="1")

@@ -26,7 +26,7 @@ def _png(number: int) -> bytes:
 
 
 @pytest.mark.parametrize("with_property", [True, False])
-def test_a_set_of_faces_is_the_same_far_away(
+def test_a_remote_set_of_faces_equals_the_local_one(
     served_folder: Path, nginx: Any, tmp_path: Path, with_property: bool
 ) -> None:
     folder = write_set(tmp_path / "faces", [_png(number) for number in range(len(LABELS))], LABELS)
