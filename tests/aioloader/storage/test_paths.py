@@ -49,7 +49,7 @@ def test_a_file_url_is_a_local_path(tmp_path):
 )
 def test_an_unknown_scheme_is_said_to_be_one(make, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(UnknownSchemeError, match=r"ftp:// are not read.*s3") as caught:
+    with pytest.raises(UnknownSchemeError, match=r"ftp:// URLs are not read.*s3") as caught:
         make("FTP://host/a.rec")
     error = pickle.loads(pickle.dumps(caught.value))
     assert (error.path, error.scheme) == ("FTP://host/a.rec", "ftp")
@@ -60,4 +60,4 @@ def test_an_unknown_scheme_is_said_to_be_one(make, tmp_path, monkeypatch):
 @pytest.mark.parametrize("command", ["inspect", "verify", "bench"])
 def test_commands_say_it_in_a_line(command, capsys):
     assert main([command, "s3x://bucket/a.rec"])
-    assert "URLs of s3x:// are not read" in capsys.readouterr().err
+    assert "s3x:// URLs are not read" in capsys.readouterr().err
