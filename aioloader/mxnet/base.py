@@ -58,7 +58,7 @@ class Outside:
         return f"<{self.__name__}: training is outside aioloader>"
 
     def __getattr__(self, name: str) -> Any:
-        if name.startswith("__"):  # what the interpreter and tools ask of any object
+        if name.startswith("__"):  # attributes that the interpreter and tools read
             raise AttributeError(f"{self!r} has no attribute {name!r}")
         raise OutsideError(f"{self.__name__}.{name}")
 

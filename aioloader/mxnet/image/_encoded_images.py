@@ -246,7 +246,7 @@ def _entries(found: list[Entry], dtype: str) -> dict[Any, tuple[Array, str]]:
 
 def _label_array(key: Any, labels: list[float], dtype: str) -> Array:
     try:
-        with np.errstate(over="ignore"):  # what is too large is infinite, as in MXNet
+        with np.errstate(over="ignore"):  # values that are too large become infinite, as in MXNet
             return from_numpy(np.array(labels, dtype))
     except (ValueError, OverflowError) as error:
         raise ValueError(f"the labels of entry {key!r} cannot be {dtype}: {error}") from error

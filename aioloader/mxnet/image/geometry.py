@@ -141,7 +141,7 @@ def fixed_crop(
     Args:
         src: (height, width, channels).
         x0, y0: left and top edge in pixels.
-        w, h: extents in pixels; the rectangle must lie inside the image.
+        w, h: extents in pixels; the rectangle must be inside the image.
         size: (width, height) of the result; None: as cut.
         interp: as for `imresize`.
 
@@ -149,7 +149,7 @@ def fixed_crop(
         A new array.
 
     Raises:
-        ValueError: the rectangle does not lie inside the image.
+        ValueError: the rectangle is not inside the image.
     """
     image = as_image(src, "fixed_crop")
     rows, columns = image.shape[:2]

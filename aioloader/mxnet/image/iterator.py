@@ -386,7 +386,7 @@ class ImageIter(SampleIterator):
         check_max_errors(max_errors)
         self._on_error = on_error
         self._max_errors = max_errors
-        self._noted: list[SampleError] = []  # what failed before the engine was made, and without it
+        self._noted: list[SampleError] = []  # errors from before the loader was made, and without it
         self.check_data_shape(data_shape)
         self.data_shape = tuple(int(extent) for extent in data_shape)
         self.label_width = label_width

@@ -240,7 +240,7 @@ class MXDataIter(DataIter):
         try:
             self._ahead: Loaded | None = batches.next()
         except BaseException:
-            batches.close()  # whoever keeps the error would keep the workers
+            batches.close()  # a caller that keeps the error would keep the workers
             raise
         self._over = self._ahead is None
         self._skip_load = False

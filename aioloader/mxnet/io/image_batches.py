@@ -27,7 +27,7 @@ class ImageRecordError(SampleError, MXNetError):
     """Error of a record that cannot be read, decoded or augmented; see `aioloader.SampleError`. An MXNetError too."""
 
 
-# Errors of the engine, and the classes under which they are MXNet's too.
+# Errors of the loader, and the classes that make them MXNet's errors too.
 _NAMES: tuple[tuple[type[Exception], type[MXNetError]], ...] = (
     (SampleError, ImageRecordError),
     (TooManyErrorsError, TooManyFailedError),

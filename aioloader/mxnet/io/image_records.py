@@ -101,7 +101,7 @@ class LabelList:
         ends = np.cumsum(np.array(counts, np.int64))
         self._start = (ends - counts)[order]
         self._end = ends[order]
-        with np.errstate(over="ignore"):  # what is too large is infinite, as in MXNet
+        with np.errstate(over="ignore"):  # values that are too large become infinite, as in MXNet
             self._labels: npt.NDArray[np.float32] = np.array(labels, np.float32)
         self.widest = max(counts, default=0)
 

@@ -161,7 +161,7 @@ def _read(uri: str, columns: int) -> tuple[CSRNDArray, Array, Array]:
             ) from error
         begins.append(offset)
         ends.append(len(values))
-    with np.errstate(over="ignore"):  # what is too large is infinite, as in MXNet
+    with np.errstate(over="ignore"):  # values that are too large become infinite, as in MXNet
         numbers, labels = np.array(values, np.float32), np.array(heads, np.float32)
     matrix = CSRNDArray(numbers, np.array(indices, np.int64), np.array(ends), (len(heads), columns))
     return matrix, labels, np.array(begins)

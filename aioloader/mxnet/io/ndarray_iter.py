@@ -73,7 +73,7 @@ def _as_array(name: str, value: Any, dtype: npt.DTypeLike | None) -> Any:
 
 
 def _of(value: Any, *packages: str) -> bool:
-    # By name: neither package need be installed.
+    # By name: neither package has to be installed.
     return type(value).__module__.partition(".")[0] in packages
 
 

@@ -1,6 +1,6 @@
 """Arguments of the iterators that MXNet writes in C++: passed by keyword, read through `str`.
 
-So ``batch_size="4"`` and ``data_shape="(3, 8, 8)"`` mean what ``4`` and ``(3, 8, 8)`` mean. One table defines an
+So ``batch_size="4"`` and ``data_shape="(3, 8, 8)"`` equal ``4`` and ``(3, 8, 8)``. One table defines an
 iterator's arguments; its documentation is generated from that table.
 """
 

@@ -26,7 +26,7 @@ def check_state(state: Any, identity: Mapping[str, Any]) -> None:
     """Refuse a state that was not written by this kind of iterator over this data.
 
     Args:
-        state: what the caller gave.
+        state: the caller's state.
         identity: entries that it must share with the iterator.
 
     Raises:

@@ -248,7 +248,7 @@ class PrefetchingIter(_Current):
 def _state_or_error(iterator: Any) -> Any:
     try:
         return inner_state(iterator)
-    except NotImplementedError as error:  # for whoever asks
+    except NotImplementedError as error:  # raised when the state is requested
         return error.with_traceback(None)
 
 
