@@ -135,7 +135,6 @@ class InlinePipeline:
         if self._trace is not None:
             self._trace.end(plan.number, delivery.samples)
         self._plan = None
-        self._yielded_at = min(self._yielded_at, time.monotonic())
         return delivery
 
     def stop(self) -> None:
@@ -194,7 +193,7 @@ class InMemoryBatcher:
             array.take(indices, 0, root, "clip")
         context.metrics.collate_s += perf_counter() - begin
         batch = roots[0] if self._single else tuple(roots)
-        return Delivery(plan.consumed, batch, samples=n, padded=plan.padded)
+        return Delivery(plan.consumed, batch, n, plan.padded)
 
     def _base(self, indices: IntArray) -> IntArray:
         items = self._context.items

@@ -296,23 +296,30 @@ class EpochPlan:
         """Iterate over the batches in order. Afterwards nothing from position `rest` on was delivered."""
         schedule, order = self._schedule, self._order
         stride = schedule.stride
+        # All steps but the last are this one, moved.
+        whole = schedule.batch(0, stride)
+        assert whole is not None
+        low, high, _ = whole
         first = self._start
         for number in count():
-            self.rest = first
             # Only the very end of a step shows if the step is complete, even if this rank's part of it is.
             left = order.available(first, first + stride)
-            batch = schedule.batch(first, left)
-            if batch is None:
-                return
-            start, stop, padded = batch
-            indices, epochs = order.take(start, stop)
+            padded = 0
+            if left == stride:
+                indices, epochs = order.take(first + low, first + high)
+            else:
+                batch = schedule.batch(first, left)
+                if batch is None:
+                    return
+                start, stop, padded = batch
+                indices, epochs = order.take(start, stop)
             if padded:
                 fill = [order.take(p, p + 1) for p in schedule.padding(first, left).tolist()]
                 indices = np.concatenate([indices, *[index for index, _ in fill]])
                 epochs = np.concatenate([epochs, *[epoch for _, epoch in fill]])
-            position = first + schedule.rank * schedule.batch_size
+            position = first + low
             self.rest = first = first + left
-            yield BatchPlan(number, position, indices, epochs, first, padded)
+            yield BatchPlan(number, position, indices, epochs, first, padded=padded)
 
     def carry(self) -> Any:
         """Return what rollover passes to the next epoch, after the last batch; None without rollover."""
