@@ -24,7 +24,7 @@ import recordio
 from aioloader import transforms
 from aioloader.foundation.host_limits import available_cores
 from aioloader.tools.bare_loop import BareLoop
-from aioloader.tools.lag import Lag, LoopLag
+from aioloader.tools.lag import LagSummary, LoopLag
 from benchmarks.data import add_data_option, load_jpegs
 
 
@@ -82,7 +82,7 @@ def _spread(values: list[float], form: str) -> str:
     return f"median {median(values):{form}} (from {min(values):{form}} to {max(values):{form}})"
 
 
-def _lag(lag: Lag) -> str:
+def _lag(lag: LagSummary) -> str:
     return f"p50 {lag.p50_ms:.2f} ms, p99 {lag.p99_ms:.2f} ms, max {lag.max_ms:.1f} ms"
 
 

@@ -26,7 +26,7 @@ from aioloader.foundation.host_limits import available_cores
 from aioloader.images import image_dataset, images
 from aioloader.storage.urls import path_of
 from aioloader.tools.bare_loop import BareLoop, Work
-from aioloader.tools.lag import Lag, LoopLag
+from aioloader.tools.lag import LagSummary, LoopLag
 from aioloader.tools.usage import cpu_seconds, memory_nbytes
 from aioloader.transforms import decode_image
 from aioloader.transforms.raw import RAW_MAGIC
@@ -83,7 +83,7 @@ class BenchRow:
     first_batch_s: float | None = None
     cpu_ms: float | None = None
     memory_nbytes: int | None = None
-    lag: Lag | None = None
+    lag: LagSummary | None = None
     of_bare: list[float] = field(default_factory=list)
 
     @property
@@ -123,7 +123,7 @@ class _Turn:
     first_batch_s: float = 0.0
     cpu_ms: float | None = None
     memory_nbytes: int | None = None
-    lag: Lag | None = None
+    lag: LagSummary | None = None
     explanation: str = ""
 
 

@@ -21,7 +21,7 @@ from aioloader.images import image_dataset
 from aioloader.loader.async_loader import AsyncDataLoader
 from aioloader.observability.progress import ProgressBar
 from aioloader.tools.draw import draw_folder
-from aioloader.tools.lag import Lag, LoopLag
+from aioloader.tools.lag import LagSummary, LoopLag
 from aioloader.tools.pack import list_images, pack
 from aioloader.tools.sheet import contact_sheet, write_png
 from aioloader.transforms import Compose, RandomFlipLeftRight, RandomResizedCrop
@@ -71,7 +71,7 @@ class DemoReport:
     """
 
     epochs: tuple[EpochReport, ...]
-    lag: Lag
+    lag: LagSummary
     explanation: str
     workers: int
     shape: tuple[int, ...]

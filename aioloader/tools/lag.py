@@ -1,18 +1,17 @@
-"""How late an event loop is: a task that wants to run every millisecond, and by how much it missed."""
+"""Lag of an event loop in milliseconds, for reports: how late a task is that wants to run every millisecond."""
 
 from __future__ import annotations
 
-from time import perf_counter
 from typing import NamedTuple
 
-import anyio
-import numpy as np
+from aioloader.observability.lag import Lag
+from aioloader.pipeline.watchdog import watch_lag
 
-__all__ = ("Lag", "LoopLag")
+__all__ = ("LagSummary", "LoopLag")
 
 
-class Lag(NamedTuple):
-    """Lateness of a task in milliseconds: the median, the 99th percentile, the greatest; and the number of ticks."""
+class LagSummary(NamedTuple):
+    """Lag in milliseconds: the median, the 99th percentile, the maximum; and the number of ticks."""
 
     p50_ms: float
     p99_ms: float
@@ -21,27 +20,17 @@ class Lag(NamedTuple):
 
 
 class LoopLag:
-    """Collects the lateness of one loop; run `watch` in a task group beside the work and cancel it at the end.
+    """Collector of the lag of one loop. Run `watch` in a task group next to the work, and cancel it at the end."""
 
-    Args:
-        tick_s: seconds between ticks.
-    """
-
-    def __init__(self, tick_s: float = 0.001) -> None:
-        self._tick_s = tick_s
-        self._late: list[float] = []
+    def __init__(self) -> None:
+        self._lag = Lag()
 
     async def watch(self) -> None:
-        """Tick until cancelled."""
-        while True:
-            due = perf_counter() + self._tick_s
-            await anyio.sleep(self._tick_s)
-            self._late.append(perf_counter() - due)
+        """Tick every millisecond until cancelled."""
+        await watch_lag(self._lag, 0.001, counts_missed=False)
 
-    def result(self) -> Lag:
-        """What was seen so far; zeros where nothing was."""
-        if not self._late:
-            return Lag(0.0, 0.0, 0.0, 0)
-        late = np.asarray(self._late) * 1e3
-        p50, p99 = np.percentile(late, (50, 99))
-        return Lag(float(p50), float(p99), float(late.max()), len(late))
+    def result(self) -> LagSummary:
+        """Return the lag so far; zeros before the first tick."""
+        lag = self._lag
+        p50, p99 = (lag.quantile(share) or 0.0 for share in (0.5, 0.99))
+        return LagSummary(1e3 * p50, 1e3 * p99, 1e3 * lag.max_s, lag.count)
