@@ -1,17 +1,17 @@
 """aioloader: an asyncio-native streaming loader for training data.
 
-The path of a sample, station by station, is the list of folders and files:
+The path of a sample, in the order of the packages and modules:
 
-- `aioloader.samplers`: which indices, in what order
-- `aioloader.datasets`: what an item is
-- `aioloader.storage`: where its bytes come from
-- `aioloader.executors`: where the CPU work runs
-- `aioloader.transforms`: what is done to one sample, decoding included
-- `aioloader.batchify`: samples to one batch
-- `aioloader.pipeline`: the async core that moves them: plan, fetch, dispatch, collate, reorder, deliver
+- `aioloader.samplers`: the order of the indices
+- `aioloader.datasets`: the items
+- `aioloader.storage`: the source of their bytes
+- `aioloader.executors`: the workers, which run the CPU work
+- `aioloader.transforms`: the functions applied to one sample, decoding included
+- `aioloader.batchify`: the functions that make one batch of samples
+- `aioloader.pipeline`: the async core with the stages plan, fetch, dispatch, collate, reorder, deliver
 - `aioloader.loader`: `AsyncDataLoader`, and its blocking counterpart `DataLoader`
 
-The contracts between them stand in `aioloader.abc`. The file format is a package of its own, `recordio`.
+`aioloader.abc` contains the contracts between them. The file format is a separate package, `recordio`.
 """
 
 from __future__ import annotations
@@ -95,8 +95,8 @@ __all__ = (
     "transforms",
 )
 
-# A worker process needs few of these names and starts the faster if each is loaded when it is first used. Everywhere
-# else all are loaded at once: an import that comes later may come in a running event loop.
+# A worker process needs few of these names and starts faster if each is loaded at its first use. Everywhere else all
+# are loaded at once: a later import could block a running event loop.
 _NAMES_OF = {
     "aioloader.datasets": (
         "CIFAR10 CIFAR100 MNIST ArrayDataset Dataset FashionMNIST ImageFolderDataset ImageListDataset "

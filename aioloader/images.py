@@ -36,19 +36,19 @@ def images(
     cache_limit: int | str | None = None,
     **loader_options: Any,
 ) -> AsyncDataLoader[Any] | DataLoader[Any]:
-    """A loader of images and labels from a .rec file or a folder with one sub-folder per class.
+    """Return a loader of images and labels from a .rec file or a folder with one sub-folder per class.
 
     Args:
-        path: the .rec file (its .idx is found beside it), or a pattern of several (``train-*.rec``), or the folder; or
-            the URL of any of these. A set of this machine in InsightFace's layout, given by its folder or its
-            train.rec, is read as `InsightFaceDataset` does: no header is taken for an image.
+        path: the .rec file (its .idx is in the same folder), or a pattern of several (``train-*.rec``), or the folder;
+            or the URL of any of these. A local set in InsightFace's layout, named by its folder or its train.rec, is
+            read by `InsightFaceDataset`, so that no header is read as an image.
         size: side of the square images, pixels.
         batch_size: samples of a batch; None with a ``batch_sampler``.
         train: shuffled, a random resized crop and a random flip; otherwise in order, the shorter side resized to
             size * 8 / 7 and the centre cropped.
-        blocking: give a `DataLoader` for plain ``for`` loops, not an `AsyncDataLoader`.
+        blocking: return a `DataLoader` for plain ``for`` loops, not an `AsyncDataLoader`.
         max_pixels: larger images are refused before they are decoded; None for no limit.
-        cache: a folder, or "memory": what was read once is kept there and read from there.
+        cache: a folder, or "memory": bytes that were read once are kept there and read from there.
         cache_limit: most bytes that are kept, such as "50GB" (the default for a folder; for memory 4 GB).
         loader_options: options of the loader.
 
@@ -63,12 +63,12 @@ def images(
     if train:
         chosen = any(loader_options.get(name) is not None for name in ("sampler", "batch_sampler"))
         loader_options.setdefault("shuffle", not chosen)
-    face = DataLoader if blocking else AsyncDataLoader
-    return face(dataset.transform_first(image_chain(size, train=train)), batch_size, **loader_options)
+    loader = DataLoader if blocking else AsyncDataLoader
+    return loader(dataset.transform_first(image_chain(size, train=train)), batch_size, **loader_options)
 
 
 def image_chain(size: int, *, train: bool) -> Compose:
-    """What `images` does to every image.
+    """Return the transforms that `images` applies to every image.
 
     Args:
         size: side of the square images, pixels.
@@ -80,7 +80,7 @@ def image_chain(size: int, *, train: bool) -> Compose:
 
 
 def image_dataset(path: str | os.PathLike[str], **options: Any) -> Any:
-    """The dataset of images that a path holds, by what lies there.
+    """Return the dataset of images at a path.
 
     Args:
         path: a .rec file, a folder with one sub-folder per class, or a set in InsightFace's layout.
@@ -94,8 +94,8 @@ def image_dataset(path: str | os.PathLike[str], **options: Any) -> Any:
     if is_pattern(path):
         return ImageRecordDataset(path, **options)
     if is_url(path):
-        # Object storage has no folders that could be asked for, HTTP neither: what is no record file by its name is
-        # one there, and none here.
+        # Neither object storage nor HTTP can report whether a URL is a folder. In object storage any name that is not
+        # that of a record file is one; over HTTP there are no folders.
         if suffix_of(path).lower() == ".rec" or scheme_of(path) in WEB:
             return ImageRecordDataset(path, **options)
         return _folder_of_images(path, options)
@@ -120,14 +120,14 @@ def _folder_of_images(path: str, options: dict[str, Any]) -> ImageFolderDataset:
 
 
 def check_record_file(path: str) -> None:
-    """Refuse a file that is no RecordIO file, and say what it may be.
+    """Raise if a file is not a RecordIO file, and say what it may be.
 
     Raises:
         ValueError: it has another ending than .rec and does not begin with a record.
     """
     suffix = os.path.splitext(path)[1].lower()
     if suffix == ".rec":
-        return  # what is wrong with it is told by its records
+        return  # reading its records reports what is wrong with it
     if begins_with_a_record(path):
         return
     hint = _HINTS.get(suffix, "")
@@ -135,6 +135,6 @@ def check_record_file(path: str) -> None:
 
 
 _HINTS = {
-    ".lst": "; images of a list are loaded by aioloader.ImageListDataset, in a loader of your own",
-    ".idx": ": it is an index; give the .rec file that it belongs to",
+    ".lst": "; images of a list are loaded by aioloader.ImageListDataset, in a loader that you make",
+    ".idx": ": it is an index; pass the .rec file that it belongs to",
 }

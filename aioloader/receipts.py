@@ -1,9 +1,9 @@
-"""What a pass delivered, in numbers that are added up over ranks and compared with the epoch.
+"""Receipts of the samples that a pass delivered: numbers that are added over ranks and compared with the epoch.
 
-Rule: a receipt has counts, and a digest of the samples that were delivered or named as failed: the sum, modulo 2**64,
-of a hash of each (index, epoch). A sum does not depend on the order and can be taken in parts, so the receipts of all
-ranks, of whatever worlds, add up to that of the epoch. A sample that is missing, or comes twice, changes the sum; that
-two such mistakes cancel out has a probability of 2**-64. Memory does not grow with the epoch.
+Rule: a receipt has counts, and a digest of the samples that were delivered or reported as failed: the sum, modulo
+2**64, of a hash of each (index, epoch). A sum does not depend on the order and is computed in parts, so the receipts
+of all ranks, regardless of the world size, add up to that of the epoch. A sample that is missing or duplicated changes
+the sum; two such mistakes cancel out with a probability of 2**-64. Memory does not grow with the epoch.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ if TYPE_CHECKING:
 __all__ = ("Receipt", "add_digests", "digest_of")
 
 _WORD = (1 << 64) - 1
-# Odd numbers, because the hash of 0 is 0: the first sample of the first epoch would leave no trace.
+# Odd numbers, because the hash of 0 is 0: the first sample of the first epoch would not change the digest.
 _OF_INDEX = np.uint64(0x9E3779B97F4A7C15)
 _OF_EPOCH = np.uint64(0xC2B2AE3D27D4EB4F)
 
 
 def digest_of(indices: IntArray, epochs: IntArray) -> int:
-    """The digest of some samples, 0 <= digest < 2**64; that of several lots is their sum modulo 2**64.
+    """Return the digest of samples, 0 <= digest < 2**64; the digests of several lots add up modulo 2**64.
 
     Args:
         indices: int64 (n,), places in the dataset.
@@ -45,19 +45,19 @@ def add_digests(first: int, second: int) -> int:
 
 @dataclass(frozen=True)
 class Receipt:
-    """What was delivered of one epoch: by one rank, or, added up, by several.
+    """Counts and digest of the samples of one epoch that one rank delivered, or, added up, several ranks.
 
-    ``sum(receipts)`` adds them up. They travel as JSON: ``dataclasses.asdict(receipt)``, ``Receipt(**entries)``.
+    ``sum(receipts)`` adds them up. Send them as JSON: ``dataclasses.asdict(receipt)``, ``Receipt(**entries)``.
 
     Attributes:
         epoch: number of the epoch.
-        start, stop: positions start <= p < stop of the epoch were dealt out to all ranks; with a batch sampler,
+        start, stop: positions start <= p < stop of the epoch were distributed to all ranks; with a batch sampler,
             batches.
         seen: samples that were delivered, those that only fill up not counted.
         padded: samples that were delivered to fill up the last step of all ranks.
         skipped: samples that failed, and were left out or replaced; `AsyncDataLoader.errors` names them.
-        digest: of the samples seen and skipped, 0 <= digest < 2**64; the same whatever their order.
-        carry: where what rollover brought into the epoch begins, as in the state; None if nothing.
+        digest: of the samples seen and skipped, 0 <= digest < 2**64; it does not depend on their order.
+        carry: where the samples that rollover brought into the epoch begin, as in the state; None if there are none.
     """
 
     epoch: int
@@ -70,10 +70,10 @@ class Receipt:
     carry: Any = None
 
     def __add__(self, other: object) -> Receipt:
-        """Both together.
+        """Return the receipt of both together.
 
         Raises:
-            ValueError: they are of different epochs, or rollover brought other samples into these.
+            ValueError: they are of different epochs, or rollover brought different samples into these.
         """
         if not isinstance(other, Receipt):
             return NotImplemented
@@ -94,5 +94,5 @@ class Receipt:
         )
 
     def __radd__(self, other: object) -> Receipt:
-        """``sum`` begins with 0."""
+        """Return the receipt itself for 0, with which ``sum`` begins."""
         return self if other == 0 else NotImplemented

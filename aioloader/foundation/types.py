@@ -1,4 +1,4 @@
-"""Values that travel between the stations of a sample. Plain data, no behaviour beyond checks.
+"""Values that travel between the stages. Plain data, no behaviour beyond checks.
 
 Three numbers that are never mixed: *position* (place in the epoch's order), *index* (place in the dataset),
 *key* (name in the .idx).
@@ -37,13 +37,13 @@ class ArraySpec:
 
     @property
     def fixed(self) -> bool:
-        """Whether every extent is known, so that a row of a batch can be laid out."""
+        """Return True if every extent is known, so that a row of a batch can be laid out."""
         return None not in self.shape
 
 
 @dataclass(frozen=True, slots=True)
 class Spans:
-    """Where the bytes of some items lie.
+    """Spans of files or objects that contain items.
 
     Attributes:
         file: int64 (n,), number of the file in its byte source.
@@ -74,7 +74,7 @@ class StorageStats:
 
 
 class ItemLocation(NamedTuple):
-    """What is known of an item apart from its content; used in errors."""
+    """Key, path and offset of an item, for errors."""
 
     key: object = None
     path: str | None = None
@@ -83,16 +83,16 @@ class ItemLocation(NamedTuple):
 
 @dataclass(slots=True)
 class ReadPlan:
-    """The outcome of planning a batch of spans: how much memory they need and where each item will lie in it.
+    """Plan of the reads of a batch: how much memory they need, and where in it each item will be.
 
     Attributes:
         nbytes: bytes to allocate.
-        start: int64 (n,), place of each item in that memory; -1 where planning failed.
+        start: int64 (n,), byte offset of each item in that memory; -1 where planning failed.
         length: int64 (n,), bytes of each item.
-        reads: file, offset, nbytes and destination of every read, neighbours merged; what plans gives what reads
-            whatever suits them.
+        reads: file, offset, nbytes and destination of every read, neighbours merged. Only the source that made the
+            plan uses it, so its form is the source's choice.
         failures: (place in the batch, error) of items whose size could not be found.
-        mapped: nothing is to be read: the executor has maps of the files.
+        mapped: there is nothing to read: the executor has maps of the files.
     """
 
     nbytes: int
@@ -124,10 +124,10 @@ class Slab:
 
 @dataclass(frozen=True, slots=True)
 class RowLayout:
-    """How the samples of a loader lie in a batch: one row of every array leaf per sample.
+    """Layout of the samples of a loader in a batch: one row of every array leaf per sample.
 
     Attributes:
-        number: tells layouts apart, so that each is sent to a worker once.
+        number: identifies the layout, so that each is sent to a worker once.
         structure: the samples' structure (see `aioloader.foundation.pytree`).
         leaves: spec of every leaf; None for one that has no fixed row (strings, objects).
     """
@@ -137,7 +137,7 @@ class RowLayout:
     leaves: tuple[ArraySpec | None, ...]
 
     def offsets(self, rows: int) -> tuple[list[int], int]:
-        """Place of every leaf's array for `rows` samples, and the bytes of all: 64-byte aligned."""
+        """Return the byte offset of every leaf's array for `rows` samples, and the bytes of all: 64-byte aligned."""
         offsets, total = [], 0
         for leaf in self.leaves:
             offsets.append(total)
@@ -149,7 +149,7 @@ class RowLayout:
         return offsets, total
 
 
-# Rows of Chunk.numbers.
+# Rows of Chunk.index_table.
 ROW, INDEX, EPOCH, BASE, START, LENGTH, FILE, OFFSET = range(8)
 
 
@@ -159,7 +159,7 @@ def _nothing() -> None:
 
 @dataclass(slots=True, kw_only=True)
 class Chunk:
-    """Some samples of one batch, as they go to an executor. Only numbers: bytes and pixels lie in shared memory.
+    """Some samples of one batch, as they are sent to an executor. Only numbers: bytes and pixels are in slab memory.
 
     Attributes:
         batch: number of the batch in its epoch.
@@ -250,16 +250,16 @@ class Failure(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class WorkerState:
-    """What a worker does at this moment, for reports of a stall.
+    """State of a worker at one moment, for reports of a stall.
 
     Attributes:
         name: the process or thread, such as "process 1234".
         doing: "starting", "working" or "waiting".
         batch: number of the batch it works for, or None.
-        index: index of the sample that it makes, or None.
-        outstanding: indices of the samples that it was given and has not made, this one included.
-        seconds: since it last began a sample, as far as that was seen.
-        stack: its Python stack, innermost call first; None if it cannot be had.
+        index: index of the sample in progress, or None.
+        outstanding: indices of the samples that it received and has not finished, this one included.
+        seconds: since it last began a sample, as far as that is known.
+        stack: its Python stack, innermost call first; None if it is not available.
     """
 
     name: str
@@ -273,7 +273,7 @@ class WorkerState:
 
 @dataclass(slots=True)
 class StageTimer:
-    """Where a sample is now, and the seconds that all samples of a chunk spent there.
+    """Current stage of a sample, and the seconds that all samples of a chunk spent in each.
 
     Attributes:
         transforms: seconds by number of the stage.
@@ -338,10 +338,10 @@ class CallSpan(NamedTuple):
 
 @dataclass(slots=True)
 class ChunkResult:
-    """What came out of a chunk.
+    """Result of a chunk.
 
     Attributes:
-        written: rows that stand in the batch's arrays.
+        written: rows that were written to the batch's arrays.
         values: samples returned by value, by row.
         objects: leaves without a row of samples that are written: {leaf: {row: value}}.
         failures: samples that could not be made.
@@ -349,14 +349,14 @@ class ChunkResult:
         samples: how many samples a whole chunk collated.
         decode_s, transform_s, collate_s: seconds spent, all samples together.
         transforms: seconds by transform's name.
-        work_s: seconds that workers were at it, what is between these included; 0 where that cannot be told.
+        work_s: seconds that workers spent on it, time between these included; 0 where that is not known.
         longest_s: of one chunk, at most.
         cpu_s: CPU seconds that it took, and `pauses`: how often a worker stopped to wait for something.
-        spans: what traces show, one for each chunk; empty without a trace. calls: the same of async transforms.
+        spans: one for each chunk, for traces; empty without a trace. calls: the same for async transforms.
         awaited: seconds that samples waited for async transforms, by name, all samples together.
         spill_nbytes: bytes of spill per sample that would have been needed.
         roots: arrays over the spill region that hold what `batch` is made of.
-        tainted: somebody may still write to the chunk's memory: copy what is delivered.
+        tainted: a worker may still write to the chunk's memory: copy the batch before it is delivered.
     """
 
     written: list[int] = field(default_factory=list)
@@ -382,7 +382,7 @@ class ChunkResult:
 
     @property
     def counters(self) -> tuple[Any, ...]:
-        """What is counted, as it is sent by a worker that is elsewhere."""
+        """Return the counters, as a worker in another process sends them."""
         return _counted(self)
 
     @counters.setter
@@ -391,7 +391,7 @@ class ChunkResult:
             setattr(self, name, value)
 
     def merge(self, other: ChunkResult) -> None:
-        """Take in the result of another part of the same chunk."""
+        """Add the result of another part of the same chunk."""
         self.written += other.written
         self.values.update(other.values)
         for leaf, values in other.objects.items():

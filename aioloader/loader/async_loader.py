@@ -37,23 +37,23 @@ _supervisors: set[asyncio.Task[None]] = set()
 
 
 def _check_entered(entered: bool) -> None:
-    """Raise under trio outside of ``async with``. Where no loop runs yet, that is seen at the first batch."""
+    """Raise under trio outside of ``async with``. If no loop runs yet, the first batch raises it."""
     try:
         token: Any = anyio.lowlevel.current_token().native_token
     except RuntimeError:
         return
     if not entered and not isinstance(token, asyncio.AbstractEventLoop):
         raise RuntimeError(
-            "under trio a loader is used inside 'async with loader:', because trio gives no other way to end "
+            "under trio use a loader inside 'async with loader:', because trio has no other way to end "
             "its workers' tasks when the loop over it is left early"
         )
 
 
 def _spawn(pipeline: EpochRunner, entered: bool) -> None:
-    """Start the supervisor of an epoch as a task of its own."""
+    """Start the supervisor of an epoch as a separate task."""
     token: Any = anyio.lowlevel.current_token().native_token
     if isinstance(token, asyncio.AbstractEventLoop):
-        # A loop that ends at once never runs it.
+        # A loop that ends at once never runs it, and a deferred coroutine then does not warn.
         task = token.create_task(deferred(pipeline.supervise)(), name="aioloader epoch")
         _supervisors.add(task)
         task.add_done_callback(_supervisors.discard)
@@ -61,7 +61,7 @@ def _spawn(pipeline: EpochRunner, entered: bool) -> None:
     _check_entered(entered)
     import trio
 
-    # As asyncio does it: async transforms see the caller's context variables.
+    # As under asyncio, async transforms run with the caller's context variables.
     trio.lowlevel.spawn_system_task(
         pipeline.supervise, name="aioloader epoch", context=contextvars.copy_context()
     )
@@ -88,30 +88,32 @@ class AsyncBatches(Generic[B]):
 
     @property
     def epoch(self) -> int:
-        """Number of this epoch."""
+        """Return the number of this epoch."""
         return self._epoch.number
 
     @property
     def ready(self) -> bool:
-        """Whether the next batch is there already, so that asking for it waits for nothing."""
+        """Return True if the next batch is ready, so that requesting it does not wait."""
         return self._pass is not None and self._pass.ready
 
     def __aiter__(self) -> AsyncBatches[B]:
         return self
 
     async def __anext__(self) -> B:
-        """The next batch.
+        """Return the next batch.
 
         Raises:
             StopAsyncIteration: the epoch is over, or has failed before.
             SampleError: a sample failed, with ``on_error="raise"``; all earlier batches came first.
             TooManyErrorsError: more samples failed than ``max_errors``.
-            OutputError: a batch could not be converted to what `output` asks for; the epoch ends before it.
+            OutputError: a batch could not be converted as `output` requires; the epoch ends before it.
             LoaderClosedError: the loader was closed.
             RuntimeError: another task waits for its next batch, or another event loop uses the loader.
         """
         if self._busy:
-            raise RuntimeError("another task is waiting for the next batch of this iterator; make one each")
+            raise RuntimeError(
+                "another task is waiting for the next batch of this iterator: make an iterator for each task"
+            )
         if self._epoch.over:
             raise StopAsyncIteration
         self._busy = True
@@ -137,7 +139,7 @@ class AsyncBatches(Generic[B]):
             self._busy = False
 
     async def _converted(self, delivery: Delivery) -> Callable[[Any], Any] | None:
-        """What takes long to make of a batch, made in a thread. A call that is cancelled meanwhile leaves the batch."""
+        """Convert a batch in a thread if that takes long. A call that is cancelled meanwhile keeps the batch."""
         convert = self._runtime.convert
         if convert is None or not convert.takes_long or not delivery.samples:
             return None
@@ -148,7 +150,7 @@ class AsyncBatches(Generic[B]):
 
     async def _start(self) -> None:
         if not self._runtime.is_open and not self._runtime.in_memory:
-            # Indexes are read and files opened: not in the loop's thread.
+            # This reads indexes and opens files, which must not block the loop.
             opener = Threads(1, "aioloader-open")
             try:
                 await opener.run(self._runtime.open)
@@ -169,7 +171,7 @@ class AsyncBatches(Generic[B]):
 
 
 class AsyncDataLoader(BaseLoader, Generic[B]):
-    """Loads batches in the caller's event loop, under asyncio or trio.
+    """Loader that runs in the caller's event loop, under asyncio or trio.
 
     ::
 
@@ -178,50 +180,51 @@ class AsyncDataLoader(BaseLoader, Generic[B]):
                 ...
 
     One ``async for`` is one epoch; the next one is the next epoch. ``break`` ends the epoch and keeps the workers.
-    Batches arrive in the sampler's order, bit for bit the same whatever the executor and the number of workers.
-    A delivered batch is the caller's for as long as any view of it lives.
+    Batches arrive in the sampler's order, and are bit-identical for every executor and number of workers. A delivered
+    batch stays valid as long as any view of it lives.
 
-    Under asyncio ``async with`` is optional: a loader that is collected ends its workers. Under trio it is required.
+    Under asyncio ``async with`` is optional: a loader that is garbage-collected ends its workers. Under trio it is
+    required.
 
     Args:
-        dataset: anything with ``__len__`` and ``__getitem__``; byte datasets of `aioloader.datasets` are read by
-            the core, foreign ones run whole in the executor.
+        dataset: any object with ``__len__`` and ``__getitem__``; the core reads the byte datasets of
+            `aioloader.datasets`; any other dataset runs in the executor as a whole.
         batch_size: samples of a batch; required unless `batch_sampler` is given.
         shuffle: a new order in each epoch, computed from `seed` and the epoch's number.
         sampler: iterable of indices, with ``len``; excludes `shuffle`.
         last_batch: "keep" (the default), "discard" or "rollover" to the next epoch.
         batch_sampler: iterable of lists of indices; excludes the four above.
-        batchify_fn: makes a batch of a list of samples, in a worker; default `aioloader.batchify.Stack`.
+        batchify_fn: makes a batch from a list of samples, in a worker; default `aioloader.batchify.Stack`.
         num_workers: number of workers; None: the cores that this process may use; 0: inline; "auto": by measurement.
         seed: 0 <= seed < 2**64; None draws one and records it in the state.
         executor: "process", "thread", "inline", "auto" (by measurement, on the first samples) or an
             `aioloader.abc.Executor`.
-        prefetch: batches on their way at a time, at least one; None: twice the workers.
+        prefetch: maximum number of batches in flight, at least one; None: twice the workers.
         timeout: seconds without progress on a sample after which its worker is ended and the sample fails.
         shard: (index, count) of this process, or "auto" (RANK and WORLD_SIZE of the environment). All need one seed.
         on_error: "raise": a failed sample fails its batch; "skip": it is left out and recorded in `errors`;
-            "replace": recorded, and the next sound sample of the batch stands twice (for a batch that has none, one
-            from elsewhere in the dataset fills it), so every batch is full.
-        max_errors: with "skip" and "replace", how many samples may fail before `TooManyErrorsError`; less than 1: which
-            share of a pass's samples, judged after 1,000 of them and at its end; None: any number.
-        memory_limit: bytes of slab memory, for batches on their way and batches that the caller keeps; None: a
-            quarter of the machine's memory.
+            "replace": it is recorded, and the next valid sample of the batch is duplicated (a batch without any is
+            filled with one from elsewhere in the dataset), so every batch is full.
+        max_errors: with "skip" and "replace", how many samples may fail before `TooManyErrorsError`; less than 1: the
+            share of a pass's samples, checked after 1,000 of them and at its end; None: any number.
+        memory_limit: bytes of slab memory, for batches in flight and batches that the caller keeps; None: a quarter of
+            the memory that this process may use.
         even: with `shard`, "pad" or "drop": how all ranks get the same number of batches.
-        output: what a batch is handed out as. "numpy"; "torch" or "jax": tensors or arrays over the batch's own memory
-            where the package can share it, in the same structure, strings and objects as they are; or a function that
-            takes the batch as numpy arrays, in this thread, and gives what is handed out.
+        output: type of the delivered batches. "numpy"; "torch" or "jax": tensors or arrays over the batch's own memory
+            if the package can share it, in the same structure, strings and objects as they are; or a function that
+            takes the batch as numpy arrays, in this thread, and returns the batch to deliver.
         pin_memory: with ``output="torch"`` and a CUDA device, tensors are copied to torch's pinned memory; else there
             is a warning.
-        progress: True: a progress bar on standard error where that is a terminal, or in a notebook: tqdm's or rich's
+        progress: True: a progress bar on standard error if that is a terminal, or in a notebook: tqdm's or rich's
             where installed; "tqdm", "rich" or "plain" (a line of our own): that one, wherever standard error goes.
-        stall_timeout: seconds without any progress, while a batch is waited for, after which the logger "aioloader"
-            gets a warning: what the batch waits for, which samples are outstanding, and the Python stacks of the
-            workers; None: never.
+        stall_timeout: seconds without any progress, while the caller waits for a batch, after which the logger
+            "aioloader" receives a warning: the stage of the batch, the outstanding samples, and the Python stacks of
+            the workers; None: never.
         trace: path of a file to write a trace to, for ui.perfetto.dev or chrome://tracing; of 64 MiB at most.
 
     Raises:
         ValueError, TypeError: an option is not allowed.
-        MissingPackageError: `output` asks for a package that is not installed.
+        MissingPackageError: `output` requires a package that is not installed.
     """
 
     def __init__(
@@ -292,9 +295,9 @@ class AsyncDataLoader(BaseLoader, Generic[B]):
         await self.aclose()
 
     async def aclose(self) -> None:
-        """End all epochs under way, the workers, files and memory; within a second, also when cancelled.
+        """End all epochs and the workers, close files, release memory; within a second, also when cancelled.
 
-        Batches that were delivered stay valid. May be called twice.
+        Delivered batches stay valid. May be called twice.
         """
         with anyio.CancelScope(shield=True):
             for running in list(self._runtime.passes):
@@ -317,7 +320,7 @@ class AsyncDataLoader(BaseLoader, Generic[B]):
             self._runtime.shutdown()
 
     def __aiter__(self) -> AsyncBatches[B]:
-        """A new epoch."""
+        """Begin a new epoch."""
         return AsyncBatches(self, self._runtime, self._entered)
 
     def __iter__(self) -> Iterator[NoReturn]:

@@ -1,6 +1,6 @@
-"""How far the caller has got: epoch numbers, positions consumed, and the state that resumes (pure).
+"""Progress of the caller: epoch numbers, consumed positions, and the state to resume from (pure).
 
-A batch is consumed when it is handed out. Epoch numbers are given when an iterator is made.
+A batch is consumed when it is delivered. An iterator receives its epoch number when it is made.
 """
 
 from __future__ import annotations
@@ -16,18 +16,18 @@ __all__ = ("STATE_VERSION", "CheckpointState", "EpochCursor")
 
 STATE_VERSION = 1
 _EPOCHS = 2**62
-# More than anybody's batches leave over, and few enough to be counted in 64 bits.
+# More positions than any batches leave over, and few enough to be counted in 64 bits.
 _MOST_CARRIED = 2**48
 
 
 class EpochCursor:
-    """A place in the stream of epochs.
+    """Position in the stream of epochs.
 
     Attributes:
         epoch: epoch number.
-        consumed: stream positions (batches, with a batch sampler) handed out of it.
-        carry: what rollover brought into it, or None.
-        source: where the source of an iterable dataset is, in its own words, or None.
+        consumed: stream positions (batches, with a batch sampler) of it that were delivered.
+        carry: the samples that rollover brought into it, or None.
+        source: state of the source of an iterable dataset, or None.
     """
 
     __slots__ = ("carry", "consumed", "epoch", "source")
@@ -40,14 +40,14 @@ class EpochCursor:
 
 
 class CheckpointState:
-    """The progress of one loader.
+    """Progress of one loader.
 
     Args:
-        identity: gives the entries that a state must share with the loader: fingerprint, length, unit, order,
+        identity: returns the entries that a state must share with the loader: fingerprint, length, unit, order,
             order_version.
         seed: the loader's seed.
-        extent: gives how many positions (batches, with a batch sampler) an epoch has without a carry; None where
-            that cannot be told.
+        extent: returns how many positions (batches, with a batch sampler) an epoch has without a carry; None if that
+            is not known.
     """
 
     def __init__(
@@ -60,21 +60,21 @@ class CheckpointState:
         self.current: EpochCursor | None = None
 
     def begin(self) -> EpochCursor:
-        """A new pass: where it starts. Leaving it early drops its carry and goes on with the epoch after it."""
+        """Begin a pass and return its cursor. If it is left early, its carry is dropped and the next epoch follows."""
         place = self.next
         self.current = EpochCursor(place.epoch, place.consumed, place.carry, place.source)
         self.next = EpochCursor(place.epoch + 1)
         return self.current
 
     def finish(self, place: EpochCursor, carry: Any) -> None:
-        """A pass was exhausted."""
+        """Record that a pass was exhausted."""
         if self.current is place:
             self.current = None
             if self.next.epoch == place.epoch + 1:
                 self.next.carry = carry
 
     def set_epoch(self, epoch: int) -> None:
-        """The next pass is that epoch; if it is the next one anyway, nothing changes."""
+        """Make `epoch` the number of the next pass; if it is the next one anyway, nothing changes."""
         if isinstance(epoch, bool) or not hasattr(epoch, "__index__") or not 0 <= epoch < _EPOCHS:
             raise ValueError(f"epoch must be a whole number from 0 to {_EPOCHS - 1}, got {epoch!r}")
         if epoch != self.next.epoch:
@@ -82,7 +82,7 @@ class CheckpointState:
         self.current = None
 
     def state(self) -> dict[str, Any]:
-        """The state to resume from: a JSON object."""
+        """Return the state to resume from: a JSON object."""
         place = self.current or self.next
         source = {} if place.source is None else {"source": place.source}
         return {
@@ -96,14 +96,14 @@ class CheckpointState:
         }
 
     def load(self, state: dict[str, Any], fixed: bool = False) -> None:
-        """Take a state up, with its seed; a state that is refused changes nothing.
+        """Load a state, with its seed; a state that is refused changes nothing.
 
         Args:
-            state: what `state` gave.
+            state: a result of `state`.
             fixed: the seed cannot be changed any more.
 
         Raises:
-            ResumeError: it is damaged, or belongs to another dataset or another way of sampling.
+            ResumeError: it is corrupt, or belongs to another dataset or another way of sampling.
         """
         if not isinstance(state, dict):
             raise ResumeError("state", "a dict", type(state).__name__)
@@ -113,7 +113,7 @@ class CheckpointState:
         seed = _number("seed", state.get("seed"), 2**64)
         epoch = _number("epoch", state.get("epoch"), _EPOCHS)
         if "carry" not in state:
-            raise ResumeError("carry", "an entry, if only None", None, "it is damaged")
+            raise ResumeError("carry", "an entry, if only None", None, "the state is corrupt")
         carry = state["carry"]
         carried = 0
         extent = self._extent()
@@ -130,7 +130,7 @@ class CheckpointState:
 
 def _number(name: str, value: Any, end: int) -> int:
     if not _is_number(value, 0, end):
-        raise ResumeError(name, f"a whole number from 0 to {end - 1}", value, "it is damaged")
+        raise ResumeError(name, f"a whole number from 0 to {end - 1}", value, "the state is corrupt")
     return int(value)
 
 
@@ -139,12 +139,12 @@ def _is_number(value: Any, low: int, end: int) -> bool:
 
 
 def _carry(carry: Any, unit: str, epoch: int, length: int, extent: int | None) -> tuple[list[Any], int]:
-    """A carry that can be one, and how many positions it brings.
+    """Return a valid carry, and the number of positions in it.
 
-    By position it is [epoch, place in it] where what was left begins; else it is [index, epoch] of each sample.
+    By position it is [epoch, position in it] of the first sample left over; else it is [index, epoch] of each sample.
 
     Raises:
-        ResumeError: it cannot be one.
+        ResumeError: the carry is not valid.
     """
     if isinstance(carry, (list, tuple)):
         if unit.startswith("positions") and extent is not None and len(carry) == 2:
@@ -159,7 +159,7 @@ def _carry(carry: Any, unit: str, epoch: int, length: int, extent: int | None) -
                 _is_number(index, -length, length) and _is_number(of, 0, epoch) for index, of in pairs
             ):
                 return pairs, len(pairs)
-    raise ResumeError("carry", "what an earlier epoch left over", carry, "it is damaged")
+    raise ResumeError("carry", "samples that an earlier epoch left over", carry, "the state is corrupt")
 
 
 _ADVICE = {
@@ -167,6 +167,6 @@ _ADVICE = {
     "order_version": "the order of samples has changed between the two versions of aioloader",
     "fingerprint": "it was written for other data",
     "length": "it was written for another dataset",
-    "order": "its sampler gives another order: weights, labels, ratios, a window or a number of samples differ",
+    "order": "its sampler produces another order: weights, labels, ratios, a window or a number of samples differ",
     "unit": "it was written by a loader that samples in another way (sampler or batch_sampler)",
 }

@@ -1,4 +1,4 @@
-"""The options of a loader: checked when it is made, frozen afterwards."""
+"""Options of a loader: checked when it is made, frozen afterwards."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def check_max_errors(limit: float | None) -> None:
 
     Raises:
         ValueError: it is negative, or a share of 1 or more.
-        TypeError: it is no number.
+        TypeError: it is not a number.
     """
     at_least("max_errors", limit, 0)
     if limit is not None and not hasattr(limit, "__index__") and not limit < 1:
@@ -54,7 +54,7 @@ def check_max_errors(limit: float | None) -> None:
 
 
 def _is_iterable(value: Any) -> bool:
-    # Not by `iter`: samplers count how often they are iterated.
+    # Without calling `iter`: samplers count how often they are iterated.
     return hasattr(value, "__iter__") or hasattr(value, "__getitem__")
 
 
@@ -63,7 +63,7 @@ class LoaderOptions:
     """Options of `AsyncDataLoader` and `DataLoader`, in the order of their signature.
 
     Raises:
-        ValueError: a value is not allowed, or two options exclude each other (Gluon's rules and texts).
+        ValueError: a value is not allowed, or two options exclude each other (the rules are Gluon's).
         TypeError: a value is of the wrong type.
     """
 
@@ -149,10 +149,12 @@ class LoaderOptions:
         if self.shard is not None and self.shard != "auto":
             self._check_shard(self.shard)
         if self.shard is not None and self.batch_sampler is not None:
-            raise ValueError("shard does not go with batch_sampler: give each rank its own batch sampler")
+            raise ValueError(
+                "shard cannot be combined with batch_sampler: pass each rank its own batch sampler"
+            )
         if self.shard is not None and self.seed is None and self.rank_and_world[1] > 1:
             raise ValueError(
-                "seed=None draws another seed in every process, and the ranks of an epoch need the same: give one"
+                "seed=None draws another seed in every process, and all ranks of an epoch need one seed: pass it"
             )
 
     def _check_functions(self) -> None:
@@ -201,12 +203,12 @@ class LoaderOptions:
 
     @property
     def rank_and_world(self) -> tuple[int, int]:
-        """This process's number and the number of processes.
+        """Return the rank of this process and the world size.
 
-        ``"auto"`` asks RANK and WORLD_SIZE, as torchrun and Ray Train set them; without both it is one process.
+        ``"auto"`` reads RANK and WORLD_SIZE, as torchrun and Ray Train set them; without both the world size is 1.
 
         Raises:
-            ValueError: only one of them is set, or they are no rank of a world.
+            ValueError: only one of them is set, or RANK is not in the world.
         """
         if self.shard is None:
             return 0, 1
@@ -217,7 +219,7 @@ class LoaderOptions:
 
     @property
     def workers(self) -> int:
-        """Workers to use, at most where their number is to be found out; 0: inline."""
+        """Return the number of workers, or their maximum if it is to be measured; 0: inline."""
         if self.executor == "inline":
             return 0
         if self.num_workers is None or isinstance(self.num_workers, str):
@@ -226,7 +228,7 @@ class LoaderOptions:
 
     @property
     def measures(self) -> bool:
-        """Whether the executor, or the number of its workers, is to be chosen by measurement."""
+        """Return True if the executor, or the number of its workers, is to be chosen by measurement."""
         if not isinstance(self.executor, str) or self.executor == "inline" or self.num_workers == 0:
             return False
         return self.executor == AUTO or self.num_workers == AUTO

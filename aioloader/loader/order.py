@@ -1,6 +1,6 @@
-"""What a loader gives in what order: its samplers, the plans of its passes, and how far the caller has got.
+"""Order of a loader's samples: its samplers, the plans of its passes, and the progress of the caller.
 
-Nothing here waits, opens a file of samples or knows of executors; finding a dataset's length may read its index.
+Nothing here waits, opens a file of samples or uses executors; finding a dataset's length may read its index.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _COMPARED = 1 << 16
 
 
 def _by_position(options: LoaderOptions) -> LoaderOptions:
-    """The same, where a batch sampler only cuts an order that can be computed: that order, cut by the loader."""
+    """Return options without a batch sampler that only cuts a computed order: the loader cuts that order itself."""
     batches = options.batch_sampler
     if type(batches) is BatchSampler and isinstance(batches.sampler, PositionalSampler):
         return replace(
@@ -48,14 +48,14 @@ def _by_position(options: LoaderOptions) -> LoaderOptions:
 
 
 def _check_dataset(dataset: Any) -> None:
-    """Raise if no samples can be had by number.
+    """Raise if samples cannot be read by index.
 
     Raises:
         TypeError: they cannot.
     """
     if hasattr(dataset, "__aiter__") or inspect.isasyncgenfunction(dataset):
         raise TypeError(
-            "to load from an async iterable, give the loader aioloader.IterableDataset(...) of it"
+            "to load from an async iterable, pass the loader aioloader.IterableDataset(...) of it"
         )
     if not hasattr(dataset, "__len__") or not hasattr(dataset, "__getitem__"):
         raise TypeError(
@@ -65,20 +65,20 @@ def _check_dataset(dataset: Any) -> None:
 
 
 def _check_stream(options: LoaderOptions) -> None:
-    """Raise if an option needs samples that have a number.
+    """Raise if an option needs samples that have an index.
 
     Raises:
-        ValueError: there is one.
+        ValueError: there is such an option.
     """
     for name, given, instead in (
         ("shuffle", options.shuffle, "mix them in the source"),
-        ("sampler", options.sampler is not None, "give them in that order"),
-        ("batch_sampler", options.batch_sampler is not None, "give batch_size"),
-        ("shard", options.shard is not None, "give each rank a source of its own"),
+        ("sampler", options.sampler is not None, "yield them in that order"),
+        ("batch_sampler", options.batch_sampler is not None, "pass batch_size"),
+        ("shard", options.shard is not None, "open a separate source in each rank"),
     ):
         if given:
             raise ValueError(
-                f"{name} needs a dataset whose samples have numbers; those of an IterableDataset come as they come: "
+                f"{name} needs a dataset whose samples have indices, and those of an IterableDataset have none: "
                 f"{instead}"
             )
 
@@ -105,22 +105,22 @@ def _compare(receipt: Receipt, order: Order) -> None:
 
 
 class EpochOrder:
-    """The order of one loader.
+    """Order of the samples of one loader.
 
     Args:
         dataset: see `AsyncDataLoader`.
         options: checked options.
 
     Attributes:
-        options: the same, a batch sampler that only cuts an order being taken apart.
+        options: the same; a batch sampler that only cuts a computed order is replaced by that order.
         schedule: how positions become batches; not with a batch sampler.
         streams: samples come from an `IterableDataset`.
-        carried: (epoch, samples): what rollover brings into an epoch of one.
-        progress: how far the caller has got, and the seed.
+        carried: (epoch, samples that rollover brings into it), of an `IterableDataset`.
+        progress: progress of the caller, and the seed.
 
     Raises:
-        TypeError: the dataset is none.
-        ValueError: an option does not go with it.
+        TypeError: the dataset is not one.
+        ValueError: an option cannot be combined with it.
     """
 
     def __init__(self, dataset: Any, options: LoaderOptions) -> None:
@@ -147,23 +147,23 @@ class EpochOrder:
 
     @property
     def seed(self) -> int:
-        """Of order and draws; that of a state that was loaded."""
+        """Return the seed of the order and of all random numbers; that of a state that was loaded."""
         return self.progress.seed
 
-    # Finding a dataset's length may read its index: these wait until they are asked for.
+    # Finding a dataset's length may read its index: these are computed at their first use.
 
     @cached_property
     def length(self) -> int:
-        """Number of items of the dataset."""
+        """Return the number of items of the dataset."""
         if self.streams:
             raise TypeError(
-                "nobody knows how many samples an IterableDataset will give, so its loader has no length"
+                "the number of samples of an IterableDataset is not known, so its loader has no length"
             )
         return len(self._dataset)
 
     @cached_property
     def sampler(self) -> Any:
-        """What gives the indices; not with a batch sampler."""
+        """Return the sampler; not with a batch sampler."""
         if self.options.sampler is not None:
             return self.options.sampler
         return (RandomSampler if self.options.shuffle else SequentialSampler)(self.length)
@@ -181,7 +181,7 @@ class EpochOrder:
         unit, order = "batches", None
         if self.options.batch_sampler is None:
             computed = isinstance(self.sampler, PositionalSampler)
-            order = self._order_told if computed else None
+            order = self._order_fingerprint if computed else None
             unit = f"{'positions' if computed else 'samples'} of {type(self.sampler).__name__}"
         return {
             "order_version": ORDER_VERSION,
@@ -192,7 +192,7 @@ class EpochOrder:
         }
 
     @cached_property
-    def _order_told(self) -> str:
+    def _order_fingerprint(self) -> str:
         return order_fingerprint(self.sampler)
 
     def _extent(self) -> int | None:
@@ -223,8 +223,8 @@ class EpochOrder:
 
     # -- passes ----------------------------------------------------------------------------------------------------
 
-    def plan(self, place: EpochCursor) -> EpochPlan | ListPlan | IterablePlan:
-        """The batches of a pass that starts at `place`."""
+    def plan(self, cursor: EpochCursor) -> EpochPlan | ListPlan | IterablePlan:
+        """Return the batches of a pass that starts at a cursor."""
         options = self.options
         if self.streams:
             epoch, carried = self.carried
@@ -232,36 +232,36 @@ class EpochOrder:
             return IterablePlan(
                 self._dataset,
                 self.schedule,
-                epoch=place.epoch,
-                start=place.consumed,
-                state=place.source,
-                carried=carried if epoch == place.epoch else None,
+                epoch=cursor.epoch,
+                start=cursor.consumed,
+                state=cursor.source,
+                carried=carried if epoch == cursor.epoch else None,
             )
         if options.batch_sampler is not None:
-            return ListPlan(options.batch_sampler, place.epoch, place.consumed)
-        return EpochPlan(self._order(place), self.schedule, place.consumed)
+            return ListPlan(options.batch_sampler, cursor.epoch, cursor.consumed)
+        return EpochPlan(self._order(cursor), self.schedule, cursor.consumed)
 
-    def _order(self, place: EpochCursor) -> PositionalOrder | IteratedOrder:
+    def _order(self, cursor: EpochCursor) -> PositionalOrder | IteratedOrder:
         if isinstance(self.sampler, PositionalSampler):
-            carry = None if place.carry is None else tuple(place.carry)
-            return PositionalOrder(self.sampler, self.seed, place.epoch, carry)
-        return IteratedOrder(self.sampler, place.epoch, place.carry, whole=self.schedule.world > 1)
+            carry = None if cursor.carry is None else tuple(cursor.carry)
+            return PositionalOrder(self.sampler, self.seed, cursor.epoch, carry)
+        return IteratedOrder(self.sampler, cursor.epoch, cursor.carry, whole=self.schedule.world > 1)
 
     # -- state -----------------------------------------------------------------------------------------------------
 
     def state(self) -> dict[str, Any]:
-        """See `AsyncDataLoader.state_dict`."""
+        """Return the state; see `AsyncDataLoader.state_dict`."""
         if isinstance(self._dataset, IterableDataset):
             self._dataset.check_resumable()
             if self.schedule.last_batch == "rollover":
                 raise NotResumableError(
-                    "with last_batch='rollover' a pass over an IterableDataset cannot be resumed: what is carried over "
-                    "are samples, which a state does not hold"
+                    "with last_batch='rollover' a pass over an IterableDataset cannot be resumed: the samples "
+                    "carried over would have to be part of the state"
                 )
         return self.progress.state()
 
     def load(self, state: dict[str, Any], fixed: bool) -> None:
-        """See `AsyncDataLoader.load_state_dict`.
+        """Load a state; see `AsyncDataLoader.load_state_dict`.
 
         Args:
             state: the state.
@@ -272,15 +272,15 @@ class EpochOrder:
         self.progress.load(state, fixed)
 
     def check_receipt(self, receipt: Receipt) -> None:
-        """See `AsyncDataLoader.check_receipt`."""
+        """Compare a receipt with the order; see `AsyncDataLoader.check_receipt`."""
         if self.streams:
             raise TypeError(
-                "what an IterableDataset gave does not come again, so no receipt of it can be checked"
+                "the samples of an IterableDataset cannot be computed again, so its receipts cannot be checked"
             )
         if self.options.batch_sampler is not None or not isinstance(self.sampler, PositionalSampler):
             name = "batch_sampler" if self.options.batch_sampler is not None else "sampler"
             raise TypeError(
-                f"what the {name} gave cannot be had again: only a receipt of an order that is computed can be "
-                "checked, that of a sampler of aioloader.samplers"
+                f"the order of the {name} cannot be computed again: only receipts of a computed order can be checked, "
+                "such as that of a sampler of aioloader.samplers"
             )
         _compare(receipt, self._order(EpochCursor(receipt.epoch, 0, receipt.carry)))

@@ -1,8 +1,8 @@
-"""What a batch is handed out as: numpy arrays, torch tensors, JAX arrays, or what a function makes of them.
+"""Conversion of delivered batches: numpy arrays, torch tensors, JAX arrays, or the results of a function.
 
-Both faces of a loader convert at one place, where a batch is handed out (`aioloader.loader.epoch`). Nothing is imported
-before a loader asks for it. Tensors and arrays share the batch's memory where the package can; they keep it alive,
-because they hold the array that they were made of.
+Both loaders convert in one place, where a batch is delivered (`aioloader.loader.epoch`). A package is imported when a
+loader needs it. Tensors and arrays share the batch's memory where the package can; they keep it alive, because they
+refer to the array that they were made from.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _SHORT_FLOATS = ("bfloat16", "float8", "float6", "float4", "int4", "uint4", "int
 
 
 def needed(package: str) -> Any:
-    """An optional package.
+    """Import an optional package.
 
     Raises:
         MissingPackageError: it is not installed.
@@ -40,16 +40,16 @@ def needed(package: str) -> Any:
         return importlib.import_module(package)
     except ModuleNotFoundError as error:
         if error.name != package:
-            raise  # it is there, and something that it needs is not
+            raise  # the package is installed, and one that it needs is not
         raise MissingPackageError(package) from None
 
 
 class Converter:
-    """Makes of a batch what is handed out.
+    """Function that converts a batch before it is delivered.
 
     Args:
-        convert: does it.
-        takes_long: it copies the batch, which is no work for the thread of an event loop.
+        convert: converts it.
+        takes_long: it copies the batch, which would block the thread of an event loop.
 
     Attributes:
         takes_long: as given.
@@ -60,10 +60,10 @@ class Converter:
         self.takes_long = takes_long
 
     def __call__(self, batch: Any) -> Any:
-        """What is handed out.
+        """Return the converted batch.
 
         Raises:
-            OutputError: it failed.
+            OutputError: the conversion failed.
         """
         try:
             return self._convert(batch)
@@ -71,7 +71,7 @@ class Converter:
             raise OutputError(f"{type(error).__name__}: {error}", batch) from error
 
     def ahead(self, batch: Any) -> Convert:
-        """Do it now, from any thread, and give what has only to be asked for the result: it gives it, or raises."""
+        """Convert now, from any thread; return a function that returns the result, or raises the error."""
         try:
             made = self(batch)
         except OutputError as error:
@@ -85,17 +85,17 @@ class Converter:
 
 
 def make_converter(output: Any, pin_memory: bool = False) -> Converter | None:
-    """The function that makes of a batch of numpy arrays what is handed out; None if that is the batch itself.
+    """Return the function that converts a batch of numpy arrays; None if it is delivered as it is.
 
     Args:
         output: "numpy", "torch", "jax", or a function that takes the batch.
         pin_memory: copy tensors to pinned memory.
 
     Raises:
-        MissingPackageError: what is asked for is not installed.
+        MissingPackageError: the package for `output` is not installed.
 
     Warns:
-        UserWarning: memory cannot be pinned, and why.
+        UserWarning: memory cannot be pinned; the warning says why.
     """
     convert: Convert | None = None
     if callable(output):
@@ -117,8 +117,8 @@ def _by_leaf(leaf: Convert) -> Convert:
 def _pinning(convert: Convert | None, output: Any) -> Convert | None:
     why = None
     if output != "torch":
-        told = repr(output) if isinstance(output, str) else "a function"
-        why = f"output={told} stays in pageable memory; pinned memory is torch's, so ask for output='torch'"
+        named = repr(output) if isinstance(output, str) else "a function"
+        why = f"output={named} stays in pageable memory; pinned memory is torch's, so set output='torch'"
     elif not needed("torch").cuda.is_available():
         why = "torch finds no CUDA device here, so tensors stay in pageable memory"
     if why is None:
@@ -126,7 +126,7 @@ def _pinning(convert: Convert | None, output: Any) -> Convert | None:
         tensors = convert
         pin = _pinned_leaf(needed("torch"))
         return lambda batch: map_leaves(pin, tensors(batch))
-    # Through `make_converter`, the core and the loader to whoever made it.
+    # The frames of `make_converter`, the runtime and the loader are skipped: the warning points at the caller.
     warnings.warn(f"pin_memory has no effect: {why}", UserWarning, stacklevel=5)
     return convert
 
@@ -145,10 +145,10 @@ def _native(array: Array) -> Array:
 
 
 def torch_leaf() -> Convert:
-    """A function that gives an array as a tensor over the same memory; what torch has no dtype for stays as it is.
+    """Return a function that returns an array as a tensor over the same memory, or as it is if torch lacks its dtype.
 
-    It copies what torch cannot share: arrays that cannot be written to, those of the other byte order, and those that
-    run backwards.
+    It copies arrays that torch cannot share: those that are read-only, in the other byte order, or have negative
+    strides.
 
     Raises:
         MissingPackageError: torch is not installed.
@@ -178,11 +178,11 @@ def torch_leaf() -> Convert:
 
 
 def jax_leaf() -> Convert:
-    """A function that gives an array as a JAX array, on JAX's default device.
+    """Return a function that returns an array as a JAX array, on JAX's default device.
 
-    On the CPU it shares the array's memory where that is aligned as JAX wants it; elsewhere JAX copies it to the
-    device. JAX's own rule on 64 bits holds: without ``jax_enable_x64`` int64 becomes int32 and float64 float32. What
-    JAX has no dtype for stays as it is.
+    On the CPU it shares the array's memory if its alignment is the one that JAX needs; otherwise JAX copies it to the
+    device. JAX's own rule on 64 bits applies: without ``jax_enable_x64`` int64 becomes int32 and float64 float32. An
+    array stays as it is if JAX lacks its dtype.
 
     The function raises OverflowError if an integer does not fit into 32 bits then.
 

@@ -1,7 +1,7 @@
-"""`DataLoader`: the same loader for plain ``for`` loops, a thin face over the async core.
+"""`DataLoader`: the same loader for plain ``for`` loops, a thin layer over the async core.
 
-Where nothing needs awaiting (in-memory data, the inline executor on local files) the caller's thread drives the core
-itself. Otherwise one daemon thread per loader runs an event loop, and whole batches are handed over.
+If nothing has to be awaited (in-memory data, the inline executor on local files), the caller's thread runs the core
+itself. Otherwise one daemon thread per loader runs an event loop and passes whole batches to the caller's thread.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _CHECK_S = 1.0
 class _Portal:
     """A daemon thread with an event loop, which lives as long as its loader.
 
-    A daemon, so that an interpreter that ends with the loader open does not wait for it.
+    It is a daemon so that an interpreter that exits with the loader open does not wait for it.
     """
 
     def __init__(self) -> None:
@@ -60,7 +60,7 @@ class _Portal:
         try:
             self.thread.start()
             self._ready.wait()
-        except BaseException:  # an interruption: nobody will have this portal
+        except BaseException:  # an interruption: no caller receives this portal
             if self.thread.is_alive() and self._ready.wait(_CHECK_S) and self._notify is not None:
                 self.stop()
             raise
@@ -107,7 +107,7 @@ class _Portal:
 
 
 def _context_here(callers: contextvars.Context) -> contextvars.Context:
-    """The context variables of another thread, but for those that say which event loop runs in this one."""
+    """Return the context variables of another thread, except those that identify the event loop of this one."""
     context = contextvars.copy_context()
     for variable, value in callers.items():
         if variable not in context:
@@ -116,7 +116,7 @@ def _context_here(callers: contextvars.Context) -> contextvars.Context:
 
 
 class _HandOver:
-    """One pass run in the portal, its batches put where the caller's thread takes them."""
+    """A pass that runs in the portal; its batches are queued for the caller's thread."""
 
     def __init__(self, runtime: LoaderRuntime, epoch: Epoch, portal: _Portal) -> None:
         self._runtime = runtime
@@ -148,7 +148,7 @@ class _HandOver:
 
     @contextlib.asynccontextmanager
     async def _passing(self) -> AsyncIterator[Any]:
-        self._runtime.open()  # this loop is nobody else's: it may block here
+        self._runtime.open()  # no other code runs in this loop: it may block here
         running = self._runtime.start(self._epoch)
         if isinstance(running, InlinePipeline):
             yield running
@@ -159,7 +159,7 @@ class _HandOver:
             tasks.cancel_scope.cancel()
 
     def get(self) -> Delivery | None:
-        """The next batch; blocks. None at the end of the epoch."""
+        """Return the next batch, or None at the end of the epoch; blocks."""
         while True:
             try:
                 item = self._queue.get(timeout=_CHECK_S)
@@ -175,7 +175,7 @@ class _HandOver:
 
     @property
     def ready(self) -> bool:
-        """Whether the next batch is there already."""
+        """Return True if the next batch is ready."""
         return not self._queue.empty()
 
     def stop(self) -> None:
@@ -216,21 +216,23 @@ class BlockingBatches(Generic[B]):
 
     @property
     def epoch(self) -> int:
-        """Number of this epoch."""
+        """Return the number of this epoch."""
         return self._epoch.number
 
     @property
     def ready(self) -> bool:
-        """Whether the next batch is there already, so that asking for it waits for nothing."""
+        """Return True if the next batch is ready, so that requesting it does not wait."""
         return self._hand_over is not None and self._hand_over.ready
 
     def __iter__(self) -> BlockingBatches[B]:
         return self
 
     def __next__(self) -> B:
-        """The next batch; blocks. Raises as `AsyncBatches.__anext__` does, StopIteration at the end."""
+        """Return the next batch; blocks. Raises as `AsyncBatches.__anext__` does, StopIteration at the end."""
         if not self._lock.acquire(blocking=False):
-            raise RuntimeError("another thread is waiting for the next batch of this iterator; make one each")
+            raise RuntimeError(
+                "another thread is waiting for the next batch of this iterator: make an iterator for each thread"
+            )
         try:
             return self._next()
         finally:
@@ -266,7 +268,7 @@ class BlockingBatches(Generic[B]):
 
 
 class DataLoader(BaseLoader, Generic[B]):
-    """Loads batches for plain ``for`` loops; Gluon's signature, `AsyncDataLoader`'s engine.
+    """Loader for plain ``for`` loops, with Gluon's signature and `AsyncDataLoader`'s core.
 
     ::
 
@@ -274,12 +276,12 @@ class DataLoader(BaseLoader, Generic[B]):
             for images, labels in loader:
                 ...
 
-    ``with`` is optional: a loader that is collected ends its workers. It may be used inside a running event loop
-    (a notebook), where it blocks that loop while it waits.
+    ``with`` is optional: a loader that is garbage-collected ends its workers. It works inside a running event loop (a
+    notebook), and blocks that loop while it waits.
 
     Args:
         thread_pool: the same as ``executor="thread"``.
-        pin_device_id, try_nopython: accepted for Gluon's sake; without effect.
+        pin_device_id, try_nopython: accepted for compatibility with Gluon; without effect.
 
     All other arguments are those of `AsyncDataLoader`.
     """
@@ -366,15 +368,15 @@ class DataLoader(BaseLoader, Generic[B]):
         self.close()
 
     def close(self) -> None:
-        """End all epochs under way, the workers, files, memory and the thread; within a second. May be called twice.
+        """End all epochs in progress, the workers and the thread, close files, release memory; within a second.
 
-        Batches that were delivered stay valid.
+        Delivered batches stay valid. May be called twice.
         """
         if self._finalizer.detach() is not None:
             _shutdown(self._runtime, self._portal_cell)
 
     def __iter__(self) -> BlockingBatches[B]:
-        """A new epoch."""
+        """Begin a new epoch."""
         return BlockingBatches(self, self._runtime)
 
     def __aiter__(self) -> NoReturn:

@@ -154,5 +154,5 @@ class IterablePlan:
                 _log.exception("the source of %s failed while it was closed", type(self._dataset).__name__)
 
     def carry(self) -> None:
-        """Return None: rollover carries samples over, and those are no part of a state."""
+        """Return None: rollover carries samples over, which a state does not contain."""
         return None

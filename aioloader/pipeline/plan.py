@@ -1,8 +1,8 @@
-"""Positions to numbered batches: pure arithmetic (docs/design.md, "Order").
+"""The stage "plan": positions become numbered batches, by pure arithmetic (docs/design.md, "Order").
 
 An epoch's *stream* is the carry of earlier epochs (with rollover), then the epoch's own order. For W ranks and batch
 size B, position p belongs to step p // (W*B), rank (p mod W*B) // B. A plan may start at any position, so resuming
-costs nothing and what remains can be split anew.
+costs nothing and the remaining positions can be split again.
 """
 
 from __future__ import annotations
@@ -104,17 +104,17 @@ class BatchSchedule:
 
 @dataclass(slots=True)  # not frozen: made for every batch, and that is four times as slow
 class BatchPlan:
-    """One batch to be made. Not to be altered.
+    """One batch to be made. Do not modify it.
 
     Attributes:
-        number: its place among the batches of this pass, from 0.
+        number: its number among the batches of this pass, from 0.
         position: stream position of its first sample.
-        indices: int64 (n,), places in the dataset.
-        epochs: int64 (n,), the epoch that each sample is drawn for.
+        indices: int64 (n,), indices of the dataset.
+        epochs: int64 (n,), the epoch whose random numbers each sample uses.
         consumed: stream positions that all ranks have consumed once it is delivered.
         padded: how many of its last samples only fill it up.
-        samples: the samples themselves, where they come from an iterable; else None.
-        source_state: where that iterable is behind this batch, in its own words; or None.
+        samples: the samples themselves if they come from an iterable; else None.
+        source_state: state of that iterable after this batch; or None.
     """
 
     number: int
@@ -145,30 +145,30 @@ def base_indices(items: ItemSource, indices: IntArray) -> IntArray:
 
 
 class Order(Protocol):
-    """The stream of one epoch."""
+    """Stream of one epoch."""
 
     def take(self, start: int, stop: int) -> tuple[IntArray, IntArray]:
-        """Indices and epochs at stream positions start <= p < stop; fewer at the end of the stream."""
+        """Return indices and epochs at stream positions start <= p < stop; fewer at the end of the stream."""
         ...
 
     def available(self, start: int, stop: int) -> int:
-        """How many of the positions start <= p < stop the stream has."""
+        """Return how many of the positions start <= p < stop are in the stream."""
         ...
 
     def carry(self, start: int) -> Any:
-        """What is left from position `start` on, in a form that the next epoch's order takes; None if nothing."""
+        """Return the rest from position `start` on, in the form that the next epoch's order takes; None if empty."""
         ...
 
 
 class PositionalOrder:
-    """A stream that is computed where it is read.
+    """Stream that is computed where it is read.
 
     Args:
         sampler: a `PositionalSampler`.
         seed: the loader's seed.
         epoch: the epoch.
-        carry: (first epoch, position in it) where what was carried over begins: the rest of that epoch and all
-            epochs between; or None.
+        carry: (first epoch, position in it) where the carried samples begin: the rest of that epoch and all epochs
+            between; or None.
     """
 
     def __init__(self, sampler: Any, seed: int, epoch: int, carry: tuple[int, int] | None = None) -> None:
@@ -182,7 +182,7 @@ class PositionalOrder:
         self._same = np.empty(0, np.int64)
 
     def _epoch_indices(self, epoch: int, low: int, high: int) -> IntArray:
-        # Calls are cheaper per position the longer they are, so a block is kept for the batches to come.
+        # Longer calls cost less per position, so a block is kept for the next batches.
         if high - low >= _BLOCK:
             indices: IntArray = self._sampler.indices(self._seed, epoch, low, high)
             return indices
@@ -194,7 +194,7 @@ class PositionalOrder:
         return block[low - begin : high - begin]
 
     def take(self, start: int, stop: int) -> tuple[IntArray, IntArray]:
-        """See `Order.take`."""
+        """Return indices and epochs; see `Order.take`."""
         stop = min(stop, self.length)
         if self._first == self._epoch and not self._skip and start < stop:  # nothing was carried over
             if len(self._same) < stop - start:
@@ -214,11 +214,11 @@ class PositionalOrder:
         return np.concatenate(indices), np.concatenate(epochs)
 
     def available(self, start: int, stop: int) -> int:
-        """See `Order.available`."""
+        """Return how many positions are left; see `Order.available`."""
         return max(0, min(stop, self.length) - start)
 
     def carry(self, start: int) -> tuple[int, int] | None:
-        """See `Order.carry`: (epoch, position in it)."""
+        """Return (epoch, position in it) where the rest begins; see `Order.carry`."""
         if start >= self.length:
             return None
         ahead, low = divmod(start + self._skip, self._n)
@@ -226,13 +226,13 @@ class PositionalOrder:
 
 
 class IteratedOrder:
-    """The stream of a sampler that can only be iterated.
+    """Stream of a sampler that can only be iterated.
 
     Args:
-        sampler: gives the indices of one epoch.
+        sampler: iterable over the indices of one epoch.
         epoch: the epoch.
         carry: [index, epoch] of each sample carried over, or None.
-        whole: read all of it at once, because positions will be read again (padding).
+        whole: read all of it at once, because padding reads positions again.
     """
 
     def __init__(
@@ -247,9 +247,9 @@ class IteratedOrder:
             self._kept += [[int(index), epoch] for index in self._source]
 
     def take(self, start: int, stop: int) -> tuple[IntArray, IntArray]:
-        """See `Order.take`; `start` never goes back, except where the order is kept whole."""
+        """Return indices and epochs; `start` never decreases, unless the whole order is kept. See `Order.take`."""
         if not self._whole:
-            if start > self._start + len(self._kept):  # a resumed pass: what was consumed is not kept
+            if start > self._start + len(self._kept):  # a resumed pass: consumed indices are not kept
                 passed = start - self._start - len(self._kept)
                 next(islice(self._source, passed - 1, passed), None)
                 self._kept.clear()
@@ -267,13 +267,13 @@ class IteratedOrder:
         return table[:, 0], table[:, 1]
 
     def available(self, start: int, stop: int) -> int:
-        """See `Order.available`; reads on as far as `stop`."""
+        """Return how many positions are left; reads up to `stop`. See `Order.available`."""
         if not self._whole:
             return len(self.take(start, stop)[0])
         return max(0, min(stop, len(self._kept)) - start)
 
     def carry(self, start: int) -> list[list[int]] | None:
-        """See `Order.carry`: [index, epoch] pairs."""
+        """Return [index, epoch] of each sample left; see `Order.carry`."""
         return self._kept[start - self._start :] or None
 
 
@@ -327,14 +327,14 @@ class EpochPlan:
 
 
 class ListPlan:
-    """The batches that a batch sampler gives. `consumed` counts batches. Iterated once.
+    """Batches of a batch sampler. `consumed` counts batches. Iterated once.
 
-    The sampler's ``__iter__`` is called here, and the rest of it where the batches are made.
+    The constructor calls the sampler's ``__iter__``; its batches are read later, where they are made.
 
     Args:
-        batches: lists of indices; int64 arrays are taken as they are.
+        batches: lists of indices; int64 arrays are used as they are.
         epoch: the epoch.
-        start: batches to pass over.
+        start: number of batches to skip.
     """
 
     def __init__(self, batches: Iterable[Iterable[int]], epoch: int, start: int = 0) -> None:
@@ -344,7 +344,7 @@ class ListPlan:
         self._same = np.empty(0, np.int64)
 
     def __iter__(self) -> Iterator[BatchPlan]:
-        """The batches in order."""
+        """Iterate over the batches in order."""
         for place, batch in enumerate(self._batches):
             if place < self._start:
                 continue
@@ -357,5 +357,5 @@ class ListPlan:
             yield BatchPlan(place - self._start, place, indices, self._same[: len(indices)], place + 1)
 
     def carry(self) -> None:
-        """A batch sampler keeps its own."""
+        """Return None: a batch sampler keeps its own carry."""
         return None

@@ -19,7 +19,7 @@ def test_a_record_file_may_have_any_name(photo_rec, tmp_path):
     ("name", "message"),
     [
         ("x.lst", "ImageListDataset"),
-        ("x.idx", "give the .rec file"),
+        ("x.idx", "pass the .rec file"),
         ("x.jpg", "neither a folder nor a .rec file"),
     ],
 )

@@ -238,7 +238,7 @@ def test_what_cannot_be_had_again_cannot_be_checked():
         loader = DataLoader(in_memory(9), num_workers=0, **options)
         list(loader)
         assert loader.receipt().seen == 2
-        with pytest.raises(TypeError, match="cannot be had again"):
+        with pytest.raises(TypeError, match="cannot be computed again"):
             loader.check_receipt(loader.receipt())
 
 

@@ -309,7 +309,7 @@ async def test_a_function_that_gives_none_is_an_error_of_the_pass():
 
 @pytest.mark.parametrize("given", [Numbers(3)(), Numbers(3).__call__])
 def test_a_loader_takes_it_in_its_wrapping_only(given):
-    with pytest.raises(TypeError, match=r"give the loader aioloader.IterableDataset\(\.\.\.\) of it"):
+    with pytest.raises(TypeError, match=r"pass the loader aioloader.IterableDataset\(\.\.\.\) of it"):
         DataLoader(given, 2)
 
 
@@ -327,17 +327,17 @@ def test_a_loader_takes_it_in_its_wrapping_only(given):
 )
 @pytest.mark.parametrize("cls", [AsyncDataLoader, DataLoader])
 def test_options_that_need_numbers_are_refused(cls, options, name):
-    with pytest.raises(ValueError, match=f"^{name} needs a dataset whose samples have numbers"):
+    with pytest.raises(ValueError, match=f"^{name} needs a dataset whose samples have indices"):
         cls(IterableDataset(Numbers(3)), **{"batch_size": 2, **options})
 
 
 async def test_it_has_no_length_and_no_receipt_that_could_be_checked():
     async with AsyncDataLoader(IterableDataset(Numbers(3)), 2, num_workers=0, progress=True) as loader:
-        with pytest.raises(TypeError, match="nobody knows how many samples"):
+        with pytest.raises(TypeError, match="the number of samples of an IterableDataset is not known"):
             len(loader)
         await collect(loader)
         assert loader.receipt().seen == 3
-        with pytest.raises(TypeError, match="does not come again"):
+        with pytest.raises(TypeError, match="cannot be computed again"):
             loader.check_receipt(loader.receipt())
     with pytest.raises(TypeError, match="has no len"):
         len(IterableDataset(Numbers(3)))

@@ -374,6 +374,6 @@ def test_a_state_of_a_sampler_with_other_numbers_is_refused(one: Any, other: Any
 
     state = made(one).state_dict()
     made(one).load_state_dict(state)
-    with pytest.raises(aioloader.ResumeError, match="its sampler gives another order") as caught:
+    with pytest.raises(aioloader.ResumeError, match="its sampler produces another order") as caught:
         made(other).load_state_dict(state)
     assert caught.value.field == "order"
