@@ -20,7 +20,6 @@ from aioloader.transforms.base import (
     check_range,
     check_sides,
     check_size,
-    drop_grey_axis,
     result_array,
 )
 from aioloader.transforms.interpolation import interpolation_code, resize_image, settle
@@ -403,8 +402,9 @@ class _RandomFlip(Transform):
         import cv2
 
         if x.dtype.char in "BbHhifd" and x.shape[2] <= 512:
-            # OpenCV's code for a flip is the axis too.
-            cv2.flip(drop_grey_axis(x), self._axis, dst=drop_grey_axis(result))
+            # OpenCV drops the axis of a single channel. Its code for a flip is the axis too.
+            source, place = (x[:, :, 0], result[:, :, 0]) if x.shape[2] == 1 else (x, result)
+            cv2.flip(source, self._axis, dst=place)
         else:
             # numpy handles the overlap of flipping in place, by a copy.
             result[...] = x[:, ::-1] if self._axis == 1 else x[::-1]

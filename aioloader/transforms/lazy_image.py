@@ -17,7 +17,7 @@ from aioloader.errors import DecodeError
 from aioloader.jpeg import Cut, cut, harmless, read_frame, scaled_size
 from aioloader.jpeg.turbojpeg import RectangleDecoder, library_path
 from aioloader.transforms.decode import DEFAULT_MAX_PIXELS, decode_image, turn_upright
-from aioloader.transforms.exif import read_orientation, stored_box, swaps_axes
+from aioloader.transforms.exif import read_orientation, stored_box
 from aioloader.transforms.raw import RAW_MAGIC, raw_image
 
 if TYPE_CHECKING:
@@ -309,7 +309,7 @@ class _Jpeg:
         self._orientation = orientation
         self.channels = reader.channels
         self.shrinks = reader.dct_scaling
-        if swaps_axes(orientation):
+        if orientation >= 5:  # `swaps_axes`
             self.height, self.width = frame.width, frame.height
         else:
             self.height, self.width = frame.height, frame.width

@@ -338,10 +338,10 @@ def test_a_named_library_that_is_none_is_reported_once(value, times):
     code = (
         "import warnings\n"
         "from aioloader.jpeg.turbojpeg import library_path\n"
-        "with warnings.catch_warnings(record=True) as told:\n"
+        "with warnings.catch_warnings(record=True) as caught:\n"
         "    warnings.simplefilter('always')\n"
         "    library_path(), library_path()\n"
-        "print(*(f'{each.category.__name__}: {each.message}' for each in told), sep='\\n')\n"
+        "print(*(f'{each.category.__name__}: {each.message}' for each in caught), sep='\\n')\n"
     )
     said = run(code, value)
     assert said.count("RuntimeWarning") == times

@@ -230,7 +230,7 @@ class _Backwards(RandomSampler):
 
 
 def test_samplers_are_distinguished():
-    told = [
+    fingerprints = [
         order_fingerprint(sampler)
         for sampler in (
             SequentialSampler(10),
@@ -246,5 +246,5 @@ def test_samplers_are_distinguished():
             IntervalSampler(10, 2),
         )
     ]
-    assert len(set(told)) == len(told)
+    assert len(set(fingerprints)) == len(fingerprints)
     assert order_fingerprint(RandomSampler(10, seed=3)) == order_fingerprint(RandomSampler(10))
