@@ -307,7 +307,7 @@ class ObjectCache:
         except OSError:
             return None
         with self._lock:
-            self._read_journal(stem)  # what its last writer added since
+            self._read_journal(stem)  # lines that its last writer added since
         return writer
 
 

@@ -274,7 +274,7 @@ def _large(spans: Spans) -> Array:
 
 
 class _KnownLengths:
-    """Large records whose length the cache knows: their headers need not be read.
+    """Lengths of large records that are in the cache: their headers need not be read.
 
     Args:
         spans: of a batch.
