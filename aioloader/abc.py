@@ -152,7 +152,7 @@ class FusableDecoder(Decoder[T_co], Protocol[T_co]):
 class BulkDecoder(Decoder[T_co], Protocol[T_co]):
     """A decoder that can return many payloads at a time, for small records that need no work."""
 
-    def many(self, memory: Any, start: IntArray, length: IntArray) -> list[bytes | None]:
+    def many(self, memory: mmap.mmap | memoryview, start: IntArray, length: IntArray) -> list[bytes | None]:
         """Return the payloads of some items.
 
         Args:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import Any
 
-from aioloader.datasets import ImageFolderDataset, ImageRecordDataset, InsightFaceDataset
+from aioloader.datasets import Dataset, ImageFolderDataset, ImageRecordDataset, InsightFaceDataset
 from aioloader.datasets.insightface_files import insightface_file
 from aioloader.datasets.record import begins_with_a_record
 from aioloader.datasets.shards import is_pattern
@@ -59,7 +59,7 @@ def images(
         FileNotFoundError: there is nothing at `path`.
         ValueError: it is neither a folder nor a RecordIO file, or a folder without images.
     """
-    dataset: Any = image_dataset(path, max_pixels=max_pixels, cache=cache, cache_limit=cache_limit)
+    dataset = image_dataset(path, max_pixels=max_pixels, cache=cache, cache_limit=cache_limit)
     if train:
         chosen = any(loader_options.get(name) is not None for name in ("sampler", "batch_sampler"))
         loader_options.setdefault("shuffle", not chosen)
@@ -79,7 +79,7 @@ def image_chain(size: int, *, train: bool) -> Compose:
     return Compose([Resize(round(size * 8 / 7), keep_ratio=True), CenterCrop(size)])
 
 
-def image_dataset(path: str | os.PathLike[str], **options: Any) -> Any:
+def image_dataset(path: str | os.PathLike[str], **options: Any) -> Dataset:
     """Return the dataset of images at a path.
 
     Args:

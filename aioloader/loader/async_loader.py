@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from types import TracebackType
 
+    from aioloader.abc import Executor
     from aioloader.loader.epoch import Epoch
     from aioloader.pipeline.deliver import Delivery
     from aioloader.pipeline.inline import InlinePipeline
@@ -239,7 +240,7 @@ class AsyncDataLoader(BaseLoader, Generic[B]):
         num_workers: int | str | None = None,
         *,
         seed: int | None = 0,
-        executor: Any = "process",
+        executor: str | Executor = "process",
         prefetch: int | None = None,
         timeout: float = 120,
         shard: Any = None,

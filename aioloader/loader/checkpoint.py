@@ -27,16 +27,18 @@ class EpochCursor:
         epoch: epoch number.
         consumed: stream positions (batches, with a batch sampler) of it that were delivered.
         carry: the samples that rollover brought into it, or None.
-        source: state of the source of an iterable dataset, or None.
+        source_state: state of the source of an iterable dataset, or None.
     """
 
-    __slots__ = ("carry", "consumed", "epoch", "source")
+    __slots__ = ("carry", "consumed", "epoch", "source_state")
 
-    def __init__(self, epoch: int = 0, consumed: int = 0, carry: Any = None, source: Any = None) -> None:
+    def __init__(
+        self, epoch: int = 0, consumed: int = 0, carry: Any = None, source_state: Any = None
+    ) -> None:
         self.epoch = epoch
         self.consumed = consumed
         self.carry = carry
-        self.source = source
+        self.source_state = source_state
 
 
 class CheckpointState:
@@ -62,7 +64,7 @@ class CheckpointState:
     def begin(self) -> EpochCursor:
         """Begin a pass and return its cursor. If it is left early, its carry is dropped and the next epoch follows."""
         place = self.next
-        self.current = EpochCursor(place.epoch, place.consumed, place.carry, place.source)
+        self.current = EpochCursor(place.epoch, place.consumed, place.carry, place.source_state)
         self.next = EpochCursor(place.epoch + 1)
         return self.current
 
@@ -84,7 +86,7 @@ class CheckpointState:
     def state(self) -> dict[str, Any]:
         """Return the state to resume from: a JSON object."""
         place = self.current or self.next
-        source = {} if place.source is None else {"source": place.source}
+        source = {} if place.source_state is None else {"source": place.source_state}
         return {
             "version": STATE_VERSION,
             **self._identity(),

@@ -180,7 +180,7 @@ class Epoch:
         self._cursor.consumed = delivery.consumed
         plan = self.delivery_log.enter(delivery)
         if plan.source_state is not None:
-            self._cursor.source = plan.source_state
+            self._cursor.source_state = plan.source_state
         if self._shows:
             self._show(delivery)
         return delivery.samples > 0

@@ -234,7 +234,7 @@ class EpochOrder:
                 self.schedule,
                 epoch=cursor.epoch,
                 start=cursor.consumed,
-                state=cursor.source,
+                state=cursor.source_state,
                 carried=carried if epoch == cursor.epoch else None,
             )
         if options.batch_sampler is not None:

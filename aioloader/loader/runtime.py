@@ -255,7 +255,8 @@ class LoaderRuntime:
         ahead = max((stage.concurrency for group in self._waiting for stage in group), default=0)
         if isinstance(source, NetworkByteSource):
             ahead = max(ahead, source.samples_ahead)
-        batch = options.batch_size or getattr(options.batch_sampler, "batch_size", None) or ahead or 1
+        batch_sampler = options.batch_sampler
+        batch = options.batch_size or getattr(batch_sampler, "batch_size", None) or ahead or 1
         workers = executor.most if isinstance(executor, TunedExecutor) else executor.workers
         return max(1, 2 * workers, -(-ahead // batch))
 

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
     from types import TracebackType
 
+    from aioloader.abc import Executor
     from aioloader.loader.epoch import Epoch
     from aioloader.pipeline.deliver import Delivery
 
@@ -304,7 +305,7 @@ class DataLoader(BaseLoader, Generic[B]):
         try_nopython: bool | None = None,
         *,
         seed: int | None = 0,
-        executor: Any = "process",
+        executor: str | Executor = "process",
         shard: Any = None,
         on_error: str = "raise",
         max_errors: float | None = None,
