@@ -140,7 +140,7 @@ def test_sparse_matrices_are_checked() -> None:
     assert matrix.asnumpy().tolist() == [[1, 0, 1], [0, 0, 0], [0, 1, 0]]
     for indices, indptr in (([2, 0, 1], [0, 2, 2, 3]), ([0, 3, 1], [0, 2, 2, 3]), ([0, 2, 1], [0, 2, 1, 3])):
         wrong = mx.nd.sparse.CSRNDArray(np.ones(3), np.array(indices), np.array(indptr), (3, 3))
-        with pytest.raises(mx.MXNetError, match="no matrix of shape"):
+        with pytest.raises(mx.MXNetError, match="not a matrix of shape"):
             wrong.check_format()
     with pytest.raises(mx.MXNetError, match="row_sparse"):
         matrix.tostype("row_sparse")
