@@ -86,11 +86,11 @@ class Receipt:
             self.epoch,
             min(self.start, other.start),
             max(self.stop, other.stop),
-            self.seen + other.seen,
-            self.padded + other.padded,
-            self.skipped + other.skipped,
-            add_digests(self.digest, other.digest),
-            self.carry,
+            seen=self.seen + other.seen,
+            padded=self.padded + other.padded,
+            skipped=self.skipped + other.skipped,
+            digest=add_digests(self.digest, other.digest),
+            carry=self.carry,
         )
 
     def __radd__(self, other: object) -> Receipt:
