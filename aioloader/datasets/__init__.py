@@ -1,4 +1,4 @@
-"""What an item is: records, image files, arrays, and views of any of them."""
+"""Datasets: records, image files, arrays, streams, and views of any dataset."""
 
 from aioloader.datasets.arrays import ArrayDataset
 from aioloader.datasets.base import Dataset, SimpleDataset

@@ -18,37 +18,36 @@ __all__ = ("ArrayDataset",)
 
 
 class ArrayDataset(Dataset):
-    """Arrays, lists or datasets of one length, side by side.
+    """Arrays, lists or datasets of equal length, zipped.
 
     Sample i is the tuple of their elements i; with one array it is the element itself. If all are numpy
     arrays or lists of plain numbers, a loader makes each batch by one gather per array.
 
     Args:
-        *args: at least one.
+        *args: one or more arrays, lists or datasets; anything with ``__len__`` and ``__getitem__``.
 
     Raises:
-        ValueError: none is given, or their lengths differ (an AssertionError too).
+        ValueError: there are no arguments, or their lengths differ (also an AssertionError).
     """
 
     def __init__(self, *args: Any) -> None:
-        require(args, "Needs at least 1 arrays")
+        require(args, "ArrayDataset needs at least one array, list or dataset")
         self._length = len(args[0])
         for number, data in enumerate(args, 1):
-            # Gluon counts the second number of its message from 1.
             require(
                 len(data) == self._length,
-                f"All arrays must have the same length; array[0] has length {self._length} "
-                f"while array[{number}] has {len(data)}.",
+                "all arguments of ArrayDataset must have the same length: "
+                f"the first has {self._length} elements, but argument {number} has {len(data)}",
             )
         self._data = args
         self._arrays: tuple[Array, ...] | None = None
 
     @property
     def arrays(self) -> Sequence[Array]:
-        """The arrays to gather from; see `GatherDataset.arrays`.
+        """Return the arrays to gather from; see `GatherDataset.arrays`.
 
         Raises:
-            AttributeError: not all of them are arrays or lists of plain numbers.
+            AttributeError: an argument is neither an array nor a list of plain numbers.
         """
         if self._arrays is None:
             arrays = [as_gatherable(data) for data in self._data]
@@ -61,17 +60,17 @@ class ArrayDataset(Dataset):
         return {**self.__dict__, "_arrays": None}
 
     def __getitem__(self, index: int) -> Any:
-        """The element at `index`, or the tuple of them."""
+        """Return the sample at `index`: the tuple of all elements `index`, or the element of a single array."""
         if len(self._data) == 1:
             return self._data[0][index]
         return tuple([data[index] for data in self._data])
 
     def __len__(self) -> int:
-        """Number of samples."""
+        """Return the number of samples."""
         return self._length
 
     def labels(self) -> Array:
-        """The last of several arrays, (n,); see `Dataset.labels`."""
+        """Return the last of several arrays as the labels, (n,); see `Dataset.labels`."""
         if len(self._data) == 1:
             return super().labels()
         return class_labels(self._data[-1])

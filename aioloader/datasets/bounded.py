@@ -1,4 +1,4 @@
-"""Reading within a limit: a compressed file of a megabyte can stand for a gigabyte, and a header announce anything."""
+"""Reads with a size limit: a compressed megabyte can unpack to a gigabyte, and a header can announce any size."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ if TYPE_CHECKING:
 __all__ = ("MOST_NBYTES", "Bounded", "Readable", "read_up_to")
 
 MOST_NBYTES = 1 << 31
-"""Most bytes of one file of arrays, unpacked: forty times as many as MNIST has."""
+"""Largest unpacked size in bytes of one file of arrays: forty times that of MNIST."""
 
 _PIECE = 1 << 20
 
 
 class Readable(Protocol):
-    """What has a method `read`."""
+    """Object with `read(size)`."""
 
     def read(self, size: int, /) -> bytes:
-        """Up to `size` bytes; none at the end."""
+        """Return up to `size` bytes; none at the end."""
         ...
 
 
 def read_up_to(file: Readable, most: int) -> bytes:
-    """The bytes of a file, or the first `most` of them. Memory is taken as they come, not as they are announced."""
+    """Return the bytes of a file, at most the first `most`; memory grows with the bytes read, not those announced."""
     return b"".join(_pieces(file, most))
 
 
@@ -38,12 +38,12 @@ _MOST_VAIN_READS = 1000
 
 
 class Bounded:
-    """A stream that refuses to give more than so many bytes, or to be asked for ever behind its end.
+    """Stream that limits the bytes read from another stream, and the number of reads past its end.
 
     Args:
-        file: the stream.
-        most: bytes.
-        path: named in the error.
+        file: the other stream.
+        most: limit in bytes.
+        path: path of the file, for the error.
     """
 
     def __init__(self, file: Readable, most: int, path: str) -> None:
@@ -54,12 +54,12 @@ class Bounded:
         self._vain = 0
 
     def read(self, size: int, /) -> bytes:
-        """Up to `size` bytes; none at the end.
+        """Return up to `size` bytes; none at the end.
 
         Raises:
-            ValueError: there are more than allowed; or the end was reached long ago, and whoever reads does not notice.
+            ValueError: the stream has more bytes than allowed; or the caller reads on and on past the end.
         """
-        # One more than allowed tells whether there are more.
+        # One byte more than allowed shows whether the limit is exceeded.
         data = self._file.read(min(size, self._left + 1))
         self._left -= len(data)
         self._vain += not data
@@ -67,6 +67,6 @@ class Bounded:
             raise ValueError(f"{self._path} is damaged: it ends too early")
         if self._left < 0:
             raise ValueError(
-                f"{self._path} has more than {self._most} bytes when unpacked; so many are not read"
+                f"{self._path} has more than {self._most} bytes when unpacked, which is the limit"
             )
         return data

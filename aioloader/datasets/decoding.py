@@ -1,4 +1,4 @@
-"""The CPU part of the file datasets: bytes to samples. Small values that are sent to the workers once."""
+"""Decoders of the file datasets: bytes to samples. They are small and are sent to each worker once."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ _LABEL = struct.Struct("<f")
 
 
 def _scratch() -> Scratch:
-    """This thread's pool of pixel buffers: fresh memory for every image costs page faults."""
+    """Return this thread's pool of pixel buffers; new memory for every image would cost page faults."""
     scratch: Scratch | None = getattr(_local, "scratch", None)
     if scratch is None:
         scratch = _local.scratch = Scratch()
@@ -55,7 +55,7 @@ def _scratch() -> Scratch:
 def check_image_options(
     flag: int, exif: str, max_pixels: int | None, label_dtype: Any
 ) -> np.dtype[Any] | None:
-    """Refuse bad options of image datasets where they are given, not at the first sample.
+    """Validate the options of image datasets in the constructor, before the first sample is read.
 
     Returns:
         `label_dtype` as a dtype, or None.
@@ -78,13 +78,13 @@ def check_image_options(
 
 
 def label_value(value: float, dtype: np.dtype[Any]) -> Any:
-    """A scalar label as a numpy scalar of `dtype`.
+    """Return a scalar label as a numpy scalar of `dtype`.
 
     Raises:
         ValueError: `dtype` cannot hold it.
     """
     if dtype.kind == "f":
-        # Few labels are beyond the range of the smallest type; only then the type is asked for its own.
+        # Few labels are beyond the range of float16; only for them the range of `dtype` is looked up.
         if _FLOAT16_MAX < abs(value) < math.inf and abs(value) > float(np.finfo(dtype).max):
             raise _misfit(value, dtype)
         return dtype.type(value)
@@ -97,14 +97,14 @@ def label_value(value: float, dtype: np.dtype[Any]) -> Any:
 def _misfit(value: object, dtype: np.dtype[Any]) -> ValueError:
     larger = "float64" if dtype.kind == "f" and dtype.itemsize >= 4 else "float32"
     return ValueError(
-        f"the label {value} does not fit label_dtype {dtype}, which was given or follows from the first labels; "
-        f"make the dataset with label_dtype={larger!r}"
+        f"the label {value} does not fit label_dtype {dtype}, which was passed or derived from the first labels: "
+        f"pass label_dtype={larger!r} to the dataset"
     )
 
 
 def _label_vector(values: Array, dtype: np.dtype[Any]) -> Array:
     if dtype == values.dtype:
-        # A copy: the values lie in memory that is used again.
+        # A copy, because the values are in memory that is reused.
         return np.array(values)
     with np.errstate(over="ignore", invalid="ignore"):
         if dtype.kind == "f":
@@ -122,31 +122,30 @@ def _label_vector(values: Array, dtype: np.dtype[Any]) -> Array:
 
 @dataclass(frozen=True)
 class RecordDecoder:
-    """Framed bytes to a record's payload."""
+    """Decoder of framed bytes to a record's payload."""
 
     def __call__(self, data: memoryview, extra: Any, facts: ItemLocation) -> bytes:
-        """The payload; see `Decoder`."""
         return bytes(extract(data, path=facts.path, offset=facts.offset or 0))
 
-    def many(self, memory: Any, start: IntArray, length: IntArray) -> list[bytes | None]:
-        """The payloads of records that are stored in one part; see `BulkDecoder`."""
-        begin, end = payload_spans(memory, start, length)
+    def many(self, memory: memoryview | mmap.mmap, start: IntArray, length: IntArray) -> list[bytes | None]:
+        """Return the payloads of records, None for those stored in several parts; see `BulkDecoder`."""
+        view = memoryview(memory)
+        begin, end = payload_spans(view, start, length)
         if type(memory) is mmap.mmap:
             return [memory[low:high] or None for low, high in zip(begin, end, strict=True)]
-        view = memoryview(memory)
         return [bytes(view[low:high]) or None for low, high in zip(begin, end, strict=True)]
 
 
 @dataclass(frozen=True)
 class ImageRecordDecoder:
-    """A record to (image, label).
+    """Decoder of a record to (image, label).
 
     Attributes:
         flag, exif, max_pixels: see `aioloader.transforms.decode_image`.
         scalar_dtype: numpy name of the dtype of scalar labels.
-        vector_dtype: that of label arrays.
-        dct_scaling: see `LazyImageReader`; only where stages are fused.
-        first_label: of several labels the first is the label, a scalar.
+        vector_dtype: numpy name of the dtype of label arrays.
+        dct_scaling: see `LazyImageReader`; used only by the fused decoder.
+        first_label: if a record has several labels, the first one is the label, a scalar.
     """
 
     flag: int = 1
@@ -158,7 +157,7 @@ class ImageRecordDecoder:
     first_label: bool = False
 
     def __call__(self, data: memoryview, extra: Any, facts: ItemLocation) -> tuple[Array, Any]:
-        """Image uint8 (height, width, 3) RGB or (height, width, 1), and label; see `Decoder`."""
+        """Return the image, uint8 (height, width, 3) RGB or (height, width, 1), and the label."""
         body, label = self._parse(data, facts)
         image = decode_image(
             body,
@@ -171,12 +170,14 @@ class ImageRecordDecoder:
         return image, label
 
     def fuse(self, stages: Sequence[Stage]) -> _FusedRecord | None:
-        """The decoder and the stages that take the image, in one; see `FusedDecoder`."""
-        # A class derived from this one that decodes otherwise is left alone.
+        """Return one decoder for the decoding and the stages that take the image; see `FusedDecoder`.
+
+        Returns None for a derived class that decodes in another way.
+        """
         return _FusedRecord(self, stages) if _decodes_as(self, ImageRecordDecoder) else None
 
     def _parse(self, data: memoryview, facts: ItemLocation) -> tuple[Any, Any]:
-        """The encoded image and the label."""
+        """Return the encoded image and the label."""
         payload: Any = extract(data, path=facts.path, offset=facts.offset or 0)
         header, body = unpack(payload)
         if header.flag and not self.first_label:
@@ -187,11 +188,11 @@ class ImageRecordDecoder:
 
 @dataclass(frozen=True)
 class ImageFileDecoder:
-    """An image file to (image, label); the label is the extra that travels along.
+    """Decoder of an image file to (image, label); the label is the item's extra.
 
     Attributes:
         flag, exif, max_pixels: see `aioloader.transforms.decode_image`.
-        dct_scaling: see `LazyImageReader`; only where stages are fused.
+        dct_scaling: see `LazyImageReader`; used only by the fused decoder.
     """
 
     flag: int = 1
@@ -200,7 +201,7 @@ class ImageFileDecoder:
     dct_scaling: bool = False
 
     def __call__(self, data: memoryview, extra: Any, facts: ItemLocation) -> tuple[Array, Any]:
-        """Image uint8 (height, width, 3) RGB or (height, width, 1), and label; see `Decoder`."""
+        """Return the image, uint8 (height, width, 3) RGB or (height, width, 1), and the label."""
         image = decode_image(
             data,
             flag=self.flag,
@@ -212,7 +213,7 @@ class ImageFileDecoder:
         return image, _own_label(extra)
 
     def fuse(self, stages: Sequence[Stage]) -> _FusedFile | None:
-        """The decoder and the stages that take the image, in one; see `FusedDecoder`."""
+        """Return one decoder for the decoding and the stages that take the image; see `FusedDecoder`."""
         return _FusedFile(self, stages) if _decodes_as(self, ImageFileDecoder) else None
 
 
@@ -222,20 +223,20 @@ def _decodes_as(decoder: object, cls: type) -> bool:
 
 
 def _own_label(extra: Any) -> Any:
-    # A row of labels may be a view of memory that is used again.
+    # A row of labels may be a view of memory that is reused.
     return extra.copy() if isinstance(extra, np.ndarray) else extra
 
 
 class FusedImages:
-    """What decoders of images and the stages that take the image have in common, in one; see `FusedDecoder`.
+    """Base class of decoders that also run the stages that take the image; see `FusedDecoder`.
 
     Args:
         reader: opens the images.
         stages: all stages of the loader.
 
     Attributes:
-        stages: how many of the stages are done here: as many as take the image alone.
-        plan: makes the image of a sample.
+        stages: number of stages that run here: all stages before the first one that takes more than the image.
+        plan: decodes and transforms the image of a sample.
     """
 
     def __init__(self, reader: LazyImageReader, stages: Sequence[Stage]) -> None:
@@ -261,7 +262,7 @@ class _FusedRecord(FusedImages):
         self._scalar = dtype.type
         bounds = np.iinfo(dtype) if dtype.kind != "f" else None
         self._least, self._greatest = (1, 0) if bounds is None else (int(bounds.min), int(bounds.max))
-        # Of float16 not every label is one.
+        # float16 cannot hold every label.
         self._floating = bounds is None and dtype.itemsize >= 4
         self._first_label = decoder.first_label
 
@@ -274,14 +275,13 @@ class _FusedRecord(FusedImages):
         out: Array | None,
         trace: StageTimer,
     ) -> tuple[Any, Any]:
-        """See `FusedDecoder`."""
         body: Any
         label: Any
         nbytes = len(data)
         if nbytes >= 32:
             magic, word, flag, value, _, _ = RECORD_FIELDS.unpack_from(data)
             begin = 32
-            # The record in one part with one label that fits: the others take the long way.
+            # Fast path for a record in one part with one label that fits; `_parse` handles all others.
             if magic == MAGIC and 24 <= word < 1 << 29 and (word + 11) & -4 <= nbytes:
                 if flag and self._first_label and 24 + 4 * flag <= word:
                     (value,) = _LABEL.unpack_from(data, begin)
@@ -311,5 +311,4 @@ class _FusedFile(FusedImages):
         out: Array | None,
         trace: StageTimer,
     ) -> tuple[Any, Any]:
-        """See `FusedDecoder`."""
         return self.plan(data, facts.path, rng, out, trace), _own_label(extra)

@@ -1,4 +1,4 @@
-"""What all datasets have in common whose items are spans of files."""
+"""Base class of the datasets whose items are spans of files."""
 
 from __future__ import annotations
 
@@ -36,10 +36,10 @@ Source: TypeAlias = "LocalByteSource | CachedByteSource | RemoteByteSource | Cac
 
 
 def load(source: Source, spans: Spans) -> tuple[ReadPlan, memoryview]:
-    """Read some spans, here and now: where each lies, and the memory.
+    """Read spans, blocking; return the place of each span and the memory.
 
     Raises:
-        Exception: the first of the errors that a span gave.
+        Exception: the first error of a span.
     """
     if not isinstance(source, (LocalByteSource, CachedByteSource)):
         return source.fetch(spans)
@@ -51,13 +51,13 @@ def load(source: Source, spans: Spans) -> tuple[ReadPlan, memoryview]:
 
 
 class FileDataset(Dataset):
-    """Base of the byte datasets (`aioloader.abc.ByteDataset`) on files, here or far away.
+    """Base class of the byte datasets (`aioloader.abc.ByteDataset`) on local files and objects in object storage.
 
-    A loader reads the bytes itself, many at a time; ``dataset[i]`` reads and decodes one item here and now,
-    by the same decoder. Can be pickled: files are opened anew where they are needed.
+    A loader reads the bytes itself, many items at a time; ``dataset[i]`` reads one item, blocking, and decodes it with
+    the same decoder. The dataset can be pickled; the copy opens its files again when it needs them.
 
     Args:
-        cache, cache_limit: where bytes that were read are kept, and how many; see `CacheOptions`.
+        cache, cache_limit: place and size of the cache of bytes read; see `CacheOptions`.
     """
 
     def __init__(
@@ -72,10 +72,12 @@ class FileDataset(Dataset):
         return {**self.__dict__, "_source": None, "_memory": None}
 
     def _open_cache(self) -> Cache | None:
-        """The cache of one byte source, which closes it; None without one. One in memory is the dataset's own.
+        """Return the cache of one byte source, which closes it; None without a cache.
+
+        A cache in memory belongs to the dataset and is shared by its byte sources.
 
         Raises:
-            OSError: its directory cannot be made or written to.
+            OSError: the directory of the cache cannot be created or written to.
         """
         if not self._cache_options.in_memory:
             return open_cache(self._cache_options)
@@ -86,18 +88,18 @@ class FileDataset(Dataset):
     def _remote(
         self, urls: Sequence[str], versions: Sequence[Version | None], *, whole_files: bool, name: str
     ) -> Source:
-        """A source of objects, behind the cache that was asked for; see `RemoteByteSource`."""
+        """Return a source of objects, behind the cache if there is one; see `RemoteByteSource`."""
         from aioloader.storage.remote.source import RemoteByteSource
 
         source = RemoteByteSource(urls, whole_files=whole_files, versions=versions)
         return self._cached(source, redact_url(name))
 
     def _cached(self, source: LocalByteSource | RemoteByteSource, name: str) -> Source:
-        """A source behind the cache that was asked for.
+        """Return a source behind the cache; `source` itself without a cache.
 
         Args:
             source: reads the files.
-            name: what they are called together in the cache: a path or URL, without a signature.
+            name: name of the files in the cache: a path or URL, without a signature.
         """
         cache = self._open_cache()
         if cache is None:
@@ -108,46 +110,41 @@ class FileDataset(Dataset):
 
     @property
     def reads_ahead(self) -> bool:
-        """Whether reads wait so long that several batches should be on their way even without workers."""
+        """Return True if reads wait so long that several batches should be in flight even without workers."""
         return False
 
     @property
     def own_stage(self) -> Stage | None:
-        """What the argument `transform` asks for, done to every sample before anything else."""
+        """Return the stage of the argument `transform`, which runs before all other stages; None without one."""
         return self._own_stage
 
     @property
     def decoder(self) -> Decoder[Any]:
-        """See `ByteDataset.decoder`."""
         raise NotImplementedError
 
     def open_source(self) -> Source:
-        """See `ByteDataset.open_source`."""
         raise NotImplementedError
 
     def spans(self, indices: IntArray) -> Spans:
-        """See `ByteDataset.spans`."""
         raise NotImplementedError
 
     def extras(self, indices: IntArray) -> Array | None:
-        """See `ByteDataset.extras`."""
         return None
 
     def facts(self, index: int) -> ItemLocation:
-        """See `ByteDataset.facts`."""
         raise NotImplementedError
 
     def file_nbytes(self, index: int) -> int:
-        """Bytes of the file that an item lies in; -1 if there is none, or it cannot be told."""
+        """Return the size in bytes of the file that contains an item; -1 if it is unknown or there is no such file."""
         return file_nbytes(self.facts(index).path)
 
     def __getitem__(self, index: int) -> Any:
-        """The sample at `index`; negative ones count from the end.
+        """Return the sample at `index`; negative indices count from the end.
 
         Raises:
             IndexError: there is no such sample.
             OSError: its file cannot be read.
-            ValueError: its bytes are damaged.
+            ValueError: its bytes are corrupt.
         """
         place, length = operator.index(index), len(self)
         if not -length <= place < length:
@@ -173,5 +170,5 @@ class FileDataset(Dataset):
         return sample if self._own_stage is None else self._own_stage.apply(sample, default_rng())
 
     def __getitems__(self, indices: Sequence[int]) -> list[Any]:
-        """The samples at some indices, as torch's loader asks for them: ``[self[i] for i in indices]``, but faster."""
+        """Return ``[self[i] for i in indices]``, but faster; torch's loader calls it for each batch."""
         return samples_of(self, indices, owner=FileDataset)

@@ -28,7 +28,7 @@ _MOST_WARNINGS = 10
 
 
 class _Notes:
-    """What the user should know of a folder: what is passed over (the first few by name), which classes are empty."""
+    """Warnings about a folder: ignored entries (the first few by name) and classes without images."""
 
     def __init__(self) -> None:
         self.messages: list[str] = []
@@ -45,11 +45,11 @@ class _Notes:
 
 
 class _Tree(NamedTuple):
-    """A folder of folders.
+    """Listing of a folder of folders.
 
     Attributes:
-        entries: (name, path, whether it is a folder) of what lies in it.
-        files: by the name of a folder in it, (name, path) of what lies there.
+        entries: (name, path, True for a folder) of each entry.
+        files: function from the name of a folder in it to the (name, path) of each entry of that folder.
     """
 
     entries: list[tuple[str, str, bool]]
@@ -57,7 +57,7 @@ class _Tree(NamedTuple):
 
 
 def local_tree(root: str) -> _Tree:
-    """A folder of this machine.
+    """List a local folder.
 
     Raises:
         OSError: it cannot be listed.
@@ -66,7 +66,7 @@ def local_tree(root: str) -> _Tree:
         entries = [(entry.name, entry.path, entry.is_dir()) for entry in found]
 
     def files(name: str) -> list[tuple[str, str]]:
-        # Names only: asking every file for its kind would take far longer than listing them.
+        # Names only: a call of stat for every file would take far longer than the listing.
         folder = os.path.join(root, name)
         return [(file, os.path.join(folder, file)) for file in os.listdir(folder)]
 
@@ -74,27 +74,30 @@ def local_tree(root: str) -> _Tree:
 
 
 class ImageFolderDataset(FileDataset):
-    """(image, label) of every image in ``root/<class>/``: uint8 (height, width, 3) RGB, and the class's number, int64.
+    """Image files in one folder per class: (image, label) of every image in ``root/<class>/``.
 
-    Classes are numbered in the order of their sorted names. Every directory in `root` is one, an empty or hidden one
-    too: give `synsets` where that is not wanted, or where another folder (the training set's) has set the numbers.
-    Within a class files are sorted by name. Only .jpg, .jpeg and .png count, in any case, and only those directly in
-    the folder of the class: folders in it are not looked into. `aioloader.tools.pack.pack` takes folders of any depth.
+    The image is uint8 (height, width, 3) RGB, the label the number of the class, int64.
+
+    Classes are numbered in the order of their sorted names. Every directory in `root` is a class, also an empty or
+    hidden one: pass `synsets` to choose the classes, or to number them as in another folder (the training set's).
+    Within a class files are sorted by name. Only .jpg, .jpeg and .png files (in upper or lower case) are read, and only
+    those directly in the folder of the class, not in its subfolders. `aioloader.tools.pack.pack` reads folders of any
+    depth.
 
     Args:
-        root: the folder; ``~`` is expanded. Or the URL of one in object storage, such as "s3://bucket/train"; there
-            an empty folder is none.
+        root: the folder; ``~`` is expanded. Or the URL of a folder in object storage, such as "s3://bucket/train",
+            where empty folders do not exist.
         flag: 1 for colour, 0 for grey, (height, width, 1).
         transform: deprecated; use ``.transform(fn)``.
         exif: "apply" turns images upright, "ignore" leaves them as stored.
         max_pixels: larger images are refused before they are decoded; None for no limit.
-        label_dtype: dtype of the labels instead of int64.
-        synsets: names of the classes in the order of their numbers, instead of all directories.
-        dct_scaling: where a crop or resize that comes first shrinks a JPEG to a half or less, decode it at 1/2, 1/4 or
-            1/8 of its size. Faster for large photographs, but it changes pixels slightly, and a crop's edges move by
-            up to half a decoded pixel. Acts in a loader only, and not on ``dataset[i]``.
-        cache: a folder, or "memory": what was read once is kept there and read from there.
-        cache_limit: most bytes that are kept, such as "50GB" (the default for a folder; for memory 4 GB).
+        label_dtype: dtype of the labels; None: int64.
+        synsets: names of the classes in the order of their numbers; None: all directories.
+        dct_scaling: if the first transform is a crop or resize that shrinks a JPEG to a half or less, decode it at 1/2,
+            1/4 or 1/8 of its size. Faster for large photographs, but it changes pixels slightly, and a crop's edges
+            move by up to half a decoded pixel. Used by loaders only, not by ``dataset[i]``.
+        cache: a folder, or "memory": bytes that were read once are stored there and read from there.
+        cache_limit: size limit of the cache in bytes, such as "50GB" (the default for a folder; for memory 4 GB).
 
     Attributes:
         synsets: names of the classes.
@@ -102,12 +105,15 @@ class ImageFolderDataset(FileDataset):
 
     Raises:
         FileNotFoundError: there is no such folder.
-        NotADirectoryError: it is a file.
+        NotADirectoryError: `root` is a file.
         ValueError: an option is not allowed.
 
     Warns:
-        UserWarning: something in the folder is passed over, or a class has no images.
+        UserWarning: an entry of the folder is ignored, or a class has no images.
     """
+
+    # End of the warning about an entry of a class that is not read.
+    _supported = f"Only {', '.join(IMAGE_SUFFIXES)} files are read"
 
     def __init__(
         self,
@@ -137,7 +143,7 @@ class ImageFolderDataset(FileDataset):
 
     @property
     def items(self) -> list[tuple[str, int]]:
-        """(path, number of the class) of every image."""
+        """Return (path, number of the class) of every image."""
         return self._items
 
     @items.setter
@@ -168,12 +174,11 @@ class ImageFolderDataset(FileDataset):
                     if suffix.lower() in IMAGE_SUFFIXES:
                         items.append((path, label))
                     else:
-                        only = ", ".join(IMAGE_SUFFIXES)
-                        # Folders have no suffix; to ask every file for its kind would take far longer.
+                        # Folders have no suffix; a call of stat for every file would take far longer.
                         why = (
                             f" of type {suffix}" if suffix else ", a folder inside a class, or without a type"
                         )
-                        notes.ignore(path, f"{why}. Only support {only}")
+                        notes.ignore(path, f"{why}. {self._supported}")
             if len(items) == before:
                 empty.append(name)
         notes.sum_up()
@@ -183,8 +188,8 @@ class ImageFolderDataset(FileDataset):
             )
         elif empty:
             notes.messages.append(
-                f"{len(empty)} of {len(self.synsets)} classes have no images ({', '.join(empty[:5])}); they count "
-                "all the same. Give synsets=[...] to number the classes otherwise."
+                f"{len(empty)} of {len(self.synsets)} classes have no images ({', '.join(empty[:5])}), but "
+                "are numbered like the others. Pass synsets=[...] to choose and number the classes."
             )
         return items
 
@@ -209,11 +214,9 @@ class ImageFolderDataset(FileDataset):
 
     @property
     def decoder(self) -> ImageFileDecoder:
-        """See `ByteDataset.decoder`."""
         return self._decoder
 
     def open_source(self) -> Source:
-        """See `ByteDataset.open_source`."""
         if self.reads_ahead:
             urls = [url for url, _ in self._items]
             versions = [self._versions.get(url) for url in urls]
@@ -222,33 +225,28 @@ class ImageFolderDataset(FileDataset):
 
     @property
     def reads_ahead(self) -> bool:
-        """See `FileDataset.reads_ahead`."""
         return bool(self._items) and is_url(self._items[0][0])
 
     def spans(self, indices: IntArray) -> Spans:
-        """See `ByteDataset.spans`."""
         return whole_files(indices)
 
     def extras(self, indices: IntArray) -> Array:
-        """The labels; see `ByteDataset.extras`."""
+        """Return the labels."""
         if self._labels is None:
             self._labels = np.array([label for _, label in self._items], dtype=self._label_dtype)
         return self._labels[indices]
 
     def labels(self) -> Array:
-        """See `Dataset.labels`."""
         return self.extras(np.arange(len(self), dtype=np.int64))
 
     def facts(self, index: int) -> ItemLocation:
-        """See `ByteDataset.facts`."""
         return ItemLocation(None, redact_url(self._items[index][0]), None)
 
     def file_nbytes(self, index: int) -> int:
-        """See `FileDataset.file_nbytes`."""
         version = self._versions.get(self._items[index][0])
         return super().file_nbytes(index) if version is None else version.nbytes
 
 
 def whole_files(indices: IntArray) -> Spans:
-    """Spans of whole files, of which item i is the i-th."""
+    """Return spans of whole files; item i is file i."""
     return Spans(indices, np.zeros(len(indices), np.int64), np.full(len(indices), WHOLE_FILE, np.int64))

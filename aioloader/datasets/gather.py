@@ -1,4 +1,4 @@
-"""Arrays that a batch can be gathered from."""
+"""Arrays whose rows are gathered into batches."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _DTYPES = {int: np.int64, float: np.float64, bool: np.bool_}
 
 
 class GatheredArrays:
-    """Arrays of one length as a `GatherDataset`.
+    """`GatherDataset` over arrays of equal length.
 
     Args:
         arrays: at least one.

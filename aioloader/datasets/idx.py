@@ -20,7 +20,7 @@ __all__ = ("read_idx",)
 
 
 def read_idx(path: str, axes: int) -> Array:
-    """The array in an IDX file, uint8.
+    """Read the array in an IDX file, uint8.
 
     Args:
         path: the file; gzipped if its name ends in ".gz".
@@ -28,23 +28,21 @@ def read_idx(path: str, axes: int) -> Array:
 
     Raises:
         FileNotFoundError: there is no such file.
-        ValueError: it is not in this format, damaged, or of more than 2 GiB.
+        ValueError: it is not in this format, is corrupt, or has more than 2 GiB.
     """
     size = 4 + 4 * axes
     try:
         with gzip.open(path) if path.endswith(".gz") else open(path, "rb") as file:
             head = file.read(size)
             if len(head) < size or head[:4] != bytes((0, 0, 8, axes)):
-                raise ValueError(f"{path} is no IDX file of {axes} axes of bytes")
+                raise ValueError(f"{path} is not an IDX file of bytes with {axes} axes")
             shape = tuple(np.frombuffer(head, ">u4", axes, 4).tolist())
             count = 1
             for extent in shape:
                 count *= extent
             if max(count, *shape) > MOST_NBYTES:
-                raise ValueError(
-                    f"{path} announces shape {shape}; more than {MOST_NBYTES} bytes are not read"
-                )
-            # One byte more, to see whether there is one.
+                raise ValueError(f"{path} announces shape {shape}; more than {MOST_NBYTES} bytes are refused")
+            # One byte more, to find out whether the file is longer than announced.
             data = read_up_to(file, count + 1)
     except (gzip.BadGzipFile, EOFError, zlib.error) as error:
         raise ValueError(f"{path} is damaged: {error}") from error

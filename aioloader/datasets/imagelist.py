@@ -1,4 +1,4 @@
-"""Images named by a list: a .lst file, or labels and paths."""
+"""Images listed in a .lst file, or in a list of labels and paths."""
 
 from __future__ import annotations
 
@@ -29,35 +29,40 @@ __all__ = ("Entry", "ImageListDataset", "inside_root", "list_entry", "parse_line
 
 _LABELS_LOOKED_AT = 1000
 
+LIST_RULE = "imglist must be the name of a .lst file, or a list of entries such as [label, path], got"
+"""Message about a malformed `imglist`, which follows."""
+
 Entry = tuple[object, list[float], str]
 """(key, labels, path relative to the root)."""
 
 
 class ImageListDataset(FileDataset):
-    """(image, label) of every entry of a list: uint8 (height, width, 3) RGB, and the label.
+    """Image files named by a list: (image, label) of every entry.
 
-    One label per entry is a scalar: int64 if the first 1,000 are whole numbers, else float32. Several labels are
-    float32 (n,), and every entry then has the same number of them.
+    The image is uint8 (height, width, 3) RGB. One label per entry is a scalar: int64 if the first 1,000 are whole
+    numbers, else float32. Several labels are float32 (n,), and every entry must have the same number of them.
 
     Args:
-        root: the folder that paths are relative to, or its URL; they must not lead out of it. Links in the folder are
+        root: the folder that paths are relative to, or its URL; paths must not lead out of it. Links in the folder are
             followed.
         imglist: name of a .lst file, relative to `root`, or its URL (lines of id, labels and path, separated by
             TABs), or a list of ``[label, path]``, ``[[label, ...], path]`` or ``[label, ..., path]``.
         flag: 1 for colour, 0 for grey, (height, width, 1).
         exif: "apply" turns images upright, "ignore" leaves them as stored.
         max_pixels: larger images are refused before they are decoded; None for no limit.
-        label_dtype: dtype of all labels instead of these rules.
-        dct_scaling: where a crop or resize that comes first shrinks a JPEG to a half or less, decode it at 1/2, 1/4 or
-            1/8 of its size. Faster for large photographs, but it changes pixels slightly, and a crop's edges move by
-            up to half a decoded pixel. Acts in a loader only, and not on ``dataset[i]``.
-        cache: a folder, or "memory": what was read once is kept there and read from there.
-        cache_limit: most bytes that are kept, such as "50GB" (the default for a folder; for memory 4 GB).
+        label_dtype: dtype of all labels; None: by the rules above.
+        dct_scaling: if the first transform is a crop or resize that shrinks a JPEG to a half or less, decode it at 1/2,
+            1/4 or 1/8 of its size. Faster for large photographs, but it changes pixels slightly, and a crop's edges
+            move by up to half a decoded pixel. Used by loaders only, not by ``dataset[i]``.
+        cache: a folder, or "memory": bytes that were read once are stored there and read from there.
+        cache_limit: size limit of the cache in bytes, such as "50GB" (the default for a folder; for memory 4 GB).
 
     Raises:
         FileNotFoundError: there is no such .lst file.
         ValueError: the list is malformed, a path leads out of the root, or an option is not allowed.
     """
+
+    _list_rule = LIST_RULE
 
     def __init__(
         self,
@@ -79,9 +84,9 @@ class ImageListDataset(FileDataset):
         if isinstance(imglist, (str, os.PathLike)):
             entries = read_list(_under(self._root, os.fspath(imglist)))
         elif isinstance(imglist, Sequence):
-            entries = [list_entry(number, entry) for number, entry in enumerate(imglist, 1)]
+            entries = [list_entry(number, entry, self._list_rule) for number, entry in enumerate(imglist, 1)]
         else:
-            raise ValueError(f"imglist must be filename or list of valid entries, given {imglist!r}")
+            raise ValueError(f"{self._list_rule} {imglist!r}")
         self._keys = [key for key, _, _ in entries]
         self._paths = [_under(self._root, inside_root(path, key)) for key, _, path in entries]
         self._labels = _label_array([labels for _, labels, _ in entries], self._keys, dtype)
@@ -91,48 +96,42 @@ class ImageListDataset(FileDataset):
 
     @property
     def decoder(self) -> ImageFileDecoder:
-        """See `ByteDataset.decoder`."""
         return self._decoder
 
     def open_source(self) -> Source:
-        """See `ByteDataset.open_source`."""
         if is_url(self._root):
             return self._remote(self._paths, [None] * len(self._paths), whole_files=True, name=self._root)
         return self._cached(LocalByteSource(self._paths, whole_files=True), self._root)
 
     @property
     def reads_ahead(self) -> bool:
-        """See `FileDataset.reads_ahead`."""
         return is_url(self._root)
 
     def spans(self, indices: IntArray) -> Spans:
-        """See `ByteDataset.spans`."""
         return whole_files(indices)
 
     def extras(self, indices: IntArray) -> Array:
-        """The labels; see `ByteDataset.extras`."""
+        """Return the labels."""
         return self._labels[indices]
 
     def labels(self) -> Array:
-        """See `Dataset.labels`."""
         if self._labels.ndim != 1:
             raise ValueError(f"the entries of this list have {self._labels.shape[1]} labels each, not one")
         return self._labels.copy()
 
     def facts(self, index: int) -> ItemLocation:
-        """See `ByteDataset.facts`."""
         return ItemLocation(self._keys[index], redact_url(self._paths[index]), None)
 
 
 def _under(root: str, path: str) -> str:
-    """A path in a folder, which may be a URL; one that needs no folder stays as it is."""
+    """Join a path to a folder, either of which may be a URL; an absolute path or URL is returned as it is."""
     if is_url(path) or not is_url(root) or os.path.isabs(path):
         return path if is_url(path) else os.path.join(root, path)
     return join(root, path)
 
 
 def read_list(path: str) -> list[Entry]:
-    """The entries of a .lst file: id, labels and a path on each line, separated by TABs. Blank lines are passed over.
+    """Read the entries of a .lst file: id, labels and a path on each line, separated by TABs; blank lines are skipped.
 
     Raises:
         FileNotFoundError: there is no such file.
@@ -159,25 +158,26 @@ def _open_text(path: str) -> TextIO:
 
 
 def parse_line(line: str) -> tuple[int, list[float], str]:
-    """Id, labels and path of one line of a .lst file.
+    """Parse one line of a .lst file into id, labels and path.
 
     Raises:
-        ValueError: it is malformed.
+        ValueError: the line is malformed.
     """
     fields = [field.strip() for field in line.strip("\r\n").split("\t")]
     if len(fields) < 3:
-        raise ValueError("it should be an id, labels and a path, separated by TABs")
+        raise ValueError("expected an id, labels and a path, separated by TABs")
     if "\0" in fields[-1]:
-        raise ValueError("a path cannot have a null character")
+        raise ValueError("a path cannot contain a null character")
     return int(fields[0]), [float(field) for field in fields[1:-1]], fields[-1]
 
 
-def list_entry(number: int, entry: Any) -> Entry:
-    """Entry `number` (from 1, which is its key as text in MXNet) of a list.
+def list_entry(number: int, entry: Any, rule: str = LIST_RULE) -> Entry:
+    """Convert one entry of a list.
 
     Args:
-        number: its number.
+        number: number of the entry, from 1; its text is the key of the entry, as in MXNet.
         entry: ``[label, path]``, ``[[label, ...], path]`` or ``[label, ..., path]``.
+        rule: beginning of the error message.
 
     Raises:
         ValueError: it is none of these.
@@ -188,14 +188,14 @@ def list_entry(number: int, entry: Any) -> Entry:
             labels = np.asarray(labels[0]).ravel().tolist()
         if labels and all(isinstance(label, numbers.Real) for label in labels):
             return str(number), [float(label) for label in labels], os.fspath(entry[-1])
-    raise ValueError(f"imglist must be filename or list of valid entries, given {entry!r} as entry {number}")
+    raise ValueError(f"{rule} {entry!r} as entry {number}")
 
 
 def inside_root(path: str, key: object) -> str:
-    """A path without "..", so that a link in the folder cannot lead it out.
+    """Return a path without "..", so that a link in the folder cannot lead out of it.
 
     Raises:
-        ValueError: it leads out of the root.
+        ValueError: the path leads out of the root.
     """
     parts = path.replace("\\", "/").split("/") if os.name == "nt" else path.split("/")
     depth = 0

@@ -1,6 +1,6 @@
 """InsightFace's training sets: ``train.rec``, ``train.idx`` and ``property``.
 
-What is in them, and which records are images: `insightface_layout`.
+`insightface_layout` describes the records and how images are distinguished from other records.
 """
 
 from __future__ import annotations
@@ -41,25 +41,25 @@ REC = "train.rec"
 
 
 class InsightFaceDataset(ImageRecordDataset):
-    """(image, identity) of every image of a set in InsightFace's layout: uint8 (height, width, 3) RGB, and int64.
+    """Images of a set in InsightFace's layout: (image, identity), uint8 (height, width, 3) RGB and int64.
 
-    Sample i is the record with the key i + 1. The header (key 0) and the identity records are no samples. Where there
-    is no header, as in sets of InsightFace's `RecBuilder`, every record is one, in the order of the .idx. Of a record
-    with several labels the first is the identity.
+    Sample i is the record with the key i + 1. The header (key 0) and the identity records are not samples. In a set
+    without a header, such as those of InsightFace's `RecBuilder`, every record is a sample, in the order of the .idx.
+    If a record has several labels, the first is the identity.
 
-    Opening reads the .idx, the header, and nothing else. If the .idx lacks some of the images that the header tells of,
-    as that of a repaired file may, a warning says how many, and the others are the samples. What does not fit together
-    is a `LayoutError` when the dataset is first used.
+    The dataset reads the .idx and the header when it is first used, and no other record. If the .idx lacks some of the
+    images that the header announces, as after a repair of the file, a warning reports their number, and the other
+    images are the samples. Any other contradiction raises `LayoutError` at the first use.
 
     Args:
-        path: the folder that holds train.rec, train.idx and property; or the .rec file, with an .idx of its name; or
-            the URL of either.
+        path: the folder with train.rec, train.idx and property; or the .rec file, with an .idx of the same name; or the
+            URL of either.
         flag: 1 for colour, 0 for grey, (height, width, 1).
         exif, max_pixels, dct_scaling, cache, cache_limit, direct: see `ImageRecordDataset`.
-        label_dtype: dtype of the labels instead of int64.
+        label_dtype: dtype of the labels; None: int64.
 
     Raises:
-        FileNotFoundError: there is no .rec file, or no .idx, without which keys are not known.
+        FileNotFoundError: there is no .rec file, or no .idx, without which the keys are unknown.
         ValueError: an option is not allowed.
     """
 
@@ -101,8 +101,8 @@ class InsightFaceDataset(ImageRecordDataset):
         self._idx_path = beside(rec, ".idx")
         if not far and not os.path.exists(self._idx_path):
             raise IndexNotFoundError(
-                "no such file, and without it nobody knows which records are images: keys tell. `aioloader index` "
-                "numbers records by their place in the file, which is right only where the header is the first one",
+                "no such file. The keys in it are needed to find the images. `aioloader index` writes one that numbers "
+                "the records in the order of the file, which is correct only if the header is the first record",
                 path=self._idx_path,
             )
         self._property_path = sibling(rec, PROPERTY) if far else os.path.join(os.path.dirname(rec), PROPERTY)
@@ -117,39 +117,36 @@ class InsightFaceDataset(ImageRecordDataset):
 
     @property
     def tables(self) -> RecordTables:
-        """Where all records of the file lie; found at the first use."""
+        """Return the table of all records of the file, which is read at the first use."""
         if self._records is None:
             self._records = RecordTables([RecordTable(self._path, self._idx_path, version=self._versions[0])])
         return self._records
 
     @property
     def lines(self) -> ImageLines:
-        """Which of them are images; found at the first use."""
+        """Return the lines of the .idx that are images, which are determined at the first use."""
         if self._images is None:
             self._images = self._find_images()
         return self._images
 
     def __len__(self) -> int:
-        """Number of images."""
         return self.lines.count
 
     def spans(self, indices: IntArray) -> Spans:
-        """See `ByteDataset.spans`."""
         return self.table.spans(self.lines.at(indices))
 
     def facts(self, index: int) -> ItemLocation:
-        """See `ByteDataset.facts`."""
         line = int(self.lines.at(np.array([index], np.int64))[0])
         table = self.table.index
         return ItemLocation(table.key_at(line), redact_url(self._path), int(table.offsets[line]))
 
-    # -- which records are images --------------------------------------------------------------------------------------
+    # -- selection of the images ---------------------------------------------------------------------------------------
 
     def find_header(self) -> FaceHeader | None:
-        """What record 0 says of the set; None where it is an image, or there is none.
+        """Read the header (record 0); None if record 0 is an image or does not exist.
 
         Raises:
-            LayoutError: it is neither an image nor a header that makes sense.
+            LayoutError: record 0 is neither an image nor a valid header.
         """
         zeros = np.flatnonzero(self._keys() == 0)
         return self._read_header(int(zeros[-1])) if len(zeros) else None
@@ -161,21 +158,21 @@ class InsightFaceDataset(ImageRecordDataset):
             return ImageLines(None, len(keys))
         off = slack(header.first)
         if off:
-            # The number is rounded, so the records tell where images end.
+            # The number is rounded, so the first record without an image is searched.
             first = self._first_without_body(header.first - off, header.first + off, keys)
             header = FaceHeader(first or header.first, max(header.end, first or header.first))
         images = choose_images(keys, header)
         if header.first > 1 and (not images.count or int(keys.max()) < header.first - 1):
             raise LayoutError(
                 f"the header says that images have the keys 1 to {header.first - 1}, but the largest key of "
-                f"{self._idx_path} is {int(keys.max())}: the .idx is cut, or belongs to another file",
+                f"{self._idx_path} is {int(keys.max())}: the .idx is truncated, or belongs to another file",
                 path=self._path,
                 key=0,
             )
         if images.first_missing is not None:
             warnings.warn(
                 f"{self._idx_path} lacks {header.first - 1 - images.count} of the {header.first - 1} images that the "
-                f"set's header tells of, the first with the key {images.first_missing}; they are no samples",
+                f"set's header announces, the first with the key {images.first_missing}; they are left out",
                 UserWarning,
                 stacklevel=4,
             )
@@ -185,12 +182,12 @@ class InsightFaceDataset(ImageRecordDataset):
         keys = self.table.index.keys
         if isinstance(keys, list):
             raise LayoutError(
-                "keys are whole numbers in this layout, and some here are text", path=self._idx_path
+                "keys must be whole numbers in this layout, but some are text", path=self._idx_path
             )
         return np.asarray(keys)
 
     def _read_header(self, line: int) -> FaceHeader | None:
-        """What the record on a line of the index says of the set; None where it is an image."""
+        """Read the header on a line of the index; None if the record is an image."""
         plan, data = self._load(np.array([line], np.int64))
         framed = data[int(plan.start[0]) : int(plan.start[0] + plan.length[0])]
         payload = bytes(extract(framed, path=self._path, offset=int(self.table.index.offsets[line])))
@@ -200,7 +197,7 @@ class InsightFaceDataset(ImageRecordDataset):
             if head.flag and not len(body):
                 raise LayoutError(
                     "record 0 has no image, so it should be the header of the set, but its labels "
-                    f"{head.label[:2].tolist()} are no keys",
+                    f"{head.label[:2].tolist()} are not keys",
                     path=self._path,
                     key=0,
                 )
@@ -212,21 +209,21 @@ class InsightFaceDataset(ImageRecordDataset):
         return load(self._source, self.table.spans(lines))
 
     def _first_without_body(self, low: int, high: int, keys: IntArray) -> int | None:
-        """The first key in [low, high] whose record has labels only."""
+        """Return the first key in [low, high] whose record has labels only; None without one."""
         lines = np.flatnonzero((keys >= low) & (keys <= high))
         lines = lines[np.argsort(keys[lines], kind="stable")]
         heads = read_heads(self._path, self.table.index.offsets[lines], version=self.table.version)
         bare = np.flatnonzero(heads.bare)
         return int(keys[lines[bare[0]]]) if len(bare) else None
 
-    # -- what the set says of itself -----------------------------------------------------------------------------------
+    # -- description of the set ----------------------------------------------------------------------------------------
 
     def _property(self) -> Property:
         found = self._property_if_any()
         if found is None:
             raise LayoutError(
-                "there is no such file; it holds one line: the number of identities, and height and width of the "
-                "images, as in '85742,112,112'",
+                "there is no such file; write one with one line: number of identities, height and width of the "
+                "images, such as '85742,112,112'",
                 path=self._property_path,
             )
         return found
@@ -239,54 +236,54 @@ class InsightFaceDataset(ImageRecordDataset):
 
     @property
     def image_size(self) -> tuple[int, int]:
-        """(height, width) of the images in pixels, as the file `property` says.
+        """Return (height, width) of the images in pixels, from the file `property`.
 
         Raises:
-            LayoutError: there is none, or it is malformed.
+            LayoutError: there is no such file, or it is malformed.
         """
         found = self._property()
         return found.height, found.width
 
     @property
     def num_classes(self) -> int:
-        """Number of identities: as the file `property` says, or without one as many as there are identity records.
+        """Return the number of identities from the file `property`, or without it the number of identity records.
 
         Warns:
-            UserWarning: both tell, and differ. A model's last layer has the size that `property` gives.
+            UserWarning: both are known and differ. Models are trained with the number in `property`.
 
         Raises:
-            LayoutError: neither tells; or `property` is malformed.
+            LayoutError: neither is known; or `property` is malformed.
         """
         if self._num_classes is None:
             header = self.lines.header
             records = 0 if header is None else header.end - header.first
             known = self._property_if_any()
-            told = records if known is None and records else self._property().num_classes
-            if header is not None and records and abs(told - records) > slack(header.end):
+            count = records if known is None and records else self._property().num_classes
+            if header is not None and records and abs(count - records) > slack(header.end):
                 warnings.warn(
-                    f"{self._property_path} says that there are {told} identities, and the header of {self._path} "
-                    f"has {records}; num_classes is {told}",
+                    f"{self._property_path} announces {count} identities, but the header of {self._path} "
+                    f"has {records}; num_classes is {count}",
                     UserWarning,
                     stacklevel=2,
                 )
-            self._num_classes = told
+            self._num_classes = count
         return self._num_classes
 
     @property
     def identities(self) -> Identities:
-        """For each identity the range of its images' indices: ``dataset.identities[5]`` is ``range(start, stop)``.
+        """Return the range of image indices of each identity: ``dataset.identities[5]`` is ``range(start, stop)``.
 
-        From the identity records, of which the k-th is identity k, as its images' labels say too in every set of
-        InsightFace's programs. Without such records from the labels, all of which are read.
+        The ranges come from the identity records; record k is identity k, which is also the label of its images in
+        every set written by InsightFace's programs. Without identity records all labels are read.
 
         Raises:
-            LayoutError: an identity record is missing, damaged, or names images that are not there; or there are no
-                such records, and the images do not stand identity by identity.
+            LayoutError: an identity record is missing, corrupt, or names images that do not exist; or there are no
+                identity records, and the images are not grouped by identity.
         """
         if self._identities is None:
             header = self.lines.header
-            told = header is not None and header.end > header.first
-            self._identities = self._recorded_identities() if told else self._labelled_identities()
+            recorded = header is not None and header.end > header.first
+            self._identities = self._recorded_identities() if recorded else self._labelled_identities()
         return self._identities
 
     def _recorded_identities(self) -> Identities:
@@ -299,8 +296,8 @@ class InsightFaceDataset(ImageRecordDataset):
         if len(outside):
             which = int(outside[0])
             raise LayoutError(
-                f"the record with the key {int(keys[which])} says that identity {which} has the images "
-                f"{int(ranges[which, 0])} to {int(ranges[which, 1]) - 1}, but the last image is {header.first - 1}",
+                f"the record with the key {int(keys[which])} assigns the images {int(ranges[which, 0])} to "
+                f"{int(ranges[which, 1]) - 1} to identity {which}, but the last image is {header.first - 1}",
                 path=self._path,
                 key=int(keys[which]),
             )
@@ -308,7 +305,7 @@ class InsightFaceDataset(ImageRecordDataset):
         return Identities(places[:, 0], places[:, 1])
 
     def _exact(self, ranges: IntArray) -> IntArray:
-        """The ranges of keys, and of those that are rounded what the labels of the images about their ends say."""
+        """Return the ranges of keys; ends that may be rounded are corrected by the labels of the images near them."""
         exact = ranges.copy()
         for identity in np.flatnonzero(ranges[:, 1] >= 1 << 24).tolist():
             for side in (0, 1):
@@ -328,28 +325,28 @@ class InsightFaceDataset(ImageRecordDataset):
         labels = self.labels()
         if labels.dtype.kind not in "iu" or (len(labels) and int(labels.min()) < 0):
             raise LayoutError(
-                "labels that are not whole numbers from 0 on are no identities", path=self._path
+                "labels that are not whole numbers from 0 on cannot be identities", path=self._path
             )
         if (labels[1:] < labels[:-1]).any():
             raise LayoutError(
-                "the set has no identity records, and its images do not stand identity by identity: labels() tells "
-                "them one by one",
+                "the set has no identity records, and its images are not grouped by identity: use labels(), which "
+                "returns the identity of each image",
                 path=self._path,
             )
-        # As many as there are labels up to the last: one without images has an empty range.
+        # Identities 0 to the largest label; one without images has an empty range.
         counts = np.bincount(labels.astype(np.int64)) if len(labels) else np.empty(0, np.int64)
         stop = np.cumsum(counts, dtype=np.int64)
         return Identities(stop - counts, stop)
 
     def labels(self) -> Array:
-        """The identity of every image, (n,), from the records' headers.
+        """Return the identity of every image, (n,), from the records' headers.
 
-        Where there are identity records, only the first and the last image of identity k are asked: if both have the
+        With identity records only the headers of the first and the last image of identity k are read: if both have the
         label k, so have those between them.
 
         Raises:
             OSError: the file cannot be read.
-            ValueError: a record's header is damaged, or its label does not fit the dtype.
+            ValueError: a record's header is corrupt, or its label does not fit the dtype.
         """
         found = np.full(len(self), np.nan)
         asked = np.arange(len(self))
@@ -365,13 +362,13 @@ class InsightFaceDataset(ImageRecordDataset):
                 index = int(np.flatnonzero(~fits)[0])
                 raise ValueError(
                     f"{self._path}: the label {found[index]} of the record with the key {self.facts(index).key!r} "
-                    f"does not fit {dtype}; make the dataset with label_dtype='float32'"
+                    f"does not fit {dtype}: pass label_dtype='float32' to the dataset"
                 )
         labels: Array = found.astype(dtype)
         return labels
 
     def _fill_labels(self, labels: Array) -> Array:
-        """Write the labels that identities tell, and give the indices of the images that have to be asked."""
+        """Write the labels known from the identities; return the indices of the images whose headers must be read."""
         try:
             identities = self.identities
         except LayoutError:
@@ -387,7 +384,7 @@ class InsightFaceDataset(ImageRecordDataset):
         return np.flatnonzero(np.isnan(labels))
 
     def _labels_at(self, indices: IntArray) -> Array:
-        """Labels of some images, read in the order of the file; float32 (n,)."""
+        """Read the labels of images in the order of the file; return float32 (n,)."""
         offsets = np.asarray(self.table.index.offsets[self.lines.at(indices)])
         order = np.argsort(offsets, kind="stable")
         found = np.empty(len(indices), np.float32)
@@ -396,5 +393,7 @@ class InsightFaceDataset(ImageRecordDataset):
         lost = order[~heads.packed]
         if len(lost):
             key = self.facts(int(indices[lost.min()])).key
-            raise ValueError(f"{self._path}: the record with the key {key!r} has no label: it is damaged")
+            raise ValueError(
+                f"{self._path}: the record with the key {key!r} has no label: the file is corrupt"
+            )
         return found

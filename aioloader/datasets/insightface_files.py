@@ -1,4 +1,4 @@
-"""Whether a path is a set in InsightFace's layout."""
+"""Detection of sets in InsightFace's layout."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ _TAIL_NBYTES = 256
 
 
 def insightface_file(path: str | os.PathLike[str]) -> str | None:
-    """The .rec file of a set in InsightFace's layout; None where `path` is none.
+    """Return the .rec file of a set in InsightFace's layout; None if `path` is not such a set.
 
-    A folder is one if it holds train.rec with a `property` file or a header record; a .rec file, if it has such a
-    header, or is named train.rec and lies beside a `property` file. Reads a few bytes, and the .idx only where these
-    promise a header.
+    A folder is such a set if it contains train.rec and a `property` file, or train.rec with a header record. A .rec
+    file is one if it has such a header, or is named train.rec and next to a `property` file. Only a few bytes are read,
+    and the .idx only if these bytes may be a header.
 
     Args:
         path: a folder or a file; ``~`` is expanded.
@@ -44,14 +44,14 @@ def insightface_file(path: str | os.PathLike[str]) -> str | None:
             return None
         return None if InsightFaceDataset(rec).find_header() is None else rec
     except LayoutError:
-        return rec  # one that is damaged
+        return rec  # a corrupt set
     except (OSError, ValueError, EOFError):
-        return None  # what is wrong with it is told when it is read
+        return None  # the error is raised when the file is read
 
 
 def _ends(idx: str) -> list[int]:
-    """The offsets on the first and the last line of an .idx: the header stands there, or an identity record."""
-    with open(idx, "rb", buffering=1 << 13) as file:  # hardly more than is asked for
+    """Return the offsets on the first and the last line of an .idx, where the header or an identity record is."""
+    with open(idx, "rb", buffering=1 << 13) as file:  # a small buffer, since few bytes are needed
         first = file.readline(_TAIL_NBYTES)
         file.seek(max(0, os.fstat(file.fileno()).st_size - _TAIL_NBYTES))
         last = file.read(_TAIL_NBYTES).rstrip(b"\n").rpartition(b"\n")[2]

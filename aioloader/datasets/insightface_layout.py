@@ -1,11 +1,11 @@
-"""The layout of InsightFace's training sets: which records are images, and which tell of them. Pure.
+"""Layout of InsightFace's training sets: the header, the images and the identity records. Pure functions.
 
 Rule: the record with the key 0 is a header: it has no body, and its labels are (first, end). The keys 1 to first - 1
 are images, ordered by identity; the keys first to end - 1 are the identities, again without a body, whose labels are
 (start, stop), the keys of their images, the stop exclusive. A record 0 with a body is an image like any other: such a
 set has images only.
 
-All these numbers are float32, so that one beyond 2**24 may be its neighbour: `slack` tells how far off it can be.
+All these numbers are float32, so a number beyond 2**24 may be rounded: `slack` returns the largest error.
 """
 
 from __future__ import annotations
@@ -40,11 +40,11 @@ _IDENTITY_NBYTES = 8 + 24 + 8
 
 
 class FaceHeader(NamedTuple):
-    """What record 0 says.
+    """Content of the header, record 0.
 
     Attributes:
-        first: key of the first identity record, so one more than the last image's.
-        end: one more than the key of the last identity record; `first` where there are none.
+        first: key of the first identity record, which is the last image's plus one.
+        end: key of the last identity record plus one; `first` if there are no identity records.
     """
 
     first: int
@@ -52,10 +52,10 @@ class FaceHeader(NamedTuple):
 
 
 def face_header(payload: Any) -> FaceHeader | None:
-    """What the record with the key 0 says of a set; None where it is no header, but an image or anything else.
+    """Parse the payload of record 0 as the header of a set; None if it is an image or anything else.
 
     Args:
-        payload: of that record, bytes-like.
+        payload: payload of the record, bytes-like.
     """
     try:
         header, body = unpack(payload)
@@ -65,17 +65,17 @@ def face_header(payload: Any) -> FaceHeader | None:
         return None
     first = float(header.label[0])
     end = float(header.label[1]) if header.flag > 1 else first
-    # Every comparison with NaN is false. Some programs write something else in the second place.
+    # Every comparison with NaN is false. Some programs write another value as the second label.
     if not 1 <= first < 2**63 or not first.is_integer():
         return None
     return FaceHeader(int(first), int(end) if first <= end < 2**63 and end.is_integer() else int(first))
 
 
 class Identities(Sequence[range]):
-    """For each identity the range of its images' indices in the dataset.
+    """Sequence with the range of image indices of each identity.
 
     Attributes:
-        start, stop: int64 (n,), the same as arrays; the stops are exclusive.
+        start, stop: int64 (n,), the same ranges as arrays; the stops are exclusive.
     """
 
     def __init__(self, start: IntArray, stop: IntArray) -> None:
@@ -83,7 +83,7 @@ class Identities(Sequence[range]):
         self.stop = stop
 
     def __len__(self) -> int:
-        """Number of identities."""
+        """Return the number of identities."""
         return len(self.start)
 
     @overload
@@ -93,7 +93,7 @@ class Identities(Sequence[range]):
     def __getitem__(self, identity: slice) -> Identities: ...
 
     def __getitem__(self, identity: int | slice) -> range | Identities:
-        """The indices of an identity's images; of a slice the identities in it."""
+        """Return the indices of an identity's images; for a slice, the identities in it."""
         if isinstance(identity, slice):
             return Identities(self.start[identity], self.stop[identity])
         number = operator.index(identity)
@@ -107,14 +107,14 @@ class Identities(Sequence[range]):
 
 @dataclass(frozen=True)
 class ImageLines:
-    """Which lines of an .idx are images, in the order of the dataset.
+    """Lines of an .idx that are images, in the order of the dataset.
 
     Attributes:
-        header: what record 0 says; None where all records are images.
+        header: the header of the set; None if all records are images.
         count: number of images.
-        first_line: of the first image, where the lines follow each other; then `lines` is None.
-        lines: int64 (n,), the lines.
-        keys: int64 (n,), keys of the images, ascending, where they are not simply 1 to n; else None.
+        first_line: line of the first image if the lines are consecutive; then `lines` is None.
+        lines: int64 (n,), the lines; None if they are consecutive.
+        keys: int64 (n,), keys of the images, ascending; None if they are 1 to n.
     """
 
     header: FaceHeader | None
@@ -125,29 +125,31 @@ class ImageLines:
 
     @property
     def first_missing(self) -> int | None:
-        """The first key of those that the header tells of and the .idx has not; None if it has all."""
+        """Return the first key that the header announces and the .idx lacks; None if it has all."""
         if self.keys is None:
             return None
         gaps = np.flatnonzero(self.keys != np.arange(1, self.count + 1))
         return int(gaps[0]) + 1 if len(gaps) else self.count + 1
 
     def at(self, indices: IntArray) -> IntArray:
-        """Lines of some images."""
+        """Return the lines of images."""
         return indices + self.first_line if self.lines is None else self.lines[indices]
 
     def places(self, keys: IntArray) -> IntArray:
-        """Index of the first image whose key is not smaller than each of some keys."""
+        """Return for each key the index of the first image with the same or a larger key."""
         if self.keys is not None:
             return np.searchsorted(self.keys, keys).astype(np.int64)
         return np.clip(keys - 1, 0, self.count)
 
 
 def choose_images(keys: IntArray, header: FaceHeader) -> ImageLines:
-    """The images of a set with a header, ordered by their keys; of lines with one key the last counts, as in MXNet.
+    """Select the images of a set with a header, ordered by key.
+
+    Of lines with the same key the last is used, as in MXNet.
 
     Args:
         keys: int64 (n,), all keys of the .idx by line.
-        header: what record 0 says.
+        header: the header of the set.
     """
     lines: IntArray = np.flatnonzero((keys >= 1) & (keys < header.first)).astype(np.int64)
     own = keys[lines]
@@ -156,30 +158,30 @@ def choose_images(keys: IntArray, header: FaceHeader) -> ImageLines:
         last = np.append(np.diff(own[order]) != 0, True)
         lines, own = lines[order][last], own[order][last]
     count = len(lines)
-    # A few numbers where they say as much as 8 bytes for each of millions of images.
+    # A few numbers instead of arrays with 8 bytes for each of millions of images, where possible.
     row = count > 0 and bool((np.diff(lines) == 1).all())
     complete = count == header.first - 1
     return ImageLines(
         header,
         count,
-        int(lines[0]) if row else 0,
-        None if row else lines,
-        None if complete else np.array(own),
+        first_line=int(lines[0]) if row else 0,
+        lines=None if row else lines,
+        keys=None if complete else np.array(own),
     )
 
 
 def choose_identities(
     keys: IntArray, header: FaceHeader, path: str, idx_path: str
 ) -> tuple[IntArray, IntArray]:
-    """The lines of the identity records, ordered by their keys, and the keys.
+    """Return the lines of the identity records, ordered by key, and the keys.
 
     Args:
         keys: int64 (n,), all keys of the .idx by line.
-        header: what record 0 says.
+        header: the header of the set.
         path, idx_path: the .rec file and the .idx, for the error.
 
     Raises:
-        LayoutError: one is missing, or there twice.
+        LayoutError: an identity record is missing, or occurs twice.
     """
     lines: IntArray = np.flatnonzero(keys >= header.first).astype(np.int64)
     own = keys[lines]
@@ -197,27 +199,29 @@ def choose_identities(
         key = int(expected[wrong[0]]) if len(wrong) else header.first + there
         raise LayoutError(
             f"the header says that identities have the keys {header.first} to {end - 1}, but {idx_path} does not have "
-            f"each of them once: see key {key}. Images and labels() do not need them",
+            f"each of them exactly once: see key {key}. Reading images and labels() still works",
             path=path,
             key=key,
         )
     return lines, own
 
 
-def identity_ranges(memory: Any, start: IntArray, length: IntArray, keys: IntArray, path: str) -> IntArray:
-    """The ranges that identity records hold.
+def identity_ranges(
+    memory: memoryview, start: IntArray, length: IntArray, keys: IntArray, path: str
+) -> IntArray:
+    """Return the ranges of image keys in identity records.
 
     Args:
-        memory: bytes-like; the framed records lie in it.
-        start, length: int64 (n,), place and bytes of each record; bytes behind a record do not matter.
-        keys: int64 (n,), key of each, for the error.
+        memory: contains the framed records.
+        start, length: int64 (n,), byte offset and length of each record; bytes after a record are ignored.
+        keys: int64 (n,), key of each record, for the error.
         path: the .rec file, for the error.
 
     Returns:
-        int64 (n, 2): first key and the one behind the last.
+        int64 (n, 2): first key, and last key plus one.
 
     Raises:
-        LayoutError: a record is none of an identity.
+        LayoutError: a record is not an identity record.
     """
     short = np.flatnonzero(length < _IDENTITY_NBYTES)
     if len(short):
@@ -226,14 +230,14 @@ def identity_ranges(memory: Any, start: IntArray, length: IntArray, keys: IntArr
     records: Array = np.frombuffer(memory, np.uint8)[places]
     words: Array = records.view("<u4")
     nbytes = words[:, 1]
-    sound = (
+    valid = (
         (words[:, 0] == MAGIC) & (nbytes >= _IDENTITY_NBYTES - 8) & (nbytes < 1 << 29) & (words[:, 2] >= 2)
     )
-    with np.errstate(invalid="ignore"):  # any bits may stand there
+    with np.errstate(invalid="ignore"):  # any bits are possible here
         ranges: Array = records[:, -8:].copy().view("<f4").astype(np.float64)
-        sound &= (ranges == np.floor(ranges)).all(axis=1) & (ranges >= 1).all(axis=1)
-        sound &= (ranges[:, 0] <= ranges[:, 1]) & (ranges[:, 1] < 2**53)
-    wrong = np.flatnonzero(~sound)
+        valid &= (ranges == np.floor(ranges)).all(axis=1) & (ranges >= 1).all(axis=1)
+        valid &= (ranges[:, 0] <= ranges[:, 1]) & (ranges[:, 1] < 2**53)
+    wrong = np.flatnonzero(~valid)
     if len(wrong):
         raise _no_identity(int(keys[wrong[0]]), path)
     return ranges.astype(np.int64)
@@ -241,13 +245,13 @@ def identity_ranges(memory: Any, start: IntArray, length: IntArray, keys: IntArr
 
 def _no_identity(key: int, path: str) -> LayoutError:
     return LayoutError(
-        f"the record with the key {key} should name the images of an identity, and does not: the set is damaged, or "
-        "its .idx belongs to another file. Images and labels() do not need it",
+        f"the record with the key {key} should be an identity record, but is not: the set is corrupt, or its .idx "
+        "belongs to another file. Reading images and labels() still works",
         path=path,
         key=key,
     )
 
 
 def slack(number: int) -> int:
-    """How far a whole number that was stored as float32 can lie from what was meant; 0 up to 2**24."""
+    """Return the largest rounding error of a whole number that was stored as float32; 0 up to 2**24."""
     return 0 if number < _EXACT else int(np.spacing(np.float32(number))) // 2

@@ -1,4 +1,4 @@
-"""The file `property` beside an InsightFace set's records: how many identities, and how large the images are."""
+"""The file `property` of an InsightFace set: the number of identities and the size of the images."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from aioloader.storage.urls import is_url, redact_url
 __all__ = ("PROPERTY", "Property", "parse_property", "read_property")
 
 PROPERTY = "property"
-"""Its name."""
+"""Name of the file."""
 
 _MOST_NBYTES = 4096
 _MOST_NUMBER = 1 << 31
 
 
 class Property(NamedTuple):
-    """What the file `property` says.
+    """Content of the file `property`.
 
     Attributes:
         num_classes: number of identities.
@@ -32,7 +32,7 @@ class Property(NamedTuple):
 
 
 def read_property(path: str) -> Property:
-    """Read a file `property`, or an object.
+    """Read a `property` file, local or in object storage.
 
     Raises:
         OSError: it cannot be read.
@@ -52,14 +52,14 @@ def read_property(path: str) -> Property:
 
 
 def parse_property(text: str, path: str) -> Property:
-    """Read the text of a file `property`: ``number of identities,height,width`` on its first line.
+    """Parse the text of a `property` file: ``number of identities,height,width`` on its first line.
 
     Args:
-        text: of the file; further lines have no say.
-        path: of the file, for the error.
+        text: text of the file; lines after the first are ignored.
+        path: path of the file, for the error.
 
     Raises:
-        LayoutError: it is not of that form.
+        LayoutError: the first line does not have that form.
     """
     line = text.partition("\n")[0].strip()
     fields = line.split(",")
@@ -69,7 +69,7 @@ def parse_property(text: str, path: str) -> Property:
         numbers = []
     if len(numbers) != 3 or not all(1 <= number < _MOST_NUMBER for number in numbers):
         raise LayoutError(
-            f"the first line should be the number of identities, the height and the width of the images, as in "
+            "the first line must be the number of identities, the height and the width of the images, such as "
             f"'85742,112,112', but is {line[:80]!r}",
             path=path,
         )

@@ -1,4 +1,4 @@
-"""Samples that come one after the other, in an order of their own: from a socket, a queue, a database's cursor."""
+"""Datasets over streams of samples: a socket, a queue, a database cursor."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ("IterableDataset",)
 
 
 class IterableDataset:
-    """A dataset over an async iterable. It has no length and no items by number; a loader takes what comes.
+    """Dataset over an async iterable. It has no length and no indices; a loader takes the samples in their order.
 
     ::
 
@@ -28,21 +28,21 @@ class IterableDataset:
         dataset = aioloader.IterableDataset(messages).transform(parse)
         loader = aioloader.AsyncDataLoader(dataset, batch_size=64)
 
-    The source is iterated in the event loop of the loader's caller (`aioloader.DataLoader`: in that of its thread), and
-    asked for as many samples as are on their way to the caller: `prefetch` batches at most. Transforms run where those
-    of other datasets do. When a pass is left, and at its end, an iterator that was made for it is closed (``aclose``).
-    What the source raises ends the pass, after the batches before it.
+    The source is iterated in the event loop of the loader's caller (`aioloader.DataLoader`: in the event loop of its
+    thread), at most `prefetch` batches ahead of the caller. Transforms run where those of other datasets run. An
+    iterator that was created for an epoch is closed (``aclose``) at the end of the epoch, or when the caller leaves it.
+    An exception of the source ends the epoch, after the batches before it were delivered.
 
-    A subclass may define ``__aiter__`` in place of a source.
+    A subclass may define ``__aiter__`` instead of passing a source.
 
     Args:
-        source: an async iterable, or a function that gives one or awaits one: an async generator function, for
-            example. A function is called anew for every pass, and given the epoch's number if it has a parameter named
-            ``epoch``. An object that is its own iterator (a stream, a socket) goes on in the next pass where the last
-            one was left, and is never closed; but an async generator is over then.
+        source: an async iterable, or a function that returns or awaits one, such as an async generator function. The
+            function is called for every epoch, with the epoch's number if it has a parameter named ``epoch``. An object
+            that is its own iterator (a stream, a socket) continues in the next epoch where the last one ended, and is
+            never closed; an async generator cannot continue.
 
     Raises:
-        TypeError: the source is no async iterable.
+        TypeError: the source is not an async iterable.
     """
 
     _source: Any = None
@@ -57,35 +57,38 @@ class IterableDataset:
         own = type(self).__aiter__ is not IterableDataset.__aiter__
         if source is None and not own:
             raise TypeError(
-                f"{type(self).__name__} needs a source: an async iterable or a function that gives one; or define "
+                f"{type(self).__name__} needs a source: an async iterable or a function that returns one; or define "
                 "__aiter__"
             )
         if source is not None and not hasattr(source, "__aiter__") and not callable(source):
             advice = (
-                "; what is iterated by a plain 'for' blocks the event loop: put its items in a list for "
-                "aioloader.SimpleDataset, or give an async generator function that awaits them"
+                "; a plain iterable would block the event loop: put its items in a list for "
+                "aioloader.SimpleDataset, or pass an async generator function that awaits them"
                 if hasattr(source, "__iter__")
                 else ""
             )
             raise TypeError(
-                f"a source must be an async iterable or a function that gives one, got {type(source).__name__}{advice}"
+                "the source must be an async iterable or a function that returns one, got "
+                f"{type(source).__name__}{advice}"
             )
         self._source = source
 
     def transform(self, fn: Callable[..., Any], *, concurrency: int | None = None) -> IterableDataset:
-        """The dataset with `fn` applied to every sample; see `aioloader.Dataset.transform`.
+        """Return the dataset with `fn` applied to every sample; see `aioloader.Dataset.transform`.
 
         Raises:
-            TypeError: `fn` cannot be called.
+            TypeError: `fn` is not callable.
             ValueError: `concurrency` is less than 1.
         """
         return self._with(Stage(fn, first=False, concurrency=concurrency))
 
     def transform_first(self, fn: Callable[..., Any], *, concurrency: int | None = None) -> IterableDataset:
-        """The dataset with `fn` applied to the first element of every sample; see `aioloader.Dataset.transform_first`.
+        """Return the dataset with `fn` applied to the first element of every sample.
+
+        See `aioloader.Dataset.transform_first`.
 
         Raises:
-            TypeError, ValueError: as `transform` does.
+            TypeError, ValueError: for the same reasons as `transform`.
         """
         return self._with(Stage(fn, first=True, concurrency=concurrency))
 
@@ -96,28 +99,28 @@ class IterableDataset:
 
     @property
     def source(self) -> Any:
-        """What is iterated; the dataset itself, where its class defines ``__aiter__``."""
+        """Return the source; the dataset itself if its class defines ``__aiter__``."""
         return self if self._source is None else self._source
 
     @property
     def stages(self) -> tuple[Stage, ...]:
-        """What is done to every sample."""
+        """Return the stages applied to every sample, in order."""
         return self._stages
 
-    # -- one pass ------------------------------------------------------------------------------------------------------
+    # -- one epoch -----------------------------------------------------------------------------------------------------
 
     async def open(self, epoch: int, state: Any = None) -> tuple[AsyncIterator[Any], Any]:
-        """Begin a pass over the source.
+        """Begin an epoch over the source.
 
         Args:
-            epoch: its number.
-            state: what `source_state` gave, to go on from; None: from the start.
+            epoch: number of the epoch.
+            state: a result of `source_state`, to continue there; None: begin at the start.
 
         Returns:
-            an iterator of what the source gives, and what to await when it is done with; None for nothing.
+            the iterator of the source, and the async function that closes it after use; None if the source owns it.
 
         Raises:
-            TypeError: the function gave no async iterable.
+            TypeError: the function did not return an async iterable.
             RuntimeError: the source is an async generator that was iterated before.
         """
         source = found = self.source
@@ -129,20 +132,21 @@ class IterableDataset:
                 found = await found
             if not hasattr(found, "__aiter__"):
                 raise TypeError(
-                    f"the source of {type(self).__name__} gave a {type(found).__name__}, which is no async iterable"
+                    f"the source of {type(self).__name__} returned a {type(found).__name__}, which is not an async "
+                    "iterable"
                 )
         if inspect.isasyncgen(source) and source.ag_frame is None:
             raise RuntimeError(
-                "this async generator was iterated before, and cannot be again: give IterableDataset the function that "
-                "makes it, without calling it"
+                "this async generator was iterated before and cannot be iterated again: pass IterableDataset the "
+                "generator function itself, without calling it"
             )
         iterator = found.__aiter__()
-        # What is there before the pass and goes on after it is its owner's to close.
+        # An iterator that exists before and after the epoch is closed by its owner.
         mine = iterator is not source or inspect.isasyncgen(source)
         return iterator, getattr(iterator, "aclose", None) if mine else None
 
     def __aiter__(self) -> AsyncIterator[Any]:
-        """The samples, transformed, one by one: to look at them. Plain transforms run in the event loop here."""
+        """Iterate over the transformed samples, for inspection. Plain transforms run in the event loop here."""
         return self._samples()
 
     async def _samples(self) -> AsyncIterator[Any]:
@@ -162,16 +166,16 @@ class IterableDataset:
 
     @property
     def resumable(self) -> bool:
-        """Whether the source can tell and take up where it is: it has `state_dict` and `load_state_dict`."""
+        """Return True if the source can save and restore its position: it has `state_dict` and `load_state_dict`."""
         source = self.source
         return all(callable(getattr(source, name, None)) for name in ("state_dict", "load_state_dict"))
 
     def source_state(self) -> Any:
-        """Where the source is now; None if it cannot tell."""
+        """Return the position of the source; None if it cannot be saved."""
         return self.source.state_dict() if self.resumable else None
 
     def check_resumable(self) -> None:
-        """Raise if a pass over it cannot be resumed.
+        """Raise an error if an epoch over the source cannot be resumed.
 
         Raises:
             NotResumableError: the source has no state.
@@ -179,7 +183,7 @@ class IterableDataset:
         if not self.resumable:
             name = getattr(self.source, "__qualname__", None) or type(self.source).__name__
             raise NotResumableError(
-                f"a pass over {name} cannot be resumed: what it has given does not come again. Give IterableDataset an "
+                f"an epoch over {name} cannot be resumed, because it has no saved position. Pass IterableDataset an "
                 "object with __aiter__, state_dict() and load_state_dict(state)"
             )
 

@@ -190,7 +190,7 @@ class Sets:
         try:
             dataset = CIFAR10(self._root, train=False) if kind > 2 else MNIST(self._root, train=kind != 1)
         except ValueError as error:
-            first = "no IDX file" in str(error) or (
+            first = "not an IDX file" in str(error) or (
                 "is damaged" in str(error) and not _begins_well(kind, content)
             )
             return "first" if first else "later"

@@ -60,7 +60,7 @@ PIECES = (
 )
 
 
-_FIRST = re.compile(r", line 1 |no IDX file|at row 0|row-length")
+_FIRST = re.compile(r", line 1 |not an IDX file|at row 0|row-length")
 
 
 def _idx(shape: tuple[int, ...], rng: Random) -> bytes:

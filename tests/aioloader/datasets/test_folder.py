@@ -62,9 +62,9 @@ def test_what_is_passed_over_is_said_in_gluons_words(root: Path) -> None:
 
     assert [str(warning.message) for warning in caught] == [
         f"Ignoring {root / 'notes.txt'}, which is not a directory.",
-        f"Ignoring {root / 'cat' / 'c.gif'} of type .gif. Only support .jpg, .jpeg, .png",
+        f"Ignoring {root / 'cat' / 'c.gif'} of type .gif. Only .jpg, .jpeg, .png files are read",
         f"Ignoring {root / 'cat' / 'inner'}, a folder inside a class, or without a type. "
-        "Only support .jpg, .jpeg, .png",
+        "Only .jpg, .jpeg, .png files are read",
     ]
     assert caught[0].filename == __file__
     assert len(dataset) == 4
@@ -201,8 +201,8 @@ def test_a_missing_lst_file_is_an_error(root: Path) -> None:
 
 
 @pytest.mark.parametrize("imglist", [None, 3, [3], [["a.png"]], [[1, 2]], [["x", "a.png"]]], ids=str)
-def test_what_is_no_list_is_refused_in_gluons_words(root: Path, imglist: Any) -> None:
-    with pytest.raises(ValueError, match="imglist must be filename or list of valid entries, given"):
+def test_malformed_lists_are_refused(root: Path, imglist: Any) -> None:
+    with pytest.raises(ValueError, match=r"imglist must be the name of a \.lst file, or a list of entries"):
         ImageListDataset(root, imglist)
 
 

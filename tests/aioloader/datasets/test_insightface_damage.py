@@ -19,7 +19,7 @@ def test_missing_files_are_said_at_once(faces: Any, tmp_path: Path) -> None:
         InsightFaceDataset(tmp_path / "gone.rec")
     folder = faces()
     (folder / "train.idx").unlink()
-    with pytest.raises(FileNotFoundError, match=r"train\.idx: no such file, and without it nobody knows"):
+    with pytest.raises(FileNotFoundError, match=r"train\.idx: no such file\. The keys in it are needed"):
         InsightFaceDataset(folder)
 
 
@@ -27,7 +27,7 @@ def test_without_property_the_header_counts_identities(faces: Any) -> None:
     folder = faces(shown=None)
     dataset = InsightFaceDataset(folder)
     assert dataset.num_classes == 4
-    with pytest.raises(LayoutError, match="no such file; it holds one line") as caught:
+    with pytest.raises(LayoutError, match="no such file; write one with one line") as caught:
         _ = dataset.image_size
     assert caught.value.path == str(folder / "property")
 
@@ -38,14 +38,14 @@ def test_without_property_the_header_counts_identities(faces: Any) -> None:
 def test_a_malformed_property_is_named(faces: Any, text: str) -> None:
     dataset = InsightFaceDataset(faces(shown=text))
     assert len(dataset) == 10
-    with pytest.raises(LayoutError, match="the first line should be the number of identities"):
+    with pytest.raises(LayoutError, match="the first line must be the number of identities"):
         _ = dataset.num_classes
 
 
 def test_the_property_file_wins_and_a_difference_is_reported(faces: Any) -> None:
     dataset = InsightFaceDataset(faces(shown="7,112,96\r\nmore\n"))
     with pytest.warns(
-        UserWarning, match="there are 7 identities, and the header of .* has 4; num_classes is 7"
+        UserWarning, match="announces 7 identities, but the header of .* has 4; num_classes is 7"
     ):
         assert dataset.num_classes == 7
     assert dataset.num_classes == 7  # warned once
@@ -64,7 +64,7 @@ def test_images_that_a_repaired_index_lacks_are_reported(faces: Any, order: str)
     cut_lines(folder, 2, 7)
     dataset = InsightFaceDataset(folder)
     with pytest.warns(
-        UserWarning, match="lacks 2 of the 10 images .* the first with the key 2; they are no samples"
+        UserWarning, match="lacks 2 of the 10 images .* the first with the key 2; they are left out"
     ):
         assert len(dataset) == 8
     assert [int(image[0, 0, 0]) for image, _ in dataset] == [0, 2, 3, 4, 5, 7, 8, 9]
@@ -98,13 +98,13 @@ def test_a_missing_identity_record_costs_identities_only(faces: Any) -> None:
 @pytest.mark.parametrize(
     ("record", "message"),
     [
-        (numbers_record(3, 99, 12), "identity 1 has the images 3 to 98, but the last image is 10"),
-        (numbers_record(5, 4, 12), "should name the images of an identity, and does not"),
-        (numbers_record(0, 4, 12), "should name the images of an identity, and does not"),
-        (numbers_record(float("nan"), 4, 12), "should name the images"),
-        (numbers_record(1e30, 1e30, 12), "should name the images"),
-        (recordio.pack((0, 1.0, 12, 0), b""), "should name the images"),
-        (b"", "should name the images"),
+        (numbers_record(3, 99, 12), "assigns the images 3 to 98 to identity 1, but the last image is 10"),
+        (numbers_record(5, 4, 12), "should be an identity record, but is not"),
+        (numbers_record(0, 4, 12), "should be an identity record, but is not"),
+        (numbers_record(float("nan"), 4, 12), "should be an identity record"),
+        (numbers_record(1e30, 1e30, 12), "should be an identity record"),
+        (recordio.pack((0, 1.0, 12, 0), b""), "should be an identity record"),
+        (b"", "should be an identity record"),
     ],
     ids=["outside", "backwards", "the header", "nan", "huge", "scalar", "empty"],
 )
@@ -131,7 +131,7 @@ def test_a_header_that_makes_no_sense_is_said(tmp_path: Path, png: Any, first: f
     write_records(
         folder / "train", [(0, numbers_record(first, 3, 0)), (1, recordio.pack((0, 0, 1, 0), png(1)))]
     )
-    with pytest.raises(LayoutError, match=r"record 0 has no image, .* are no keys"):
+    with pytest.raises(LayoutError, match=r"record 0 has no image, .* are not keys"):
         len(InsightFaceDataset(folder))
 
 
@@ -151,7 +151,7 @@ def test_keys_that_are_text_are_refused(faces: Any) -> None:
     folder = faces()
     idx = folder / "train.idx"
     idx.write_text(idx.read_text().replace("3\t", "three\t", 1))
-    with pytest.raises(LayoutError, match="keys are whole numbers"):
+    with pytest.raises(LayoutError, match="keys must be whole numbers"):
         len(InsightFaceDataset(folder))
 
 

@@ -46,7 +46,7 @@ def test_a_record_0_with_labels_and_an_image_is_an_image(tmp_path: Path, png: An
 def test_mixed_identities_have_no_ranges(tmp_path: Path, png: Any) -> None:
     dataset = InsightFaceDataset(plain_set(tmp_path / "mixed", png, [1, 0, 1]))
     assert dataset.labels().tolist() == [1, 0, 1]
-    with pytest.raises(LayoutError, match="do not stand identity by identity"):
+    with pytest.raises(LayoutError, match="are not grouped by identity"):
         _ = dataset.identities
 
 

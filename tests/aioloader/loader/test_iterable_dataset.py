@@ -265,7 +265,9 @@ async def test_functions_are_called_for_every_pass_with_the_epoch():
 async def test_an_async_generator_is_good_for_one_pass():
     async with AsyncDataLoader(IterableDataset(Numbers(3)()), 2, num_workers=0) as loader:
         assert as_lists(await collect(loader)) == [[0, 1], [2]]
-        with pytest.raises(RuntimeError, match=r"was iterated before.*give IterableDataset the function"):
+        with pytest.raises(
+            RuntimeError, match=r"was iterated before.*pass IterableDataset the generator function"
+        ):
             await collect(loader)
 
 
@@ -303,7 +305,7 @@ def test_what_is_no_async_iterable_is_refused(source):
 
 async def test_a_function_that_gives_none_is_an_error_of_the_pass():
     async with AsyncDataLoader(IterableDataset(lambda: [1, 2]), 2, num_workers=0) as loader:
-        with pytest.raises(TypeError, match="gave a list, which is no async iterable"):
+        with pytest.raises(TypeError, match="returned a list, which is not an async iterable"):
             await collect(loader)
 
 

@@ -11,9 +11,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from aioloader import datasets
+from aioloader.abc import PositionalSampler
 from aioloader.datasets.base import IndexedView, TransformedView
+from aioloader.foundation.validation import require
 from aioloader.mxnet.gluon.data._ndarray_stage import image_stage, native_of
 from aioloader.mxnet.ndarray import NDArray
+from aioloader.samplers import Sampler
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -62,6 +65,9 @@ class Dataset(datasets.Dataset):
         Raises:
             ValueError: not 0 <= index < num_shards (an AssertionError too).
         """
+        require(index < num_shards, f"Shard index of out bound: {index} out of {num_shards}")
+        require(num_shards > 0, "Number of shards must be greater than 0")
+        require(index >= 0, "Index must be non-negative")
         return self._indexed(super().shard(num_shards, index))
 
     def take(self, count: int | None) -> Dataset:
@@ -74,6 +80,8 @@ class Dataset(datasets.Dataset):
         Raises:
             TypeError: not a sampler.
         """
+        if not isinstance(sampler, (Sampler, PositionalSampler)):
+            raise TypeError(f"Invalid sampler type: {type(sampler)}. Expected gluon.data.Sampler instead.")
         return self._indexed(super().sample(sampler))
 
     def _indexed(self, view: datasets.Dataset) -> Dataset:
@@ -113,6 +121,13 @@ class ArrayDataset(datasets.ArrayDataset, Dataset):
     """
 
     def __init__(self, *args: Any) -> None:
+        require(args, "Needs at least 1 arrays")
+        for number, data in enumerate(args, 1):  # MXNet counts the second number of its message from 1
+            require(
+                len(data) == len(args[0]),
+                f"All arrays must have the same length; array[0] has length {len(args[0])} "
+                f"while array[{number}] has {len(data)}.",
+            )
         super().__init__(*[np.asarray(a) if isinstance(a, NDArray) and a.ndim == 1 else a for a in args])
 
     @property

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from aioloader import datasets
+from aioloader.datasets.folder import IMAGE_SUFFIXES
 from aioloader.datasets.stage import stage_of_argument
 from aioloader.mxnet.gluon.data._ndarray_stage import ImageStage, image_as_nd, image_stage
 from aioloader.mxnet.gluon.data.dataset import Dataset, RecordFileDataset
@@ -91,6 +92,7 @@ class ImageFolderDataset(datasets.ImageFolderDataset, Dataset):
     """
 
     _has_images = True
+    _supported = f"Only support {', '.join(IMAGE_SUFFIXES)}"
 
     def __init__(self, root: Any, flag: int = 1, transform: Any = None, **options: Any) -> None:
         super().__init__(root, flag, None, **options)
@@ -130,6 +132,7 @@ class ImageListDataset(datasets.ImageListDataset, Dataset):
     """
 
     _has_images = True
+    _list_rule = "imglist must be filename or list of valid entries, given"
 
     def __init__(
         self, root: Any = ".", imglist: Any = None, flag: int = 1, *, label_dtype: Any = None, **options: Any
