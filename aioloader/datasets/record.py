@@ -41,22 +41,22 @@ _MAGIC = struct.Struct("<I")
 
 
 class RecordFileDataset(FileDataset):
-    """The payloads of a RecordIO file, as bytes. Sample i is the record of the i-th line of the .idx.
+    """Payloads of the records of RecordIO files, as bytes. Sample i is the record of line i of the .idx.
 
-    The .idx is the file of the same name beside it; where there is none, the records are found by a scan when
-    they are first needed. A line of it that cannot be read is a sample that fails.
+    The .idx is the file of the same name in the same folder. Without it the records are found by a scan when they are
+    first needed. A line of the .idx that cannot be read is a sample that fails.
 
     Args:
-        filename: the .rec file, or its URL. Several are one after the other: a pattern such as ``train-*.rec``, in the
-            order of the names, or a list.
-        cache: a folder, or "memory": what was read once is kept there and read from there.
-        cache_limit: most bytes that are kept, such as "50GB" (the default for a folder; for memory 4 GB).
-        direct: read past the system's page cache, where the file system can (Linux): for a local file much larger than
-            memory.
+        filename: the .rec file, or its URL. Several files are concatenated: a pattern such as ``train-*.rec``, in the
+            order of the names, or a list of files.
+        cache: a folder, or "memory": bytes that were read once are stored there and read from there.
+        cache_limit: size limit of the cache in bytes, such as "50GB" (the default for a folder; for memory 4 GB).
+        direct: bypass the system's page cache, if the file system supports it (Linux): for a local file much larger
+            than memory.
 
     Raises:
         FileNotFoundError: there is no such file.
-        ValueError: an option is not allowed, or some are files, and others URLs.
+        ValueError: an option is not allowed, or files and URLs are mixed.
     """
 
     def __init__(
@@ -74,7 +74,7 @@ class RecordFileDataset(FileDataset):
         self._versions: tuple[Version | None, ...] = (None,) * len(self._paths)
         if any(map(is_url, self._paths)):
             if not all(map(is_url, self._paths)):
-                raise ValueError("files of this machine and URLs cannot be one dataset")
+                raise ValueError("a dataset cannot mix local files and URLs: pass only one kind")
             if self._direct:
                 raise ValueError(f"direct=True is for local files, and {redact_url(self._path)} is a URL")
             from aioloader.storage.remote.opening import describe_all
@@ -87,7 +87,7 @@ class RecordFileDataset(FileDataset):
 
     @property
     def tables(self) -> RecordTables:
-        """Where the records lie; found at the first use."""
+        """Return the tables of all files, which are read at the first use."""
         if self._records is None:
             open_table = partial(RecordTable, tolerant=True)
             if self.reads_ahead and len(self._paths) > 1:
@@ -103,7 +103,7 @@ class RecordFileDataset(FileDataset):
 
     @property
     def table(self) -> RecordTable:
-        """Where those of the first file lie."""
+        """Return the table of the first file."""
         return self.tables.tables[0]
 
     def __len__(self) -> int:
@@ -111,15 +111,13 @@ class RecordFileDataset(FileDataset):
 
     @property
     def decoder(self) -> Decoder[Any]:
-        """See `ByteDataset.decoder`."""
         return RecordDecoder()
 
     def load_spans(self, source: Source, spans: Spans) -> tuple[ReadPlan, memoryview]:
-        """Read some spans, blocking; see `load`."""
+        """Read spans, blocking; see `load`."""
         return load(source, spans)
 
     def open_source(self) -> Source:
-        """See `ByteDataset.open_source`."""
         if self.reads_ahead:
             return self._remote(self._paths, self._versions, whole_files=False, name=self._path)
         source = LocalByteSource(self._paths, whole_files=False, direct=self._direct)
@@ -127,30 +125,27 @@ class RecordFileDataset(FileDataset):
 
     @property
     def reads_ahead(self) -> bool:
-        """See `FileDataset.reads_ahead`."""
         return self._versions[0] is not None
 
     def spans(self, indices: IntArray) -> Spans:
-        """See `ByteDataset.spans`."""
         return self.tables.spans(indices)
 
     def facts(self, index: int) -> ItemLocation:
-        """See `ByteDataset.facts`."""
         file, line = self.tables.locate(index)
         table = self.tables.tables[file].index
         return ItemLocation(table.key_at(line), redact_url(self._paths[file]), int(table.offsets[line]))
 
     def file_nbytes(self, index: int) -> int:
-        """See `FileDataset.file_nbytes`."""
         version = self._versions[self.tables.locate(index)[0]]
         return super().file_nbytes(index) if version is None else version.nbytes
 
 
 class ImageRecordDataset(RecordFileDataset):
-    """(image, label) of every record: uint8 (height, width, 3) RGB, and what `recordio.pack` was given.
+    """Images of RecordIO files: (image, label) of every record.
 
-    Scalar labels are int64 if those of the first 1,000 records of the file are whole numbers, else float32; a
-    later label that does not fit is an error of its sample. Records with several labels give float32 (n,).
+    The image is uint8 (height, width, 3) RGB, the label the one passed to `recordio.pack`. Scalar labels are int64 if
+    those of the first 1,000 records of the file are whole numbers, else float32; a later label that does not fit is an
+    error of its sample. Several labels of a record are float32 (n,).
 
     Args:
         path: the .rec file, or several; see `RecordFileDataset`.
@@ -158,10 +153,10 @@ class ImageRecordDataset(RecordFileDataset):
         transform: deprecated; use ``.transform(fn)``.
         exif: "apply" turns images upright, "ignore" leaves them as stored.
         max_pixels: larger images are refused before they are decoded; None for no limit.
-        label_dtype: dtype of all labels instead of these rules.
-        dct_scaling: where a crop or resize that comes first shrinks a JPEG to a half or less, decode it at 1/2, 1/4 or
-            1/8 of its size. Faster for large photographs, but it changes pixels slightly, and a crop's edges move by
-            up to half a decoded pixel. Acts in a loader only, and not on ``dataset[i]``.
+        label_dtype: dtype of all labels; None: by the rules above.
+        dct_scaling: if the first transform is a crop or resize that shrinks a JPEG to a half or less, decode it at 1/2,
+            1/4 or 1/8 of its size. Faster for large photographs, but it changes pixels slightly, and a crop's edges
+            move by up to half a decoded pixel. Used by loaders only, not by ``dataset[i]``.
         cache, cache_limit, direct: see `RecordFileDataset`.
 
     Raises:
@@ -195,22 +190,26 @@ class ImageRecordDataset(RecordFileDataset):
 
     @property
     def decoder(self) -> ImageRecordDecoder:
-        """See `ByteDataset.decoder`. The first time it looks at the labels of the first records."""
+        """Return the decoder. The first call reads the labels of the first records, unless `label_dtype` is given."""
         if self._scalar_dtype is None:
             first = next((n for n, table in enumerate(self.tables.tables) if len(table.index)), 0)
             offsets = self.tables.tables[first].first_offsets(_LABELS_LOOKED_AT)
             self._scalar_dtype = scalar_label_dtype(self._paths[first], offsets, self._versions[first])
         vector_dtype = self._label_dtype or "float32"
         return ImageRecordDecoder(
-            *self._image_options, self._scalar_dtype, vector_dtype, self._dct_scaling, self._first_label
+            *self._image_options,
+            scalar_dtype=self._scalar_dtype,
+            vector_dtype=vector_dtype,
+            dct_scaling=self._dct_scaling,
+            first_label=self._first_label,
         )
 
     def labels(self) -> Array:
-        """The label of every record, (n,), from the headers; each is read, in the order of the file.
+        """Return the label of every record, (n,); all headers are read, in the order of the file.
 
         Raises:
             OSError: the file cannot be read.
-            ValueError: a record has no single label, or its header is damaged.
+            ValueError: a record has no label or several labels, or its header is corrupt.
         """
         found = np.concatenate(
             [_labels_of(path, table) for path, table in zip(self._paths, self.tables.tables, strict=True)]
@@ -222,7 +221,7 @@ class ImageRecordDataset(RecordFileDataset):
 
 
 def _labels_of(path: str, table: RecordTable) -> Array:
-    """The label of every record of a file, float32 (n,)."""
+    """Read the label of every record of a file, float32 (n,)."""
     offsets = table.index.offsets
     order = np.argsort(offsets, kind="stable")
     heads = read_heads(path, offsets[order], version=table.version)
@@ -236,10 +235,10 @@ def _labels_of(path: str, table: RecordTable) -> Array:
 
 
 def begins_with_a_record(path: str) -> bool:
-    """Whether a file's first bytes are those of a RecordIO file.
+    """Return True if a file begins like a RecordIO file.
 
     Raises:
-        OSError: it cannot be read.
+        OSError: the file cannot be read.
     """
     fd = open_regular(path)
     try:
@@ -250,10 +249,10 @@ def begins_with_a_record(path: str) -> bool:
 
 
 def scalar_label_dtype(path: str, offsets: list[int], version: Version | None = None) -> str:
-    """ "int64" if the scalar labels at these offsets are all whole numbers, else "float32".
+    """Return "int64" if all scalar labels at these offsets are whole numbers, else "float32".
 
-    Records that are damaged, cut within their header, or have a label array have no say; without any scalar
-    label it is "float32".
+    Records that are corrupt, truncated within their header, or have a label array are ignored; without any scalar label
+    the result is "float32".
     """
     heads = read_heads(path, np.array(offsets, np.int64), version=version)
     labels = heads.label[_scalar(heads)]
@@ -261,6 +260,6 @@ def scalar_label_dtype(path: str, offsets: list[int], version: Version | None = 
 
 
 def _scalar(heads: RecordHeads) -> Array:
-    """bool (n,): which of them have one label, in the header itself."""
+    """Return bool (n,): True for records with a scalar label, which is in the header itself."""
     scalar: Array = heads.packed & (heads.flag == 0)
     return scalar

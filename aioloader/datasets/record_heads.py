@@ -1,7 +1,7 @@
-"""The first bytes of many image records: their headers without their images.
+"""Headers of many image records, read without the images.
 
-A header is 32 bytes with the record's framing, and a read of it fetches a page or two. Records that lie close together
-are read as one stretch.
+A header is 32 bytes with the record's framing, and reading it fetches a page or two. Headers of records close to each
+other are read as one span of the file.
 """
 
 from __future__ import annotations
@@ -31,44 +31,44 @@ _HEAD = np.dtype(
     [("magic", "<u4"), ("word", "<u4"), ("flag", "<u4"), ("label", "<f4"), ("id", "<u8"), ("id2", "<u8")]
 )
 _FRAMING_NBYTES = 8
-# A stretch of this much for each record is read faster than each record by itself.
+# One span of up to this many bytes per record is read faster than the headers one by one.
 _CLOSE = 8 << 10
 _AT_ONCE = 4096
 
 
 class RecordHeads:
-    """What stands at the beginning of some records.
+    """First bytes of several records, parsed as headers of image records.
 
     Args:
-        rows: uint8 (n, 32 + 4 * labels), their first bytes.
-        got: int64 (n,), how many of these are the file's.
+        rows: uint8 (n, 32 + 4 * labels), first bytes of each record.
+        got: int64 (n,), number of these bytes that were read from the file.
 
     Attributes:
-        sound: bool (n,), whether a record begins there.
-        split: bool (n,), whether it is stored in several parts.
-        nbytes: int64 (n,), bytes of its first part without the framing: of the payload, unless it is split.
-        packed: bool (n,), whether the payload is long enough for the header that this would be.
-        bare: bool (n,), whether it is a header with a label vector, and nothing else.
-        flag: int64 (n,), number of labels in a vector; 0 for a scalar label.
+        valid: bool (n,), True if a record begins at the offset.
+        split: bool (n,), True if the record is stored in several parts.
+        nbytes: int64 (n,), bytes of the first part without the framing: of the whole payload, unless it is split.
+        packed: bool (n,), True if the payload is long enough for an image header and its labels.
+        bare: bool (n,), True if the payload is a header with a label vector, without an image.
+        flag: int64 (n,), number of labels in the vector; 0 for a scalar label.
         label: float32 (n,), the scalar label.
-        id: uint64 (n,).
-        vectors: float32 (n, labels), the first labels of vectors; what lies beyond a record's own is no label.
-        held: int64 (n,), how many labels of `vectors` are the record's.
+        id: uint64 (n,), the first id of the header.
+        vectors: float32 (n, labels), the first labels of the vector; only the first `held` values of a row are valid.
+        held: int64 (n,), number of valid labels in each row of `vectors`.
     """
 
     def __init__(self, rows: Array, got: IntArray) -> None:
         head: Array = np.ascontiguousarray(rows[:, : _HEAD.itemsize]).view(_HEAD)[:, 0]
         word = head["word"].astype(np.int64)
-        self.sound: Array = (head["magic"] == MAGIC) & (word >> 29 <= 1) & (got >= _FRAMING_NBYTES)
+        self.valid: Array = (head["magic"] == MAGIC) & (word >> 29 <= 1) & (got >= _FRAMING_NBYTES)
         self.split: Array = word >> 29 == 1
         self.nbytes: IntArray = word & 0x1FFFFFFF
         self.flag: IntArray = head["flag"].astype(np.int64)
         self.label: Array = head["label"]
         self.id: Array = head["id"]
         whole = HEADER_NBYTES + 4 * self.flag
-        # Of a split record any part of the vector may lie in the next part.
+        # Any part of the vector of a split record may be in the next part.
         self.packed: Array = (
-            self.sound
+            self.valid
             & (np.where(self.split, HEADER_NBYTES, whole) <= self.nbytes)
             & (got >= _FRAMING_NBYTES + HEADER_NBYTES)
         )
@@ -83,18 +83,18 @@ class RecordHeads:
 
     @property
     def first_label(self) -> Array:
-        """float32 (n,): the scalar label, or the first of a vector; NaN where there is none. Needs ``labels=1``."""
+        """Return the scalar label or the first of the vector, float32 (n,); NaN without a label. Needs ``labels=1``."""
         first = np.where(self.held > 0, self.vectors[:, 0], np.float32(np.nan))
         labels: Array = np.where(self.packed & (self.flag == 0), self.label, first)
         return labels
 
     @classmethod
     def joined(cls, parts: Sequence[RecordHeads], order: IntArray | None = None) -> RecordHeads:
-        """Several as one, in this order; at least one.
+        """Concatenate headers.
 
         Args:
-            parts: read with the same number of labels.
-            order: int64 (n,), which of them stands where; None: as they are.
+            parts: at least one, all read with the same number of labels.
+            order: int64 (n,), position in the concatenation of each row of the result; None: unchanged.
         """
         rows = np.concatenate([part._rows for part in parts])
         got = np.concatenate([part._got for part in parts])
@@ -108,10 +108,10 @@ def read_heads(
 
     Args:
         path: the record file, or its URL.
-        offsets: int64 (n,), where the records begin; one outside of the file is not `sound`. In the order of the file
-            they are read the fastest.
-        labels: how many labels of a vector are read, too.
-        version: what the object is, where `path` is a URL; None: it is asked.
+        offsets: int64 (n,), offsets of the records; an offset outside of the file is not `valid`. Reading is fastest
+            in the order of the file.
+        labels: number of labels of a vector to read.
+        version: version of the object if `path` is a URL; None: it is requested from the server.
 
     Raises:
         OSError: the file cannot be read.

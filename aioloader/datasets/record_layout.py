@@ -1,9 +1,9 @@
-"""What kinds of image records there are, told by their headers alone. Pure.
+"""Kinds of image records, recognised by their headers alone. Pure functions.
 
 InsightFace's train.rec (face recognition): record 0 has no image, and two labels, the first key of its identity
-records and the key behind the last one. An identity record has no image either, and two labels, the first key of its
-images and the key behind the last. Detection (MXNet's `ImageDetRecordIter`): label vectors that begin with the width of
-their own header and that of an object; see `aioloader.mxnet.io.ImageDetRecordIter`.
+records and the last one plus one. An identity record has no image either, and two labels, the first key of its images
+and the last one plus one. Detection (MXNet's `ImageDetRecordIter`): label vectors that begin with the width of their
+header and the width of an object; see `aioloader.mxnet.io.ImageDetRecordIter`.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ _MOST_WIDTH = 1000
 
 
 class Detection(NamedTuple):
-    """How a detection label is laid out.
+    """Layout of a detection label.
 
     Attributes:
-        header_width: values of its header, these two included; at least 2.
-        object_width: values of an object; at least 5: class, left, top, right, bottom, and perhaps more.
-        objects: how many objects there are.
+        header_width: number of values in the header, including the two widths; at least 2.
+        object_width: number of values of an object; at least 5: class, left, top, right, bottom, and perhaps more.
+        objects: number of objects.
     """
 
     header_width: int
@@ -35,14 +35,14 @@ class Detection(NamedTuple):
 
 
 def key_range(labels: Sequence[float], body_nbytes: int) -> tuple[int, int] | None:
-    """The keys that a header record of InsightFace's layout (record 0, or an identity record) stands for.
+    """Return the keys in a header record of InsightFace's layout (record 0, or an identity record).
 
     Args:
-        labels: its label vector.
-        body_nbytes: bytes behind its header.
+        labels: label vector of the record.
+        body_nbytes: number of bytes after its header.
 
     Returns:
-        First key and the key behind the last one; None if it is no such record.
+        first key, and last key plus one; None for any other record.
     """
     if body_nbytes or len(labels) != 2:
         return None
@@ -53,7 +53,7 @@ def key_range(labels: Sequence[float], body_nbytes: int) -> tuple[int, int] | No
 
 
 def detection_label(labels: Sequence[float] | Array) -> Detection | None:
-    """How a label vector is laid out if it is one of a detection set, else None.
+    """Return the layout of a label vector of a detection set; None for any other label vector.
 
     Args:
         labels: the label vector of a record.

@@ -1,4 +1,4 @@
-"""Tables of the records of one or several files: index line to span."""
+"""Tables of the records of one or several files: from index lines to spans."""
 
 from __future__ import annotations
 
@@ -25,24 +25,23 @@ _OPENED_AT_A_TIME = 16
 
 
 class RecordTable:
-    """Where the records of a file lie, in the order of its index.
+    """Offsets and lengths of the records of a file, in the order of its index.
 
     Args:
-        path: the .rec file.
-        idx_path: its .idx file; None for the one beside it, if there is one.
-        tolerant: lines of the .idx that cannot be read become items that fail, each with its line.
-        index: an index of the file that is known already, which may have some of its records only; nothing is read
-            then.
-        version: what the object is, where `path` is a URL; None: it is asked.
+        path: the .rec file, or its URL.
+        idx_path: its .idx file; None: the file of the same name in the same folder, if it exists.
+        tolerant: lines of the .idx that cannot be read become items that fail, each with the line in its error.
+        index: an index that was read before, perhaps of a part of the records; then no file is read.
+        version: version of the object if `path` is a URL; None: it is requested from the server.
 
     Attributes:
-        index: as given, or from the .idx, or from a scan where there is none.
-        file_nbytes: size of the file when the table was made.
-        version: what the object is, where `path` is a URL.
+        index: the index passed, or that of the .idx, or the result of a scan if there is no .idx.
+        file_nbytes: size of the file in bytes when the table was made.
+        version: version of the object if `path` is a URL, else None.
 
     Raises:
         OSError: the file or its index cannot be read.
-        RecordIOError: the index is malformed, or a file without an index is damaged.
+        RecordIOError: the index is malformed, or a file without an index is corrupt.
     """
 
     def __init__(
@@ -79,16 +78,16 @@ class RecordTable:
                 path=idx_path,
             )
         offsets = self.index.offsets
-        # In an index of the usual kind a record ends where the next line's begins. An offset where no record can
-        # begin is its own line's error and must not cut the record before it.
+        # In an ordered index a record ends where the record of the next line begins. A misaligned offset is an
+        # error of its line alone and must not shorten the record before it.
         possible = (offsets & 3) == 0
-        usual = bool(possible.all() and (offsets[1:] > offsets[:-1]).all())
-        self._ordered = offsets if usual else np.unique(np.append(offsets[possible], self.file_nbytes))
+        ordered = bool(possible.all() and (offsets[1:] > offsets[:-1]).all())
+        self._ordered = offsets if ordered else np.unique(np.append(offsets[possible], self.file_nbytes))
 
     def spans(self, indices: IntArray) -> Spans:
-        """Spans that hold the records, by line. A wrong offset gives a span too short for any record.
+        """Return spans that contain the records on the given lines. A wrong offset results in a span that is too short.
 
-        A line that cannot be read gives the offset `unreadable_line` of its number, counted from 0.
+        The offset of a line that cannot be read is `unreadable_line` of the line's number, counted from 0.
         """
         offset = np.asarray(self.index.offsets[indices], dtype=np.int64)
         if self.index.faults:
@@ -106,16 +105,16 @@ class RecordTable:
         return Spans(np.zeros(len(offset), np.int64), offset, length)
 
     def first_offsets(self, count: int) -> list[int]:
-        """Offsets of the first records in the order of the file."""
+        """Return the offsets of the first records in the order of the file."""
         first: list[int] = np.unique(self._ordered[:count]).tolist()
         return first
 
 
 class RecordTables:
-    """Where the records of several files lie.
+    """Tables of the records of several concatenated files.
 
     Args:
-        tables: those of the files, in order.
+        tables: tables of the files, in order.
     """
 
     def __init__(self, tables: Sequence[RecordTable]) -> None:
@@ -126,12 +125,12 @@ class RecordTables:
         return int(self._ends[-1])
 
     def locate(self, index: int) -> tuple[int, int]:
-        """The number of the file that holds a record, and the record's line in its index."""
+        """Return the number of the file that contains a record, and the record's line in the index of that file."""
         file = int(np.searchsorted(self._ends, index, side="right"))
         return file, index - (int(self._ends[file - 1]) if file else 0)
 
     def spans(self, indices: IntArray) -> Spans:
-        """See `RecordTable.spans`."""
+        """Return spans that contain the records at the given indices; see `RecordTable.spans`."""
         if len(self.tables) == 1:
             return self.tables[0].spans(indices)
         files = np.searchsorted(self._ends, indices, side="right")
@@ -147,11 +146,11 @@ class RecordTables:
 def open_tables(
     open_table: Callable[..., RecordTable], paths: Sequence[str], versions: Sequence[Version | None]
 ) -> list[RecordTable]:
-    """Open the tables of several objects concurrently: loading an index waits for the network more than once.
+    """Open the tables of several objects concurrently, because loading an index takes several requests.
 
     Args:
-        open_table: opens one from a path and ``version=``; called in threads.
-        paths: the objects.
+        open_table: opens one table from a path and ``version=``; called in threads.
+        paths: URLs of the objects.
         versions: the version of each object, or None.
     """
     from concurrent.futures import ThreadPoolExecutor
@@ -171,9 +170,9 @@ def _scan(path: str) -> Index:
     try:
         return Index.scan(path)
     except CorruptRecordError as error:
-        # Where a record begins is not known behind the damage, so there are no items that could fail one by one.
+        # The records after the damage are unknown, so the error cannot be that of single items.
         raise type(error)(
-            f"{error.message}; without an .idx the records are found by a scan, which needs a sound file: "
+            f"{error.message}; without an .idx the records are found by a scan, which needs a valid file: "
             f"`aioloader repair {shlex.quote(path)} DST` writes all readable records to a new file, with an .idx",
             path=error.path,
             offset=error.offset,

@@ -72,7 +72,7 @@ class Resolved:
 
 
 def resolve(dataset: MapDataset[Any] | StreamDataset) -> Resolved:
-    """Decompose a dataset.
+    """Separate a dataset into its base, an index map and the stages.
 
     Args:
         dataset: any object with ``__len__`` and ``__getitem__``, or an `IterableDataset`.
@@ -141,9 +141,9 @@ def gathered(dataset: Any) -> Any:
 def fingerprint(dataset: MapDataset[Any]) -> str:
     """Return a short hash that distinguishes datasets, so that a saved position is not used with another one.
 
-    It covers the length, the class, the order of views, and a sample of the facts that cost little: offsets and keys of
-    records, names, labels and sizes of files (without directories and times, so that a copy elsewhere has the same
-    hash), values of arrays. It does not cover transforms and the items of foreign datasets.
+    It covers the length, the class, the order of views, and a sample of properties that are cheap to read: offsets
+    and keys of records, names, labels and sizes of files (without directories and times, so that a copy elsewhere
+    has the same hash), values of arrays. It does not cover transforms and the items of foreign datasets.
 
     Args:
         dataset: any object with ``__len__`` and ``__getitem__``.

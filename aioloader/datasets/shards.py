@@ -20,22 +20,22 @@ _SHARD = re.compile(r"(.*)-(\d{5,})-of-(\d{5,})\.rec", re.DOTALL)
 
 
 def shard_name(name: str) -> tuple[str, int, int] | None:
-    """What the name of a shard says, NAME-00000-of-00004.rec: that of the set, its number, and of how many it is one.
+    """Parse the name of a shard, NAME-00000-of-00004.rec.
 
     Args:
-        name: of a file, or its path.
+        name: name or path of a file.
 
     Returns:
-        None if it is no such name.
+        name of the set, number of the shard, number of shards; None for any other name.
     """
     found = _SHARD.fullmatch(name)
     return None if found is None else (found[1], int(found[2]), int(found[3]))
 
 
 def is_pattern(path: str) -> bool:
-    """Whether a path names files by a pattern (``*``, ``?``, ``[...]``), and is not the name of one.
+    """Return True if a path is a pattern (``*``, ``?``, ``[...]``) and not the name of an existing file.
 
-    URLs of object storage may be patterns, too; those of HTTP are not, where ``?`` means something else.
+    URLs of object storage may be patterns, too. URLs of HTTP may not, because ``?`` begins a query there.
     """
     if is_url(path):
         return scheme_of(path) in BUCKETS and glob.has_magic(path)
@@ -43,25 +43,26 @@ def is_pattern(path: str) -> bool:
 
 
 def record_files(filename: str | os.PathLike[str] | Sequence[str | os.PathLike[str]]) -> tuple[str, ...]:
-    """The files that are meant.
+    """Return the record files that an argument names.
 
     Args:
-        filename: a file or a URL; or a pattern, whose files are taken in the order of their names; or several files,
-            taken in that order. Whether there is anything at a URL is not asked.
+        filename: a file or a URL; or a pattern, whose files are sorted by name; or several of these, in that order. The
+            existence of URLs is not checked.
 
     Raises:
-        FileNotFoundError: there is no such file, or none that the pattern fits.
+        FileNotFoundError: there is no such file, or no file matches the pattern.
+        ValueError: the list of files is empty.
     """
     if not isinstance(filename, (str, os.PathLike)):
         names = [name for each in filename for name in record_files(os.fspath(each))]
         if not names:
-            raise ValueError("there has to be at least one record file")
+            raise ValueError("the list of record files is empty: pass at least one")
         return tuple(names)
     path = path_of(filename)
     if is_pattern(path):
         found = sorted(_matching(path) if is_url(path) else glob.glob(path))
         if not found:
-            raise RecordFileNotFoundError(f"there is no record file that fits {path!r}", path=path)
+            raise RecordFileNotFoundError(f"no record file matches {path!r}", path=path)
         return tuple(found)
     if not is_url(path) and not os.path.exists(path):
         raise RecordFileNotFoundError(f"there is no record file {path!r}", path=path)

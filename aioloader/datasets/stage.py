@@ -1,4 +1,4 @@
-"""One thing that is done to every sample."""
+"""A transform as a stage that is applied to every sample."""
 
 from __future__ import annotations
 
@@ -20,30 +20,30 @@ if TYPE_CHECKING:
 
 __all__ = ("Stage", "stage_of_argument")
 
-# Enough to hide a network's latency, and few enough for a service that knows nothing of us.
+# Enough to hide a network's latency, and few enough for a service that is not prepared for more.
 _CONCURRENCY = 64
 
 
 class Stage:
-    """A transform with the rule of how it takes its samples. Can be pickled if `fn` can.
+    """Transform with the rule for its arguments. Can be pickled if `fn` can.
 
     Args:
         fn: the transform.
-        first: it takes the first element of a tuple sample; False: it takes all elements, as arguments. A
-            sample that is no tuple is one argument in both cases.
-        concurrency: of an async function, how many calls a loader has under way at most; None: 64. To give it says that
-            `fn` is to be awaited, also where that cannot be told by looking at it.
+        first: True: it takes the first element of a tuple sample. False: it takes all elements, as arguments. A sample
+            that is not a tuple is one argument in both cases.
+        concurrency: limit of concurrent calls of an async function in a loader; None: 64. If it is given, the return
+            value of `fn` is awaited, even if `fn` is not recognisable as an async function.
 
     Attributes:
-        fn, first: as given.
-        name: of the transform, for errors and statistics.
-        native: it is made of this package's transforms only: every draw comes from ``rng``, and nothing of
-            the input is kept.
-        concurrency: most calls at a time of an async function; 0 for any other one.
-        takes_rng: it is given the sample's draws.
+        fn, first: the arguments.
+        name: name of the transform, for errors and statistics.
+        native: True if it consists of this package's transforms only: all its random numbers come from ``rng``, and it
+            keeps no reference to the input.
+        concurrency: limit of concurrent calls of an async function; 0 for any other transform.
+        takes_rng: True if it receives the sample's random generator as ``rng``.
 
     Raises:
-        TypeError: `fn` cannot be called, or is an async generator function.
+        TypeError: `fn` is not callable, or is an async generator function.
         ValueError: `concurrency` is less than 1.
     """
 
@@ -60,7 +60,7 @@ class Stage:
 
     @property
     def is_async(self) -> bool:
-        """Whether the transform is awaited, in the event loop."""
+        """Return True if the transform is awaited, in the event loop."""
         return self.concurrency > 0
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -71,12 +71,12 @@ class Stage:
         return f"Stage({self.fn!r}, first={self.first}{calls})"
 
     def apply(self, sample: Any, rng: Rng, out: Array | None = None) -> Any:
-        """The transformed sample.
+        """Return the transformed sample.
 
         Args:
-            sample: not altered, unless its image is `out` itself.
-            rng: the sample's draws.
-            out: where the image may be written, see `aioloader.abc.Transform.apply`.
+            sample: the sample; it is not modified, unless its image is `out` itself.
+            rng: random generator of the sample.
+            out: array for the image, see `aioloader.abc.Transform.apply`.
 
         Raises:
             TypeError: the transform is async.
@@ -95,14 +95,14 @@ class Stage:
         return _with_first(sample, self._apply(sample[0], rng, out))
 
     async def apply_async(self, sample: Any, rng: Rng) -> Any:
-        """The sample that an async transform makes.
+        """Await an async transform and return the transformed sample.
 
         Args:
-            sample: not altered.
-            rng: the sample's draws.
+            sample: the sample; it is not modified.
+            rng: random generator of the sample.
 
         Raises:
-            TypeError: the function gave nothing that can be awaited.
+            TypeError: the return value of the function is not awaitable.
         """
         whole = not isinstance(sample, tuple)
         if whole or self.first or len(sample) == 1:
@@ -114,21 +114,21 @@ class Stage:
     def _awaitable(self, given: Any) -> Awaitable[Any]:
         if not isinstance(given, Awaitable):
             raise TypeError(
-                f"the transform {self.name} gave a {type(given).__name__}, which cannot be awaited: concurrency= is "
-                "for async functions"
+                f"the transform {self.name} returned a {type(given).__name__}, which cannot be awaited: concurrency= "
+                "is for async functions"
             )
         return given
 
 
 def _with_first(sample: tuple[Any, ...], image: Any) -> Any:
-    """The sample with another first element."""
+    """Return the sample with its first element replaced."""
     if hasattr(sample, "_make"):
         return sample._make((image, *sample[1:]))
     return (image, *sample[1:])
 
 
 def _calls_at_a_time(fn: Any, name: str, native: bool, concurrency: int | None) -> int:
-    """How many calls of a transform may wait at a time; 0 if it is not async."""
+    """Return the limit of concurrent calls of a transform; 0 if it is not async."""
     if concurrency is None:
         if inspect.isasyncgenfunction(fn):
             raise TypeError(
@@ -159,9 +159,9 @@ def _name(fn: Any) -> str:
 
 
 def stage_of_argument(dataset: object, transform: Callable[..., Any] | None) -> Stage | None:
-    """The stage that Gluon's deprecated argument `transform` of a dataset's class asks for.
+    """Return the stage of Gluon's deprecated argument `transform` of a dataset; None without it.
 
-    Called by the constructor itself, so that the warning points at its caller.
+    The constructor itself must call this function, so that the warning points at the constructor's caller.
 
     Warns:
         DeprecationWarning: the argument is given.

@@ -1,7 +1,7 @@
-"""Pairs of faces for validation: the .bin files that lie beside InsightFace's training sets (lfw.bin, cfp_fp.bin, ...).
+"""Pairs of faces for validation: the .bin files that come with InsightFace's training sets (lfw.bin, cfp_fp.bin, ...).
 
-Such a file is a pickle, and unpickling a file runs whatever it names. So it is not unpickled: its instructions are read
-one by one, those that build lists, bytes, numbers and numpy's arrays are followed here, and any other is an error.
+Such a file is a pickle, and unpickling a file runs any function that it names. So it is not unpickled: an interpreter
+in this module executes the instructions that build lists, bytes, numbers and numpy's arrays, and refuses all others.
 Nothing is imported or called.
 """
 
@@ -30,22 +30,24 @@ _NUMERIC = ("numpy.core.numeric", "numpy._core.numeric")
 
 
 def read_verification_pairs(path: str | os.PathLike[str]) -> tuple[list[bytes], Array]:
-    """The images of a .bin file of pairs, and which pairs show one person.
+    """Read the images of a .bin file of face pairs, and the flags that mark the pairs of the same person.
 
     Args:
-        path: the file, as lfw.bin; ``~`` is expanded.
+        path: the file, such as lfw.bin; ``~`` is expanded.
 
     Returns:
-        the encoded images, pair i at 2 * i and 2 * i + 1; bool (pairs,).
+        the encoded images, pair i at 2 * i and 2 * i + 1; bool (pairs,), True for a pair of the same person.
 
     Raises:
         FileNotFoundError: there is no such file.
-        LayoutError: it is no such file; or it holds anything but lists, bytes, numbers and arrays of bytes.
+        LayoutError: it is not a file of pairs; or it contains anything but lists, bytes, numbers and arrays of bytes.
     """
     path = path_of(path)
     with open(path, "rb") as file:
         if os.fstat(file.fileno()).st_size > _MOST_NBYTES:
-            raise LayoutError(f"it is larger than {_MOST_NBYTES} bytes, so it is no file of pairs", path=path)
+            raise LayoutError(
+                f"it is larger than {_MOST_NBYTES} bytes, so it is not a file of pairs", path=path
+            )
         data = file.read()
     try:
         found = _Machine().run(data)
@@ -55,20 +57,22 @@ def read_verification_pairs(path: str | os.PathLike[str]) -> tuple[list[bytes], 
             [_flag(each) for each in (same.items() if isinstance(same, _Array) else same)], np.bool_
         )
     except _Refused as error:
-        raise LayoutError(f"{error}; it is not read, because it could run a program", path=path) from None
+        raise LayoutError(
+            f"{error}; the file is refused, because it could run a program", path=path
+        ) from None
     except (ValueError, TypeError, LookupError, AttributeError, OverflowError) as error:
-        raise LayoutError(f"it is no file of pairs: {error}", path=path) from error
+        raise LayoutError(f"it is not a file of pairs: {error}", path=path) from error
     if not len(flags) or len(images) != 2 * len(flags):
         raise LayoutError(f"it has {len(images)} images for {len(flags)} pairs", path=path)
     return images, flags
 
 
 class _Refused(Exception):
-    """The file asks for something that lists of images do not need."""
+    """Error raised for an instruction that lists of images do not need."""
 
 
 class _Array:
-    """An array that is being built: its dtype's name and its bytes."""
+    """Array under construction: the name of its dtype and its bytes."""
 
     def __init__(self) -> None:
         self.dtype = ""
@@ -84,13 +88,13 @@ class _Array:
 
 
 class _Dtype:
-    """A dtype of numpy by its name, as "u1"."""
+    """Numpy dtype, by a name such as "u1"."""
 
     def __init__(self, name: str) -> None:
         self.name = name
 
     def build(self, state: Any) -> None:
-        """What else there is to a dtype does not matter for single bytes."""
+        """Ignore the other properties of a dtype, such as the byte order, which single bytes do not have."""
 
 
 def _plain(name: str) -> str:
@@ -117,18 +121,18 @@ _MARK = object()
 
 
 class _Machine:
-    """Follows the instructions of a pickle as far as they build plain data."""
+    """Interpreter of the pickle instructions that build plain data."""
 
     def __init__(self) -> None:
         self._stack: list[Any] = []
         self._memo: dict[int, Any] = {}
 
     def run(self, data: bytes) -> Any:
-        """What the pickle builds.
+        """Return the object that the pickle builds.
 
         Raises:
-            ValueError, LookupError, TypeError: it is malformed.
-            _Refused: it asks for more than plain data.
+            ValueError, LookupError, TypeError: the pickle is malformed.
+            _Refused: the pickle builds more than plain data.
         """
         for opcode, argument, _ in pickletools.genops(io.BytesIO(data)):
             name = opcode.name
@@ -186,7 +190,7 @@ class _Machine:
 
     def _extend(self, values: list[Any]) -> None:
         if not isinstance(self._stack[-1], list):
-            raise ValueError("something that is no list is appended to")
+            raise ValueError("a value is appended to an object that is not a list")
         self._stack[-1].extend(values)
 
     def _tuple(self, _: Any) -> None:
@@ -220,13 +224,13 @@ class _Machine:
         arguments = self._stack.pop()
         function = self._stack.pop()
         if not callable(function) or function not in _FUNCTIONS.values() or not isinstance(arguments, tuple):
-            raise _Refused("it calls something that is no function of numpy's pickles")
+            raise _Refused("it calls an object that is not a function of numpy's pickles")
         self._stack.append(function(*arguments))
 
     def _build(self, _: Any) -> None:
         state = self._stack.pop()
         if not isinstance(self._stack[-1], (_Array, _Dtype)):
-            raise _Refused("it sets the state of something that is no array")
+            raise _Refused("it sets the state of an object that is not an array")
         self._stack[-1].build(state)
 
 
@@ -252,7 +256,7 @@ def _text(value: Any) -> str:
 
 
 def _name(module: Any, name: Any) -> Any:
-    """What stands for a name; nothing is imported."""
+    """Return this module's replacement of a named function; nothing is imported."""
     found = _FUNCTIONS.get((_text(module), _text(name)))
     if found is None:
         raise _Refused(f"it names {_text(module)}.{_text(name)}")
@@ -268,7 +272,7 @@ def _encode(text: Any, encoding: Any = "latin1") -> bytes:
 
 def _bytes(*arguments: Any) -> bytes:
     if arguments:
-        raise _Refused("it makes bytes of something")
+        raise _Refused("it calls bytes() with arguments")
     return b""
 
 

@@ -1,4 +1,4 @@
-"""The small classic image sets, from local files in their published formats. Nothing is downloaded.
+"""Small classic image sets, from local files in their published formats. Nothing is downloaded.
 
 Formats: IDX (MNIST), see `aioloader.datasets.idx`. CIFAR binary: rows of one or two label bytes and 3,072 bytes of a
 32 x 32 image, colour by colour.
@@ -31,14 +31,14 @@ if TYPE_CHECKING:
 __all__ = ("CIFAR10", "CIFAR100", "MNIST", "FashionMNIST")
 
 _PIXELS = 32 * 32 * 3
-_MOST_ARCHIVE_NBYTES = 1 << 29  # unpacked: three times the published ones
+_MOST_ARCHIVE_NBYTES = 1 << 29  # unpacked: three times the size of the published archives
 
 
 class _VisionDataset(ArrayDataset):
-    """Images uint8 (n, height, width, channels) and labels int32 (n,)."""
+    """Base class: images uint8 (n, height, width, channels) and labels int32 (n,)."""
 
     _name = ""
-    # Name of a published file: its SHA-1.
+    # SHA-1 of each published file, by name.
     _sha1: ClassVar[dict[str, str]] = {}
 
     def __init__(
@@ -51,47 +51,47 @@ class _VisionDataset(ArrayDataset):
 
     @property
     def arrays(self) -> Sequence[Array]:
-        """Images and labels, without what `transform` does; see `GatherDataset.arrays`."""
+        """Return images and labels without the effect of `transform`; see `GatherDataset.arrays`."""
         return super().arrays
 
     @property
     def own_stage(self) -> Stage | None:
-        """What the argument `transform` asks for, done to every sample before anything else."""
+        """Return the stage of the argument `transform`, which runs before all other stages; None without one."""
         return self._own_stage
 
     def _load(self) -> tuple[Array, Array]:
         raise NotImplementedError
 
     def __getitem__(self, index: int) -> Any:
-        """(image, label): uint8 (height, width, channels), int32."""
+        """Return (image, label): uint8 (height, width, channels), int32."""
         sample = super().__getitem__(index)
         return sample if self._own_stage is None else self._own_stage.apply(sample, default_rng())
 
     def _verify(self, path: str) -> None:
-        """See that a file is the published one, if that was asked for.
+        """Verify that a file is the published one, if `check_sha1` is set.
 
         Raises:
-            ValueError: it is not, or nothing was published under its name.
+            ValueError: it is another file, or the SHA-1 of a file of this name is unknown.
         """
         if not self._check_sha1:
             return
         name = os.path.basename(path)
         if name not in self._sha1:
             raise ValueError(
-                f"{path} cannot be checked: only the SHA-1 of {name}.gz is known; put that file there, or leave "
-                "check_sha1 out"
+                f"{path} cannot be checked: only the SHA-1 of {name}.gz is known; put that file there, or pass "
+                "check_sha1=False"
             )
         with open(path, "rb") as file:
             found = hashlib.file_digest(file, "sha1").hexdigest()
         if found != self._sha1[name]:
             raise ValueError(
-                f"{path} is not the published file: its SHA-1 is {found}, not {self._sha1[name]}; fetch it anew"
+                f"{path} is not the published file: its SHA-1 is {found}, not {self._sha1[name]}; download it again"
             )
 
     def _missing(self, names: Sequence[str]) -> FileNotFoundError:
         return FileNotFoundError(
             f"{type(self).__name__} needs {' or '.join(names)} in {os.path.abspath(self._root)}; "
-            "nothing is downloaded: put the published file there, or give root="
+            "nothing is downloaded: put the published file there, or pass root="
         )
 
 
@@ -102,10 +102,10 @@ class MNIST(_VisionDataset):
         root: folder with the published IDX files, gzipped or not; None: ``$MXNET_HOME/datasets/mnist``.
         train: the training part; False: the test part.
         transform: deprecated; use ``.transform(fn)``.
-        check_sha1: see that the gzipped files are the published ones.
+        check_sha1: verify that the gzipped files are the published ones.
 
     Raises:
-        FileNotFoundError: a file is missing; the message says which and where it belongs.
+        FileNotFoundError: a file is missing; the message contains its name and folder.
         ValueError: a file is not in the published format, or has another SHA-1.
     """
 
@@ -143,7 +143,7 @@ class MNIST(_VisionDataset):
 
 
 class FashionMNIST(MNIST):
-    """Pictures of clothes in MNIST's format; see `MNIST`. Default root:
+    """Images of clothes in MNIST's format; see `MNIST`. Default root:
     ``$MXNET_HOME/datasets/fashion-mnist``."""
 
     _name = "fashion-mnist"
@@ -163,10 +163,10 @@ class CIFAR10(_VisionDataset):
             ``$MXNET_HOME/datasets/cifar10``.
         train: the training part; False: the test part.
         transform: deprecated; use ``.transform(fn)``.
-        check_sha1: see that the files, or the archive, are the published ones.
+        check_sha1: verify that the files, or the archive, are the published ones.
 
     Raises:
-        FileNotFoundError: a file is missing; the message says which and where it belongs.
+        FileNotFoundError: a file is missing; the message contains its name and folder.
         ValueError: a file is not in the published format, or has another SHA-1.
     """
 
@@ -200,7 +200,9 @@ class CIFAR10(_VisionDataset):
         tables = []
         for name, data in zip(self._files, self._read_files(), strict=True):
             if not data or len(data) % width:
-                raise ValueError(f"{name} in {self._root} has {len(data)} bytes, no multiple of {width}")
+                raise ValueError(
+                    f"{name} in {self._root} has {len(data)} bytes, which is not a multiple of {width}"
+                )
             tables.append(np.frombuffer(data, np.uint8).reshape(-1, width))
         table = np.concatenate(tables)
         planes = table[:, self._label_bytes :].reshape(-1, 3, 32, 32)
@@ -220,25 +222,25 @@ class CIFAR10(_VisionDataset):
         self._verify(archive)
         found: dict[str, bytes] = {}
         try:
-            # As a stream: an archive that leads backwards, as a damaged one can, is an error then and no endless loop.
+            # As a stream, a corrupt archive that refers backwards is an error instead of an endless loop.
             with gzip.open(archive) as unpacked:
                 stream = _bounded(unpacked, archive)
                 with tarfile.open(fileobj=stream, mode="r|") as tar:
                     for member in tar:
                         name = os.path.basename(member.name)
-                        # A sparse file's holes are as long as its header says.
+                        # The header of a sparse file can announce gaps of any length.
                         if name in self._files and member.isreg() and not member.issparse():
                             content = tar.extractfile(member)
                             assert content is not None
                             found[name] = content.read()
-                # At its very end the checksum is compared.
+                # gzip compares the checksum at the very end.
                 while stream.read(1 << 20):
                     pass
         except (tarfile.TarError, EOFError, gzip.BadGzipFile, zlib.error, RecursionError) as error:
             raise ValueError(f"{archive} is damaged: {error}") from error
         lacking = [name for name in self._files if name not in found]
         if lacking:
-            raise ValueError(f"{archive} holds no {lacking[0]}; it is not the published archive")
+            raise ValueError(f"{archive} does not contain {lacking[0]}; it is not the published archive")
         return [found[name] for name in self._files]
 
 
@@ -250,10 +252,10 @@ class CIFAR100(CIFAR10):
         fine_label: label by class; False: by group.
         train: the training part; False: the test part.
         transform: deprecated; use ``.transform(fn)``.
-        check_sha1: see that the file, or the archive, is the published one.
+        check_sha1: verify that the file, or the archive, is the published one.
 
     Raises:
-        FileNotFoundError: a file is missing; the message says which and where it belongs.
+        FileNotFoundError: a file is missing; the message contains its name and folder.
         ValueError: a file is not in the published format, or has another SHA-1.
     """
 
@@ -281,7 +283,7 @@ class CIFAR100(CIFAR10):
 
 
 def _bounded(file: Any, path: str) -> Any:
-    """A stream for tarfile, which knows it by its method `read` alone."""
+    """Return a bounded stream for tarfile, which needs only its method `read`."""
     return Bounded(file, _MOST_ARCHIVE_NBYTES, path)
 
 
@@ -289,12 +291,12 @@ def _read(path: str) -> bytes:
     with open(path, "rb") as file:
         data = read_up_to(file, MOST_NBYTES + 1)
     if len(data) > MOST_NBYTES:
-        raise ValueError(f"{path} has more than {MOST_NBYTES} bytes; so many are not read")
+        raise ValueError(f"{path} has more than {MOST_NBYTES} bytes, which is the limit")
     return data
 
 
 def _default_root(name: str) -> str:
-    """Where MXNet kept its data sets."""
+    """Return the folder in which MXNet stores a data set."""
     home = os.environ.get("MXNET_HOME")
     if not home:
         windows = sys.platform == "win32"

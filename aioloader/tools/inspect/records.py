@@ -207,7 +207,7 @@ def _open(path: str, seconds: float | None, stage: Callable[[str, int], Callable
         )
     tick = stage("reading headers", len(offsets))
     numbers, heads = sample_heads(path, offsets, version=version, seconds=seconds, tick=tick)
-    lost = np.flatnonzero(~heads.sound)
+    lost = np.flatnonzero(~heads.valid)
     if indexed:  # lines that cannot be read were told of
         lost = lost[~np.isin(numbers[lost], list(records.table.index.faults))]
     if len(lost):
@@ -327,7 +327,7 @@ def _sum_up(
     for file in found:
         heads = file.heads
         # Of a split record only the place tells how long it is, framing included.
-        nbytes.append(np.where(heads.split, file.lengths[file.numbers], heads.nbytes)[heads.sound])
+        nbytes.append(np.where(heads.split, file.lengths[file.numbers], heads.nbytes)[heads.valid])
         headers += len(heads)
         if kind in _NO_IMAGES:
             continue

@@ -73,7 +73,7 @@ def test_what_is_no_header_is_none(tmp_path: Path) -> None:
     path.write_bytes(b"".join(framed) + recordio.serialize(recordio.pack((0, [4.0, 5.0], 8, 0), b""))[:36])
     offsets = np.cumsum([0, *map(len, framed)])
     heads = read_heads(str(path), np.array([-4, *offsets, 1 << 40], np.int64), labels=3)
-    assert heads.sound.tolist() == [False, False, True, True, True, False]
+    assert heads.valid.tolist() == [False, False, True, True, True, False]
     assert heads.packed.tolist() == [False, False, True, False, True, False]
     assert heads.bare.tolist() == [False, False, True, False, True, False]
     assert heads.held.tolist() == [0, 0, 3, 0, 1, 0]  # the last one is cut after its first label

@@ -87,7 +87,7 @@ def test_a_name_with_a_bracket_is_a_name(tmp_path: Path, shards: list[Path]) -> 
 
 
 def test_what_is_missing_is_named(tmp_path: Path, shards: list[Path]) -> None:
-    with pytest.raises(FileNotFoundError, match=r"no record file that fits .*none-\*"):
+    with pytest.raises(FileNotFoundError, match=r"no record file matches .*none-\*"):
         ImageRecordDataset(tmp_path / "none-*.rec")
     with pytest.raises(FileNotFoundError, match=r"there is no record file .*none\.rec"):
         ImageRecordDataset([shards[0], tmp_path / "none.rec"])

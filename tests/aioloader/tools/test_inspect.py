@@ -270,7 +270,7 @@ def test_headers_can_be_an_even_sample(tmp_path: Path, monkeypatch: pytest.Monke
     assert ticks[-1] == len(found)
     assert np.diff(numbers).max() <= 8  # evenly: 64 places over the file, a quarter of them read
     assert found.label.tolist() == numbers.tolist()
-    assert found.sound.all()
+    assert found.valid.all()
     assert found.packed.all()
     _, soon = sample_heads(str(path), offsets, seconds=1e-9)
     assert 0 < len(soon) < 30
