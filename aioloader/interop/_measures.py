@@ -1,4 +1,4 @@
-"""What is exported of a loader's statistics, once for all systems; each puts names together by its own rules."""
+"""Exported metrics of a loader, defined once for all monitoring systems; each builds names by its own rules."""
 
 from __future__ import annotations
 
@@ -16,14 +16,15 @@ __all__ = ("MEASURES", "Loaders", "Measure")
 
 @dataclass(frozen=True)
 class Measure:
-    """One figure.
+    """One metric.
 
     Attributes:
-        name: its words, joined by dots, without the unit.
-        unit: "s", "By" (bytes), "1" (a share of one), or what is counted, in the plural.
-        kind: "counter": only grows; "level": goes up and down, and loaders can be added up; "gauge": cannot be added.
-        about: what it is, a sentence.
-        read: its values, by label.
+        name: name without the unit, its words joined by dots.
+        unit: "s", "By" (bytes), "1" (a ratio), or the objects counted, in the plural.
+        kind: "counter": only grows; "level": goes up and down, and can be summed over loaders; "gauge": cannot be
+            summed.
+        about: description, a sentence.
+        read: returns its values by label.
         label: name of the label, or None.
     """
 
@@ -40,46 +41,90 @@ def _one(attribute: str) -> Callable[[Stats], Mapping[str, float | None]]:
 
 
 MEASURES = (
-    Measure("delivered", "samples", "counter", "Samples handed out.", _one("samples")),
-    Measure("delivered", "batches", "counter", "Batches handed out.", _one("batches")),
+    Measure("delivered", "samples", kind="counter", about="Samples delivered.", read=_one("samples")),
+    Measure("delivered", "batches", kind="counter", about="Batches delivered.", read=_one("batches")),
     Measure(
         "failed",
         "samples",
-        "counter",
-        "Samples that failed, by what was done about them.",
-        lambda stats: {"skipped": stats.skipped, "replaced": stats.replaced},
-        "outcome",
+        kind="counter",
+        about="Samples that failed, by outcome.",
+        read=lambda stats: {"skipped": stats.skipped, "replaced": stats.replaced},
+        label="outcome",
     ),
-    Measure("read", "By", "counter", "Bytes read.", _one("bytes_read")),
+    Measure("read", "By", kind="counter", about="Bytes read.", read=_one("bytes_read")),
     Measure(
         "stage",
         "s",
-        "counter",
-        "Time spent in each stage, all batches or workers together.",
-        lambda stats: {name: stage.busy_s for name, stage in stats.stages.items() if name != "consumer"},
-        "stage",
+        kind="counter",
+        about="Time spent in each stage, summed over batches or workers.",
+        read=lambda stats: {name: stage.busy_s for name, stage in stats.stages.items() if name != "consumer"},
+        label="stage",
     ),
-    Measure("wait", "s", "counter", "Time that the caller waited for batches.", _one("wait_s")),
-    Measure("consumer", "s", "counter", "Time that the caller took between batches.", _one("consumer_s")),
-    Measure("worker", "restarts", "counter", "Workers that were replaced.", _one("restarts")),
-    Measure("storage", "requests", "counter", "Requests sent over the network.", _one("requests")),
-    Measure("storage", "retries", "counter", "Requests sent because one had failed.", _one("retries")),
-    Measure("storage", "hedges", "counter", "Requests sent because one was late.", _one("hedges")),
-    Measure("storage.received", "By", "counter", "Bytes received over the network.", _one("request_bytes")),
-    Measure("in_flight", "batches", "level", "Batches on their way now.", _one("in_flight")),
-    Measure("pool", "workers", "level", "Workers.", _one("workers")),
-    Measure("memory.used", "By", "level", "Slab memory in use.", _one("memory_bytes")),
-    Measure("memory.limit", "By", "level", "Slab memory allowed.", _one("memory_limit_bytes")),
-    Measure("starvation", "1", "gauge", "Share of the time that the caller waited.", _one("starvation")),
-    Measure("worker.occupancy", "1", "gauge", "Share of the workers' time that was used.", _one("occupancy")),
-    Measure("cache.hit", "1", "gauge", "Share of spans that were in the cache.", _one("hit_rate")),
+    Measure(
+        "wait", "s", kind="counter", about="Time that the caller waited for batches.", read=_one("wait_s")
+    ),
+    Measure(
+        "consumer",
+        "s",
+        kind="counter",
+        about="Time that the caller took between batches.",
+        read=_one("consumer_s"),
+    ),
+    Measure("worker", "restarts", kind="counter", about="Workers that were replaced.", read=_one("restarts")),
+    Measure(
+        "storage", "requests", kind="counter", about="Requests sent over the network.", read=_one("requests")
+    ),
+    Measure(
+        "storage", "retries", kind="counter", about="Requests repeated after a failure.", read=_one("retries")
+    ),
+    Measure(
+        "storage",
+        "hedges",
+        kind="counter",
+        about="Requests sent again because the first was slow.",
+        read=_one("hedges"),
+    ),
+    Measure(
+        "storage.received",
+        "By",
+        kind="counter",
+        about="Bytes received over the network.",
+        read=_one("request_bytes"),
+    ),
+    Measure("in_flight", "batches", kind="level", about="Batches in flight.", read=_one("in_flight")),
+    Measure("pool", "workers", kind="level", about="Workers.", read=_one("workers")),
+    Measure("memory.used", "By", kind="level", about="Slab memory in use.", read=_one("memory_bytes")),
+    Measure(
+        "memory.limit", "By", kind="level", about="Slab memory allowed.", read=_one("memory_limit_bytes")
+    ),
+    Measure(
+        "starvation",
+        "1",
+        kind="gauge",
+        about="Share of the time that the caller waited.",
+        read=_one("starvation"),
+    ),
+    Measure(
+        "worker.occupancy",
+        "1",
+        kind="gauge",
+        about="Share of the time that the workers were busy.",
+        read=_one("occupancy"),
+    ),
+    Measure(
+        "cache.hit", "1", kind="gauge", about="Share of spans that were in the cache.", read=_one("hit_rate")
+    ),
     Measure(
         "loop.lag",
         "s",
-        "gauge",
-        "How late the event loop was, by quantile.",
-        lambda stats: {"0.5": stats.loop_lag_p50_s, "0.99": stats.loop_lag_p99_s, "1": stats.loop_lag_max_s},
-        "quantile",
+        kind="gauge",
+        about="Delay of the event loop, by quantile.",
+        read=lambda stats: {
+            "0.5": stats.loop_lag_p50_s,
+            "0.99": stats.loop_lag_p99_s,
+            "1": stats.loop_lag_max_s,
+        },
+        label="quantile",
     ),
 )
 
@@ -105,28 +150,28 @@ class Loaders:
         self._by_name: dict[str, weakref.ref[MeasuredLoader]] = {}
 
     def add(self, name: str, loader: MeasuredLoader) -> None:
-        """Take a loader in.
+        """Add a loader.
 
         Raises:
-            ValueError: another one has the name.
-            TypeError: it is no loader.
+            ValueError: another loader has the name.
+            TypeError: it is not a loader.
         """
         if not isinstance(loader, MeasuredLoader):
             raise TypeError(f"a loader was expected, got {loader!r}")
         found = self._by_name.get(name)
         other = None if found is None else found()
         if other is not None and other is not loader and not other.closed:
-            raise ValueError(f"another loader is registered as {name!r}: give this one a name of its own")
+            raise ValueError(f"another loader is registered as {name!r}: choose a different name")
         self._by_name[name] = weakref.ref(loader)
 
     def drop(self, name: str, loader: MeasuredLoader) -> None:
-        """Let a loader go; nothing happens if it is not there."""
+        """Remove a loader; nothing happens if it is not registered."""
         found = self._by_name.get(name)
         if found is not None and found() is loader:
             del self._by_name[name]
 
     def stats(self) -> Iterator[tuple[str, Stats]]:
-        """Every loader's name and its statistics now."""
+        """Iterate over the names and current statistics of all open loaders."""
         for name, reference in list(self._by_name.items()):
             loader = reference()
             if loader is None or loader.closed:

@@ -8,8 +8,9 @@
     loader = aioloader.DataLoader(dataset, 64, shuffle=True)
     opentelemetry.register(loader, "train")
 
-Names begin with ``aioloader.``, and units stand in the instruments: ``aioloader.delivered.samples`` in ``{sample}``,
-``aioloader.stage.time`` in ``s`` with the attribute ``aioloader.stage``. Each has the attribute ``aioloader.loader``.
+Names begin with ``aioloader.``, and units are properties of the instruments: ``aioloader.delivered.samples`` in
+``{sample}``, ``aioloader.stage.time`` in ``s`` with the attribute ``aioloader.stage``. Each metric has the attribute
+``aioloader.loader``.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
 
 __all__ = ("register", "unregister")
 
-# By the semantic conventions a unit stands beside a name, not in it; these say what was measured.
+# By the semantic conventions a name does not contain the unit; these words name the measured quantity.
 _WORDS = {"s": "time", "By": "size", "1": "ratio"}
 _COUNTED = {
     "samples": "{sample}",
@@ -70,12 +71,12 @@ _loaders: weakref.WeakKeyDictionary[Any, Loaders] = weakref.WeakKeyDictionary()
 
 
 def register(loader: BaseLoader, name: str = "loader", meter_provider: Any = None) -> None:
-    """Have a loader's statistics exported, until it is closed or collected.
+    """Export a loader's statistics until the loader is closed or garbage-collected.
 
     Args:
         loader: an `AsyncDataLoader` or `DataLoader`.
-        name: value of the attribute ``aioloader.loader``, one for each loader of a provider.
-        meter_provider: of OpenTelemetry; None: the global one.
+        name: value of the attribute ``aioloader.loader``, unique among the loaders of a provider.
+        meter_provider: OpenTelemetry meter provider; None: the global one.
 
     Raises:
         ValueError: another loader has the name.
@@ -83,7 +84,7 @@ def register(loader: BaseLoader, name: str = "loader", meter_provider: Any = Non
     provider = get_meter_provider() if meter_provider is None else meter_provider
     loaders = _loaders.get(provider)
     if loaders is None:
-        # An instrument is made once; a provider takes all loaders through the same ones.
+        # Each instrument is created once for a provider and observes all its loaders.
         loaders = _loaders[provider] = Loaders()
         meter = provider.get_meter("aioloader", __version__)
         for measure in MEASURES:
@@ -92,7 +93,7 @@ def register(loader: BaseLoader, name: str = "loader", meter_provider: Any = Non
 
 
 def unregister(loader: BaseLoader, name: str = "loader", meter_provider: Any = None) -> None:
-    """Let a loader go before its end. Nothing happens if it is not registered."""
+    """Stop the export of a loader that is still open. Nothing happens if it is not registered."""
     loaders = _loaders.get(get_meter_provider() if meter_provider is None else meter_provider)
     if loaders is not None:
         loaders.drop(name, loader)

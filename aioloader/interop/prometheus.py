@@ -33,17 +33,17 @@ _UNITS = {"s": "seconds", "By": "bytes", "1": "ratio"}
 
 
 class _Collector:
-    """All loaders of one registry: a registry takes every name once."""
+    """Collector of all loaders of one registry, because a registry accepts every metric name only once."""
 
     def __init__(self) -> None:
         self.loaders = Loaders()
 
     def describe(self) -> Iterator[Any]:
-        """The metrics without values."""
+        """Return the metrics without values."""
         return (_family(measure) for measure in MEASURES)
 
     def collect(self) -> Iterator[Any]:
-        """The metrics now."""
+        """Iterate over the metrics with their current values."""
         found = list(self.loaders.stats())
         for measure in MEASURES:
             family = _family(measure)
@@ -66,12 +66,12 @@ _collectors: weakref.WeakKeyDictionary[Any, _Collector] = weakref.WeakKeyDiction
 
 
 def register(loader: BaseLoader, name: str = "loader", registry: Any = REGISTRY) -> None:
-    """Have a loader's statistics scraped, until it is closed or collected.
+    """Export a loader's statistics until the loader is closed or garbage-collected.
 
     Args:
         loader: an `AsyncDataLoader` or `DataLoader`.
-        name: value of the label ``loader``, one for each loader of a registry.
-        registry: of `prometheus_client`.
+        name: value of the label ``loader``, unique among the loaders of a registry.
+        registry: registry of `prometheus_client`.
 
     Raises:
         ValueError: another loader has the name.
@@ -85,7 +85,7 @@ def register(loader: BaseLoader, name: str = "loader", registry: Any = REGISTRY)
 
 
 def unregister(loader: BaseLoader, name: str = "loader", registry: Any = REGISTRY) -> None:
-    """Let a loader go before its end. Nothing happens if it is not registered."""
+    """Stop the export of a loader that is still open. Nothing happens if it is not registered."""
     collector = _collectors.get(registry)
     if collector is not None:
         collector.loaders.drop(name, loader)

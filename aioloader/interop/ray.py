@@ -24,7 +24,7 @@ __all__ = ("RecordIODatasource", "spans_of")
 _BLOCK_BYTES = 16 << 20
 
 
-class RecordIODatasource(Datasource):  # type: ignore[misc]  # Ray is not there where types are checked
+class RecordIODatasource(Datasource):  # type: ignore[misc]  # Ray is not installed where types are checked
     """The records of a .rec file for ``ray.data.read_datasource``.
 
     ::
@@ -33,13 +33,14 @@ class RecordIODatasource(Datasource):  # type: ignore[misc]  # Ray is not there 
         rows.map(lambda row: {"label": recordio.unpack(row["payload"])[0].label})
 
     A row has two columns: "key" (int64, or string if any key is not an integer) and "payload" (binary), the record's
-    bytes. Rows come in the order of the file. Each read task reads one span of it, of about the same number of bytes.
+    bytes. Rows are in the order of the file. Each read task reads one span of it; all spans have about the same number
+    of bytes.
 
-    The index is read here, once; a task is sent the part that it needs.
+    The constructor reads the index once; each task receives the part that it needs.
 
     Args:
-        path: the .rec file, or a URL of a scheme given to `recordio.register_opener`. All nodes must reach it by this
-            name.
+        path: the .rec file, or a URL of a scheme registered by `recordio.register_opener`. All nodes must be able to
+            open it by this name.
         index: as for `recordio.RecordReader`.
 
     Raises:
@@ -60,30 +61,30 @@ class RecordIODatasource(Datasource):  # type: ignore[misc]  # Ray is not there 
         named = isinstance(keys, list)
         self._keys: Any = np.asarray(keys, dtype=object)[order] if named else np.asarray(keys)[order]
         self._key_type = pa.string() if named else pa.int64()
-        # What is not a local file has no size that is known here: its last record counts as long as the mean one.
+        # The size of a file that is not local is unknown: its last record is assumed to have the mean length.
         if os.path.exists(self._path):
             self._end = os.path.getsize(self._path)
         else:
             self._end = int(self._offsets[-1] * (1 + 1 / len(self._offsets))) + 1 if len(self._offsets) else 0
 
     def estimate_inmemory_data_size(self) -> int:
-        """Bytes of all rows: those of the file."""
+        """Return the bytes of all rows, estimated by the size of the file."""
         return self._end
 
     def get_read_tasks(
         self, parallelism: int, per_task_row_limit: int | None = None, data_context: Any = None
     ) -> list[Any]:
-        """The read tasks: `parallelism` of them, or one for each record where there are fewer.
+        """Return `parallelism` read tasks, or one for each record if there are fewer records.
 
         Args:
-            parallelism: how many tasks are wanted, at least 1.
-            per_task_row_limit: most rows that a task gives, or None.
-            data_context: of Ray Data; not used.
+            parallelism: number of tasks, at least 1.
+            per_task_row_limit: maximum number of rows of a task, or None.
+            data_context: context of Ray Data; not used.
         """
         schema = pa.schema([("key", self._key_type), ("payload", pa.binary())])
         tasks = []
         for start, stop in spans_of(self._offsets, self._end, parallelism):
-            # One offset more says where the last record ends.
+            # One offset more is the end of the last record.
             offsets = self._offsets[start : stop + 1]
             end = int(offsets[-1]) if stop < len(self._offsets) else self._end
             metadata = BlockMetadata(
@@ -98,15 +99,15 @@ class RecordIODatasource(Datasource):  # type: ignore[misc]  # Ray is not there 
 
 
 def spans_of(offsets: IntArray, end: int, count: int) -> list[tuple[int, int]]:
-    """Cut records into stretches of about the same number of bytes.
+    """Split records into spans of about the same number of bytes.
 
     Args:
-        offsets: int64 (n,), where the records begin, ascending.
-        end: where the last one ends, bytes.
-        count: how many stretches are wanted, at least 1.
+        offsets: int64 (n,), offsets of the records in bytes, ascending.
+        end: end of the last record in bytes.
+        count: number of spans, at least 1.
 
     Returns:
-        (start, stop) of each, in records; none is empty, and together they are 0 to n.
+        (start, stop) of each span, in records; none is empty, and together they cover 0 to n.
     """
     if not len(offsets):
         return []
@@ -117,11 +118,11 @@ def spans_of(offsets: IntArray, end: int, count: int) -> list[tuple[int, int]]:
 
 
 def _read_span(path: str, offsets: IntArray, keys: Any, key_type: Any) -> Iterator[Any]:
-    """Tables of the records at the first `len(keys)` offsets, of some megabytes each."""
+    """Iterate over tables of the records at the first `len(keys)` offsets, of some megabytes each."""
     with RecordReader(path, Index.of(offsets)) as reader:
         start = 0
         while start < len(keys):
-            # Up to the record that begins beyond the limit, and one record at least.
+            # All records that begin within the limit, and at least one.
             limit = int(np.searchsorted(offsets, offsets[start] + _BLOCK_BYTES))
             stop = min(len(keys), max(start + 1, limit))
             payloads = reader.read_many(range(start, stop))

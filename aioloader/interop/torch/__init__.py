@@ -1,14 +1,14 @@
-"""Torch: its loader's names over this engine, batches on a device, and bridges to torch's own loader.
+"""Torch: a replacement of its DataLoader, batches on a device, and a bridge to torch's DataLoader.
 
-- `DataLoader`: the arguments of ``torch.utils.data.DataLoader`` and its batches; a script changes its import
+- `DataLoader`: the arguments and batches of ``torch.utils.data.DataLoader``; a script only changes its import
 - `to_device`, `StatefulLoader`: batches of tensors, copied to a device ahead of the caller, with a state
-- `LoaderDataset`: an IterableDataset for torch's own loader
+- `LoaderDataset`: an IterableDataset for torch's DataLoader
 - `as_tensors`: a batch of arrays as tensors over the same memory
 """
 
 from aioloader.loader.outputs import needed
 
-needed("torch")  # before the modules that import it: what is missing is told with the extra's name
+needed("torch")  # before the modules that import it, because its error names the extra to install
 
 from aioloader.interop.torch._dataset import LoaderDataset  # noqa: E402
 from aioloader.interop.torch._device import StatefulLoader, to_device  # noqa: E402

@@ -1,4 +1,4 @@
-"""Batches as a dataset for torch's own loader."""
+"""Batches as a dataset for torch's DataLoader."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ __all__ = ("LoaderDataset",)
 
 
 def _rank_and_world() -> tuple[int, int] | None:
-    """This process's number among those of torch.distributed and how many they are; None where it is not in use."""
+    """Return the rank and world size of torch.distributed; None if it is not initialised."""
     distributed = torch.distributed
     if not distributed.is_available() or not distributed.is_initialized():
         return None
     return distributed.get_rank(), distributed.get_world_size()
 
 
-class LoaderDataset(torch.utils.data.IterableDataset):  # type: ignore[misc]  # torch is not there where types are checked
-    """Batches of an `aioloader.DataLoader` as a dataset for ``torch.utils.data.DataLoader(..., batch_size=None)``.
+class LoaderDataset(torch.utils.data.IterableDataset):  # type: ignore[misc]  # torch is not installed where types are checked
+    """Dataset of the batches of an `aioloader.DataLoader`, for ``torch.utils.data.DataLoader(..., batch_size=None)``.
 
     ::
 
@@ -37,19 +37,20 @@ class LoaderDataset(torch.utils.data.IterableDataset):  # type: ignore[misc]  # 
             for images, labels in torch.utils.data.DataLoader(batches, batch_size=None, num_workers=4):
                 ...
 
-    Every process that iterates it has a loader of its own, and all of them share the epoch: it is split between the
-    ranks of torch.distributed, where that is initialised, and again between the worker processes of torch's loader.
-    Each part has the same number of batches (option `even`).
+    Every process that iterates it has a separate loader, and an epoch is divided among them: between the ranks of
+    torch.distributed, if that is initialised, and then between the worker processes of torch's loader. Each part has
+    the same number of batches (option `even`).
 
-    In a worker process of torch the loader works inline, since there is one such process for each core; elsewhere it
-    has workers of its own. The option `num_workers` overrides both.
+    In a worker process of torch the loader works inline, because there is one such process per core; elsewhere it
+    starts its own workers. The option `num_workers` overrides both.
 
-    It has a state, as torchdata's StatefulDataLoader asks of a dataset: what the process that iterates it has taken.
+    It has `state_dict` and `load_state_dict`, which torchdata's StatefulDataLoader requires of a dataset; the state
+    counts the batches taken by the process that iterates it.
 
     Args:
-        dataset: as for `aioloader.DataLoader`; it is sent to worker processes by pickle where they are not forked.
-        batch_size: samples of a batch.
-        options: further options of `aioloader.DataLoader`, but for `shard`, which is found here.
+        dataset: as for `aioloader.DataLoader`; worker processes that are not forked receive it by pickle.
+        batch_size: number of samples of a batch.
+        options: further options of `aioloader.DataLoader`, except `shard`, which is determined here.
 
     Raises:
         TypeError: `shard` is among the options.
@@ -59,12 +60,12 @@ class LoaderDataset(torch.utils.data.IterableDataset):  # type: ignore[misc]  # 
         super().__init__()
         if "shard" in options:
             raise TypeError(
-                "LoaderDataset finds its shard itself, from torch.distributed and torch's worker processes; "
-                "to choose one use aioloader.DataLoader(shard=...) and StatefulLoader"
+                "LoaderDataset determines its shard from torch.distributed and torch's worker processes; "
+                "to choose a shard use aioloader.DataLoader(shard=...) and StatefulLoader"
             )
         self._dataset = dataset
         self._options: dict[str, Any] = {"batch_size": batch_size, **options}
-        # Shared with worker processes that live on: how often it was set, and to what.
+        # Shared with persistent worker processes: the number of calls of set_epoch, and the epoch.
         self._epoch = torch.zeros(2, dtype=torch.int64).share_memory_()
         self._epoch_seen = 0
         self._ranks = _rank_and_world()
@@ -74,40 +75,40 @@ class LoaderDataset(torch.utils.data.IterableDataset):  # type: ignore[misc]  # 
         self._owner: tuple[int, tuple[int, int]] | None = None
 
     def __getstate__(self) -> dict[str, Any]:
-        # A worker process that is not forked knows nothing of torch.distributed.
+        # In a worker process that is not forked torch.distributed is not initialised.
         return {**self.__dict__, "_ranks": self.ranks, "_loader": None, "_owner": None}
 
     @property
     def ranks(self) -> tuple[int, int]:
-        """This process's rank and the number of ranks."""
+        """Return this process's rank and the world size."""
         return _rank_and_world() or self._ranks or (0, 1)
 
     @property
     def shard(self) -> tuple[int, int]:
-        """(index, count) of what the process that asks would get."""
+        """Return the shard of the calling process: (index, number of shards)."""
         rank, world = self.ranks
         info = torch.utils.data.get_worker_info()
         worker, workers = (0, 1) if info is None else (info.id, info.num_workers)
         return rank * workers + worker, world * workers
 
     def set_epoch(self, epoch: int) -> None:
-        """Make `epoch` the number of the next pass, in this process and in worker processes that there are or will be.
+        """Set the number of the next epoch, in this process and in all existing and future worker processes.
 
-        Without it every pass is the next epoch, but for worker processes of torch that are started anew for each pass:
-        these begin with epoch 0 each time.
+        Without it every iteration is the next epoch. Worker processes that torch starts again for each epoch then
+        begin with epoch 0 each time.
 
         Raises:
-            ValueError: it is negative.
+            ValueError: `epoch` is negative.
         """
         if epoch < 0:
             raise ValueError(f"epoch must not be negative, got {epoch}")
         self._epoch[1] = epoch
         self._epoch[0] += 1
         if self._state is not None and self._state.get("epoch") != epoch:
-            self._state = None  # worker processes have taken it up, or nobody will
+            self._state = None  # worker processes have loaded it already, or never will
 
     def __iter__(self) -> Iterator[Any]:
-        """A pass over the part of this process, as tensors."""
+        """Iterate over the batches of this process for one epoch, as tensors."""
         loader = self._own_loader()
         return map(as_tensors, iter(loader))
 
@@ -132,14 +133,15 @@ class LoaderDataset(torch.utils.data.IterableDataset):  # type: ignore[misc]  # 
         return self._loader
 
     def state_dict(self) -> dict[str, Any]:
-        """Where the process that asks is: a JSON object."""
+        """Return the position of the calling process, as a JSON object."""
         if self._state is not None:
             return self._state
         return self._own_loader().state_dict()
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on where `state` was taken, at the next pass; see `aioloader.DataLoader.load_state_dict`.
+        """Resume the next epoch at the position of `state`; see `aioloader.DataLoader.load_state_dict`.
 
-        The states of all processes are taken after the same number of batches; the number of processes may differ then.
+        The states of all processes must be saved after the same number of batches. The number of processes may differ
+        between saving and loading.
         """
         self._state = dict(state)

@@ -1,4 +1,4 @@
-"""Batches of tensors on a device, copied there ahead of the caller, with a state that counts what the caller has."""
+"""Batches of tensors on a device, copied there ahead of the caller, with a state that counts delivered batches."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ __all__ = ("StatefulLoader", "to_device")
 def to_device(
     loader: DataLoader[Any] | AsyncDataLoader[Any], device: Any = "cuda", ahead: int = 1
 ) -> StatefulLoader:
-    """A loader's batches as tensors on a device, copied there while the caller works on those before.
+    """Return a loader's batches as tensors on a device, copied there while the caller works on earlier batches.
 
     ::
 
@@ -31,23 +31,23 @@ def to_device(
                 ...
                 checkpoint = {"model": model.state_dict(), "data": batches.state_dict()}
 
-    With an `aioloader.DataLoader` it is iterated with ``for``.
+    The batches of an `aioloader.DataLoader` are iterated with ``for``.
 
     Args:
-        loader: the loader; nobody else iterates it.
-        device: as torch names it.
-        ahead: batches that are copied ahead of the caller, at least 0.
+        loader: the loader; it must not be iterated elsewhere.
+        device: a torch device, or its name.
+        ahead: number of batches that are copied ahead of the caller, at least 0.
 
     Raises:
         TypeError: it is another kind of loader.
-        ValueError: `ahead` is negative, or the loader gives JAX arrays.
+        ValueError: `ahead` is negative, or the loader returns JAX arrays.
         RuntimeError: torch has no such device here.
     """
     return StatefulLoader(loader, device, ahead)
 
 
 class StatefulLoader(BaseLoader):
-    """A loader of tensors, on a device if wanted, with the methods of torchdata's StatefulDataLoader.
+    """Loader of tensors, optionally on a device, with the methods of torchdata's StatefulDataLoader.
 
     ::
 
@@ -57,24 +57,25 @@ class StatefulLoader(BaseLoader):
                 ...
                 checkpoint = {"model": model.state_dict(), "data": batches.state_dict()}
 
-    The state counts what was handed out here. Batches that are being copied to the device ahead of that do not count.
-    To a CUDA device batches are copied on a stream of their own, out of pinned memory, as far ahead as the loader has
-    them ready; a batch is handed out without waiting for the next one.
+    The state counts the batches delivered by this object, without the batches that are copied to the device ahead of
+    the caller. Batches are copied to a CUDA device on a separate stream, from pinned memory, as far ahead as the loader
+    has finished them; a batch is delivered without waiting for the next one.
 
-    What else a loader has, such as `stats`, `explain` and `errors`, is the loader's own; there, batches that are copied
-    ahead count as handed out.
+    All other attributes, such as `stats`, `explain` and `errors`, are those of the loader, which counts batches that
+    are copied ahead as delivered.
 
     Args:
-        loader: a `DataLoader`, for ``for``, or an `AsyncDataLoader`, for ``async for``; nobody else iterates it.
-        device: where the tensors are to be; None: in the batch's own memory.
-        ahead: batches that are copied ahead, at least 0.
+        loader: a `DataLoader`, for ``for``, or an `AsyncDataLoader`, for ``async for``; it must not be iterated
+            elsewhere.
+        device: device of the tensors; None: they use the batch's own memory.
+        ahead: number of batches that are copied ahead, at least 0.
 
     Attributes:
-        loader: as given.
+        loader: the loader.
 
     Raises:
         TypeError: it is another kind of loader.
-        ValueError: `ahead` is negative, or the loader gives JAX arrays.
+        ValueError: `ahead` is negative, or the loader returns JAX arrays.
         RuntimeError: torch has no such device here.
     """
 
@@ -85,12 +86,12 @@ class StatefulLoader(BaseLoader):
             raise ValueError(f"ahead must not be negative, got {ahead}")
         if not isinstance(loader, (AsyncDataLoader, DataLoader)):
             raise TypeError(
-                "this takes an aioloader.DataLoader or AsyncDataLoader, whose state it forwards, got "
-                f"{type(loader).__module__}.{type(loader).__qualname__}; of a loader of torch's kind copy the batches "
-                "yourself: pin_memory=True and .to(device, non_blocking=True)"
+                "StatefulLoader needs an aioloader.DataLoader or AsyncDataLoader, got "
+                f"{type(loader).__module__}.{type(loader).__qualname__}; with torch's DataLoader copy the "
+                "batches yourself: pin_memory=True and .to(device, non_blocking=True)"
             )
         if loader._runtime.options.output == "jax":
-            raise ValueError("batches of output='jax' are no tensors: leave output='numpy' or 'torch'")
+            raise ValueError("batches of output='jax' cannot become tensors: use output='numpy' or 'torch'")
         self.loader: Any = loader  # blocking or async: each method is called on the kind that has it
         self._runtime, self._errors = loader._runtime, loader._errors
         self._mover = Mover(device)
@@ -99,11 +100,11 @@ class StatefulLoader(BaseLoader):
         self._pass = 0
 
     def __iter__(self) -> _Pass:
-        """A new pass. One that was under way is over: it counts nothing any more."""
+        """Begin a new epoch. An unfinished one no longer changes the state."""
         return _Pass(self, self._begin(iter(self.loader)))
 
     def __aiter__(self) -> _AsyncPass:
-        """A new pass. One that was under way is over: it counts nothing any more."""
+        """Begin a new epoch. An unfinished one no longer changes the state."""
         return _AsyncPass(self, self._begin(aiter(self.loader)))
 
     def _begin(self, batches: Any) -> _Ahead:
@@ -112,26 +113,26 @@ class StatefulLoader(BaseLoader):
         return _Ahead(self, batches, self._mover, self._ahead, self._pass)
 
     def _counts(self, number: int, state: dict[str, Any] | None) -> None:
-        """A pass has handed out a batch, or has come to its end: then the loader itself knows what comes next."""
+        """Record the state after a batch of an epoch; None at its end, when the loader's own state is valid."""
         if number == self._pass:
             self._state = state
 
     def state_dict(self) -> dict[str, Any]:
-        """Where the caller is, as a JSON object: all batches handed out so far are consumed."""
+        """Return the position of the caller, as a JSON object: after all batches delivered so far."""
         return self.loader.state_dict() if self._state is None else dict(self._state)
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on where `state` was taken: the next pass delivers what was left of that epoch.
+        """Resume at the position of `state`: the next iteration delivers the rest of that epoch.
 
         Raises:
-            ResumeError: the state is damaged, or belongs to other data or another way of sampling.
+            ResumeError: the state is corrupt, or belongs to other data or another sampling order.
         """
         self.loader.load_state_dict(state)
         self._pass += 1
         self._state = None
 
     def set_epoch(self, epoch: int) -> None:
-        """Make `epoch` the number of the next pass."""
+        """Set the number of the next epoch."""
         self.loader.set_epoch(epoch)
         self._pass += 1
         self._state = None
@@ -170,7 +171,7 @@ class StatefulLoader(BaseLoader):
 
 
 class _Ahead:
-    """What of one pass is on its way between the loader and the caller. It waits for nothing."""
+    """Queue of the batches of one epoch that are copied ahead of the caller. Its methods do not wait."""
 
     def __init__(self, owner: StatefulLoader, batches: Any, mover: Mover, ahead: int, number: int) -> None:
         self.batches = batches
@@ -182,21 +183,27 @@ class _Ahead:
         self._end: BaseException | None = None
         self._over = False
         self._busy = False
-        self.taken: Any = None  # a batch, and the loader's state just after it
+        self.taken: Any = None  # a batch, and the loader's state just after it was taken
 
     def enter(self) -> None:
-        """A caller asks for a batch; there is one at a time."""
+        """Begin a request for a batch.
+
+        Raises:
+            RuntimeError: another request has not ended.
+        """
         if self._busy:
-            raise RuntimeError("the next batch of this iterator is being waited for already; make one each")
+            raise RuntimeError(
+                "this iterator is already waiting for its next batch: use one iterator per caller"
+            )
         self._busy = True
 
     def leave(self) -> None:
-        """It has its answer."""
+        """End the request."""
         self._busy = False
 
     @property
     def wants(self) -> bool:
-        """Whether a batch is to be copied: one is needed, or the next is ready and there is room."""
+        """Return True if a copy should start: a batch is needed, or the next one is ready and the queue is not full."""
         if self.taken is not None:
             return True
         if self._over or self._end is not None:
@@ -204,24 +211,24 @@ class _Ahead:
         return not self._moving or (len(self._moving) <= self._most and self.batches.ready)
 
     def came(self, batch: Any) -> None:
-        """The loader gave a batch. It stays here until its copy was started, which may fail or be cancelled."""
+        """Store a batch of the loader until its copy has started, because the start may fail or be cancelled."""
         self.taken = batch, self._owner.loader.state_dict()
 
     def put(self, moved: tuple[Any, Any]) -> None:
-        """Its copy was started."""
+        """Add the stored batch, whose copy has started."""
         self._moving.append((*moved, self.taken[1]))
         self.taken = None
 
     def ends(self, error: BaseException) -> None:
-        """The loader gives no more; what came before is handed out first."""
+        """Record the error or StopIteration of the loader, which is raised after the batches in the queue."""
         self._end = error
 
     def take(self) -> Any:
-        """The next batch.
+        """Return the next batch.
 
         Raises:
-            BaseException: what `ends` was told, once.
-            StopIteration: thereafter.
+            BaseException: the recorded error, once.
+            StopIteration: after that.
         """
         if self._moving:
             tensors, event, state = self._moving.popleft()
@@ -239,7 +246,7 @@ class _Ahead:
 
 
 class _Pass:
-    """One pass for ``for``."""
+    """Iterator over one epoch for ``for``."""
 
     def __init__(self, owner: StatefulLoader, ahead: _Ahead) -> None:
         self._owner = owner  # an iterator keeps its loader alive
@@ -266,7 +273,7 @@ class _Pass:
 
 
 class _AsyncPass:
-    """One pass for ``async for``. A cancelled call loses nothing: call it again."""
+    """Iterator over one epoch for ``async for``. A cancelled call loses no batch: call it again."""
 
     def __init__(self, owner: StatefulLoader, ahead: _Ahead) -> None:
         self._owner = owner
@@ -295,6 +302,6 @@ class _AsyncPass:
 
     async def _started(self, batch: Any) -> tuple[Any, Any]:
         mover = self._way.mover
-        if mover.takes_long:  # into pinned memory, which is no work for the loop's thread
+        if mover.takes_long:  # a copy to pinned memory would block the event loop
             return await anyio.to_thread.run_sync(mover.start, batch)
         return mover.start(batch)

@@ -1,4 +1,4 @@
-"""A torch dataset as a dataset of this project: what runs in its worker processes, and what they are told."""
+"""Torch datasets as datasets of this project, and the set-up of their worker processes."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ __all__ = ("Crew", "Items", "WorkerStage", "known_dataset", "reads_batches")
 
 
 class Crew:
-    """What torch's worker processes are told when they begin: once in each process.
+    """Set-up of a worker process as torch's loader does it, once in each process.
 
     Args:
-        dataset: what `torch.utils.data.get_worker_info` gives as its dataset.
-        workers: how many worker processes there are.
+        dataset: dataset for `torch.utils.data.get_worker_info`.
+        workers: number of worker processes.
         worker_init_fn: called with the worker's number, or None.
 
     Attributes:
-        seed: that of worker 0; those of the others follow it.
+        seed: seed of worker 0; worker i has seed + i.
     """
 
     def __init__(self, dataset: Any, workers: int, worker_init_fn: Callable[[int], object] | None) -> None:
@@ -44,7 +44,7 @@ class Crew:
         self._begun = False
 
     def begin(self) -> None:
-        """Make this process a worker of torch, if it is a worker of ours."""
+        """Set up this process as a torch worker, if it is a worker process of the executor."""
         if self._begun:
             return
         slot = own_slot()
@@ -62,12 +62,12 @@ class Crew:
 
 
 class Items:
-    """A torch dataset whose samples have rows.
+    """Torch dataset whose samples are encoded as rows.
 
     Args:
         dataset: has ``__getitem__``.
-        crew: what a worker process does first.
-        keep: what is made of a sample; None: a sample is its index, and the collate function reads the batch.
+        crew: set-up of the worker process, done before the first sample.
+        keep: encodes a sample; None: a sample is its index, and the collate function reads the batch.
 
     Attributes:
         display_name: name of the dataset's class, for errors.
@@ -81,11 +81,10 @@ class Items:
         self._keep = keep
 
     def __len__(self) -> int:
-        """Number of samples; where the dataset cannot tell, so many that the sampler alone decides."""
+        """Return the number of samples; `sys.maxsize` if it is unknown, so that the sampler decides."""
         return len(self._dataset) if hasattr(self._dataset, "__len__") else sys.maxsize
 
     def __getitem__(self, index: int) -> Any:
-        """A sample."""
         if not self._begun:
             self._crew.begin()
             self._begun = True
@@ -93,19 +92,19 @@ class Items:
 
 
 class WorkerStage:
-    """A transform that changes nothing: it makes its process a worker of torch."""
+    """Identity transform that sets up its process as a torch worker."""
 
     def __init__(self, crew: Crew) -> None:
         self._crew = crew
 
     def __call__(self, *sample: Any) -> Any:
-        """The sample as it is."""
+        """Return the sample unchanged."""
         self._crew.begin()
         return sample if len(sample) > 1 else sample[0]
 
 
 def reads_batches(dataset: Any) -> bool:
-    """Whether a dataset gives the samples of a batch together (``__getitems__``), as torch's loader asks it to."""
+    """Return True if a dataset reads the samples of a batch together (``__getitems__``), for torch's loader."""
     if type(dataset) is Subset:
         return reads_batches(dataset.dataset)
     if type(dataset) is StackDataset:
@@ -115,13 +114,13 @@ def reads_batches(dataset: Any) -> bool:
 
 
 def known_dataset(dataset: Any, tensors: bool) -> Any:
-    """The dataset in a form that is read without torch's one sample after the other; None where there is none.
+    """Return the dataset in a form that this project reads in batches; None if there is no such form.
 
-    That are datasets of this project, torch's TensorDataset of tensors in memory, and torch's Subset of these.
+    Supported are datasets of this project, torch's TensorDataset of tensors in memory, and torch's Subset of these.
 
     Args:
-        dataset: any.
-        tensors: arrays will do where its samples are tensors.
+        dataset: any dataset.
+        tensors: True if samples may be arrays instead of tensors.
     """
     if type(dataset) is Subset:
         parent = known_dataset(dataset.dataset, tensors)

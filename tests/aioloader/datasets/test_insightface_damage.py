@@ -180,7 +180,7 @@ def test_a_label_that_is_no_identity_names_the_option(tmp_path: Path, png: Any) 
     dataset = InsightFaceDataset(folder, label_dtype="float32")
     assert dataset[0][1] == 0.5
     assert dataset.labels().tolist() == [0.5, 1.0]
-    with pytest.raises(LayoutError, match="no identities"):
+    with pytest.raises(LayoutError, match="cannot be identities"):
         _ = dataset.identities
 
 

@@ -267,7 +267,9 @@ BACKWARDS = b"\xff" * 10 + b"\xf4\x00"  # a negative number
 )
 def test_archives_that_lead_astray_are_refused(tmp_path: Path, archive: bytes) -> None:
     (tmp_path / "cifar-10-binary.tar.gz").write_bytes(gzip.compress(archive))
-    with pytest.raises(ValueError, match=r"cifar-10-binary\.tar\.gz (is damaged|does not contain test_batch)"):
+    with pytest.raises(
+        ValueError, match=r"cifar-10-binary\.tar\.gz (is damaged|does not contain test_batch)"
+    ):
         CIFAR10(tmp_path, train=False)
 
 
