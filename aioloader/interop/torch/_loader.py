@@ -1,4 +1,4 @@
-"""`DataLoader`: torch's loader by its arguments and its batches, with this project's engine."""
+"""`DataLoader`: a replacement of torch's loader with the same arguments and batches."""
 
 from __future__ import annotations
 
@@ -36,38 +36,38 @@ if TYPE_CHECKING:
 __all__ = ("DataLoader",)
 
 _log = logging.getLogger("aioloader")
-_MANY = 10_000_000  # indices that are drawn before the first batch, at most
+_MANY = 10_000_000  # limit of the number of indices that are drawn before the first batch
 
 
-class DataLoader(torch.utils.data.DataLoader):  # type: ignore[misc]  # torch is not there where types are checked
-    """``torch.utils.data.DataLoader`` with another engine: the same arguments, the same batches.
+class DataLoader(torch.utils.data.DataLoader):  # type: ignore[misc]  # torch is not installed where types are checked
+    """Replacement of ``torch.utils.data.DataLoader``: the same arguments, the same batches, another engine.
 
     ::
 
         from aioloader.interop.torch import DataLoader  # before: from torch.utils.data import DataLoader
 
-    Arguments, attributes and errors of arguments are torch's, by inheritance: frameworks that ask for its loader take
-    this one. Batches are those of torch's default_collate, or of `collate_fn`; the order of ``shuffle=True`` is
-    torch's, for the same `generator` or ``torch.manual_seed``. What is different:
+    The class inherits arguments, attributes and argument errors from torch's, so frameworks that require torch's loader
+    accept it. Batches are those of torch's default_collate, or of `collate_fn`. With the same `generator` or
+    ``torch.manual_seed``, the order of ``shuffle=True`` is torch's. Differences:
 
-    - Worker processes are fresh interpreters (not forks), which live as long as the loader, as with torch's
-      ``persistent_workers=True``. The dataset is sent to them by cloudpickle; one that was changed between two epochs
-      is noticed and sent again, unless ``persistent_workers=True`` says that it is not. `multiprocessing_context` is
-      checked and has no further effect.
+    - Worker processes are new interpreters (not forks), which live as long as the loader, as with torch's
+      ``persistent_workers=True``. They receive the dataset by cloudpickle. A dataset that changed between two epochs is
+      detected and sent again, unless ``persistent_workers=True``. `multiprocessing_context` is checked and has no other
+      effect.
     - In worker processes Python's, numpy's and torch's global generators are seeded for every sample, from torch's
       seed, the epoch and the index. So random transforms are reproducible after ``torch.manual_seed``, for any number
-      of workers; their draws are not torch's.
-    - A sample that fails raises its own exception here too, with a note that names the sample. A worker process that
-      dies is replaced, and its samples are made again.
-    - `timeout` is how long a worker may take over one sample before it is ended; 0: for ever.
-    - Batches come in order; ``in_order=False`` changes nothing. `pin_memory_device` is torch's own affair.
-    - Datasets of this project, and torch's TensorDataset, are read whole batches at a time; so are torch's Subsets of
-      them, and datasets with ``__getitems__``, whose batches are made by one worker each.
-    - An IterableDataset has no indices to hand out: torch's own engine loads it, as before, and counts nothing.
+      of workers; their random numbers differ from those with torch's loader.
+    - A sample that fails raises its own exception, with a note that names the sample. A worker process that dies is
+      replaced, and its samples are made again.
+    - `timeout` is the time in seconds that a worker may spend on one sample before it is killed; 0: no limit.
+    - Batches are delivered in order; ``in_order=False`` and `pin_memory_device` have no effect.
+    - Datasets of this project, torch's TensorDataset, and torch's Subsets of these are read one batch at a time. So are
+      datasets with ``__getitems__``; one worker makes each of their batches.
+    - An IterableDataset has no indices: torch's own engine loads it, and there are no statistics.
 
     Raises:
         TypeError: the dataset is an `aioloader.IterableDataset`.
-        ValueError: as torch's.
+        ValueError: for the same reasons as in torch.
     """
 
     def __init__(
@@ -93,23 +93,23 @@ class DataLoader(torch.utils.data.DataLoader):  # type: ignore[misc]  # torch is
     ) -> None:
         if isinstance(dataset, Stream):
             raise TypeError(
-                "torch's DataLoader has no place for an aioloader.IterableDataset: give it to "
+                "torch's DataLoader cannot load an aioloader.IterableDataset: pass it to "
                 "aioloader.DataLoader(dataset, batch_size, output='torch')"
             )
         super().__init__(
             dataset,
-            batch_size,
-            shuffle,
-            sampler,
-            batch_sampler,
-            num_workers,
-            collate_fn,
-            pin_memory,
-            drop_last,
-            timeout,
-            worker_init_fn,
-            multiprocessing_context,
-            generator,
+            batch_size=batch_size,
+            shuffle=shuffle,
+            sampler=sampler,
+            batch_sampler=batch_sampler,
+            num_workers=num_workers,
+            collate_fn=collate_fn,
+            pin_memory=pin_memory,
+            drop_last=drop_last,
+            timeout=timeout,
+            worker_init_fn=worker_init_fn,
+            multiprocessing_context=multiprocessing_context,
+            generator=generator,
             prefetch_factor=prefetch_factor,
             persistent_workers=persistent_workers,
             pin_memory_device=pin_memory_device,
@@ -118,7 +118,7 @@ class DataLoader(torch.utils.data.DataLoader):  # type: ignore[misc]  # torch is
         self._engine: sync.DataLoader[Any] | None = None
         self._made_of: tuple[Any, ...] = ()
         if self._streams:
-            _log.info("%s is an IterableDataset, which torch's own engine loads", type(dataset).__name__)
+            _log.info("%s is an IterableDataset, so torch's own engine loads it", type(dataset).__name__)
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_engine": None, "_made_of": (), "_iterator": None}
@@ -128,7 +128,7 @@ class DataLoader(torch.utils.data.DataLoader):  # type: ignore[misc]  # torch is
         return isinstance(self.dataset, IterableDataset)
 
     def __iter__(self) -> Any:
-        """A new pass."""
+        """Begin a new epoch."""
         if self._streams:
             return super().__iter__()
         if self.pin_memory and not torch.accelerator.is_available():
@@ -143,16 +143,14 @@ class DataLoader(torch.utils.data.DataLoader):  # type: ignore[misc]  # torch is
         made_of = (self.collate_fn, self.worker_init_fn, self.pin_memory, self._told())
         if self._engine is None or made_of != self._made_of:
             if self._engine is not None:
-                _log.info(
-                    "the dataset or its functions were changed: worker processes are started anew for them"
-                )
-            self._engine = self._make_engine()  # passes under way keep the old one
+                _log.info("the dataset or its functions have changed: worker processes are restarted")
+            self._engine = self._make_engine()  # unfinished epochs keep the old one
             self._made_of = made_of
         return self._engine
 
     def _told(self) -> Any:
-        """Something that is another when the dataset is, as its worker processes know it."""
-        # Torch's workers are forked for every epoch, so they see what was done to the dataset since the last one.
+        """Return a value that changes when the dataset changes; None if the dataset must not be checked."""
+        # Torch's workers are forked for every epoch, so they see changes of the dataset since the last epoch.
         return None if self.persistent_workers or not self.num_workers else _checksum(self.dataset)
 
     def _make_engine(self) -> sync.DataLoader[Any]:
@@ -192,19 +190,19 @@ class DataLoader(torch.utils.data.DataLoader):  # type: ignore[misc]  # torch is
         )
         order.runtime = weakref.ref(engine._runtime)
         engine._runtime.watch_globals = (
-            False  # torch's scripts draw from them, and without workers in their own order
+            False  # scripts for torch use them, and without workers in a fixed order
         )
         return engine
 
     def close(self) -> None:
-        """End the worker processes, within a second. Batches that were delivered stay valid."""
+        """End the worker processes, within a second. Delivered batches stay valid."""
         engine, self._engine = self._engine, None
         self._iterator = None  # of torch's own engine
         if engine is not None:
             engine.close()
 
     def stats(self) -> Stats:
-        """The counters of the engine; see `aioloader.DataLoader.stats`.
+        """Return the statistics of the engine; see `aioloader.DataLoader.stats`.
 
         Raises:
             TypeError: the dataset is an IterableDataset.
@@ -212,7 +210,7 @@ class DataLoader(torch.utils.data.DataLoader):  # type: ignore[misc]  # torch is
         return self._counting().stats()
 
     def explain(self) -> str:
-        """What limits the loader, and what to change, in one paragraph.
+        """Return one paragraph about the bottleneck of the loader and the options that would remove it.
 
         Raises:
             TypeError: the dataset is an IterableDataset.
@@ -222,29 +220,30 @@ class DataLoader(torch.utils.data.DataLoader):  # type: ignore[misc]  # torch is
     def _counting(self) -> sync.DataLoader[Any]:
         if self._streams:
             raise TypeError(
-                f"{type(self.dataset).__name__} is an IterableDataset: torch's own engine loads it, and counts nothing"
+                f"{type(self.dataset).__name__} is an IterableDataset: torch's own engine loads it, without "
+                "statistics"
             )
         return self._ready_engine()
 
 
 def _single(dataset: MapDataset[Any]) -> bool:
-    """Whether its items are one array's rows themselves: torch's are tuples of one."""
+    """Return True if the samples are the rows of one array; torch's samples would be tuples of one element."""
     base = resolve(dataset).base
     return isinstance(base, GatherDataset) and len(base.arrays) == 1
 
 
 def _checksum(parts: Any) -> tuple[int, ...]:
-    """Tells one from another by what would be sent to workers. Empty where it cannot be sent: its use will say so."""
+    """Return checksums of the pickles that workers receive; empty if pickling fails, which its use will report."""
     buffers: list[pickle.PickleBuffer] = []
     try:
         blob = cloudpickle.dumps(parts, protocol=5, buffer_callback=buffers.append)
-    except Exception:  # whatever the pickling of a foreign object raises
+    except Exception:  # pickling a foreign object can raise any exception
         return ()
     return zlib.crc32(blob), len(blob), *[zlib.crc32(buffer.raw()) for buffer in buffers]
 
 
 class _Order:
-    """The lists of indices that torch's samplers give, drawn when torch draws them."""
+    """Batch sampler over torch's samplers, which draws random numbers in the order in which torch draws them."""
 
     def __init__(self, loader: DataLoader, crew: Crew) -> None:
         self._lists = loader._index_sampler
@@ -261,7 +260,7 @@ class _Order:
         return len(self._lists)
 
     def __iter__(self) -> Iterator[Any]:
-        # The order of these draws is torch's: so is the order of the samples then.
+        # Torch draws its random numbers in this order, so the order of the samples is torch's.
         lists = iter(self._lists)
         if not (self._begun and self._kept):
             seed = int(torch.empty((), dtype=torch.int64).random_(generator=self._generator).item())
@@ -273,7 +272,7 @@ class _Order:
             runtime.order.progress.seed = seed
         batches: Iterator[Any] = map(self._checked, lists)
         if self._ahead and self._few():
-            # The engine asks for them in a thread of its own; the caller's generators are drawn from here and now.
+            # The engine iterates in a separate thread, but the caller's generators must be used in this thread, now.
             batches = iter(list(batches))
         return batches
 
@@ -290,16 +289,16 @@ class _Order:
             numbers = [index.__index__() for index in indices]
         except (AttributeError, TypeError):
             raise TypeError(
-                f"the sampler gave {indices!r}: with workers of aioloader indices are whole numbers; give this sampler "
-                "to torch's own DataLoader"
+                f"the sampler returned {indices!r}, but indices must be whole numbers here; use this sampler with "
+                "torch's own DataLoader"
             ) from None
         if not numbers:
-            raise ValueError("the batch sampler gave a batch without indices: leave such batches out")
+            raise ValueError("the batch sampler returned an empty batch: skip empty batches")
         return np.asarray(numbers, np.int64)
 
 
 class _Known:
-    """Makes the batch of a dataset that is read without torch what default_collate would have made."""
+    """Conversion of a batch that this project collated to the batch that default_collate would have made."""
 
     def __init__(self, single: bool) -> None:
         self._single = single
@@ -310,7 +309,7 @@ class _Known:
 
 
 def _as_lists(value: Any, in_sequence: bool) -> Any:
-    """Tuples as lists, and columns of texts in them as tuples."""
+    """Convert tuples to lists, and lists of strings in them to tuples."""
     if type(value) is tuple:
         return [_as_lists(each, True) for each in value]
     if type(value) is dict:
@@ -321,7 +320,7 @@ def _as_lists(value: Any, in_sequence: bool) -> Any:
 
 
 class _Pinned:
-    """Copies the tensors of a batch to pinned memory, as torch's loader does."""
+    """Copy of a batch's tensors to pinned memory, as in torch's loader."""
 
     def __init__(self, restore: Any) -> None:
         self._restore = restore
@@ -333,7 +332,7 @@ class _Pinned:
 
 
 class _Batches:
-    """One pass."""
+    """Iterator over the batches of one epoch."""
 
     def __init__(self, loader: DataLoader, batches: Any) -> None:
         self._loader = loader  # an iterator keeps its loader alive
@@ -343,11 +342,11 @@ class _Batches:
         return self
 
     def __len__(self) -> int:
-        """Number of batches of a whole pass."""
+        """Return the number of batches of an epoch."""
         return len(self._loader)
 
     def __next__(self) -> Any:
-        """The next batch; blocks. Raises what the dataset or the collate function raised, as it is."""
+        """Return the next batch, blocking; raise the exceptions of the dataset and the collate function unchanged."""
         if not torch.autograd._profiler_enabled():
             return self._next()
         with torch.profiler.record_function(
@@ -360,13 +359,14 @@ class _Batches:
             return next(self._batches)
         except WorkerError as error:
             error.add_note(
-                "this loader has no executor to choose: what cannot be sent is best made when it is first used, in "
-                "__getitem__; or set num_workers=0"
+                "torch's DataLoader has no option for another executor: create objects that cannot be pickled in "
+                "__getitem__, at their first use; or set num_workers=0"
             )
             raise
         except (SampleError, OutputError) as error:
             cause = error.__cause__
-            # Of a StopIteration the caller's loop would only end early. What ends a worker need not end this process.
+            # A StopIteration would end the caller's loop early. An exception that ends a worker (SystemExit) must not
+            # end this process.
             if (
                 cause is None
                 or isinstance(cause, StopIteration)

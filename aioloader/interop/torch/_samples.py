@@ -1,11 +1,11 @@
-"""Samples of a torch dataset as rows of a batch, and rows as the batch that torch's default_collate would have made.
+"""Encoding of a torch dataset's samples as rows, and conversion of rows to the batch of torch's default_collate.
 
-In a worker every sample is taken apart into arrays and numbers that have rows, and a *signature* that says what each of
-them was. Rows of one signature are the batch already: tensors over them are what default_collate copies together. Where
-a sample does not fit the others, or has something without a row, the samples are put together again as they were, and
-default_collate decides. So the batches, and the errors, are torch's.
+A worker encodes every sample as arrays and numbers that fit the rows of a batch, and a *signature*, which records the
+type of each of them. If all samples of a batch have the same signature, tensors over the rows are equal to the batch of
+default_collate. If the signatures differ, or a sample contains an object that cannot be encoded, the samples are
+decoded and passed to default_collate. So the batches, and the errors, are torch's.
 
-A signature lists what it meets on the way down, containers before what is in them, as uint8 (n,): a row too.
+A signature lists the types in depth-first order, containers before their elements, as uint8 (n,): it is a row, too.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def _tensor_dtype(make: Callable[[Any], Any], value: Any) -> Any:
         return None
 
 
-# Arrays and numpy's scalars whose dtype torch has, and of which default_collate makes a tensor of just that dtype.
+# Dtypes of arrays and of numpy's scalars that torch has, and that default_collate preserves.
 _ARRAYS = frozenset(each for each in _NATIVE if isinstance(_to_tensor(np.zeros(1, each)), torch.Tensor))
 _SCALARS = frozenset(
     each
@@ -60,11 +60,11 @@ _SCALARS = frozenset(
 
 
 class _NoRow(Exception):
-    """Something in a sample has no row."""
+    """Error raised for a sample that cannot be encoded as a row."""
 
 
 class Odd:
-    """A sample that is kept whole."""
+    """Sample that could not be encoded."""
 
     __slots__ = ("sample",)
 
@@ -76,7 +76,7 @@ class Odd:
 
 
 class Made:
-    """A batch that is ready."""
+    """Batch that needs no further conversion."""
 
     __slots__ = ("batch",)
 
@@ -90,7 +90,7 @@ _signatures: dict[bytes, Array] = {}
 
 
 def take_apart(sample: Any) -> Any:
-    """(signature, what has rows) of a sample, or the `Odd` sample."""
+    """Encode a sample as (signature, rows); return an `Odd` sample if it cannot be encoded."""
     signature = bytearray()
     try:
         rows = _apart(sample, signature)
@@ -111,7 +111,7 @@ def _apart(value: Any, signature: bytearray) -> Any:
         if not _SMALLEST <= value <= _LARGEST:
             raise _NoRow
         signature.append(_INT)
-        return np.int64(value)  # numpy's scalars are known to fit their rows by their type alone
+        return np.int64(value)  # the type of a numpy scalar alone shows that it fits a row
     if cls is float:
         signature.append(_FLOAT)
         return np.float64(value)
@@ -141,7 +141,7 @@ def _apart_container(value: Any, cls: type, signature: bytearray) -> Any:
         signature.append(_TUPLE if cls is tuple else _LIST)
         return tuple(
             [_apart(each, signature) for each in value]
-        )  # so that a list in a batch is a column of texts
+        )  # so that every list in a batch is a column of strings
     if cls is dict:
         if not value:
             raise _NoRow
@@ -150,7 +150,7 @@ def _apart_container(value: Any, cls: type, signature: bytearray) -> Any:
     if isinstance(value, tuple) and hasattr(value, "_fields") and value:
         signature.append(_NAMED)
         return cls(*[_apart(each, signature) for each in value])
-    # Images of torchvision are tensors that default_collate makes plain ones of.
+    # default_collate converts torchvision's images to plain tensors.
     if isinstance(value, torch.Tensor) and cls.__module__.startswith("torchvision.tv_tensors"):
         return _apart_tensor(value.as_subclass(torch.Tensor), signature)
     raise _NoRow
@@ -161,7 +161,7 @@ def _apart_tensor(value: Any, signature: bytearray) -> Array:
     if array is not None:
         signature.append(_TENSOR)
         return array
-    if value.dtype == torch.bfloat16:  # numpy has none: its bits
+    if value.dtype == torch.bfloat16:  # not a dtype of numpy: store its bits
         array = _plain_array(value.view(torch.int16))
         if array is not None:
             signature.append(_BFLOAT16)
@@ -170,7 +170,7 @@ def _apart_tensor(value: Any, signature: bytearray) -> Array:
 
 
 def _plain_array(tensor: Any) -> Array | None:
-    """A tensor's memory as an array; None where it has none, or is more than that (a gradient, another device)."""
+    """Return a tensor's memory as an array; None if it requires a gradient, is on another device, or is not dense."""
     try:
         array: Array = tensor.numpy()
     except (TypeError, RuntimeError):
@@ -179,12 +179,13 @@ def _plain_array(tensor: Any) -> Array | None:
 
 
 def worker_stack(batch: Any, *, collate_fn_map: Any = None) -> Any:
-    """What default_collate does to tensors in worker processes: the first one decides on the dtype of all.
+    """Stack tensors as default_collate does in worker processes: the first one determines the dtype.
 
-    Torch's own takes fresh shared memory for every batch there; these hand their memory over themselves.
+    Torch's function allocates new shared memory for every batch there. It is not needed here, because the executor
+    transfers the batch.
     """
     if batch[0].is_nested or batch[0].layout != torch.strided:
-        return torch_collate.collate_tensor_fn(batch, collate_fn_map=collate_fn_map)  # which refuses them
+        return torch_collate.collate_tensor_fn(batch, collate_fn_map=collate_fn_map)  # raises the error
     return torch.stack(batch, 0, out=batch[0].new_empty((len(batch), *batch[0].shape)))
 
 
@@ -192,10 +193,10 @@ def worker_stack(batch: Any, *, collate_fn_map: Any = None) -> Any:
 
 
 class RowCollate:
-    """Collates the batches whose samples do not all have rows of one layout; see `aioloader.batchify.Stack`.
+    """Batchify function for samples whose rows differ in layout; see `aioloader.batchify.Stack`.
 
     Args:
-        in_worker: as default_collate does it in worker processes.
+        in_worker: collate as default_collate does in worker processes.
     """
 
     by_rows = True
@@ -204,7 +205,7 @@ class RowCollate:
         self._in_worker = in_worker
 
     def __call__(self, samples: list[Any]) -> Made:
-        """The batch that default_collate makes."""
+        """Return the batch of default_collate."""
         return Made(self._collated([_together(sample) for sample in samples]))
 
     def _collated(self, samples: list[Any]) -> Any:
@@ -214,10 +215,10 @@ class RowCollate:
         return torch_collate.collate(samples, collate_fn_map=how)
 
     def batch(self, batch: Any) -> Any:
-        """The batch that default_collate would have made of the samples of a batch of rows."""
+        """Convert a batch of rows to the batch that default_collate would have made of the samples."""
         if type(batch) is Made:
             return batch.batch
-        if type(batch) is list:  # all are odd
+        if type(batch) is list:  # no sample could be encoded
             return self._collated([_together(sample) for sample in batch])
         signatures, rows = batch
         if (signatures != signatures[0]).any():
@@ -230,18 +231,18 @@ class RowCollate:
 def _batch(signature: Iterator[int], value: Any, in_sequence: bool) -> Any:
     kind = next(signature)
     if kind in (_TUPLE, _LIST):
-        return [_batch(signature, each, True) for each in value]  # default_collate gives lists for tuples
+        return [_batch(signature, each, True) for each in value]  # default_collate returns lists for tuples
     if kind == _DICT:
         return {key: _batch(signature, each, False) for key, each in value.items()}
     if kind == _NAMED:
         return type(value)(*[_batch(signature, each, True) for each in value])
     if kind == _TEXT:
-        return tuple(value) if in_sequence else value  # as it comes out of default_collate's zip
+        return tuple(value) if in_sequence else value  # as default_collate's zip returns it
     return _to_tensor(value).view(torch.bfloat16) if kind == _BFLOAT16 else _to_tensor(value)
 
 
 def _together(sample: Any) -> Any:
-    """A sample as the dataset gave it."""
+    """Decode a sample: return it as the dataset returned it."""
     if type(sample) is Odd:
         return sample.sample
     signature, rows = sample
@@ -249,7 +250,7 @@ def _together(sample: Any) -> Any:
 
 
 def _at_row(signature: Iterator[int], value: Any, row: int | None) -> Any:
-    """What a sample was, of its arrays, or of those of a batch and its row in them."""
+    """Decode a sample from its own rows, or from the arrays of a batch and the number of its row."""
     kind = next(signature)
     if kind in (_TUPLE, _LIST):
         children = [_at_row(signature, each, row) for each in value]
@@ -265,7 +266,7 @@ def _at_row(signature: Iterator[int], value: Any, row: int | None) -> Any:
         return (int, float, bool)[(_INT, _FLOAT, _BOOL).index(kind)](leaf)
     if kind == _SCALAR:
         return np.asarray(leaf)[()]
-    array = np.array(leaf)  # rows are not the sample's
+    array = np.array(leaf)  # a copy, because the row is in the batch's memory
     if kind == _ARRAY:
         return array
     return torch.from_numpy(array).view(torch.bfloat16) if kind == _BFLOAT16 else torch.from_numpy(array)
@@ -275,7 +276,7 @@ def _at_row(signature: Iterator[int], value: Any, row: int | None) -> Any:
 
 
 class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle has no types
-    """Pickles all but tensors and arrays, which it puts aside."""
+    """Pickler that collects tensors and arrays separately, outside of the pickle."""
 
     def __init__(self, file: Any) -> None:
         super().__init__(file, protocol=5)
@@ -290,7 +291,7 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle has no
             known = self._seen[id(value)] = (
                 self._put_aside(value),
                 value,
-            )  # kept, so that its id stays its own
+            )  # a reference, so that its id is not reused
         return known[0]
 
     def _put_aside(self, value: Any) -> tuple[str, int] | None:
@@ -321,13 +322,13 @@ class _Unpickler(pickle.Unpickler):
 
 
 class Collated:
-    """Runs the caller's collate function where the samples are made.
+    """Batchify function that calls the caller's collate function in the worker.
 
     Args:
-        collate_fn: takes a list of samples; a sample where `single`.
-        carried: what it gives goes to another process: its tensors and arrays apart, and a pickle of the rest.
-        single: batches are single samples.
-        read: gives the samples of a list of indices, where a sample that comes here is its index; or None.
+        collate_fn: takes a list of samples, or one sample if `single`.
+        carried: True if the batch is sent to another process: its tensors and arrays, and a pickle of the rest.
+        single: True if batches are single samples.
+        read: reads the samples of a list of indices, if samples are represented by their indices; or None.
     """
 
     def __init__(
@@ -343,7 +344,7 @@ class Collated:
         self._read = read
 
     def __call__(self, samples: list[Any]) -> Any:
-        """The batch, as `batch_of_whole` takes it."""
+        """Return the batch in the form that `batch_of_whole` converts."""
         given = [each.sample if type(each) is Odd else each for each in samples]
         if self._read is not None:
             given = self._read(given)
@@ -357,7 +358,7 @@ class Collated:
 
 
 def batch_of_whole(batch: Any) -> Any:
-    """What the caller's collate function gave."""
+    """Return the batch that the caller's collate function returned."""
     if type(batch) is Made:
         return batch.batch
     arrays, blob = batch

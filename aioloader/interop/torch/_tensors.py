@@ -1,4 +1,4 @@
-"""Batches of arrays as tensors, and their way to a device."""
+"""Conversion of batches to tensors, and copies to a device."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _tensor = torch_leaf()
 
 
 def as_tensors(batch: Any) -> Any:
-    """The same batch with tensors for arrays, which share their memory. What torch has no dtype for stays as it is.
+    """Return the batch with tensors that share the arrays' memory; arrays of dtypes that torch lacks are unchanged.
 
     Args:
         batch: arrays in tuples, lists, dicts, named tuples or dataclasses.
@@ -24,17 +24,17 @@ def as_tensors(batch: Any) -> Any:
 
 
 class Mover:
-    """Takes batches to a device: a copy is started, and waited for where the batch is handed out.
+    """Copier of batches to a device: `start` starts a copy, and `arrive` waits for it at delivery.
 
-    To a CUDA device it goes out of pinned memory, on a stream of its own, beside what the caller computes meanwhile.
-    The pinned memory is torch's own, which is not used again before the copy has ended; so the batch's memory, the
-    loader's, is free as soon as the copy was started.
+    Batches are copied to a CUDA device from pinned memory, on a separate stream, while the caller computes. The pinned
+    memory belongs to torch and is not reused before the copy has ended; so the loader may reuse the batch's memory as
+    soon as the copy has started.
 
     Args:
-        device: where to, or None: tensors over the batch's own memory.
+        device: target device; None: tensors over the batch's own memory.
 
     Attributes:
-        takes_long: whether `start` copies in the calling thread.
+        takes_long: True if `start` copies in the calling thread.
 
     Raises:
         RuntimeError: torch has no such device here.
@@ -48,13 +48,13 @@ class Mover:
                 raise RuntimeError(
                     f"torch finds no CUDA device here for device={str(device)!r}; use 'cpu' or None"
                 )
-            if self.device.index is None:  # threads have current devices of their own
+            if self.device.index is None:  # each thread has its own current device
                 self.device = torch.device("cuda", torch.cuda.current_device())
             self._stream = torch.cuda.Stream(self.device)
         self.takes_long = self.device is not None and self.device.type not in ("cpu", "meta")
 
     def start(self, batch: Any) -> tuple[Any, Any]:
-        """Start the copy of a batch; from any thread. Gives its tensors, and what `arrive` needs."""
+        """Start the copy of a batch, in any thread; return its tensors and the event that `arrive` waits for."""
         tensors = as_tensors(batch)
         if self.device is None:
             return tensors, None
@@ -75,7 +75,7 @@ class Mover:
         return leaf.to(self.device, non_blocking=True)
 
     def arrive(self, tensors: Any, event: Any) -> Any:
-        """The tensors, for the stream that is current here: what it does from now on comes after the copy."""
+        """Return the tensors; later work on the current stream of this thread runs after the copy."""
         if event is not None:
             current = torch.cuda.current_stream(self.device)
             current.wait_event(event)

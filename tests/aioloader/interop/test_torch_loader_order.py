@@ -94,12 +94,12 @@ def test_a_sampler_without_an_end(torch, ours):
 
 
 def test_a_batch_without_indices_is_refused(ours):
-    with pytest.raises(ValueError, match="a batch without indices"):
+    with pytest.raises(ValueError, match="returned an empty batch"):
         list(ours(Samples([1, 2]), batch_sampler=[[1], []]))
 
 
 def test_indices_that_are_no_numbers_are_refused(ours):
-    with pytest.raises(TypeError, match="indices are whole numbers"):
+    with pytest.raises(TypeError, match="indices must be whole numbers"):
         list(ours(Samples([1, 2]), sampler=["a", "b"]))
 
 

@@ -99,7 +99,9 @@ class TestOne:
         assert spec is not None
         result = transform(image(), rng=draws())
         assert spec.dtype == result.dtype
-        assert all(expected in (None, found) for expected, found in zip(spec.shape, result.shape, strict=True))
+        assert all(
+            expected in (None, found) for expected, found in zip(spec.shape, result.shape, strict=True)
+        )
 
     def test_the_draws_do_not_depend_on_the_pixels(self, transform):
         after = set()
