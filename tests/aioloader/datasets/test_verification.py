@@ -66,7 +66,7 @@ class Evil:
 @pytest.mark.parametrize("protocol", range(6))
 def test_a_file_that_would_run_something_is_refused(tmp_path: Path, protocol: int) -> None:
     path = written(tmp_path, pickle.dumps(([Evil(), b""], [True]), protocol))
-    with pytest.raises(LayoutError, match=r"it names (posix|nt)\.system; it is not read") as caught:
+    with pytest.raises(LayoutError, match=r"it names (posix|nt)\.system; the file is refused") as caught:
         read_verification_pairs(path)
     assert caught.value.path == str(path)
     assert not Path("/tmp/aioloader-must-not-exist").exists()
