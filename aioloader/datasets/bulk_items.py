@@ -22,6 +22,7 @@ from aioloader.rng import default_rng
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from aioloader.abc import ByteSource
     from aioloader.foundation.types import IntArray, ReadPlan, Spans
 
 __all__ = ("BulkReadable", "samples_of")
@@ -44,7 +45,7 @@ _local = _Local()
 class BulkReadable(Protocol):
     """A byte dataset whose spans can be read in one blocking call."""
 
-    def load_spans(self, source: Any, spans: Spans) -> tuple[ReadPlan, memoryview]:
+    def load_spans(self, source: ByteSource, spans: Spans) -> tuple[ReadPlan, memoryview]:
         """Read some spans from `source`, one that its `open_source` returned."""
         ...
 

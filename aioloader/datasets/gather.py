@@ -9,6 +9,7 @@ import numpy as np
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from aioloader.abc import MapDataset
     from aioloader.foundation.types import Array
 
 __all__ = ("GatheredArrays", "as_gatherable")
@@ -27,7 +28,7 @@ class GatheredArrays:
     display_name = "ArrayDataset"
     arrays: tuple[Array, ...] = ()
 
-    def __init__(self, arrays: Sequence[Array], items: Sequence[Any] | None = None) -> None:
+    def __init__(self, arrays: Sequence[Array], items: MapDataset[Any] | None = None) -> None:
         self.arrays = tuple(arrays)
         self._items = items
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from aioloader.datasets.stage import Stage
 from aioloader.errors import NotResumableError
@@ -13,6 +13,19 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable
 
 __all__ = ("IterableDataset",)
+
+
+@runtime_checkable
+class ResumableSource(Protocol):
+    """Source of samples that can save and restore its position."""
+
+    def state_dict(self) -> Any:
+        """Return the position."""
+        ...
+
+    def load_state_dict(self, state: Any) -> None:
+        """Restore a position."""
+        ...
 
 
 class IterableDataset:
@@ -45,7 +58,7 @@ class IterableDataset:
         TypeError: the source is not an async iterable.
     """
 
-    _source: Any = None
+    _source: AsyncIterable[Any] | Callable[..., Any] | None = None
     _stages: tuple[Stage, ...] = ()
 
     def __init__(
@@ -98,7 +111,7 @@ class IterableDataset:
         return made
 
     @property
-    def source(self) -> Any:
+    def source(self) -> AsyncIterable[Any] | Callable[..., Any]:
         """Return the source; the dataset itself if its class defines ``__aiter__``."""
         return self if self._source is None else self._source
 
@@ -123,8 +136,11 @@ class IterableDataset:
             TypeError: the function did not return an async iterable.
             RuntimeError: the source is an async generator that was iterated before.
         """
-        source = found = self.source
+        source = self.source
+        found: Any = source
         if state is not None:
+            self.check_resumable()
+            assert isinstance(source, ResumableSource)
             source.load_state_dict(state)
         if not hasattr(source, "__aiter__"):
             found = source(epoch=epoch) if _takes_epoch(source) else source()
@@ -167,12 +183,12 @@ class IterableDataset:
     @property
     def resumable(self) -> bool:
         """Return True if the source can save and restore its position: it has `state_dict` and `load_state_dict`."""
-        source = self.source
-        return all(callable(getattr(source, name, None)) for name in ("state_dict", "load_state_dict"))
+        return isinstance(self.source, ResumableSource)
 
     def source_state(self) -> Any:
         """Return the position of the source; None if it cannot be saved."""
-        return self.source.state_dict() if self.resumable else None
+        source: object = self.source
+        return source.state_dict() if isinstance(source, ResumableSource) else None
 
     def check_resumable(self) -> None:
         """Raise an error if an epoch over the source cannot be resumed.

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, runtime_ch
 
 import numpy as np
 
-from aioloader.abc import MapDataset, SizedFilesDataset, StagedDataset, StreamDataset
+from aioloader.abc import GatherDataset, MapDataset, SizedFilesDataset, StagedDataset, StreamDataset
 from aioloader.datasets.gather import GatheredArrays, as_gatherable
 from aioloader.datasets.stage import Stage
 from aioloader.foundation.types import WHOLE_FILE, Array
@@ -91,7 +91,7 @@ def resolve(dataset: MapDataset[Any] | StreamDataset) -> Resolved:
             stages.append(parts.stage)
         dataset = parts.parent
     kind: Literal["bytes", "gather", "foreign"] = "foreign"
-    found: Any = None
+    found: GatherDataset[Any] | None = None
     if _is_byte_dataset(dataset):
         kind = "bytes"
     else:
@@ -123,17 +123,15 @@ def _is_byte_dataset(dataset: object) -> bool:
     return all(callable(getattr(cls, name, None)) for name in _BYTE_METHODS) and _getitem_fits(cls, "decoder")
 
 
-def gathered(dataset: Any) -> Any:
+def gathered(dataset: MapDataset[Any]) -> GatherDataset[Any] | None:
     """Return `dataset` as a `GatherDataset`, or None."""
     array = as_gatherable(dataset)
     if array is not None:
         return GatheredArrays((array,), items=dataset)
-    if not _getitem_fits(type(dataset), "arrays"):
+    # The test of the protocol reads the property, which raises AttributeError if there is nothing to gather.
+    if not _getitem_fits(type(dataset), "arrays") or not isinstance(dataset, GatherDataset):
         return None
-    try:
-        arrays = dataset.arrays
-    except AttributeError:
-        return None
+    arrays: Any = dataset.arrays  # perhaps of a class of the caller that means something else by the name
     complete = arrays and all(isinstance(each, np.ndarray) and len(each) == len(dataset) for each in arrays)
     return dataset if complete else None
 

@@ -107,12 +107,12 @@ class StatefulLoader(BaseLoader):
         """Begin a new epoch. An unfinished one no longer changes the state."""
         return _AsyncPass(self, self._begin(aiter(self.loader)))
 
-    def _begin(self, batches: Any) -> _Ahead:
+    def _begin(self, batches: Any) -> _CopyQueue:
         self._pass += 1
         self._state = self.loader.state_dict()
-        return _Ahead(self, batches, self._mover, self._ahead, self._pass)
+        return _CopyQueue(self, batches, self._mover, self._ahead, self._pass)
 
-    def _counts(self, number: int, state: dict[str, Any] | None) -> None:
+    def _set_state(self, number: int, state: dict[str, Any] | None) -> None:
         """Record the state after a batch of an epoch; None at its end, when the loader's own state is valid."""
         if number == self._pass:
             self._state = state
@@ -170,7 +170,7 @@ class StatefulLoader(BaseLoader):
         await self.loader.__aexit__(kind, error, traceback)
 
 
-class _Ahead:
+class _CopyQueue:
     """Queue of the batches of one epoch that are copied ahead of the caller. Its methods do not wait."""
 
     def __init__(self, owner: StatefulLoader, batches: Any, mover: Mover, ahead: int, number: int) -> None:
@@ -202,7 +202,7 @@ class _Ahead:
         self._busy = False
 
     @property
-    def wants(self) -> bool:
+    def should_copy(self) -> bool:
         """Return True if a copy should start: a batch is needed, or the next one is ready and the queue is not full."""
         if self.taken is not None:
             return True
@@ -210,7 +210,7 @@ class _Ahead:
             return False
         return not self._moving or (len(self._moving) <= self._most and self.batches.ready)
 
-    def came(self, batch: Any) -> None:
+    def hold(self, batch: Any) -> None:
         """Store a batch of the loader until its copy has started, because the start may fail or be cancelled."""
         self.taken = batch, self._owner.loader.state_dict()
 
@@ -219,7 +219,7 @@ class _Ahead:
         self._moving.append((*moved, self.taken[1]))
         self.taken = None
 
-    def ends(self, error: BaseException) -> None:
+    def finish(self, error: BaseException) -> None:
         """Record the error or StopIteration of the loader, which is raised after the batches in the queue."""
         self._end = error
 
@@ -232,12 +232,12 @@ class _Ahead:
         """
         if self._moving:
             tensors, event, state = self._moving.popleft()
-            self._owner._counts(self._number, state)
+            self._owner._set_state(self._number, state)
             return self.mover.arrive(tensors, event)
         if self._over:
             raise StopIteration
         self._over = True
-        self._owner._counts(self._number, None)
+        self._owner._set_state(self._number, None)
         assert self._end is not None
         try:
             raise self._end
@@ -248,60 +248,60 @@ class _Ahead:
 class _Pass:
     """Iterator over one epoch for ``for``."""
 
-    def __init__(self, owner: StatefulLoader, ahead: _Ahead) -> None:
+    def __init__(self, owner: StatefulLoader, ahead: _CopyQueue) -> None:
         self._owner = owner  # an iterator keeps its loader alive
-        self._way = ahead
+        self._queue = ahead
 
     def __iter__(self) -> _Pass:
         return self
 
     def __next__(self) -> Any:
-        way = self._way
-        way.enter()
+        queue = self._queue
+        queue.enter()
         try:
-            while way.wants:
-                if way.taken is None:
+            while queue.should_copy:
+                if queue.taken is None:
                     try:
-                        way.came(next(way.batches))
+                        queue.hold(next(queue.batches))
                     except Exception as error:
-                        way.ends(error)
+                        queue.finish(error)
                         continue
-                way.put(way.mover.start(way.taken[0]))
-            return way.take()
+                queue.put(queue.mover.start(queue.taken[0]))
+            return queue.take()
         finally:
-            way.leave()
+            queue.leave()
 
 
 class _AsyncPass:
     """Iterator over one epoch for ``async for``. A cancelled call loses no batch: call it again."""
 
-    def __init__(self, owner: StatefulLoader, ahead: _Ahead) -> None:
+    def __init__(self, owner: StatefulLoader, ahead: _CopyQueue) -> None:
         self._owner = owner
-        self._way = ahead
+        self._queue = ahead
 
     def __aiter__(self) -> _AsyncPass:
         return self
 
     async def __anext__(self) -> Any:
-        way = self._way
-        way.enter()
+        queue = self._queue
+        queue.enter()
         try:
-            while way.wants:
-                if way.taken is None:
+            while queue.should_copy:
+                if queue.taken is None:
                     try:
-                        way.came(await anext(way.batches))
+                        queue.hold(await anext(queue.batches))
                     except Exception as error:
-                        way.ends(error)
+                        queue.finish(error)
                         continue
-                way.put(await self._started(way.taken[0]))
-            return way.take()
+                queue.put(await self._started(queue.taken[0]))
+            return queue.take()
         except StopIteration:
             raise StopAsyncIteration from None
         finally:
-            way.leave()
+            queue.leave()
 
     async def _started(self, batch: Any) -> tuple[Any, Any]:
-        mover = self._way.mover
+        mover = self._queue.mover
         if mover.takes_long:  # a copy to pinned memory would block the event loop
             return await anyio.to_thread.run_sync(mover.start, batch)
         return mover.start(batch)

@@ -21,10 +21,12 @@ from aioloader.interop.torch._samples import worker_stack
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ("Crew", "Items", "WorkerStage", "known_dataset", "reads_batches")
+    from aioloader.abc import MapDataset
+
+__all__ = ("Items", "WorkerSetup", "WorkerStage", "known_dataset", "reads_batches")
 
 
-class Crew:
+class WorkerSetup:
     """Set-up of a worker process as torch's loader does it, once in each process.
 
     Args:
@@ -36,7 +38,7 @@ class Crew:
         seed: seed of worker 0; worker i has seed + i.
     """
 
-    def __init__(self, dataset: Any, workers: int, worker_init_fn: Callable[[int], object] | None) -> None:
+    def __init__(self, dataset: object, workers: int, worker_init_fn: Callable[[int], object] | None) -> None:
         self._dataset = dataset
         self._workers = workers
         self._init = worker_init_fn
@@ -66,17 +68,19 @@ class Items:
 
     Args:
         dataset: has ``__getitem__``.
-        crew: set-up of the worker process, done before the first sample.
+        setup: set-up of the worker process, done before the first sample.
         keep: encodes a sample; None: a sample is its index, and the collate function reads the batch.
 
     Attributes:
         display_name: name of the dataset's class, for errors.
     """
 
-    def __init__(self, dataset: Any, crew: Crew, keep: Callable[[Any], Any] | None) -> None:
+    def __init__(
+        self, dataset: MapDataset[Any], setup: WorkerSetup, keep: Callable[[Any], Any] | None
+    ) -> None:
         self.display_name = type(dataset).__name__
         self._dataset = dataset
-        self._crew = crew
+        self._setup = setup
         self._begun = False
         self._keep = keep
 
@@ -86,7 +90,7 @@ class Items:
 
     def __getitem__(self, index: int) -> Any:
         if not self._begun:
-            self._crew.begin()
+            self._setup.begin()
             self._begun = True
         return index if self._keep is None else self._keep(self._dataset[index])
 
@@ -94,12 +98,12 @@ class Items:
 class WorkerStage:
     """Identity transform that sets up its process as a torch worker."""
 
-    def __init__(self, crew: Crew) -> None:
-        self._crew = crew
+    def __init__(self, setup: WorkerSetup) -> None:
+        self._setup = setup
 
     def __call__(self, *sample: Any) -> Any:
         """Return the sample unchanged."""
-        self._crew.begin()
+        self._setup.begin()
         return sample if len(sample) > 1 else sample[0]
 
 
@@ -113,7 +117,7 @@ def reads_batches(dataset: Any) -> bool:
     return not isinstance(dataset, Dataset) and callable(getattr(dataset, "__getitems__", None))
 
 
-def known_dataset(dataset: Any, tensors: bool) -> Any:
+def known_dataset(dataset: Any, tensors: bool) -> MapDataset[Any] | None:
     """Return the dataset in a form that this project reads in batches; None if there is no such form.
 
     Supported are datasets of this project, torch's TensorDataset of tensors in memory, and torch's Subset of these.

@@ -21,8 +21,14 @@ from aioloader.datasets.base import Dataset
 from aioloader.datasets.iterable import IterableDataset as Stream
 from aioloader.datasets.resolve import resolve
 from aioloader.errors import OutputError, SampleError, WorkerError
-from aioloader.interop.torch._items import Crew, Items, WorkerStage, known_dataset, reads_batches
-from aioloader.interop.torch._samples import Collated, Odd, RowCollate, batch_of_whole, take_apart
+from aioloader.interop.torch._items import Items, WorkerSetup, WorkerStage, known_dataset, reads_batches
+from aioloader.interop.torch._samples import (
+    Collated,
+    RowCollate,
+    UnencodedSample,
+    encode_sample,
+    restore_batch,
+)
 from aioloader.interop.torch._tensors import as_tensors
 from aioloader.loader import sync_loader as sync
 
@@ -140,7 +146,7 @@ class DataLoader(torch.utils.data.DataLoader):  # type: ignore[misc]  # torch is
         return _Batches(self, iter(self._ready_engine()))
 
     def _ready_engine(self) -> sync.DataLoader[Any]:
-        made_of = (self.collate_fn, self.worker_init_fn, self.pin_memory, self._told())
+        made_of = (self.collate_fn, self.worker_init_fn, self.pin_memory, self._dataset_checksum())
         if self._engine is None or made_of != self._made_of:
             if self._engine is not None:
                 _log.info("the dataset or its functions have changed: worker processes are restarted")
@@ -148,28 +154,30 @@ class DataLoader(torch.utils.data.DataLoader):  # type: ignore[misc]  # torch is
             self._made_of = made_of
         return self._engine
 
-    def _told(self) -> Any:
+    def _dataset_checksum(self) -> Any:
         """Return a value that changes when the dataset changes; None if the dataset must not be checked."""
         # Torch's workers are forked for every epoch, so they see changes of the dataset since the last epoch.
         return None if self.persistent_workers or not self.num_workers else _checksum(self.dataset)
 
     def _make_engine(self) -> sync.DataLoader[Any]:
-        crew = Crew(self.dataset, self.num_workers, self.worker_init_fn)
+        setup = WorkerSetup(self.dataset, self.num_workers, self.worker_init_fn)
         default = self._auto_collation and self.collate_fn is default_collate
         items = known_dataset(self.dataset, tensors=default)
         known = items is not None
-        single = known and isinstance(self.dataset, torch.utils.data.Dataset) and _single(items)
+        single = items is not None and isinstance(self.dataset, torch.utils.data.Dataset) and _single(items)
         together = not known and self._auto_collation and reads_batches(self.dataset)
         if not known:
-            items = Items(self.dataset, crew, None if together else take_apart if default else Odd)
+            items = Items(
+                self.dataset, setup, None if together else encode_sample if default else UnencodedSample
+            )
         elif (
             self.worker_init_fn is not None
             and isinstance(items, Dataset)
             and not isinstance(items, ArrayDataset)
         ):
-            items = items.transform(WorkerStage(crew))
+            items = items.transform(WorkerStage(setup))
         batchify: Any = None
-        restore: Any = batch_of_whole
+        restore: Any = restore_batch
         if together or not default:
             read = self.dataset.__getitems__ if together else None
             batchify = Collated(self.collate_fn, self.num_workers > 0, not self._auto_collation, read)
@@ -178,7 +186,7 @@ class DataLoader(torch.utils.data.DataLoader):  # type: ignore[misc]  # torch is
         else:
             batchify = RowCollate(self.num_workers > 0)
             restore = batchify.batch
-        order = _Order(self, crew)
+        order = _Order(self, setup)
         engine: sync.DataLoader[Any] = sync.DataLoader(
             items,
             batch_sampler=order,
@@ -245,13 +253,13 @@ def _checksum(parts: Any) -> tuple[int, ...]:
 class _Order:
     """Batch sampler over torch's samplers, which draws random numbers in the order in which torch draws them."""
 
-    def __init__(self, loader: DataLoader, crew: Crew) -> None:
+    def __init__(self, loader: DataLoader, setup: WorkerSetup) -> None:
         self._lists = loader._index_sampler
         self._single = not loader._auto_collation
         self._generator = loader.generator
         self._ahead = loader.num_workers > 0
         self._kept = loader.persistent_workers
-        self._crew = crew
+        self._setup = setup
         self._begun = False
         self.batch_size = loader.batch_size
         self.runtime: Callable[[], LoaderRuntime | None] = lambda: None
@@ -266,7 +274,7 @@ class _Order:
             seed = int(torch.empty((), dtype=torch.int64).random_(generator=self._generator).item())
         if not self._begun:
             self._begun = True
-            self._crew.seed = seed
+            self._setup.seed = seed
             runtime = self.runtime()
             assert runtime is not None
             runtime.order.progress.seed = seed

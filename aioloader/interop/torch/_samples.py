@@ -29,11 +29,11 @@ if TYPE_CHECKING:
 
 __all__ = (
     "Collated",
-    "Made",
-    "Odd",
+    "FinishedBatch",
     "RowCollate",
-    "batch_of_whole",
-    "take_apart",
+    "UnencodedSample",
+    "encode_sample",
+    "restore_batch",
     "worker_stack",
 )
 
@@ -63,7 +63,7 @@ class _NoRow(Exception):
     """Error raised for a sample that cannot be encoded as a row."""
 
 
-class Odd:
+class UnencodedSample:
     """Sample that could not be encoded."""
 
     __slots__ = ("sample",)
@@ -72,10 +72,10 @@ class Odd:
         self.sample = sample
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Odd, (self.sample,)
+        return UnencodedSample, (self.sample,)
 
 
-class Made:
+class FinishedBatch:
     """Batch that needs no further conversion."""
 
     __slots__ = ("batch",)
@@ -89,13 +89,13 @@ class Made:
 _signatures: dict[bytes, Array] = {}
 
 
-def take_apart(sample: Any) -> Any:
-    """Encode a sample as (signature, rows); return an `Odd` sample if it cannot be encoded."""
+def encode_sample(sample: Any) -> Any:
+    """Encode a sample as (signature, rows); return an `UnencodedSample` sample if it cannot be encoded."""
     signature = bytearray()
     try:
-        rows = _apart(sample, signature)
+        rows = _encode(sample, signature)
     except _NoRow:
-        return Odd(sample)
+        return UnencodedSample(sample)
     key = bytes(signature)
     array = _signatures.get(key)
     if array is None:
@@ -103,10 +103,10 @@ def take_apart(sample: Any) -> Any:
     return array, rows
 
 
-def _apart(value: Any, signature: bytearray) -> Any:
+def _encode(value: Any, signature: bytearray) -> Any:
     cls = type(value)
     if cls is torch.Tensor:
-        return _apart_tensor(value, signature)
+        return _encode_tensor(value, signature)
     if cls is int:
         if not _SMALLEST <= value <= _LARGEST:
             raise _NoRow
@@ -131,32 +131,32 @@ def _apart(value: Any, signature: bytearray) -> Any:
             raise _NoRow
         signature.append(_SCALAR)
         return value
-    return _apart_container(value, cls, signature)
+    return _encode_container(value, cls, signature)
 
 
-def _apart_container(value: Any, cls: type, signature: bytearray) -> Any:
+def _encode_container(value: Any, cls: type, signature: bytearray) -> Any:
     if cls is tuple or cls is list:
         if not value:
             raise _NoRow
         signature.append(_TUPLE if cls is tuple else _LIST)
         return tuple(
-            [_apart(each, signature) for each in value]
+            [_encode(each, signature) for each in value]
         )  # so that every list in a batch is a column of strings
     if cls is dict:
         if not value:
             raise _NoRow
         signature.append(_DICT)
-        return {key: _apart(each, signature) for key, each in value.items()}
+        return {key: _encode(each, signature) for key, each in value.items()}
     if isinstance(value, tuple) and hasattr(value, "_fields") and value:
         signature.append(_NAMED)
-        return cls(*[_apart(each, signature) for each in value])
+        return cls(*[_encode(each, signature) for each in value])
     # default_collate converts torchvision's images to plain tensors.
     if isinstance(value, torch.Tensor) and cls.__module__.startswith("torchvision.tv_tensors"):
-        return _apart_tensor(value.as_subclass(torch.Tensor), signature)
+        return _encode_tensor(value.as_subclass(torch.Tensor), signature)
     raise _NoRow
 
 
-def _apart_tensor(value: Any, signature: bytearray) -> Array:
+def _encode_tensor(value: Any, signature: bytearray) -> Array:
     array = _plain_array(value)
     if array is not None:
         signature.append(_TENSOR)
@@ -204,9 +204,9 @@ class RowCollate:
     def __init__(self, in_worker: bool) -> None:
         self._in_worker = in_worker
 
-    def __call__(self, samples: list[Any]) -> Made:
+    def __call__(self, samples: list[Any]) -> FinishedBatch:
         """Return the batch of default_collate."""
-        return Made(self._collated([_together(sample) for sample in samples]))
+        return FinishedBatch(self._collated([_decode(sample) for sample in samples]))
 
     def _collated(self, samples: list[Any]) -> Any:
         how = dict(torch_collate.default_collate_fn_map)
@@ -216,14 +216,14 @@ class RowCollate:
 
     def batch(self, batch: Any) -> Any:
         """Convert a batch of rows to the batch that default_collate would have made of the samples."""
-        if type(batch) is Made:
+        if type(batch) is FinishedBatch:
             return batch.batch
         if type(batch) is list:  # no sample could be encoded
-            return self._collated([_together(sample) for sample in batch])
+            return self._collated([_decode(sample) for sample in batch])
         signatures, rows = batch
         if (signatures != signatures[0]).any():
             return self._collated(
-                [_at_row(iter(signature.tolist()), rows, row) for row, signature in enumerate(signatures)]
+                [_decode_row(iter(signature.tolist()), rows, row) for row, signature in enumerate(signatures)]
             )
         return _batch(iter(signatures[0].tolist()), rows, False)
 
@@ -241,24 +241,24 @@ def _batch(signature: Iterator[int], value: Any, in_sequence: bool) -> Any:
     return _to_tensor(value).view(torch.bfloat16) if kind == _BFLOAT16 else _to_tensor(value)
 
 
-def _together(sample: Any) -> Any:
+def _decode(sample: Any) -> Any:
     """Decode a sample: return it as the dataset returned it."""
-    if type(sample) is Odd:
+    if type(sample) is UnencodedSample:
         return sample.sample
     signature, rows = sample
-    return _at_row(iter(signature.tolist()), rows, None)
+    return _decode_row(iter(signature.tolist()), rows, None)
 
 
-def _at_row(signature: Iterator[int], value: Any, row: int | None) -> Any:
+def _decode_row(signature: Iterator[int], value: Any, row: int | None) -> Any:
     """Decode a sample from its own rows, or from the arrays of a batch and the number of its row."""
     kind = next(signature)
     if kind in (_TUPLE, _LIST):
-        children = [_at_row(signature, each, row) for each in value]
+        children = [_decode_row(signature, each, row) for each in value]
         return tuple(children) if kind == _TUPLE else children
     if kind == _DICT:
-        return {key: _at_row(signature, each, row) for key, each in value.items()}
+        return {key: _decode_row(signature, each, row) for key, each in value.items()}
     if kind == _NAMED:
-        return type(value)(*[_at_row(signature, each, row) for each in value])
+        return type(value)(*[_decode_row(signature, each, row) for each in value])
     leaf = value if row is None else value[row]
     if kind == _TEXT:
         return leaf
@@ -344,22 +344,22 @@ class Collated:
         self._read = read
 
     def __call__(self, samples: list[Any]) -> Any:
-        """Return the batch in the form that `batch_of_whole` converts."""
-        given = [each.sample if type(each) is Odd else each for each in samples]
+        """Return the batch in the form that `restore_batch` converts."""
+        given = [each.sample if type(each) is UnencodedSample else each for each in samples]
         if self._read is not None:
             given = self._read(given)
         batch = self._collate_fn(given[0] if self._single else given)
         if not self._carried:
-            return Made(batch)
+            return FinishedBatch(batch)
         file = io.BytesIO()
         pickler = _Pickler(file)
         pickler.dump(batch)
         return pickler.arrays, file.getvalue()
 
 
-def batch_of_whole(batch: Any) -> Any:
+def restore_batch(batch: Any) -> Any:
     """Return the batch that the caller's collate function returned."""
-    if type(batch) is Made:
+    if type(batch) is FinishedBatch:
         return batch.batch
     arrays, blob = batch
     return _Unpickler(io.BytesIO(blob), arrays).load()
