@@ -137,13 +137,13 @@ def test_other_loaders_are_refused(torch, to_device):
     loader = DataLoader(Numbers(8), 4, num_workers=0)
     theirs = torch.utils.data.DataLoader(Numbers(8))
     for other in (theirs, to_device(loader, "cpu"), [1]):
-        with pytest.raises(TypeError, match=r"takes an aioloader\.DataLoader or AsyncDataLoader.* got "):
+        with pytest.raises(TypeError, match=r"needs an aioloader\.DataLoader or AsyncDataLoader.* got "):
             to_device(other, "cpu")
 
 
 def test_arrays_of_jax_are_refused(to_device):
     pytest.importorskip("jax")
-    with pytest.raises(ValueError, match="leave output='numpy' or 'torch'"):
+    with pytest.raises(ValueError, match="use output='numpy' or 'torch'"):
         to_device(DataLoader(Numbers(8), 4, num_workers=0, output="jax"), "cpu")
 
 

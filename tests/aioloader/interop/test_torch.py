@@ -111,7 +111,7 @@ def test_persistent_workers_receive_the_epoch(torch, bridge):
 
 
 def test_a_shard_of_ones_own_is_refused(bridge):
-    with pytest.raises(TypeError, match="finds its shard itself"):
+    with pytest.raises(TypeError, match="determines its shard"):
         bridge.LoaderDataset(Numbers(10), 5, shard=(0, 2))
     with pytest.raises(ValueError, match="epoch"):
         bridge.LoaderDataset(Numbers(10), 5).set_epoch(-1)
