@@ -35,12 +35,12 @@ def add(commands: Commands) -> None:
 
 
 def _run(options: argparse.Namespace) -> int:
-    from aioloader.tools.reading import reading
+    from aioloader.tools.read_progress import read_progress
     from aioloader.tools.write_index import write_index
     from recordio.__main__ import run_command
 
     def index() -> int:
-        with reading("scanning", options.file) as tick:
+        with read_progress("scanning", options.file) as tick:
             path, count = write_index(options.file, options.out, tick=tick)
         print(f"{path}: {count} records")
         return 0

@@ -38,7 +38,7 @@ def add(commands: Commands) -> None:
 
 def _run(options: argparse.Namespace) -> int:
     from aioloader.storage.urls import is_url
-    from aioloader.tools.reading import reading
+    from aioloader.tools.read_progress import read_progress
     from recordio import repair
     from recordio.__main__ import print_report, run_command
 
@@ -47,7 +47,7 @@ def _run(options: argparse.Namespace) -> int:
             from aioloader.storage.remote import register
 
             register()
-        with reading("repairing", options.source, passes=2) as tick:
+        with read_progress("repairing", options.source, passes=2) as tick:
             report = repair(options.source, options.destination, options.index, tick=tick)
         return print_report(report, options.json)
 

@@ -57,7 +57,7 @@ def add(commands: Commands) -> None:
 
 def _run(options: argparse.Namespace, parser: argparse.ArgumentParser) -> int:
     from aioloader.storage.urls import is_url
-    from aioloader.tools.places import is_folder
+    from aioloader.tools.paths import is_folder
     from aioloader.tools.verify import find_files
     from recordio.__main__ import run_command
 
@@ -88,8 +88,8 @@ def _verify(path: str, options: argparse.Namespace) -> tuple[int, dict[str, Any]
     """Check one file or folder and tell what is wrong, as text unless all is JSON: exit code, and what was found."""
     from aioloader.observability.progress import ProgressBar
     from aioloader.storage.urls import redact_url
-    from aioloader.tools.places import is_folder
-    from aioloader.tools.reading import reading
+    from aioloader.tools.paths import is_folder
+    from aioloader.tools.read_progress import read_progress
     from aioloader.tools.verify import ImageFolder, SoundImages, check
     from recordio import verify
     from recordio.__main__ import print_report
@@ -98,7 +98,7 @@ def _verify(path: str, options: argparse.Namespace) -> tuple[int, dict[str, Any]
     if is_folder(path):
         dataset: Any = ImageFolder(path)
     else:
-        with reading("reading", path) as tick:
+        with read_progress("reading", path) as tick:
             report = verify(path, options.index, tick=tick)
         facts = report.facts()
         code = int(not report.ok) if options.json else print_report(report, as_json=False)

@@ -1,10 +1,10 @@
-"""How images become record files, part by part; `aioloader.tools.pack` puts the parts together.
+"""Parts of `aioloader.tools.pack`, which packs images into record files.
 
-- `sources`: which images, with what labels: a folder, a list, a well-known set.
-- `plan`: in which order they stand, and which of them go into which file.
-- `stream`: the loader that reads and encodes them, in any executor, and gives them in order.
-- `journal`, `lock`: where a packing stands, so that it can go on after a kill; one at a time.
-- `writer`: the record files, their indexes and lists, made safe from time to time and published at the end.
-- `run`: all of this, one image after the other.
-- `report`: what was packed, in Python and in JSON.
+- `sources`: the images and labels of a folder, a list or a well-known set.
+- `plan`: the order of the images, and the images of each file.
+- `stream`: reads and encodes the images with the loader, in any executor, and yields them in order.
+- `journal`, `lock`: record the progress, so that a killed run can be resumed; one process packs at a time.
+- `writer`: writes the record files, their indexes and lists, syncs them regularly and publishes them at the end.
+- `run`: runs all of this.
+- `report`: the result, in Python and in JSON.
 """

@@ -1,9 +1,9 @@
-"""What packing does to the bytes of one image.
+"""Encoding of one image for packing.
 
-Rule: an image's bytes are touched only for what was asked for. "keep" leaves them as they are; a resize, a crop or
-another colour encodes only those images anew that it changes; tiling a JPEG changes none of its pixels; "raw" decodes;
-the name of a format encodes every image anew. An image that cannot be treated as asked stays as it is and is counted,
-but one that is damaged is an error.
+Rule: an image's bytes change only where an option requires it. "keep" leaves them unchanged; a resize, a crop or a
+colour conversion re-encodes only the images that it changes; tiling a JPEG changes none of its pixels; "raw" decodes;
+the name of a format re-encodes every image. An image that an option cannot be applied to stays unchanged and is
+counted; a damaged one is an error.
 """
 
 from __future__ import annotations
@@ -36,16 +36,16 @@ _QUALITY = (1, 100, 95)
 
 @dataclass(frozen=True, slots=True)
 class Encoded:
-    """One image as it is packed.
+    """Bytes of one image to be packed, and what was done to them.
 
     Attributes:
-        data: its bytes.
-        source_nbytes: how many there were before.
-        resized: it was made smaller.
-        tiled: it is a tiled JPEG with a tile table.
-        kept: why it stays as it is although something else was asked for (`NOT_JPEG`, `NO_TILES`), or "".
-        cropped: what lay outside of the middle square was cut off.
-        anew: it was decoded and encoded again.
+        data: the encoded image.
+        source_nbytes: size of the original in bytes.
+        resized: whether it was made smaller.
+        tiled: whether it is a tiled JPEG with a tile table.
+        kept: the reason why it is unchanged although a change was asked for (`NOT_JPEG`, `NO_TILES`), or "".
+        cropped: whether it was cropped to its middle square.
+        reencoded: whether it was decoded and encoded again.
     """
 
     data: bytes
@@ -54,30 +54,30 @@ class Encoded:
     tiled: bool = False
     kept: str = ""
     cropped: bool = False
-    anew: bool = False
+    reencoded: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Encoding:
-    """How images are packed; called with the bytes of one.
+    """Function from the bytes of an image to its packed form, with its options.
 
     Attributes:
         name: one of `ENCODINGS`.
-        tile: make JPEGs tiled ones; with "keep" and "jpg".
-        resize: images with a longer shorter side than this many pixels are made smaller, so that it has as many; the
-            longer one is rounded down. None: no image is.
-        quality: of images that are encoded anew: JPEG and WebP 1 to 100, PNG 0 to 9 (how hard it tries). None: 95, and
-            3 for PNG.
+        tile: convert JPEGs to tiled ones; with "keep" and "jpg".
+        resize: images whose shorter side is longer than this number of pixels are scaled down to it; the longer side
+            is rounded down. None: no image is resized.
+        quality: of re-encoded images: JPEG and WebP 1 to 100, PNG 0 to 9 (compression effort). None: 95, and 3 for
+            PNG.
         jpegtran: path of that program; needed for `tile`.
-        max_pixels: images whose header announces more are refused, before anything else is done; None: none is.
-        center_crop: cut out the middle square, before a resize.
-        color: 1: images that are encoded anew become RGB; 0: all images become grey; -1: images that are encoded anew
-            keep their channels, alpha too where the format has it.
-        optimize: give JPEGs that are encoded anew Huffman tables of their own: a few percent smaller, and slower.
-        pass_through: the bytes unchanged and unseen; goes with nothing else.
+        max_pixels: images whose header declares more pixels are refused before anything else is done; None: no limit.
+        center_crop: crop to the middle square, before a resize.
+        color: 1: re-encoded images become RGB; 0: all images become grey; -1: re-encoded images keep their channels,
+            alpha too where the format has it.
+        optimize: compute optimal Huffman tables for re-encoded JPEGs: a few percent smaller, and slower.
+        pass_through: store the bytes unchanged and unchecked; cannot be combined with other options.
 
     Raises:
-        ValueError: an option is not allowed, or does not go with the others.
+        ValueError: an option is not allowed, or conflicts with another one.
     """
 
     name: str = "keep"
@@ -111,23 +111,23 @@ class Encoding:
             raise ValueError(f"quality must lie between {low} and {high}, got {self.quality!r}")
         changed = self.name != "keep" or self.tile or self.resize or self.center_crop or self.color != 1
         if self.pass_through and (changed or self.optimize):
-            raise ValueError("pass_through leaves every byte as it is: leave out what changes images")
+            raise ValueError("pass_through stores images unchanged: leave out the options that change them")
 
     @property
     def copies(self) -> bool:
-        """Whether every file stays as it is."""
+        """Return whether every file stays unchanged."""
         return self.pass_through or not (self.tile or self.touches_pixels)
 
     @property
     def touches_pixels(self) -> bool:
-        """Whether some image may have to be decoded."""
+        """Return whether an image may have to be decoded."""
         return self.name != "keep" or bool(self.resize or self.center_crop or self.color == 0)
 
     def __call__(self, data: bytes) -> Encoded:
         """Encode one image.
 
         Raises:
-            DecodeError: it is empty, had to be looked at and is damaged, or has more pixels than `max_pixels`.
+            DecodeError: it is empty, has more pixels than `max_pixels`, or is damaged and an option needs its pixels.
         """
         if not data:
             raise DecodeError("the file is empty")
@@ -142,15 +142,15 @@ class Encoding:
         return self._tiled(data) if self.tile else Encoded(data, len(data))
 
     def of_pixels(self, image: Array, source_nbytes: int, profile: bytes = b"") -> Encoded:
-        """Encode an image that is decoded.
+        """Encode a decoded image.
 
         Args:
-            image: uint8 (height, width, channels): grey, RGB, or RGB with alpha; it may be altered.
-            source_nbytes: for the result.
-            profile: segments of a JPEG with the colour profile of RGB pixels, or nothing.
+            image: uint8 (height, width, channels): grey, RGB, or RGB with alpha; it may be overwritten.
+            source_nbytes: size of the original in bytes, for the result.
+            profile: JPEG segments with the colour profile of RGB pixels, or b"".
 
         Raises:
-            DecodeError: it cannot be encoded: WebP holds no more than 16,383 pixels each way, JPEG 65,535.
+            DecodeError: it cannot be encoded: a side is limited to 16,383 pixels in WebP and 65,535 in JPEG.
         """
         square = middle(image) if self.center_crop else image
         small = shrunk(square, self.resize)
@@ -169,10 +169,10 @@ class Encoding:
                 if self.tile:
                     data = with_tile_table(data)
         cropped, resized = square.shape != image.shape, small.shape != square.shape
-        return Encoded(data, source_nbytes, resized, tiled, "", cropped, True)
+        return Encoded(data, source_nbytes, resized=resized, tiled=tiled, cropped=cropped, reencoded=True)
 
     def _would_change(self, data: bytes) -> bool:
-        """Whether an image is not yet what was asked for; with "keep"."""
+        """Return whether "keep" with these options changes an image."""
         if self.resize is not None or self.center_crop:
             height, width = image_size(data)[1:]
             if self.resize is not None and min(height, width) > self.resize:
@@ -187,7 +187,7 @@ class Encoding:
         try:
             header = read_header(data)
         except DecodeError:
-            return  # who has to look at it says what is wrong with it
+            return  # the code that has to decode it reports what is wrong
         if header.height * header.width > self.max_pixels:
             raise too_large(header, self.max_pixels, len(data))
 
@@ -200,7 +200,7 @@ class Encoding:
         check_scans(data)
         assert self.jpegtran is not None
         try:
-            # Of a progressive JPEG the rewritten one tells the MCUs.
+            # A progressive JPEG has to be rewritten before its MCUs are known.
             frame = read_frame(data) or read_frame(rewrite(self.jpegtran, data))
             if frame is not None:
                 again = rewrite(self.jpegtran, data, restart_interval(frame))
@@ -208,7 +208,7 @@ class Encoding:
         except NotTileableError:
             pass
         except DecodeError:
-            # Damaged, or only of a kind that the program does not know: the decoder's verdict counts.
+            # Either damaged or of a kind that jpegtran does not support: the decoder decides.
             decode_image(data, max_pixels=self.max_pixels)
         return Encoded(data, len(data), kept=NO_TILES)
 
@@ -222,7 +222,7 @@ class Encoding:
         if self.optimize:
             options += [cv2.IMWRITE_JPEG_OPTIMIZE, 1]
         if self.tile:
-            # How many MCUs a row has depends on the encoder's sampling of chroma: a strip of the image tells.
+            # The number of MCUs in a row depends on the encoder's chroma sampling: encode one row of pixels to find it.
             frame = read_frame(_by_opencv(".jpg", bgr[:1], options))
             assert frame is not None
             options += [cv2.IMWRITE_JPEG_RST_INTERVAL, restart_interval(frame)]
@@ -246,7 +246,7 @@ def _by_opencv(suffix: str, bgr: Array, options: list[int]) -> bytes:
         reason = "OpenCV cannot encode it"
     if not done:
         height, width = bgr.shape[:2]
-        raise DecodeError(f"{width} x {height} pixels do not become {suffix}: {reason}")
+        raise DecodeError(f"cannot encode {width} x {height} pixels as {suffix}: {reason}")
     result: Any = buffer
     data: bytes = result.tobytes()
     return data

@@ -8,7 +8,7 @@ __all__ = ("PackBusyError", "PackError")
 
 
 class PackError(LoaderError, ValueError):
-    """One image cannot be packed; the cause is chained.
+    """Error raised when an image cannot be packed; the cause is chained.
 
     Attributes:
         path: its file.
@@ -22,15 +22,15 @@ class PackError(LoaderError, ValueError):
 
 
 class PackBusyError(LoaderError, BlockingIOError):
-    """Another process is packing into the same files.
+    """Error raised when another process is packing into the same files.
 
     Attributes:
-        out: what both are to write, without its ending.
+        out: path of the output of both, without its extension.
         pid: the other process, or None where it is not known.
     """
 
     def __init__(self, out: str, pid: int | None) -> None:
         who = "another process" if pid is None else f"process {pid}"
-        super().__init__(f"{who} is packing into {out}; wait for its end, or give another name")
+        super().__init__(f"{who} is packing into {out}; wait until it ends, or choose another name")
         self.out = out
         self.pid = pid

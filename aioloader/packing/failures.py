@@ -1,4 +1,4 @@
-"""Images that failed: what is told of them, what ends a packing, and how a journal keeps them."""
+"""Errors of images that failed: how they are reported, when they end packing, and how the journal stores them."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ __all__ = ("as_raised", "check_errors", "failure_of", "none_packed", "record_of"
 
 
 def failure_of(source: Source, number: int, position: int, cause: BaseException) -> SampleError:
-    """What is told of an image that failed.
+    """Return the error that reports a failed image.
 
     Args:
-        source: where it is from.
-        number: its number there.
-        position: its place in the order of packing.
-        cause: why.
+        source: the source of the image.
+        number: its number in the source.
+        position: its position in the packing order.
+        cause: the original exception.
     """
     stage, reason = "encode", str(cause)
     if isinstance(cause, OSError):
@@ -44,7 +44,7 @@ def failure_of(source: Source, number: int, position: int, cause: BaseException)
 
 
 def as_raised(failed: SampleError) -> BaseException:
-    """What ends a packing: the system's own error, or a `PackError` that names the file."""
+    """Return the exception that ends packing: the original `OSError`, or a `PackError` that names the file."""
     cause = failed.__cause__
     if isinstance(cause, (OSError, PackError)):
         return cause
@@ -54,11 +54,11 @@ def as_raised(failed: SampleError) -> BaseException:
 
 
 def none_packed(failed: SampleError, count: int, part: str) -> PackError:
-    """What ends a packing of which nothing is left.
+    """Return the exception that ends packing when every image of a part failed.
 
     Args:
-        failed: the first image of the part.
-        count: how many the part has.
+        failed: error of the first image of the part.
+        count: number of images of the part.
         part: its name, or "".
     """
     of = f" of the part {part}" if part else ""
@@ -66,13 +66,13 @@ def none_packed(failed: SampleError, count: int, part: str) -> PackError:
 
 
 def check_errors(limit: float | None, errors: Sequence[SampleError], done: int, at_end: bool = False) -> None:
-    """Raise if more images failed than may.
+    """Raise an error if more images failed than are allowed.
 
     Args:
-        limit: how many: a number, a share, or None.
-        errors: those that failed.
-        done: how many images are done.
-        at_end: these are all.
+        limit: largest number or share of failed images; None: no limit.
+        errors: errors of the failed images.
+        done: number of images processed.
+        at_end: whether all images are processed.
 
     Raises:
         TooManyErrorsError: more did; its `errors` has them.
@@ -86,7 +86,7 @@ def check_errors(limit: float | None, errors: Sequence[SampleError], done: int, 
 
 
 def record_of(error: SampleError) -> dict[str, Any]:
-    """A failure as JSON has it, from which `recorded` makes it again."""
+    """Return an error as JSON values; `recorded` is the inverse."""
     cause = error.__cause__
     kept: dict[str, Any] = {"index": error.index, "position": error.position, "path": error.path}
     kept |= {"key": error.key, "stage": error.stage, "reason": error.reason, "by": error.replaced_by}
@@ -100,7 +100,7 @@ def record_of(error: SampleError) -> dict[str, Any]:
 
 
 def recorded(kept: Mapping[str, Any]) -> SampleError:
-    """The failure that `record_of` was given. Of causes of rare kinds only the name of the type comes back."""
+    """Return the error that `record_of` converted; of a cause of a rare type only the type's name is restored."""
     error = SampleError(
         kept["reason"],
         dataset="pack",

@@ -1,7 +1,7 @@
-"""Where a packing stands: a file beside the drafts, locked by the process that packs, from which a later one goes on.
+"""Journal of packing: a file next to the partial files, locked by the packing process, from which a later one resumes.
 
-The first line says what is packed (arguments, and a digest of all sources); each further line is a state that was safe
-on disk before it was written. A line that is not whole was being written when the process ended, and is none.
+The first line identifies the job (arguments, and a digest of all sources). Each further line is a state, written after
+everything it describes was synced to disk. An incomplete line was being written when the process ended; it is ignored.
 """
 
 from __future__ import annotations
@@ -21,24 +21,24 @@ if TYPE_CHECKING:
 
 __all__ = ("Journal",)
 
-_VERSION = 1
+_VERSION = 2
 _ERROR = {"index", "position", "path", "key", "stage", "reason", "by", "cause"}
 
 
 class Journal:
-    """The journal of one packing; only one process has it open.
+    """Journal of one packing job; only one process can have it open.
 
     Args:
-        place: its file.
-        out: what is packed into, for the error.
-        arguments: what decides over the bytes of the result, as JSON has it.
-        sources: digest of what is packed.
-        resume: False: whatever it says is not gone on from.
+        place: path of the journal.
+        out: output of the job, for the error message.
+        arguments: options that determine the bytes of the result, as JSON values.
+        sources: digest of the images.
+        resume: use the states of an existing journal; False: ignore them.
 
     Attributes:
-        states: those of an earlier process that packed the same, first to last.
-        drafts: names of files that the earlier process may have left.
-        reason: why there is nothing to go on from although there was a journal, or "".
+        states: states that an earlier process with the same job wrote, oldest first.
+        partial_files: names of files that the earlier process may have left.
+        reason: why an existing journal cannot be used, or "".
 
     Raises:
         PackBusyError: another process has it open.
@@ -46,7 +46,7 @@ class Journal:
     """
 
     def __init__(
-        self, place: Path, out: str, arguments: Mapping[str, Any], sources: str, *, resume: bool = True
+        self, place: Path, out: str, *, arguments: Mapping[str, Any], sources: str, resume: bool = True
     ) -> None:
         self._place = place
         fd = open_locked(place)
@@ -68,17 +68,17 @@ class Journal:
 
     def _compare(self, lines: list[dict[str, Any]], resume: bool) -> None:
         header, *states = lines
-        self.partial_files = [name for name in header.get("drafts", ()) if isinstance(name, str)]
+        self.partial_files = [name for name in header.get("partial_files", ()) if isinstance(name, str)]
         if header.get("journal") != _VERSION:
             self.reason = "it was begun by another version of aioloader"
         elif not resume:
-            self.reason = "so it was asked for"
+            self.reason = "resuming was switched off"
         elif header.get("arguments") != self._header["arguments"]:
             self.reason = f"it was begun with other options ({self._others(header.get('arguments'))})"
         elif header.get("sources") != self._header["sources"]:
             self.reason = "the images have changed since it was begun"
         else:
-            # What comes after a line that is none is not trusted either.
+            # Lines after an invalid one are not trusted either.
             self.states = list(takewhile(_is_state, states))
 
     def _others(self, found: Any) -> str:
@@ -88,45 +88,45 @@ class Journal:
         return ", ".join(names) or "none"
 
     def begin(self, partial_files: list[str]) -> None:
-        """Write the header anew; with the states that were found, or without any if they were forgotten.
+        """Rewrite the header and the current states.
 
         Args:
-            drafts: names of the files that this process may leave.
+            partial_files: names of the files that this process may leave.
         """
-        lines = [{**self._header, "drafts": partial_files}, *self.states]
+        lines = [{**self._header, "partial_files": partial_files}, *self.states]
         data = b"".join(_line(line) for line in lines)
         self._file.seek(0)
         self._file.write(data)
         self._file.truncate(len(data))
 
     def forget(self, reason: str) -> None:
-        """There is nothing to go on from after all."""
+        """Discard the states, because they turned out to be unusable."""
         self.states = []
         self.reason = reason
 
     def append(self, state: Mapping[str, Any], *, lasting: bool = True) -> None:
-        """Write a state; all that it says is on disk.
+        """Append a state; everything it describes must have been synced to disk.
 
         Args:
-            state: as JSON has it.
-            lasting: it is to outlive a loss of power. Otherwise it may be lost then, which costs time only.
+            state: the state, as JSON values.
+            lasting: sync the journal too, so that the state survives a power failure. A lost state only costs time.
         """
         self._file.write(_line(state))
         if lasting:
             os.fsync(self._file.fileno())
 
     def remove(self) -> None:
-        """The packing is over: take the file away."""
+        """Delete the file after packing has ended."""
         with contextlib.suppress(FileNotFoundError):
             os.unlink(self._place)
 
     def close(self) -> None:
-        """Let another process have it; may be called twice."""
+        """Close the file, which releases its lock; repeated calls do nothing."""
         self._file.close()
 
 
 def _is_state(line: dict[str, Any]) -> bool:
-    """Whether a line is a state: whoever reads it may rely on its entries."""
+    """Return whether a line is a state whose entries all have the expected types."""
     files, counts, errors = (line.get(name) for name in ("files", "counts", "errors"))
     return (
         _is_count(line.get("done"))
@@ -150,7 +150,7 @@ def _line(value: Mapping[str, Any]) -> bytes:
 
 
 def _lines(data: bytes) -> list[dict[str, Any]]:
-    """The whole lines up to the first that is none."""
+    """Return the parsed lines up to the first invalid or incomplete one."""
     found: list[dict[str, Any]] = []
     for raw in data.split(b"\n")[:-1]:
         try:

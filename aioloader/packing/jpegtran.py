@@ -1,6 +1,6 @@
-"""The program jpegtran: rewrites JPEGs without decoding them, so that no pixel changes.
+"""Calls of the program jpegtran, which rewrites JPEGs without changing a pixel.
 
-It belongs to libjpeg-turbo and its relatives and is not a Python package, so it may be missing.
+It is part of libjpeg-turbo and other libjpeg versions, not a Python package, so it may be missing.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from aioloader.errors import DecodeError, LoaderError
 __all__ = ("ProgramNotFoundError", "find_jpegtran", "rewrite")
 
 _WARNED = 2
-"""Exit status of jpegtran where it wrote an image and had something to complain of."""
+"""Exit status of jpegtran when it wrote an image and printed warnings."""
 
-# The one complaint that loses no pixel; decoding accepts it too.
+# The only warning that does not mean lost pixels; the decoder accepts such images too.
 _HARMLESS = re.compile(r"Corrupt JPEG data: \d+ extraneous bytes before marker 0xd9")
 
 
 class ProgramNotFoundError(LoaderError, FileNotFoundError):
-    """A program that is not part of this package is not installed.
+    """Error raised when a required external program is not installed.
 
     Attributes:
         program: its name.
@@ -37,10 +37,10 @@ class ProgramNotFoundError(LoaderError, FileNotFoundError):
 
 
 def find_jpegtran() -> str:
-    """Path of the program.
+    """Return the path of jpegtran.
 
     Raises:
-        ProgramNotFoundError: it is not on the PATH.
+        ProgramNotFoundError: jpegtran is not on the PATH.
     """
     found = shutil.which("jpegtran")
     if found is None:
@@ -54,9 +54,9 @@ def find_jpegtran() -> str:
 
 
 def rewrite(program: str, data: bytes, interval: int | None = None) -> bytes:
-    """The same image as a baseline JPEG of one scan with optimised Huffman tables.
+    """Rewrite an image as a baseline JPEG of one scan with optimised Huffman tables.
 
-    Coefficients are not changed; every APPn and COM segment is kept. What follows the end of the image is dropped.
+    Coefficients do not change; every APPn and COM segment is kept. Bytes after the end of the image are dropped.
 
     Args:
         program: path of jpegtran.

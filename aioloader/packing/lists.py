@@ -1,6 +1,6 @@
-"""Lists of images (.lst): made from a folder, split, written and read as MXNet's im2rec does.
+"""Lists of images (.lst), which are made from a folder, split, written and read as by MXNet's im2rec.
 
-A line is ``id <tab> label [<tab> label ...] <tab> path``, the path relative to a root folder.
+A line is ``id <tab> label [<tab> label ...] <tab> path``; the path is relative to a root folder.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ T = TypeVar("T")
 
 
 class Listed(NamedTuple):
-    """One image of a list.
+    """Line of a list.
 
     Attributes:
         key: its id.
@@ -37,22 +37,22 @@ class Listed(NamedTuple):
 
 
 def walk_images(root: str, extensions: Sequence[str], recursive: bool) -> tuple[list[Listed], dict[str, int]]:
-    """The images of a folder, with ids 0, 1, 2, ... in the order of the walk: folders and files sorted on each level.
+    """List the images of a folder with ids 0, 1, 2, ..., with folders and files sorted on each level.
 
-    Each folder that holds images itself, `root` included, is a class, numbered by its first image. Links to folders
-    are followed, but not back into a folder that they lie in.
+    Each folder that directly contains images, `root` included, is a class; classes are numbered in the order of their
+    first images. Links to folders are followed, except those to a folder that contains the link.
 
     Args:
         root: the folder.
-        extensions: endings of the files' names, with the dot; case does not matter.
-        recursive: go into folders. Otherwise only files of `root` itself are taken, with label 0.
+        extensions: extensions of the files' names, with the dot; case does not matter.
+        recursive: include sub-folders. Otherwise only files directly in `root` are listed, with label 0.
 
     Returns:
         the images, and the number of each class by its folder's path relative to `root`; no classes unless `recursive`.
 
     Raises:
         NotADirectoryError: there is no such folder.
-        ValueError: a name has a TAB or a line break in it.
+        ValueError: a name contains a TAB or a line break.
     """
     if not os.path.isdir(root):
         raise NotADirectoryError(f"there is no folder {root!r}")
@@ -68,14 +68,14 @@ def walk_images(root: str, extensions: Sequence[str], recursive: bool) -> tuple[
                 continue
             relative = os.path.relpath(path, root)
             if set(relative) & set("\t\n\r"):
-                raise ValueError(f"a list cannot hold the name {relative!r}: rename the file")
+                raise ValueError(f"a list cannot contain the name {relative!r}: rename the file")
             label = classes.setdefault(here, len(classes)) if recursive else 0
             found.append(Listed(len(found), (float(label),), relative))
     return found, classes
 
 
 def _leads_back(folder: str, name: str) -> bool:
-    """Whether a folder is a link to one that it lies in itself."""
+    """Return whether a folder is a link to a folder that contains the link."""
     path = os.path.join(folder, name)
     if not os.path.islink(path):
         return False
@@ -84,7 +84,7 @@ def _leads_back(folder: str, name: str) -> bool:
 
 
 def in_mxnet_order(images: Sequence[Listed]) -> list[Listed]:
-    """The images mixed as im2rec mixes them: by Python's generator, seeded with 100."""
+    """Shuffle the images as im2rec does: with Python's generator, seeded with 100."""
     mixed = list(images)
     random.Random(_MXNET_SEED).shuffle(mixed)
     return mixed
@@ -95,16 +95,16 @@ def split_list(
 ) -> list[tuple[str, list[T]]]:
     """Divide a list into chunks, and each chunk into test, train and validation lists.
 
-    Rule: im2rec's, but that what rounding leaves over goes to the train list where there is no validation list. There
-    it would be lost.
+    Rule: as im2rec, but where there is no validation list, the images left over by rounding go to the train list;
+    im2rec loses them.
 
     Args:
         images: the list.
-        chunks: at least 1.
-        train_ratio, test_ratio: shares of each chunk; `test_ratio` counts only where `train_ratio` is not 1.
+        chunks: number of chunks, at least 1.
+        train_ratio, test_ratio: shares of each chunk; `test_ratio` is used only if `train_ratio` is not 1.
 
     Returns:
-        for each list what its name ends in ("", "_train", "_0_test", ...), and its images.
+        for each list the suffix of its name ("", "_train", "_0_test", ...), and its images.
 
     Raises:
         ValueError: an argument is not allowed.
@@ -123,7 +123,7 @@ def split_list(
             continue
         if train_ratio + test_ratio > 1 + 1e-9:
             raise ValueError(
-                f"train ratio {train_ratio} and test ratio {test_ratio} are more than everything together"
+                f"the sum of train ratio {train_ratio} and test ratio {test_ratio} is more than 1"
             )
         test = int(size * test_ratio)
         train_end = test + int(size * train_ratio)
@@ -137,25 +137,25 @@ def split_list(
 
 
 def write_list(path: str, images: Sequence[Listed]) -> None:
-    """Write a list; labels have six decimals, as MXNet 1.9.1 writes them.
+    """Write a list; labels have six decimals, as in lists written by MXNet 1.9.1.
 
     Raises:
-        OSError: the file cannot be written; what stood there before is whole.
+        OSError: the file cannot be written; an existing file is unchanged.
     """
     with (
-        published(path) as (draft,),
-        open(draft, "w", encoding="utf-8", errors="surrogateescape", newline="\n") as file,
+        published(path) as (partial,),
+        open(partial, "w", encoding="utf-8", errors="surrogateescape", newline="\n") as file,
     ):
         for key, labels, name in images:
             file.write(f"{key}\t{''.join(f'{label:f}' + chr(9) for label in labels)}{name}\n")
 
 
 def read_lines(path: str, bad_line: Callable[[int, str, str], object]) -> Iterator[Listed]:
-    """The images of a list, as im2rec reads it: lines that it cannot read are told of and passed over.
+    """Iterate over the images of a list as im2rec does: invalid lines are reported and skipped.
 
     Args:
         path: the .lst file.
-        bad_line: called with the number of such a line (from 1), the line, and what is wrong with it.
+        bad_line: called with the number of an invalid line (from 1), the line, and the problem.
 
     Raises:
         OSError: the file cannot be read.

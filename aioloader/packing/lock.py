@@ -1,4 +1,4 @@
-"""A file that one process at a time has open: the system lets go of it however the process ends."""
+"""Lock file that one process at a time can hold; the system releases the lock however the process ends."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ __all__ = ("open_locked",)
 
 
 def open_locked(path: Path) -> int | None:
-    """Open a file for reading and writing, made if it is missing, and lock it.
+    """Open a file for reading and writing, creating it if it is missing, and lock it.
 
     Returns:
-        a descriptor, to be closed by the caller; None if another process has it locked.
+        a descriptor, which the caller closes; None if another process holds the lock.
 
     Raises:
-        OSError: it cannot be opened, or the file system knows no locks.
+        OSError: it cannot be opened, or the file system does not support locks.
     """
     while True:
         flags = os.O_RDWR | os.O_CREAT | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
@@ -27,7 +27,7 @@ def open_locked(path: Path) -> int | None:
             if not _lock(fd):
                 os.close(fd)
                 return None
-            # Whoever had it may have removed it in the meantime: then this is a file without a name.
+            # The previous holder may have deleted it in the meantime: then this file has no name any more.
             if _is_still(fd, path):
                 return fd
         except BaseException:
@@ -50,9 +50,9 @@ def _lock(fd: int) -> bool:
         import msvcrt
 
         try:
-            # Far behind the end: what is locked there cannot be read either.
+            # Far after the end: locked bytes cannot be read by other processes.
             os.lseek(fd, 1 << 40, os.SEEK_SET)
-            # By name: type checkers on other systems know no such attributes.
+            # By name: type checkers on other systems do not find these attributes.
             getattr(msvcrt, "locking")(fd, getattr(msvcrt, "LK_NBLCK"), 1)  # noqa: B009
         except OSError:
             return False

@@ -1,4 +1,4 @@
-"""Pixels between decoding and encoding: decoded with or without their channels, cut, made smaller."""
+"""Operations on pixels for packing: decode, crop, resize, convert channels."""
 
 from __future__ import annotations
 
@@ -32,19 +32,19 @@ _local = threading.local()
 
 
 def decoded(data: bytes, color: int, max_pixels: int | None = DEFAULT_MAX_PIXELS) -> Array:
-    """An image's pixels, upright.
+    """Decode an image and apply its EXIF orientation.
 
     Args:
         data: the encoded image.
-        color: 1: RGB; 0: grey; -1: the channels that it has: grey, RGB, or RGB with alpha.
+        color: 1: RGB; 0: grey; -1: the image's channels: grey, RGB, or RGB with alpha.
         max_pixels: see `decode_image`.
 
     Returns:
-        uint8 (height, width, 1, 3 or 4), with -1 also uint16. It may be altered, and is overwritten when this thread
-        has decoded some more and nobody holds it.
+        uint8 (height, width, 1, 3 or 4), with -1 also uint16. The caller may alter it. Once nothing refers to it any
+        more, its memory is reused for later images of this thread.
 
     Raises:
-        DecodeError: no image, damaged, or too large.
+        DecodeError: not an image, damaged, or too large.
     """
     if color == -1:
         header = read_header(data)
@@ -53,7 +53,7 @@ def decoded(data: bytes, color: int, max_pixels: int | None = DEFAULT_MAX_PIXELS
             if image.ndim == 2:
                 image = image[:, :, None]
             image = _swapped(image)
-            if header.exif is not None and header.format != "tiff":  # those OpenCV turns itself
+            if header.exif is not None and header.format != "tiff":  # OpenCV orients TIFFs itself
                 image = upright(image, read_orientation(data, *header.exif), None)
             return np.ascontiguousarray(image)
         color = 0 if is_grey_jpeg(data) else 1
@@ -64,18 +64,18 @@ def decoded(data: bytes, color: int, max_pixels: int | None = DEFAULT_MAX_PIXELS
 
 
 def by_opencv(data: bytes, flag: int, max_pixels: int | None = DEFAULT_MAX_PIXELS) -> Array:
-    """An image as `cv2.imdecode` gives it, after its header was checked.
+    """Decode an image with `cv2.imdecode`, after checking its header.
 
     Args:
         data: the encoded image.
-        flag: of `cv2.imdecode`: 1: BGR, 0: grey, -1: as it is.
+        flag: flag of `cv2.imdecode`: 1: BGR, 0: grey, -1: unchanged.
         max_pixels: images of more pixels are refused.
 
     Returns:
-        (height, width) or (height, width, channels), uint8 or what the file has.
+        (height, width) or (height, width, channels), uint8 or the dtype of the file.
 
     Raises:
-        DecodeError: no image, damaged, or too large.
+        DecodeError: not an image, damaged, or too large.
     """
     import cv2
 
@@ -92,7 +92,7 @@ def by_opencv(data: bytes, flag: int, max_pixels: int | None = DEFAULT_MAX_PIXEL
 
 
 def is_grey_jpeg(data: bytes) -> bool:
-    """Whether this is a JPEG with one component.
+    """Return whether this is a JPEG with one component.
 
     Raises:
         DecodeError: it is a JPEG, and its header is damaged.
@@ -109,7 +109,7 @@ def is_grey_jpeg(data: bytes) -> bool:
 
 
 def middle(image: Array) -> Array:
-    """The middle square, a view."""
+    """Return the middle square as a view."""
     height, width = image.shape[:2]
     side = min(height, width)
     top, left = (height - side) // 2, (width - side) // 2
@@ -117,7 +117,7 @@ def middle(image: Array) -> Array:
 
 
 def shrunk(image: Array, shorter: int | None) -> Array:
-    """The image with a shorter side of at most `shorter` pixels; `image` itself where nothing is to be done."""
+    """Scale an image down to a shorter side of at most `shorter` pixels; return a smaller `image` itself."""
     height, width = image.shape[:2]
     side = min(height, width)
     if shorter is None or side <= shorter:
@@ -131,22 +131,22 @@ def shrunk(image: Array, shorter: int | None) -> Array:
 
 
 def eight_bits(image: Array) -> Array:
-    """The image with 8 bits a channel; of 16 bits the upper ones."""
+    """Convert an image to 8 bits a channel; of 16 bits keep the upper 8."""
     return (image >> 8).astype(np.uint8) if image.dtype == np.uint16 else image
 
 
 def without_alpha(image: Array) -> Array:
-    """The image with 1 or 3 channels, C-contiguous."""
+    """Return an image with 1 or 3 channels, C-contiguous."""
     return np.ascontiguousarray(image[:, :, :3])
 
 
 def to_bgr(image: Array) -> Array:
-    """The image with its colours in OpenCV's order, C-contiguous; `image` itself may be altered."""
+    """Convert an image to OpenCV's order of colours, C-contiguous; `image` itself may be overwritten."""
     return _swapped(image, image if image.flags.c_contiguous else None)
 
 
 def _swapped(image: Array, out: Array | None = None) -> Array:
-    """Red and blue exchanged."""
+    """Exchange red and blue."""
     channels = image.shape[2]
     if channels not in (3, 4):
         return np.ascontiguousarray(image)

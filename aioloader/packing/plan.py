@@ -1,7 +1,7 @@
-"""Which image goes into which file, and where it stands there: arithmetic over a seed. Pure.
+"""Assignment of images to files and positions, computed from a seed. Pure.
 
-Rule: a part of a split is drawn by the seed alone, so it is the same with and without shuffling; each shard of a part
-holds a stretch of its order, and the first ones are longer by one where it cannot be divided.
+Rule: the seed alone determines the parts of a split, so they are the same with and without shuffling. Each shard of a
+part has a contiguous range of its order; where the images do not divide evenly, the first shards have one more.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ _MOST_SHARDS = 100_000
 
 @dataclass(frozen=True)
 class Output:
-    """One record file.
+    """Record file to be written.
 
     Attributes:
-        part: name of the part that it belongs to ("train", ...), or "".
+        part: name of its part ("train", ...), or "".
         shard: its number among the shards of the part, or None.
-        rec: its place.
-        idx, lst: those of its index and its list; None: it has none.
-        start, stop: the positions of its images.
+        rec: its path.
+        idx, lst: paths of its index and its list; None: not written.
+        start, stop: positions of its images; `stop` is exclusive.
     """
 
     part: str
@@ -48,17 +48,17 @@ class Output:
 
     @property
     def places(self) -> tuple[Path, ...]:
-        """The record file and what lies beside it."""
+        """Return the paths of the record file, its index and its list."""
         return tuple(place for place in (self.rec, self.idx, self.lst) if place is not None)
 
 
 @dataclass(frozen=True)
 class Plan:
-    """All that is to be written.
+    """Files to be written, and the order of the images in them.
 
     Attributes:
-        order: int64 (n,), the number of the image at each position.
-        outputs: the files, which cover all positions one after the other.
+        order: int64 (n,), number of the image at each position.
+        outputs: the files, whose ranges cover all positions in order.
     """
 
     order: IntArray
@@ -66,16 +66,16 @@ class Plan:
 
 
 def stem_of(out: Path) -> Path:
-    """The name that files are called by: without ".rec", if it ends so."""
+    """Return the path without the extension ".rec"; the names of all files begin with it."""
     return out.with_suffix("") if out.suffix == ".rec" else out
 
 
 def other_shards(outputs: Iterable[Output], names: Iterable[str]) -> list[str]:
-    """Shards of the same names, divided into another number of files: a pattern such as OUT-*.rec reads them too.
+    """Find shards of the same set with another number of shards: a pattern such as OUT-*.rec matches them too.
 
     Args:
         outputs: the files of a plan.
-        names: all that lie in their folder.
+        names: names of all files in their folder.
     """
     own = {output.rec.name for output in outputs}
     sets = {shard[0] for shard in map(shard_name, own) if shard is not None}
@@ -100,14 +100,14 @@ def make_plan(
 
     Args:
         count: number of images, at least 1.
-        out: the record file, with or without its ending.
-        shuffle: mix them; otherwise each part keeps the order of the source.
+        out: the record file, with or without its extension.
+        shuffle: shuffle the images; otherwise each part keeps the order of the source.
         seed: 0 <= seed < 2**64.
-        train_ratio, test_ratio: shares for OUT_train and OUT_test; the rest goes to OUT_val. None: no such part is
-            asked for, and where the other one is, all the rest goes to OUT_train.
-        parts: the images of each part where the source is divided, in the order of its images.
-        shards: how many files each part is divided into; None: one, without a number.
-        lists: give each file a list.
+        train_ratio, test_ratio: shares for OUT_train and OUT_test; the rest goes to OUT_val. None: without this part;
+            if only the other one is given, the rest goes to OUT_train.
+        parts: number of images of each part where the source is already divided, in the order of its images.
+        shards: number of files of each part; None: one, without a number in its name.
+        lists: write a list for each file.
 
     Raises:
         ValueError: an argument is not allowed, or a part or a shard would be empty.
@@ -125,7 +125,9 @@ def make_plan(
             ]
     else:
         if parts:
-            raise ValueError("this set is divided by its publishers: leave train_ratio and test_ratio out")
+            raise ValueError(
+                "this set has published train and test parts: leave out train_ratio and test_ratio"
+            )
         divided = _split(mixed, train_ratio, test_ratio)
         if not shuffle:
             divided = [(name, np.sort(members)) for name, members in divided]
@@ -143,7 +145,9 @@ def make_plan(
             base = f"{stem.name}{'_' if name else ''}{name}{ending}"
             rec, idx, lst = (stem.with_name(f"{base}.{suffix}") for suffix in ("rec", "idx", "lst"))
             shard = None if shards is None else number
-            outputs.append(Output(name, shard, rec, idx, lst if lists else None, place, stop))
+            outputs.append(
+                Output(name, shard, rec=rec, idx=idx, lst=lst if lists else None, start=place, stop=stop)
+            )
             place = stop
     return Plan(np.concatenate([members for _, members in divided]), tuple(outputs))
 
@@ -153,7 +157,7 @@ def _split(mixed: IntArray, train: float | None, test: float | None) -> list[tup
     train = 1.0 - test if train is None else train
     if not (0 < train < 1 and 0 <= test < 1) or train + test > 1 + 1e-9:
         raise ValueError(
-            "train_ratio and test_ratio must lie between 0 and 1 and be no more than everything together, got "
+            "train_ratio and test_ratio must be between 0 and 1 and their sum at most 1, got "
             f"{train:g} and {test:g}"
         )
     found = [
@@ -161,5 +165,5 @@ def _split(mixed: IntArray, train: float | None, test: float | None) -> list[tup
     ]
     for name, members in found:
         if not len(members):
-            raise ValueError(f"of {len(mixed)} images the part {name} would get none: give other ratios")
+            raise ValueError(f"the part {name} would get none of {len(mixed)} images: choose other ratios")
     return found

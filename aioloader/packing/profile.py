@@ -1,7 +1,7 @@
-"""The colour profile (ICC) of a JPEG, carried over to another JPEG of the same picture.
+"""Colour profile (ICC) of a JPEG, copied to a re-encoded JPEG of the same image.
 
-Rule: a profile stands in APP2 segments, in several where it is large (ICC.1, annex B.4). It belongs to the colours that
-the pixels have: after CMYK has become RGB only an RGB profile still does. Pure.
+Rule: a profile is stored in APP2 segments, in several if it is large (ICC.1, annex B.4). It is valid only for the
+colour space of the pixels: of a CMYK image that was converted to RGB, only an RGB profile may be copied. Pure.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ _RGB_AT = len(_NAME) + 2 + 16  # number and count of the part, then the profile'
 
 
 def icc_segments(data: bytes) -> bytes:
-    """The segments of a JPEG that hold its RGB profile, as they stand in it; empty where it has none.
+    """Return the segments of a JPEG that contain its RGB profile, unchanged; b"" if there are none.
 
     Args:
-        data: an image; of other formats than JPEG nothing is taken.
+        data: an image; for other formats than JPEG the result is b"".
     """
     found = []
     place = 2
@@ -37,10 +37,10 @@ def icc_segments(data: bytes) -> bytes:
 
 
 def insert_segments(jpeg: bytes, segments: bytes) -> bytes:
-    """A JPEG with more segments, behind its JFIF segment.
+    """Insert segments into a JPEG after its JFIF segment.
 
     Args:
-        jpeg: the JPEG, with an APP0 segment first, as encoders write it.
+        jpeg: the JPEG; encoders write an APP0 segment first.
         segments: whole segments, markers included.
     """
     place = 4 + int.from_bytes(jpeg[4:6], "big") if jpeg[2:4] == b"\xff\xe0" else 2

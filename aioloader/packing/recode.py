@@ -1,6 +1,6 @@
-"""What im2rec does to the bytes of one image: keep them, or decode, crop, resize and encode anew.
+"""Encoding of one image as by im2rec: keep the bytes, or decode, crop, resize and encode again.
 
-Rule: OpenCV's decoder and encoders, and MXNet's order of steps and roundings, so that the files come out the same.
+Rule: OpenCV's decoder and encoders, and MXNet's order of steps and its rounding, so that the files are identical.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ _HEADER_BYTES = 24
 
 @dataclass(frozen=True, slots=True)
 class Recode:
-    """How images are put into records; called with the bytes of one.
+    """Function from the bytes of an image to the bytes to store, with im2rec's options.
 
     Attributes:
-        color: 1: colour; 0: grey; -1: as it is, with alpha. With 1 and 0 EXIF orientation is applied.
-        resize: length of the shorter side in pixels, smaller images grow too; 0: as it is.
-        center_crop: cut out the middle square before.
-        quality: of JPEGs 1 to 100; of PNGs the compression, of which anything above 9 counts as 9.
+        color: 1: colour; 0: grey; -1: unchanged, with alpha. With 1 and 0 the EXIF orientation is applied.
+        resize: length of the shorter side in pixels, smaller images are enlarged too; 0: unchanged.
+        center_crop: crop to the middle square first.
+        quality: of JPEGs 1 to 100; of PNGs the compression level, where values above 9 mean 9.
         encoding: ".jpg" or ".png".
-        interpolation: OpenCV's code, 0 to 4, or 9: cubic to grow, area to shrink.
-        pass_through: the bytes unchanged and unseen; all else counts for nothing.
+        interpolation: OpenCV's code, 0 to 4, or 9: cubic to enlarge, area to shrink.
+        pass_through: store the bytes unchanged and unchecked; the other options are ignored.
 
     Raises:
         ValueError: an option is not allowed.
@@ -60,11 +60,11 @@ class Recode:
             raise ValueError(f"quality must lie between 1 and 100, got {self.quality}")
 
     def __call__(self, data: bytes) -> bytes:
-        """The bytes to store.
+        """Encode one image.
 
         Raises:
-            DecodeError: it is no image, damaged, or has more pixels than `DEFAULT_MAX_PIXELS` of
-                `aioloader.transforms`; or it cannot be encoded.
+            DecodeError: it is not an image, is damaged, has more pixels than `DEFAULT_MAX_PIXELS` of
+                `aioloader.transforms`, or cannot be encoded.
         """
         if self.pass_through:
             return data
@@ -81,7 +81,7 @@ class Recode:
 
 
 def _resized(image: Array, shorter: int, interpolation: int) -> Array:
-    """The image with a shorter side of `shorter` pixels; the longer one is rounded down."""
+    """Resize an image to a shorter side of `shorter` pixels; the longer one is rounded down."""
     height, width = image.shape[:2]
     size = (shorter, height * shorter // width) if height > width else (width * shorter // height, shorter)
     planes = image[:, :, None] if image.ndim == 2 else image

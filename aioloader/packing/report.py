@@ -1,4 +1,4 @@
-"""What was packed: in Python, and as a JSON object that stays the same for the same images and options."""
+"""Report of packing, in Python and as a JSON object that is the same for the same images and options."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ __all__ = ("PackReport", "Packed", "as_json", "class_names", "is_report")
 
 _KIND = "aioloader pack"
 _VERSION = 1
-# A report that is read for its names only.
+# Size limit of a report that is read only for the names of its classes.
 _MOST_READ_NBYTES = 64 << 20
 _MOST_NAMES_TRIED = 8
 _MOST_LABEL = 1 << 24
@@ -30,14 +30,14 @@ _MOST_LABEL = 1 << 24
 
 @dataclass(slots=True)
 class Packed:
-    """One record file.
+    """Record file that was written.
 
     Attributes:
-        rec: its place.
-        idx, lst: those of its index and its list; None: it has none.
+        rec: its path.
+        idx, lst: paths of its index and its list; None: not written.
         part: name of its part ("train", ...), or "".
         shard: its number among the shards of the part, or None.
-        records: how many it has.
+        records: number of its records.
         nbytes: its size.
     """
 
@@ -52,28 +52,29 @@ class Packed:
 
 @dataclass(slots=True)
 class PackReport:
-    """What was packed.
+    """Result of packing.
 
     Attributes:
         files: the record files, in order.
-        classes: names of the classes; a record's label is the place of its class in here. None where labels came
-            without names.
-        labels: how many records have each label, by label; those with several labels are not counted.
-        json: the file that has all this, or None.
-        source_nbytes: bytes of the images before.
-        image_nbytes: bytes of the images now.
-        resized: how many were made smaller.
-        cropped: how many were cut to their middle square.
-        anew: how many were decoded and encoded again.
-        tiled: how many are tiled JPEGs.
-        kept: how many stay as they are although something else was asked for, by reason (see `Encoded.kept`).
-        errors: every image that failed, those that were replaced too; `index` is its place in the source.
-        outside: how many images lie outside of the classes' folders, where there are classes; they are not packed.
-        empty: names of sub-folders that hold no images. They are no classes, so later ones have smaller numbers.
-        urls: where all files are that were written, record files first, if that is not this machine; the places above
-            are those that they had here until then.
-        others: names of shards beside these that an earlier packing divided into another number of files. A pattern
-            such as OUT-*.rec reads them too.
+        classes: names of the classes; a record's label is the index of its class here. Empty if the labels have no
+            names.
+        labels: number of records of each label; records with several labels are not counted.
+        json: path of the report in JSON, or None.
+        source_nbytes: size of the images before packing.
+        image_nbytes: size of the images in the records.
+        resized: number of images that were scaled down.
+        cropped: number of images that were cropped to their middle square.
+        reencoded: number of images that were decoded and encoded again.
+        tiled: number of tiled JPEGs.
+        kept: number of images that are unchanged although a change was asked for, by reason (see `Encoded.kept`).
+        errors: errors of all failed images, including those that were replaced; `index` is the index in the source.
+        outside: number of images outside the classes' folders, if there are classes; they are not packed.
+        empty: names of sub-folders without images. They do not count as classes, so later classes have smaller
+            numbers.
+        urls: URLs of all files that were uploaded, record files first; the paths above are then those of the temporary
+            files before the upload.
+        others: names of shards in the same folder from an earlier packing into another number of files. A pattern such
+            as OUT-*.rec matches them too.
     """
 
     files: tuple[Packed, ...]
@@ -84,7 +85,7 @@ class PackReport:
     image_nbytes: int = 0
     resized: int = 0
     cropped: int = 0
-    anew: int = 0
+    reencoded: int = 0
     tiled: int = 0
     kept: dict[str, int] = field(default_factory=dict)
     errors: list[SampleError] = field(default_factory=list)
@@ -95,78 +96,79 @@ class PackReport:
 
     @property
     def rec(self) -> Path:
-        """The first record file."""
+        """Return the path of the first record file."""
         return self.files[0].rec
 
     @property
     def idx(self) -> Path:
-        """The index of the first record file."""
+        """Return the path of the first record file's index."""
         place = self.files[0].idx
         assert place is not None
         return place
 
     @property
     def lst(self) -> Path:
-        """The list of the first record file."""
+        """Return the path of the first record file's list."""
         place = self.files[0].lst
         assert place is not None
         return place
 
     @property
     def records(self) -> int:
-        """Number of records in all files."""
+        """Return the number of records in all files."""
         return sum(file.records for file in self.files)
 
     @property
     def nbytes(self) -> int:
-        """Size of all record files."""
+        """Return the total size of the record files in bytes."""
         return sum(file.nbytes for file in self.files)
 
     @property
     def skipped(self) -> list[tuple[str, str]]:
-        """(path, reason) of images that were left out."""
+        """Return (path, reason) of each image that was left out."""
         return [(str(error.path), error.reason) for error in self.errors if error.replaced_by is None]
 
     @property
     def replaced(self) -> int:
-        """How many images failed and another one stands in their place."""
+        """Return the number of failed images that were replaced by another one."""
         return sum(error.replaced_by is not None for error in self.errors)
 
     def error_report(self) -> dict[str, Any]:
-        """Every image that failed, as a JSON object; see `aioloader.DataLoader.error_report`."""
+        """Return the errors of all failed images as a JSON object; see `aioloader.DataLoader.error_report`."""
         return error_report(self.errors)
 
     def count(self, image: Encoded) -> None:
-        """One more image is in a file."""
+        """Add an image that was written to the counts."""
         self.source_nbytes += image.source_nbytes
         self.image_nbytes += len(image.data)
         self.resized += image.resized
         self.cropped += image.cropped
-        self.anew += image.anew
+        self.reencoded += image.reencoded
         self.tiled += image.tiled
         if image.kept:
             self.kept[image.kept] = self.kept.get(image.kept, 0) + 1
 
     @property
     def counts(self) -> dict[str, Any]:
-        """All counts of `count`, as JSON has them."""
+        """Return the counts that `count` updates, as JSON values."""
         return {name: getattr(self, name) for name in _COUNTS}
 
     def restore(self, counts: Mapping[str, Any]) -> None:
-        """Take counts up again that `counts` gave."""
+        """Set the counts to values that `counts` returned."""
         for name in _COUNTS:
             setattr(self, name, counts[name])
 
 
-_COUNTS = ("source_nbytes", "image_nbytes", "resized", "cropped", "anew", "tiled", "kept")
+_COUNTS = ("source_nbytes", "image_nbytes", "resized", "cropped", "reencoded", "tiled", "kept")
 
 
 def as_json(report: PackReport, source: Mapping[str, Any], options: Mapping[str, Any]) -> str:
-    """The report as text; docs/packing.md tells every entry.
+    """Return the report as JSON text; docs/packing.md describes every entry.
 
     Args:
-        source: what was packed.
-        options: what decided over the bytes of the result.
+        report: the report.
+        source: description of the source.
+        options: options that determine the bytes of the result.
     """
     failed = report.error_report()
     value = {
@@ -197,7 +199,7 @@ def as_json(report: PackReport, source: Mapping[str, Any], options: Mapping[str,
         "counts": {
             "resized": report.resized,
             "cropped": report.cropped,
-            "encoded_anew": report.anew,
+            "encoded_anew": report.reencoded,
             "tiled": report.tiled,
             "left_as_they_were": report.kept,
             "left_out": len(report.skipped),
@@ -209,7 +211,7 @@ def as_json(report: PackReport, source: Mapping[str, Any], options: Mapping[str,
         "failed_by_reason": failed["by_reason"],
         "failures": failed["errors"],
     }
-    # Names that are no text become escapes of their own, which JSON readers take.
+    # Names that are not valid Unicode become escapes of surrogates, which JSON readers accept.
     return json.dumps(value, indent=2) + "\n"
 
 
@@ -225,7 +227,7 @@ def _classes(report: PackReport) -> list[dict[str, Any]]:
 
 
 def is_report(place: Path) -> bool:
-    """Whether a file is a report of a packing."""
+    """Return whether a file is a report of packing."""
     return _read(place) is not None
 
 
@@ -238,10 +240,10 @@ def _read(place: Path) -> dict[str, Any] | None:
 
 
 def class_names(rec: Path) -> dict[float, str]:
-    """The names of a record file's classes, by label, from the report that its packing left beside it.
+    """Return the names of a record file's classes by label, from the packing report in its folder.
 
-    Empty where there is no report that names the file, or it knows no names. One that was given another name than
-    that of the output is not found.
+    The result is empty if no report lists the file, or if the report contains no class names. A report whose name does
+    not begin like that of the output is not found.
     """
     # OUT.json belongs to OUT.rec, OUT_train.rec, OUT-00000-of-00004.rec and OUT_train-00000-of-00004.rec.
     ends = [len(rec.stem), *(each.start() for each in re.finditer("[-_]", rec.stem))]

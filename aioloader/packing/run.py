@@ -1,7 +1,6 @@
-"""One packing from the first image to the renamed files: goes on where an earlier one stopped, and leaves what the next
-one needs.
+"""Run of one packing job: resume, encode, write, and publish the files.
 
-What decides over the bytes is the order of the images alone: when a worker is done with one changes nothing.
+The output depends only on the order of the images, not on the order in which workers finish them.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ from aioloader.packing.failures import (
 from aioloader.packing.journal import Journal
 from aioloader.packing.plan import stem_of
 from aioloader.packing.report import PackReport, as_json
-from aioloader.packing.sources import Listing, look_at
+from aioloader.packing.sources import Listing, examine
 from aioloader.packing.stream import encoded_in_order
 from aioloader.packing.writer import RecordFiles
 from recordio._partial_files import partial_path, sync
@@ -43,29 +42,29 @@ if TYPE_CHECKING:
 __all__ = ("SYNC_S", "Job", "can_go_on", "run")
 
 SYNC_S = 5.0
-"""Seconds between two moments at which all that was written is made safe."""
+"""Seconds between two syncs of the written files to disk."""
 
 _SYNC_NBYTES = 256 << 20
-# What goes before an image in a record, without labels.
+# Size of the header before an image in a record, without labels.
 _HEADER_NBYTES = 24
 
 
 @dataclass(frozen=True)
 class Job:
-    """A packing.
+    """Packing job.
 
     Attributes:
         source: the images.
         plan: their order and files.
-        encode: what is done to each; see `encoded_in_order`.
-        out: the name that the files begin with; the journal lies beside it.
-        arguments: what decides over the bytes of the result.
+        encode: encodes each image; see `encoded_in_order`.
+        out: path that the names of all files begin with, the journal's too.
+        arguments: options that determine the bytes of the result.
         workers, executor: see `encoded_in_order`.
         on_error: "raise", "skip" or "replace".
-        max_errors: how many may fail: a number, a share, or None.
+        max_errors: largest number or share of failed images; None: no limit.
         all_labels: store all labels of an image, not only the first.
-        json: where the report is to be, or None.
-        resume: go on from what an earlier process left.
+        json: path of the report to be written, or None.
+        resume: resume an earlier run of the same job.
         sync_s: see `SYNC_S`.
     """
 
@@ -91,47 +90,47 @@ def run(
     begin: Callable[[int, int, str], object] | None = None,
     tick: Callable[[int], object] | None = None,
 ) -> PackReport:
-    """Pack.
+    """Run a packing job.
 
     Args:
-        job: what.
-        report: filled with what was packed; its `files` are made here.
-        begin: called once: how many images are done already, how many there are, and why what an earlier process did is
-            of no use, or "".
-        tick: called with the number of images done so far, after each.
+        job: the job.
+        report: filled in; its `files` are replaced.
+        begin: called once with the number of images that are already packed, the number of all images, and the reason
+            why the result of an earlier run cannot be used, or "".
+        tick: called after each image with the number of images packed so far.
 
     Raises:
         PackBusyError: another process packs into the same files.
         PackError, OSError, TooManyErrorsError: see `aioloader.tools.pack.pack`.
     """
-    listing = look_at(job.source)
+    listing = examine(job.source)
     job.out.parent.mkdir(parents=True, exist_ok=True)
     journal = Journal(
         _journal_of(job.out),
         str(job.out),
-        job.arguments,
-        listing.digest,
+        arguments=job.arguments,
+        sources=listing.digest,
         resume=job.resume,
     )
     with closing(journal):
         packing = _Packing(job, report, journal, listing)
         with closing(packing.files):
             try:
-                done = packing.take_up()
+                done = packing.resume()
                 if begin is not None:
                     begin(done, len(job.plan.order), journal.reason)
                 if not packing.publishing:
                     packing.pack(done, tick)
                 packing.publish()
             except BaseException as error:
-                packing.leave(error)
+                packing.clean_up(error)
                 raise
         journal.remove()
     return report
 
 
 def can_go_on(out: str | os.PathLike[str]) -> bool:
-    """Whether a packing into `out` was stopped, and left what a later one goes on from."""
+    """Return whether an interrupted packing into `out` can be resumed."""
     return _journal_of(stem_of(Path(out))).exists()
 
 
@@ -140,7 +139,7 @@ def _journal_of(stem: Path) -> Path:
 
 
 class _Packing:
-    """One packing under way."""
+    """State of a running packing job."""
 
     def __init__(self, job: Job, report: PackReport, journal: Journal, listing: Listing) -> None:
         self._job = job
@@ -151,23 +150,25 @@ class _Packing:
         report.files = self.files.files
         self.publishing = False
         self._done = 0
-        self._safe = -1  # images done when everything was safe; -1: never
-        self._told = 0  # failures that the journal has
-        self._safe_at = time.monotonic()
-        self._unsafe_nbytes = 0
-        self._settled = True  # False while an image is being written: an interrupt may come between its parts
-        # Of the part that is being written: failures that wait for an image to take their place, and its first one.
+        self._synced = -1  # images done at the last sync; -1: there was none
+        self._journalled = 0  # failures that the journal contains
+        self._synced_at = time.monotonic()
+        self._unsynced_nbytes = 0
+        self._consistent = (
+            True  # False while an image is being written: an interrupt may come between the writes
+        )
+        # Of the part that is being written: failures that still need a replacement, and its first valid image.
         self._part: str | None = None
         self._waiting: list[SampleError] = []
         self._first: int | None = None
 
-    def take_up(self) -> int:
-        """Go on where an earlier process stopped, or clear away what it left; gives how many images are done."""
+    def resume(self) -> int:
+        """Resume an earlier run, or delete the files it left; return the number of images already packed."""
         journal, states = self._journal, self._journal.states
         if states:
             self.publishing = bool(states[-1].get("publish"))
             if not self.publishing and not self.files.restore(states):
-                journal.forget("what was begun is not there any more")
+                journal.forget("its files are gone or incomplete")
                 states = []
         if states:
             self._restore(states)
@@ -175,7 +176,7 @@ class _Packing:
             for name in journal.partial_files:
                 if name.endswith(".partial") and name.startswith(self._job.out.name) and "/" not in name:
                     self._job.out.with_name(name).unlink(missing_ok=True)
-        journal.begin([draft.name for draft in self._drafts()])
+        journal.begin([place.name for place in self._partial_files()])
         return self._done
 
     def _restore(self, states: list[dict[str, Any]]) -> None:
@@ -188,18 +189,18 @@ class _Packing:
                     file = self.files.files[int(number)]
                     file.records, file.nbytes = records, nbytes
         report.restore(last["counts"])
-        self._done = self._safe = last["done"]
-        self._told = len(report.errors)
+        self._done = self._synced = last["done"]
+        self._journalled = len(report.errors)
         self._part, self._first = last["part"], last["first"]
 
-    def _drafts(self) -> list[Path]:
+    def _partial_files(self) -> list[Path]:
         report = [] if self._job.json is None else [partial_path(self._job.json)]
         return [*self.files.partial_files, *report]
 
     # -- packing -------------------------------------------------------------------------------------------------------
 
     def pack(self, start: int, tick: Callable[[int], object] | None) -> None:
-        """Write all records from position `start` on."""
+        """Encode and write all images from position `start` on."""
         job = self._job
         outputs = iter(job.plan.outputs)
         output = next(outputs, None)
@@ -209,21 +210,21 @@ class _Packing:
                 while output is not None and position >= output.stop:
                     output = next(outputs, None)
                 assert output is not None
-                self._settled = False
+                self._consistent = False
                 if output.part != self._part:
                     self._end_part()
                     self._part = output.part
                 self._take(position, image)
                 self._done = position + 1
-                self._settled = True
+                self._consistent = True
                 if tick is not None:
                     tick(self._done)
-                self._make_safe_if_due()
-        self._settled = False
+                self._sync_if_due()
+        self._consistent = False
         self._end_part()
         check_errors(job.max_errors, self._report.errors, len(job.plan.order), at_end=True)
         self.files.finish()
-        self._settled = True
+        self._consistent = True
 
     def _encoded(self, start: int) -> Any:
         job, limit = self._job, self._job.max_errors
@@ -272,16 +273,16 @@ class _Packing:
         self._write(position, number, number, image)
 
     def _write(self, position: int, place_of: int, number: int, image: Encoded) -> None:
-        """A record: the key is that of the image in whose place it stands, all else its own."""
+        """Write a record with the key of image `place_of`, and the labels, name and bytes of image `number`."""
         items = self._job.source.items
         item = items[number]
         labels = item.labels if self._job.all_labels else item.labels[:1]
         self.files.put(position, items[place_of].key, labels, item.name, image.data)
         self._report.count(image)
-        self._unsafe_nbytes += len(image.data)
+        self._unsynced_nbytes += len(image.data)
 
     def _end_part(self) -> None:
-        """All images of a part are done: those that still wait get its first one."""
+        """Finish a part: failures that still need a replacement are replaced by the part's first image."""
         if self._part is None:
             return
         if self._first is None:
@@ -318,16 +319,16 @@ class _Packing:
             return image
         raise as_raised(failure_of(job.source, number, 0, image.__cause__ or image))
 
-    # -- safety --------------------------------------------------------------------------------------------------------
+    # -- syncing and publishing ----------------------------------------------------------------------------------------
 
-    def _make_safe_if_due(self) -> None:
-        late = time.monotonic() - self._safe_at >= self._job.sync_s
-        if late or self._unsafe_nbytes >= _SYNC_NBYTES:
-            self._make_safe()
+    def _sync_if_due(self) -> None:
+        late = time.monotonic() - self._synced_at >= self._job.sync_s
+        if late or self._unsynced_nbytes >= _SYNC_NBYTES:
+            self._sync()
 
-    def _make_safe(self, **more: Any) -> None:
-        """Make everything safe and say so in the journal; not while a failure waits for what takes its place."""
-        if self._waiting or not self._settled or (self._safe == self._done and not more):
+    def _sync(self, **more: Any) -> None:
+        """Flush the files to disk and append the state to the journal, unless a failure still needs a replacement."""
+        if self._waiting or not self._consistent or (self._synced == self._done and not more):
             return
         report = self._report
         files = self.files.sync()
@@ -337,52 +338,52 @@ class _Packing:
             "first": self._first,
             "files": files,
             "counts": report.counts,
-            "errors": [record_of(error) for error in report.errors[self._told :]],
+            "errors": [record_of(error) for error in report.errors[self._journalled :]],
         }
         self._journal.append({**state, **more}, lasting=not more)
         self.files.synced()
-        self._safe, self._told = self._done, len(report.errors)
-        self._safe_at = time.monotonic()
-        self._unsafe_nbytes = 0
+        self._synced, self._journalled = self._done, len(report.errors)
+        self._synced_at = time.monotonic()
+        self._unsynced_nbytes = 0
 
     def publish(self) -> None:
-        """Write the report and put everything in its place."""
+        """Write the report and rename all partial files to their final names."""
         job = self._job
         if not self.publishing:
-            self._make_safe(publish=True)
+            self._sync(publish=True)
         self._count_labels()
-        beside = []
+        more = []
         if job.json is not None:
-            beside.append(job.json)
+            more.append(job.json)
             source = {"kind": job.source.kind, "path": job.source.path, "images": len(job.source.items)}
             text = as_json(self._report, source, job.arguments)
             partial_path(job.json).write_text(text, encoding="utf-8")
             sync(partial_path(job.json))
-        self.files.publish(beside)
+        self.files.publish(more)
 
     def _count_labels(self) -> None:
-        """How many records have each label: told by the images and their failures, so that nothing has to be kept."""
+        """Count the records of each label from the items and the failures, so that no counts have to be journalled."""
         items, counts = self._job.source.items, self._report.labels
-        stands_for = {error.index: error.replaced_by for error in self._report.errors}
+        replaced_by = {error.index: error.replaced_by for error in self._report.errors}
         for number in range(len(items)):
-            shown = stands_for.get(number, number)
-            if shown is not None and len(items[shown].labels) == 1:
-                label = items[shown].labels[0]
+            packed = replaced_by.get(number, number)
+            if packed is not None and len(items[packed].labels) == 1:
+                label = items[packed].labels[0]
                 counts[label] = counts.get(label, 0) + 1
 
-    def leave(self, error: BaseException) -> None:
-        """Keep what a later process can go on from, and clear away all else."""
+    def clean_up(self, error: BaseException) -> None:
+        """Keep the files if a later run can resume from them, otherwise delete them."""
         stopped = not isinstance(error, Exception)
-        # A disk that is full or away: the same command may succeed later. A file that is missing has to be dealt with.
+        # If a disk is full or not mounted, the same command may succeed later. A missing file needs a decision.
         final = not isinstance(error, OSError) or isinstance(error, FileNotFoundError)
         if stopped and self._done:
             with suppress(OSError):
-                self._make_safe()
+                self._sync()
         self.files.close()
-        if self._safe > 0 and (stopped or not final):
+        if self._synced > 0 and (stopped or not final):
             return
-        for draft in self._drafts():
+        for place in self._partial_files():
             with suppress(OSError):
-                draft.unlink()
+                place.unlink()
         with suppress(OSError):
             self._journal.remove()

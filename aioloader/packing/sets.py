@@ -1,4 +1,4 @@
-"""The well-known small image sets as sources: read with the project's own readers, named as their publishers do."""
+"""Sources of well-known small image sets, with their published class names, read by the project's own datasets."""
 
 from __future__ import annotations
 
@@ -38,33 +38,33 @@ SETS = tuple(_SETS)
 
 
 def set_source(name: str, folder: str | os.PathLike[str]) -> Source:
-    """Both parts of a set, first the one to train on, as its files have them.
+    """Load both parts of a set, the training part first, each in the order of its files.
 
     Args:
         name: one of `SETS`.
-        folder: where its published files lie.
+        folder: the folder of its published files.
 
     Raises:
         FileNotFoundError: a file is missing.
-        ValueError: there is no such set; a file is damaged; or a label is none of the set's.
+        ValueError: there is no such set, a file is damaged, or a label is out of range.
     """
     if name not in _SETS:
         raise ValueError(f"there is no set {name!r}: it must be one of {', '.join(SETS)}")
-    made, options, words = _SETS[name]
+    dataset_class, options, words = _SETS[name]
     classes = tuple(words.split())
     items: list[Item] = []
-    pictures = []
+    arrays = []
     parts = {}
     for part in ("train", "test"):
-        images, labels = made(folder, train=part == "train", **options).arrays
+        images, labels = dataset_class(folder, train=part == "train", **options).arrays
         if not len(images):
             raise ValueError(f"the {part} part of {name} in {folder} has no images")
         if len(labels) and not 0 <= labels.min() <= labels.max() < len(classes):
             raise ValueError(
-                f"the {part} part of {name} in {folder} has labels that are none of {len(classes)}"
+                f"the {part} part of {name} in {folder} has labels outside 0 to {len(classes) - 1}"
             )
         parts[part] = len(images)
-        pictures.append(images)
+        arrays.append(images)
         items += [Item(f"{part}/{n:05}", (float(label),)) for n, label in enumerate(labels.tolist())]
-    stacked = np.concatenate(pictures)
+    stacked = np.concatenate(arrays)
     return Source(name, str(folder), items, images=stacked, classes=classes, parts=parts)

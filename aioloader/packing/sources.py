@@ -1,4 +1,4 @@
-"""Which images are packed, and with what labels: those of a folder, of a list, or of a well-known set."""
+"""Sources for packing: the images and labels of a folder or of a list, and their common types."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ __all__ = (
     "Item",
     "Listing",
     "Source",
+    "examine",
     "folder_source",
     "list_images",
     "list_source",
-    "look_at",
 )
 
 EXTENSIONS = frozenset({".bmp", ".jpeg", ".jpg", ".png", ".webp"})
@@ -35,12 +35,12 @@ _LARGEST = float(np.finfo(np.float32).max)
 
 
 class Item(NamedTuple):
-    """One image.
+    """Name, labels and key of an image.
 
     Attributes:
-        name: as the .lst says it.
+        name: its name in the .lst.
         labels: at least one.
-        key: the one that the source gives it; None: its record is numbered.
+        key: its key in the source; None: the record's number becomes its key.
     """
 
     name: str
@@ -50,18 +50,18 @@ class Item(NamedTuple):
 
 @dataclass
 class Source:
-    """Images to pack.
+    """Images to be packed.
 
     Attributes:
         kind: "folder", "list", or the name of a set.
-        path: where they are from, as it was given.
-        items: the images, in their own order.
-        paths: the file of each; none where the images are in memory.
-        images: uint8 (n, height, width, channels) where they are in memory, else None.
-        classes: names of the classes; a label is the place of its class in here.
-        parts: how many images of each part there are, by name, where the source itself is divided.
-        lst: the list that it is, or None.
-        outside: images in the folder that belong to no class.
+        path: path of the source as the caller passed it.
+        items: the images, in the order of the source.
+        paths: the file of each image; empty if the images are in memory.
+        images: uint8 (n, height, width, channels) if they are in memory, else None.
+        classes: names of the classes; a label is the index of its class here.
+        parts: number of images of each part by its name, if the source itself is divided.
+        lst: path of the list, if the source is one.
+        outside: number of images in the folder that do not belong to a class.
         empty: names of sub-folders without images.
     """
 
@@ -77,24 +77,24 @@ class Source:
     empty: tuple[str, ...] = ()
 
     def place(self, number: int) -> str:
-        """What an error calls an image: its file, or where it stands in the set."""
+        """Return the name of an image for error messages: its file, or its name in the set."""
         return self.paths[number] if self.paths else f"{self.path}:{self.items[number].name}"
 
 
 class Listing(NamedTuple):
-    """What the files of a source were when they were looked at.
+    """Digest and mean size of a source's files.
 
     Attributes:
-        digest: of all names, labels, keys, sizes and times of change (or of the pixels in memory).
-        mean_nbytes: bytes of an image.
+        digest: SHA-256 of all names, labels, keys, sizes and modification times (or of the pixels in memory).
+        mean_nbytes: mean size of an image in bytes.
     """
 
     digest: str
     mean_nbytes: int
 
 
-def look_at(source: Source) -> Listing:
-    """Ask for the size and time of every file; one that is missing has none, and is found out when it is read."""
+def examine(source: Source) -> Listing:
+    """Read the size and modification time of every file; a missing file is reported later, when it is read."""
     digest = hashlib.sha256()
     total = 0
     for number, item in enumerate(source.items):
@@ -122,8 +122,8 @@ def look_at(source: Source) -> Listing:
 def list_images(source: str | os.PathLike[str]) -> tuple[tuple[str, ...], list[tuple[Path, int]]]:
     """Find the images of a folder, in a fixed order: classes by name, then files by path.
 
-    Each sub-folder that holds images, at any depth, is a class. Images outside of sub-folders are taken only where
-    there are no classes, with label 0. Files and folders whose names begin with a dot are passed over.
+    Each direct sub-folder that contains images at any depth is a class. Images outside sub-folders are listed only if
+    there are no classes, with label 0. Files and folders whose names begin with a dot are skipped.
 
     Args:
         source: the folder.
@@ -141,10 +141,10 @@ def list_images(source: str | os.PathLike[str]) -> tuple[tuple[str, ...], list[t
 
 
 def folder_source(source: str | os.PathLike[str]) -> Source:
-    """The images of a folder (see `list_images`).
+    """Return the images of a folder as a source; see `list_images` for their order and classes.
 
     Raises:
-        NotADirectoryError, ValueError: as `list_images`; or a name has a TAB or a line break.
+        NotADirectoryError, ValueError: as `list_images`; or a name contains a TAB or a line break.
         OSError: a folder cannot be read.
     """
     root = os.fspath(source)
@@ -152,21 +152,21 @@ def folder_source(source: str | os.PathLike[str]) -> Source:
     labels = [(float(label),) for label in range(max(1, len(classes)))]
     for name, _ in found:
         if "\t" in name or "\n" in name or "\r" in name:
-            raise ValueError(f"a list cannot hold the name {name!r}: rename the file")
+            raise ValueError(f"a list cannot contain the name {name!r}: rename the file")
     items = [Item(name.replace(os.sep, "/"), labels[label]) for name, label in found]
     made = Source("folder", root, items, [os.path.join(root, name) for name, _ in found], classes=classes)
     if classes:
-        folders, images = _look_into(root)
+        folders, images = _scan(root)
         made.outside = len(images)
         made.empty = tuple(name for name in folders if name not in classes)
     return made
 
 
 def _find(root: str) -> tuple[tuple[str, ...], list[tuple[str, int]]]:
-    """As `list_images`, with paths relative to the root."""
+    """List the images as `list_images` does, with paths relative to the root."""
     if not os.path.isdir(root):
         raise NotADirectoryError(f"there is no folder {root!r}")
-    folders, images = _look_into(root)
+    folders, images = _scan(root)
     inside = {name: sorted(_images_in(root, name), key=_parts) for name in folders}
     classes = tuple(name for name, found in inside.items() if found)
     items = [(name, label) for label, folder in enumerate(classes) for name in inside[folder]]
@@ -180,8 +180,8 @@ def _parts(name: str) -> list[str]:
     return name.split(os.sep)
 
 
-def _look_into(folder: str, links: bool = True) -> tuple[list[str], list[str]]:
-    """Sorted names of the folders and images in a folder; with `links` those of folders too that are links."""
+def _scan(folder: str, links: bool = True) -> tuple[list[str], list[str]]:
+    """Return the sorted names of the folders and of the images in a folder; with `links`, links to folders count."""
     folders, images = [], []
     with os.scandir(folder) as entries:
         for entry in entries:
@@ -191,13 +191,13 @@ def _look_into(folder: str, links: bool = True) -> tuple[list[str], list[str]]:
             if entry.is_dir(follow_symlinks=links):
                 folders.append(name)
             elif os.path.splitext(name)[1].lower() in EXTENSIONS and (entry.is_file() or entry.is_symlink()):
-                images.append(name)  # a link to nowhere is an image that cannot be read
+                images.append(name)  # a dangling link is an image that cannot be read
     return sorted(folders), sorted(images)
 
 
 def _images_in(root: str, folder: str) -> Iterator[str]:
-    """Paths of the images in a folder, at any depth, relative to the root; links to folders are not followed."""
-    folders, images = _look_into(os.path.join(root, folder), links=False)
+    """Yield the paths of the images in a folder at any depth, relative to the root; do not follow links to folders."""
+    folders, images = _scan(os.path.join(root, folder), links=False)
     for name in images:
         yield os.path.join(folder, name)
     for name in folders:
@@ -208,15 +208,18 @@ def _images_in(root: str, folder: str) -> Iterator[str]:
 
 
 def list_source(lst: str | os.PathLike[str], root: str | os.PathLike[str] | None = None) -> Source:
-    """The images of a list (lines of id, labels and path, separated by TABs), in its order, under its ids.
+    """Return the images of a list as a source, in its order; its ids become keys.
+
+    A line has an id, labels and a path, separated by TABs.
 
     Args:
         lst: the .lst file.
-        root: the folder that its paths are relative to; None: the one that the list lies in.
+        root: the folder that its paths are relative to; None: the folder of the list.
 
     Raises:
         FileNotFoundError, NotADirectoryError: there is no such list, or no such folder.
-        ValueError: a line is malformed, an id stands twice, a label fits no float32, or a path leads out of the root.
+        ValueError: a line is malformed, an id occurs twice, a label is not in the range of float32, or a path leads
+            out of the root.
     """
     place = Path(lst)
     folder = place.parent if root is None else Path(root)
@@ -229,12 +232,12 @@ def list_source(lst: str | os.PathLike[str], root: str | os.PathLike[str] | None
         if not 0 <= key < _KEYS:
             raise ValueError(f"{place}: the id {key} is not between 0 and 2**64 - 1")
         if key in seen:
-            raise ValueError(f"{place}: the id {key} stands on two lines, and every record needs its own")
+            raise ValueError(f"{place}: the id {key} occurs twice; every record needs a unique id")
         seen.add(key)
         if any(math.isfinite(label) and abs(label) > _LARGEST for label in labels):
-            raise ValueError(f"{place}: the id {key} has a label that no float32 holds")
+            raise ValueError(f"{place}: the id {key} has a label outside the range of float32")
         items.append(Item(name, tuple(labels), key))
         paths.append(os.path.join(folder, inside_root(name, key)))
     if not items:
-        raise ValueError(f"{place} names no images")
+        raise ValueError(f"{place} lists no images")
     return Source("list", os.fspath(lst), items, paths, lst=place)

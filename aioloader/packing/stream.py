@@ -1,7 +1,7 @@
-"""Images read and encoded by the loader, in any of its executors, and given in order.
+"""Encoding of a source's images with the loader, in any of its executors, in order.
 
-The dataset's sample is the encoded image; the loader keeps the order, holds a few batches ahead and supervises the
-workers. A file is read where it is encoded: another thread that reads takes more time than it saves.
+A sample of the dataset is an encoded image; the loader keeps the order, prefetches a few batches and supervises the
+workers. A file is read by the worker that encodes it: a separate reading thread costs more time than it saves.
 """
 
 from __future__ import annotations
@@ -29,19 +29,19 @@ if TYPE_CHECKING:
 __all__ = ("MOST_NBYTES", "encoded_in_order")
 
 MOST_NBYTES = 1 << 30
-"""Larger files are no images; the datasets read none either."""
+"""Size limit of an image file in bytes; the datasets have the same one."""
 
-# So many bytes of files make a batch: less, and handing it over costs more than the work in it.
+# Bytes of files in a batch: transferring a smaller batch costs more than the work in it.
 _BATCH_NBYTES = 1 << 20
 _MOST_IN_BATCH = 32
-# In this process images are handed over as they are, and batches need no memory of their own.
+# Executors in this process pass images by reference, so batches need no slab memory.
 _MEMORY_NBYTES = 1 << 16
-# A worker may be at one image for long: a rewritten progressive JPEG of a gigapixel, a file on a sleeping disk.
+# One image may take a worker long: rewriting a progressive JPEG of a gigapixel, or reading from a sleeping disk.
 _TIMEOUT_S = 3600.0
 
 
 class _Sample:
-    """An encoded image and its number in the source; the loader does not look into it."""
+    """Encoded image and its number in the source; opaque to the loader."""
 
     __slots__ = ("image", "number")
 
@@ -51,7 +51,7 @@ class _Sample:
 
 
 class _Files:
-    """Files, each read and encoded where the loader's workers are."""
+    """Dataset of files that the loader's workers read and encode."""
 
     def __init__(self, paths: Sequence[str], encode: Callable[[bytes], Encoded | bytes]) -> None:
         self._paths = paths
@@ -67,22 +67,22 @@ class _Files:
 
 
 def _read(path: str) -> bytes:
-    """A whole regular file.
+    """Read a regular file.
 
     Raises:
-        OSError: it cannot be read, or is no regular file, or too large.
+        OSError: it cannot be read, is not a regular file, or is larger than `MOST_NBYTES`.
     """
     fd = open_regular(path)
     try:
         size = os.fstat(fd).st_size
         if size > MOST_NBYTES:
-            raise OSError(errno.EFBIG, f"{size} bytes are too many for one image", path)
+            raise OSError(errno.EFBIG, f"{size} bytes are too large for an image", path)
         data = os.read(fd, size)
         while len(data) < size:
             more = os.read(fd, size - len(data))
             if not more:
                 raise OSError(
-                    errno.EIO, f"it shrank from {size} to {len(data)} bytes while it was read", path
+                    errno.EIO, f"the file shrank from {size} to {len(data)} bytes while it was read", path
                 )
             data += more
         return data
@@ -92,12 +92,12 @@ def _read(path: str) -> bytes:
 
 @dataclass(frozen=True)
 class _EncodePixels:
-    """Pixels and the number of the image to the encoded image."""
+    """Transform from the pixels and the number of an image to its encoded form."""
 
     encode: Callable[[Array, int], Encoded]
 
     def __call__(self, image: Array, number: Any) -> _Sample:
-        # A copy: encoding may alter it.
+        # A copy, because encoding may overwrite it.
         return _Sample(int(number), self.encode(image.copy(), image.nbytes))
 
 
@@ -112,20 +112,20 @@ def encoded_in_order(
     on_error: str,
     most_errors: int | None = None,
 ) -> Generator[tuple[int, Encoded | SampleError]]:
-    """The images of a source, encoded.
+    """Encode the images of a source.
 
     Args:
         source: the images.
-        order: int64 (n,), the number of the image at each place; none stands twice.
-        encode: what is done to the bytes of a file; of images in memory its method ``of_pixels`` is used.
-        workers: how many encode at a time.
+        order: int64 (n,), number of the image at each place, without repetitions.
+        encode: encodes the bytes of a file; for images in memory its method ``of_pixels`` is called.
+        workers: number of workers.
         executor: "thread", "process", "inline" or an executor.
-        mean_nbytes: bytes of an image, about.
-        on_error: "raise": the first image that fails is the last thing given, and some before it may be missing.
-        most_errors: nothing is given any more once more than so many have failed; None: any number may.
+        mean_nbytes: approximate mean size of an image.
+        on_error: "raise": the first failed image is the last one yielded, and some before it may be missing.
+        most_errors: stop once more than this number of images have failed; None: no limit.
 
     Yields:
-        place in `order`, and the image or why there is none.
+        place in `order`, and the encoded image or its error.
     """
     dataset: Any
     if source.images is None:

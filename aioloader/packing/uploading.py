@@ -1,4 +1,4 @@
-"""Packing to a URL: into a temporary folder first, and from there, when all is complete, to where it belongs."""
+"""Packing to a URL: the files are written to a temporary folder and uploaded when all are complete."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ F = TypeVar("F", bound="Callable[..., PackReport]")
 
 
 def to_urls(pack: F) -> F:
-    """A function that packs to a path, as one that packs to a URL as well.
+    """Extend a function that packs to a path, so that it also packs to a URL.
 
     Args:
-        pack: takes source and place, and options.
+        pack: takes the source, the output and options.
     """
 
     plain: Callable[..., PackReport] = pack
@@ -34,10 +34,10 @@ def to_urls(pack: F) -> F:
         if not is_url(out):
             return plain(source, out, **options)
         if options.get("json") is not None:
-            raise ValueError("where the files go to a URL the report does, too: json cannot be given")
+            raise ValueError("the report of files at a URL is uploaded next to them: leave out json")
         name = name_of(out)
         if not name:
-            raise ValueError(f"{out!r} is no name of a file")
+            raise ValueError(f"{out!r} does not end in a file's name")
         locate(out)
         with tempfile.TemporaryDirectory(prefix="aioloader-") as folder:
             report = plain(source, Path(folder, name), **options)
@@ -48,12 +48,12 @@ def to_urls(pack: F) -> F:
 
 
 def _upload(folder: Path, out: str) -> tuple[str, ...]:
-    """Put all files of a folder beside a URL; gives their URLs, record files first."""
+    """Upload all files of a folder next to a URL; return their URLs, record files first."""
     from aioloader.storage.remote.upload import delete, upload
 
     files = sorted(folder.iterdir(), key=lambda path: (path.suffix != ".rec", path.name))
     urls = tuple(sibling(out, path.name) for path in files)
-    # Without an .idx a reader scans, which is slow and right; with the old one it would be wrong.
+    # Without an .idx a reader scans the file, which is slow but correct; an outdated .idx would be wrong.
     for path, url in zip(files, urls, strict=True):
         if path.suffix == ".idx":
             delete(url)

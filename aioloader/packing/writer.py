@@ -1,13 +1,12 @@
-"""The record files of a packing, with their indexes and lists, written one after the other under other names.
+"""Writer of the record files of a packing job, with their indexes and lists, under temporary names.
 
-Records come in the order of their positions, so one file is open at a time. What was written is made safe when it is
-asked for; a later process goes on from there.
+Records arrive in the order of their positions, so one file is open at a time. Data is synced to disk on request;
+a later process can resume from there.
 """
 
 from __future__ import annotations
 
 import os
-from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import recordio
@@ -25,19 +24,20 @@ __all__ = ("RecordFiles",)
 
 
 class RecordFiles:
-    """All files of one packing.
+    """Writer of all files of one packing job.
 
     Args:
-        outputs: their places, and the positions of their images.
+        outputs: their paths, and the positions of their images.
 
     Attributes:
-        files: what is in them so far.
+        files: number of records and sizes of the files so far.
     """
 
     def __init__(self, outputs: Sequence[Output]) -> None:
         self._outputs = outputs
         self.files = tuple(
-            Packed(output.rec, output.idx, output.lst, output.part, output.shard) for output in outputs
+            Packed(output.rec, output.idx, output.lst, part=output.part, shard=output.shard)
+            for output in outputs
         )
         self._current = -1
         self._records: recordio.RecordWriter | None = None
@@ -47,17 +47,17 @@ class RecordFiles:
 
     @property
     def partial_files(self) -> list[Path]:
-        """Where they are written."""
+        """Return the paths that the files are written to."""
         return [partial_path(place) for output in self._outputs for place in output.places]
 
     def put(self, position: int, key: int | None, labels: Sequence[float], name: str, body: bytes) -> None:
         """Write a record.
 
         Args:
-            position: of its image; never less than the one before.
-            key: None: the number of the record in its part.
-            labels: one, or several that are all stored.
-            name: of the image in the list.
+            position: position of its image; not less than in the previous call.
+            key: its key; None: the number of the record in its part.
+            labels: one label, or several, which are all stored.
+            name: name of the image in the list.
             body: the encoded image.
         """
         self._advance(position)
@@ -75,32 +75,32 @@ class RecordFiles:
         file.records += 1
 
     def sync(self) -> dict[str, list[int]]:
-        """Make all safe that was written; gives records and sizes of the files that have changed since the last."""
+        """Flush written data to disk; return records and sizes of the files changed since the last call of `synced`."""
         self._flush()
         found = {}
         for number in sorted(self._changed):
             partial_files = [partial_path(place) for place in self._outputs[number].places]
-            for draft in partial_files:
-                sync(draft)
+            for place in partial_files:
+                sync(place)
             found[str(number)] = [
                 self.files[number].records,
-                *(draft.stat().st_size for draft in partial_files),
+                *(place.stat().st_size for place in partial_files),
             ]
         return found
 
     def synced(self) -> None:
-        """What `sync` gave is written down."""
+        """Mark the files as unchanged, after the result of `sync` was journalled."""
         self._changed.clear()
         if self._records is not None:
             self._changed.add(self._current)
 
     def finish(self) -> None:
-        """All records are written."""
+        """Complete the last file after all records are written."""
         self._advance(self._outputs[-1].stop - 1)
         self._finish_file()
 
     def close(self) -> None:
-        """Close what is open; may be called twice."""
+        """Close the open files; repeated calls do nothing."""
         records, self._records = self._records, None
         lines, self._lines = self._lines, None
         try:
@@ -111,7 +111,7 @@ class RecordFiles:
                 lines.close()
 
     def restore(self, states: Sequence[Mapping[str, Any]]) -> bool:
-        """Go on where the last state says; False if the files are not what it says, and then nothing was touched."""
+        """Truncate the files to the last state and continue; return False, without changes, if they are too short."""
         sizes: dict[int, list[int]] = {}
         for state in states:
             sizes |= {int(number): found for number, found in state["files"].items()}
@@ -136,23 +136,17 @@ class RecordFiles:
         self._open_file(append=True)
         return True
 
-    def publish(self, beside: Sequence[Path] = ()) -> None:
-        """Put all files, which are safe, in their places; goes on where an earlier call stopped.
+    def publish(self, more: Sequence[Path] = ()) -> None:
+        """Rename all synced files to their final names; continue where an earlier call stopped.
 
         Args:
-            beside: places of further files whose drafts are complete and safe; they come last.
+            more: final paths of further files whose partial files are complete and synced; they are renamed last.
         """
         places = [place for output in self._outputs for place in output.places]
-        publish([*places, *beside])
-
-    def remove(self) -> None:
-        """Take the drafts away."""
-        for draft in self.partial_files:
-            with suppress(OSError):
-                draft.unlink()
+        publish([*places, *more])
 
     def _advance(self, position: int) -> None:
-        """Open the file that a position belongs to; those before it are complete."""
+        """Open the file that a position belongs to, and complete those before it."""
         while self._current < 0 or position >= self._outputs[self._current].stop:
             if self._current >= 0:
                 self._finish_file()
@@ -180,6 +174,6 @@ class RecordFiles:
 
 
 def _label_text(label: float) -> str:
-    """A label in a list: six decimals, as MXNet writes them, or as many as it takes."""
+    """Format a label of a list: six decimals, as MXNet does, or more if they are needed."""
     text = f"{label:f}"
     return text if float(text) == label or label != label else repr(label)

@@ -1,1 +1,1 @@
-"""What the command line does, as functions: draw, pack, show, measure. Nothing in the core imports this."""
+"""Functions behind the command line: draw, pack, inspect, measure. The core imports none of them."""

@@ -1,8 +1,8 @@
-"""The speed of light: the least that must be done to make a training image, in a loop with nothing around it.
+"""Upper bound of loading speed: the minimal work for a training image, in a loop that does nothing else.
 
-Each process has its share of the encoded pictures in memory and repeats: draw a crop, decode into a buffer that is
-kept, resize into an array that is kept, flip every other one. No files, no order, no batches, no transport. A loader
-that decodes whole images cannot be faster; how near it comes is the measure of everything that it adds.
+Each process has its share of the encoded images in memory and repeats: draw a crop, decode into a reused buffer, resize
+into a reused array, flip about half of the images. There are no files, no order, no batches and no transport. A loader
+that decodes whole images cannot be faster; the difference is the cost of everything else that the loader does.
 """
 
 from __future__ import annotations
@@ -30,15 +30,15 @@ __all__ = ("BareLoop", "Work")
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """What is made of each picture.
+    """Operations on each image.
 
     Attributes:
         size: side of the results in pixels.
-        crop: "random" (`RandomResizedCrop`), "centre" (shorter side resized to size * 8 / 7, the middle cut out) or
-            "none" (pictures have this size).
-        flip: mirror about half of them.
+        crop: "random" (`RandomResizedCrop`), "centre" (shorter side resized to size * 8 / 7, then a centre crop) or
+            "none" (images already have this size).
+        flip: mirror about half of the images.
         normalise: float32 channels first, ImageNet's mean and standard deviation; else uint8 channels last.
-        interpolation: name of the resize's interpolation.
+        interpolation: name of the interpolation for resizing.
     """
 
     size: int = 224
@@ -48,17 +48,17 @@ class Work:
     interpolation: str = "linear"
 
 
-class _Maker:
-    """Makes results of pictures, in memory that is kept: a result is valid until the next one."""
+class _ImageWorker:
+    """Decoder and augmenter of images with reused memory: a result is valid until the next call."""
 
-    def __init__(self, pictures: Sequence[bytes | Array], work: Work) -> None:
+    def __init__(self, images: Sequence[bytes | Array], work: Work) -> None:
         import cv2
         import simplejpeg
 
         cv2.setNumThreads(1)
         self._cv2: Any = cv2
         self._jpeg: Any = simplejpeg
-        self._pictures = pictures
+        self._images = images
         self._work = work
         self._crop = RandomResizedCrop(work.size)
         self._code = interpolation_code(work.interpolation, "BareLoop")
@@ -72,9 +72,9 @@ class _Maker:
         self._table = ((np.arange(256, dtype=np.float32) / np.float32(255) - mean) / std).astype(np.float32)
 
     def make(self, index: int) -> Array:
-        """The result of picture `index`, counted round."""
-        picture = self._pictures[index % len(self._pictures)]
-        image = self._decode(picture) if isinstance(picture, bytes) else picture
+        """Return the result for image `index`, modulo the number of images."""
+        source = self._images[index % len(self._images)]
+        image = self._decode(source) if isinstance(source, bytes) else source
         height, width = image.shape[:2]
         work, rng = self._work, self._rng
         rng.seek(0, 0, index)
@@ -104,7 +104,7 @@ class _Maker:
                 self._scratch = np.empty(height * width * 3, np.uint8)
             image: Array = self._jpeg.decode_jpeg(data, buffer=self._scratch)
             return image
-        except ValueError:  # PNG and others, and JPEGs of rare kinds
+        except ValueError:  # PNG and other formats, and rare kinds of JPEG
             decoded: Any = self._cv2.imdecode(np.frombuffer(data, np.uint8), self._cv2.IMREAD_COLOR)
             return np.asarray(self._cv2.cvtColor(decoded, self._cv2.COLOR_BGR2RGB), np.uint8)
 
@@ -114,23 +114,23 @@ class _Maker:
         return resized
 
 
-def serve(commands: Connection[Any, Any], pictures: list[bytes | Array], work: Work) -> None:
+def serve(commands: Connection[Any, Any], images: list[bytes | Array], work: Work) -> None:
     """Run a process of the loop.
 
-    Answers a number of seconds with (images made, seconds taken), a list of indices with what they become, and None by
-    leaving.
+    A command is a number of seconds, answered with (number of results, seconds taken); a list of indices, answered with
+    their results; or None, which ends the process.
     """
-    maker = _Maker(pictures, work)
+    worker = _ImageWorker(images, work)
     commands.send("ready")
     index = 0
     while (command := commands.recv()) is not None:
         if isinstance(command, list):
-            commands.send([maker.make(wanted).copy() for wanted in command])
+            commands.send([worker.make(wanted).copy() for wanted in command])
             continue
         done = 0
         start = now = perf_counter()
         while now - start < command:
-            maker.make(index)
+            worker.make(index)
             index += 1
             done += 1
             now = perf_counter()
@@ -138,18 +138,18 @@ def serve(commands: Connection[Any, Any], pictures: list[bytes | Array], work: W
 
 
 class BareLoop:
-    """The processes, kept between measurements; a context manager.
+    """Processes of the loop, which stay alive between measurements; a context manager.
 
     Args:
-        pictures: bytes of files, or uint8 (height, width, 3) where nothing is to be decoded; shared out among the
+        images: encoded images, or uint8 (height, width, 3) for images that are not to be decoded; divided among the
             processes.
         workers: number of processes.
-        work: what is made of each.
+        work: operations on each image.
     """
 
-    def __init__(self, pictures: Sequence[bytes | Array], workers: int, work: Work | None = None) -> None:
-        self._pictures = list(pictures)
-        self._workers = max(1, min(workers, len(self._pictures)))
+    def __init__(self, images: Sequence[bytes | Array], workers: int, work: Work | None = None) -> None:
+        self._images = list(images)
+        self._workers = max(1, min(workers, len(self._images)))
         self._work = work or Work()
         self._stack = ExitStack()
         self._pipes: list[Connection[Any, Any]] = []
@@ -158,7 +158,7 @@ class BareLoop:
         context = multiprocessing.get_context("spawn")
         for number in range(self._workers):
             mine, theirs = context.Pipe()
-            share = self._pictures[number :: self._workers]
+            share = self._images[number :: self._workers]
             process = context.Process(target=serve, args=(theirs, share, self._work), daemon=True)
             process.start()
             theirs.close()
@@ -173,14 +173,14 @@ class BareLoop:
         self._stack.close()
 
     def measure(self, seconds: float) -> float:
-        """Images per second of all processes together, over `seconds`."""
+        """Measure the images per second of all processes together, over `seconds`."""
         for pipe in self._pipes:
             pipe.send(seconds)
         answers: list[tuple[int, float]] = [pipe.recv() for pipe in self._pipes]
         return sum(done / took for done, took in answers)
 
     def make(self, indices: Sequence[int]) -> Array:
-        """What becomes of pictures, counted round: to look at, not to measure.
+        """Return the results for images, modulo their number, for inspection rather than measurement.
 
         Returns:
             (n, ...), in the order of `indices`.
@@ -188,11 +188,11 @@ class BareLoop:
         results: list[Any] = [None] * len(indices)
         asked: list[list[int]] = [[] for _ in self._pipes]
         for place, index in enumerate(indices):
-            asked[index % len(self._pictures) % self._workers].append(place)
+            asked[index % len(self._images) % self._workers].append(place)
         for worker, (pipe, places) in enumerate(zip(self._pipes, asked, strict=True)):
-            share = len(self._pictures[worker :: self._workers])
-            rounds = [divmod(indices[place], len(self._pictures)) for place in places]
-            pipe.send([turn * share + picture // self._workers for turn, picture in rounds])
+            share = len(self._images[worker :: self._workers])
+            rounds = [divmod(indices[place], len(self._images)) for place in places]
+            pipe.send([turn * share + image // self._workers for turn, image in rounds])
         for pipe, places in zip(self._pipes, asked, strict=True):
             for place, result in zip(places, pipe.recv(), strict=True):
                 results[place] = result

@@ -1,9 +1,9 @@
-"""Measures a loader on files of the caller's own: which executor and how many workers, and what is left to gain.
+"""Benchmark of a loader on the caller's files: the best executor and number of workers, and the distance to the bound.
 
-First every setting has one short turn. Then the best of each executor and the bare loop (see
-`aioloader.tools.bare_loop`) take turns in rounds, so that their ratios compare neighbours in time. In a turn the loader
-is new: it is opened, runs for a moment until it has settled, is counted, and then watched: lateness of a ticker in its
-event loop, and memory, neither of which is free and so neither of which is there while it is counted.
+First every setting has one short turn. Then the best setting of each executor and the bare loop (see
+`aioloader.tools.bare_loop`) alternate in rounds, so that their ratios compare measurements close in time. A turn uses a
+new loader: it is opened, warms up, is timed, and then the lag of its event loop and its memory are measured. The last
+two cost time themselves, so they are measured only after the timing.
 """
 
 from __future__ import annotations
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from aioloader.foundation.types import Array
+    from aioloader.loader.async_loader import AsyncDataLoader
 
 __all__ = (
     "BenchReport",
@@ -49,13 +50,13 @@ __all__ = (
 
 _SETTLE_S = 0.3
 _WATCH_S = 1.0
-# The bare loop needs pictures enough that none stays in a core's cache, and no more.
-_BARE_PICTURES, _BARE_NBYTES = 1000, 512 << 20
+# The bare loop needs just enough images that none stays in a core's cache.
+_BARE_IMAGES, _BARE_NBYTES = 1000, 512 << 20
 
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """Where the work is done: an executor's name and the number of its workers, 0 for "inline"."""
+    """Executor's name and number of workers, 0 for "inline"."""
 
     executor: str
     workers: int
@@ -66,14 +67,14 @@ class Setting:
 
 @dataclass(slots=True)
 class BenchRow:
-    """What one setting reached; medians over the rounds.
+    """Result of one setting; medians over the rounds.
 
     Attributes:
-        setting: which; None: the bare loop.
+        setting: the setting; None: the bare loop.
         rates: images per second in each round.
-        first_batch_s: seconds from making the loader to its first batch; None for the bare loop.
-        cpu_ms: CPU milliseconds per image, all processes together; None where the system does not tell.
-        memory_nbytes: proportional set size of all processes, this one included; None as before.
+        first_batch_s: seconds from creating the loader to its first batch; None for the bare loop.
+        cpu_ms: CPU milliseconds per image, of all processes together; None where the system does not report them.
+        memory_nbytes: proportional set size of all processes, this one included; None as for `cpu_ms`.
         lag: lateness of a task in the loader's event loop, in the last round.
         of_bare: rate as a share of the bare loop's, round by round.
     """
@@ -88,23 +89,23 @@ class BenchRow:
 
     @property
     def images_per_s(self) -> float:
-        """The median."""
+        """Return the median of the rates."""
         return median(self.rates) if self.rates else 0.0
 
 
 @dataclass(slots=True)
 class BenchReport:
-    """What `bench` found.
+    """Result of `bench`.
 
     Attributes:
-        samples: images of the data set.
-        mean_nbytes: mean size of its files, of those that the bare loop was given.
-        undecodable: how many of those looked at cannot be decoded.
-        cores: that this process may use.
+        samples: number of images of the data set.
+        mean_nbytes: mean size of the images that the bare loop used.
+        undecodable: number of sampled images that cannot be decoded.
+        cores: number of cores that this process may use.
         tried: (setting, images per second) of the short turns.
-        rows: the best of each executor, the fastest first.
-        bare: the bare loop.
-        explanation: the fastest loader's own words on what limits it.
+        rows: results of the best setting of each executor, the fastest first.
+        bare: result of the bare loop.
+        explanation: `explain()` of the fastest loader.
     """
 
     samples: int
@@ -138,31 +139,29 @@ def bench(
     settings: Sequence[Setting] | None = None,
     tick: Callable[[int], object] | None = None,
 ) -> BenchReport:
-    """Measure loading of a .rec file or a folder, beside the bare loop on the same files.
+    """Measure loading of a .rec file or a folder, compared with the bare loop on the same files.
 
     Args:
         path: as for `aioloader.images`.
         size: side of the square images in pixels.
         batch_size: images of a batch.
         train: random resized crops and flips, shuffled; else resized, the centre cropped, in order.
-        seconds: that each turn is counted for.
+        seconds: duration of the timed part of each turn.
         rounds: turns of each of the best settings.
-        settings: what is tried; None: `default_settings`.
-        tick: called with the number of turns taken so far, after each; there are `turns` of them.
+        settings: settings to try; None: `default_settings`.
+        tick: called after each turn with the number of turns so far; there are `turns` of them.
 
     Returns:
-        what was found. Images that cannot be decoded are skipped.
+        the results. Images that cannot be decoded are skipped.
 
     Raises:
         FileNotFoundError: there is nothing at `path`.
-        ValueError: it holds not a single image that can be decoded.
+        ValueError: it contains no image that can be decoded.
     """
     path = existing(path)
-    samples, pictures, mean_nbytes, undecodable = _pictures(path)
-    if not pictures:
-        raise ValueError(
-            f"{path!r} holds not a single image that can be decoded, so there is nothing to measure"
-        )
+    samples, bare_images, mean_nbytes, undecodable = _bare_images(path)
+    if not bare_images:
+        raise ValueError(f"{path!r} contains no image that can be decoded, so there is nothing to measure")
     cores = available_cores()
     counter = _Counter(tick)
 
@@ -188,12 +187,12 @@ def bench(
     taken: dict[Setting, list[_Turn]] = {setting: [] for setting in best}
     bare = BenchRow(None)
     work = Work(size, "random" if train else "centre", train)
-    with BareLoop(pictures, cores, work) as loop:
+    with BareLoop(bare_images, cores, work) as loop:
         loop.measure(min(_SETTLE_S, seconds))
         for number in range(rounds):
             bare.rates.append(loop.measure(seconds))
             counter.advance()
-            # Every other round backwards, so that nobody always follows the same one.
+            # Every other round is reversed, so that no setting always runs after the same one.
             for setting in best if number % 2 == 0 else best[::-1]:
                 taken[setting].append(turn(setting, seconds, True))
     rows = sorted(
@@ -203,15 +202,22 @@ def bench(
     fastest = rows[0].setting
     assert fastest is not None
     return BenchReport(
-        samples, mean_nbytes, undecodable, cores, tried, rows, bare, taken[fastest][-1].explanation
+        samples=samples,
+        mean_nbytes=mean_nbytes,
+        undecodable=undecodable,
+        cores=cores,
+        tried=tried,
+        rows=rows,
+        bare=bare,
+        explanation=taken[fastest][-1].explanation,
     )
 
 
 def existing(path: str | os.PathLike[str]) -> str:
-    """`path` with ``~`` expanded.
+    """Expand ``~`` in a path that must exist.
 
     Raises:
-        FileNotFoundError: there is nothing.
+        FileNotFoundError: there is no such file or folder.
     """
     expanded = path_of(path)
     if not os.path.exists(expanded):
@@ -220,7 +226,7 @@ def existing(path: str | os.PathLike[str]) -> str:
 
 
 def default_settings(cores: int) -> list[Setting]:
-    """Inline, and threads and processes: one, half as many as there are cores, as many, and one more."""
+    """Return inline, and threads and processes with 1, cores / 2, cores and cores + 1 workers."""
     counts = sorted({1, max(1, cores // 2), cores, cores + 1})
     return [
         Setting("inline", 0),
@@ -229,7 +235,7 @@ def default_settings(cores: int) -> list[Setting]:
 
 
 def turns(rounds: int, settings: Sequence[Setting]) -> int:
-    """How many turns `bench` takes with so many rounds."""
+    """Return the number of turns of `bench`."""
     return len(settings) + rounds * (1 + len({setting.executor for setting in settings}))
 
 
@@ -259,16 +265,16 @@ def _row(setting: Setting, taken: Sequence[_Turn], bare_rates: Sequence[float]) 
     return BenchRow(
         setting,
         rates,
-        median(turn.first_batch_s for turn in taken),
-        median(cpu) if cpu else None,
-        max(memory) if memory else None,
-        taken[-1].lag,
-        [rate / bare for rate, bare in zip(rates, bare_rates, strict=True)],
+        first_batch_s=median(turn.first_batch_s for turn in taken),
+        cpu_ms=median(cpu) if cpu else None,
+        memory_nbytes=max(memory) if memory else None,
+        lag=taken[-1].lag,
+        of_bare=[rate / bare for rate, bare in zip(rates, bare_rates, strict=True)],
     )
 
 
-async def _take_turn(loader: Any, seconds: float, watched: bool) -> _Turn:
-    """One turn of a new loader; it is closed afterwards."""
+async def _take_turn(loader: AsyncDataLoader[Any], seconds: float, watched: bool) -> _Turn:
+    """Measure a new loader, and close it."""
     turn = _Turn()
     begin = perf_counter()
     async with loader:
@@ -295,21 +301,21 @@ async def _take_turn(loader: Any, seconds: float, watched: bool) -> _Turn:
 
 
 class _Forever:
-    """Batches of one epoch after the other."""
+    """Endless stream of the batches of successive epochs."""
 
-    def __init__(self, loader: Any) -> None:
+    def __init__(self, loader: AsyncDataLoader[Any]) -> None:
         self._loader = loader
         self._epoch = loader.__aiter__()
         self._empty = True
 
     async def next(self) -> int:
-        """Take a batch; gives its number of images."""
+        """Receive a batch and return its number of images."""
         while True:
             try:
                 batch = await self._epoch.__anext__()
             except StopAsyncIteration:
                 if self._empty:
-                    raise ValueError("not a single image can be decoded") from None
+                    raise ValueError("no image can be decoded") from None
                 self._empty = True
                 self._epoch = self._loader.__aiter__()
                 continue
@@ -317,7 +323,7 @@ class _Forever:
             return len(batch[0])
 
     async def run(self, seconds: float) -> tuple[int, float]:
-        """Take batches for so long; gives (images, seconds), at least one batch."""
+        """Receive batches for a time, but at least one; return (images, seconds)."""
         count = 0
         begin = now = perf_counter()
         while now - begin < seconds or not count:
@@ -326,13 +332,13 @@ class _Forever:
         return count, now - begin
 
 
-def _pictures(path: str) -> tuple[int, list[bytes | Array], float, int]:
-    """Length of the data, pictures for the bare loop spread evenly over it, their mean size, how many are damaged."""
+def _bare_images(path: str) -> tuple[int, list[bytes | Array], float, int]:
+    """Return the dataset's length, an even sample of its images, their mean size, and the number of damaged ones."""
     dataset: Any = image_dataset(path)
     samples = len(dataset)
     if not samples:
         raise ValueError(f"there are no images in {path!r}")
-    positions = range(0, samples, max(1, samples // _BARE_PICTURES))[:_BARE_PICTURES]
+    positions = range(0, samples, max(1, samples // _BARE_IMAGES))[:_BARE_IMAGES]
     if isinstance(dataset, ImageFolderDataset):
         encoded: Iterator[bytes] = (Path(dataset.items[k][0]).read_bytes() for k in positions)
     elif isinstance(dataset, InsightFaceDataset):
@@ -360,11 +366,11 @@ def _payloads(path: str, positions: Sequence[int]) -> Iterator[bytes]:
             try:
                 yield recordio.unpack(reader[position])[1]
             except recordio.RecordIOError:
-                yield b""  # a damaged record is one that cannot be decoded
+                yield b""  # a damaged record counts as an image that cannot be decoded
 
 
 def bench_table(report: BenchReport) -> str:
-    """The report in words and columns, for a terminal."""
+    """Format the report as a table with explanations, for a terminal."""
     head = ("", "images/s", "of bare", "first batch", "CPU/image", "memory", "lag p50, p99")
     lines = [head, *map(_cells, [*report.rows, report.bare])]
     widths = [max(len(line[column]) for line in lines) for column in range(len(head))]

@@ -1,7 +1,7 @@
-"""The main job in small: stream training batches of images through workers inside an async function, and measure.
+"""Demonstration that streams training batches of images through workers inside an async function, and measures.
 
-Nothing is downloaded: without a path of the caller's own, images are drawn. The measuring task runs in the same event
-loop as the stream, which is the point: loading does not get in its way.
+Nothing is downloaded: without a path, images are drawn. The task that measures the lag runs in the same event loop as
+the stream, which shows that loading does not block the loop.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from aioloader.errors import SampleError
 from aioloader.images import image_dataset
 from aioloader.loader.async_loader import AsyncDataLoader
 from aioloader.observability.progress import ProgressBar
+from aioloader.tools.contact_sheet import contact_sheet, write_png
 from aioloader.tools.draw import draw_folder
 from aioloader.tools.lag import LagSummary, LoopLag
 from aioloader.tools.pack import list_images, pack
-from aioloader.tools.sheet import contact_sheet, write_png
 from aioloader.transforms import Compose, RandomFlipLeftRight, RandomResizedCrop
 
 if TYPE_CHECKING:
@@ -33,17 +33,17 @@ if TYPE_CHECKING:
 
 __all__ = ("DemoReport", "EpochReport", "demo", "stream")
 
-_SHOWN = 36  # more images make a sheet that nobody can read
+_MOST_ON_SHEET = 36  # a sheet with more images is not legible
 
 
 @dataclass(frozen=True, slots=True)
 class EpochReport:
-    """One pass over the data.
+    """Figures of one epoch.
 
     Attributes:
-        images, batches: delivered.
-        seconds: from the first ask to the last batch.
-        first_batch_s: from the first ask to the first batch.
+        images, batches: numbers of delivered images and batches.
+        seconds: time from the first request to the last batch.
+        first_batch_s: seconds from the first request to the first batch.
     """
 
     images: int
@@ -53,21 +53,21 @@ class EpochReport:
 
     @property
     def images_per_s(self) -> float:
-        """Images delivered per second of the whole epoch, its start included."""
+        """Return the images per second of the whole epoch, its start included."""
         return self.images / self.seconds if self.seconds else 0.0
 
 
 @dataclass(frozen=True, slots=True)
 class DemoReport:
-    """What the demonstration found.
+    """Result of the demonstration.
 
     Attributes:
         epochs: one report per epoch.
-        lag: lateness of a task beside the stream.
-        explanation: the loader's own words on what limits it.
+        lag: lateness of a task in the same event loop as the stream.
+        explanation: `explain()` of the loader.
         workers: number of workers.
         shape: (height, width, channels) of an image of a batch.
-        sheet: the contact sheet, or None where there was no batch.
+        sheet: path of the contact sheet, or None if there was no batch.
     """
 
     epochs: tuple[EpochReport, ...]
@@ -90,7 +90,7 @@ async def stream(
     seed: int = 0,
     sheet: str | os.PathLike[str] | None = None,
 ) -> DemoReport:
-    """Stream a .rec file for some epochs; shows a progress bar on standard error.
+    """Stream a .rec file for some epochs, with a progress bar on standard error.
 
     Args:
         rec: the file.
@@ -100,20 +100,20 @@ async def stream(
         size: side of the crops in pixels.
         num_workers: number of workers; None: one per core.
         executor: "process", "thread" or "inline".
-        seed: of order and crops.
-        sheet: where to write the contact sheet of the first batch; None: nowhere.
+        seed: seed of the order and the crops.
+        sheet: path of the contact sheet of the first batch; None: none is written.
 
     Raises:
         FileNotFoundError: there is no such file.
-        ValueError: it holds no records, or is damaged.
+        ValueError: it contains no records, or is damaged.
         SampleError: an image is damaged.
 
-    Cancellation ends the workers at once and passes on.
+    Cancellation stops the workers at once and is re-raised.
     """
     augment = Compose([RandomResizedCrop(size), RandomFlipLeftRight()])
     dataset = image_dataset(rec).transform_first(augment)
     if not len(dataset):
-        raise ValueError(f"{os.fspath(rec)!r} holds no records, so there is nothing to stream")
+        raise ValueError(f"{os.fspath(rec)!r} contains no records, so there is nothing to stream")
     lag = LoopLag()
     reports: list[EpochReport] = []
     kept: tuple[Array, Array] | None = None
@@ -135,22 +135,29 @@ async def stream(
             failure = error
         tasks.cancel_scope.cancel()
     if failure is not None:
-        # Out of the task group, which would wrap it: the caller gets the loader's own error.
+        # Raised outside the task group, which would wrap the loader's error.
         raise failure
     written = None
     if kept is not None and sheet is not None:
-        shown, labels = kept
+        sample, labels = kept
         first = reports[0].images if reports[0].batches == 1 else batch_size
-        title = f"{len(shown)} of the {first} images of batch 0" if first > len(shown) else "batch 0"
-        written = write_png(sheet, contact_sheet(shown, [_caption(y, classes) for y in labels], title=title))
+        title = f"{len(sample)} of the {first} images of batch 0" if first > len(sample) else "batch 0"
+        written = write_png(sheet, contact_sheet(sample, [_caption(y, classes) for y in labels], title=title))
     shape = kept[0].shape[1:] if kept is not None else ()
-    return DemoReport(tuple(reports), lag.result(), explanation, max(1, stats.workers), shape, written)
+    return DemoReport(
+        epochs=tuple(reports),
+        lag=lag.result(),
+        explanation=explanation,
+        workers=max(1, stats.workers),
+        shape=shape,
+        sheet=written,
+    )
 
 
 async def _one_epoch(
     loader: AsyncDataLoader[Any], bar: ProgressBar
 ) -> tuple[EpochReport, tuple[Array, Array] | None]:
-    """Stream once; gives the figures, and copies of the images and labels to show of the first batch."""
+    """Stream one epoch; return its figures, and copies of the first batch's images and labels for the sheet."""
     seen = batches = 0
     first_s = 0.0
     kept = None
@@ -158,7 +165,7 @@ async def _one_epoch(
     async for images, labels in loader:
         if not batches:
             first_s = perf_counter() - start
-            kept = images[:_SHOWN].copy(), labels[:_SHOWN].copy()
+            kept = images[:_MOST_ON_SHEET].copy(), labels[:_MOST_ON_SHEET].copy()
         batches += 1
         seen += len(images)
         bar.update(seen)
@@ -181,13 +188,13 @@ def demo(
     Args:
         path: a .rec file, or a folder: with one sub-folder per class, which is packed into a temporary .rec file
             first, or of a set in InsightFace's layout; None: draw images.
-        images: how many to draw.
-        out: where to write the contact sheet.
+        images: number of images to draw.
+        out: path of the contact sheet.
         batch_size, epochs, size, num_workers, executor: as for `stream`.
 
     Raises:
         FileNotFoundError: there is nothing at `path`.
-        ValueError: the folder or file holds no images, or the file is not named .rec.
+        ValueError: the folder or file contains no images, or the file's extension is not .rec.
     """
 
     def run(rec: Path, classes: Sequence[str]) -> DemoReport:
@@ -226,7 +233,7 @@ def demo(
         try:
             return run(Path(packed.rec), packed.classes)
         except SampleError as error:
-            # The record is our own, and gone in a moment: what helps is the name of the image it was made from.
+            # The .rec file is temporary and about to be deleted: name the image file that the record was made from.
             raise SampleError(
                 error.reason,
                 dataset="folder",

@@ -1,9 +1,9 @@
-"""Draws images with known classes, for demonstrations and tests that must not download anything.
+"""Drawing of images with known classes, for demonstrations and tests that must not download anything.
 
     python -m aioloader.tools.draw FOLDER --count 120 --classes 4
 
-An image shows large and small shapes of its class (`CLASSES`) before a gradient with soft lights and some grain, and
-its class's name in a corner. It depends on (seed, number, class, extents) only, with one version of OpenCV.
+An image shows large and small shapes of its class (`CLASSES`) on a gradient with soft lights and some grain, and the
+name of its class in a corner. With one version of OpenCV it depends only on (seed, number, class, extents).
 """
 
 from __future__ import annotations
@@ -46,9 +46,9 @@ def draw_image(
     """Draw one image.
 
     Args:
-        number: which one; each is different.
+        number: number of the image; each is different.
         height, width: extents in pixels, at least 16.
-        seed: another seed, another set.
+        seed: seed of the set.
         label: number of its class in `CLASSES`; None: `number` modulo their count.
 
     Returns:
@@ -63,7 +63,7 @@ def draw_image(
     image = _background(rng, height, width, hue)
     side = min(height, width)
 
-    # Small shapes in the distance, then the large one with its shadow.
+    # Small shapes in the background, then the large one with its shadow.
     for _ in range(3 + rng.integers(4)):
         centre = (rng.uniform(0, width), rng.uniform(0, height))
         colour = _colour(hue + rng.uniform(-0.08, 0.08), rng.uniform(0.25, 0.5), rng.uniform(0.75, 0.95))
@@ -80,7 +80,7 @@ def draw_image(
     light = _soft(_mask(image, name, _moved(centre, -radius * 0.08), radius * 0.82, angle), radius * 0.12)
     _blend(image, cv2.min(light, mask), tuple(min(255.0, c * 0.6 + 120.0) for c in colour), 0.5)
 
-    # Grain keeps files at a photograph's size and decoders at a photograph's work.
+    # With grain, file sizes and decoding times are those of photographs.
     words = rng.words((height * width + 7) // 8).view(np.uint8)[: height * width].reshape(height, width, 1)
     image += (words.astype(np.float32) - 127.5) * 0.055
     drawn: Array = np.clip(image, 0, 255).astype(np.uint8)
@@ -100,18 +100,18 @@ def draw_folder(
     """Draw JPEG files of several sizes, qualities and chroma samplings, one sub-folder per class.
 
     Args:
-        root: the folder; made if it is missing.
-        count: number of files; the classes take turns.
+        root: the folder; created if it is missing.
+        count: number of files; successive files are of successive classes.
         classes: number of classes, 1 to 10.
-        seed: another seed, another set.
-        sizes: (height, width) of the files, in turns.
+        seed: seed of the set.
+        sizes: (height, width) of the files, used in rotation.
         tick: called with the number of files drawn so far, after each.
 
     Returns:
         the folder.
 
     Raises:
-        ValueError: there are not so many classes.
+        ValueError: `classes` is out of range.
     """
     import simplejpeg
 
@@ -123,7 +123,7 @@ def draw_folder(
 
     def draw(number: int) -> None:
         label = number % classes
-        # Sizes change with the turn of the classes, so that no class has a size of its own.
+        # The size also depends on the round, so that a class has images of several sizes.
         height, width = sizes[(number // classes + label) % len(sizes)]
         image = draw_image(number, height=height, width=width, seed=seed, label=label)
         kind = number % len(_QUALITIES)
@@ -142,10 +142,10 @@ def _colour(hue: float, saturation: float, value: float) -> tuple[float, ...]:
 
 
 def _background(rng: Rng, height: int, width: int, hue: float) -> Array:
-    """A gradient between two neighbouring colours with soft lights; float32 (height, width, 3)."""
+    """Draw a gradient between two neighbouring colours with soft lights; float32 (height, width, 3)."""
     import cv2
 
-    # Everything here is smooth: it is made small and enlarged.
+    # Everything here is smooth, so it is drawn small and enlarged.
     rows, columns = 48, 64
     y, x = np.mgrid[0:rows, 0:columns].astype(np.float32)
     x, y = x / columns, y / rows
@@ -167,7 +167,7 @@ def _background(rng: Rng, height: int, width: int, hue: float) -> Array:
 
 
 def _outline(name: str) -> Array:
-    """The class's shape as a polygon round (0, 0), of radius about 1; float64 (n, 2), x to the right and y down."""
+    """Return the class's shape as a polygon around (0, 0), of radius about 1; float64 (n, 2), x right and y down."""
     t = np.linspace(0, math.tau, 120, endpoint=False)
     circle = np.stack([np.cos(t), np.sin(t)], axis=1)
     if name in ("circle", "ring"):
@@ -184,7 +184,7 @@ def _outline(name: str) -> Array:
         return np.stack([0.75 * np.sin(t) * np.sin(t / 2), -np.cos(t)], axis=1)
     if name == "cross":
         a, b = 0.34, 1.0
-        arm = [(-a, -b), (a, -b), (a, -a)]  # the other three arms are turns of it by 90 degrees
+        arm = [(-a, -b), (a, -b), (a, -a)]  # the other three arms are rotations by 90 degrees
         return np.array(
             arm + [(-y, x) for x, y in arm] + [(-x, -y) for x, y in arm] + [(y, -x) for x, y in arm]
         )
@@ -195,7 +195,7 @@ def _outline(name: str) -> Array:
 
 
 def _mask(image: Array, name: str, centre: tuple[float, float], radius: float, angle: float) -> Array:
-    """Where the shape covers the image, with smooth edges; uint8 (height, width)."""
+    """Return the mask of a shape, with smooth edges; uint8 (height, width)."""
     import cv2
 
     mask = np.zeros(image.shape[:2], np.uint8)
@@ -213,7 +213,7 @@ def _moved(centre: tuple[float, float], by: float) -> tuple[float, float]:
 
 
 def _soft(mask: Array, spread: float) -> Array:
-    """The mask blurred by `spread` pixels; at a quarter of the size, which costs a tenth and cannot be told apart."""
+    """Blur a mask by `spread` pixels, at a quarter of the size: it takes a tenth of the time and looks the same."""
     import cv2
 
     height, width = mask.shape
@@ -234,7 +234,7 @@ def _blend(image: Array, mask: Array, colour: tuple[float, ...], opacity: float)
 
 
 def _write(image: Array, name: str) -> None:
-    """The class's name in the lower left corner, readable on any ground."""
+    """Write the class's name into the lower left corner, legible on any background."""
     import cv2
 
     height, width = image.shape[:2]
@@ -245,11 +245,11 @@ def _write(image: Array, name: str) -> None:
             image,
             name,
             place,
-            cv2.FONT_HERSHEY_DUPLEX,
-            size,
-            colour,
-            max(1, round(thickness * size)),
-            cv2.LINE_AA,
+            fontFace=cv2.FONT_HERSHEY_DUPLEX,
+            fontScale=size,
+            color=colour,
+            thickness=max(1, round(thickness * size)),
+            lineType=cv2.LINE_AA,
         )
 
 
@@ -266,7 +266,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         prog="python -m aioloader.tools.draw",
         description="Draw JPEG files with known classes, one sub-folder per class, to try things with.",
     )
-    parser.add_argument("folder", metavar="FOLDER", help="where to; made if it is missing")
+    parser.add_argument("folder", metavar="FOLDER", help="folder to write; created if it is missing")
     parser.add_argument("--count", type=int, default=120, metavar="N", help="number of files (120)")
     parser.add_argument("--classes", type=int, default=4, metavar="N", help=f"1 to {len(CLASSES)} (4)")
     options = parser.parse_args(argv)

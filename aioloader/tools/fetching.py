@@ -1,4 +1,4 @@
-"""The bytes of some items of a dataset that is far away: all asked for at once, and none lost for another."""
+"""Concurrent reading of some items of a remote dataset; an item that fails does not affect the others."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ def fetch(dataset: FileDataset, numbers: IntArray) -> list[memoryview | BaseExce
     """Read items.
 
     Args:
-        dataset: over URLs, without a cache.
-        numbers: int64 (n,), which items; their bytes together are held in memory.
+        dataset: a dataset over URLs, without a cache.
+        numbers: int64 (n,), numbers of the items; all their bytes are held in memory.
 
     Returns:
-        of each its bytes (framed, of a record), or why it cannot be had.
+        for each item its bytes (of a record, with the framing), or the error.
 
     Raises:
-        RemoteReadError: none can be had.
+        RemoteReadError: no item can be read.
     """
     source: Any = dataset.open_source()
     try:

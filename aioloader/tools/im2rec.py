@@ -1,11 +1,11 @@
-"""``python -m aioloader.tools.im2rec``: lists and records of images, with the command lines of MXNet's im2rec.
+"""``python -m aioloader.tools.im2rec``: lists and record files of images, with the command line of MXNet's im2rec.
 
     python -m aioloader.tools.im2rec --list --recursive PREFIX ROOT      PREFIX.lst from a folder
     python -m aioloader.tools.im2rec PREFIX ROOT                         PREFIX.rec and PREFIX.idx from PREFIX.lst
     python -m aioloader.tools.im2rec IMAGES.lst ROOT OUT.rec resize=256  as the C++ program
 
-Switches are taken in the forms of all MXNet releases: ``--shuffle``, ``--no-shuffle``, ``--shuffle=1``,
-``--recursive=True``; here 0, false and no mean no.
+Switches are accepted in the forms of all MXNet releases: ``--shuffle``, ``--no-shuffle``, ``--shuffle=1``,
+``--recursive=True``; unlike in MXNet, the values 0, false and no switch off.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ __all__ = ("main",)
 _SWITCHES = ("list", "recursive", "shuffle", "no-shuffle", "pass-through", "center-crop", "pack-label")
 _YES = {"1", "true", "yes", "on"}
 _NO = {"0", "false", "no", "off"}
-_TOLD_EVERY = 1000
+_PRINT_EVERY = 1000
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -42,7 +42,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         argv: arguments after the program's name; None: those of this process.
 
     Returns:
-        0: done; 1: nothing could be done, or a file cannot be read or written; 2: wrong usage, or there is no such
+        0: done; 1: no images or lists, or a file cannot be read or written; 2: wrong usage, or there is no such
         folder; 130: interrupted.
     """
     words = list(sys.argv[1:] if argv is None else argv)
@@ -52,7 +52,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         options = _options(words)
         return _make_lists(options) if options.list else _make_records(options)
     except KeyboardInterrupt:
-        print("im2rec: interrupted; the same command goes on where this one was stopped", file=sys.stderr)
+        print("im2rec: interrupted; run the same command again to resume", file=sys.stderr)
         return 130
     except (OSError, ValueError, LoaderError) as error:
         print(f"im2rec: error: {error}", file=sys.stderr)
@@ -66,34 +66,38 @@ def _options(words: Sequence[str]) -> argparse.Namespace:
         "form works too: IMAGES.lst ROOT OUT.rec [key=value ...]. For new work: aioloader pack.",
         formatter_class=argparse.ArgumentDefaultsHelpFormatter,
     )
-    parser.add_argument("prefix", help="of the names of lists and record files; or a folder of lists")
-    parser.add_argument("root", help="the folder that holds the images")
+    parser.add_argument("prefix", help="prefix of the names of lists and record files; or a folder of lists")
+    parser.add_argument("root", help="the folder of the images")
     lists = parser.add_argument_group("lists")
     _switch(lists, "list", False, "make lists instead of records")
-    lists.add_argument("--exts", nargs="+", default=[".jpeg", ".jpg", ".png"], help="endings of images")
+    lists.add_argument(
+        "--exts", nargs="+", default=[".jpeg", ".jpg", ".png"], help="extensions of image files"
+    )
     lists.add_argument("--chunks", type=int, default=1, help="number of lists")
     lists.add_argument("--train-ratio", type=float, default=1.0, help="share for the train list")
     lists.add_argument(
         "--test-ratio", type=float, default=0.0, help="share for the test list; only with a --train-ratio"
     )
-    _switch(lists, "recursive", False, "go into folders: each with images is a class. Else all labels are 0")
-    _switch(lists, "shuffle", True, "mix the list, always in the same way")
+    _switch(
+        lists, "recursive", False, "include sub-folders: each with images is a class. Else all labels are 0"
+    )
+    _switch(lists, "shuffle", True, "shuffle the list, always in the same way")
     _switch(lists, "no-shuffle", False, "keep the order of the folders")
     records = parser.add_argument_group("records")
-    _switch(records, "pass-through", False, "keep the files' bytes as they are")
+    _switch(records, "pass-through", False, "store the files' bytes unchanged")
     records.add_argument(
-        "--resize", type=int, default=0, help="length of the shorter side in pixels; 0: as it is"
+        "--resize", type=int, default=0, help="length of the shorter side in pixels; 0: unchanged"
     )
-    _switch(records, "center-crop", False, "cut out the middle square first")
-    records.add_argument("--quality", type=int, default=95, help="of JPEGs 1 to 100, of PNGs 1 to 9")
+    _switch(records, "center-crop", False, "crop to the middle square first")
+    records.add_argument("--quality", type=int, default=95, help="for JPEG 1 to 100, for PNG 1 to 9")
     records.add_argument("--num-thread", type=int, default=available_cores(), help="threads that encode")
     records.add_argument(
-        "--color", type=int, choices=(-1, 0, 1), default=1, help="1: colour, 0: grey, -1: as it is"
+        "--color", type=int, choices=(-1, 0, 1), default=1, help="1: colour, 0: grey, -1: unchanged"
     )
-    records.add_argument("--encoding", choices=(".jpg", ".png"), default=".jpg", help="of the images")
+    records.add_argument("--encoding", choices=(".jpg", ".png"), default=".jpg", help="format of the images")
     _switch(records, "pack-label", False, "store all labels of an image; else only the first")
     records.add_argument(
-        "--on-error", choices=("skip", "raise"), default="skip", help="raise: stop at the first bad image"
+        "--on-error", choices=("skip", "raise"), default="skip", help="raise: stop at the first damaged image"
     )
     return parser.parse_args(_joined(words, parser))
 
@@ -111,7 +115,7 @@ def _truth(text: str) -> bool:
 
 
 def _joined(words: Sequence[str], parser: argparse.ArgumentParser) -> list[str]:
-    """The words with each switch and its value in one, so that a switch without a value takes nothing else for it."""
+    """Join each switch and its value in one word, so that a switch without a value does not consume the next word."""
     names = [name for action in parser._actions for name in action.option_strings]
     result: list[str] = []
     words = list(words)
@@ -134,7 +138,7 @@ def _make_lists(options: argparse.Namespace) -> int:
     prefix = os.path.abspath(options.prefix)
     images, classes = walk_images(os.path.abspath(options.root), options.exts, options.recursive)
     if not images:
-        into = "" if options.recursive else "; --recursive goes into folders"
+        into = "" if options.recursive else "; --recursive includes sub-folders"
         print(
             f"im2rec: there are no images ({' '.join(options.exts)}) in {options.root}{into}", file=sys.stderr
         )
@@ -143,7 +147,7 @@ def _make_lists(options: argparse.Namespace) -> int:
         print(folder, number)
     if options.test_ratio and options.train_ratio == 1.0:
         print(
-            f"im2rec: --test-ratio {options.test_ratio} does nothing without --train-ratio: one list holds all images",
+            f"im2rec: --test-ratio {options.test_ratio} does nothing without --train-ratio: one list has all images",
             file=sys.stderr,
         )
     mix = options.shuffle and not options.no_shuffle
@@ -155,11 +159,11 @@ def _make_lists(options: argparse.Namespace) -> int:
 
 def _make_records(options: argparse.Namespace) -> int:
     encode = Recode(
-        options.color,
-        options.resize,
-        options.center_crop,
-        options.quality,
-        options.encoding,
+        color=options.color,
+        resize=options.resize,
+        center_crop=options.center_crop,
+        quality=options.quality,
+        encoding=options.encoding,
         pass_through=options.pass_through,
     )
     if options.num_thread < 1:
@@ -174,10 +178,10 @@ def _make_records(options: argparse.Namespace) -> int:
 
 
 def _lists_of(prefix: str) -> list[str]:
-    """The lists that belong to a prefix, or lie in a folder of that name.
+    """Return the lists with a prefix, or in a folder of that name.
 
-    MXNet takes every list whose name begins so. Here those come first that are the prefix's own, PREFIX.lst and
-    PREFIX_*.lst; others are taken only where there are none of these.
+    MXNet uses every list whose name begins with the prefix. Here PREFIX.lst and PREFIX_*.lst take precedence: other
+    lists are used only if there are none of these.
     """
     folder = prefix if os.path.isdir(prefix) else os.path.dirname(prefix)
     if not os.path.isdir(folder):
@@ -188,24 +192,24 @@ def _lists_of(prefix: str) -> list[str]:
     if own and folder != prefix:
         for path in found:
             if path not in own:
-                print(f"im2rec: {path} is left alone: it is no list of {prefix}", file=sys.stderr)
+                print(f"im2rec: {path} is ignored: it is not a list of {prefix}", file=sys.stderr)
         return own
     return found
 
 
 def _convert(path: str, encode: Recode, options: argparse.Namespace) -> None:
     def bad_line(number: int, line: str, reason: str) -> None:
-        print(f"im2rec: {path}, line {number} is left out ({line[:80]!r}): {reason}", file=sys.stderr)
+        print(f"im2rec: {path}, line {number} is skipped ({line[:80]!r}): {reason}", file=sys.stderr)
 
     images = list(read_lines(path, bad_line))
     if not options.pack_label and any(len(image.labels) > 1 for image in images):
         print(
-            f"im2rec: {path} has several labels on a line, of which only the first is stored; --pack-label stores all",
+            f"im2rec: {path} has lines with several labels; only the first is stored; --pack-label stores all",
             file=sys.stderr,
         )
     if len({image.key for image in images}) < len(images):
         print(
-            f"im2rec: {path} has an id more than once: by its key only one of these records is found",
+            f"im2rec: {path} has an id more than once: only one of these records can be found by its key",
             file=sys.stderr,
         )
     print("Creating .rec file from", path, "in", os.path.dirname(path))
@@ -213,11 +217,11 @@ def _convert(path: str, encode: Recode, options: argparse.Namespace) -> None:
 
     def begin_at(done: int, count: int, reason: str) -> None:
         if done or reason:
-            text = f"going on at image {done + 1} of {count}" if done else f"starting anew: {reason}"
+            text = f"resuming at image {done + 1} of {count}" if done else f"starting over: {reason}"
             print(f"im2rec: {text}", file=sys.stderr)
 
     def tick(done: int) -> None:
-        if done % _TOLD_EVERY == 0:
+        if done % _PRINT_EVERY == 0:
             print(f"time: {time.monotonic() - begin:.2f}  count: {done}", flush=True)
 
     root = os.path.abspath(options.root)
@@ -232,14 +236,13 @@ def _convert(path: str, encode: Recode, options: argparse.Namespace) -> None:
         begin=begin_at,
         tick=tick,
     )
-    _tell_skipped(report.rec, report.records, report.skipped)
-
-
-def _tell_skipped(rec: Path, records: int, skipped: Sequence[tuple[int, str, str]]) -> None:
-    for key, path, reason in skipped:
-        print(f"im2rec: id {key} is left out: {path}: {reason}", file=sys.stderr)
-    if skipped:
-        print(f"im2rec: {rec} has {records} records; {len(skipped)} were left out", file=sys.stderr)
+    for key, image, reason in report.skipped:
+        print(f"im2rec: id {key} is skipped: {image}: {reason}", file=sys.stderr)
+    if report.skipped:
+        print(
+            f"im2rec: {report.rec} has {report.records} records; {len(report.skipped)} were skipped",
+            file=sys.stderr,
+        )
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
-"""The command line of MXNet's im2rec program in C++: ``IMAGES.lst ROOT OUT.rec [key=value ...]``.
+"""Command line of MXNet's im2rec program in C++: ``IMAGES.lst ROOT OUT.rec [key=value ...]``.
 
-Lines of its lists are separated by any blanks: an id, `label_width` labels, and the rest is the path.
+The fields of its lists are separated by any white space: an id, `label_width` labels, and the rest is the path.
 """
 
 from __future__ import annotations
@@ -44,10 +44,10 @@ def pack_with_keywords(lst: str, root: str, out: str, words: Sequence[str]) -> i
 
     Args:
         lst: the list.
-        root: the folder of the images. If there is no such folder it is put before each path as it is.
-        out: the record file, whatever it ends in; with ``nsplit`` more than 1, ".part000" and so on is added. No .idx
-            is written: `aioloader.tools.rec2idx` makes one.
-        words: ``key=value``, see docs/migrating-from-mxnet.md. Unknown keys are told of and change nothing.
+        root: the folder of the images. If there is no such folder, it is prepended to each path as text.
+        out: the record file, with any extension; with ``nsplit`` more than 1, ".part000" and so on is appended. No .idx
+            is written: `aioloader.tools.rec2idx` writes one.
+        words: ``key=value``, see docs/migrating-from-mxnet.md. Unknown keys are reported and ignored.
 
     Returns:
         0.
@@ -64,17 +64,18 @@ def pack_with_keywords(lst: str, root: str, out: str, words: Sequence[str]) -> i
     if options.pack_label and options.label_width <= 1:
         raise ValueError("pack_label=1 needs a label_width of more than 1")
     if options.nsplit < 1 or not 0 <= options.part < options.nsplit:
-        raise ValueError(f"part must lie between 0 and nsplit - 1, got {options.part} of {options.nsplit}")
+        raise ValueError(f"part must be between 0 and nsplit - 1, got {options.part} of {options.nsplit}")
     resize = max(0, options.resize)
     encode = Recode(
-        options.color,
-        resize,
-        bool(options.center_crop) and resize > 0,  # as there: it does nothing alone
-        options.quality,
-        options.encoding,
-        # Drawn anew for each image there; the same file is worth more.
-        _BEST if options.inter_method == _RANDOM else options.inter_method,
-        bool(options.unchanged),
+        color=options.color,
+        resize=resize,
+        center_crop=bool(options.center_crop)
+        and resize > 0,  # as in MXNet: without a resize it has no effect
+        quality=options.quality,
+        encoding=options.encoding,
+        # MXNet draws a random interpolation for each image; a reproducible file is more useful.
+        interpolation=_BEST if options.inter_method == _RANDOM else options.inter_method,
+        pass_through=bool(options.unchanged),
     )
     with open(lst, "rb") as file:
         lines = part_of_lines(file.read(), options.part, options.nsplit)
@@ -104,7 +105,7 @@ def _read_keywords(words: Sequence[str]) -> _Keywords:
         name, equals, value = word.partition("=")
         known = getattr(options, name, None)
         if not equals or known is None:
-            print(f"im2rec: {word!r} is not known and changes nothing", file=sys.stderr)
+            print(f"im2rec: unknown option {word!r} is ignored", file=sys.stderr)
             continue
         try:
             setattr(options, name, type(known)(value))
@@ -114,10 +115,10 @@ def _read_keywords(words: Sequence[str]) -> _Keywords:
 
 
 def part_of_lines(data: bytes, part: int, parts: int) -> list[bytes]:
-    """The lines of one part of a text. Pure.
+    """Return the lines of one part of a text. Pure.
 
-    Rule: dmlc's: the text is cut into equal numbers of bytes, and a line belongs to the part that its first byte lies
-    in, or to the one before if it begins exactly where a part does.
+    Rule, as in dmlc: the text is divided into parts of equal size in bytes. A line belongs to the part that contains
+    its first byte, or to the part before if it begins exactly at the start of a part.
     """
     step = -(-len(data) // parts)
     low, high = step * part, step * (part + 1)
@@ -130,14 +131,14 @@ def part_of_lines(data: bytes, part: int, parts: int) -> list[bytes]:
 
 
 def read_blank_separated(lines: Sequence[bytes], width: int, name: str) -> Iterator[Listed]:
-    """The images of a list whose fields are separated by blanks.
+    """Iterate over the images of a list whose fields are separated by white space.
 
     Args:
         lines: its lines.
-        width: labels of each; the rest is the path.
-        name: of the list, for errors.
+        width: number of labels of each line; the rest is the path.
+        name: name of the list, for errors.
 
-    Lines whose id or first label is no number are told of on standard error and passed over, as there.
+    Lines whose id or first label is not a number are reported on standard error and skipped, as in MXNet.
 
     Raises:
         ValueError: a line has fewer labels.
@@ -152,7 +153,7 @@ def read_blank_separated(lines: Sequence[bytes], width: int, name: str) -> Itera
             float(fields[1])
         except (ValueError, IndexError):
             print(
-                f"im2rec: {name}, line {number} is left out ({line[:80]!r}): no id and label", file=sys.stderr
+                f"im2rec: {name}, line {number} is skipped ({line[:80]!r}): no id and label", file=sys.stderr
             )
             continue
         try:

@@ -1,4 +1,4 @@
-"""Packs the images of a list as im2rec does: under the ids of the list, with or without an index, and no report."""
+"""Packing of a list's images as by im2rec: the ids become keys, the index is optional, and no report is written."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ __all__ = ("ListReport", "pack_list")
 
 @dataclass(slots=True)
 class ListReport:
-    """What became of a list.
+    """Result of packing a list.
 
     Attributes:
-        rec: the file written.
+        rec: the file that was written.
         records: number of records.
         skipped: (id, path, reason) of images that were left out.
     """
@@ -57,27 +57,27 @@ def pack_list(
     Args:
         images: the list.
         paths: the file of each image.
-        rec: the .rec file; what is there is replaced once all is written.
-        encode: what is done to the bytes of a file.
-        index: write an .idx beside it, with the ids as keys. If not, one that lies there is written anew all the same:
-            it would be wrong.
-        all_labels: store all labels of an image that has several, flag is then their number; else only the first.
-        workers: threads that encode.
+        rec: the .rec file; an existing one is replaced when the new one is complete.
+        encode: encodes the bytes of a file.
+        index: write an .idx next to it, with the ids as keys. An existing .idx is rewritten in any case, because it
+            would not match the new records.
+        all_labels: store all labels of an image that has several, with their number as the flag; else only the first.
+        workers: number of encoding threads.
         on_error: "skip": leave out images that cannot be read or are damaged; "raise": stop at the first.
-        begin, tick: see `aioloader.tools.pack.pack`, which also tells what stays after an interrupt.
+        begin, tick: see `aioloader.tools.pack.pack`, which also describes the files left by an interrupt.
 
     Raises:
         PackBusyError: another process is packing into the same files.
         PackError, OSError: with "raise", an image is damaged or cannot be read.
-        PackError: with "skip", all are.
+        PackError: with "skip", all images failed.
         OSError: a file cannot be written.
 
-    After an error what stood there before still does.
+    After an error, existing files are unchanged.
     """
     place = Path(rec)
-    beside = place.with_suffix(".idx")
-    indexed = index or beside.exists()
-    output = Output("", None, place, beside if indexed else None, None, 0, len(images))
+    idx = place.with_suffix(".idx")
+    indexed = index or idx.exists()
+    output = Output("", None, rec=place, idx=idx if indexed else None, lst=None, start=0, stop=len(images))
     items = [Item(listed.path, listed.labels, listed.key) for listed in images]
     options = {**asdict(encode), "all_labels": all_labels, "on_error": on_error, "index": indexed}
     options["libraries"] = {} if encode.pass_through else library_versions()
@@ -92,6 +92,6 @@ def pack_list(
         all_labels=all_labels,
     )
     report = run(job, PackReport((), ()), begin=begin, tick=tick)
-    # Keys of a list are whole numbers; those of other datasets may be text or None.
+    # Keys of a list are integers; those of other datasets may be text or None.
     skipped = [(int(error.key), str(error.path), error.reason) for error in report.errors]  # type: ignore[call-overload]
     return ListReport(place, report.records, skipped)

@@ -1,4 +1,4 @@
-"""``python -m aioloader.tools.rec2idx REC IDX``: an .idx for a record file, keys 0, 1, 2, ... as MXNet's tool makes it.
+"""``python -m aioloader.tools.rec2idx REC IDX``: an .idx for a record file, keys 0, 1, 2, ... as from MXNet's tool.
 
 ``aioloader index REC`` does the same.
 """
@@ -21,12 +21,12 @@ __all__ = ("IndexCreator", "main")
 
 
 class IndexCreator:
-    """Writes an .idx of a record file.
+    """Writer of the .idx of a record file.
 
     Args:
         uri: the record file.
         idx_path: the .idx to write.
-        key_type: makes a key of a record's number.
+        key_type: converts a record's number to its key.
 
     Attributes:
         uri, idx_path, key_type: as given.
@@ -44,11 +44,11 @@ class IndexCreator:
         self._place = 0
 
     def tell(self) -> int:
-        """How many bytes of the record file were read: none, or all of them."""
+        """Return the number of bytes of the record file that were read: none, or all of them."""
         return self._place
 
     def create_index(self) -> None:
-        """Read the whole file and write a line for each record; what stood in the .idx before is replaced at the end.
+        """Read the whole file and write a line for each record; an existing .idx is replaced at the end.
 
         Raises:
             RecordFileNotFoundError: there is no such file.
@@ -59,12 +59,15 @@ class IndexCreator:
         if os.path.realpath(self.idx_path) == os.path.realpath(self.uri):
             raise shutil.SameFileError(f"the index would overwrite {self.uri}; choose another name")
         offsets = recordio.Index.scan(self.uri, cache=False).offsets.tolist()
-        with published(self.idx_path) as (draft,), open(draft, "w", encoding="utf-8", newline="\n") as lines:
+        with (
+            published(self.idx_path) as (partial,),
+            open(partial, "w", encoding="utf-8", newline="\n") as lines,
+        ):
             lines.writelines(f"{self.key_type(number)}\t{offset}\n" for number, offset in enumerate(offsets))
         self._place = os.path.getsize(self.uri)
 
     def close(self) -> None:
-        """Nothing stays open; here for callers of MXNet's tool."""
+        """Do nothing; exists for callers of MXNet's tool."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -1,6 +1,6 @@
-"""What a process and all that it has started use: CPU time and memory, as Linux tells them in /proc.
+"""CPU time and memory of a process and its descendants, read from /proc on Linux.
 
-Elsewhere nothing is known, and every function says so by None or by an empty result.
+On other systems every function returns None or an empty result.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ __all__ = ("busy_seconds", "cpu_seconds", "memory_nbytes", "process_tree", "star
 
 _PROC = Path("/proc")
 _TICKS_PER_S = os.sysconf("SC_CLK_TCK") if hasattr(os, "sysconf") else 100
-# Fields of /proc/PID/stat after the name, which may hold spaces: user and system time, own and of ended children.
+# Fields of /proc/PID/stat after the name, which may contain spaces: user and system time, of it and of ended children.
 _TIMES = slice(11, 15)
 _START = 19
 _IDLE = slice(3, 5)  # idle, and waiting for a disk
@@ -20,9 +20,9 @@ _GUEST = 8  # contained in the times before it
 
 
 def process_tree(pid: int) -> list[int]:
-    """A process and its living descendants, parents before children; empty where nothing is known of it."""
+    """Return a process and its living descendants, parents before children; empty if it cannot be found."""
     found = [pid] if (_PROC / str(pid) / "stat").exists() else []
-    for parent in found:  # grows as it goes
+    for parent in found:  # the list grows during the loop
         for thread in _numbers(_PROC / str(parent) / "task"):
             try:
                 children = (_PROC / str(parent) / "task" / str(thread) / "children").read_text()
@@ -33,7 +33,7 @@ def process_tree(pid: int) -> list[int]:
 
 
 def started(pid: int) -> int | None:
-    """When a process started, in a unit of the system's; with its number it tells a process from a later one."""
+    """Return the start time of a process in clock ticks; it distinguishes processes with the same number."""
     try:
         text = (_PROC / str(pid) / "stat").read_text()
     except OSError:
@@ -42,7 +42,7 @@ def started(pid: int) -> int | None:
 
 
 def cpu_seconds(pid: int) -> float | None:
-    """CPU seconds of a process, of its living descendants, and of those that have ended and been reaped."""
+    """Return the CPU seconds of a process, its living descendants, and those that have ended and been reaped."""
     total = None
     for member in process_tree(pid):
         try:
@@ -55,9 +55,9 @@ def cpu_seconds(pid: int) -> float | None:
 
 
 def memory_nbytes(pid: int) -> int | None:
-    """Memory of a process and its descendants: the proportional set size, in which a page shared by n counts 1/n.
+    """Return the memory of a process and its descendants: the proportional set size (a page shared by n counts 1/n).
 
-    Reading it walks page tables: not while something is being timed.
+    Reading it walks page tables, so do not call it while something is being timed.
     """
     total = None
     for member in process_tree(pid):
@@ -73,7 +73,7 @@ def memory_nbytes(pid: int) -> int | None:
 
 
 def busy_seconds() -> float | None:
-    """CPU seconds that all cores of the machine together have worked since it started."""
+    """Return the CPU seconds that all cores of the machine together have been busy since it started."""
     try:
         with open(_PROC / "stat") as file:
             ticks = [int(word) for word in file.readline().split()[1:]]

@@ -20,8 +20,8 @@ from aioloader.datasets.files import Source, load
 from aioloader.datasets.record_heads import read_heads
 from aioloader.foundation.types import ItemLocation, Spans
 from aioloader.loader.sync_loader import DataLoader
-from aioloader.tools.heads import evenly
-from aioloader.tools.places import record_files_at
+from aioloader.tools.header_sample import evenly
+from aioloader.tools.paths import record_files_at
 from aioloader.transforms.formats import read_header
 
 if TYPE_CHECKING:

@@ -1,4 +1,4 @@
-"""The .idx of a record file, here or far away, by a scan of it."""
+"""Writing of the .idx of a local or remote record file by scanning it."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ def write_index(
     """Write an .idx with the keys 0, 1, 2, ... in the order of the file; an old one is replaced.
 
     Args:
-        path: the .rec file, or its URL, of which only the records' heads are needed.
-        out: the .idx, a path or URL; None: beside the file.
-        tick: called now and then with the bytes passed so far.
+        path: the .rec file, or its URL, of which only the records' headers are read.
+        out: the .idx, a path or URL; None: next to the file.
+        tick: called regularly with the number of bytes scanned so far.
 
     Returns:
-        where it was written, and how many records it names.
+        the path of the index, and its number of records.
 
     Raises:
-        OSError: the file cannot be read, or the index not written.
+        OSError: the file cannot be read, or the index cannot be written.
         RecordIOError: the file is damaged, or would be overwritten; nothing is written.
     """
     target = beside(path, ".idx") if out is None else out
@@ -44,7 +44,7 @@ def write_index(
     from aioloader.storage.remote.upload import upload
 
     with tempfile.TemporaryDirectory(prefix="aioloader-") as folder:
-        draft = os.path.join(folder, name_of(target))
-        index = build_index(path, draft, tick=tick)
-        upload(draft, target)
+        local = os.path.join(folder, name_of(target))
+        index = build_index(path, local, tick=tick)
+        upload(local, target)
     return redact_url(target), len(index)

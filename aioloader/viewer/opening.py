@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from aioloader.datasets.insightface_files import insightface_file
 from aioloader.images import check_record_file
 from aioloader.storage.urls import is_url, path_of, redact_url
-from aioloader.tools.places import record_files_at
+from aioloader.tools.paths import record_files_at
 from aioloader.transforms import DEFAULT_MAX_PIXELS
 from aioloader.viewer.face_records import FaceRecords
 from aioloader.viewer.image_folder import ImageFolder

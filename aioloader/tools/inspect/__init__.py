@@ -15,7 +15,7 @@ from aioloader.tools.inspect.advice import advice_for
 from aioloader.tools.inspect.files import inspect_array_file, inspect_folder, inspect_image, inspect_list
 from aioloader.tools.inspect.records import inspect_records
 from aioloader.tools.inspect.report import Inspection
-from aioloader.tools.places import record_files_at
+from aioloader.tools.paths import record_files_at
 from aioloader.transforms.formats import read_header
 
 if TYPE_CHECKING:

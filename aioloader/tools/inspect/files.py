@@ -17,7 +17,7 @@ from aioloader.datasets import ImageFolderDataset
 from aioloader.datasets.imagelist import read_list
 from aioloader.storage.urls import is_url
 from aioloader.tools.fetching import fetch
-from aioloader.tools.heads import evenly
+from aioloader.tools.header_sample import evenly
 from aioloader.tools.inspect.images import images_in
 from aioloader.tools.inspect.report import Inspection, labels_of, sizes_of
 

@@ -18,10 +18,10 @@ from aioloader.errors import LayoutError, SpanTooShortError
 from aioloader.foundation.types import ItemLocation, Spans
 from aioloader.storage.urls import is_url, redact_url, sibling, suffix_of
 from aioloader.tools.fetching import fetch
-from aioloader.tools.heads import evenly, sample_heads
+from aioloader.tools.header_sample import evenly, sample_headers
 from aioloader.tools.inspect.images import images_in
 from aioloader.tools.inspect.report import Inspection, labels_of, sizes_of
-from aioloader.tools.places import version_at
+from aioloader.tools.paths import version_at
 from aioloader.transforms.formats import read_header
 from recordio import (
     CorruptRecordError,
@@ -206,7 +206,7 @@ def _open(path: str, seconds: float | None, stage: Callable[[str, int], Callable
             f"{len(records.report.problems)} faults in all"
         )
     tick = stage("reading headers", len(offsets))
-    numbers, heads = sample_heads(path, offsets, version=version, seconds=seconds, tick=tick)
+    numbers, heads = sample_headers(path, offsets, version=version, seconds=seconds, tick=tick)
     lost = np.flatnonzero(~heads.valid)
     if indexed:  # lines that cannot be read were told of
         lost = lost[~np.isin(numbers[lost], list(records.table.index.faults))]

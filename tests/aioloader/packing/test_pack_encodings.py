@@ -301,12 +301,12 @@ def test_a_file_that_goes_missing_is_named(tmp_path: Path, on_error: str) -> Non
         ({"encoding": "png", "quality": 10}, "quality must lie between 0 and 9"),
         ({"encoding": "webp", "tile": True}, "webp images have no tiles"),
         ({"color": 2}, "color must be 1"),
-        ({"pass_through": True, "resize": 8}, "pass_through leaves every byte"),
-        ({"pass_through": True, "optimize": True}, "pass_through leaves every byte"),
+        ({"pass_through": True, "resize": 8}, "pass_through stores images unchanged"),
+        ({"pass_through": True, "optimize": True}, "pass_through stores images unchanged"),
         ({"shards": 0}, "shards must lie between 1"),
         ({"shards": 1000}, "too few for 1000 shards"),
-        ({"train_ratio": 0.7, "test_ratio": 0.4}, "no more than everything together"),
-        ({"train_ratio": 1.0}, "must lie between 0 and 1"),
+        ({"train_ratio": 0.7, "test_ratio": 0.4}, "their sum at most 1"),
+        ({"train_ratio": 1.0}, "must be between 0 and 1"),
         ({"test_ratio": 0.001}, "the part test would get none"),
         ({"sync_s": -1.0}, "sync_s must be at least 0"),
         ({"root": "."}, "root belongs to a list"),
@@ -404,5 +404,5 @@ def test_what_does_not_fit_into_a_record_is_named(
     monkeypatch.setattr(recordio, "MAX_PAYLOAD", longest + 24)
     pack(photo_folder, tmp_path / "out")
     monkeypatch.setattr("aioloader.packing.stream.MOST_NBYTES", longest - 1)
-    with pytest.raises(OSError, match="too many for one image"):
+    with pytest.raises(OSError, match="too large for an image"):
         pack(photo_folder, tmp_path / "out")

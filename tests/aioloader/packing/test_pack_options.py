@@ -61,14 +61,14 @@ def packed(source: Path, out: Path, **options: Any) -> tuple[dict[str, bytes], P
 def test_nothing_to_do_leaves_every_byte(source: Path, tmp_path: Path, options: dict[str, Any]) -> None:
     found, report = packed(source, tmp_path, **options)
     assert found == SOURCES
-    assert (report.anew, report.resized, report.source_nbytes) == (0, 0, report.image_nbytes)
+    assert (report.reencoded, report.resized, report.source_nbytes) == (0, 0, report.image_nbytes)
 
 
 @pytest.mark.parametrize("encoding", ["jpg", "png", "webp"])
 @pytest.mark.parametrize("color", [1, 0, -1])
 def test_a_format_is_what_every_image_has(source: Path, tmp_path: Path, encoding: str, color: int) -> None:
     found, report = packed(source, tmp_path, encoding=encoding, color=color)
-    assert report.anew == len(SOURCES)
+    assert report.reencoded == len(SOURCES)
     for name, data in found.items():
         assert image_size(data) == (encoding.replace("jpg", "jpeg"), *image_size(SOURCES[name])[1:])
         image = cv2.imdecode(np.frombuffer(data, np.uint8), -1)
@@ -95,7 +95,7 @@ def test_a_format_is_what_every_image_has(source: Path, tmp_path: Path, encoding
 def test_grey_images_stay_as_they_are_where_grey_is_asked_for(source: Path, tmp_path: Path) -> None:
     found, report = packed(source, tmp_path, color=0)
     assert found["b-grey.jpg"] == SOURCES["b-grey.jpg"]
-    assert report.anew == len(SOURCES) - 1
+    assert report.reencoded == len(SOURCES) - 1
     raw, _ = packed(source, tmp_path / "raw", color=0, encoding="raw")
     assert {raw_image(data).shape[2] for data in raw.values()} == {1}
 

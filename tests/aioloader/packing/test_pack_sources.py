@@ -81,14 +81,14 @@ def test_a_failed_entry_keeps_its_id_for_what_stands_in(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("", "names no images"),
+        ("", "lists no images"),
         ("1\ta.jpg\n", "line 1"),
         ("x\t1\ta.jpg\n", "line 1"),
-        ("1\t1\ta.jpg\n1\t1\tb.jpg\n", "the id 1 stands on two lines"),
+        ("1\t1\ta.jpg\n1\t1\tb.jpg\n", "the id 1 occurs twice"),
         ("-1\t1\ta.jpg\n", "not between 0"),
         ("1\t1\t../a.jpg\n", "leads out of the root"),
         ("1\t1\t/etc/passwd\n", "leads out of the root"),
-        ("1\t1e39\ta.jpg\n", "no float32"),
+        ("1\t1e39\ta.jpg\n", "range of float32"),
     ],
 )
 def test_lists_that_are_refused(tmp_path: Path, text: str, message: str) -> None:
@@ -211,9 +211,9 @@ def test_sets_in_shards_mixed_and_small(tmp_path: Path) -> None:
     ("options", "error", "message"),
     [
         ({"kind": "mnist"}, FileNotFoundError, "nothing is downloaded"),
-        ({"kind": "cifar10", "train_ratio": 0.5}, ValueError, "divided by its publishers"),
+        ({"kind": "cifar10", "train_ratio": 0.5}, ValueError, "published train and test parts"),
         ({"kind": "cifar10", "encoding": "keep"}, ValueError, "in no files that could be kept"),
-        ({"kind": "cifar10", "pass_through": True}, ValueError, "leave out what changes images"),
+        ({"kind": "cifar10", "pass_through": True}, ValueError, "leave out the options that change them"),
         ({"kind": "cifar10", "root": "."}, ValueError, "root belongs to a list"),
     ],
 )

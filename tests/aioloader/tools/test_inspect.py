@@ -16,7 +16,7 @@ from aioloader import jpeg
 from aioloader.datasets.record_layout import detection_label, key_range
 from aioloader.tools import heads
 from aioloader.tools.draw import draw_image
-from aioloader.tools.heads import evenly, sample_heads
+from aioloader.tools.header_sample import evenly, sample_headers
 from aioloader.tools.inspect import inspect
 from aioloader.tools.inspect.images import is_progressive
 from tests.conftest import with_orientation
@@ -265,16 +265,16 @@ def test_headers_can_be_an_even_sample(tmp_path: Path, monkeypatch: pytest.Monke
     monkeypatch.setattr(heads, "_BETWEEN_TICKS", 10)
     monkeypatch.setattr(heads, "_MOST_SAMPLED", 300)
     ticks: list[int] = []
-    numbers, found = sample_heads(str(path), offsets, seconds=1e9, tick=ticks.append)
+    numbers, found = sample_headers(str(path), offsets, seconds=1e9, tick=ticks.append)
     assert 250 < len(found) <= 300
     assert ticks[-1] == len(found)
     assert np.diff(numbers).max() <= 8  # evenly: 64 places over the file, a quarter of them read
     assert found.label.tolist() == numbers.tolist()
     assert found.valid.all()
     assert found.packed.all()
-    _, soon = sample_heads(str(path), offsets, seconds=1e-9)
+    _, soon = sample_headers(str(path), offsets, seconds=1e-9)
     assert 0 < len(soon) < 30
-    assert len(sample_heads(str(path), offsets)[1]) == 1000
+    assert len(sample_headers(str(path), offsets)[1]) == 1000
 
 
 def test_evenly_spread_numbers_hold_both_ends() -> None:

@@ -1,4 +1,4 @@
-"""Where the words of a command line lead: files and folders of this machine, and objects far away."""
+"""Resolution of command line arguments to local files and folders, or remote objects."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _SUFFIX = ".rec"
 
 
 def is_folder(path: str) -> bool:
-    """Whether a path is a folder. Object storage has none: there it is whatever is no record file by its name."""
+    """Return whether a path is a folder; in object storage, a name that is not a pattern and does not end in .rec."""
     path = path_of(path)
     if is_url(path):
         return scheme_of(path) in BUCKETS and not is_pattern(path) and suffix_of(path).lower() != _SUFFIX
@@ -26,10 +26,10 @@ def is_folder(path: str) -> bool:
 
 
 def version_at(path: str) -> Version | None:
-    """What an object is now; None for what is no URL.
+    """Return the current version of an object, or None if the path is not a URL.
 
     Raises:
-        OSError: there is none, or it cannot be asked.
+        OSError: there is no such object, or the request fails.
     """
     if not is_url(path):
         return None
@@ -39,14 +39,14 @@ def version_at(path: str) -> Version | None:
 
 
 def record_files_at(path: str) -> list[str]:
-    """The record files that a path names: itself, those of a pattern, or those in a folder, sorted by name.
+    """Return the record files of a path: the file itself, or the files of a pattern or a folder, sorted by name.
 
     Returns:
-        Paths; none for a folder without record files.
+        Paths; an empty list for a folder without record files.
 
     Raises:
-        FileNotFoundError: there is nothing of that name, or nothing that fits the pattern.
-        OSError: object storage cannot be asked.
+        FileNotFoundError: there is no such file or folder, or no file matches the pattern.
+        OSError: listing object storage fails.
     """
     path = path_of(path)
     if is_folder(path):

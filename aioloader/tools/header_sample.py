@@ -1,7 +1,7 @@
-"""The headers of the records of a file, or of an even sample of them.
+"""Reading of the headers of a record file's records, or of an even sample of them.
 
-Millions take seconds from memory or a good disk, and minutes from a bad one: they are read in turns that each run over
-the whole file, so that they can stop at any time and what was seen is an even sample.
+Millions of headers take seconds from memory or a fast disk, and minutes from a slow one. They are read in passes over
+the whole file, so that reading can stop after any pass with an even sample.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ if TYPE_CHECKING:
     from aioloader.foundation.types import IntArray
     from aioloader.storage.remote.transport import Version
 
-__all__ = ("evenly", "sample_heads")
+__all__ = ("evenly", "sample_headers")
 
 _MOST_PASSES = 64
 _BETWEEN_TICKS = 4096
 _MOST_SAMPLED = 1 << 22  # some hundred bytes of memory each
 
 
-def sample_heads(
+def sample_headers(
     path: str,
     offsets: IntArray,
     *,
@@ -38,14 +38,13 @@ def sample_heads(
 
     Args:
         path: the record file, or its URL.
-        offsets: int64 (n,), where the records begin; ascending is fastest.
-        version: what the object is, where `path` is a URL.
-        seconds: after so long an even sample of them will do, and of more than four million in any case; None: all
-            are read.
-        tick: called now and then with the number of headers read so far.
+        offsets: int64 (n,), offsets of the records; ascending order is fastest.
+        version: version of the object, if `path` is a URL.
+        seconds: after this time an even sample is enough; at most about four million headers are read; None: read all.
+        tick: called regularly with the number of headers read so far.
 
     Returns:
-        int64 (m,), which of the offsets were looked at, ascending; and the headers there.
+        int64 (m,), indices of the offsets whose headers were read, ascending; and the headers.
 
     Raises:
         OSError: the file cannot be read.
@@ -75,14 +74,14 @@ def sample_heads(
 
 
 def _spread(count: int) -> list[int]:
-    """0 to count - 1 in such an order that however many are taken, they lie about as far from each other."""
+    """Return 0 to count - 1 in bit-reversed order: any first few of them are about evenly spaced."""
     bits = max(1, (count - 1).bit_length())
     turned = (int(f"{number:0{bits}b}"[::-1], 2) for number in range(1 << bits))
     return [number for number in turned if number < count]
 
 
 def evenly(count: int, most: int) -> IntArray:
-    """Up to `most` of the numbers 0 to count - 1, evenly spread, the first and the last among them; int64."""
+    """Return up to `most` evenly spaced numbers of 0 to count - 1, with the first and the last; int64."""
     if count <= most:
         return np.arange(count, dtype=np.int64)
     return np.unique(np.linspace(0, count - 1, most).astype(np.int64))

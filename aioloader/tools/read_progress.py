@@ -1,4 +1,4 @@
-"""A progress bar over the bytes of a file that is read from its beginning to its end."""
+"""Progress bar over the bytes of a file that is read from beginning to end."""
 
 from __future__ import annotations
 
@@ -8,31 +8,31 @@ from typing import TYPE_CHECKING
 
 from aioloader.observability.progress import ProgressBar
 from aioloader.storage.local.descriptors import check_regular
-from aioloader.tools.places import version_at
+from aioloader.tools.paths import version_at
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-__all__ = ("reading",)
+__all__ = ("read_progress",)
 
 _MB = 1_000_000
-_SOON_READ = 200 * _MB
+_LEAST_NBYTES = 200 * _MB
 
 
 @contextmanager
-def reading(label: str, path: str, passes: int = 1) -> Iterator[Callable[[int], None] | None]:
-    """Show how far the reading of a file has got; files that are soon read get no bar.
+def read_progress(label: str, path: str, passes: int = 1) -> Iterator[Callable[[int], None] | None]:
+    """Show a progress bar while a file is read; small files get none.
 
     Args:
-        label: what is going on, a word or two.
-        path: the file, or its URL; that there is none is told by whoever reads it.
-        passes: how often its bytes are counted.
+        label: name of the activity, a word or two.
+        path: the file, or its URL; a missing file is left to the code that reads it.
+        passes: number of times that the file is read.
 
     Yields:
-        What is to be called with the number of bytes done so far, or None.
+        a function to be called with the number of bytes read so far, or None.
 
     Raises:
-        OSError: it is no regular file: a pipe would be waited for, a device has no end.
+        OSError: it is not a regular file: reading a pipe would block, and a device has no end.
     """
     nbytes = 0
     version = version_at(path)
@@ -42,7 +42,7 @@ def reading(label: str, path: str, passes: int = 1) -> Iterator[Callable[[int], 
         status = os.stat(path)
         check_regular(status, path)
         nbytes = passes * status.st_size
-    if nbytes < _SOON_READ:
+    if nbytes < _LEAST_NBYTES:
         yield None
         return
     with ProgressBar(label, -(-nbytes // _MB), unit="MB") as bar:

@@ -1,4 +1,4 @@
-"""Draws a batch as one picture: images in a grid, a label under each."""
+"""Contact sheet: the images of a batch in a grid, with a label under each."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ def contact_sheet(
 
     Args:
         images: uint8 (n, height, width, 3) RGB.
-        captions: one per image; what does not fit is cut off.
+        captions: one per image; text that does not fit is cut off.
         title: a line above the grid.
-        columns: images in a row; None: about as wide as high.
+        columns: images in a row; None: the sheet is about square.
 
     Returns:
         uint8 (height, width, 3) RGB.
@@ -49,16 +49,16 @@ def contact_sheet(
     sheet = np.empty((top + rows * cell_h, _GAP + columns * cell_w, 3), np.uint8)
     sheet[...] = _GROUND
     if title:
-        _write(sheet, title, _GAP, 30, sheet.shape[1] - 2 * _GAP, 0.7)
+        _write(sheet, title, at=(_GAP, 30), width=sheet.shape[1] - 2 * _GAP, size=0.7)
     for place, (image, caption) in enumerate(zip(images, captions, strict=True)):
         y, x = top + place // columns * cell_h, _GAP + place % columns * cell_w
         sheet[y : y + height, x : x + width] = image
-        _write(sheet, caption, x, y + height + 17, width, 0.5)
+        _write(sheet, caption, at=(x, y + height + 17), width=width, size=0.5)
     return sheet
 
 
 def write_png(path: str | os.PathLike[str], image: Array) -> Path:
-    """Write uint8 (height, width, 3) RGB as a PNG file; its folder is made if it is missing."""
+    """Write uint8 (height, width, 3) RGB as a PNG file; its folder is created if it is missing."""
     import cv2
 
     target = Path(path)
@@ -70,13 +70,13 @@ def write_png(path: str | os.PathLike[str], image: Array) -> Path:
     return target
 
 
-def _write(sheet: Array, text: str, x: int, y: int, room: int, size: float) -> None:
+def _write(sheet: Array, text: str, *, at: tuple[int, int], width: int, size: float) -> None:
     import cv2
 
     font = cv2.FONT_HERSHEY_SIMPLEX
     text = text.encode("ascii", "replace").decode()  # the font has no other characters
-    shown = text
-    while len(shown) > 1 and cv2.getTextSize(shown, font, size, 1)[0][0] > room:
+    fitted = text
+    while len(fitted) > 1 and cv2.getTextSize(fitted, font, size, 1)[0][0] > width:
         text = text[:-1]
-        shown = text.rstrip() + ".."
-    cv2.putText(sheet, shown, (x, y), font, size, _INK, 1, cv2.LINE_AA)
+        fitted = text.rstrip() + ".."
+    cv2.putText(sheet, fitted, at, font, size, _INK, thickness=1, lineType=cv2.LINE_AA)
