@@ -34,7 +34,7 @@ import numpy as np
 
 from aioloader.tools.draw import draw_image
 from aioloader.viewer.opening import open_collection
-from aioloader.viewer.pictures import Pictures
+from aioloader.viewer.rendering import ImageRenderer
 from recordio import IRHeader, pack, serialize
 
 if TYPE_CHECKING:
@@ -153,7 +153,7 @@ def measure(path: Path, count: int, cache: Path, pages: int, seed: int) -> Measu
 def inside(folder: Path, counts: tuple[int, int], rounds: int) -> None:
     """Measure the parts in this process, and print them."""
     taken: dict[tuple[str, int], list[float]] = {}
-    pictures = Pictures(None)
+    pictures = ImageRenderer(None)
     os.environ["AIOLOADER_CACHE_DIR"] = str(folder / "cache")
 
     def timed(what: str, count: int, work: Callable[[], object]) -> None:

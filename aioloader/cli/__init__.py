@@ -1,10 +1,10 @@
-"""The command line: `aioloader COMMAND ...` and `python -m aioloader COMMAND ...`.
+"""Command line: `aioloader COMMAND ...` and `python -m aioloader COMMAND ...`.
 
-Results go to standard output, messages to standard error. A command that fails says so in one line, with what to do.
+Results go to standard output, messages to standard error. A command that fails prints one line with the remedy.
 
 Each command is one module of this package with a function ``add(commands)``. It adds the command's parser and sets its
 default ``command`` to the function that runs it, which takes the parsed arguments and returns the exit code. The work
-of a command is in `aioloader.tools`, imported when the command runs, so help prints at once.
+of a command is in `aioloader.tools`, imported when the command runs, so that help prints at once.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ exit codes:
 environment:
   NO_COLOR            no colours
   AIOLOADER_TRACEBACK show Python's traceback when a command fails
-  AIOLOADER_TURBOJPEG path of the libjpeg-turbo 3 that crops are decoded with; empty: none
+  AIOLOADER_TURBOJPEG path of the libjpeg-turbo 3 that decodes crops; empty: none
 """
 
 
@@ -62,14 +62,14 @@ def _guarded(command: Callable[[], int]) -> int:
         print("aioloader: interrupted", file=sys.stderr)
         return 130
     except BrokenPipeError:
-        # The reader of our output has left (`| head`): not our failure, and nobody to tell.
+        # The reader of the output has exited (`| head`): this is not a failure.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except Exception as error:
         if os.environ.get("AIOLOADER_TRACEBACK"):
             raise
         text = " ".join(str(error).split()) or type(error).__name__
-        # Such errors say what is wrong with the input; any other may be our own mistake.
+        # These errors describe a problem of the input; any other may be a bug of aioloader.
         hint = "" if isinstance(error, (OSError, ValueError)) else " (AIOLOADER_TRACEBACK=1 shows where)"
         print(f"aioloader: error: {text}{hint}", file=sys.stderr)
         return 2 if isinstance(error, (FileNotFoundError, NotADirectoryError)) else 1

@@ -1,4 +1,4 @@
-"""Kinds of arguments of the command line: each turns a word into a value, or says what is wrong with it."""
+"""Types of command line arguments: each parses a word, or raises an error that describes the problem."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def share(text: str) -> float:
     except ValueError:
         raise argparse.ArgumentTypeError(f"{text!r} is not a number") from None
     if not 0 < value < 1:
-        raise argparse.ArgumentTypeError("must lie between 0 and 1")
+        raise argparse.ArgumentTypeError("must be between 0 and 1")
     return value
 
 

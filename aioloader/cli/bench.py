@@ -1,4 +1,4 @@
-"""`aioloader bench`: measure loading of files of one's own."""
+"""Command `aioloader bench`: measure loading of the user's files."""
 
 from __future__ import annotations
 
@@ -14,20 +14,22 @@ __all__ = ("add",)
 
 
 def add(commands: Commands) -> None:
-    """Say what arguments it takes."""
+    """Add the command's parser."""
     bench = commands.add_parser(
         "bench",
-        help="measure loading of your own files: which executor, how many workers, what is left to gain",
-        description="Measure loading of a .rec file or a folder with each executor and some numbers of workers, beside "
-        "a bare decode loop on the same files.",
+        help="measure loading of your files with each executor and several numbers of workers",
+        description="Measure loading of a .rec file or a folder with each executor and several numbers of workers, "
+        "compared with a bare decode loop on the same files.",
         formatter_class=argparse.ArgumentDefaultsHelpFormatter,
     )
     bench.add_argument("path", metavar="PATH", help="a .rec file, or a folder with one sub-folder per class")
     bench.add_argument("--size", type=positive, default=224, metavar="PIXELS", help="side of the images")
-    bench.add_argument("--batch-size", type=positive, default=64, metavar="N", help="images of a batch")
+    bench.add_argument("--batch-size", type=positive, default=64, metavar="N", help="images per batch")
     bench.add_argument("--eval", action="store_true", help="centre crops in order, as for validation")
-    bench.add_argument("--rounds", type=positive, default=3, metavar="N", help="turns of the best settings")
-    bench.add_argument("--seconds", type=seconds, default=2.0, metavar="S", help="that a turn is counted for")
+    bench.add_argument(
+        "--rounds", type=positive, default=3, metavar="N", help="measurements of the best settings"
+    )
+    bench.add_argument("--seconds", type=seconds, default=2.0, metavar="S", help="duration of a measurement")
     bench.set_defaults(command=_run)
 
 

@@ -1,4 +1,4 @@
-"""`aioloader demo`: stream, measure and draw."""
+"""Command `aioloader demo`: stream, measure and draw."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ("add",)
 
 
 def add(commands: Commands) -> None:
-    """Say what arguments it takes."""
+    """Add the command's parser."""
     demo = commands.add_parser(
         "demo",
         help="stream images through workers, measure, and draw a batch; downloads nothing",
@@ -23,17 +23,21 @@ def add(commands: Commands) -> None:
         formatter_class=argparse.ArgumentDefaultsHelpFormatter,
     )
     demo.add_argument(
-        "--path", metavar="PATH", help="a .rec file, or a folder of images; without it they are drawn"
+        "--path", metavar="PATH", help="a .rec file, or a folder of images; without it images are drawn"
     )
-    demo.add_argument("--images", type=positive, default=500, metavar="N", help="how many images to draw")
-    demo.add_argument("--batch-size", type=positive, default=64, metavar="N", help="images of a batch")
-    demo.add_argument("--epochs", type=positive, default=2, metavar="N", help="passes over the data")
+    demo.add_argument("--images", type=positive, default=500, metavar="N", help="number of images to draw")
+    demo.add_argument("--batch-size", type=positive, default=64, metavar="N", help="images per batch")
+    demo.add_argument("--epochs", type=positive, default=2, metavar="N", help="number of epochs")
     demo.add_argument("--size", type=positive, default=224, metavar="PIXELS", help="side of the crops")
-    demo.add_argument("--num-workers", type=natural, metavar="N", help="workers; without it one per core")
+    demo.add_argument(
+        "--num-workers", type=natural, metavar="N", help="number of workers; without it one per core"
+    )
     demo.add_argument(
         "--executor", choices=("process", "thread", "inline"), default="process", help="where to decode"
     )
-    demo.add_argument("--out", default="aioloader-sheet.png", metavar="PNG", help="where to draw the batch")
+    demo.add_argument(
+        "--out", default="aioloader-sheet.png", metavar="PNG", help="image file to draw the batch to"
+    )
     demo.set_defaults(command=_run)
 
 
@@ -68,7 +72,7 @@ def _print_demo(report: DemoReport, executor: str) -> None:
         )
     lag = report.lag
     print(
-        f"event loop: a task beside it that wants to run every millisecond ran {lag.p50_ms:.2f} ms late at the median, "
+        f"event loop: a task scheduled every millisecond ran {lag.p50_ms:.2f} ms late at the median, "
         f"{lag.p99_ms:.2f} ms at the 99th percentile ({lag.ticks:,} ticks)"
     )
     print(f"\n{report.explanation}")

@@ -1,4 +1,4 @@
-"""`aioloader doctor`: what is good and what will hurt on this machine."""
+"""Command `aioloader doctor`: report problems of this machine for loading."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ __all__ = ("add",)
 
 
 def add(commands: Commands) -> None:
-    """Say what arguments it takes."""
+    """Add the command's parser."""
     doctor = commands.add_parser(
         "doctor",
-        help="look at this machine: cores, memory, limits, libraries, decoding speed; and what to do",
-        description="Look at this machine and this Python: cores, memory, limits, libraries and their vector "
-        "instructions, and how fast JPEGs are decoded. Says what will hurt, why, and what to do.",
-        epilog="exit codes: 0: nothing will hurt, 1: something will, 2: wrong usage",
+        help="check this machine: cores, memory, limits, libraries, decoding speed; with advice",
+        description="Check this machine and this Python: cores, memory, limits, libraries and their vector "
+        "instructions, and how fast JPEGs are decoded. Prints each problem, why it matters, and what to do.",
+        epilog="exit codes: 0: no problems, 1: problems were found, 2: wrong usage",
     )
     doctor.add_argument("--json", action="store_true", help="print a JSON object")
     doctor.add_argument(
@@ -27,7 +27,7 @@ def add(commands: Commands) -> None:
         type=_duration,
         default=1.0,
         metavar="S",
-        help="how long to decode, about; 0: not at all (1)",
+        help="approximate duration of the decoding benchmark; 0: none (1)",
     )
     doctor.set_defaults(command=_run)
 
@@ -46,5 +46,5 @@ def _duration(text: str) -> float:
     except ValueError:
         raise argparse.ArgumentTypeError(f"{text!r} is not a number") from None
     if not 0 <= value <= 3600:
-        raise argparse.ArgumentTypeError("must lie between 0 and 3600")
+        raise argparse.ArgumentTypeError("must be between 0 and 3600")
     return value

@@ -1,4 +1,4 @@
-"""`aioloader index`: write the .idx of a record file."""
+"""Command `aioloader index`: write the .idx of a record file."""
 
 from __future__ import annotations
 
@@ -13,23 +13,23 @@ __all__ = ("add",)
 _EXIT_CODES = """\
 exit codes:
   0  the index is written
-  1  the file is damaged: nothing is written, `aioloader repair` saves its records
+  1  the file is damaged: nothing is written; `aioloader repair` copies its valid records
   2  wrong usage, no such file, or the index cannot be written
 """
 
 
 def add(commands: Commands) -> None:
-    """Say what arguments it takes."""
+    """Add the command's parser."""
     index = commands.add_parser(
         "index",
         help="write the .idx of a .rec file by scanning it",
-        description="Write an .idx with the keys 0, 1, 2, ... in the order of the file. An old one is replaced.",
+        description="Write an .idx with the keys 0, 1, 2, ... in the order of the file. An existing one is replaced.",
         epilog=_EXIT_CODES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     index.add_argument("file", metavar="FILE", help="the .rec file, or its URL")
     index.add_argument(
-        "--out", metavar="IDX", help="the .idx to write, a path or URL (default: beside the file)"
+        "--out", metavar="IDX", help="the .idx to write, a path or URL (default: next to the file)"
     )
     index.set_defaults(command=_run)
 

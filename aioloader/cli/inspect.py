@@ -1,4 +1,4 @@
-"""`aioloader inspect`: what is this data set, how fast can it be, and what would make it faster?"""
+"""Command `aioloader inspect`: describe a data set, measure its decoding, and give advice."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ __all__ = ("add",)
 
 _MOST_NAMED = 5
 _MOST_BARS = 10
-_SHOWN_AFTER = 20_000  # headers, bytes, files: less is done before a bar could be read
+_LEAST_WITH_BAR = 20_000  # headers, bytes, files: less takes too short a time for a progress bar
 
 
 def add(commands: Commands) -> None:
-    """Say what arguments it takes."""
+    """Add the command's parser."""
     inspect = commands.add_parser(
         "inspect",
-        help="tell what a data set is: records, labels, images, how fast they decode, and what would be faster",
-        description="Tell what a data set is, from its headers and a sample of its images, and what would make it "
-        "faster to load. Exit codes: 0 told, damage too; 1 it cannot be told; 2 wrong usage, or nothing is there.",
+        help="describe a data set: records, labels, images, how fast they decode, and how to load it faster",
+        description="Describe a data set from its headers and a sample of its images, with advice to load it faster. "
+        "Exit codes: 0 described, even if it is damaged; 1 it cannot be described; 2 wrong usage, or no such file.",
         formatter_class=argparse.ArgumentDefaultsHelpFormatter,
     )
     inspect.add_argument(
@@ -38,16 +38,16 @@ def add(commands: Commands) -> None:
         "file, an IDX or CIFAR file",
     )
     inspect.add_argument(
-        "--sample", type=positive, default=256, metavar="N", help="images to look into and decode"
+        "--sample", type=positive, default=256, metavar="N", help="number of images to decode"
     )
     inspect.add_argument(
         "--seconds",
         type=seconds,
         default=10.0,
         metavar="S",
-        help="to read headers for, about; of a larger set an even sample is looked at",
+        help="approximate time for reading headers; of a larger set an even sample is read",
     )
-    inspect.add_argument("--all", action="store_true", help="read all headers, however long it takes")
+    inspect.add_argument("--all", action="store_true", help="read all headers, regardless of the time")
     inspect.add_argument(
         "--max-pixels",
         type=natural,
@@ -55,7 +55,7 @@ def add(commands: Commands) -> None:
         metavar="N",
         help="images of more pixels count as damaged, as the datasets refuse them by default; 0: no limit",
     )
-    inspect.add_argument("--json", action="store_true", help="print it as JSON")
+    inspect.add_argument("--json", action="store_true", help="print JSON")
     inspect.set_defaults(command=_run)
 
 
@@ -69,7 +69,7 @@ def _run(options: argparse.Namespace) -> int:
 
     def stage(label: str, total: int) -> Callable[[int], Any]:
         bars.close()
-        if total < _SHOWN_AFTER:
+        if total < _LEAST_WITH_BAR:
             return lambda done: None
         return bars.enter_context(ProgressBar(label, total, unit="")).update
 
@@ -100,7 +100,7 @@ def _facts(found: Inspection) -> Iterator[tuple[str, str]]:
     if found.images_in_all is not None and found.images_in_all != found.records:
         yield "images", f"{found.images_in_all:,}"
     if found.headers is not None and found.headers < found.records:
-        yield "looked at", f"{found.headers:,} headers, evenly spread: sizes and labels are theirs"
+        yield "headers", f"{found.headers:,} read, evenly spread: sizes and labels are of these records"
     if found.indexed is not None:
         yield "index", "yes" if found.indexed else "no"
     if found.sizes is not None:
@@ -136,7 +136,7 @@ def _label_facts(found: Inspection) -> Iterator[tuple[str, str]]:
 
 
 def _histogram(counts: Mapping[float, int]) -> str:
-    """How many images have which labels; neighbours are counted together where there are many."""
+    """Return the number of images of each label; of many labels, neighbours are counted together."""
     labels = list(counts)
     width = -(-len(labels) // _MOST_BARS)
     bars = []
@@ -148,7 +148,7 @@ def _histogram(counts: Mapping[float, int]) -> str:
 
 
 def _image_facts(images: Images) -> Iterator[tuple[str, str]]:
-    yield "sample", f"{images.looked_at:,} images looked into and decoded"
+    yield "sample", f"{images.looked_at:,} images decoded"
     if images.formats:
         yield "formats", ", ".join(f"{name} {count:,}" for name, count in images.formats.items())
     if images.width is not None and images.height is not None:
@@ -157,7 +157,7 @@ def _image_facts(images: Images) -> Iterator[tuple[str, str]]:
     if images.formats.get("jpeg"):
         yield "JPEGs", f"{images.tiled:.0%} tiled, {images.progressive:.0%} progressive"
     if images.turned:
-        yield "turned", f"{images.turned:.0%}, by their EXIF data"
+        yield "turned", f"{images.turned:.0%}, by their EXIF orientation"
     if images.decode_us is not None and images.images_per_s is not None:
         yield (
             "decoding",

@@ -1,4 +1,4 @@
-"""`aioloader pack`: images into .rec files."""
+"""Command `aioloader pack`: pack images into .rec files."""
 
 from __future__ import annotations
 
@@ -22,24 +22,24 @@ __all__ = ("add",)
 _COLORS = {"color": 1, "colour": 1, "rgb": 1, "gray": 0, "grey": 0, "unchanged": -1}
 _EXAMPLES = """\
 examples:
-  aioloader pack photos out                      one sub-folder per class, byte for byte, in sorted order
+  aioloader pack photos out                      one sub-folder per class, bytes unchanged, in sorted order
   aioloader pack photos out --shuffle --resize 256 --shards 8
   aioloader pack photos out --train-ratio 0.9    out_train.rec and out_val.rec
   aioloader pack train.lst out --root photos     labels and ids from a list
   aioloader pack --from mnist folder out         out_train.rec and out_test.rec
 
-A packing that was stopped goes on where it was when the same command is given again. docs/packing.md tells more.
+Run the same command again to resume an interrupted one. For more see docs/packing.md.
 
 exit codes:
   0    done
-  1    it failed: an image is damaged, options do not go together, a file cannot be written, ...; nothing is replaced
+  1    it failed: an image is damaged, options conflict, a file cannot be written, ...; nothing is replaced
   2    wrong usage, or there is no such source or image
   130  interrupted (Ctrl-C)
 """
 
 
 def add(commands: Commands) -> None:
-    """Say what arguments it takes."""
+    """Add the command's parser."""
     pack = commands.add_parser(
         "pack",
         help="pack images into .rec files",
@@ -50,7 +50,7 @@ def add(commands: Commands) -> None:
     )
     pack.add_argument("source", metavar="SRC", help="the folder, or a .lst file")
     pack.add_argument(
-        "out", metavar="OUT", help="the .rec file to write, with or without its ending; or its URL"
+        "out", metavar="OUT", help="the .rec file to write, with or without its extension; or its URL"
     )
     _add_source(pack.add_argument_group("source"))
     _add_order(pack.add_argument_group("order and files"))
@@ -60,7 +60,7 @@ def add(commands: Commands) -> None:
 
 
 def _add_source(group: argparse._ArgumentGroup) -> None:
-    group.add_argument("--root", metavar="DIR", help="folder of a list's paths (default: the one it lies in)")
+    group.add_argument("--root", metavar="DIR", help="folder of a list's paths (default: the list's folder)")
     group.add_argument(
         "--from",
         dest="kind",
@@ -70,9 +70,9 @@ def _add_source(group: argparse._ArgumentGroup) -> None:
 
 
 def _add_order(group: argparse._ArgumentGroup) -> None:
-    group.add_argument("--shuffle", action="store_true", help="mix the records of each file's part")
+    group.add_argument("--shuffle", action="store_true", help="shuffle the records of each part")
     group.add_argument(
-        "--seed", type=natural, default=0, metavar="N", help="of the mixed order and the split (default: 0)"
+        "--seed", type=natural, default=0, metavar="N", help="seed of the order and the split (default: 0)"
     )
     group.add_argument(
         "--train-ratio", type=share, metavar="R", help="share for OUT_train; the rest: OUT_val"
@@ -87,10 +87,10 @@ def _add_images(group: argparse._ArgumentGroup) -> None:
     group.add_argument(
         "--encoding",
         choices=("keep", "raw", "jpg", "png", "webp"),
-        help="keep (default): files as they are where no other option changes them; raw: pixels, read without a "
-        "decoder, several times as large; jpg, png, webp: encode every image anew (default of sets: png)",
+        help="keep (default): unchanged files unless another option changes them; raw: pixels, read without a "
+        "decoder, several times as large; jpg, png, webp: re-encode every image (default of sets: png)",
     )
-    group.add_argument("--pass-through", action="store_true", help="the files' bytes, not even looked at")
+    group.add_argument("--pass-through", action="store_true", help="store the files' bytes unchecked")
     group.add_argument(
         "--tile",
         action="store_true",
@@ -100,14 +100,14 @@ def _add_images(group: argparse._ArgumentGroup) -> None:
         "--resize",
         type=positive,
         metavar="PIXELS",
-        help="make images smaller whose shorter side is longer than this; with keep they become JPEGs",
+        help="scale down images whose shorter side is longer than this; with keep they become JPEGs",
     )
-    group.add_argument("--center-crop", action="store_true", help="cut out the middle square before")
+    group.add_argument("--center-crop", action="store_true", help="crop to the middle square first")
     group.add_argument(
         "--color",
         type=_color,
         metavar="1|0|-1",
-        help="1 or color (default): what is encoded anew becomes RGB; 0 or gray: every image becomes grey; -1 or "
+        help="1 or color (default): re-encoded images become RGB; 0 or gray: every image becomes grey; -1 or "
         "unchanged: keep the channels, alpha too",
     )
     group.add_argument(
@@ -119,7 +119,7 @@ def _add_images(group: argparse._ArgumentGroup) -> None:
     group.add_argument(
         "--optimize",
         action="store_true",
-        help="JPEGs that are encoded anew: a few percent smaller, and slower",
+        help="re-encoded JPEGs become a few percent smaller; slower",
     )
     group.add_argument(
         "--max-pixels",
@@ -132,29 +132,29 @@ def _add_images(group: argparse._ArgumentGroup) -> None:
 
 def _add_work(group: argparse._ArgumentGroup) -> None:
     group.add_argument(
-        "--num-workers", type=positive, metavar="N", help="how many encode (default: one per core)"
+        "--num-workers", type=positive, metavar="N", help="number of workers (default: one per core)"
     )
     group.add_argument(
         "--executor",
         choices=("thread", "process", "inline"),
-        help="where (default: thread; inline where files are only copied and no --num-workers is given)",
+        help="kind of workers (default: thread; inline if files are only copied and --num-workers is not given)",
     )
     group.add_argument(
         "--on-error",
         choices=("raise", "skip", "replace"),
         default="raise",
-        help="images that cannot be read or are damaged: raise (default) stops; skip leaves them out, replace puts "
-        "the next sound one in their place; both name them",
+        help="images that cannot be read or are damaged: raise (default) stops; skip leaves them out, replace writes "
+        "the next valid one instead; both report them",
     )
     group.add_argument(
         "--max-errors",
         type=error_limit,
         metavar="N",
-        help="how many may fail before packing is given up; less than 1: which share of them",
+        help="largest number of failed images; less than 1: largest share of them",
     )
-    group.add_argument("--error-report", metavar="JSON", help="file to write what failed to")
+    group.add_argument("--error-report", metavar="JSON", help="file to write the failures to")
     group.add_argument("--report", metavar="JSON", help="name of the report (default: OUT.json)")
-    group.add_argument("--no-resume", action="store_true", help="start anew whatever an earlier packing left")
+    group.add_argument("--no-resume", action="store_true", help="do not resume an interrupted run")
 
 
 def _color(text: str) -> int:
@@ -163,7 +163,7 @@ def _color(text: str) -> int:
     except ValueError:
         number = 2
     if number not in (-1, 0, 1):
-        raise argparse.ArgumentTypeError(f"{text!r} is none of 1 (color), 0 (gray) and -1 (unchanged)")
+        raise argparse.ArgumentTypeError(f"{text!r} is not 1 (color), 0 (gray) or -1 (unchanged)")
     return number
 
 
@@ -177,9 +177,9 @@ def _run(options: argparse.Namespace) -> int:
     def begin(done: int, count: int, reason: str) -> None:
         nonlocal bar
         if reason:
-            print(f"aioloader: an earlier packing is not gone on with: {reason}", file=sys.stderr)
+            print(f"aioloader: an earlier run cannot be resumed: {reason}", file=sys.stderr)
         if done:
-            print(f"aioloader: going on at image {done + 1:,} of {count:,}", file=sys.stderr)
+            print(f"aioloader: resuming at image {done + 1:,} of {count:,}", file=sys.stderr)
         bar = ProgressBar("packing", count, done=done)
 
     def tick(done: int) -> None:
@@ -221,34 +221,34 @@ def _run(options: argparse.Namespace) -> int:
     except (KeyboardInterrupt, OSError) as error:
         if bar is not None:
             bar.close()
-            _tell_how_to_go_on(error, bar.done, options)
+            _print_hint(error, bar.done, options)
         raise
     finally:
         if bar is not None:
             bar.close()
-    _tell(report, options)
+    _print_report(report, options)
     return 0
 
 
-def _tell_how_to_go_on(error: BaseException, done: int, options: argparse.Namespace) -> None:
+def _print_hint(error: BaseException, done: int, options: argparse.Namespace) -> None:
     from aioloader.packing.run import can_go_on
 
     if isinstance(error, FileNotFoundError):
         if options.kind is None and options.source.lower().endswith(".lst"):
-            text = "paths of a list are relative to --root, by default the list's own folder"
-            print(f"aioloader: {text}; --on-error skip leaves out what is missing", file=sys.stderr)
+            text = "paths of a list are relative to --root, by default the list's folder"
+            print(f"aioloader: {text}; --on-error skip leaves out missing files", file=sys.stderr)
     elif done and can_go_on(options.out):
-        print("aioloader: the same command goes on where this one was stopped", file=sys.stderr)
+        print("aioloader: run the same command again to resume", file=sys.stderr)
 
 
-def _tell(report: PackReport, options: argparse.Namespace) -> None:
+def _print_report(report: PackReport, options: argparse.Namespace) -> None:
     for failed in report.errors:
         done = "left out" if failed.replaced_by is None else "replaced"
         print(f"aioloader: {done} {failed.path}: {failed.reason}", file=sys.stderr)
     if report.others:
         print(
-            f"aioloader: {len(report.others):,} shards of an earlier packing lie beside these ({report.others[0]}, "
-            "...), and a pattern reads them too: delete them",
+            f"aioloader: {len(report.others):,} shards of an earlier run are in the same folder ({report.others[0]}, "
+            "...), and a pattern matches them too: delete them",
             file=sys.stderr,
         )
     _write_errors(options.error_report, report.errors)
@@ -281,15 +281,15 @@ def _write_errors(path: str | None, errors: Sequence[SampleError]) -> None:
 
 
 def _details(report: PackReport, tile: bool) -> Iterator[str]:
-    """What was done to the images, one line each; nothing where all stay as they are."""
+    """Yield a line for each kind of change to the images."""
     if report.cropped:
-        yield f"{report.cropped:,} cut to their middle square"
+        yield f"{report.cropped:,} cropped to their middle square"
     if report.resized:
-        yield f"{report.resized:,} made smaller"
+        yield f"{report.resized:,} scaled down"
     if tile:
         yield f"{report.tiled:,} tiled"
     for reason, count in report.kept.items():
-        yield f"{count:,} left as they were: {reason}"
+        yield f"{count:,} unchanged: {reason}"
     if report.image_nbytes != report.source_nbytes:
         change = report.image_nbytes / max(1, report.source_nbytes) - 1
         yield (
@@ -299,8 +299,8 @@ def _details(report: PackReport, tile: bool) -> Iterator[str]:
     if report.skipped:
         yield f"{len(report.skipped):,} left out"
     if report.replaced:
-        yield f"{report.replaced:,} replaced by the next sound image"
+        yield f"{report.replaced:,} replaced by the next valid image"
     if report.outside:
-        yield f"{report.outside:,} outside of the classes' folders, and therefore not packed"
+        yield f"{report.outside:,} outside the classes' folders, and therefore not packed"
     if report.empty:
-        yield f"{len(report.empty):,} folders without images are no classes: {', '.join(report.empty[:5])}"
+        yield f"{len(report.empty):,} folders without images do not count as classes: {', '.join(report.empty[:5])}"

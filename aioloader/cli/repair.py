@@ -1,4 +1,4 @@
-"""`aioloader repair`: copy the sound records of a damaged record file."""
+"""Command `aioloader repair`: copy the valid records of a damaged record file."""
 
 from __future__ import annotations
 
@@ -12,27 +12,27 @@ __all__ = ("add",)
 
 _EXIT_CODES = """\
 exit codes:
-  0  SRC is sound, and copied
-  1  SRC or its index is damaged; every sound record is copied, and each fault named on standard error
+  0  SRC is valid, and copied
+  1  SRC or its index is damaged; every valid record is copied, and each fault is reported on standard error
   2  wrong usage, no such file, or the copy cannot be written
 """
 
 
 def add(commands: Commands) -> None:
-    """Say what arguments it takes."""
+    """Add the command's parser."""
     repair = commands.add_parser(
         "repair",
-        help="copy the sound records of a damaged .rec file, with an .idx of their own keys",
-        description="Copy every sound record of SRC to DST, and write an .idx beside it that has the original keys. "
-        "SRC is only read.\nA record whose key cannot be told is in DST and not in its .idx. Without an .idx of SRC "
+        help="copy the valid records of a damaged .rec file, with an .idx of their original keys",
+        description="Copy every valid record of SRC to DST, and write an .idx next to it with the original keys. "
+        "SRC is only read.\nA record whose key is unknown is in DST but not in its .idx. Without an .idx of SRC "
         "the keys are 0, 1, 2, ...",
         epilog=_EXIT_CODES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     repair.add_argument("source", metavar="SRC", help="the .rec file, or its URL")
     repair.add_argument("destination", metavar="DST", help="the .rec file to write")
-    repair.add_argument("--index", metavar="IDX", help="the .idx of SRC (default: the one beside it)")
-    repair.add_argument("--json", action="store_true", help="print what was found and written as JSON")
+    repair.add_argument("--index", metavar="IDX", help="the .idx of SRC (default: the one next to it)")
+    repair.add_argument("--json", action="store_true", help="print the report as JSON")
     repair.set_defaults(command=_run)
 
 

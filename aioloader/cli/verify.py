@@ -1,4 +1,4 @@
-"""`aioloader verify`: is a set damaged, and where?"""
+"""Command `aioloader verify`: find damage in a data set."""
 
 from __future__ import annotations
 
@@ -12,25 +12,26 @@ from aioloader.cli.arguments import natural
 
 if TYPE_CHECKING:
     from aioloader.cli.arguments import Commands
+    from aioloader.datasets.base import Dataset
     from aioloader.tools.verify import ImageCheck
 
 __all__ = ("add",)
 
 _EXIT_CODES = """\
 exit codes:
-  0  everything is sound
-  1  a file, its index or an image is damaged; each fault is named on standard error
+  0  everything is valid
+  1  a file, its index or an image is damaged; each fault is reported on standard error
   2  wrong usage, or there is no such file
 """
 
 
 def add(commands: Commands) -> None:
-    """Say what arguments it takes."""
+    """Add the command's parser."""
     verify = commands.add_parser(
         "verify",
         help="check .rec files and their .idx, and with --decode every image",
-        description="Read whole record files and name every fault of them and their indexes. The format has no "
-        "checksum, so bytes\ndamaged inside an image are only seen by --decode.",
+        description="Read whole record files and report every fault of them and their indexes. The format has no "
+        "checksum, so\ndamage inside an image is found only with --decode.",
         epilog=_EXIT_CODES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
@@ -42,16 +43,16 @@ def add(commands: Commands) -> None:
         "--decode)",
     )
     verify.add_argument(
-        "--index", metavar="IDX", help="the .idx of the only file (default: the one beside it)"
+        "--index", metavar="IDX", help="the .idx of the only file (default: the one next to it)"
     )
-    verify.add_argument("--decode", action="store_true", help="decode every image, and look at its label")
+    verify.add_argument("--decode", action="store_true", help="decode every image, and check its label")
     verify.add_argument(
         "--num-workers",
         type=natural,
         metavar="N",
-        help="processes that decode; without it one per core; 0: none",
+        help="number of decoding processes; without it one per core; 0: none",
     )
-    verify.add_argument("--json", action="store_true", help="print what was found as JSON")
+    verify.add_argument("--json", action="store_true", help="print the report as JSON")
     verify.set_defaults(command=lambda options: _run(options, verify))
 
 
@@ -64,14 +65,14 @@ def _run(options: argparse.Namespace, parser: argparse.ArgumentParser) -> int:
     def run() -> int:
         files = find_files(options.files)
         if options.index is not None and len(files) != 1:
-            parser.error("--index goes with one file")
+            parser.error("--index can only be used with one file")
         if any(map(is_url, files)):
             from aioloader.storage.remote import register
 
             register()
         for path in files:
             if is_folder(path) and not options.decode:
-                parser.error(f"{path} is a folder without .rec files; --decode checks the images in it")
+                parser.error(f"{path} is a folder without .rec files; use --decode to check the images in it")
         codes, facts = [], []
         for path in files:
             code, found = _verify(path, options)
@@ -85,18 +86,18 @@ def _run(options: argparse.Namespace, parser: argparse.ArgumentParser) -> int:
 
 
 def _verify(path: str, options: argparse.Namespace) -> tuple[int, dict[str, Any]]:
-    """Check one file or folder and tell what is wrong, as text unless all is JSON: exit code, and what was found."""
+    """Check one file or folder, and print the faults unless the output is JSON; return exit code and report."""
     from aioloader.observability.progress import ProgressBar
     from aioloader.storage.urls import redact_url
     from aioloader.tools.paths import is_folder
     from aioloader.tools.read_progress import read_progress
-    from aioloader.tools.verify import ImageFolder, SoundImages, check
+    from aioloader.tools.verify import ImageFolder, ValidImages, check
     from recordio import verify
     from recordio.__main__ import print_report
 
     code, facts = 0, {"path": redact_url(path), "ok": True}
     if is_folder(path):
-        dataset: Any = ImageFolder(path)
+        dataset: Dataset = ImageFolder(path)
     else:
         with read_progress("reading", path) as tick:
             report = verify(path, options.index, tick=tick)
@@ -104,18 +105,18 @@ def _verify(path: str, options: argparse.Namespace) -> tuple[int, dict[str, Any]
         code = int(not report.ok) if options.json else print_report(report, as_json=False)
         if not options.decode:
             return code, facts
-        dataset = SoundImages(report, path)
+        dataset = ValidImages(report, path)
     with ProgressBar("decoding", len(dataset)) if len(dataset) else nullcontext() as bar:
         tick = None if bar is None else bar.update
         checked = check(dataset, num_workers=options.num_workers, tick=tick)
     facts |= checked.facts()
     facts["ok"] = facts["ok"] and not checked.errors
     if not options.json:
-        _tell_images(redact_url(path), checked)
+        _print_images(redact_url(path), checked)
     return max(code, int(bool(checked.errors))), facts
 
 
-def _tell_images(path: str, checked: ImageCheck) -> None:
+def _print_images(path: str, checked: ImageCheck) -> None:
     for error in checked.errors:
         place = error.path or path
         if error.offset is not None:
@@ -123,7 +124,7 @@ def _tell_images(path: str, checked: ImageCheck) -> None:
             place += f": byte {error.offset}, {key}"
         print(f"{place}: {error.reason}", file=sys.stderr)
     if checked.images:
-        damaged = f"{len(checked.errors):,} of them damaged" if checked.errors else "all sound"
+        damaged = f"{len(checked.errors):,} of them damaged" if checked.errors else "all valid"
         print(f"{path}: {checked.images:,} images decoded, {damaged}")
     else:
-        print(f"{path}: holds no images")
+        print(f"{path}: contains no images")

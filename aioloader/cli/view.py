@@ -1,4 +1,4 @@
-"""`aioloader view`: look at a dataset in a browser."""
+"""Command `aioloader view`: show a dataset in a browser."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ _HOST = "127.0.0.1"
 
 
 def add(commands: Commands) -> None:
-    """Say what arguments it takes."""
+    """Add the command's parser."""
     view = commands.add_parser(
         "view",
-        help="look at a dataset in a browser: images, labels, boxes, damage, and what the trainer sees",
-        description="Serve a page to the browser of this computer that shows a dataset, or write it as files. Needs "
-        "pip install 'aioloader[view]'. Ctrl-C ends it, with exit code 0.",
+        help="show a dataset in a browser: images, labels, boxes, damage, and the augmented samples",
+        description="Serve a page with a dataset to the browser of this computer, or write it to files. Needs "
+        "pip install 'aioloader[view]'. Ctrl-C stops the server, with exit code 0.",
         formatter_class=argparse.ArgumentDefaultsHelpFormatter,
     )
     view.add_argument(
@@ -33,19 +33,19 @@ def add(commands: Commands) -> None:
         help="a .rec file, a folder or pattern of them, InsightFace's layout, or a folder with a sub-folder per "
         "class; or the URL of one",
     )
-    view.add_argument("--port", type=_port, default=8765, metavar="N", help="0 for any free one")
-    view.add_argument("--host", type=_host, default=_HOST, metavar=_HOST, help="no other is possible")
+    view.add_argument("--port", type=_port, default=8765, metavar="N", help="port; 0: any free one")
+    view.add_argument("--host", type=_host, default=_HOST, metavar=_HOST, help="the only allowed value")
     view.add_argument("--no-browser", action="store_true", help="only print the address")
     view.add_argument(
-        "--size", type=positive, default=224, metavar="PIXELS", help="side of what the trainer sees"
+        "--size", type=positive, default=224, metavar="PIXELS", help="side of the augmented samples"
     )
-    view.add_argument("--seed", type=natural, default=0, metavar="N", help="of the loader")
+    view.add_argument("--seed", type=natural, default=0, metavar="N", help="seed of the loader")
     view.add_argument(
         "--transform",
         metavar="MODULE:NAME",
-        help="a transform of yours, to see what it makes of an image; it is run",
+        help="a transform of yours, which is run to show its results",
     )
-    view.add_argument("--per-page", type=_per_page, default=48, metavar="N", help="records of a page")
+    view.add_argument("--per-page", type=_per_page, default=48, metavar="N", help="records per page")
     view.add_argument(
         "--max-pixels",
         type=natural,
@@ -53,10 +53,8 @@ def add(commands: Commands) -> None:
         metavar="N",
         help="refuse images of more pixels than this; 0: no limit",
     )
-    view.add_argument(
-        "--export", metavar="DIR", help="write the pages to a folder instead, to be opened as files"
-    )
-    view.add_argument("--limit", type=positive, default=240, metavar="N", help="records of an export")
+    view.add_argument("--export", metavar="DIR", help="write the pages to files in a folder instead")
+    view.add_argument("--limit", type=positive, default=240, metavar="N", help="most records to export")
     view.set_defaults(command=_run)
 
 
@@ -77,7 +75,7 @@ def _per_page(text: str) -> int:
 def _host(text: str) -> str:
     if text != _HOST:
         raise argparse.ArgumentTypeError(
-            f"only {_HOST}: whoever reaches the page sees your data. From another machine, forward the port: "
+            f"only {_HOST}: anyone who can open the page sees your data. From another machine, forward the port: "
             "ssh -L 8765:127.0.0.1:8765 HOST"
         )
     return text
@@ -86,20 +84,20 @@ def _host(text: str) -> str:
 def _run(options: argparse.Namespace) -> int:
     from aioloader.viewer.opening import open_collection
 
-    # First, so that a wrong name is told to whoever lacks the extra, too.
+    # First, so that a wrong path is reported even if the extra is not installed.
     with closing(open_collection(options.path, max_pixels=options.max_pixels or None)) as collection:
         _check_installed(served=options.export is None)
-        return _show(options, collection)
+        return _view(options, collection)
 
 
-def _show(options: argparse.Namespace, collection: Collection) -> int:
+def _view(options: argparse.Namespace, collection: Collection) -> int:
     from aioloader.viewer.draws import named_transform
     from aioloader.viewer.site import Options
 
     custom = None
     if options.transform is not None:
         custom = (named_transform(options.transform), options.transform)
-    shown = Options(
+    view_options = Options(
         per_page=options.per_page,
         size=options.size,
         seed=options.seed,
@@ -116,7 +114,7 @@ def _show(options: argparse.Namespace, collection: Collection) -> int:
                 bar.set_total(total)
                 bar.update(done)
 
-            report = export(collection, shown, options.export, limit=options.limit, tick=tick)
+            report = export(collection, view_options, options.export, limit=options.limit, tick=tick)
         print(
             f"{report.start}: {report.records:,} of {report.count:,} records, {report.nbytes / 1e6:,.1f} MB"
         )
@@ -126,18 +124,18 @@ def _show(options: argparse.Namespace, collection: Collection) -> int:
     listening = bound(options.port)
 
     def ready(address: str) -> None:
-        with suppress(BrokenPipeError):  # nobody reads it: the page can be asked for all the same
+        with suppress(BrokenPipeError):  # nobody reads the output; the page can be opened all the same
             print(address, flush=True)
-        print("aioloader: Ctrl-C ends it", file=sys.stderr, flush=True)
+        print("aioloader: press Ctrl-C to stop", file=sys.stderr, flush=True)
         if not options.no_browser:
             _open_browser(address)
 
-    serve(collection, shown, listening, ready)
+    serve(collection, view_options, listening, ready)
     return 0
 
 
 def _open_browser(address: str) -> None:
-    """Beside the server, which must not wait for it."""
+    """Open the browser from another thread, because the server must not wait for it."""
     import threading
     import webbrowser
 

@@ -24,6 +24,7 @@ from aioloader.datasets import ImageFolderDataset, InsightFaceDataset
 from aioloader.errors import DecodeError
 from aioloader.foundation.host_limits import available_cores
 from aioloader.images import image_dataset, images
+from aioloader.loader.async_loader import AsyncDataLoader
 from aioloader.storage.urls import path_of
 from aioloader.tools.bare_loop import BareLoop, Work
 from aioloader.tools.lag import LagSummary, LoopLag
@@ -35,7 +36,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from aioloader.foundation.types import Array
-    from aioloader.loader.async_loader import AsyncDataLoader
 
 __all__ = (
     "BenchReport",
@@ -175,6 +175,7 @@ def bench(
             num_workers=setting.workers,
             on_error="skip",
         )
+        assert isinstance(loader, AsyncDataLoader)
         result = anyio.run(_take_turn, loader, counted_s, watched)
         counter.advance()
         return result

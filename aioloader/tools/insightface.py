@@ -1,10 +1,10 @@
-"""``python -m aioloader.tools.insightface SRC OUT``: a folder of identities as a training set in InsightFace's layout.
+"""``python -m aioloader.tools.insightface SRC OUT``: packs a folder of identities as a set in InsightFace's layout.
 
-SRC has one sub-folder of aligned face crops for each identity. OUT gets train.rec, train.idx, property and train.lst.
-The images' bytes are packed as they are, unless ``--size`` asks for another size. With ``--extract`` it goes the other
-way.
+SRC has one sub-folder of aligned face crops for each identity. The output is train.rec, train.idx, property and
+train.lst in OUT. The images' bytes are packed unchanged, unless ``--size`` requires another size. ``--extract`` is the
+inverse.
 
-The header is the first record, so that an .idx made anew by a scan has the right keys.
+The header is the first record, so that an .idx made by a scan has the right keys.
 """
 
 from __future__ import annotations
@@ -38,17 +38,17 @@ _EXACT = 1 << 24
 
 @dataclass(slots=True)
 class FacePackReport:
-    """What was packed.
+    """Result of packing a set of faces.
 
     Attributes:
-        rec: the .rec file; the others lie beside it.
-        identities: names of the sub-folders; an image's label is the place of its sub-folder in here.
+        rec: path of the .rec file; the others are in the same folder.
+        identities: names of the sub-folders; an image's label is the index of its sub-folder here.
         size: (height, width) of the images in pixels.
         images: number of images.
         nbytes: size of the .rec in bytes.
-        resized: how many images had another size and were encoded anew.
+        resized: number of images that had another size and were re-encoded.
         skipped: (path, reason) of images that were left out.
-        without: names of identities of which no image was left.
+        without: names of identities without a packed image.
     """
 
     rec: Path
@@ -62,7 +62,7 @@ class FacePackReport:
 
     @property
     def exact(self) -> bool:
-        """Whether every number of the layout is what it says; with more than 2**24 records some are rounded."""
+        """Return whether all keys in the header are exact; with more than 2**24 records some are rounded."""
         return self.images + len(self.identities) < _EXACT
 
 
@@ -77,27 +77,27 @@ def pack_faces(
     max_pixels: int | None = DEFAULT_MAX_PIXELS,
     tick: Callable[[int], object] | None = None,
 ) -> FacePackReport:
-    """Pack a folder of identities; existing files of these names are replaced once all is written.
+    """Pack a folder of identities; existing files of the same names are replaced when all new ones are complete.
 
     Args:
         source: folder with one sub-folder per identity.
-        out: folder to write to; made if it is missing.
-        size: (height, width) in pixels: images of another size are scaled until they cover it, cut in the middle, and
-            encoded as JPEGs. None: all images must have one size, and keep their bytes.
-        quality: of those JPEGs, 1 to 100.
-        num_workers: threads that read and encode; None: one per core.
-        on_error: "raise", or "skip": leave out images that cannot be read, are none, or, without `size`, have another
-            size than the first one.
+        out: folder to write to; created if it is missing.
+        size: (height, width) in pixels: images of another size are scaled until they cover it, cropped to the centre,
+            and encoded as JPEGs. None: all images must have the same size, and keep their bytes.
+        quality: quality of those JPEGs, 1 to 100.
+        num_workers: number of threads that read and encode; None: one per core.
+        on_error: "raise"; or "skip": leave out files that cannot be read, are not images, or, without `size`, have
+            another size than the first image.
         max_pixels: images of more pixels than this count as damaged; None for no limit.
         tick: called with the number of images done so far, after each.
 
     Raises:
         NotADirectoryError: `source` is not a folder, or `out` is a file.
         ValueError: the source has no sub-folders with images; or an option is not allowed.
-        PackError: an image is damaged or has another size; with "skip", all are.
+        PackError: an image is damaged or has another size; with "skip": all are.
         OSError: a file cannot be read or written.
 
-    After an error what stood in `out` before still does.
+    After an error, existing files in `out` are unchanged.
     """
     if on_error not in ("raise", "skip"):
         raise ValueError(f"on_error must be 'raise' or 'skip', got {on_error!r}")
@@ -110,18 +110,18 @@ def pack_faces(
     names, items = list_images(source)
     if not names:
         raise ValueError(
-            f"{os.fspath(source)!r} has no sub-folders with images: it needs one for each identity"
+            f"{os.fspath(source)!r} has no sub-folders with images: create one for each identity"
         )
     for path, _ in items:
         if set(str(path)) & set("\t\n\r"):
-            raise ValueError(f"a list cannot hold the name {str(path)!r}: rename the file")
+            raise ValueError(f"a list cannot contain the name {str(path)!r}: rename the file")
     folder = output_folder(out)
     report = FacePackReport(folder / "train.rec", names, size)
     places = [folder / name for name in ("train.rec", "train.idx", "property", "train.lst")]
     crops = Crops([path for path, _ in items], size, quality, max_pixels)
     encoded = in_order(crops, num_workers)
     with closing(encoded), published(*places) as partial_files:
-        rec, idx, told, lst = partial_files
+        rec, idx, properties, lst = partial_files
         with (
             recordio.RecordWriter(rec, index=idx) as writer,
             open(lst, "w", encoding="utf-8", errors="surrogateescape", newline="\n") as lines,
@@ -141,23 +141,23 @@ def pack_faces(
             faces.write_identities()
         with open(rec, "rb+") as file:
             file.write(recordio.serialize(_numbers(0, report.images + 1, report.images + 1 + len(names))))
-        told.write_text(f"{len(names)},{report.size[0]},{report.size[1]}\n", encoding="ascii")
+        properties.write_text(f"{len(names)},{report.size[0]},{report.size[1]}\n", encoding="ascii")
         report.nbytes = rec.stat().st_size
     return report
 
 
 class _Records:
-    """Writes images identity by identity, and then the records of the identities."""
+    """Writer of the records of the images, and then of the identities."""
 
     def __init__(self, writer: recordio.RecordWriter, lines: TextIO, report: FacePackReport) -> None:
         self._writer = writer
         self._lines = lines
         self._report = report
         self._counts = [0] * len(report.identities)
-        writer.write(_numbers(0, 1, 1), 0)  # its place is kept for the header, which is known at the end
+        writer.write(_numbers(0, 1, 1), 0)  # placeholder for the header, which is known at the end
 
     def put(self, path: Path, label: int, image: Crop) -> PackError | None:
-        """Write an image; or say why not."""
+        """Write an image, or return the error if it has another size."""
         report = self._report
         if report.size is None:
             report.size = image.size
@@ -166,7 +166,7 @@ class _Records:
             return PackError(
                 str(path),
                 f"it is {height} x {width} pixels, and the first image is {expected} x {wide}; a set has aligned crops "
-                "of one size: align the images, or make them alike by --size",
+                "of one size: align the images, or resize them with --size",
             )
         report.images += 1
         report.resized += image.resized
@@ -177,7 +177,7 @@ class _Records:
         return None
 
     def write_identities(self) -> None:
-        """There are no more images."""
+        """Write the records of the identities, after all images."""
         report = self._report
         stop = 1
         for number, count in enumerate(self._counts):
@@ -190,7 +190,7 @@ class _Records:
 
 
 def _numbers(key: int, first: int, second: int) -> bytes:
-    """A record of two numbers: the header, or an identity."""
+    """Return a record of two numbers: the header, or an identity."""
     return recordio.pack(recordio.IRHeader(2, [float(first), float(second)], key, 0), b"")
 
 
@@ -208,7 +208,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         return _extract(options) if options.extract else _pack(options)
     except KeyboardInterrupt:
-        print("insightface: interrupted; no half-written set is left", file=sys.stderr)
+        print("insightface: interrupted; no incomplete set is left", file=sys.stderr)
         return 130
     except (OSError, ValueError, LoaderError, recordio.RecordIOError) as error:
         print(f"insightface: error: {error}", file=sys.stderr)
@@ -219,8 +219,8 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m aioloader.tools.insightface",
         description="Pack a folder with one sub-folder of aligned face crops per identity as InsightFace's programs "
-        "read it: OUT/train.rec, train.idx and property, and train.lst with the files and labels. A label is a "
-        "sub-folder's place among the sorted names.",
+        "read it: OUT/train.rec, train.idx and property, and train.lst with the files and labels. A label is the "
+        "index of a sub-folder among the sorted names.",
     )
     parser.add_argument(
         "source", metavar="SRC", help="the folder; with --extract a set, its folder or .rec file"
@@ -230,20 +230,25 @@ def _parser() -> argparse.ArgumentParser:
         "--size",
         type=_size,
         metavar="PIXELS",
-        help="make all images this size, as 112 or 112x96 (height x width): scaled until they cover it and cut in the "
-        "middle, which is no alignment. Without it all must be alike, and keep their bytes",
+        help="resize all images to this size, such as 112 or 112x96 (height x width): they are scaled until they cover "
+        "it and cropped to the centre, which does not align faces. Without it all images must have the same size",
     )
     parser.add_argument(
-        "--quality", type=_quality, default=95, help="of JPEGs that --size makes, 1 to 100 (95)"
+        "--quality", type=_quality, default=95, help="of JPEGs that --size resizes, 1 to 100 (95)"
     )
-    parser.add_argument("--num-workers", type=_workers, metavar="N", help="threads; without it one per core")
     parser.add_argument(
-        "--on-error", choices=("raise", "skip"), default="raise", help="skip: leave out what cannot be packed"
+        "--num-workers", type=_workers, metavar="N", help="number of threads (default: one per core)"
+    )
+    parser.add_argument(
+        "--on-error",
+        choices=("raise", "skip"),
+        default="raise",
+        help="skip: leave out images that cannot be packed",
     )
     parser.add_argument(
         "--extract",
         action="store_true",
-        help="the other way: the images of a set as files, OUT/LABEL/KEY.jpg",
+        help="write the images of a set to files, OUT/LABEL/KEY.jpg",
     )
     return parser
 
@@ -255,7 +260,7 @@ def _size(text: str) -> tuple[int, int]:
     except ValueError:
         size = 0, 0
     if not (0 < size[0] < 1 << 16 and 0 < size[1] < 1 << 16):
-        raise argparse.ArgumentTypeError(f"{text!r} is no size, as 112 or 112x96")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a size such as 112 or 112x96")
     return size
 
 
@@ -293,7 +298,7 @@ def _pack(options: argparse.Namespace) -> int:
         f"{report.nbytes / 1e6:,.1f} MB"
     )
     if report.resized:
-        print(f"{report.resized:,} were of another size and are encoded anew; scaling is no alignment")
+        print(f"{report.resized:,} had another size and were re-encoded; resizing does not align faces")
     if report.skipped:
         print(f"{len(report.skipped):,} left out")
     if report.without:

@@ -1,4 +1,4 @@
-"""Files of face crops as they are packed into a set: read and encoded by the loader, in order."""
+"""Face crops to be packed into a set, which the loader reads and encodes in order."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ if TYPE_CHECKING:
 
 __all__ = ("Crop", "Crops", "in_order")
 
-# The datasets read no larger ones either.
+# The datasets have the same limit.
 _MOST_FILE_NBYTES = 1 << 30
 _AT_ONCE = 32
-# A file may lie on a disk that sleeps.
+# A file may be on a sleeping disk.
 _TIMEOUT_S = 3600.0
 
 
 class Crop(NamedTuple):
-    """An image as it is packed: its place among the files, its bytes, (height, width), whether it was made anew."""
+    """Encoded image: its index among the files, its bytes, its (height, width), and whether it was resized."""
 
     number: int
     data: bytes
@@ -36,7 +36,7 @@ class Crop(NamedTuple):
 
 
 class Crops:
-    """Files as they are packed; read and encoded where the loader's workers are.
+    """Dataset of face crops, read and encoded by the loader's workers.
 
     Args:
         paths: the files.
@@ -57,7 +57,7 @@ class Crops:
     def __getitem__(self, number: int) -> Crop:
         path = self.paths[number]
         if path.stat().st_size > _MOST_FILE_NBYTES:
-            raise OSError(f"more than {_MOST_FILE_NBYTES} bytes are no image")
+            raise OSError(f"the file has more than {_MOST_FILE_NBYTES} bytes, too many for an image")
         data = path.read_bytes()
         name, height, width = image_size(data)
         if self._max_pixels is not None and height * width > self._max_pixels:
@@ -77,7 +77,7 @@ class Crops:
 
 
 def in_order(crops: Crops, workers: int | None) -> Generator[Crop | PackError]:
-    """Each image in the order of the files, or why there is none."""
+    """Yield each image, or its error, in the order of the files."""
     loader: DataLoader[list[Crop]] = DataLoader(
         crops,
         _AT_ONCE,
@@ -112,7 +112,7 @@ def in_order(crops: Crops, workers: int | None) -> Generator[Crop | PackError]:
 
 
 def _covering(image: Array, size: tuple[int, int]) -> Array:
-    """The image scaled until it covers a size, and cut in the middle."""
+    """Scale an image until it covers a size, and crop it to the centre."""
     import cv2
 
     height, width = image.shape[:2]

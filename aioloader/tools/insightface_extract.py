@@ -1,4 +1,4 @@
-"""The images of a training set in InsightFace's layout as files."""
+"""Extraction of the images of a training set in InsightFace's layout to files."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ def extract_faces(
     *,
     tick: Callable[[int], object] | None = None,
 ) -> int:
-    """Write the images of a set to files, ``OUT/<label>/<key>.jpg``: their bytes as they are.
+    """Write the images of a set to files ``OUT/<label>/<key>.jpg``, with unchanged bytes.
 
     Args:
         source: folder or .rec file of the set; see `InsightFaceDataset`.
-        out: folder to write to, which must be empty or missing. Labels are written with as many digits as the largest
-            has, so that sub-folders in the order of their names are numbered as before.
-        tick: called with the number of images done so far, after each block.
+        out: folder to write to, which must be empty or missing. All labels are written with the same number of digits,
+            so that the sub-folders, sorted by name, have the same labels again.
+        tick: called after each block with the number of images written so far.
 
     Returns:
         number of images.
@@ -50,7 +50,7 @@ def extract_faces(
     labels = dataset.labels()
     folder = output_folder(out)
     if any(folder.iterdir()):
-        raise FileExistsError(f"{str(folder)!r} is not empty: give another folder")
+        raise FileExistsError(f"{str(folder)!r} is not empty: choose another folder")
     digits = len(str(int(labels.max()))) if len(labels) else 1
     made: set[int] = set()
     for number, (key, body) in enumerate(_bodies(dataset)):
@@ -66,22 +66,22 @@ def extract_faces(
 
 
 def output_folder(out: str | os.PathLike[str]) -> Path:
-    """The folder to write to, made if it is missing.
+    """Return the folder to write to, and create it if it is missing.
 
     Raises:
         NotADirectoryError: it is a file.
-        OSError: it cannot be made.
+        OSError: it cannot be created.
     """
     folder = Path(out)
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except FileExistsError:
-        raise NotADirectoryError(f"{str(folder)!r} is a file: give a folder to write to") from None
+        raise NotADirectoryError(f"{str(folder)!r} is a file: choose a folder to write to") from None
     return folder
 
 
 def _bodies(dataset: InsightFaceDataset) -> Iterator[tuple[int, memoryview]]:
-    """Key and encoded image of every sample."""
+    """Yield the key and the encoded image of every sample."""
     source = dataset.open_source()
     try:
         for begin in range(0, len(dataset), _AT_ONCE):

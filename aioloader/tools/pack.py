@@ -1,8 +1,8 @@
-"""Packs images into RecordIO files: those of a folder, of a list, or of a well-known set.
+"""Packing of the images of a folder, a list or a well-known set into RecordIO files.
 
-OUT.rec holds the records, OUT.idx their offsets by key, OUT.lst one line "key <tab> label <tab> path" per record, and
-OUT.json says what was packed. All are written under other names and renamed when they are complete, so a file named
-.rec is never half-written; a packing that was stopped goes on where it was. How: `aioloader.packing`.
+OUT.rec contains the records, OUT.idx their offsets by key, OUT.lst a line "key <tab> label <tab> path" per record, and
+OUT.json a report. All are written under temporary names and renamed when they are complete, so a file named .rec is
+never incomplete; an interrupted run can be resumed. The implementation is in `aioloader.packing`.
 """
 
 from __future__ import annotations
@@ -79,85 +79,85 @@ def pack(
     begin: Callable[[int, int, str], object] | None = None,
     tick: Callable[[int], object] | None = None,
 ) -> PackReport:
-    """Pack images; existing files of these names are replaced when all is written.
+    """Pack images; existing files of the same names are replaced when all new ones are complete.
 
-    The bytes of the result depend on the source and the options alone, not on the number of workers, the executor, or
-    whether the packing was stopped in between.
+    The bytes of the result depend only on the source and the options, not on the number of workers, the executor, or
+    interruptions.
 
     Args:
         source: folder with one sub-folder per class (see `list_images`); or a .lst file; or, with `kind`, the folder
             with the files of a set.
-        out: the .rec file to write; ".rec" is added if it is missing. The .idx, .lst and .json lie beside it. A list
-            that is the source itself is left as it is. Where it is a URL all files are written to the system's
-            temporary folder, and uploaded when they are complete; nothing goes on that was stopped before.
+        out: the .rec file to write; ".rec" is added if it is missing. The .idx, .lst and .json are written next to it.
+            A list that is itself the source is not overwritten. For a URL, all files are written to the system's
+            temporary folder and uploaded when they are complete; such a run cannot be resumed.
         kind: "mnist", "fashion-mnist", "cifar10" or "cifar100": both parts of that set, OUT_train and OUT_test.
-        root: the folder that the paths of a list are relative to; None: the one that it lies in.
-        shuffle: mix the records of each part; otherwise they stand in the order of the source.
-        seed: of the shuffled order and of the split, 0 <= seed < 2**64.
-        train_ratio, test_ratio: shares of the images that go into OUT_train and OUT_test, drawn at random; the rest
-            goes into OUT_val. With one of them alone: `train_ratio` leaves its rest to OUT_val, `test_ratio` to
-            OUT_train.
-        shards: divide each of these into so many files, OUT-00000-of-00004.rec and so on.
-        encoding: "keep": files as they are, but for what other options ask for; "raw": pixels that need no decoder,
-            upright RGB (`encode_raw`); "jpg", "png", "webp": every image anew. None: "keep", and "png" for sets.
-        pass_through: the files' bytes, not even looked at; goes with no option that changes images.
-        tile: make JPEGs tiled ones, from which a crop is decoded without the rest; no pixel changes. Needs jpegtran.
-        resize: make images smaller whose shorter side is longer than this, in pixels; with "keep" they become JPEGs.
-        center_crop: cut out the middle square before; with "keep" those that are not square become JPEGs.
-        color: 1: what is encoded anew becomes RGB; 0: every image becomes grey; -1: what is encoded anew keeps its
-            channels. None: 1, and -1 for sets.
-        quality: of images that are encoded anew: JPEG and WebP 1 to 100, PNG 0 to 9. None: 95, and 3 for PNG.
-        optimize: give JPEGs that are encoded anew Huffman tables of their own: a few percent smaller, and slower.
-        num_workers: how many encode at a time; None: one per core.
-        executor: where: "thread", "process", "inline" or an executor; see `aioloader.DataLoader`. None: in threads;
-            where files are only copied and no `num_workers` is given, inline, which is faster while the disk is.
-        on_error: "raise", or "skip": leave an image out that cannot be read or is damaged, and report it. Damage is
-            noticed only where the image is decoded or tiled. "replace": the next image of its part that is sound stands
-            twice, with its own label, so that the number of records is that of the images; behind the last one the
-            first.
-        max_errors: with "skip" and "replace", how many images may fail; less than 1: which share of them, judged after
-            1,000 images and at the end; None: any number.
-        max_pixels: images of more pixels than this, by their header, count as damaged; None for no limit. The datasets
-            have the same limit, so that what is packed can be read.
-        json: where the report goes, in the folder of `out`; None: OUT.json.
-        resume: go on where the same packing was stopped before; False: start anew.
-        sync_s: seconds between two moments at which what was written is made safe; a process that is killed loses so
-            much work.
-        begin: called once: images done before, images in all, and why what an earlier packing left is of no use, or "".
-        tick: called with the number of images done so far, after each.
+        root: the folder that the paths of a list are relative to; None: the folder of the list.
+        shuffle: shuffle the records of each part; otherwise they are in the order of the source.
+        seed: seed of the shuffled order and of the split, 0 <= seed < 2**64.
+        train_ratio, test_ratio: shares of the images for OUT_train and OUT_test, drawn at random; the rest goes to
+            OUT_val. If only `train_ratio` is given, the rest goes to OUT_val; if only `test_ratio`, to OUT_train.
+        shards: number of files that each part is divided into, OUT-00000-of-00004.rec and so on.
+        encoding: "keep": files unchanged except by other options; "raw": upright RGB pixels that need no decoder
+            (`encode_raw`); "jpg", "png", "webp": re-encode every image. None: "keep", and "png" for sets.
+        pass_through: store the files' bytes unchecked; cannot be combined with options that change images.
+        tile: convert JPEGs to tiled ones, from which a crop is decoded without the rest; no pixel changes. Needs
+            jpegtran.
+        resize: scale down images whose shorter side is longer than this, in pixels; with "keep" they become JPEGs.
+        center_crop: crop to the middle square first; with "keep" images that are not square become JPEGs.
+        color: 1: re-encoded images become RGB; 0: every image becomes grey; -1: re-encoded images keep their channels.
+            None: 1, and -1 for sets.
+        quality: of re-encoded images: JPEG and WebP 1 to 100, PNG 0 to 9. None: 95, and 3 for PNG.
+        optimize: compute optimal Huffman tables for re-encoded JPEGs: a few percent smaller, and slower.
+        num_workers: number of encoding workers; None: one per core.
+        executor: "thread", "process", "inline" or an executor; see `aioloader.DataLoader`. None: threads; if files are
+            only copied and `num_workers` is None, inline, which is faster unless the disk is slow.
+        on_error: "raise"; or "skip": leave out and report images that cannot be read or are damaged. Damage is
+            detected only if the image is decoded or tiled. "replace": write the next valid image of the part once
+            more, with its own label, so that there are as many records as images; at the end of a part its first image
+            is used.
+        max_errors: with "skip" and "replace", largest number of failed images; less than 1: largest share of them,
+            checked after 1,000 images and at the end; None: no limit.
+        max_pixels: images whose header declares more pixels count as damaged; None for no limit. The datasets have the
+            same limit, so that packed images can be read.
+        json: path of the report, in the folder of `out`; None: OUT.json.
+        resume: resume an interrupted run with the same arguments; False: start over.
+        sync_s: seconds between two syncs of the written files to disk; a killed process loses at most this much work.
+        begin: called once with the number of images packed before, the number of all images, and the reason why an
+            earlier run cannot be resumed, or "".
+        tick: called after each image with the number of images packed so far.
 
     Returns:
-        what was packed.
+        the report.
 
     Raises:
         FileNotFoundError, NotADirectoryError: there is no such source.
-        FileExistsError: there is another file where the report belongs.
-        ValueError: the source has no images, or names that no list can hold; or an option is not allowed.
+        FileExistsError: another file has the name of the report.
+        ValueError: the source has no images, or a name cannot be written to a list, or an option is not allowed.
         ProgramNotFoundError: `tile` without jpegtran.
         PackBusyError: another process is packing into the same files.
-        PackError: an image is damaged, or too large for a record; with "skip" and "replace", all are.
-        TooManyErrorsError: more images failed than `max_errors`; its `errors` has them.
+        PackError: an image is damaged or too large for a record; with "skip" and "replace": all are.
+        TooManyErrorsError: more images failed than `max_errors`; its `errors` are the errors of the images.
         OSError: a file cannot be read or written.
 
-    After an error what stood at `out` before still does. After an interrupt, or an error of the system (a full disk),
-    what was done stays beside it in files that end in ".partial", and the same call goes on from there.
+    After an error, existing files at `out` are unchanged. After an interrupt or a system error (such as a full disk),
+    finished work stays next to it in files that end in ".partial", and the same call resumes from there.
     """
     in_memory = kind is not None
     encode = Encoding(
         encoding or ("png" if in_memory else "keep"),
-        tile,
-        resize,
-        quality,
-        find_jpegtran() if tile else None,
-        max_pixels,
-        center_crop,
-        (-1 if in_memory else 1) if color is None else color,
-        optimize,
-        pass_through,
+        tile=tile,
+        resize=resize,
+        quality=quality,
+        jpegtran=find_jpegtran() if tile else None,
+        max_pixels=max_pixels,
+        center_crop=center_crop,
+        color=(-1 if in_memory else 1) if color is None else color,
+        optimize=optimize,
+        pass_through=pass_through,
     )
     if in_memory and encode.name == "keep":
         raise ValueError(
-            f"the images of {kind} are in no files that could be kept: encoding must be png, raw, ..."
+            f"the images of {kind} are not separate files that could be kept: choose another encoding, such as png"
         )
     if on_error not in _POLICIES:
         raise ValueError(f"on_error must be 'raise', 'skip' or 'replace', got {on_error!r}")
@@ -169,9 +169,9 @@ def pack(
     place = Path(out)
     stem = stem_of(place)
     if stem.name in ("", ".."):
-        raise ValueError(f"{str(out)!r} is no name of a file")
+        raise ValueError(f"{str(out)!r} does not end in a file's name")
     if os.fspath(out).endswith(("/", os.sep)):
-        raise ValueError(f"{str(out)!r} is the name of a folder: add one for the record file")
+        raise ValueError(f"{str(out)!r} is the name of a folder: add a name for the record file")
     found = _source(source, kind, root)
     plan = make_plan(
         len(found.items),
@@ -183,18 +183,20 @@ def pack(
         parts=found.parts,
         shards=shards,
     )
-    plan = replace(plan, outputs=tuple(_sparing(output, found.lst) for output in plan.outputs))
+    plan = replace(plan, outputs=tuple(_keep_source_list(output, found.lst) for output in plan.outputs))
     for each in (place for output in plan.outputs for place in output.places):
         if each.is_dir():
-            raise IsADirectoryError(f"{each} is a folder: give another name")
+            raise IsADirectoryError(f"{each} is a folder: choose another name")
     report_place = stem.with_name(f"{stem.name}.json") if json is None else Path(json)
     if report_place.resolve().parent != stem.resolve().parent:
-        raise ValueError(f"the report {report_place} must lie in the folder of {stem.name}")
+        raise ValueError(f"the report {report_place} must be in the folder of {stem.name}")
     if report_place.name in {place.name for output in plan.outputs for place in output.places}:
-        raise ValueError(f"{report_place} is the name of a file that is packed: give the report another one")
+        raise ValueError(
+            f"{report_place} is the name of another output file: choose another name for the report"
+        )
     if report_place.exists() and not is_report(report_place):
         raise FileExistsError(
-            f"{report_place} is no report of a packing: move it, or give the report another name (json=, --report)"
+            f"{report_place} is not a packing report: move it, or choose another name for the report (json=, --report)"
         )
     options = asdict(encode)
     options["encoding"], options["tile"] = options.pop("name"), bool(options.pop("jpegtran"))
@@ -230,28 +232,30 @@ def _source(source: str | os.PathLike[str], kind: str | None, root: str | os.Pat
         from aioloader.packing.sets import set_source
 
         if root is not None:
-            raise ValueError("root belongs to a list")
+            raise ValueError("root can only be used with a list")
         return set_source(kind, place)
     if place.is_dir():
         if root is not None:
-            raise ValueError(f"root belongs to a list, but {str(place)!r} is a folder")
+            raise ValueError(f"root can only be used with a list, but {str(place)!r} is a folder")
         return folder_source(source)
     if place.suffix == ".rec":
-        raise ValueError(f"{str(place)!r} is packed already: a source is a folder of images, or a .lst file")
+        raise ValueError(
+            f"{str(place)!r} is already a record file: the source must be a folder or a .lst file"
+        )
     if not place.exists():
-        raise FileNotFoundError(f"there is no folder and no list {str(place)!r}")
+        raise FileNotFoundError(f"there is no folder or list {str(place)!r}")
     return list_source(source, root)
 
 
-def _sparing(output: Output, lst: Path | None) -> Output:
-    """The same without its list where that is the source itself: it is not to be written over."""
+def _keep_source_list(output: Output, lst: Path | None) -> Output:
+    """Remove the list from an output if it is the source itself, so that it is not overwritten."""
     if lst is None or output.lst is None or not output.lst.exists() or not output.lst.samefile(lst):
         return output
     return replace(output, lst=None)
 
 
 def library_versions() -> dict[str, str]:
-    """What decodes and encodes; another version may give other bytes."""
+    """Return the versions of the libraries that decode and encode; other versions may produce other bytes."""
     import importlib.metadata
 
     import cv2

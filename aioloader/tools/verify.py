@@ -1,8 +1,8 @@
-"""Decode every image of a set, in parallel, and tell which are damaged.
+"""Check of a dataset that decodes every image in parallel and reports the damaged ones.
 
-There is no second way to read: a loader goes over the records, or the files, leaves out what fails, and its errors are
-the result. What it is given are the sound records of `recordio.verify`, by offset and length, so that damage of the
-file or its index hides none of them.
+The images are read by an ordinary loader that skips failed samples; its errors are the result. Of a record file it
+reads the valid records that `recordio.verify` found, by offset and length, so that damage to the file or its index
+hides none of them.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from aioloader.errors import SampleError
     from aioloader.foundation.types import Array, IntArray
 
-__all__ = ("ImageCheck", "ImageFolder", "SoundImages", "check", "find_files")
+__all__ = ("ImageCheck", "ImageFolder", "ValidImages", "check", "find_files")
 
 _LOOKED_AT = 64
 _LABEL = np.dtype("<f4")
@@ -40,27 +40,27 @@ _LABEL = np.dtype("<f4")
 
 @dataclass(frozen=True, slots=True)
 class ImageCheck:
-    """What decoding found.
+    """Result of decoding all images.
 
     Attributes:
-        images: how many were decoded, the damaged ones included.
-        errors: the damaged ones, in the order of the file: key, offset and path, and the reason.
+        images: number of images that were decoded, damaged ones included.
+        errors: errors of the damaged images, in the order of the file: key, offset and path, and the reason.
     """
 
     images: int
     errors: list[SampleError] = field(default_factory=list)
 
     def facts(self) -> dict[str, Any]:
-        """All of it in values that JSON has."""
+        """Return the result as JSON values."""
         return {"images": self.images, "image_errors": [error.facts() for error in self.errors]}
 
 
-class SoundImages(ImageRecordDataset):
-    """Images of the records of a file that were found sound.
+class ValidImages(ImageRecordDataset):
+    """Dataset of the images in the valid records of a file.
 
     Args:
-        report: what `recordio.verify` has found in the file.
-        path: of the file, where that is a URL: a report does not tell its signature.
+        report: result of `recordio.verify` for the file.
+        path: path of the file, if it is a URL: reports do not contain the signature of a URL.
         max_pixels: see `ImageRecordDataset`.
 
     Raises:
@@ -82,21 +82,19 @@ class SoundImages(ImageRecordDataset):
         return len(self._numbers)
 
     def spans(self, indices: IntArray) -> Spans:
-        """See `ByteDataset.spans`."""
         chosen = self._numbers[indices]
         offset, length = self._report.offsets[chosen], self._report.lengths[chosen]
         return Spans(np.zeros(len(offset), np.int64), offset, length)
 
     def facts(self, index: int) -> ItemLocation:
-        """See `ByteDataset.facts`."""
         number = int(self._numbers[index])
         return ItemLocation(self._report.key_at(number), self._report.path, int(self._report.offsets[number]))
 
     def _find_images(self) -> IntArray:
-        """Which sound records are meant to hold images: all of a file of images but those that have a header only.
+        """Find the valid records with images: in a file of images, all but those with only a header.
 
         Returns:
-            int64 (n,), numbers of records in the order of the file; empty for one whose records are no packed images.
+            int64 (n,), numbers of records in the order of the file; empty if the records do not contain images.
         """
         report = self._report
         chosen = evenly(report.records, _LOOKED_AT)
@@ -107,7 +105,7 @@ class SoundImages(ImageRecordDataset):
         finally:
             source.close()
         heads = read_heads(self._path, report.offsets, version=self._versions[0])
-        # Such records stand for ranges of others; see `aioloader.datasets.record_layout`.
+        # Such records refer to ranges of others; see `aioloader.datasets.record_layout`.
         return np.flatnonzero(~(heads.bare & (heads.flag == 2))).astype(np.int64)
 
     def _framed(self, number: int) -> Spans:
@@ -116,7 +114,7 @@ class SoundImages(ImageRecordDataset):
 
 
 class ImageFolder(ImageFolderDataset):
-    """Images of a folder with one sub-folder per class; what else lies there is not spoken of.
+    """Dataset of a folder with one sub-folder per class, which does not warn of other files in the folder.
 
     Args:
         path: the folder.
@@ -132,10 +130,10 @@ class ImageFolder(ImageFolderDataset):
             super().__init__(path, max_pixels=max_pixels)
 
 
-def _look(image: Array, label: Any) -> np.uint8:
-    """The image is decoded; is its label one?"""
+def _check_label(image: Array, label: Any) -> np.uint8:
+    """Raise an error if the label of a decoded image is not finite."""
     if not np.isfinite(label).all():
-        raise ValueError(f"the label {label} is no finite number")
+        raise ValueError(f"the label {label} is not a finite number")
     return np.uint8(0)
 
 
@@ -147,7 +145,7 @@ def _is_image(source: Source, spans: Spans) -> bool:
         start = int(plan.start[0])
         payload: Any = recordio.extract(data[start : start + int(plan.length[0])])
         read_header(recordio.unpack(payload)[1])
-    except (ValueError, EOFError):  # no record of an image, or one that is damaged
+    except (ValueError, EOFError):  # not an image record, or a damaged one
         return False
     return True
 
@@ -159,10 +157,10 @@ def check(
     executor: str = "process",
     tick: Callable[[int], Any] | None = None,
 ) -> ImageCheck:
-    """Decode every image of a dataset, and look at its label.
+    """Decode every image of a dataset, and check its label.
 
     Args:
-        dataset: of images and labels, such as `SoundImages`.
+        dataset: dataset of images and labels, such as `ValidImages`.
         num_workers: workers of the loader; None: one per core.
         executor: "process", "thread" or "inline".
         tick: called with the number of images done so far.
@@ -177,7 +175,7 @@ def check(
     loader: DataLoader[Array]
     batch: Array
     with DataLoader(
-        dataset.transform(_look), 64, num_workers=num_workers, executor=executor, on_error="skip"
+        dataset.transform(_check_label), 64, num_workers=num_workers, executor=executor, on_error="skip"
     ) as loader:
         for batch in loader:
             done += len(batch)
@@ -190,16 +188,16 @@ def check(
 
 
 def find_files(words: list[str]) -> list[str]:
-    """The record files and folders that words of a command line name.
+    """Resolve arguments of a command line to record files and folders.
 
     Args:
-        words: paths or URLs, patterns such as "shard-*.rec", and folders: one that holds .rec files stands for them.
+        words: paths or URLs, patterns such as "shard-*.rec", and folders; a folder with .rec files means those files.
 
     Returns:
-        Paths, each once; those of a pattern or a folder sorted by name.
+        Paths without repetitions; those of a pattern or a folder sorted by name.
 
     Raises:
-        FileNotFoundError: there is nothing of that name, or nothing that fits the pattern.
+        FileNotFoundError: there is no such file or folder, or no file matches the pattern.
     """
     found: list[str] = []
     for word in words:

@@ -1,17 +1,17 @@
-"""The page that `aioloader view` serves, and its copy as plain files.
+"""Web pages of `aioloader view`, served to a browser or written to files.
 
-The way of a request:
+A request passes through these modules:
 
-- `security`: whether it may come in at all
-- `app`: which page or picture it asks for
-- `site`: makes it, in threads, once
-- `collection`, `record_files`, `face_records`, `image_folder`, `opening`: what is looked at, read where it is asked for
-- `records`: what a record is (pure)
-- `pictures`, `draws`: its picture, and the picture as the trainer sees it
-- `labels`: which records have which label, found in the background
+- `security`: accepts or refuses it
+- `app`: routes it to a page or an image
+- `site`: computes the results in threads, and caches them
+- `collection`, `record_files`, `face_records`, `image_folder`, `opening`: read the dataset on demand
+- `records`: describes a record (pure)
+- `rendering`, `draws`: render its stored image, and its augmented image
+- `labels`: reads the labels of all records in the background
 - `links`, `pages`: addresses and HTML
 
-`serve` runs it for a browser, `export` writes the same pages as files. Needs ``pip install 'aioloader[view]'``.
+`serve` runs the server, `export` writes the same pages to files. Needs ``pip install 'aioloader[view]'``.
 """
 
 from __future__ import annotations

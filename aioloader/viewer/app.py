@@ -1,7 +1,7 @@
-"""The routes: which page or picture an address means.
+"""Routes of the server, from addresses to pages and images.
 
-No route takes a path of a file system. Numbers are checked before they are used; what does not exist is a page that
-says so, with status 404.
+No route accepts a path of a file system. Numbers are validated before they are used; an unknown address is answered
+with a page with status 404.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ if TYPE_CHECKING:
     from starlette.requests import Request
 
     from aioloader.viewer.links import ServerLinks
-    from aioloader.viewer.pictures import Picture
+    from aioloader.viewer.rendering import RenderedImage
     from aioloader.viewer.site import Listing, Site
 
 __all__ = ("make_app",)
 
 _NUMBER = re.compile(r"[0-9]{1,15}")
-# What a browser may show by itself; anything else is only saved.
+# Media types that a browser may display; others are only downloaded.
 _MEDIA_TYPES = {
     "jpeg": "image/jpeg",
     "png": "image/png",
@@ -47,13 +47,13 @@ _MEDIA_TYPES = {
 def make_app(
     site: Site, links: ServerLinks, token: str, *, started: Callable[[], object] | None = None
 ) -> Starlette:
-    """The application.
+    """Return the application.
 
     Args:
-        site: what it shows; to be closed when it has ended.
-        links: its own addresses.
-        token: that they hold.
-        started: called when it begins to run.
+        site: the site to serve; the caller closes it afterwards.
+        links: the server's addresses.
+        token: the token in these addresses.
+        started: called when the application has started.
     """
     app = _App(site, links, token)
 
@@ -91,13 +91,13 @@ def make_app(
 
 
 def _natural(text: str) -> int:
-    """A number from an address.
+    """Parse a number of an address.
 
     Raises:
-        NoSuchRecordError: it is none.
+        NoSuchRecordError: it is not a number.
     """
     if not _NUMBER.fullmatch(text):
-        raise NoSuchRecordError(f"{text[:40]!r} is not a number that anything here has")
+        raise NoSuchRecordError(f"{text[:40]!r} is not a valid number")
     return int(text)
 
 
@@ -113,7 +113,7 @@ class _App:
     # -- pages
 
     async def start(self, request: Request) -> Response:
-        """Records page by page, or one record."""
+        """Return a page of records, or the page of one record."""
         query = request.query_params
         if "key" in query and query["key"] != "":
             file = _natural(query["file"]) if query.get("file") else None
@@ -133,7 +133,7 @@ class _App:
                 raise NoSuchRecordError(str(error)) from None
             listing = await self._site.labelled(label)
         else:
-            # Whether there is a next page is to be seen too.
+            # One more, to find out whether there is a next page.
             listing = await self._site.everything(number * per_page + 1)
         self._check_page(number, len(listing.positions), per_page, listing.complete)
         positions = [int(place) for place in listing.positions[(number - 1) * per_page : number * per_page]]
@@ -153,7 +153,7 @@ class _App:
         shown = await site.image(position)
         pipelines = site.draws.pipelines(shown.record) if shown.record.kind == IMAGE else []
         name = request.query_params.get("view", "")
-        # Whoever goes from record to record comes to some that the chain does not fit: they are shown as stored.
+        # While browsing, a record that the chosen chain does not fit is displayed as stored.
         view = next((each for each in pipelines if each.name == name), None)
         if name and name not in site.draws.names:
             raise NoSuchRecordError(f"there is no chain named {name[:40]!r}")
@@ -164,10 +164,19 @@ class _App:
             draws = await site.drawn(position, view.name, range(epoch, epoch + count))
         listing = await site.everything(position + 2)
         before, after, page = neighbours(listing, position, site.options.per_page)
-        return HTMLResponse(self._pages.record(shown, (before, after), page, pipelines, view, draws, epoch))
+        text = self._pages.record(
+            shown,
+            neighbours=(before, after),
+            page=page,
+            pipelines=pipelines,
+            view=view,
+            draws=draws,
+            epoch=epoch,
+        )
+        return HTMLResponse(text)
 
     async def labels(self, request: Request) -> Response:
-        """All labels, and how many records have each."""
+        """Return a page of all labels with their numbers of records."""
         number = _natural(request.query_params.get("page") or "1")
         counts, looked_at = await self._site.label_counts()
         self._check_page(number, len(counts), LABELS_PER_PAGE, looked_at[0] >= looked_at[1])
@@ -175,14 +184,14 @@ class _App:
         return HTMLResponse(self._pages.labels(part, len(counts), number, looked_at))
 
     async def not_found(self, request: Request, error: Exception) -> Response:
-        """A page that says what there is not."""
+        """Return the page for an unknown address or record."""
         text = str(error) if isinstance(error, NoSuchRecordError) else "there is no such page"
         text = text[:1].upper() + text[1:]
         return HTMLResponse(self._pages.message("Not found", f"{text}."), status_code=404)
 
     async def still_reading(self, request: Request, error: Exception) -> Response:
-        """A page that comes again by itself."""
-        text = "The records are still being read. This page comes again by itself."
+        """Return a page that reloads itself."""
+        text = "The records are still being read. This page reloads itself."
         return HTMLResponse(
             self._pages.message("One moment", text, refresh=True),
             status_code=503,
@@ -192,50 +201,50 @@ class _App:
     # -- files
 
     async def style(self, request: Request) -> Response:
-        """The style sheet."""
+        """Return the style sheet."""
         return Response(self._style, media_type="text/css", headers=self._keeping(request))
 
     async def icon(self, request: Request) -> Response:
-        """The icon."""
+        """Return the icon."""
         return Response(self._icon, media_type="image/svg+xml", headers=self._keeping(request))
 
     async def thumb(self, request: Request) -> Response:
-        """A small picture."""
+        """Return the small image of a record."""
         shown = await self._site.thumb(_natural(request.path_params["position"]))
-        return self._picture(request, shown.picture, shown.record.problem)
+        return self._image_response(request, shown.image, shown.record.problem)
 
     async def image(self, request: Request) -> Response:
-        """A large picture."""
+        """Return the large image of a record."""
         shown = await self._site.image(_natural(request.path_params["position"]))
-        return self._picture(request, shown.picture, shown.record.problem)
+        return self._image_response(request, shown.image, shown.record.problem)
 
     async def draw(self, request: Request) -> Response:
-        """A picture as the trainer sees it."""
+        """Return the augmented image of a record."""
         query = request.query_params
         epoch = _natural(query.get("epoch") or "0")
         position = _natural(request.path_params["position"])
         (draw,) = await self._site.drawn(position, query.get("view", ""), [epoch])
-        return self._picture(request, draw.picture, draw.problem)
+        return self._image_response(request, draw.image, draw.problem)
 
-    def _picture(self, request: Request, picture: Picture | None, problem: str | None) -> Response:
-        if picture is None:
-            raise NoSuchRecordError(f"there is no picture: {problem}")
-        name = etag(picture)
+    def _image_response(self, request: Request, image: RenderedImage | None, problem: str | None) -> Response:
+        if image is None:
+            raise NoSuchRecordError(f"there is no image: {problem}")
+        name = etag(image)
         headers = {"etag": name, **self._keeping(request)}
         known = [
             each.strip().removeprefix("W/") for each in request.headers.get("if-none-match", "").split(",")
         ]
         if name in known:
             return Response(status_code=304, headers=headers)
-        return Response(picture.content, media_type=picture.media_type, headers=headers)
+        return Response(image.content, media_type=image.media_type, headers=headers)
 
     def _keeping(self, request: Request) -> dict[str, str]:
-        """A browser keeps what it got under this session's address, and asks again for anything else."""
+        """Return cache headers: only addresses of this session may be cached without asking again."""
         mine = request.query_params.get("v") == self._token
         return {"cache-control": "private, max-age=86400" if mine else "private, no-cache"}
 
     async def original(self, request: Request) -> Response:
-        """The stored bytes, to be saved: they may be anything."""
+        """Return the stored bytes as a download, because they may have any content."""
         contents = await self._site.contents(_natural(request.path_params["position"]))
         if contents.body is None:
             raise NoSuchRecordError(f"this record cannot be read: {contents.record.problem}")
@@ -250,7 +259,7 @@ class _App:
 
 
 def neighbours(listing: Listing, position: int, per_page: int) -> tuple[int | None, int | None, int]:
-    """Positions of the records before and after one, and the page that it stands on."""
+    """Return the positions of the records before and after one, and the number of its page."""
     positions = listing.positions
     if isinstance(positions, range):
         place = min(max(0, position - positions.start), len(positions))

@@ -1,4 +1,4 @@
-"""Pictures that were made, the latest ones, up to so many bytes. For one thread: the event loop's."""
+"""LRU cache of rendered images with a limit of bytes. Used only in the thread of the event loop."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ __all__ = ("Cache",)
 
 
 class Cache:
-    """Values by key; those not used for longest are dropped first.
+    """Cache that drops the least recently used values first.
 
     Args:
-        most_nbytes: that all values together may have.
+        most_nbytes: limit of the total size of the values.
     """
 
     def __init__(self, most_nbytes: int) -> None:
@@ -24,7 +24,7 @@ class Cache:
         self._held: OrderedDict[Hashable, tuple[Any, int]] = OrderedDict()
 
     def get(self, key: Hashable) -> Any:
-        """The value, or None."""
+        """Return the value of a key, or None."""
         held = self._held.get(key)
         if held is None:
             return None
@@ -32,7 +32,7 @@ class Cache:
         return held[0]
 
     def put(self, key: Hashable, value: Any, nbytes: int) -> None:
-        """Keep a value, unless it is larger than everything may be."""
+        """Store a value, unless it alone exceeds the limit."""
         if key in self._held:
             self.nbytes -= self._held.pop(key)[1]
         if nbytes > self.most_nbytes:

@@ -1,4 +1,4 @@
-"""What is looked at, whatever it is made of: many records, each read when it is asked for."""
+"""Interface of the datasets that the viewer displays: records that are read on demand."""
 
 from __future__ import annotations
 
@@ -22,22 +22,22 @@ if TYPE_CHECKING:
 __all__ = ("MOST_RECORD_NBYTES", "Collection", "Contents", "LabelChunk", "NoSuchRecordError", "read_bytes")
 
 MOST_RECORD_NBYTES = 256 << 20
-"""Longest record that is read to be shown, bytes: a page reads dozens of them."""
+"""Size limit of a record that is displayed, in bytes: a page reads dozens of records."""
 
 
 class NoSuchRecordError(LookupError):
-    """Nothing is at that place, or has that key. Its text says so in words."""
+    """Error raised when there is no record at a position or with a key; its text is displayed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Contents:
-    """A record with the bytes that it was found in.
+    """Record with its bytes.
 
     Attributes:
-        record: what it is.
-        body: the encoded image, or what else the record holds; None where it cannot be told.
-        data: the bytes that a dataset's decoder takes: framed for a record file; None where they cannot be read.
-        extra: what travels along to the decoder, such as the label of a folder.
+        record: description of the record.
+        body: the encoded image or other content of the record; None if unknown.
+        data: the bytes that a dataset's decoder takes: framed for a record file; None if they cannot be read.
+        extra: further argument of the decoder, such as the label of a folder.
     """
 
     record: Record
@@ -48,7 +48,7 @@ class Contents:
 
 @dataclass(frozen=True, slots=True)
 class LabelChunk:
-    """The labels of some records in a row.
+    """Labels of consecutive records.
 
     Attributes:
         first: float32 (n,), the label of each; NaN where it has several, or none.
@@ -62,13 +62,13 @@ class LabelChunk:
 
 
 class Collection:
-    """Records by position, 0 <= position < count. Methods may wait for a disk: call them in a thread.
+    """Records by position, 0 <= position < count. Methods may block on a disk: call them in a thread.
 
     Attributes:
-        kind: what it is, in words.
-        path: as the user gave it.
-        decoder: of the dataset that a loader would use.
-        problems: what the reader should know of the whole, in words.
+        kind: description of the kind of dataset.
+        path: path as the user passed it.
+        decoder: decoder of the dataset that a loader would use.
+        problems: texts about the whole dataset to be displayed.
     """
 
     kind: str = ""
@@ -78,39 +78,39 @@ class Collection:
 
     @property
     def count(self) -> int | None:
-        """How many records there are; None before `load`."""
+        """Return the number of records; None before `load`."""
         raise NotImplementedError
 
     @property
     def known(self) -> int:
-        """Records 0 up to this one can be asked for now, before `load` has ended."""
+        """Return the number of first records that can be read before `load` has ended."""
         raise NotImplementedError
 
     def load(self) -> None:
         """Find all records.
 
         Raises:
-            OSError, ValueError: that is not possible; what was `known` still is.
+            OSError, ValueError: it fails; `known` does not change.
         """
         raise NotImplementedError
 
     def listing(self) -> Sequence[int] | IntArray:
-        """Positions of the records that are paged over, in order, as far as they are known."""
+        """Return the positions of the records to be listed, in order, as far as they are known."""
         return range(self.known)
 
     def key(self, position: int) -> int | str:
-        """The key of a record."""
+        """Return the key of a record."""
         raise NotImplementedError
 
     def index(self, position: int) -> int | None:
-        """The record's place in its dataset: random draws of a sample depend on it. None: it is no sample of it."""
+        """Return the record's index in its dataset, which determines random draws; None if it is not a sample."""
         return position
 
     def find(self, key: str, file: int | None = None) -> int:
-        """The position of the record with a key, after `load`.
+        """Find the position of the record with a key, after `load`.
 
         Args:
-            key: as it stands in an address.
+            key: the key as text of an address.
             file: number of the file to look in; None for all of them, in order.
 
         Raises:
@@ -119,11 +119,11 @@ class Collection:
         raise NotImplementedError
 
     def read(self, position: int) -> Contents:
-        """A record; one that cannot be read says so, and raises nothing."""
+        """Read a record; a record that cannot be read is returned with its problem, without raising an error."""
         raise NotImplementedError
 
     def label_chunk(self, start: int, stop: int) -> LabelChunk:
-        """The labels of records start <= position < stop, after `load`.
+        """Read the labels of records start <= position < stop, after `load`.
 
         Raises:
             OSError: they cannot be read.
@@ -131,19 +131,19 @@ class Collection:
         raise NotImplementedError
 
     def label_name(self, label: float) -> str:
-        """The name of a class, empty if it has none."""
+        """Return the name of a class, or ""."""
         return ""
 
     def label_of_name(self, name: str) -> float | None:
-        """The label of a class's name; None if no class is named so."""
+        """Return the label of the class with a name, or None."""
         return None
 
     def file_names(self) -> list[str]:
-        """Names of the record files, if there are several."""
+        """Return the names of the record files if there are several, otherwise an empty list."""
         return []
 
     def file_of(self, position: int) -> int:
-        """Number of the file that a record is in."""
+        """Return the number of the file that contains a record."""
         return 0
 
     def close(self) -> None:
@@ -151,10 +151,10 @@ class Collection:
 
 
 def read_bytes(source: LocalByteSource | RemoteByteSource, spans: Spans) -> memoryview:
-    """The bytes of one item, of which the span may be too short.
+    """Read the bytes of one item whose span may be too short.
 
     Raises:
-        OSError, ValueError, EOFError: it cannot be read, or is too long to be shown.
+        OSError, ValueError, EOFError: it cannot be read, or is too large to be displayed.
     """
     try:
         return _read(source, spans)
@@ -163,17 +163,22 @@ def read_bytes(source: LocalByteSource | RemoteByteSource, spans: Spans) -> memo
 
 
 def _read(source: LocalByteSource | RemoteByteSource, spans: Spans) -> memoryview:
-    here = isinstance(source, LocalByteSource)
-    far: Any = source
-    plan = far.plan_blocking(spans) if here else far.blocking(far.plan, spans)
+    if isinstance(source, LocalByteSource):
+        plan = source.plan_blocking(spans)
+    else:
+        plan = source.blocking(source.plan, spans)
     for _, error in plan.failures:
         raise error
     if plan.nbytes > MOST_RECORD_NBYTES + 4096:
         raise ValueError(
-            f"{plan.nbytes:,} bytes are too many to be shown; records of up to {MOST_RECORD_NBYTES:,} are read"
+            f"{plan.nbytes:,} bytes are too many to display; the limit is {MOST_RECORD_NBYTES:,}"
         )
     data = memoryview(bytearray(plan.nbytes))
-    for _, error in far.read_blocking(plan, data) if here else far.blocking(far.read, plan, data):
+    if isinstance(source, LocalByteSource):
+        failures = source.read_blocking(plan, data)
+    else:
+        failures = source.blocking(source.read, plan, data)
+    for _, error in failures:
         raise error
     start = int(plan.start[0])
     return data[start : start + int(plan.length[0])].toreadonly()

@@ -1,4 +1,4 @@
-"""A record as the trainer sees it: the chain of a loader, with the draws that its sample has in some epochs."""
+"""Augmented images of a record: the results of a loader's transforms in some epochs."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from aioloader.images import image_chain
 from aioloader.rng import Rng
 from aioloader.transforms import boxes as box_transforms
 from aioloader.transforms.boxes import BoxTransform
-from aioloader.viewer.pictures import Picture, as_file
 from aioloader.viewer.records import Box, box_table
+from aioloader.viewer.rendering import RenderedImage, as_file
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -32,14 +32,14 @@ __all__ = ("Draw", "Draws", "Pipeline", "as_pixels", "named_transform")
 
 @dataclass(frozen=True, slots=True)
 class Pipeline:
-    """A chain of transforms to choose from.
+    """Chain of transforms that the user can choose.
 
     Attributes:
-        name: in addresses.
-        title, about: in words.
-        stage: what is done.
-        random: another epoch gives another picture.
-        takes_boxes: it changes boxes with their image.
+        name: name in addresses.
+        title, about: texts to be displayed.
+        stage: the transforms.
+        random: whether the result depends on the epoch.
+        takes_boxes: whether it transforms boxes with their image.
     """
 
     name: str
@@ -52,19 +52,19 @@ class Pipeline:
 
 @dataclass(frozen=True, slots=True)
 class Draw:
-    """What a chain made of an image in one epoch.
+    """Result of a chain for an image in one epoch.
 
     Attributes:
-        epoch: which one.
-        picture: to be shown; None if it failed.
-        boxes: the objects that are left.
-        shape, dtype: of the array that the chain gave.
-        note: what was done to the array to show it; empty if nothing.
-        problem: why there is no picture.
+        epoch: the epoch.
+        image: the rendered result; None if the chain failed.
+        boxes: the remaining objects.
+        shape, dtype: shape and dtype of the array that the chain returned.
+        note: how the array was converted for display, or "".
+        problem: the error, if `image` is None.
     """
 
     epoch: int
-    picture: Picture | None
+    image: RenderedImage | None
     boxes: tuple[Box, ...] = ()
     shape: tuple[int, ...] = ()
     dtype: str = ""
@@ -73,10 +73,10 @@ class Draw:
 
 
 def named_transform(name: str) -> Callable[..., Any]:
-    """The transform that ``module:name`` names; the module is looked for in the current folder too.
+    """Import the transform ``module:name``; the module may be in the current folder.
 
     Raises:
-        ValueError: there is no such thing, or it cannot be called.
+        ValueError: there is no such module or name, or it cannot be called.
     """
     module_name, _, attribute = name.partition(":")
     if not module_name or not attribute:
@@ -87,7 +87,7 @@ def named_transform(name: str) -> Callable[..., Any]:
     try:
         found: Any = importlib.import_module(module_name)
     except ModuleNotFoundError as error:
-        raise ValueError(f"--transform {name}: {error}; it is looked for in {here} too") from error
+        raise ValueError(f"--transform {name}: {error}; {here} is searched too") from error
     for part in attribute.split("."):
         found = getattr(found, part, None)
         if found is None:
@@ -101,14 +101,14 @@ def named_transform(name: str) -> Callable[..., Any]:
 
 
 class Draws:
-    """Makes draws, in any thread.
+    """Renderer of augmented images; usable in any thread.
 
     Args:
-        collection: whose records they are of.
-        size: side of the pictures, pixels.
-        seed: of the loader.
-        custom: a transform of the user's; None for none.
-        custom_name: what it is called.
+        collection: the collection of the records.
+        size: side of the images in pixels.
+        seed: seed of the loader.
+        custom: the user's transform, or None.
+        custom_name: its name.
         exact: keep every pixel's value.
     """
 
@@ -140,11 +140,11 @@ class Draws:
 
     @property
     def names(self) -> set[str]:
-        """Of all chains, whether they fit a record or not."""
+        """Return the names of all chains, regardless of the record."""
         return set(self._pipelines)
 
     def pipelines(self, record: Record) -> list[Pipeline]:
-        """The chains for a record, the most fitting one first; none for one that a loader does not deliver."""
+        """Return the chains for a record, the best fitting one first; none if a loader does not deliver the record."""
         if self._collection.index(record.position) is None:
             return []
         fitting = [each for each in self._pipelines.values() if record.boxes or not _needs_boxes(each)]
@@ -153,11 +153,11 @@ class Draws:
         )
 
     def pipeline(self, name: str, record: Record) -> Pipeline | None:
-        """The chain of that name, if it fits the record."""
+        """Return the chain with a name, if it fits the record."""
         return next((each for each in self.pipelines(record) if each.name == name), None)
 
     def make(self, contents: Contents, pipeline: Pipeline, epoch: int) -> Draw:
-        """The picture that a loader gives for the record in an epoch."""
+        """Render the image that a loader delivers for the record in an epoch."""
         record = contents.record
         index = self._collection.index(record.position)
         assert index is not None
@@ -174,7 +174,12 @@ class Draws:
         )
         shape = tuple(np.shape(image))
         return Draw(
-            epoch, as_file(pixels, exact=self._exact), boxes, shape, str(getattr(image, "dtype", "")), note
+            epoch,
+            as_file(pixels, exact=self._exact),
+            boxes=boxes,
+            shape=shape,
+            dtype=str(getattr(image, "dtype", "")),
+            note=note,
         )
 
     def _sample(self, contents: Contents, pipeline: Pipeline, rng: Rng) -> tuple[Any, Array]:
@@ -195,7 +200,7 @@ class Draws:
         return sample[0], np.empty((0, 5))
 
     def _fused(self, pipeline: Pipeline) -> Any:
-        """Decoder and chain in one, as workers have it: one for each thread."""
+        """Return the fused decoder and chain, as workers use it, one for each thread; None if it cannot be fused."""
         held: dict[str, Any] | None = getattr(self._local, "fused", None)
         if held is None:
             held = self._local.fused = {}
@@ -257,13 +262,13 @@ def _presets(size: int) -> Sequence[Pipeline]:
 
 
 def as_pixels(image: Any) -> tuple[Array, str]:
-    """What a chain gave, as pixels to be shown.
+    """Convert the result of a chain to pixels to be displayed.
 
     Args:
         image: (height, width, 1 or 3), (height, width) or (1 or 3, height, width), numbers.
 
     Returns:
-        uint8 (height, width, 1 or 3), and what was done to the values; empty if nothing.
+        uint8 (height, width, 1 or 3), and a description of the conversion, or "".
 
     Raises:
         ValueError: it has another shape, or no pixels.
@@ -272,11 +277,11 @@ def as_pixels(image: Any) -> tuple[Array, str]:
     if array.ndim == 2:
         array = array[..., None]
     if array.ndim != 3 or not array.size or array.dtype.kind not in "buif":
-        raise ValueError(f"the chain gave {array.dtype} {array.shape}, which is no image")
+        raise ValueError(f"the chain returned {array.dtype} {array.shape}, which is not an image")
     notes = []
     if array.shape[2] not in (1, 3):
         if array.shape[0] not in (1, 3):
-            raise ValueError(f"the chain gave an array of shape {array.shape}, which is no image")
+            raise ValueError(f"the chain returned an array of shape {array.shape}, which is not an image")
         array = array.transpose(1, 2, 0)
         notes.append("channels first")
     if array.dtype == np.uint8:
@@ -287,6 +292,6 @@ def as_pixels(image: Any) -> tuple[Array, str]:
         low, high = 0.0, 1.0
     elif low >= 0 and high <= 255:
         low, high = 0.0, 255.0
-    notes.append(f"values {low:.3g} to {high:.3g} shown as black to white")
+    notes.append(f"values {low:.3g} to {high:.3g} displayed as black to white")
     values = (values - low) * (255.0 / (high - low) if high > low else 0.0)
     return np.ascontiguousarray(np.rint(values).astype(np.uint8)), ", ".join(notes)

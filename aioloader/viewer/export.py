@@ -1,7 +1,7 @@
-"""The pages as files, to be opened without a server: links are relative, and nothing is loaded from elsewhere.
+"""Export of the pages to files that can be opened without a server: links are relative, and everything is included.
 
-Everything is written to a folder beside the wanted one and renamed when it is complete. A folder that holds anything
-but a former export is left alone.
+All files are written to a temporary folder next to the target, which is renamed when it is complete. A target folder
+with any other content than an earlier export is not changed.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from aioloader.viewer.collection import Collection
     from aioloader.viewer.draws import Draw
-    from aioloader.viewer.pictures import Picture
+    from aioloader.viewer.rendering import RenderedImage
     from aioloader.viewer.site import Options
 
 __all__ = ("ExportReport", "export")
@@ -38,13 +38,13 @@ _DRAWS = 4
 
 @dataclass(frozen=True, slots=True)
 class ExportReport:
-    """What was written.
+    """Result of an export.
 
     Attributes:
-        start: the page to begin with.
-        records: that have a page.
-        count: of the dataset.
-        nbytes: of all files.
+        start: path of the first page.
+        records: number of exported records.
+        count: number of records of the dataset.
+        nbytes: total size of the files.
     """
 
     start: str
@@ -61,35 +61,35 @@ def export(
     limit: int,
     tick: Callable[[int, int], None] | None = None,
 ) -> ExportReport:
-    """Write the first records' pages.
+    """Write the pages of the first records.
 
     Args:
-        collection: what is shown; closed at the end.
-        options: how.
-        folder: to be made, empty, or a former export, which is replaced.
-        limit: most records.
-        tick: called with the number of records written so far, and how many they will be.
+        collection: the dataset; closed at the end.
+        options: options of the display.
+        folder: the target folder: missing, empty, or an earlier export, which is replaced.
+        limit: largest number of records.
+        tick: called with the number of records written so far, and the number of all records to be written.
 
     Raises:
-        FileExistsError: there is something else in the folder, or it is a file.
+        FileExistsError: the folder has other content, or it is a file.
         OSError: a file cannot be read or written.
         ValueError: the records cannot be found.
     """
     target = Path(os.path.abspath(folder))
     _check_place(target)
     target.parent.mkdir(parents=True, exist_ok=True)
-    draft = Path(tempfile.mkdtemp(prefix=f".{target.name}.", suffix=".partial", dir=target.parent))
+    partial = Path(tempfile.mkdtemp(prefix=f".{target.name}.", suffix=".partial", dir=target.parent))
     site = Site(collection, replace(options, exact=False))
     try:
-        os.chmod(draft, 0o777 & ~_umask())
-        records, count = anyio.run(_write, site, draft, limit, tick)
-        nbytes = sum(path.stat().st_size for path in draft.rglob("*") if path.is_file())
+        os.chmod(partial, 0o777 & ~_umask())
+        records, count = anyio.run(_write, site, partial, limit, tick)
+        nbytes = sum(path.stat().st_size for path in partial.rglob("*") if path.is_file())
         mark = {"made by": f"aioloader {__version__}", "records": records, "of": count}
-        (draft / MARK).write_text(json.dumps(mark, indent=2) + "\n", encoding="utf-8")
-        _put_in_place(draft, target)
+        (partial / MARK).write_text(json.dumps(mark, indent=2) + "\n", encoding="utf-8")
+        _put_in_place(partial, target)
     finally:
         site.close()
-        shutil.rmtree(draft, ignore_errors=True)
+        shutil.rmtree(partial, ignore_errors=True)
     return ExportReport(str(target / "index.html"), records, count, nbytes)
 
 
@@ -101,23 +101,23 @@ def _umask() -> int:
 
 def _check_place(target: Path) -> None:
     if target.is_symlink() or (target.exists() and not target.is_dir()):
-        raise FileExistsError(f"{target} is not a folder; name one that is to be made")
+        raise FileExistsError(f"{target} is not a folder; choose a new folder")
     if target.is_dir() and any(target.iterdir()) and not (target / MARK).is_file():
         raise FileExistsError(
-            f"{target} holds something that is no former export; name a folder that is empty or does not exist"
+            f"{target} has other content than an earlier export; choose an empty or new folder"
         )
 
 
-def _put_in_place(draft: Path, target: Path) -> None:
+def _put_in_place(partial: Path, target: Path) -> None:
     _check_place(target)
     if not target.exists():
-        draft.rename(target)
+        partial.rename(target)
         return
     former = Path(tempfile.mkdtemp(prefix=f".{target.name}.", suffix=".former", dir=target.parent))
     try:
         target.rename(former / target.name)
         try:
-            draft.rename(target)
+            partial.rename(target)
         except OSError:
             (former / target.name).rename(target)
             raise
@@ -139,7 +139,7 @@ async def _write(
             writer = _Writer(site, folder, limit, tick)
             await writer.write()
             written = len(writer.positions)
-        except Exception as error:  # raised as itself below, and not as a part of a group
+        except Exception as error:  # raised below, outside the task group, which would wrap it
             failed = error
         tasks.cancel_scope.cancel()
     if failed is not None:
@@ -148,7 +148,7 @@ async def _write(
 
 
 class _Writer:
-    """Writes the pages of a site that is loaded."""
+    """Writer of the pages of a loaded site."""
 
     def __init__(self, site: Site, folder: Path, limit: int, tick: Callable[[int, int], None] | None) -> None:
         self._site = site
@@ -168,7 +168,7 @@ class _Writer:
             part = self.positions[start : start + per_page]
             shown = await self._site.thumbs(part)
             for each in shown:
-                await self._picture(f"pictures/{each.record.position}-thumb", each.picture)
+                await self._write_image(f"pictures/{each.record.position}-thumb", each.image)
                 for label in _labels_of(each):
                     by_label.setdefault(label, []).append(each)
             number = start // per_page + 1
@@ -187,7 +187,7 @@ class _Writer:
     async def _record(self, small: Shown, place: int) -> None:
         position = small.record.position
         shown = await self._site.image(position)
-        await self._picture(f"pictures/{position}", shown.picture)
+        await self._write_image(f"pictures/{position}", shown.image)
         before = self.positions[place - 1] if place else None
         after = self.positions[place + 1] if place + 1 < len(self.positions) else None
         page = place // self._site.options.per_page + 1
@@ -198,8 +198,16 @@ class _Writer:
             if view is not None:
                 draws = await self._site.drawn(position, view.name, range(_DRAWS if view.random else 1))
                 for draw in draws:
-                    await self._picture(f"pictures/{position}-{view.name}-{draw.epoch}", draw.picture)
-            text = self._pages.record(shown, (before, after), page, pipelines, view, draws, 0)
+                    await self._write_image(f"pictures/{position}-{view.name}-{draw.epoch}", draw.image)
+            text = self._pages.record(
+                shown,
+                neighbours=(before, after),
+                page=page,
+                pipelines=pipelines,
+                view=view,
+                draws=draws,
+                epoch=0,
+            )
             await self._text(self._links.record(position, view.name if view else ""), text)
 
     async def _label_pages(self, by_label: dict[float, list[Shown]]) -> None:
@@ -219,12 +227,12 @@ class _Writer:
             done = (len(self.positions), len(self.positions))
             await self._text(self._links.labels(number), self._pages.labels(part, len(counts), number, done))
 
-    async def _picture(self, name: str, picture: Picture | None) -> None:
-        if picture is None:
+    async def _write_image(self, name: str, image: RenderedImage | None) -> None:
+        if image is None:
             return
-        suffix = ".png" if picture.media_type == "image/png" else ".jpg"
+        suffix = ".png" if image.media_type == "image/png" else ".jpg"
         self._links.suffixes[name] = suffix
-        await anyio.to_thread.run_sync((self._folder / f"{name}{suffix}").write_bytes, picture.content)
+        await anyio.to_thread.run_sync((self._folder / f"{name}{suffix}").write_bytes, image.content)
 
     async def _text(self, name: str, text: str) -> None:
         path = self._folder / name

@@ -1,4 +1,4 @@
-"""A set in InsightFace's layout as a collection: its images are paged over, others are found by their keys."""
+"""Collection of a set in InsightFace's layout: its images are listed; other records can be opened by their keys."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ __all__ = ("FaceRecords",)
 
 
 class FaceRecords(RecordFiles):
-    """The records of an `InsightFaceDataset`. Nothing is known before `load`.
+    """Collection of the records of an `InsightFaceDataset`. No record is known before `load`.
 
     Args:
         rec: the .rec file.
-        path: as the user gave it.
+        path: path as the user passed it.
         max_pixels: larger images are refused.
 
     Raises:
@@ -38,14 +38,14 @@ class FaceRecords(RecordFiles):
         super().__init__([rec], path=path, kind="InsightFace", max_pixels=max_pixels, head=False)
 
     def _listed(self, count: int) -> Sequence[int] | IntArray:
-        """The images; all records where it cannot be told which are."""
+        """Return the positions of the images, or of all records if the images cannot be identified."""
         dataset = InsightFaceDataset(self.paths[0])
         try:
             with warnings.catch_warnings(record=True) as notes:
                 warnings.simplefilter("always")
                 lines = dataset.lines
         except (LayoutError, ValueError, EOFError) as error:
-            self.problems.append(f"Which records are images cannot be told, so all are shown: {error}")
+            self.problems.append(f"The images cannot be identified, so all records are listed: {error}")
             self._images = range(count)
             return self._images
         self.problems.extend(str(note.message) for note in notes)
@@ -60,12 +60,11 @@ class FaceRecords(RecordFiles):
         return self._images
 
     def index(self, position: int) -> int | None:
-        """See `Collection.index`."""
         sample = int(self._indices(np.array([position]))[0])
         return None if sample < 0 else sample
 
     def _indices(self, positions: IntArray) -> IntArray:
-        """Index in the dataset of the records at some positions, -1 for one that is no image."""
+        """Return the indices in the dataset of the records at some positions, -1 for records without an image."""
         images = self._images
         if isinstance(images, range):
             inside = (positions >= images.start) & (positions < images.stop)
@@ -76,7 +75,6 @@ class FaceRecords(RecordFiles):
         return np.where(np.asarray(images)[places] == positions, self._samples[places], -1)
 
     def label_chunk(self, start: int, stop: int) -> LabelChunk:
-        """See `Collection.label_chunk`: the numbers of the header and of the identity records are no labels."""
         found = super().label_chunk(start, stop)
         shown = self._indices(np.arange(start, stop)) >= 0
         own = shown[found.owners]

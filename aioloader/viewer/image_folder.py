@@ -1,4 +1,4 @@
-"""A folder of images, one sub-folder per class, as a collection."""
+"""Collection of a folder of images with one sub-folder per class."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ __all__ = ("ImageFolder",)
 
 
 class ImageFolder(Collection):
-    """The images of an `ImageFolderDataset`, or those of a folder without sub-folders, which have no label.
+    """Collection of an `ImageFolderDataset`, or of a folder of images without sub-folders, which have no labels.
 
-    Nothing is known before `load` has listed them.
+    No record is known before `load` has listed the folder.
 
     Args:
         path: the folder.
@@ -38,7 +38,6 @@ class ImageFolder(Collection):
         self._flat = False
 
     def load(self) -> None:
-        """See `Collection.load`."""
         with warnings.catch_warnings(record=True) as notes:
             warnings.simplefilter("always")
             dataset = ImageFolderDataset(self.path, max_pixels=self._max_pixels)
@@ -55,12 +54,10 @@ class ImageFolder(Collection):
 
     @property
     def count(self) -> int | None:
-        """See `Collection.count`."""
         return None if self._dataset is None else len(self._dataset)
 
     @property
     def known(self) -> int:
-        """See `Collection.known`."""
         return self.count or 0
 
     def _item(self, position: int) -> tuple[str, int]:
@@ -69,14 +66,12 @@ class ImageFolder(Collection):
         return self._dataset.items[position]
 
     def key(self, position: int) -> str:
-        """See `Collection.key`: the path below the folder."""
         path = self._item(position)[0]
         if is_url(path):
             return path[len(self.path.rstrip("/")) + 1 :]
         return os.path.relpath(path, os.path.expanduser(self.path)).replace(os.sep, "/")
 
     def find(self, key: str, file: int | None = None) -> int:
-        """See `Collection.find`: by the path below the folder, which is looked up in the list, or by number."""
         if self._places is None:
             self._places = {str(self.key(place)): place for place in range(self.known)}
         found = self._places.get(key)
@@ -87,7 +82,6 @@ class ImageFolder(Collection):
         return found
 
     def read(self, position: int) -> Contents:
-        """See `Collection.read`."""
         path, label = self._item(position)
         bare = Record(position, self.key(position), path, None, labels=() if self._flat else (float(label),))
         assert self._dataset is not None
@@ -99,7 +93,6 @@ class ImageFolder(Collection):
         return Contents(file_of(bare, data), data, data, label)
 
     def label_chunk(self, start: int, stop: int) -> LabelChunk:
-        """See `Collection.label_chunk`."""
         assert self._dataset is not None
         labels = self._dataset.extras(np.arange(start, stop, dtype=np.int64)).astype(np.float32)
         if self._flat:
@@ -107,16 +100,13 @@ class ImageFolder(Collection):
         return LabelChunk(labels, np.empty(0, np.int64), np.empty(0, np.float32))
 
     def label_name(self, label: float) -> str:
-        """See `Collection.label_name`: the name of the sub-folder."""
         names = [] if self._dataset is None else self._dataset.synsets
         return names[int(label)] if label.is_integer() and 0 <= label < len(names) else ""
 
     def label_of_name(self, name: str) -> float | None:
-        """See `Collection.label_of_name`."""
         names = [] if self._dataset is None else self._dataset.synsets
         return float(names.index(name)) if name in names else None
 
     def close(self) -> None:
-        """See `Collection.close`."""
         if self._source is not None:
             self._source.close()

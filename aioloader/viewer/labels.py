@@ -1,7 +1,6 @@
-"""Which records have which label: read from all headers when it is first asked for, in the background.
+"""Index from labels to records, which reads all headers in the background after the first request.
 
-Memory: four bytes for each record, and twelve for each further label. What was found so far can be asked for at any
-time.
+Memory: four bytes for each record, and twelve for each further label. Partial results are available at any time.
 """
 
 from __future__ import annotations
@@ -20,15 +19,15 @@ CHUNK = 4096
 
 
 class Labels:
-    """The labels of a collection that is loaded. `read` and what looks through all of them belong in a thread.
+    """Labels of a loaded collection. Call `read`, `matches` and `counts` in a thread.
 
     Args:
-        collection: whose they are.
-        count: its records.
+        collection: the collection.
+        count: number of its records.
 
     Attributes:
-        count: of all records.
-        done: records whose labels are known.
+        count: number of all records.
+        done: number of records whose labels are known.
     """
 
     def __init__(self, collection: Collection, count: int) -> None:
@@ -41,11 +40,11 @@ class Labels:
 
     @property
     def complete(self) -> bool:
-        """Whether all labels are known."""
+        """Return whether all labels are known."""
         return self.done >= self.count
 
     def read(self) -> LabelChunk:
-        """The labels of the next records; changes nothing.
+        """Read the labels of the next records, without adding them.
 
         Raises:
             OSError: they cannot be read.
@@ -53,7 +52,7 @@ class Labels:
         return self._collection.label_chunk(self.done, min(self.count, self.done + CHUNK))
 
     def add(self, chunk: LabelChunk) -> None:
-        """Take what `read` gave."""
+        """Add the result of `read`."""
         stop = self.done + len(chunk.first)
         self._first[self.done : stop] = chunk.first
         if len(chunk.owners):
@@ -62,7 +61,7 @@ class Labels:
         self.done = stop
 
     def matches(self, label: float) -> IntArray:
-        """Positions of the records with a label, as far as they are known, ascending."""
+        """Return the positions of the records with a label, as far as they are known, ascending."""
         wanted = np.float32(label)
         done, owners, values = self.done, self._owners[:], self._values[:]
         found: IntArray = np.flatnonzero(self._first[:done] == wanted)
@@ -70,7 +69,7 @@ class Labels:
         return np.unique(np.concatenate([found, *several])) if several else found
 
     def counts(self) -> list[tuple[float, int]]:
-        """(label, how many records have it), by label, as far as they are known."""
+        """Return (label, number of records) pairs, sorted by label, as far as they are known."""
         done, owners, values = self.done, self._owners[:], self._values[:]
         first = self._first[:done]
         found, counts = np.unique(first[~np.isnan(first)], return_counts=True)

@@ -1,4 +1,4 @@
-"""From a path to a collection: what is there."""
+"""Opening of a path as a collection of the right kind."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ __all__ = ("open_collection",)
 def open_collection(
     path: str | os.PathLike[str], *, max_pixels: int | None = DEFAULT_MAX_PIXELS
 ) -> Collection:
-    """Open a record file, shards, InsightFace's layout or a folder of images, as far as that takes no time.
+    """Open a record file, shards, InsightFace's layout or a folder of images; slow steps are left to `load`.
 
     Args:
         path: a .rec file; a folder with .rec files, or a pattern such as ``train-*.rec``: they follow each other in the
@@ -33,13 +33,13 @@ def open_collection(
         max_pixels: larger images are refused before they are decoded; None for no limit.
 
     Raises:
-        FileNotFoundError: there is nothing.
+        FileNotFoundError: there is no such file or folder.
         OSError: it cannot be read.
         ValueError: it is none of these.
     """
     path = path_of(path)
     if is_url(path):
-        return _open_far(path, max_pixels)
+        return _open_url(path, max_pixels)
     if os.path.isdir(path):
         return _open_folder(path, max_pixels)
     if not os.path.exists(path):
@@ -54,7 +54,7 @@ def open_collection(
     return RecordFiles([path], path=path, kind="record file", max_pixels=max_pixels)
 
 
-def _open_far(url: str, max_pixels: int | None) -> Collection:
+def _open_url(url: str, max_pixels: int | None) -> Collection:
     from aioloader.storage.remote.opening import describe_all
 
     paths = record_files_at(url)

@@ -1,4 +1,4 @@
-"""HTML: what was found, put into templates that escape everything."""
+"""HTML pages, rendered by templates that escape all values."""
 
 from __future__ import annotations
 
@@ -27,18 +27,18 @@ _REFRESH_S = 2
 
 
 def static_file(name: str) -> bytes:
-    """The bytes of "view.css" or "icon.svg"."""
+    """Read "view.css" or "icon.svg"."""
     from importlib.resources import files
 
     return files("aioloader.viewer").joinpath("static", name).read_bytes()
 
 
 class Pages:
-    """Makes pages of a site. Templates are read here, once; nothing waits for a disk later.
+    """Renderer of the pages of a site. The templates are read here once; rendering does not access a disk.
 
     Args:
-        site: what is shown.
-        links: where everything is found.
+        site: the site.
+        links: addresses of all pages and images.
 
     Raises:
         ModuleNotFoundError: Jinja is not installed.
@@ -70,7 +70,7 @@ class Pages:
             outlines=_outlines,
         )
         environment.filters["grouped"] = _grouped
-        environment.tests["finite"] = math.isfinite  # others stand in no address
+        environment.tests["finite"] = math.isfinite  # other labels do not occur in addresses
         environment.filters["nbytes"] = _nbytes
         self._site = site
         self._links = links
@@ -95,13 +95,13 @@ class Pages:
         return text
 
     def grid(self, listing: Listing, shown: Sequence[Shown], number: int, label: float | None) -> str:
-        """A page of records.
+        """Render a page of records.
 
         Args:
-            listing: the records that are paged over.
-            shown: those of this page.
-            number: of the page, from 1.
-            label: that they have; None for all.
+            listing: all records of the list.
+            shown: the records of this page.
+            number: number of the page, from 1.
+            label: the label of the records; None for all records.
         """
         total = len(listing.positions)
         pages = max(1, math.ceil(total / self._site.options.per_page))
@@ -123,6 +123,7 @@ class Pages:
     def record(
         self,
         shown: Shown,
+        *,
         neighbours: tuple[int | None, int | None],
         page: int,
         pipelines: Sequence[Pipeline],
@@ -130,16 +131,16 @@ class Pages:
         draws: Sequence[Draw],
         epoch: int,
     ) -> str:
-        """One record.
+        """Render the page of one record.
 
         Args:
-            shown: the record with its large picture.
-            neighbours: positions of the one before it and the one after it.
-            page: that it stands on, from 1.
+            shown: the record with its large image.
+            neighbours: positions of the previous and the next record.
+            page: number of the list's page with the record, from 1.
             pipelines: chains to choose from.
-            view: the one that was chosen; None for the picture as it is stored.
-            draws: what that one made.
-            epoch: of the first draw.
+            view: the chosen chain; None for the stored image.
+            draws: results of this chain.
+            epoch: epoch of the first result.
         """
         record = shown.record
         names = self._site.collection.file_names()
@@ -165,13 +166,13 @@ class Pages:
     def labels(
         self, counts: Sequence[tuple[float, int]], total: int, number: int, looked_at: tuple[int, int]
     ) -> str:
-        """The list of labels.
+        """Render a page of the list of labels.
 
         Args:
-            counts: (label, records with it) of this page.
-            total: labels in all.
-            number: of the page, from 1.
-            looked_at: records whose labels are known, of how many.
+            counts: (label, number of records) of this page.
+            total: number of all labels.
+            number: number of the page, from 1.
+            looked_at: number of records whose labels are known, and number of all records.
         """
         done = looked_at[0] >= looked_at[1]
         return self._render(
@@ -186,12 +187,12 @@ class Pages:
         )
 
     def message(self, heading: str, text: str, *, refresh: bool = False) -> str:
-        """A page that only says something."""
+        """Render a page with only a message."""
         return self._render("message", heading=heading, text=text, refresh=_REFRESH_S if refresh else 0)
 
 
 def _facts(record: Record, site: Site, names: Sequence[str]) -> list[tuple[str, str]]:
-    """Name and value of everything that is known of a record, but for its labels."""
+    """Return the names and values of all facts of a record except its labels."""
     facts = [("key", str(record.key))]
     index = site.collection.index(record.position)
     if index is not None:
@@ -219,7 +220,7 @@ def _facts(record: Record, site: Site, names: Sequence[str]) -> list[tuple[str, 
 
 
 def _outlines(boxes: Sequence[Box], width: int, height: int) -> list[dict[str, Any]]:
-    """Boxes in the pixels of a picture, to be drawn over it."""
+    """Convert boxes to the pixels of an image, to be drawn over it."""
     found = []
     for box in boxes:
         left, top = box.left * width, box.top * height

@@ -1,7 +1,7 @@
-"""Record files as a collection: one, or several that follow each other.
+"""Collection of one or several record files.
 
-Opening reads the first lines of the index only; the rest is read while the first page is shown. Without an index the
-first records are found by walking the file.
+Opening reads only the first lines of the index; the rest is read while the first page is displayed. Without an index
+the first records are found by scanning the beginning of the file.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from aioloader.storage.local.descriptors import open_regular, read_into
 from aioloader.storage.local.source import LocalByteSource
 from aioloader.storage.urls import name_of, redact_url
 from aioloader.viewer.collection import Collection, Contents, LabelChunk, NoSuchRecordError, read_bytes
-from aioloader.viewer.label_heads import label_heads
+from aioloader.viewer.header_labels import read_labels
 from aioloader.viewer.records import Record, failed, record_of
 from recordio import CorruptRecordError, Index, RecordKeyError, RecordParser, verify
 
@@ -39,15 +39,15 @@ _KEYS = range(-(2**63), 2**63)
 
 
 class RecordFiles(Collection):
-    """Records of files that stand in order.
+    """Collection of the records of files in order.
 
     Args:
-        paths: the .rec files, one at least, or their URLs; each .idx is found beside its file.
-        path: as the user gave it.
-        kind: in words.
+        paths: the .rec files, at least one, or their URLs; each .idx is next to its file.
+        path: path as the user passed it.
+        kind: description of the kind of dataset.
         max_pixels: larger images are refused.
-        head: the first records may be shown before all are found.
-        versions: what each object is, where the paths are URLs.
+        head: find the first records at once, so that they can be displayed before all are found.
+        versions: version of each object, if the paths are URLs.
 
     Raises:
         OSError: the first file or its index cannot be read.
@@ -87,25 +87,22 @@ class RecordFiles(Collection):
         self._starts = np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)])  # last: now they are known
 
     def _listed(self, count: int) -> Sequence[int] | IntArray:
-        """Positions of the records that are paged over, ascending.
+        """Return the positions of the records to be listed, ascending.
 
         Args:
-            count: of all records that are known.
+            count: number of all known records.
         """
         return range(count)
 
     @property
     def count(self) -> int | None:
-        """See `Collection.count`."""
         return int(self._starts[-1]) if self._loaded else None
 
     @property
     def known(self) -> int:
-        """See `Collection.known`."""
         return int(self._starts[-1])
 
     def load(self) -> None:
-        """See `Collection.load`."""
         if self._loaded:
             return
         tables = [self._table(*each) for each in zip(self.paths, self._versions, strict=True)]
@@ -114,7 +111,7 @@ class RecordFiles(Collection):
 
     def _table(self, path: str, version: Version | None) -> RecordTable:
         if version is not None:
-            return self._far_table(path, version)
+            return self._remote_table(path, version)
         if os.path.exists(os.path.splitext(path)[0] + ".idx"):
             return RecordTable(path)
         try:
@@ -122,24 +119,23 @@ class RecordFiles(Collection):
         except CorruptRecordError as error:
             offsets = _walk(path, None)
             self.problems.append(
-                f"{os.path.basename(path)} has no .idx and is damaged at byte {error.offset}: records behind it are "
-                "not found. `aioloader repair SRC DST` writes all readable records to a new file."
+                f"{os.path.basename(path)} has no .idx and is damaged at byte {error.offset}: later records are "
+                "missing. `aioloader repair SRC DST` writes all valid records to a new file."
             )
             return RecordTable(path, index=Index.of(offsets, path=path))
 
-    def _far_table(self, url: str, version: Version) -> RecordTable:
+    def _remote_table(self, url: str, version: Version) -> RecordTable:
         try:
             return RecordTable(url, version=version)
         except CorruptRecordError as error:
             self.problems.append(
-                f"{name_of(url)} has no .idx and is damaged at byte {error.offset}; the records behind it have no keys"
+                f"{name_of(url)} has no .idx and is damaged at byte {error.offset}; later records have no keys"
             )
             return RecordTable(
                 url, index=Index.of(verify(url).offsets, path=redact_url(url)), version=version
             )
 
     def listing(self) -> Sequence[int] | IntArray:
-        """See `Collection.listing`."""
         return self._listing
 
     def _place(self, position: int) -> tuple[int, int]:
@@ -149,12 +145,10 @@ class RecordFiles(Collection):
         return file, position - int(self._starts[file])
 
     def key(self, position: int) -> int | str:
-        """See `Collection.key`."""
         file, line = self._place(position)
         return self._tables[file].index.key_at(line)
 
     def find(self, key: str, file: int | None = None) -> int:
-        """See `Collection.find`."""
         files = range(len(self._tables)) if file is None else [file] if 0 <= file < len(self._tables) else []
         for number in files:
             index = self._tables[number].index
@@ -165,19 +159,15 @@ class RecordFiles(Collection):
         raise NoSuchRecordError(f"no record has the key {key[:80]!r}")
 
     def label_name(self, label: float) -> str:
-        """See `Collection.label_name`: what the report of the packing beside the file says."""
         return self._names.get(label, "")
 
     def label_of_name(self, name: str) -> float | None:
-        """See `Collection.label_of_name`."""
         return next((label for label, each in self._names.items() if each == name), None)
 
     def file_names(self) -> list[str]:
-        """See `Collection.file_names`."""
         return [name_of(path) for path in self.paths] if len(self.paths) > 1 else []
 
     def file_of(self, position: int) -> int:
-        """See `Collection.file_of`."""
         return self._place(position)[0]
 
     def _spans(self, file: int, line: int) -> Spans:
@@ -186,7 +176,6 @@ class RecordFiles(Collection):
         return spans
 
     def read(self, position: int) -> Contents:
-        """See `Collection.read`."""
         file, line = self._place(position)
         table = self._tables[file]
         bare = Record(
@@ -200,11 +189,10 @@ class RecordFiles(Collection):
         return Contents(record, body, data)
 
     def label_chunk(self, start: int, stop: int) -> LabelChunk:
-        """See `Collection.label_chunk`."""
         file, line = self._place(start)
         last = min(stop - start, len(self._tables[file].index) - line)
         offsets = self._tables[file].index.offsets[line : line + last]
-        found = label_heads(self.paths[file], offsets, self._versions[file])
+        found = read_labels(self.paths[file], offsets, self._versions[file])
         if last == stop - start:
             return found
         rest = self.label_chunk(start + last, stop)
@@ -215,7 +203,6 @@ class RecordFiles(Collection):
         )
 
     def close(self) -> None:
-        """See `Collection.close`."""
         self._source.close()
 
 
@@ -240,10 +227,10 @@ def _line_of(index: Index, key: str) -> int:
 
 
 def _head_of(path: str) -> tuple[RecordTable | None, bool]:
-    """The first records of a file, found by its first bytes.
+    """Find the first records of a file by the first bytes of its index or of the file.
 
     Returns:
-        where they lie, None if they cannot be found so; and whether they are all.
+        their table, or None if this fails; and whether these are all records.
 
     Raises:
         OSError: a file cannot be read.
@@ -251,24 +238,24 @@ def _head_of(path: str) -> tuple[RecordTable | None, bool]:
     idx = os.path.splitext(path)[0] + ".idx"
     if not os.path.exists(idx):
         return RecordTable(path, index=Index.of(_walk(path, _WALKED_RECORDS), path=path)), False
-    with open(idx, "rb", buffering=1 << 13) as file:  # hardly more than is asked for
+    with open(idx, "rb", buffering=1 << 13) as file:  # small, to read hardly more than requested
         text = file.read(_HEAD_NBYTES + 1)
     whole = len(text) <= _HEAD_NBYTES
     try:
         index = Index.parse(text if whole else text[: text.rfind(b"\n") + 1], path=idx)
     except ValueError:
-        return None, False  # what is wrong with it is told when all of it is read
+        return None, False  # the error is reported when the whole index is read
     if not len(index):
         return None, False
     return RecordTable(path, index=index), whole
 
 
 def _walk(path: str, most: int | None) -> IntArray:
-    """Offsets of the first records of a file without an index; where it is damaged, that place is the last one.
+    """Find the offsets of the first records of a file without an index; the last one may be that of damage.
 
     Args:
         path: the file.
-        most: how many are looked for; None for all.
+        most: largest number of offsets; None for all.
     """
     size = os.path.getsize(path)
     parser = RecordParser(path=path, size=size)

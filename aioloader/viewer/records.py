@@ -1,4 +1,4 @@
-"""What a record is: its header, its labels, the boxes in them, its image's format. Pure.
+"""Description of a record: its header, labels, boxes and the format of its image. Pure.
 
 A detection label is flat: A, the length of the header (2 or more, counting A and B); B, the numbers of an object (5 or
 more); what else the header has; then the objects, each class, left, top, right, bottom in shares of the image's
@@ -40,12 +40,12 @@ IMAGE = "image"
 EMPTY = "empty"
 
 _MOST_BOXES = 500
-# Annotators' boxes end a little outside of the picture now and then.
+# Annotated boxes occasionally end a little outside the image.
 _SLACK = 0.5
 
 
 class Box(NamedTuple):
-    """An object in an image; edges are shares of the image's extents, the maxima exclusive."""
+    """Object in an image; edges are shares of the image's extents, the maxima exclusive."""
 
     label: float
     left: float
@@ -56,22 +56,22 @@ class Box(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """What is known of a record without decoding its image.
+    """Facts of a record that are known without decoding its image.
 
     Attributes:
-        position: place among all records that are looked at.
+        position: position in the collection.
         key: name in the .idx; of an image file, its path below the folder.
         path: the file that it is in.
-        offset: where it begins there, bytes; None for a whole file.
-        nbytes: of the stored image.
-        kind: "image", "damaged", "foreign" (no image record) or "empty" (a header without a body).
-        problem: what is wrong, in words; None for an image as far as it was looked at.
+        offset: its offset there in bytes; None for a whole file.
+        nbytes: size of the stored image.
+        kind: "image", "damaged", "foreign" (not an image record) or "empty" (a header without a body).
+        problem: description of the damage; None if none was found so far.
         flag, id, id2: of the header; None where there is none.
-        labels: of the header, or of the folder.
+        labels: labels of the header, or of the folder.
         boxes: the objects of a detection label.
-        format: "jpeg", "png", ...; None for what is no image.
-        width, height: extents in pixels: as stored, and upright once the picture was made.
-        tiled: crops of this JPEG can be decoded alone.
+        format: "jpeg", "png", ...; None if it is not an image.
+        width, height: extents in pixels: as stored, and upright after rendering.
+        tiled: whether it is a tiled JPEG, of which crops can be decoded alone.
     """
 
     position: int
@@ -127,7 +127,7 @@ def record_of(bare: Record, data: Any) -> tuple[Record, Any]:
 
 
 def file_of(bare: Record, data: Any) -> Record:
-    """Look into the bytes of an image file."""
+    """Describe an image file by its bytes."""
     return _with_image(bare, data)
 
 
@@ -148,12 +148,12 @@ def _with_image(known: Record, body: Any) -> Record:
 
 
 def failed(known: Record, error: Exception) -> Record:
-    """The record, of which something could not be read or decoded."""
+    """Return the record marked as damaged by an error."""
     return replace(known, kind=DAMAGED, problem=_plain(error))
 
 
 def _plain(error: Exception) -> str:
-    """What is wrong, in one line and without what the page says anyway."""
+    """Return an error's reason in one line, without the parts that the page displays anyway."""
     text = (
         getattr(error, "reason", None)
         or getattr(error, "message", None)
@@ -164,13 +164,13 @@ def _plain(error: Exception) -> str:
 
 
 def detection_boxes(label: Array) -> tuple[Box, ...]:
-    """The objects of a label that is laid out as a detection label; none for any other.
+    """Return the objects of a detection label; none for any other label.
 
     Args:
         label: float32 (n,).
 
     Returns:
-        the objects that have an area, `_MOST_BOXES` at most.
+        at most `_MOST_BOXES` objects with an area.
     """
     layout = detection_label(label)
     if layout is None or not layout.objects:
@@ -187,7 +187,7 @@ def detection_boxes(label: Array) -> tuple[Box, ...]:
 
 
 def box_table(boxes: tuple[Box, ...], width: int, height: int) -> Array:
-    """Boxes as box transforms take them.
+    """Convert boxes to the array that box transforms take.
 
     Returns:
         float32 (n, 5): xmin, ymin, xmax, ymax in pixels, class.
@@ -199,17 +199,17 @@ def box_table(boxes: tuple[Box, ...], width: int, height: int) -> Array:
 
 
 def label_text(value: float) -> str:
-    """A label as it is shown and stands in addresses: 3, 0.25."""
+    """Format a label for display and for addresses: 3, 0.25."""
     if math.isfinite(value) and float(value).is_integer() and abs(value) < 1e15:
         return str(int(value))
-    return str(np.float32(value))  # as many digits as it takes to find it again
+    return str(np.float32(value))  # with the digits that are needed to parse the same value again
 
 
 def parse_label(text: str) -> float:
-    """A label from an address, as a record would hold it: in single precision.
+    """Parse a label of an address, in single precision as in records.
 
     Raises:
-        ValueError: it is no number.
+        ValueError: it is not a number.
     """
     try:
         with np.errstate(over="ignore"):

@@ -1,8 +1,8 @@
-"""Whether a request may come in: from a browser on this computer, to read.
+"""Check of requests: only a browser on this computer may read.
 
-A page elsewhere on the web can make a browser ask this server under a name that it has turned to 127.0.0.1. Such a
-request names the foreign host. Pictures are not to be embedded by other pages either: whether one is there, and how
-long it takes, would tell them of the data. A link that is followed may come from anywhere.
+A web page elsewhere can make a browser send a request to this server under a host name that resolves to 127.0.0.1. Such
+a request has the foreign host name. Other pages may not embed images either: the existence of an image and its loading
+time would leak information about the data. A link to this server may be on any page.
 """
 
 from __future__ import annotations
@@ -39,20 +39,20 @@ _NAMES = (b"127.0.0.1", b"localhost", b"[::1]")
 def refusal(
     method: str, hosts: list[bytes], port: int, site: bytes = b"", dest: bytes = b""
 ) -> tuple[int, str] | None:
-    """Why a request is refused; None if it is not.
+    """Return the status and the reason for refusing a request; None if it is accepted.
 
     Args:
         method: "GET", ...
         hosts: values of its Host headers.
-        port: that the server listens on.
-        site, dest: values of Sec-Fetch-Site and Sec-Fetch-Dest, by which a browser says whose page asks, and for what;
-            empty where it does not.
+        port: port of the server.
+        site, dest: values of Sec-Fetch-Site and Sec-Fetch-Dest, with which a browser states the requesting page's site
+            and the kind of resource; empty if the headers are missing.
 
     Returns:
         status and text.
     """
     if len(hosts) != 1:
-        return 400, "a request names one host"
+        return 400, "a request must have one Host header"
     allowed = {name + b":%d" % port for name in _NAMES}
     if port == 80:
         allowed |= set(_NAMES)
@@ -62,18 +62,18 @@ def refusal(
             "forward that same port if you come from another machine"
         )
     if site not in (b"", b"none", b"same-origin") and dest != b"document":
-        return 403, "pages elsewhere may link to this one, and embed nothing of it"
+        return 403, "other pages may link to this one, but not embed its content"
     if method not in _METHODS:
-        return 405, "this server only shows: GET and HEAD"
+        return 405, "this server only accepts GET and HEAD"
     return None
 
 
 class Guard:
-    """An application that lets in what may come in, and puts its headers on every answer.
+    """Application that refuses forbidden requests, and adds its headers to every response.
 
     Args:
-        app: the application behind it.
-        port: that the server listens on.
+        app: the wrapped application.
+        port: port of the server.
     """
 
     def __init__(self, app: App, port: int) -> None:
@@ -81,7 +81,7 @@ class Guard:
         self._port = port
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer one request; others than HTTP's are refused."""
+        """Answer one request; all but HTTP requests are refused."""
         if scope["type"] == "lifespan":
             await self._app(scope, receive, send)
             return

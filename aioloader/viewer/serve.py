@@ -1,4 +1,4 @@
-"""Serve a site to the browsers of this computer until Ctrl-C."""
+"""Server of a site for browsers on this computer, until Ctrl-C."""
 
 from __future__ import annotations
 
@@ -24,21 +24,21 @@ HOST = "127.0.0.1"
 
 
 def bound(port: int) -> socket.socket:
-    """A socket that listens on this computer only.
+    """Open a socket that listens on this computer only.
 
     Args:
-        port: 0 for a free one.
+        port: 0 for a free port.
 
     Raises:
-        OSError: the port is taken, or not allowed; the message says what to do.
+        OSError: the port is in use or not allowed; the message says what to do.
     """
     try:
         return socket.create_server((HOST, port), backlog=128)
     except OSError as error:
         if error.errno == errno.EADDRINUSE:
-            text = f"port {port} is in use; give another one by --port, or --port 0 for any free one"
+            text = f"port {port} is in use; choose another one with --port, or --port 0 for any free one"
         elif error.errno == errno.EACCES:
-            text = f"port {port} may not be used by this user; give one above 1023 by --port"
+            text = f"port {port} may not be used by this user; choose one above 1023 with --port"
         else:
             raise
         raise OSError(text) from error
@@ -50,10 +50,10 @@ def serve(
     """Answer requests until the process is interrupted.
 
     Args:
-        collection: what is shown; closed at the end.
-        options: how.
-        listening: from `bound`; closed at the end.
-        ready: called with the address of the first page when it can be asked for.
+        collection: the dataset; closed at the end.
+        options: options of the display.
+        listening: socket from `bound`; closed at the end.
+        ready: called with the address of the first page when the server accepts requests.
     """
     import uvicorn
 
@@ -61,7 +61,7 @@ def serve(
     token = secrets.token_hex(4)
     site = Site(collection, options)
 
-    # Who asks from then on waits a moment at most: the socket listens already.
+    # Requests from now on wait for a moment at most, because the socket is already listening.
     app = make_app(site, ServerLinks(token), token, started=lambda: ready(f"http://{HOST}:{port}/"))
     config = uvicorn.Config(
         Guard(app, port),
@@ -77,7 +77,7 @@ def serve(
     try:
         uvicorn.Server(config).run(sockets=[listening])
     except KeyboardInterrupt:
-        pass  # the way to end it
+        pass  # the normal way to stop the server
     finally:
         listening.close()
         site.close()

@@ -1,7 +1,7 @@
-"""What the pages show, made in threads and kept for a while. The event loop only waits here.
+"""Content of the pages, computed in threads and cached. The event loop only waits here.
 
-One pool of threads reads and decodes; a thread of its own finds all records and, when labels are first asked for, reads
-the headers.
+One pool of threads reads and decodes. A separate thread finds all records and, after the first request for labels,
+reads the headers.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from aioloader.viewer.cache import Cache
 from aioloader.viewer.collection import NoSuchRecordError
 from aioloader.viewer.draws import Draw, Draws
 from aioloader.viewer.labels import Labels
-from aioloader.viewer.pictures import Picture, Pictures
 from aioloader.viewer.records import label_text, parse_label
+from aioloader.viewer.rendering import ImageRenderer, RenderedImage
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -43,21 +43,21 @@ _FIRST_PAGE_S = 2.0
 
 
 class StillReadingError(Exception):
-    """What is asked for is not known yet; it is being read, and asking again helps."""
+    """Error raised when the requested records are still being read; try again later."""
 
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """How a dataset is shown.
+    """Options of the display.
 
     Attributes:
-        per_page: records of a page.
-        size: side of pictures as the trainer sees them, pixels.
-        seed: of the loader that they are of.
-        draws: how many of them a page shows.
+        per_page: records per page.
+        size: side of augmented images in pixels.
+        seed: seed of the loader.
+        draws: number of augmented images per page.
         max_pixels: larger images are refused before they are decoded; None for no limit.
-        custom: a transform of the user's, and what it is called.
-        exact: pictures as the trainer sees them keep every pixel's value; False: they are JPEGs, which are smaller.
+        custom: the user's transform and its name.
+        exact: keep every pixel's value of augmented images; False: encode them as JPEGs, which are smaller.
     """
 
     per_page: int = 48
@@ -71,20 +71,20 @@ class Options:
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """A record and its picture; None if there is none, which `record.problem` explains."""
+    """Record and its rendered image; None if there is none: see `record.problem`."""
 
     record: Record
-    picture: Picture | None
+    image: RenderedImage | None
 
 
 @dataclass(frozen=True, slots=True)
 class Listing:
-    """Some of all records, in order.
+    """List of some records in order.
 
     Attributes:
-        positions: of them, as far as they are known.
-        complete: they are all known.
-        looked_at: records whose labels were looked at so far, of how many; equal if that is done or not needed.
+        positions: their positions, as far as they are known.
+        complete: whether all are known.
+        looked_at: number of records whose labels were read so far, and of how many; equal if all were, or need not be.
     """
 
     positions: Sequence[int] | IntArray
@@ -92,21 +92,21 @@ class Listing:
     looked_at: tuple[int, int] = (0, 0)
 
 
-def etag(picture: Picture) -> str:
-    """A name for a picture's bytes."""
-    return f'"{hashlib.sha256(picture.content).hexdigest()[:24]}"'
+def etag(image: RenderedImage) -> str:
+    """Return an entity tag of an image's bytes."""
+    return f'"{hashlib.sha256(image.content).hexdigest()[:24]}"'
 
 
 class Site:
-    """A collection with everything that is shown of it.
+    """Content of all pages of a collection.
 
     Args:
-        collection: closed by `close`.
-        options: how it is shown.
+        collection: the collection; closed by `close`.
+        options: options of the display.
 
     Attributes:
-        collection, options: as given.
-        failure: why not all records could be found; empty if they were, or are still looked for.
+        collection, options: the arguments.
+        failure: why not all records could be found; empty if they were, or the search has not ended.
     """
 
     def __init__(self, collection: Collection, options: Options) -> None:
@@ -122,7 +122,7 @@ class Site:
             custom_name=custom_name,
             exact=options.exact,
         )
-        self._pictures = Pictures(options.max_pixels)
+        self._renderer = ImageRenderer(options.max_pixels)
         self._cache = Cache(_CACHE_NBYTES)
         self._threads = Threads(available_cores(), "aioloader-view")
         self._reader = Threads(1, "aioloader-view-reader")
@@ -134,22 +134,22 @@ class Site:
         self._tasks: TaskGroup | None = None
 
     def close(self) -> None:
-        """End the threads and close the files; not in an event loop, because it waits for what they do."""
+        """Stop the threads and close the files; blocks until they are done, so do not call it in an event loop."""
         self._threads.close()
         self._reader.close()
         self.collection.close()
 
     def start(self, tasks: TaskGroup) -> None:
-        """Begin to find all records, in a task of the group."""
+        """Start finding all records in a task of the group."""
         self._tasks = tasks
         tasks.start_soon(self._load)
 
     async def _load(self) -> None:
-        # The first page needs the first records only: it is made before this takes a core from it.
+        # The first page needs only the first records: it is rendered before this work uses a core.
         with anyio.move_on_after(_FIRST_PAGE_S):
             await self._wanted.wait()
         try:
-            # Searching a large file takes minutes, for which nobody waits who wants to leave.
+            # Scanning a large file takes minutes; Ctrl-C must not wait for it.
             await self._reader.run_abandonable(self.collection.load, abandoned=lambda: None)
         except (OSError, ValueError) as error:
             self.failure = " ".join(str(error).split())
@@ -158,16 +158,16 @@ class Site:
 
     @property
     def loading(self) -> bool:
-        """Whether records are still being found."""
+        """Return whether records are still being found."""
         return not self._ready.is_set()
 
     async def loaded(self) -> None:
-        """Wait until all records are found, or that has failed."""
+        """Wait until all records are found, or finding them has failed."""
         self._wanted.set()
         await self._ready.wait()
 
     async def _know(self, stop: int) -> None:
-        """Wait a while for records up to one to be known.
+        """Wait for a while until the records before `stop` are known.
 
         Raises:
             StillReadingError: it took too long.
@@ -183,23 +183,23 @@ class Site:
     # -- which records
 
     async def everything(self, stop: int) -> Listing:
-        """All records; up to `stop` of them are known then, if there are so many."""
+        """List all records, after waiting until the first `stop` of them are known."""
         await self._know(stop)
         return Listing(self.collection.listing(), not self.loading)
 
     async def labelled(self, label: float) -> Listing:
-        """The records with a label, as far as they are known: the first ones after a short while."""
+        """List the records with a label that were found so far, after waiting for a moment."""
         labels = await self._reading_labels()
         found = await self._threads.run(labels.matches, label)
         return Listing(found, labels.complete, (labels.done, labels.count))
 
     def label_of(self, text: str) -> float:
-        """The label that a text names: a number, or the name of a class.
+        """Parse a label: a number, or the name of a class.
 
-        Links have numbers, so that of a class counts before another class's name that is a number too.
+        Links contain numbers, so the number of a class takes precedence over a class whose name is a number.
 
         Raises:
-            ValueError: neither.
+            ValueError: it is neither.
         """
         named = self.collection.label_of_name(text)
         if named is None:
@@ -211,7 +211,7 @@ class Site:
         return label if self.collection.label_name(label) else named
 
     async def label_counts(self) -> tuple[list[tuple[float, int]], tuple[int, int]]:
-        """(label, records with it) of all labels, and how many records were looked at, of how many."""
+        """Return (label, number of records) of all labels, and the number of records read so far, and of all."""
         labels = await self._reading_labels()
         if self._counts is None:
             counts = await self._threads.run(labels.counts)
@@ -221,7 +221,7 @@ class Site:
         return self._counts, (labels.count, labels.count)
 
     async def _reading_labels(self) -> Labels:
-        """The labels, of which some are known, or all after a short while."""
+        """Return the index of labels, after waiting for a moment until some or all labels are known."""
         if self._labels is None:
             await self._know(1 << 62)
             assert self._tasks is not None
@@ -245,7 +245,7 @@ class Site:
             moved.set()
 
     async def find(self, key: str, file: int | None) -> int:
-        """The position of the record with a key.
+        """Find the position of the record with a key.
 
         Raises:
             NoSuchRecordError: there is none.
@@ -257,7 +257,7 @@ class Site:
     # -- what they look like
 
     async def thumbs(self, positions: Sequence[int]) -> list[Shown]:
-        """The records at some positions with their small pictures; raises as `image`."""
+        """Render the small images of the records at some positions; raises as `image`."""
         for position in positions:
             await self._check(position)
         shown = await self._shown(positions, THUMB_SIDE)
@@ -265,7 +265,7 @@ class Site:
         return shown
 
     async def image(self, position: int) -> Shown:
-        """A record with its large picture.
+        """Render the large image of a record.
 
         Raises:
             NoSuchRecordError: there is no such record.
@@ -275,12 +275,12 @@ class Site:
         return (await self._shown([position], IMAGE_SIDE))[0]
 
     async def thumb(self, position: int) -> Shown:
-        """A record with its small picture; raises as `image`."""
+        """Render the small image of a record; raises as `image`."""
         await self._check(position)
         return (await self._shown([position], THUMB_SIDE))[0]
 
     async def contents(self, position: int) -> Contents:
-        """A record with its bytes; raises as `image`."""
+        """Read a record with its bytes; raises as `image`."""
         await self._check(position)
         return await self._threads.run(self.collection.read, position)
 
@@ -304,7 +304,7 @@ class Site:
         async def some(part: Sequence[int]) -> None:
             for shown in await self._threads.run(self._make, part, side):
                 found[shown.record.position] = shown
-                self._keep((side, shown.record.position), shown, shown.picture)
+                self._keep((side, shown.record.position), shown, shown.image)
 
         async with anyio.create_task_group() as tasks:
             for start in range(0, len(missing), _TOGETHER):
@@ -312,13 +312,13 @@ class Site:
         return [found[position] for position in positions]
 
     def _make(self, positions: Sequence[int], side: int) -> list[Shown]:
-        return [Shown(*self._pictures.make(self.collection.read(position), side)) for position in positions]
+        return [Shown(*self._renderer.make(self.collection.read(position), side)) for position in positions]
 
-    def _keep(self, key: Any, value: Any, picture: Picture | None) -> None:
-        self._cache.put(key, value, _RECORD_NBYTES + (len(picture.content) if picture else 0))
+    def _keep(self, key: Any, value: Any, image: RenderedImage | None) -> None:
+        self._cache.put(key, value, _RECORD_NBYTES + (len(image.content) if image else 0))
 
     async def drawn(self, position: int, view: str, epochs: Sequence[int]) -> list[Draw]:
-        """What the chain named `view` makes of a record in some epochs.
+        """Render the results of the chain named `view` for a record in some epochs.
 
         Raises:
             NoSuchRecordError: there is no such record, or no such chain for it.
@@ -338,7 +338,7 @@ class Site:
                 for epoch in part:
                     make = partial(self.draws.make, contents, pipeline, epoch)
                     draw = found[epoch] = await self._threads.run(make)
-                    self._keep((view, position, epoch), draw, draw.picture)
+                    self._keep((view, position, epoch), draw, draw.image)
 
             async with anyio.create_task_group() as tasks:
                 for start in range(0, len(missing), _TOGETHER):
@@ -346,6 +346,6 @@ class Site:
         return [found[epoch] for epoch in epochs]
 
     def label_words(self, label: float) -> str:
-        """A label with the name of its class."""
+        """Format a label with the name of its class."""
         name = self.collection.label_name(label)
         return f"{label_text(label)} {name}" if name else label_text(label)

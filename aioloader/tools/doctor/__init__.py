@@ -1,4 +1,4 @@
-"""What is good and what will hurt on this machine: `aioloader doctor`."""
+"""Diagnosis of this machine and its software for `aioloader doctor`."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ __all__ = ("Diagnosis", "diagnosis_text", "examine")
 
 @dataclass(frozen=True, slots=True)
 class Diagnosis:
-    """What was found.
+    """Facts of this machine, and advice.
 
     Attributes:
-        facts: of the machine and its software.
-        advice: what they mean, problems first.
+        facts: the machine and its software.
+        advice: consequences of the facts, problems first.
     """
 
     facts: Facts
@@ -32,11 +32,11 @@ class Diagnosis:
 
     @property
     def ok(self) -> bool:
-        """Whether there is no problem."""
+        """Return whether there are no problems."""
         return not any(advice.problem for advice in self.advice)
 
     def as_json(self) -> dict[str, Any]:
-        """All of it, as a JSON object."""
+        """Return the diagnosis as a JSON object."""
         return {
             "ok": self.ok,
             "version": __version__,
@@ -46,17 +46,17 @@ class Diagnosis:
 
 
 def examine(seconds: float = 1.0) -> Diagnosis:
-    """Look at this machine and this Python. Nothing that cannot be found out is an error.
+    """Examine this machine and this Python. A fact that cannot be determined is not an error.
 
     Args:
-        seconds: about how long to decode; 0: do not.
+        seconds: approximate duration of the decoding benchmark; 0: none.
     """
     facts = gather_facts(seconds)
     return Diagnosis(facts, advise(facts))
 
 
 def diagnosis_text(diagnosis: Diagnosis) -> str:
-    """The diagnosis in words, for a terminal."""
+    """Format the diagnosis for a terminal."""
     rows = list(_rows(diagnosis.facts))
     width = max(len(name) for name, _ in rows)
     lines = [f"{name.ljust(width)}  {text}" for name, text in rows]
@@ -94,7 +94,7 @@ def _rows(facts: Facts) -> Iterator[tuple[str, str]]:
     )
     yield (
         "memory",
-        f"{_gib(memory.total)}, {_gib(memory.available)} to be had{limit}; batches: up to {_gib(memory.batches)}",
+        f"{_gib(memory.total)}, {_gib(memory.available)} available{limit};  batches: up to {_gib(memory.batches)}",
     )
     where = (
         "memfd, without a name"
@@ -102,7 +102,7 @@ def _rows(facts: Facts) -> Iterator[tuple[str, str]]:
         else f"a file in {shared.temporary}, {_gib(shared.temporary_free)} free"
     )
     yield (
-        "batches lie in",
+        "batch memory",
         f"{where}; /dev/shm, which is not used: {_gib(shared.size)}, {_gib(shared.free)} free",
     )
     yield (
@@ -113,11 +113,11 @@ def _rows(facts: Facts) -> Iterator[tuple[str, str]]:
     reads = "many records in one call" if software.native_reads else "one record a call"
     yield (
         "reading",
-        f"{reads}; the system {'tells' if software.residency else 'does not tell'} what is in memory",
+        f"{reads}; the system {'reports' if software.residency else 'does not report'} which pages are in memory",
     )
     yield (
         "processes",
-        f"workers are started anew (exec); Python's own start method: {_known(software.start_method)}",
+        f"workers are new processes (exec); Python's own start method: {_known(software.start_method)}",
     )
     uvloop = software.packages.get("uvloop")
     yield (

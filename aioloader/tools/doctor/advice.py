@@ -1,7 +1,7 @@
-"""What the facts of a machine mean for loading, and what to do. Pure.
+"""Rules from the facts of a machine to advice. Pure.
 
-Rule: a *problem* makes loading fail, or much slower than the machine could be; a *note* is worth knowing. Every line
-says what is, why it matters, and what to do.
+Rule: a *problem* makes loading fail, or much slower than the machine allows; a *note* is worth knowing. All advice
+states a fact, why it matters, and what to do.
 """
 
 from __future__ import annotations
@@ -17,24 +17,24 @@ if TYPE_CHECKING:
 __all__ = ("Advice", "advise")
 
 _MIB = 1 << 20
-# Measured: a worker that decodes photographs has 40 to 70 MiB of its own, the parent as much, and batches come to that.
+# Measured: a worker that decodes photographs uses 40 to 70 MiB of private memory, the parent as much, plus batches.
 _WORKER_NBYTES = 80 * _MIB
 _BASE_NBYTES = 256 * _MIB
 _LEAST_BATCHES = 64 * _MIB
-# An ordinary core decodes 700 to 1,000 such pictures a second, one without vector instructions 250.
+# An ordinary core decodes 700 to 1,000 such images a second, one without vector instructions 250.
 _SLOW = 300.0
-# Of the speed of one core times their number.
+# Share of the speed of one core times the number of cores.
 _POOR_SCALING = 0.6
 _LITTLE_SHARED = 512 * _MIB
 
 
 @dataclass(frozen=True, slots=True)
 class Advice:
-    """One thing to know.
+    """Fact with its consequence and a remedy.
 
     Attributes:
-        problem: it will hurt; False: it is worth knowing.
-        what: what is.
+        problem: whether it is a problem; otherwise it is worth knowing.
+        what: the fact.
         why: why it matters.
         do: what to do about it.
     """
@@ -46,7 +46,7 @@ class Advice:
 
 
 def advise(facts: Facts) -> list[Advice]:
-    """All that the facts give reason to say, problems first."""
+    """Return all advice that follows from the facts, problems first."""
     found = [
         *_software(facts),
         *_codecs(facts),
@@ -75,13 +75,13 @@ def _software(facts: Facts) -> Iterator[Advice]:
         yield Advice(
             True,
             missed,
-            "this version of aioloader is not tested with it, and may need what it has not",
+            "this version of aioloader is not tested with it, and may need features that it lacks",
             f"pip install '{missed.split(' is ')[0]}'",
         )
     if facts.shared.memfd and software.system.startswith("Linux") and not software.native_reads:
         yield Advice(
             False,
-            "the system's call that reads many records at once is not there, or forbidden by a sandbox",
+            "the system call that reads many records at once is missing, or forbidden by a sandbox",
             "records are read one after the other instead, which costs a little time for small ones",
             "nothing, or allow io_setup and io_submit",
         )
@@ -96,7 +96,7 @@ def _codecs(facts: Facts) -> Iterator[Advice]:
                 True,
                 f"{codec.name} decodes without vector instructions",
                 "JPEG decoding takes two to three times as long as it could",
-                "install a wheel instead of a build of your own: pip install --force-reinstall --only-binary :all: "
+                "install a wheel instead of building from source: pip install --force-reinstall --only-binary :all: "
                 f"{'simplejpeg' if codec.name == 'simplejpeg' else 'opencv-python-headless'}",
             )
     rates = [codec.one_core for codec in facts.codecs if codec.one_core is not None]
@@ -105,11 +105,11 @@ def _codecs(facts: Facts) -> Iterator[Advice]:
             True,
             f"one core decodes {max(rates):,.0f} photographs of 500 x 375 pixels a second",
             "an ordinary core decodes 700 or more; loading cannot be faster than decoding",
-            "see whether other programs use the processor, and whether a quota holds it back; else pack the images "
-            "smaller (aioloader pack --resize)",
+            "check whether other programs use the processor and whether a quota limits it; otherwise pack smaller "
+            "images (aioloader pack --resize)",
         )
     cores = facts.cores.usable
-    # The decoder that gains most tells of the cores; others may have met another program's work.
+    # The decoder with the largest gain shows what the cores can do; others may have run next to another program.
     gain = max(
         (codec.all_cores / codec.one_core for codec in facts.codecs if codec.one_core and codec.all_cores),
         default=None,
@@ -118,8 +118,8 @@ def _codecs(facts: Facts) -> Iterator[Advice]:
         yield Advice(
             False,
             f"{cores} cores together decode {gain:.1f} times as fast as one",
-            "other programs use them, a quota holds them back, or two of them are one core's threads",
-            f"set num_workers to what helps: aioloader bench PATH tries it (about {max(1, round(gain))})",
+            "other programs use them, a quota limits them, or some are hyper-threads of the same core",
+            f"find the best num_workers with aioloader bench PATH (about {max(1, round(gain))})",
         )
 
 
@@ -144,7 +144,7 @@ def _limits(facts: Facts) -> Iterator[Advice]:
         yield Advice(
             True,
             f"this process may have {soft:,} files open, and a loader with {facts.cores.usable} workers needs about "
-            f"{needed:,}" + (f" beside the {used:,} that are open" if used > 16 else ""),
+            f"{needed:,}" + (f" in addition to the {used:,} that are open" if used > 16 else ""),
             "workers cannot be started, or files cannot be opened (EMFILE, too many open files)",
             f"ulimit -n {min(enough, hard) if hard is not None else enough}, or fewer workers"
             if raised
@@ -159,7 +159,7 @@ def _limits(facts: Facts) -> Iterator[Advice]:
             yield Advice(
                 True,
                 f"{name} {_size(size)} (ulimit -{option})",
-                "the memory for batches is one mapped file, and this leaves little for it",
+                "the memory for batches is one mapped file, and this limit leaves little for it",
                 f"ulimit -{option} unlimited",
             )
 
@@ -176,10 +176,10 @@ def _memory(facts: Facts) -> Iterator[Advice]:
     if left is not None and left < needed:
         yield Advice(
             True,
-            f"{_size(left)} of memory{within} are left, and a loader with {facts.cores.usable} workers takes about "
+            f"{_size(left)} of memory{within} are left, and a loader with {facts.cores.usable} workers needs about "
             f"{_size(needed)}",
-            "the system ends processes when memory runs out; a worker that is killed costs its work",
-            "fewer workers (num_workers), or more memory for the container; memory_limit bounds what batches take",
+            "the system kills processes when memory runs out; the work of a killed worker is lost",
+            "fewer workers (num_workers), or more memory for the container; memory_limit bounds the memory of batches",
         )
     if not shared.memfd:
         free = shared.temporary_free
@@ -187,15 +187,15 @@ def _memory(facts: Facts) -> Iterator[Advice]:
             yield Advice(
                 True,
                 f"there is no memfd here, and {shared.temporary} has {_size(free)} free",
-                "batches lie in a file there",
-                "set TMPDIR to a folder with more room, best in memory; or set a lower memory_limit",
+                "batches are stored in a file there",
+                "set TMPDIR to a folder with more space, preferably in memory; or set a lower memory_limit",
             )
     elif shared.size is not None and shared.size < _LITTLE_SHARED:
         yield Advice(
             False,
-            f"/dev/shm has {_size(shared.size)}, as in a container that was not told otherwise",
-            "aioloader does not use it: batches lie in a memory file without a name. Workers of torch's own DataLoader "
-            "do, and fail with a bus error when it is full",
+            f"/dev/shm has {_size(shared.size)}, as in a container with default settings",
+            "aioloader does not use it: batches are in an anonymous memory file. Workers of torch's own DataLoader "
+            "use it, and fail with a bus error when it is full",
             "nothing for aioloader; for torch's workers docker run --shm-size 8g",
         )
 
@@ -205,30 +205,30 @@ def _cores(facts: Facts) -> Iterator[Advice]:
     if cores.quota is not None and cores.quota < cores.usable:
         yield Advice(
             cores.quota * 2 <= cores.usable,
-            f"a quota gives this process {cores.quota:g} cores, and a loader starts {cores.usable} workers",
-            "together they are stopped again and again when the quota is used up, and the event loop with them",
+            f"a quota limits this process to {cores.quota:g} cores, and a loader starts {cores.usable} workers",
+            "all of them, and the event loop, are paused whenever the quota is used up",
             f"num_workers={max(1, int(cores.quota))}, or a larger quota (docker run --cpus)",
         )
     elif cores.quota is not None and cores.affinity is not None and cores.quota < cores.affinity:
         yield Advice(
             False,
-            f"a quota gives this process {cores.quota:g} of {cores.affinity} cores",
+            f"a quota limits this process to {cores.quota:g} of {cores.affinity} cores",
             f"a loader starts {cores.usable} workers; other libraries may start {cores.affinity} threads",
-            "set OMP_NUM_THREADS for what else runs in this process",
+            "set OMP_NUM_THREADS for other libraries in this process",
         )
     if cores.affinity is not None and cores.machine is not None and cores.affinity * 2 <= cores.machine:
         yield Advice(
             False,
             f"this process may run on {cores.affinity} of {cores.machine} cores",
             "a loader starts a worker for each core that it may use",
-            "nothing, if it is meant so; taskset, or the batch system's options, set it",
+            "nothing, if this is intended; it is set by taskset or the batch system's options",
         )
     if cores.simd is not None and "sse2" in cores.simd and "avx2" not in cores.simd:
         yield Advice(
             False,
             "the processor has no AVX2, or a virtual machine hides it",
             "decoding is up to a third slower",
-            "choose a virtual processor type that passes the host's instructions on",
+            "choose a virtual processor type that exposes the host's instructions",
         )
 
 
@@ -242,18 +242,18 @@ def _variables(facts: Facts) -> Iterator[Advice]:
         and int(value) > 1
     }
     if many and facts.cores.usable > 1:
-        shown = ", ".join(f"{name}={value}" for name, value in many.items())
+        settings = ", ".join(f"{name}={value}" for name, value in many.items())
         yield Advice(
             False,
-            f"{shown} is set",
-            "workers inherit it, so that each of them may start as many threads; without it each has one",
+            f"{settings} is set",
+            "workers inherit it, so each of them may start as many threads; without it each has one",
             "unset it for this program, or set it to 1",
         )
     if variables.get("JSIMD_FORCENONE") == "1":
         yield Advice(
             True,
             "JSIMD_FORCENONE=1 is set",
-            "it switches vector instructions of JPEG decoding off, which then takes two to three times as long",
+            "it disables vector instructions in JPEG decoding, which then takes two to three times as long",
             "unset JSIMD_FORCENONE",
         )
     for name in ("PYTHONASYNCIODEBUG", "PYTHONDEVMODE", "PYTHONMALLOC"):
@@ -262,8 +262,8 @@ def _variables(facts: Facts) -> Iterator[Advice]:
             yield Advice(
                 False,
                 f"{name}={value} is set",
-                "Python checks itself, and the event loop and everything in it is slower",
-                f"unset {name} where speed counts",
+                "Python runs additional checks, which slow down the event loop and everything in it",
+                f"unset {name} where speed matters",
             )
 
 

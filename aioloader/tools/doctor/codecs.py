@@ -1,4 +1,4 @@
-"""The JPEG decoders of this installation: versions, vector instructions, and how fast they are here, today."""
+"""JPEG decoders of this installation: their versions, vector instructions and measured speed."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 __all__ = ("HEIGHT", "WIDTH", "Codec", "examine_codecs")
 
 HEIGHT, WIDTH = 375, 500
-"""Extents of the picture that is decoded, in pixels; as those of an ordinary photograph in a training set."""
+"""Extents of the decoded image in pixels: typical of photographs in a training set."""
 
-# A libjpeg-turbo that has vector code takes a third of the time that it takes with that switched off.
+# A libjpeg-turbo with vector code takes a third of the time that it takes with vector code disabled.
 _SIMD_GAIN = 1.3
 _CHILD_S = 20.0
 _PROBE = """
@@ -42,14 +42,14 @@ print(json.dumps(best))
 
 @dataclass(frozen=True, slots=True)
 class Codec:
-    """One decoder.
+    """Version and speed of a decoder.
 
     Attributes:
         name: "simplejpeg", "OpenCV" or "libjpeg-turbo 3".
         version: its version, or the library's path.
-        error: why it cannot be used; then nothing else is known.
-        simd: whether its vector code is in use; None where that cannot be told.
-        detail: what it says of itself.
+        error: why it cannot be used; then all other attributes are unset.
+        simd: whether its vector code is in use; None if unknown.
+        detail: details of its build.
         one_core: images per second on one core; None: not measured.
         all_cores: the same with a thread on each usable core.
     """
@@ -64,29 +64,29 @@ class Codec:
 
 
 def examine_codecs(cores: int, seconds: float) -> tuple[Codec, ...]:
-    """Look at all decoders that there are; one that cannot be used says why.
+    """Examine all installed decoders; the result for an unusable one contains the error.
 
     Args:
-        cores: how many threads decode at the same time.
-        seconds: about how long to decode in all; 0: do not.
+        cores: number of threads that decode at the same time.
+        seconds: approximate total duration of decoding; 0: none.
     """
     try:
-        picture = _picture()
+        image = _test_image()
     except Exception as error:
         # Neither library can be loaded.
-        return Codec("simplejpeg", error=_told(error)), Codec("OpenCV", error=_told(error))
+        return Codec("simplejpeg", error=_message(error)), Codec("OpenCV", error=_message(error))
     decoders = [_simplejpeg, _opencv, _turbojpeg]
     each = seconds / (2 * len(decoders)) if cores > 1 else seconds / len(decoders)
     found = []
     for examine in decoders:
-        codec = examine(picture, cores, each)
+        codec = examine(image, cores, each)
         if codec is not None:
             found.append(codec)
     return tuple(found)
 
 
-def _picture() -> bytes:
-    """A JPEG that decodes like a photograph; each of the libraries may be broken."""
+def _test_image() -> bytes:
+    """Return a JPEG that decodes like a photograph, using whichever libraries work."""
     try:
         from aioloader.tools.draw import draw_image
 
@@ -98,8 +98,8 @@ def _picture() -> bytes:
     try:
         import simplejpeg
 
-        picture: bytes = simplejpeg.encode_jpeg(image, quality=90, colorsubsampling="420")
-        return picture
+        jpeg: bytes = simplejpeg.encode_jpeg(image, quality=90, colorsubsampling="420")
+        return jpeg
     except Exception:
         import cv2
 
@@ -107,11 +107,11 @@ def _picture() -> bytes:
         return bytes(encoded.tobytes())
 
 
-def _told(error: BaseException) -> str:
+def _message(error: BaseException) -> str:
     return f"{type(error).__name__}: {' '.join(str(error).split())}"
 
 
-def _simplejpeg(picture: bytes, cores: int, seconds: float) -> Codec:
+def _simplejpeg(image: bytes, cores: int, seconds: float) -> Codec:
     try:
         import simplejpeg
 
@@ -120,35 +120,36 @@ def _simplejpeg(picture: bytes, cores: int, seconds: float) -> Codec:
 
         def maker() -> Callable[[], object]:
             scratch = Scratch()
-            return lambda: decode_image(picture, scratch=scratch)
+            return lambda: decode_image(image, scratch=scratch)
 
-        gain = _gain_of_simd(picture) if seconds else None
+        gain = _gain_of_simd(image) if seconds else None
         one, all_ = _rates(maker, cores, seconds)
         simd = None if gain is None else gain > _SIMD_GAIN
         detail = "" if gain is None else f"{gain:.1f} times as fast as without vector instructions"
-        return Codec("simplejpeg", _version(simplejpeg), None, simd, detail, one, all_)
+        version = _version(simplejpeg)
+        return Codec("simplejpeg", version, simd=simd, detail=detail, one_core=one, all_cores=all_)
     except Exception as error:
-        return Codec("simplejpeg", error=_told(error))
+        return Codec("simplejpeg", error=_message(error))
 
 
-def _opencv(picture: bytes, cores: int, seconds: float) -> Codec:
+def _opencv(image: bytes, cores: int, seconds: float) -> Codec:
     try:
         import cv2
 
-        data = np.frombuffer(picture, np.uint8)
+        data = np.frombuffer(image, np.uint8)
         text: str = cv2.getBuildInformation()
         library = re.search(r"^\s*JPEG:\s*(.+)$", text, re.MULTILINE)
         features: str = cv2.getCPUFeaturesLine()
-        # A star: code for it is there and used; a question mark: there, but the processor has it not.
+        # A star marks code that is used; a question mark, code for instructions that the processor lacks.
         used = [word.lstrip("*") for word in features.split() if not word.endswith("?")]
         detail = ", ".join(filter(None, (library.group(1).strip() if library else "", " ".join(used))))
         one, all_ = _rates(lambda: lambda: cv2.imdecode(data, cv2.IMREAD_COLOR), cores, seconds)
-        return Codec("OpenCV", _version(cv2), None, bool(used), detail, one, all_)
+        return Codec("OpenCV", _version(cv2), simd=bool(used), detail=detail, one_core=one, all_cores=all_)
     except Exception as error:
-        return Codec("OpenCV", error=_told(error))
+        return Codec("OpenCV", error=_message(error))
 
 
-def _turbojpeg(picture: bytes, cores: int, seconds: float) -> Codec | None:
+def _turbojpeg(image: bytes, cores: int, seconds: float) -> Codec | None:
     from aioloader.jpeg.turbojpeg import RectangleDecoder, library_path
 
     try:
@@ -158,12 +159,12 @@ def _turbojpeg(picture: bytes, cores: int, seconds: float) -> Codec | None:
 
         def maker() -> Callable[[], object]:
             decoder, out = RectangleDecoder(), np.empty((HEIGHT, WIDTH, 3), np.uint8)
-            return lambda: decoder.decode(picture, 0, 0, out)
+            return lambda: decoder.decode(image, 0, 0, out)
 
         one, all_ = _rates(maker, cores, seconds)
-        return Codec("libjpeg-turbo 3", path, None, None, "for crops", one, all_)
+        return Codec("libjpeg-turbo 3", path, detail="for crops", one_core=one, all_cores=all_)
     except Exception as error:
-        return Codec("libjpeg-turbo 3", error=_told(error))
+        return Codec("libjpeg-turbo 3", error=_message(error))
 
 
 def _version(module: Any) -> str | None:
@@ -176,7 +177,7 @@ def _version(module: Any) -> str | None:
 def _rates(
     maker: Callable[[], Callable[[], object]], cores: int, seconds: float
 ) -> tuple[float | None, float | None]:
-    """Images per second in one thread, and in one on each core; each thread has a decoder of its own."""
+    """Measure the images per second of one thread, and of one thread per core, each with a separate decoder."""
     if not seconds:
         return None, None
 
@@ -196,14 +197,14 @@ def _rates(
         return one, sum(threads.map(work, range(cores)))
 
 
-def _gain_of_simd(picture: bytes) -> float | None:
-    """How many times as fast the decoder is as without vector code; None where that cannot be tried."""
+def _gain_of_simd(image: bytes) -> float | None:
+    """Measure the speed with vector code divided by the speed without it; None if that fails."""
     fastest = []
     for variables in ({}, {"JSIMD_FORCENONE": "1"}):
         try:
             done = subprocess.run(
                 [sys.executable, "-c", _PROBE],
-                input=picture,
+                input=image,
                 capture_output=True,
                 timeout=_CHILD_S,
                 check=True,

@@ -1,6 +1,6 @@
-"""What the machine and this Python offer a loader. Facts only: what they mean is in `doctor_advice`.
+"""Facts of the machine and this Python that matter to a loader; `aioloader.tools.doctor.advice` interprets them.
 
-Whatever the system does not tell is None, and `Facts.unreadable` says why: nothing here raises.
+A fact that the system does not report is None, and `Facts.unreadable` contains the reason: nothing here raises.
 """
 
 from __future__ import annotations
@@ -59,15 +59,15 @@ _VARIABLES = (
 
 @dataclass(frozen=True, slots=True)
 class Cores:
-    """Processors.
+    """Processor cores.
 
     Attributes:
-        machine: of the machine.
-        affinity: that this process may run on.
-        quota: processors' time that its control group gets, in processors; None: no limit is told.
-        usable: how many workers a loader has if it is not told otherwise.
+        machine: number of cores of the machine.
+        affinity: number of cores that this process may run on.
+        quota: CPU quota of its control group, in cores; None: no limit is known.
+        usable: default number of workers of a loader.
         model: name of the processor.
-        simd: vector instructions that it has, of those that decoders use; None where it does not tell.
+        simd: its vector instructions, of those that decoders use; None if unknown.
     """
 
     machine: int | None = None
@@ -83,9 +83,9 @@ class Memory:
     """Memory, in bytes.
 
     Attributes:
-        total, available: of the machine; what can be had without swapping.
-        limit, used: of the control group, without what can be dropped; None: no limit is told.
-        batches: `memory_limit` of a loader that is not told otherwise.
+        total, available: memory of the machine, and its part that is available without swapping.
+        limit, used: limit and use of the control group, without memory that can be reclaimed; None: no limit is known.
+        batches: default `memory_limit` of a loader.
     """
 
     total: int | None = None
@@ -97,12 +97,12 @@ class Memory:
 
 @dataclass(frozen=True, slots=True)
 class SharedMemory:
-    """Memory that processes share.
+    """Shared memory of processes.
 
     Attributes:
-        memfd: the system has files without names, in memory, where batches lie; then the others do not matter.
-        size, free: of /dev/shm, in bytes.
-        temporary, temporary_free: the folder that serves without memfd, and its free bytes.
+        memfd: whether the system has anonymous memory files; they are used for batches, and the others are unused.
+        size, free: size and free bytes of /dev/shm.
+        temporary, temporary_free: the folder that is used without memfd, and its free bytes.
     """
 
     memfd: bool = False
@@ -117,10 +117,10 @@ class Limits:
     """Limits of this process (ulimit).
 
     Attributes:
-        descriptors, descriptors_most: open files, now and as far as it may be raised.
-        descriptors_open: of them in use.
-        descriptors_needed: about as many as a loader with a worker on each usable core needs.
-        file_nbytes, address_nbytes: size of a file, and of the address space; None: no limit, or none is told.
+        descriptors, descriptors_most: soft and hard limit of open files.
+        descriptors_open: number of open files.
+        descriptors_needed: approximate number that a loader with a worker on each usable core needs.
+        file_nbytes, address_nbytes: limits of the size of a file and of the address space; None: none is known.
     """
 
     descriptors: int | None = None
@@ -137,12 +137,12 @@ class Software:
 
     Attributes:
         system, python: names and versions.
-        start_method: how Python's own multiprocessing starts processes; this package's workers do not use it.
-        packages: versions by name, None where one is not installed. Nothing of torch or Ray is imported for it.
-        opencv_packages: all that bring a module `cv2`.
+        start_method: start method of Python's own multiprocessing; this package's workers do not use it.
+        packages: versions by name, None for one that is not installed. Neither torch nor Ray is imported for this.
+        opencv_packages: all packages that contain a module `cv2`.
         missed: requirements of this package that installed versions do not meet.
-        native_reads: many records are read by one call of the system.
-        residency: the system tells what of a file is in memory.
+        native_reads: whether one system call reads many records.
+        residency: whether the system reports which pages of a file are in memory.
         variables: environment variables that matter here and are set.
     """
 
@@ -159,12 +159,12 @@ class Software:
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """All that was found.
+    """Facts of this machine and its software.
 
     Attributes:
-        cores, memory, shared, limits, software: see there.
+        cores, memory, shared, limits, software: see these classes.
         codecs: JPEG decoders.
-        unreadable: what could not be found out, and why.
+        unreadable: names of facts that could not be determined, and why.
     """
 
     cores: Cores = Cores()
@@ -177,35 +177,35 @@ class Facts:
 
 
 def gather_facts(seconds: float = 1.0) -> Facts:
-    """Find out all of it.
+    """Determine all facts.
 
     Args:
-        seconds: about how long to decode; 0: do not.
+        seconds: approximate duration of the decoding benchmark; 0: none.
     """
     unreadable: dict[str, str] = {}
 
-    def told(name: str, find: Callable[[], T], otherwise: T) -> T:
+    def attempt(name: str, find: Callable[[], T], otherwise: T) -> T:
         try:
             return find()
         except Exception as error:
             unreadable[name] = f"{type(error).__name__}: {error}"
             return otherwise
 
-    cores = told("cores", _cores, Cores())
+    cores = attempt("cores", _cores, Cores())
     return Facts(
-        cores,
-        told("memory", _memory, Memory()),
-        told("shared memory", _shared, SharedMemory()),
-        told("limits", lambda: _limits(cores.usable), Limits()),
-        told("software", _software, Software()),
-        told("codecs", lambda: examine_codecs(cores.usable, seconds), ()),
-        unreadable,
+        cores=cores,
+        memory=attempt("memory", _memory, Memory()),
+        shared=attempt("shared memory", _shared, SharedMemory()),
+        limits=attempt("limits", lambda: _limits(cores.usable), Limits()),
+        software=attempt("software", _software, Software()),
+        codecs=attempt("codecs", lambda: examine_codecs(cores.usable, seconds), ()),
+        unreadable=unreadable,
     )
 
 
 def descriptors_needed(workers: int) -> int:
-    """About as many descriptors as a loader with so many worker processes has open, and a few to spare."""
-    # Four for each worker; record files that stay open (`storage.local`); the loop's, the memory's, the caller's.
+    """Estimate the open files of a loader with this number of worker processes, and a few to spare."""
+    # Four for each worker; record files that are kept open (`storage.local`); those of the loop, memory and caller.
     return 4 * workers + 64 + 32
 
 
@@ -222,12 +222,15 @@ def _cores() -> Cores:
     present = set(flags.group(1).split()) if flags else None
     wanted = ("sse2", "avx2", "avx512bw", "neon", "asimd")
     return Cores(
-        os.cpu_count(),
-        len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else None,
-        cpu_quota(),
-        available_cores(),
-        (model.group(1).strip() if model else None) or platform.processor() or platform.machine() or None,
-        None if present is None else tuple(name for name in wanted if name in present),
+        machine=os.cpu_count(),
+        affinity=len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else None,
+        quota=cpu_quota(),
+        usable=available_cores(),
+        model=(model.group(1).strip() if model else None)
+        or platform.processor()
+        or platform.machine()
+        or None,
+        simd=None if present is None else tuple(name for name in wanted if name in present),
     )
 
 
@@ -287,15 +290,17 @@ def _software() -> Software:
     native = kernel_aio.available
     kernel_aio.close()
     return Software(
-        f"{platform.system()} {platform.release()} {platform.machine()}",
-        f"{platform.python_implementation()} {platform.python_version()}",
-        multiprocessing.get_start_method(allow_none=True) or multiprocessing.get_all_start_methods()[0],
-        packages,
-        opencv,
-        requirements_missed(requirements, _version),
-        native,
-        residency,
-        {name: os.environ[name] for name in _VARIABLES if name in os.environ},
+        system=f"{platform.system()} {platform.release()} {platform.machine()}",
+        python=f"{platform.python_implementation()} {platform.python_version()}",
+        start_method=(
+            multiprocessing.get_start_method(allow_none=True) or multiprocessing.get_all_start_methods()[0]
+        ),
+        packages=packages,
+        opencv_packages=opencv,
+        missed=requirements_missed(requirements, _version),
+        native_reads=native,
+        residency=residency,
+        variables={name: os.environ[name] for name in _VARIABLES if name in os.environ},
     )
 
 
@@ -307,11 +312,11 @@ def _version(name: str) -> str | None:
 
 
 def requirements_missed(requirements: list[str], version: Callable[[str], str | None]) -> tuple[str, ...]:
-    """Which plain requirements ("name>=1.2", no extras) installed versions do not meet.
+    """Find the plain requirements ("name>=1.2", no extras) that installed versions do not meet.
 
     Args:
-        requirements: as a package's metadata has them.
-        version: gives the installed version of a name, or None.
+        requirements: requirements from a package's metadata.
+        version: returns the installed version of a package, or None.
     """
     missed = []
     for text in requirements:
@@ -321,7 +326,7 @@ def requirements_missed(requirements: list[str], version: Callable[[str], str | 
         name, least = found.groups()
         installed = version(name)
         if installed is None:
-            # Another wheel of OpenCV brings the same module; whether there is one, its import tells.
+            # Another wheel of OpenCV has the same module; importing it shows whether there is one.
             if not name.startswith("opencv"):
                 missed.append(f"{text.strip()} is not installed")
         elif _order(installed) < _order(least):

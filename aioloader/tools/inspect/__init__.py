@@ -1,4 +1,4 @@
-"""What is this data set, how fast can it be, and what would make it faster?"""
+"""Inspection of a data set: its contents, its decoding speed, and advice to load it faster."""
 
 from __future__ import annotations
 
@@ -34,24 +34,25 @@ def inspect(
     max_pixels: int | None = DEFAULT_MAX_PIXELS,
     stage: Callable[[str, int], Callable[[int], Any]] | None = None,
 ) -> Inspection:
-    """Find out what a data set is, from headers and a sample of its images.
+    """Describe a data set from headers and a sample of its images.
 
-    Nothing is read as a whole that is large: of record files the index and headers, of the sample the images. Only a
-    record file without an .idx has to be scanned.
+    Large files are not read as a whole: only the index and headers of record files, and the images of the sample. A
+    record file without an .idx has to be scanned, however.
 
     Args:
         path: a .rec file or its URL, a pattern such as "train-*.rec", a folder of .rec files, a folder with one
             sub-folder of images per class, a .lst file, an IDX or CIFAR file, or an image.
-        sample: how many images to look into and decode, evenly spread over the set.
-        seconds: about how long to read headers; then an even sample of them will do. None: all are read.
+        sample: number of images to decode, evenly spread over the set.
+        seconds: approximate time for reading headers; after that an even sample of them is enough. None: read all.
         max_pixels: larger images count as damaged; None for no limit.
-        stage: called with what begins now and how much of it there is; gives what is to be called with how far it is.
+        stage: called at the start of a stage with its name and amount of work; returns a function that is called with
+            the progress.
 
     Raises:
-        FileNotFoundError: there is nothing at `path`.
-        OSError: something cannot be read.
+        FileNotFoundError: there is no such file or folder.
+        OSError: a file cannot be read.
         RecordIOError: an index cannot be read at all.
-        ValueError: it is nothing that can be loaded.
+        ValueError: it is not a data set of a known kind.
     """
     if sample < 1:
         raise ValueError(f"sample must be at least 1, got {sample}")
@@ -80,7 +81,7 @@ def _inspect(
         return inspect_folder(path, sample=sample, seconds=seconds, max_pixels=max_pixels, stage=stage)
     if is_url(path) and not is_pattern(path) and suffix_of(path).lower() not in (".rec", ""):
         raise ValueError(
-            f"far away, record files and folders can be inspected, and {redact_url(path)} is neither"
+            f"only record files and folders can be inspected remotely, and {redact_url(path)} is neither"
         )
     if (
         is_url(path)
@@ -111,6 +112,6 @@ def _inspect_other(path: str, max_pixels: int | None) -> Inspection:
     except DecodeError as error:
         if error.format is None:
             raise ValueError(
-                f"{path!r} is no record file, no .lst file and no image that is known, so there is nothing to tell"
+                f"{path!r} is not a record file, a .lst file or an image of a known format"
             ) from None
     return inspect_image(path, max_pixels=max_pixels)

@@ -1,4 +1,4 @@
-"""What would make a data set faster to load, or safer. Pure: rules over an `Inspection`."""
+"""Advice to load a data set faster or more safely: rules over an `Inspection`. Pure."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ _SHARE = 0.1
 
 
 def advice_for(found: Inspection) -> list[str]:
-    """Advice on a data set, most urgent first.
+    """Return advice on a data set, most urgent first.
 
     Args:
-        found: what it is.
+        found: the inspection of the data set.
     """
     return list(_advice(found))
 
@@ -33,17 +33,17 @@ def _advice(found: Inspection) -> Iterator[str]:
     images = found.images
     is_folder = found.kind == "image folder"
     if found.damage or (images is not None and images.damaged):
-        check = f"`aioloader verify --decode {path}` names all that is damaged"
-        save = "" if is_folder else ", `aioloader repair SRC DST` saves the sound records"
-        yield f"{check}{save}; a loader with on_error='skip' leaves it out"
+        check = f"`aioloader verify --decode {path}` lists all damage"
+        save = "" if is_folder else ", `aioloader repair SRC DST` copies the valid records"
+        yield f"{check}{save}; a loader with on_error='skip' skips damaged samples"
     if found.details.get("shard_faults"):
-        yield "see that the shards are those of one packing, and all of them: a pattern reads whatever fits it"
+        yield "check that these are all shards of one set, and only those: a pattern reads every file that matches it"
     if found.indexed is False and found.records:
         yield "write the missing .idx with `aioloader index FILE`: without it a file is scanned when it is first opened"
     if is_folder and found.records >= _MANY_FILES:
         yield (
-            f"pack it (`aioloader pack {path} OUT`): {found.records:,} small files are slow to list and to read, most "
-            "of all on network and spinning disks"
+            f"pack it (`aioloader pack {path} OUT`): {found.records:,} small files are slow to list and to read, above "
+            "all on network and spinning disks"
         )
     if images is not None and images.width is not None and images.height is not None:
         yield from _for_images(images)
@@ -52,8 +52,8 @@ def _advice(found: Inspection) -> Iterator[str]:
         most, fewest = labels.most[1], labels.fewest[1]
         if most >= _UNEVEN * fewest:
             yield (
-                f"the classes are uneven, up to {most:,} images and down to {fewest:,}: "
-                "aioloader.samplers.ClassBalancedSampler draws them alike"
+                f"the classes are uneven, from {fewest:,} to {most:,} images: "
+                "aioloader.samplers.ClassBalancedSampler draws them equally often"
             )
 
 
@@ -68,12 +68,12 @@ def _for_images(images: Images) -> Iterator[str]:
         part = (_LARGE / shorter) ** 2
         yield (
             f"make images smaller if you train at about 224 pixels: with `aioloader pack --resize {_LARGE}` they have "
-            f"about {part:.0%} of the pixels, and take about so much of the time"
+            f"about {part:.0%} of the pixels, and take about {part:.0%} of the time"
         )
     if jpegs and images.progressive > _SHARE:
         yield (
             f"{images.progressive:.0%} of the JPEGs are progressive, which take two to three times as long: "
-            "`aioloader pack --tile` makes them baseline ones, pixels unchanged"
+            "`aioloader pack --tile` converts them to baseline JPEGs, pixels unchanged"
         )
     if jpegs and share > 1 - _SHARE and images.tiled < 1 - _SHARE and shorter >= 4 * _SMALL:
         yield (
@@ -82,11 +82,11 @@ def _for_images(images: Images) -> Iterator[str]:
         )
     if images.formats and share + raw / sum(images.formats.values()) < 1 - _SHARE:
         yield (
-            f"{1 - share:.0%} of the images are no JPEGs, and slower to decode: `aioloader pack --resize PIXELS` makes "
-            "JPEGs of those that it makes smaller, `--encoding raw` needs no decoder"
+            f"{1 - share:.0%} of the images are not JPEGs, and slower to decode: `aioloader pack --resize PIXELS` "
+            "encodes the images that it resizes as JPEGs, `--encoding raw` needs no decoder"
         )
     if shorter <= _SMALL and not raw:
         yield (
-            "images as small as these are read faster as pixels: `aioloader pack --encoding raw` stores them without "
-            "a decoder's work, at several times the bytes"
+            "images as small as these are read faster as pixels: `aioloader pack --encoding raw` stores pixels, which "
+            "need no decoding but several times the bytes"
         )

@@ -1,4 +1,4 @@
-"""What lies in folders of images, lists of images, and the files of MNIST and CIFAR."""
+"""Inspection of folders of images, lists of images, single images, and the files of MNIST and CIFAR."""
 
 from __future__ import annotations
 
@@ -50,11 +50,11 @@ def inspect_folder(
     items = dataset.items
     if not items:
         raise ValueError(
-            f"there are no images in {path!r}: it needs a sub-folder with images for each class, or .rec files"
+            f"there are no images in {path!r}: it must contain a sub-folder of images for each class, or .rec files"
         )
-    tick = stage("asking for sizes", len(items))
+    tick = stage("reading file sizes", len(items))
     sizes, begun, looked = [], monotonic(), 0
-    # In the order of the names; where time is short, those spread over the list.
+    # In the order of the names; with a time limit in random order, for an even sample.
     order = np.random.default_rng(0).permutation(len(items)) if seconds is not None else np.arange(len(items))
     for looked, number in enumerate(order.tolist(), start=1):
         nbytes = dataset.file_nbytes(number)
@@ -111,7 +111,7 @@ def _read(paths: list[str], root: str) -> Iterator[tuple[object, Any]]:
 
 
 def inspect_list(path: str) -> Inspection:
-    """Inspect a .lst file; the images are not looked for, because it does not say where its root is.
+    """Inspect a .lst file without its images, because their root folder is unknown.
 
     Raises:
         OSError: it cannot be read.
@@ -138,7 +138,7 @@ def inspect_list(path: str) -> Inspection:
 
 
 def inspect_array_file(path: str) -> Inspection | None:
-    """Inspect an IDX file (MNIST) or a CIFAR binary file by its beginning and its size; None if it is neither.
+    """Inspect an IDX file (MNIST) or a CIFAR binary file by its beginning and its size; return None if it is neither.
 
     Raises:
         OSError: it cannot be read.

@@ -1,4 +1,4 @@
-"""A sample of images: what they are, and how long they take to decode. Read and decoded as a loader does it."""
+"""Formats and decoding times of a sample of images, decoded as by a loader."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ def images_in(
     max_pixels: int | None,
     tick: Callable[[int], Any] | None = None,
 ) -> Images:
-    """Look into images and decode them.
+    """Examine and decode images.
 
     Args:
-        sample: name (a key, or a path) and encoded image of each; an exception in its place says that it cannot be
+        sample: name (a key, or a path) and encoded image of each; an exception in place of an image that cannot be
             read.
         max_pixels: larger images count as damaged; None for no limit.
         tick: called with the number of images done so far.
@@ -53,7 +53,7 @@ def images_in(
             header = read_header(data)
             seconds.append(_decode_seconds(data, max_pixels, scratch))
         except (OSError, ValueError, EOFError) as error:
-            # Without the advice that some of our own add: what to do is said once for all.
+            # Without the advice that some of this package's errors add: advice is given once for all images.
             text = getattr(error, "message", "") or str(error)
             damaged.append((name, " ".join(text.split())))
         else:
@@ -69,21 +69,21 @@ def images_in(
     jpegs = max(1, formats["jpeg"])
     mean = float(np.mean(seconds)) if seconds else None
     return Images(
-        looked_at,
-        dict(formats.most_common()),
-        sizes_of(np.array(widths)),
-        sizes_of(np.array(heights)),
-        tiled / jpegs,
-        progressive / jpegs,
-        turned / max(1, len(widths)),
-        None if mean is None else mean * 1e6,
-        None if not mean else 1 / mean,
-        damaged,
+        looked_at=looked_at,
+        formats=dict(formats.most_common()),
+        width=sizes_of(np.array(widths)),
+        height=sizes_of(np.array(heights)),
+        tiled=tiled / jpegs,
+        progressive=progressive / jpegs,
+        turned=turned / max(1, len(widths)),
+        decode_us=None if mean is None else mean * 1e6,
+        images_per_s=None if not mean else 1 / mean,
+        damaged=damaged,
     )
 
 
 def _decode_seconds(data: Any, max_pixels: int | None, scratch: Scratch) -> float:
-    """Seconds of this thread to decode an image; the least of a few turns if that is soon done."""
+    """Measure the CPU seconds to decode an image; of a small image, the minimum of a few repetitions."""
     least, total = float("inf"), 0.0
     for _ in range(_MOST_ROUNDS):
         begun = thread_time()
@@ -96,7 +96,7 @@ def _decode_seconds(data: Any, max_pixels: int | None, scratch: Scratch) -> floa
 
 
 def is_progressive(data: Any) -> bool:
-    """Whether a JPEG is progressive, by its frame header.
+    """Return whether a JPEG is progressive, by its frame header.
 
     Args:
         data: the file; bytes, or a memoryview of bytes.

@@ -1,4 +1,4 @@
-"""What lies in record files, by their headers and a sample of their images."""
+"""Inspection of record files by their headers and a sample of their images."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from aioloader.storage.urls import is_url, redact_url, sibling, suffix_of
 from aioloader.tools.fetching import fetch
 from aioloader.tools.header_sample import evenly, sample_headers
 from aioloader.tools.inspect.images import images_in
-from aioloader.tools.inspect.report import Inspection, labels_of, sizes_of
+from aioloader.tools.inspect.report import Images, Inspection, labels_of, sizes_of
 from aioloader.tools.paths import version_at
 from aioloader.transforms.formats import read_header
 from recordio import (
@@ -46,8 +46,8 @@ _LOOKED_AT = 256
 _MOST_SHARDS = 1_000_000  # names may say anything
 
 
-class _Found(RecordFileDataset):
-    """The sound records of a damaged file that has no index to tell where they lie."""
+class _ValidRecords(RecordFileDataset):
+    """Dataset of the valid records of a damaged file without an index."""
 
     def __init__(self, path: str, report: recordio.Report) -> None:
         super().__init__(path)
@@ -57,24 +57,22 @@ class _Found(RecordFileDataset):
         return self.report.records
 
     def spans(self, indices: IntArray) -> Spans:
-        """See `ByteDataset.spans`."""
         offset = self.report.offsets[indices]
         return Spans(np.zeros(len(offset), np.int64), offset, self.report.lengths[indices])
 
     def facts(self, index: int) -> ItemLocation:
-        """See `ByteDataset.facts`."""
         return ItemLocation(None, self.report.path, int(self.report.offsets[index]))
 
 
-@dataclass
+@dataclass(kw_only=True)
 class _File:
-    """One record file, as far as it is known.
+    """Record file and what was read of it.
 
     Attributes:
-        nbytes: of the file.
-        offsets, lengths: int64 (n,), places of its records and upper bounds of their framed lengths.
-        numbers: int64 (m,), which of them were looked at.
-        heads: the headers of these.
+        nbytes: size of the file.
+        offsets, lengths: int64 (n,), offsets of its records and upper bounds of their framed lengths.
+        numbers: int64 (m,), numbers of the records whose headers were read.
+        heads: these headers.
     """
 
     path: str
@@ -89,12 +87,12 @@ class _File:
     fetched: dict[int, Any] = field(default_factory=dict)
 
     def fetch(self, numbers: IntArray) -> None:
-        """Have these records at hand, if they are far away."""
+        """Read these records in advance, if the file is remote."""
         if is_url(self.path) and len(numbers):
             self.fetched = dict(zip(numbers.tolist(), fetch(self.records, numbers), strict=True))
 
     def payload(self, number: int) -> Any:
-        """The payload of a record.
+        """Return the payload of a record.
 
         Raises:
             OSError, ValueError, EOFError: it cannot be read, or is damaged.
@@ -119,12 +117,13 @@ def inspect_records(
     """Inspect record files that make up one set.
 
     Args:
-        path: what the set was called by.
+        path: path of the set as the caller passed it.
         files: the .rec files, at least one.
-        sample: images to look into and decode.
-        seconds: to spend on headers, about; None: all are read.
+        sample: number of images to decode.
+        seconds: approximate time for reading headers; None: read all.
         max_pixels: larger images count as damaged; None for no limit.
-        stage: called with what begins now and how much of it there is; gives what is to be called with how far it is.
+        stage: called at the start of a stage with its name and amount of work; returns a function that is called with
+            the progress.
 
     Raises:
         OSError: a file cannot be read.
@@ -157,11 +156,11 @@ def inspect_records(
         ]
     if files != [path]:
         details["shard_faults"] = _shard_faults(files)
-    return _sum_up(path, kind, found, details, damage, images)
+    return _summary(path, kind, found, details=details, damage=damage, images=images)
 
 
 def _shard_faults(files: list[str]) -> list[str]:
-    """What the names of shards, NAME-00000-of-00004.rec, tell of others that are missing or do not belong to them."""
+    """Find missing and superfluous shards by their names, NAME-00000-of-00004.rec."""
     sets: dict[str, dict[int, set[int]]] = {}
     for name, number, count in filter(None, map(shard_name, files)):
         sets.setdefault(name, {}).setdefault(count, set()).add(number)
@@ -169,7 +168,7 @@ def _shard_faults(files: list[str]) -> list[str]:
     for name, divisions in sets.items():
         if len(divisions) > 1:
             counts = " and into ".join(f"{count:,}" for count in sorted(divisions))
-            faults.append(f"{name} is divided into {counts} shards, so that images may be read twice")
+            faults.append(f"{name} is divided into {counts} shards, so images may be read twice")
         for count, numbers in sorted(divisions.items()):
             missing = [number for number in range(min(count, _MOST_SHARDS)) if number not in numbers]
             if missing:
@@ -198,8 +197,8 @@ def _open(path: str, seconds: float | None, stage: Callable[[str, int], Callable
     except CorruptRecordError as error:
         if indexed:
             raise
-        tick = stage("looking for sound records", nbytes)
-        records = _Found(path, verify(path, tick=tick))
+        tick = stage("searching for valid records", nbytes)
+        records = _ValidRecords(path, verify(path, tick=tick))
         offsets, lengths = records.report.offsets, records.report.lengths
         damage.append(
             f"{name} is damaged and has no index: {error.message} at byte {error.offset}, and "
@@ -208,31 +207,41 @@ def _open(path: str, seconds: float | None, stage: Callable[[str, int], Callable
     tick = stage("reading headers", len(offsets))
     numbers, heads = sample_headers(path, offsets, version=version, seconds=seconds, tick=tick)
     lost = np.flatnonzero(~heads.valid)
-    if indexed:  # lines that cannot be read were told of
+    if indexed:  # invalid lines were reported above
         lost = lost[~np.isin(numbers[lost], list(records.table.index.faults))]
     if len(lost):
         places = offsets[numbers[lost[:_MOST_NAMED]]].tolist()
         more = ", ..." if len(lost) > _MOST_NAMED else ""
         damage.append(
-            f"{name}: {len(lost):,} of {len(heads):,} places of the index that were looked at hold no record: byte "
+            f"{name}: {len(lost):,} of {len(heads):,} offsets of the index that were checked have no record: byte "
             f"{', '.join(map(str, places))}{more}"
         )
-    return _File(path, nbytes, indexed, records, offsets, lengths, numbers, heads, damage)
+    return _File(
+        path=path,
+        nbytes=nbytes,
+        indexed=indexed,
+        records=records,
+        offsets=offsets,
+        lengths=lengths,
+        numbers=numbers,
+        heads=heads,
+        damage=damage,
+    )
 
 
 def _kind(found: list[_File], picked: list[tuple[_File, int]]) -> tuple[str, dict[str, Any]]:
-    """What kind of records these are, and what only that kind has."""
+    """Return the kind of the records, and the details that only this kind has."""
     labels: list[Any] = []
-    pictures = 0
+    images = 0
     for _, payload in _payloads(picked):
         if not isinstance(payload, Exception):
             header, body = payload
-            pictures += _is_picture(body)
+            images += _is_image(body)
             if header.flag:
                 labels.append(header.label)
     if not picked:
         return "empty", {}
-    if not pictures:
+    if not images:
         return "plain records", {}
     faces = _faces(found[0]) if len(found) == 1 else None
     if faces is not None:
@@ -245,7 +254,7 @@ def _kind(found: list[_File], picked: list[tuple[_File, int]]) -> tuple[str, dic
 
 
 def _payloads(picked: list[tuple[_File, int]]) -> Iterator[tuple[object, Any]]:
-    """Key of each record, and its header and body, or what went wrong. Without records that have no image."""
+    """Yield the key of each record, and its header and body or an error, without records that have no image."""
     for file, number in picked:
         key = file.records.facts(number).key
         try:
@@ -258,7 +267,7 @@ def _payloads(picked: list[tuple[_File, int]]) -> Iterator[tuple[object, Any]]:
 
 
 def _bodies(picked: list[tuple[_File, int]]) -> Iterator[tuple[object, Any]]:
-    """Key of each image, and its bytes, or what went wrong."""
+    """Yield the key of each image, and its bytes or an error."""
     for key, payload in _payloads(picked):
         yield key, payload if isinstance(payload, Exception) else payload[1]
 
@@ -278,7 +287,7 @@ def _detection(labels: list[Any], boxes: list[Detection]) -> dict[str, Any]:
     }
 
 
-def _is_picture(body: Any) -> bool:
+def _is_image(body: Any) -> bool:
     try:
         read_header(body)
     except ValueError:
@@ -287,8 +296,8 @@ def _is_picture(body: Any) -> bool:
 
 
 def _faces(file: _File) -> dict[str, Any] | None:
-    """What InsightFace's layout tells, or None if this is no set of that kind."""
-    if isinstance(file.records, _Found) or not len(file.offsets):
+    """Return the details of a set in InsightFace's layout, or None if it has another layout."""
+    if isinstance(file.records, _ValidRecords) or not len(file.offsets):
         return None
     try:
         header = face_header(file.records[file.records.table.index.position(0)])
@@ -307,16 +316,22 @@ def _faces(file: _File) -> dict[str, Any] | None:
 
 
 def _property(rec: str) -> list[int] | None:
-    """Number of classes, height and width of an InsightFace set; None where its file is missing or malformed."""
-    beside = sibling(rec, PROPERTY) if is_url(rec) else os.path.join(os.path.dirname(rec), PROPERTY)
+    """Return number of classes, height and width of an InsightFace set; None if its file is missing or malformed."""
+    place = sibling(rec, PROPERTY) if is_url(rec) else os.path.join(os.path.dirname(rec), PROPERTY)
     try:
-        return list(read_property(beside))
+        return list(read_property(place))
     except (OSError, LayoutError):
         return None
 
 
-def _sum_up(
-    path: str, kind: str, found: list[_File], details: dict[str, Any], damage: list[str], images: Any
+def _summary(
+    path: str,
+    kind: str,
+    found: list[_File],
+    *,
+    details: dict[str, Any],
+    damage: list[str],
+    images: Images | None,
 ) -> Inspection:
     nbytes: list[Any] = []
     widths: Counter[int] = Counter()
@@ -326,7 +341,7 @@ def _sum_up(
     headers = 0
     for file in found:
         heads = file.heads
-        # Of a split record only the place tells how long it is, framing included.
+        # The length of a split record is known only with its framing, from its offset and the next one's.
         nbytes.append(np.where(heads.split, file.lengths[file.numbers], heads.nbytes)[heads.valid])
         headers += len(heads)
         if kind in _NO_IMAGES:
@@ -340,7 +355,7 @@ def _sum_up(
         values, counts = np.unique(scalar[finite], return_counts=True)
         labels.update(dict(zip(values.astype(float).tolist(), counts.tolist(), strict=True)))
     if bad:
-        damage.append(f"{bad:,} labels are no finite numbers")
+        damage.append(f"{bad:,} labels are not finite numbers")
     return Inspection(
         path,
         kind,

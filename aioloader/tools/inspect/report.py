@@ -1,4 +1,4 @@
-"""What `inspect` tells of a data set, as plain values; and how numbers become such values. Pure."""
+"""Result of `inspect` as plain values, and summaries of numbers. Pure."""
 
 from __future__ import annotations
 
@@ -17,11 +17,7 @@ __all__ = ("Images", "Inspection", "Labels", "Sizes", "labels_of", "sizes_of")
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """Some numbers summed up.
-
-    Attributes:
-        smallest, median, mean, largest: of all numbers.
-    """
+    """Summary of some numbers: the smallest, the median, the mean and the largest."""
 
     smallest: float
     median: float
@@ -31,15 +27,15 @@ class Sizes:
 
 @dataclass(frozen=True, slots=True)
 class Labels:
-    """Scalar labels, counted.
+    """Statistics of scalar labels.
 
     Attributes:
-        classes: how many different ones there are.
-        smallest, largest: the least and the greatest label.
-        most, fewest: (label, how many have it) of the class with most and with fewest images.
-        whole: all are whole numbers, as those of classes are.
-        absent: whole numbers between the smallest and the largest that no image has.
-        counts: how many images have which label, in ascending order of the labels.
+        classes: number of different labels.
+        smallest, largest: the smallest and the largest label.
+        most, fewest: (label, number of images) of the classes with most and with fewest images.
+        whole: whether all are integers, as labels of classes are.
+        absent: number of integers between the smallest and the largest label that no image has.
+        counts: number of images of each label, in ascending order of the labels.
     """
 
     classes: int
@@ -54,15 +50,15 @@ class Labels:
 
 @dataclass(frozen=True, slots=True)
 class Images:
-    """A sample of images, looked into and decoded.
+    """Statistics of a sample of images that were decoded.
 
     Attributes:
-        looked_at: images of the sample.
-        formats: how many are of which format; damaged ones are not counted.
+        looked_at: number of images of the sample.
+        formats: number of images of each format, without damaged ones.
         width, height: in pixels, as stored.
-        tiled: share of JPEGs whose crops are decoded alone (`aioloader pack --tile`).
-        progressive: share of JPEGs that are progressive, which take two to three times as long.
-        turned: share of images that their EXIF data turns or mirrors.
+        tiled: share of JPEGs that are tiled, so that a crop is decoded alone (`aioloader pack --tile`).
+        progressive: share of JPEGs that are progressive, which take two to three times as long to decode.
+        turned: share of images that their EXIF orientation rotates or mirrors.
         decode_us: microseconds of CPU time to decode a whole image, in one thread of this machine; the mean.
         images_per_s: images that one core decodes in a second.
         damaged: (key or path, reason) of images that cannot be decoded.
@@ -82,25 +78,25 @@ class Images:
 
 @dataclass(frozen=True, slots=True)
 class Inspection:
-    """What a data set is.
+    """Description of a data set.
 
     Attributes:
-        path: what was asked for.
+        path: path as the caller passed it.
         kind: "empty", "plain records", "packed images", "packed images with label vectors", "InsightFace", "detection",
             "image folder", "image list", "IDX files", "CIFAR files" or "image".
-        files: files that it consists of, indexes left out.
-        nbytes: bytes of these files.
-        records: records of record files, else images.
-        images_in_all: how many images there are; None where only a sample could tell.
-        headers: records whose headers were looked at; None where there are none. Sizes and labels are theirs.
+        files: number of its files, without indexes.
+        nbytes: total size of these files.
+        records: number of records, or of images where there are no record files.
+        images_in_all: number of images; None if only a sample was read.
+        headers: number of records whose headers were read, for sizes and labels; None without record files.
         indexed: whether all record files have an .idx; None for others.
-        sizes: bytes of a record's payload, or of an image's file.
+        sizes: sizes of the records' payloads, or of the images' files, in bytes.
         labels: scalar labels; None if there are none.
-        label_widths: how many records have label vectors of which width; 1 stands for a scalar label.
-        images: of a sample; None where there are no images.
-        details: what only this kind has; see docs/tools.md.
-        damage: what was seen to be wrong, in words. Much is not seen without `aioloader verify`.
-        advice: what would make it faster, or safer.
+        label_widths: number of records by the width of their label vectors; 1 means a scalar label.
+        images: statistics of a sample; None if there are no images.
+        details: values that only this kind has; see docs/tools.md.
+        damage: descriptions of damage that was noticed; `aioloader verify` finds more.
+        advice: advice to load it faster or more safely.
     """
 
     path: str
@@ -120,7 +116,7 @@ class Inspection:
     advice: list[str] = field(default_factory=list)
 
     def facts(self) -> dict[str, Any]:
-        """All of it in values that JSON has."""
+        """Return the description as JSON values."""
         facts = asdict(self)
         if self.labels is not None:
             facts["labels"]["counts"] = [
@@ -136,7 +132,7 @@ def _plain(label: float) -> float:
 
 
 def sizes_of(values: Array) -> Sizes | None:
-    """The sum of some numbers; None of none.
+    """Summarise some numbers; return None if there are none.
 
     Args:
         values: (n,).
@@ -149,10 +145,10 @@ def sizes_of(values: Array) -> Sizes | None:
 
 
 def labels_of(counts: Mapping[float, int]) -> Labels | None:
-    """Scalar labels from how many images have each; None if there are none. NaN and infinities must not be among them.
+    """Compute the statistics of scalar labels; return None if there are none.
 
     Args:
-        counts: images of each label.
+        counts: number of images of each label; neither NaN nor infinity may be among the labels.
     """
     if not counts:
         return None
@@ -163,12 +159,12 @@ def labels_of(counts: Mapping[float, int]) -> Labels | None:
     fewest = min(found, key=lambda label: ordered[label])
     span = int(found[-1] - found[0]) + 1 if whole else len(found)
     return Labels(
-        len(found),
-        found[0],
-        found[-1],
-        (most, ordered[most]),
-        (fewest, ordered[fewest]),
-        whole,
-        span - len(found),
-        ordered,
+        classes=len(found),
+        smallest=found[0],
+        largest=found[-1],
+        most=(most, ordered[most]),
+        fewest=(fewest, ordered[fewest]),
+        whole=whole,
+        absent=span - len(found),
+        counts=ordered,
     )

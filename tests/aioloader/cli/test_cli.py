@@ -93,7 +93,8 @@ def test_a_file_without_records_is_1(tmp_path: Path, capsys: pytest.CaptureFixtu
     captured = capsys.readouterr()
     assert captured.out == ""
     assert (
-        captured.err == f"aioloader: error: {str(path)!r} holds no records, so there is nothing to stream\n"
+        captured.err
+        == f"aioloader: error: {str(path)!r} contains no records, so there is nothing to stream\n"
     )
     assert not sheet.exists()
 

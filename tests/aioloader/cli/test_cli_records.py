@@ -95,7 +95,7 @@ def test_verify_does_not_take_other_records_for_images(
     with recordio.RecordWriter(tmp_path / "a.rec", index=True) as writer:
         writer.write(b"plain", 0)
     assert _code("verify", tmp_path / "a.rec", "--decode") == 0
-    assert "holds no images" in capsys.readouterr().out
+    assert "contains no images" in capsys.readouterr().out
 
 
 def test_header_records_of_faces_are_no_damage(tmp_path: Path, photo_rec: Path) -> None:

@@ -14,7 +14,7 @@ import simplejpeg
 
 import recordio
 from aioloader import DataLoader, ImageRecordDataset
-from aioloader.tools.verify import SoundImages, check
+from aioloader.tools.verify import ValidImages, check
 
 MAGIC = struct.pack("<I", recordio.MAGIC)
 SIZES = [2_000, pytest.param(100_000, marks=pytest.mark.slow)]
@@ -212,7 +212,7 @@ def test_broken_images_of_valid_records_are_named(damaged: tuple[Set, Path]) -> 
     made, path = damaged
     report = recordio.verify(path)
     seen: list[int] = []
-    checked = check(SoundImages(report), num_workers=2, executor="thread", tick=seen.append)
+    checked = check(ValidImages(report), num_workers=2, executor="thread", tick=seen.append)
     assert checked.images == seen[-1] == made.count - 9 * FIVE
     broken = made.done["broken image"]
     assert [(e.key, e.offset) for e in checked.errors] == [(key_of(n), made.offsets[n]) for n in broken]

@@ -339,7 +339,7 @@ def test_the_command_reports_what_it_did(
     text = capsys.readouterr().out.splitlines()
     count = len(sources(photo_folder))
     assert text[0].startswith(f"{out}.rec: {count} records of 5 classes, ")
-    assert any(line.endswith(" made smaller") for line in text)
+    assert any(line.endswith(" scaled down") for line in text)
     assert any(line.startswith("images: ") and "%" in line for line in text)
     assert main(["pack", str(photo_folder), out]) == 0
     assert len(capsys.readouterr().out.splitlines()) == 1

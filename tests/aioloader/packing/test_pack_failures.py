@@ -105,7 +105,7 @@ def test_the_command_replaces_reports_and_gives_up(
     argv = ["pack", str(source), str(tmp_path / "out"), "--encoding", "raw", "--on-error", "replace"]
     assert main([*argv, "--error-report", str(listed)]) == 0
     captured = capsys.readouterr()
-    assert "2 replaced by the next sound image" in captured.out
+    assert "2 replaced by the next valid image" in captured.out
     assert f"replaced {source / 'cat' / '002.jpg'}: " in captured.err
     assert [error["replaced_by"] for error in json.loads(listed.read_text())["errors"]] == [3, 6]
     again = tmp_path / "again.json"

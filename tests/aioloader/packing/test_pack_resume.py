@@ -194,10 +194,10 @@ def test_ctrl_c_says_that_the_same_command_goes_on_and_it_does(
     ]
     done = killed(INTERRUPTED, *words)
     assert done.returncode == 130
-    assert "the same command goes on where this one was stopped" in done.stderr
+    assert "run the same command again to resume" in done.stderr
     assert "Traceback" not in done.stderr
     assert main(words) == 0
-    assert f"going on at image 18 of {COUNT}" in capsys.readouterr().err
+    assert f"resuming at image 18 of {COUNT}" in capsys.readouterr().err
     pack(source, tmp_path / "whole" / "set", encoding="raw", on_error="skip", seed=3)
     assert files(tmp_path / "out") == files(tmp_path / "whole")
 

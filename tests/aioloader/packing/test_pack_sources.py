@@ -107,14 +107,14 @@ def test_what_is_no_source_is_refused(tmp_path: Path, capsys: pytest.CaptureFixt
     shutil.copy(DATA / "folder.lst", tmp_path / "some.lst")
     assert main(["pack", str(tmp_path / "some.lst"), out, "--root", str(tmp_path / "nowhere")]) == 2
     told = capsys.readouterr().err
-    for words in ("is packed already", "there is no folder and no list", "there is no folder"):
+    for words in ("is already a record file", "there is no folder and no list", "there is no folder"):
         assert words in told
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a.rec", "some.lst"]
 
 
 def test_a_file_of_somebody_else_is_not_replaced_by_the_report(tmp_path: Path) -> None:
     (tmp_path / "set.json").write_text('{"annotations": []}')
-    with pytest.raises(FileExistsError, match="is no report of a packing"):
+    with pytest.raises(FileExistsError, match="is not a packing report"):
         pack(GOLDEN, tmp_path / "set")
     report = pack(GOLDEN, tmp_path / "set", json=tmp_path / "report.json")
     assert json.loads((tmp_path / "report.json").read_text())["records"] == report.records
@@ -212,9 +212,9 @@ def test_sets_in_shards_mixed_and_small(tmp_path: Path) -> None:
     [
         ({"kind": "mnist"}, FileNotFoundError, "nothing is downloaded"),
         ({"kind": "cifar10", "train_ratio": 0.5}, ValueError, "published train and test parts"),
-        ({"kind": "cifar10", "encoding": "keep"}, ValueError, "in no files that could be kept"),
+        ({"kind": "cifar10", "encoding": "keep"}, ValueError, "not separate files that could be kept"),
         ({"kind": "cifar10", "pass_through": True}, ValueError, "leave out the options that change them"),
-        ({"kind": "cifar10", "root": "."}, ValueError, "root belongs to a list"),
+        ({"kind": "cifar10", "root": "."}, ValueError, "root can only be used with a list"),
     ],
 )
 def test_what_does_not_go_with_a_set(

@@ -154,7 +154,7 @@ def test_what_has_no_tiles_stays_and_is_counted(
     assert packed == data
     assert (report.tiled, report.kept) == (0, {reason: 1})
     assert main(["pack", str(tmp_path / "one"), str(tmp_path / "again"), "--tile"]) == 0
-    assert f"1 left as they were: {reason}" in capsys.readouterr().out
+    assert f"1 unchanged: {reason}" in capsys.readouterr().out
 
 
 @needs_jpegtran
@@ -206,7 +206,7 @@ def test_a_folder_of_all_kinds(
         np.testing.assert_array_equal(decode_image(new), decode_image(old))
     tiled = sum(map(is_tiled, packed))
     assert f"{tiled} tiled" in text
-    assert "1 left as they were: not JPEG" in text
+    assert "1 unchanged: not JPEG" in text
     assert "images: " in text
     assert recordio.verify(out).ok
 

@@ -78,7 +78,7 @@ PROBLEMS = {
     ),
     "those that are open count": (
         changed("limits", descriptors=1024, descriptors_open=1000),
-        "beside the 1,000 that are open",
+        "in addition to the 1,000 that are open",
         "ulimit -n 2048",
     ),
     "short files": (
@@ -103,7 +103,7 @@ PROBLEMS = {
         "no memfd here, and /tmp has 1.0 MiB free",
         "TMPDIR",
     ),
-    "a small quota": (changed("cores", quota=2.0), "a quota gives this process 2 cores", "num_workers=2"),
+    "a small quota": (changed("cores", quota=2.0), "a quota limits this process to 2 cores", "num_workers=2"),
     "two wheels": (
         changed("software", opencv_packages=("opencv-contrib-python", "opencv-python")),
         "2 packages bring the module cv2: opencv-contrib-python ?, opencv-python ?",
@@ -151,10 +151,10 @@ PROBLEMS = {
 }
 
 NOTES = {
-    "a large quota": (changed("cores", quota=7.5), "gives this process 7.5 cores", "num_workers=7"),
+    "a large quota": (changed("cores", quota=7.5), "limits this process to 7.5 cores", "num_workers=7"),
     "a quota that is kept to": (
         changed("cores", quota=2.0, usable=2),
-        "a quota gives this process 2 of 8 cores",
+        "a quota limits this process to 2 of 8 cores",
         "OMP_NUM_THREADS",
     ),
     "half the machine": (changed("cores", machine=64), "may run on 8 of 64 cores", "taskset"),

@@ -112,7 +112,7 @@ def test_bad_images_and_lines_are_left_out_and_named(
     assert main(arguments) == 0
     assert [(header.id, header.label) for header, _ in records(tmp_path / "set.rec")] == [(7, 3.0)]
     said = capsys.readouterr().err
-    assert all(word in said for word in ("bad.png", "missing.png", "line 2", "2 were left out"))
+    assert all(word in said for word in ("bad.png", "missing.png", "line 2", "2 were skipped"))
     before = (tmp_path / "set.rec").read_bytes()
     assert main(["--on-error", "raise", *arguments]) == 1
     assert "bad.png" in capsys.readouterr().err
@@ -125,7 +125,7 @@ def test_lists_of_another_prefix_are_left_alone(tmp_path: Path, capsys: pytest.C
         shutil.copy(DATA / "folder.lst", tmp_path / name)
     assert main(["--pass-through", str(tmp_path / "r"), SOURCE]) == 0
     assert sorted(path.name for path in tmp_path.glob("*.rec")) == ["r.rec", "r_train.rec"]
-    assert "road.lst is left alone" in capsys.readouterr().err
+    assert "road.lst is ignored" in capsys.readouterr().err
     assert main(["--pass-through", str(tmp_path / "roa"), SOURCE]) == 0
     assert (tmp_path / "road.rec").exists()
 

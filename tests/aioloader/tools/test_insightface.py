@@ -162,7 +162,7 @@ def test_bad_options_are_refused(crops: Path, tmp_path: Path, options: Any) -> N
 
 
 def test_images_without_sub_folders_are_no_identities(crops: Path, tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="it needs one for each identity"):
+    with pytest.raises(ValueError, match="create one for each identity"):
         pack_faces(crops / "bob", tmp_path / "set")
 
 
@@ -196,7 +196,7 @@ def test_the_command_packs_and_extracts(
     captured = capsys.readouterr()
     first, *more = captured.out.splitlines()
     assert first.startswith(f"{out / 'train.rec'}: 7 images of 3 identities, 12 x 12 pixels, ")
-    assert more == ["1 were of another size and are encoded anew; scaling is no alignment", "1 left out"]
+    assert more == ["1 had another size and were re-encoded; resizing does not align faces", "1 left out"]
     assert f"left out {crops / 'bob' / 'bad.png'}: " in captured.err
     assert main([str(out), str(tmp_path / "files"), "--extract"]) == 0
     assert capsys.readouterr().out == f"{tmp_path / 'files'}: 7 images\n"
@@ -212,7 +212,7 @@ def test_a_bad_size_is_wrong_usage(size: str, capsys: pytest.CaptureFixture[str]
     with pytest.raises(SystemExit) as caught:
         main(["/gone", "/nowhere", f"--size={size}"])
     assert caught.value.code == 2
-    assert "is no size" in capsys.readouterr().err
+    assert "is not a size" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("option", ["--quality=0", "--quality=101", "--num-workers=0", "--num-workers=x"])

@@ -14,7 +14,7 @@ import simplejpeg
 import recordio
 from aioloader import jpeg
 from aioloader.datasets.record_layout import detection_label, key_range
-from aioloader.tools import heads
+from aioloader.tools import header_sample
 from aioloader.tools.draw import draw_image
 from aioloader.tools.header_sample import evenly, sample_headers
 from aioloader.tools.inspect import inspect
@@ -194,7 +194,7 @@ def test_damage_is_seen_where_the_sample_meets_it(tmp_path: Path) -> None:
     assert sorted(key for key, _ in found.images.damaged) == [3, 7, 10]
     assert "a line of the index cannot be read" in found.damage[0]
     assert found.damage[1].endswith(
-        f"1 of 11 places of the index that were looked at hold no record: byte {offsets[3]}"
+        f"1 of 11 offsets of the index that were checked have no record: byte {offsets[3]}"
     )
     assert "aioloader verify" in found.advice[0]
 
@@ -242,7 +242,7 @@ def test_what_is_no_set_is_refused(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("text")
     (tmp_path / "a.idx").write_text("0\t0\n")
     (tmp_path / "empty").mkdir()
-    for name, text in (("a.txt", "no record file"), ("a.idx", "is an index"), ("empty", "no images")):
+    for name, text in (("a.txt", "is not a record file"), ("a.idx", "is an index"), ("empty", "no images")):
         with pytest.raises(ValueError, match=text):
             inspect(tmp_path / name)
     for name in ("none", "none-*.rec"):
@@ -262,8 +262,8 @@ def test_the_sample_is_as_large_as_asked_for(tmp_path: Path) -> None:
 def test_headers_can_be_an_even_sample(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = write(tmp_path / "a.rec", [(float(n), b"body") for n in range(1000)])
     offsets = recordio.Index.open(path.with_suffix(".idx")).offsets
-    monkeypatch.setattr(heads, "_BETWEEN_TICKS", 10)
-    monkeypatch.setattr(heads, "_MOST_SAMPLED", 300)
+    monkeypatch.setattr(header_sample, "_BETWEEN_TICKS", 10)
+    monkeypatch.setattr(header_sample, "_MOST_SAMPLED", 300)
     ticks: list[int] = []
     numbers, found = sample_headers(str(path), offsets, seconds=1e9, tick=ticks.append)
     assert 250 < len(found) <= 300

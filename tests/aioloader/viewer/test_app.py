@@ -287,7 +287,7 @@ def test_a_port_in_use_is_an_error(sets: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         done = run(sets / "plain.rec", "--no-browser", "--port", str(taken.getsockname()[1]))
     assert (done.returncode, done.stdout) == (1, "")
-    assert "is in use; give another one by --port" in done.stderr
+    assert "is in use; choose another one with --port" in done.stderr
     assert done.stderr.count("\n") == 1
 
 

@@ -15,7 +15,7 @@ import aioloader
 import recordio
 from aioloader.packing.report import class_names
 from aioloader.viewer.collection import Collection, NoSuchRecordError
-from aioloader.viewer.label_heads import label_heads
+from aioloader.viewer.header_labels import read_labels
 from aioloader.viewer.labels import Labels
 from aioloader.viewer.opening import open_collection
 from tests.aioloader.viewer.sets import EVIL, jpeg, write_records
@@ -234,7 +234,7 @@ def test_labels_are_the_same_from_a_stretch_and_one_by_one(tmp_path: Path) -> No
     for records in (many, far):
         path = write_records(tmp_path / f"{len(records)}.rec", records)
         index = recordio.Index.open(path.with_suffix(".idx"), cache=False)
-        found = label_heads(str(path), index.offsets)
+        found = read_labels(str(path), index.offsets)
         for place, (label, _) in enumerate(records):
             values = found.values[found.owners == place].tolist()
             assert ([found.first[place]] if np.isscalar(label) else values) == np.ravel(label).tolist()

@@ -20,8 +20,8 @@ from aioloader.viewer.cache import Cache
 from aioloader.viewer.collection import NoSuchRecordError
 from aioloader.viewer.draws import as_pixels, named_transform
 from aioloader.viewer.opening import open_collection
-from aioloader.viewer.pictures import Picture, fitted
 from aioloader.viewer.records import box_table
+from aioloader.viewer.rendering import RenderedImage, fitted
 from aioloader.viewer.site import IMAGE_SIDE, Options, Site
 from tests.aioloader.viewer.sets import detection_label, jpeg, write_records
 from tests.conftest import RunOn
@@ -54,9 +54,9 @@ def made(path: Path, **options: Any) -> Site:
     return Site(open_collection(path), Options(**options))
 
 
-def pixels(picture: Picture | None) -> np.ndarray:
-    assert picture is not None
-    return np.asarray(Image.open(io.BytesIO(picture.content)))
+def pixels(image: RenderedImage | None) -> np.ndarray:
+    assert image is not None
+    return np.asarray(Image.open(io.BytesIO(image.content)))
 
 
 @pytest.mark.usefixtures("no_blocking", "leftovers")
@@ -65,8 +65,8 @@ def test_pages_labels_and_images_without_blocking(sets: Path, run_on: RunOn) -> 
         everything = await site.everything(48)
         shown = await site.thumbs(everything.positions[:48])
         assert [each.record.position for each in shown] == [*range(48)]
-        assert [each.record.position for each in shown if each.picture is None] == [3, 7, 9]
-        assert all(each.record.problem for each in shown if each.picture is None)
+        assert [each.record.position for each in shown if each.image is None] == [3, 7, 9]
+        assert all(each.record.problem for each in shown if each.image is None)
         await site.loaded()
         listing = await site.labelled(2.0)
         assert listing.complete
@@ -87,7 +87,7 @@ def test_draws_are_what_the_loader_gives(sets: Path, name: str, position: int, i
     async def work(site: Site) -> list[np.ndarray]:
         await site.loaded()
         draws = await site.drawn(position, "train", range(3))
-        return [pixels(draw.picture) for draw in draws]
+        return [pixels(draw.image) for draw in draws]
 
     path = sets / name
     found = work_with(made(path, size=96, seed=5), work)
@@ -113,9 +113,9 @@ def test_boxes_follow_their_image(tmp_path: Path) -> None:
         assert [tuple(box) for box in draw.boxes] == [(3, 0.25, 0.25, 0.75, 1)]
         image = aioloader.ImageRecordDataset(path)[0][0]
         shown = await site.image(0)
-        assert np.array_equal(pixels(draw.picture), image[:, ::-1])
+        assert np.array_equal(pixels(draw.image), image[:, ::-1])
         crop = await site.drawn(0, "boxes", range(4))
-        assert len({draw.picture.content for draw in crop if draw.picture}) == 4
+        assert len({draw.image.content for draw in crop if draw.image}) == 4
         for epoch, drawn in enumerate(crop):
             chain = site.draws.pipeline("boxes", shown.record)
             assert chain is not None
@@ -131,7 +131,7 @@ def test_a_transform_that_fails_is_reported_and_not_raised(sets: Path) -> None:
 
     async def work(site: Site) -> None:
         (draw,) = await site.drawn(0, "custom", [0])
-        assert (draw.picture, draw.problem) == (None, "RuntimeError: <b>no</b>")
+        assert (draw.image, draw.problem) == (None, "RuntimeError: <b>no</b>")
 
     work_with(made(sets / "plain.rec", custom=(fails, "a:fails")), work)
 
@@ -145,7 +145,7 @@ def test_large_images_are_made_smaller_and_upright(tmp_path: Path) -> None:
     async def work(site: Site) -> None:
         shown = await site.image(0)
         assert (shown.record.width, shown.record.height) == (600, 2600)
-        assert pixels(shown.picture).shape == (IMAGE_SIDE, round(600 * IMAGE_SIDE / 2600), 3)
+        assert pixels(shown.image).shape == (IMAGE_SIDE, round(600 * IMAGE_SIDE / 2600), 3)
 
     work_with(made(path), work)
 
@@ -155,9 +155,9 @@ def test_too_many_pixels_are_a_problem_of_their_record(tmp_path: Path) -> None:
 
     async def work(site: Site) -> None:
         first, second = await site.thumbs([0, 1])
-        assert first.picture is None
+        assert first.image is None
         assert "max_pixels" in (first.record.problem or "")
-        assert second.picture is not None
+        assert second.image is not None
 
     work_with(made(path, max_pixels=1000), work)
 
@@ -171,7 +171,7 @@ def test_an_index_that_is_damaged_behind_its_head_is_reported(tmp_path: Path) ->
         assert len(await site.thumbs([0, 1])) == 2
         await site.loaded()
         assert "line 16001" in site.failure
-        assert (await site.image(1)).picture is not None
+        assert (await site.image(1)).image is not None
 
     work_with(made(path), work)
 
@@ -203,7 +203,7 @@ def test_values_become_shades() -> None:
     "image", [np.zeros(3), np.zeros((2, 2, 2)), np.zeros((0, 4, 3)), "text", None], ids=str
 )
 def test_what_is_no_image_is_refused(image: object) -> None:
-    with pytest.raises(ValueError, match="no image"):
+    with pytest.raises(ValueError, match="not an image"):
         as_pixels(image)
 
 

@@ -1,7 +1,7 @@
-"""The picture of a record, small or large, as a file that a browser shows.
+"""Rendering of a record's image, small or large, as a file for a browser.
 
-Decoded by the project's own reader, shrunk while it is decoded where that is possible. Small pictures are PNG, so that
-their pixels are shown as they are.
+Images are decoded by the project's own reader, and scaled down during decoding if possible. Small images are PNG, so
+that their pixels are displayed unchanged.
 """
 
 from __future__ import annotations
@@ -22,20 +22,20 @@ if TYPE_CHECKING:
     from aioloader.foundation.types import Array
     from aioloader.viewer.collection import Contents
 
-__all__ = ("Picture", "Pictures", "as_file", "fitted")
+__all__ = ("ImageRenderer", "RenderedImage", "as_file", "fitted")
 
 _SMALL_PIXELS = 160 * 160
 _QUALITY = 88
 
 
 @dataclass(frozen=True, slots=True)
-class Picture:
-    """A picture as a file.
+class RenderedImage:
+    """Image as a file for a browser.
 
     Attributes:
         content: its bytes.
         media_type: "image/jpeg" or "image/png".
-        width, height: pixels.
+        width, height: in pixels.
     """
 
     content: bytes
@@ -45,19 +45,19 @@ class Picture:
 
 
 def fitted(width: int, height: int, side: int) -> tuple[int, int]:
-    """(width, height) of a picture whose longer side is at most `side`; never larger than it is."""
+    """Return (width, height) of an image scaled down to a longer side of at most `side`."""
     longer = max(width, height)
     if longer <= side:
         return width, height
     return max(1, round(width * side / longer)), max(1, round(height * side / longer))
 
 
-def as_file(image: Array, *, exact: bool = False) -> Picture:
-    """A picture to be shown.
+def as_file(image: Array, *, exact: bool = False) -> RenderedImage:
+    """Encode an image for a browser.
 
     Args:
         image: uint8 (height, width, 3 or 1) RGB or grey.
-        exact: keep every pixel as it is, whatever the size.
+        exact: keep every pixel's value, regardless of the size.
     """
     height, width, channels = image.shape
     if exact or height * width <= _SMALL_PIXELS:
@@ -66,17 +66,17 @@ def as_file(image: Array, *, exact: bool = False) -> Picture:
         stored = image[..., ::-1] if channels == 3 else image
         done, encoded = cv2.imencode(".png", np.ascontiguousarray(stored), [cv2.IMWRITE_PNG_COMPRESSION, 2])
         if not done:
-            raise ValueError(f"cannot write a picture of {width} x {height} pixels")
-        return Picture(encoded.tobytes(), "image/png", width, height)
+            raise ValueError(f"cannot encode an image of {width} x {height} pixels")
+        return RenderedImage(encoded.tobytes(), "image/png", width, height)
     import simplejpeg
 
     colours = "RGB" if channels == 3 else "GRAY"
     content = simplejpeg.encode_jpeg(np.ascontiguousarray(image), quality=_QUALITY, colorspace=colours)
-    return Picture(content, "image/jpeg", width, height)
+    return RenderedImage(content, "image/jpeg", width, height)
 
 
-class Pictures:
-    """Makes pictures, in any thread.
+class ImageRenderer:
+    """Renderer of stored images; usable in any thread.
 
     Args:
         max_pixels: larger images are refused before they are decoded.
@@ -86,15 +86,15 @@ class Pictures:
         self._max_pixels = max_pixels
         self._local = threading.local()
 
-    def make(self, contents: Contents, side: int) -> tuple[Record, Picture | None]:
-        """The picture of a record.
+    def make(self, contents: Contents, side: int) -> tuple[Record, RenderedImage | None]:
+        """Render the image of a record.
 
         Args:
             contents: the record with its body.
-            side: longest side, pixels.
+            side: longest side in pixels.
 
         Returns:
-            the record with the extents of the upright image, or with what is wrong with it; and the picture.
+            the record with the extents of the upright image, or with its problem; and the image.
         """
         record = contents.record
         if record.kind != IMAGE:
@@ -109,9 +109,9 @@ class Pictures:
         reader: LazyImageReader | None = getattr(self._local, "reader", None)
         if reader is None:
             reader = self._local.reader = LazyImageReader(max_pixels=self._max_pixels, dct_scaling=True)
-        picture = reader.open(body)
-        width, height = picture.width, picture.height
+        lazy = reader.open(body)
+        width, height = lazy.width, lazy.height
         size = fitted(width, height, side)
-        shrink = scale_for((width, height), size) if picture.shrinks else 1
-        pixels = picture.region((0, 0, width, height), shrink)
+        shrink = scale_for((width, height), size) if lazy.shrinks else 1
+        pixels = lazy.region((0, 0, width, height), shrink)
         return resize_image(pixels, size, AREA if pixels.shape[1] > size[0] else LINEAR), width, height

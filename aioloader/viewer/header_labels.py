@@ -1,4 +1,4 @@
-"""The labels of many records from their headers, without their images."""
+"""Reading of the labels of many records from their headers, without their images."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ if TYPE_CHECKING:
     from aioloader.foundation.types import Array, IntArray
     from aioloader.storage.remote.transport import Version
 
-__all__ = ("label_heads",)
+__all__ = ("read_labels",)
 
-_LABELS_LOOKED_AT = 240
+_MOST_LABELS = 240
 
 
-def label_heads(path: str, offsets: IntArray, version: Version | None = None) -> LabelChunk:
-    """The labels of the records at some offsets of a file.
+def read_labels(path: str, offsets: IntArray, version: Version | None = None) -> LabelChunk:
+    """Read the labels of the records at some offsets of a file.
 
-    Of a record with several labels all count, up to `_LABELS_LOOKED_AT`; of a detection label the classes. A damaged
-    record, or one without a header, has none.
+    All labels of a record count, up to `_MOST_LABELS`; of a detection label, the classes of its boxes. A damaged
+    record, or one without a header, has no labels.
 
     Raises:
         OSError: the file cannot be read.
     """
-    heads = read_heads(path, offsets, labels=_LABELS_LOOKED_AT, version=version)
+    heads = read_heads(path, offsets, labels=_MOST_LABELS, version=version)
     first = np.where(heads.packed & (heads.flag == 0), heads.label, np.float32(np.nan)).astype(np.float32)
     owners: list[int] = []
     values: list[Array] = []
