@@ -126,7 +126,7 @@ def test_a_set_of_insightface_whose_header_is_lost_is_shown_whole(
         (tmp_path / "faces" / "train.idx").write_text("x\t0\n13\t40\n")
     collection = opened(tmp_path / "faces")
     assert len(collection.listing()) == collection.count
-    assert "all are shown" in " ".join(collection.problems)
+    assert "all records are listed" in " ".join(collection.problems)
 
 
 def test_classes_have_the_names_of_the_packing(sets: Path, tmp_path: Path) -> None:
