@@ -316,6 +316,18 @@ class Stage(Protocol):
 
 
 # -- byte sources ----------------------------------------------------------------------------------------------------
+#
+# A new storage backend implements `ByteSource`; a dataset returns it from `ByteDataset.open_source`. The loader's
+# `runtime` finds optional Protocols by `isinstance`. Without them a source lacks:
+#
+# - `BlockingByteSource`: passes without workers that need no event loop, and ``dataset[i]``
+# - `FileByteSource`: the names of its files in errors
+# - `NetworkByteSource`: the loader's ``timeout`` for reads, and a default of ``prefetch`` that hides latency
+# - `CountingByteSource`: requests, retries and latency in ``loader.stats()``
+# - `MappedByteSource`: workers that look records up in maps of local files
+#
+# The package's own datasets choose between local files and URLs in `aioloader.datasets.files`; `aioloader.storage.urls`
+# lists the URL schemes.
 
 
 class ByteSource(Protocol):
@@ -526,8 +538,8 @@ class SlabMemory(Protocol):
         """Free a slab that nothing uses any more."""
         ...
 
-    def retire(self, slabs: Sequence[Slab]) -> None:
-        """Free slabs at the next allocation. From any thread."""
+    def free_later(self, slabs: Sequence[Slab]) -> None:
+        """Free slabs at the next `allocate`, `usage` or `close`. From any thread, also in the garbage collector."""
         ...
 
     def view(self, slab: Slab) -> memoryview:
@@ -539,11 +551,11 @@ class SlabMemory(Protocol):
         ...
 
     def lease(self, slab: Slab, arrays: Sequence[Array]) -> None:
-        """Keep a slab until the last view of `arrays`, which `array` made, is gone; then free it."""
+        """Lease a slab to the caller: it is released with the last view of `arrays`, which `array` made."""
         ...
 
     def lend(self, slab: Slab, parts: Sequence[tuple[int, tuple[int, ...], np.dtype[Any]]]) -> list[Array]:
-        """Return arrays that share one lease of a slab: it is freed when the last view of them is gone.
+        """Return arrays that share one lease of a slab: it is released with the last view of any of them.
 
         Args:
             slab: contains them.

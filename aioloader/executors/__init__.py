@@ -1,4 +1,16 @@
-"""Executors of the CPU work: the caller's thread, threads, supervised worker processes, or a Ray cluster."""
+"""Executors of the CPU work: the caller's thread, threads, supervised worker processes, or a Ray cluster.
+
+The way of a chunk through the process executor, in order:
+
+- `pool_base`: the pool of workers: its queue, the assignment of chunks, supervision; shared with Ray
+- `retry`: which samples run again after a worker's death
+- `process.executor`: messages to and from the child processes (`process.child` starts and ends them)
+- `process.worker`: the loop of a child process
+- `runner`: makes the samples of a chunk; the same code in every executor
+- `shared_memory`: the slabs that hold the batches, and their leases
+
+`tuning` chooses the executor and the number of workers by measurement.
+"""
 
 from __future__ import annotations
 

@@ -1,9 +1,10 @@
 """Rules for chunks whose worker dies: which samples run again, and when a sample is reported as the cause.
 
 A death counts as a failed attempt of the sample that the worker was making, never of its neighbours. That sample runs
-again alone, and is a failure once `MAX_ATTEMPTS` workers have died of it. Deaths between samples count against no
-sample, as long as they are few. After more of them than `MAX_ATTEMPTS` between the samples of a chunk, the cause is
-taken to be an unknown sample of that chunk.
+again alone, after the rest of its chunk, and is a failure once `MAX_ATTEMPTS` workers have died of it. A worker that
+is killed because it made no progress for the loader's ``timeout`` fails its sample at once, without a retry.
+Deaths between samples count against no sample, as long as they are few. After more of them than `MAX_ATTEMPTS` between
+the samples of a chunk, the cause is taken to be an unknown sample of that chunk.
 
 Where the sample is unknown (`WorkerDeath.unseen`), every sample of the chunk runs again, each alone: a worker that dies
 then died of that one. The samples of a batch with a custom batchify function are tried alone first; the results of

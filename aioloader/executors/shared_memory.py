@@ -121,7 +121,10 @@ def keep_out(memory: mmap.mmap, fd: int) -> Callable[[], object]:
 
 
 class _Ended:
-    """Callback at the end of a lease. It refers to the deque only, never to the memory."""
+    """Callback at the end of a lease, in any thread: it notes the lease's number for the next `SlabMemory.collect`.
+
+    It refers to the deque only, never to the memory.
+    """
 
     __slots__ = ("_ended", "_number")
 
@@ -153,7 +156,7 @@ class SlabMemory:
         self._free: list[tuple[int, int]] = [(CONTROL_BYTES, self.limit)]
         self._leases: dict[int, tuple[weakref.ref[Any], Slab]] = {}
         self._ended: deque[int] = deque()
-        self._retired: deque[Slab] = deque()
+        self._freed_later: deque[Slab] = deque()
         self._lease_number = 0
         self.used = 0
         self.leased = 0
@@ -206,9 +209,9 @@ class SlabMemory:
                 size += before
             self._free.insert(place, (start, size))
 
-    def retire(self, slabs: Sequence[Slab]) -> None:
-        """Free slabs at the next `collect`. From any thread."""
-        self._retired.extend(slabs)
+    def free_later(self, slabs: Sequence[Slab]) -> None:
+        """Free slabs at the next `collect`. From any thread, also inside of the garbage collector."""
+        self._freed_later.extend(slabs)
 
     def view(self, slab: Slab) -> memoryview:
         """Return the slab's bytes, writable."""
@@ -219,7 +222,10 @@ class SlabMemory:
         return np.ndarray(tuple(shape), dtype=dtype, buffer=self.memory, offset=offset)
 
     def lease(self, slab: Slab, arrays: Sequence[Array]) -> None:
-        """Keep a slab until the last view of `arrays`, which `array` made, has died; then free it."""
+        """Lease a slab to the caller: it is released with the last view of `arrays`, which `array` made.
+
+        Each array ends its part of the lease separately. The slab itself is freed by the next `collect`.
+        """
         with self._lock:
             self.leased += slab.nbytes
             slab.leases = len(arrays)
@@ -230,7 +236,9 @@ class SlabMemory:
                 self._leases[number] = (reference, slab)
 
     def lend(self, slab: Slab, parts: Sequence[tuple[int, tuple[int, ...], np.dtype[Any]]]) -> list[Array]:
-        """Return arrays that share one lease of a slab: it is freed when the last view of any of them has died.
+        """Return arrays that share one lease of a slab: it is released with the last view of any of them.
+
+        It costs one weak reference for all arrays instead of one for each. The slab is freed by the next `collect`.
 
         Args:
             slab: contains them.
@@ -248,10 +256,13 @@ class SlabMemory:
         return [np.ndarray(shape, dtype, buffer, place) for place, shape, dtype in parts]
 
     def collect(self) -> None:
-        """Free the slabs whose leases have ended, and the retired ones. From any thread."""
+        """Free the slabs whose leases were released, and those of `free_later`. From any thread.
+
+        `allocate`, `usage` and `close` call it. A released lease wakes nobody: who waits for memory polls.
+        """
         with self._lock:
-            while self._retired:
-                self.free(self._retired.popleft())
+            while self._freed_later:
+                self.free(self._freed_later.popleft())
             while self._ended:
                 _, slab = self._leases.pop(self._ended.popleft())
                 slab.leases -= 1

@@ -1,6 +1,8 @@
 """Order of a loader's samples: its samplers, the plans of its passes, and the progress of the caller.
 
-Nothing here waits, opens a file of samples or uses executors; finding a dataset's length may read its index.
+It chooses; the indices themselves are computed by the samplers (`aioloader.samplers.permutation.permute` for a shuffled
+epoch) when `aioloader.pipeline.plan` takes them. Nothing here waits, opens a file of samples or uses executors; finding
+a dataset's length may read its index.
 """
 
 from __future__ import annotations

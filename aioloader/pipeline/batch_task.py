@@ -58,7 +58,7 @@ class BatchTask:
         self._is_read = False
         # Not a method of this task: that would be a cycle, and memory would wait for the garbage collector.
         self._owned: list[Slab] = []
-        self._holders = RefCount(functools.partial(context.memory.retire, self._owned))
+        self._holders = RefCount(functools.partial(context.memory.free_later, self._owned))
         self._dispatch = Dispatch(context, plan, run, timeline=self.timeline, holders=self._holders)
 
     async def prepare(self, wait_for_memory: Callable[[BatchTask], Awaitable[None]]) -> None:

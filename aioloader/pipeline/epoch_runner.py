@@ -224,7 +224,10 @@ class EpochRunner:
         self._planned = number + 1
 
     async def _wait_for_memory(self, task: BatchTask) -> None:
-        """Wait for slab memory: until deliveries of this epoch, the caller, or an abandoned epoch free some."""
+        """Wait for slab memory: until deliveries of this epoch, the caller, or an abandoned epoch free some.
+
+        A lease that the caller releases sends no signal, hence the poll.
+        """
         alone_since = None
         while not task.allocate():
             if task.timeline.stage != "memory":

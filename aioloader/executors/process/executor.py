@@ -1,4 +1,4 @@
-"""Supervised worker processes: their deaths are noticed, they are replaced, and their unfinished samples run again.
+"""Supervised worker processes: a worker that dies is replaced, and the samples of its unanswered chunks run again.
 
 Each worker is a fresh interpreter with one private socket pair and the slab region's descriptor; nothing is shared
 between workers, so the death of one cannot hang another. The program is sent by value, so the caller's ``__main__`` is

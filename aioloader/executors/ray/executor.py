@@ -59,8 +59,8 @@ class RayExecutor(PoolExecutor[ActorHandle]):
     and the same type of CPU. This process reads the bytes, so only it needs the files; a dataset without a byte part
     (one with nothing but ``__getitem__``) runs whole on the nodes and must find its files there.
 
-    Actors that are lost, with their node or alone, are replaced, and their unfinished samples run again. While the
-    cluster has no room for a new one, those that are left do the work.
+    Lost actors are replaced, and the samples of their unanswered chunks run again. While the cluster has no room for a
+    new one, the remaining actors do the work.
 
     Args:
         workers: number of actors, at least 1; None: what the CPUs that are free when the loader is first used allow.
