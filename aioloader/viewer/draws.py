@@ -196,7 +196,7 @@ class Draws:
         if fused is None:
             sample = stage.apply(decoder(contents.data, contents.extra, facts), rng)
         else:
-            sample = fused(contents.data, contents.extra, facts, rng, None, StageTimer([0.0]))
+            sample = fused(contents.data, contents.extra, facts, rng=rng, out=None, trace=StageTimer([0.0]))
         return sample[0], np.empty((0, 5))
 
     def _fused(self, pipeline: Pipeline) -> Any:

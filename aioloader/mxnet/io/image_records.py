@@ -334,6 +334,7 @@ class _FusedRows(FusedImages):
         data: memoryview,
         extra: Any,
         facts: ItemLocation,
+        *,
         rng: Rng,
         out: Array | None,
         trace: StageTimer,

@@ -65,7 +65,12 @@ def check(decoder: Any, data: bytes, extra: Any = None, stages: tuple[Stage, ...
 
     def together() -> Any:
         image, label = fused(
-            memoryview(memory), given_extra, facts, Rng(1), None, StageTimer([0.0] * len(stages))
+            memoryview(memory),
+            given_extra,
+            facts,
+            rng=Rng(1),
+            out=None,
+            trace=StageTimer([0.0] * len(stages)),
         )
         image = image.copy()
         memory[:] = bytes(len(memory))
