@@ -107,8 +107,8 @@ MAY_IMPORT = {
     "remote": {*BASE, "waiting", "observability", "storage", "format", "format-files"},
     "datasets": {*BASE, "waiting", "samplers", "jpeg", "transforms", "storage", "remote", "format-files"},
     "executors": {*BASE, "waiting", "observability"},
-    # Datasets, executors and batchify functions are passed to the pipeline as arguments.
     "receipts": {*BASE, "samplers"},
+    # Datasets, executors and batchify functions are passed to the pipeline as arguments.
     "pipeline": {*BASE, "waiting", "observability", "receipts"},
     # PyTorch and JAX are imported lazily, only when a loader's `output` asks for them.
     "outputs": BASE,
