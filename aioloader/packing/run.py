@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     import os
     from collections.abc import Callable
 
+    from aioloader.abc import Executor
     from aioloader.errors import SampleError
     from aioloader.packing.plan import Plan
     from aioloader.packing.sources import Source
@@ -74,7 +75,7 @@ class Job:
     out: Path
     arguments: dict[str, Any]
     workers: int
-    executor: Any = "thread"
+    executor: str | Executor = "thread"
     on_error: str = "raise"
     max_errors: float | None = None
     all_labels: bool = True

@@ -23,6 +23,7 @@ from aioloader.storage.local.descriptors import open_regular
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Sequence
 
+    from aioloader.abc import Executor
     from aioloader.foundation.types import Array, IntArray
     from aioloader.packing.sources import Source
 
@@ -107,7 +108,7 @@ def encoded_in_order(
     encode: Any,
     *,
     workers: int,
-    executor: Any,
+    executor: str | Executor,
     mean_nbytes: int,
     on_error: str,
     most_errors: int | None = None,

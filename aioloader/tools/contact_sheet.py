@@ -79,4 +79,6 @@ def _write(sheet: Array, text: str, *, at: tuple[int, int], width: int, size: fl
     while len(fitted) > 1 and cv2.getTextSize(fitted, font, size, 1)[0][0] > width:
         text = text[:-1]
         fitted = text.rstrip() + ".."
-    cv2.putText(sheet, fitted, at, font, size, _INK, thickness=1, lineType=cv2.LINE_AA)
+    cv2.putText(
+        sheet, fitted, at, fontFace=font, fontScale=size, color=_INK, thickness=1, lineType=cv2.LINE_AA
+    )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from aioloader.datasets.files import FileDataset
@@ -24,7 +24,10 @@ def fetch(dataset: FileDataset, numbers: IntArray) -> list[memoryview | BaseExce
     Raises:
         RemoteReadError: no item can be read.
     """
-    source: Any = dataset.open_source()
+    from aioloader.storage.remote.source import RemoteByteSource
+
+    source = dataset.open_source()
+    assert isinstance(source, RemoteByteSource)
     try:
         plan = source.blocking(source.plan, dataset.spans(numbers))
         data = memoryview(bytearray(plan.nbytes))

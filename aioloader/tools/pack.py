@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from aioloader.foundation.host_limits import available_cores
 from aioloader.foundation.version import __version__
@@ -34,6 +34,7 @@ from aioloader.transforms import DEFAULT_MAX_PIXELS
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from aioloader.abc import Executor
 __all__ = (
     "EXTENSIONS",
     "PackBusyError",
@@ -69,7 +70,7 @@ def pack(
     quality: int | None = None,
     optimize: bool = False,
     num_workers: int | None = None,
-    executor: Any = None,
+    executor: str | Executor | None = None,
     on_error: str = "raise",
     max_errors: float | None = None,
     max_pixels: int | None = DEFAULT_MAX_PIXELS,

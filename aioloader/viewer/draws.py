@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from aioloader.abc import FusableDecoder
 from aioloader.datasets.stage import Stage
 from aioloader.foundation.types import ItemLocation, StageTimer
 from aioloader.images import image_chain
@@ -23,6 +24,7 @@ from aioloader.viewer.rendering import RenderedImage, as_file
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from aioloader.abc import FusedDecoder
     from aioloader.foundation.types import Array
     from aioloader.viewer.collection import Collection, Contents
     from aioloader.viewer.records import Record
@@ -199,14 +201,16 @@ class Draws:
             sample = fused(contents.data, contents.extra, facts, rng=rng, out=None, trace=StageTimer([0.0]))
         return sample[0], np.empty((0, 5))
 
-    def _fused(self, pipeline: Pipeline) -> Any:
+    def _fused(self, pipeline: Pipeline) -> FusedDecoder[Any] | None:
         """Return the fused decoder and chain, as workers use it, one for each thread; None if it cannot be fused."""
-        held: dict[str, Any] | None = getattr(self._local, "fused", None)
+        held: dict[str, FusedDecoder[Any] | None] | None = getattr(self._local, "fused", None)
         if held is None:
             held = self._local.fused = {}
         if pipeline.name not in held:
-            fuse = getattr(self._collection.decoder, "fuse", None)
-            held[pipeline.name] = None if fuse is None else fuse([pipeline.stage])
+            decoder = self._collection.decoder
+            held[pipeline.name] = (
+                decoder.fuse([pipeline.stage]) if isinstance(decoder, FusableDecoder) else None
+            )
         return held[pipeline.name]
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import warnings
-from typing import Any
+from typing import TYPE_CHECKING, cast
 
 import numpy as np
 
@@ -12,6 +12,10 @@ from aioloader.datasets.folder import IMAGE_SUFFIXES, ImageFolderDataset
 from aioloader.storage.urls import is_url
 from aioloader.viewer.collection import Collection, Contents, LabelChunk, NoSuchRecordError, read_bytes
 from aioloader.viewer.records import Record, failed, file_of
+
+if TYPE_CHECKING:
+    from aioloader.storage.local.source import LocalByteSource
+    from aioloader.storage.remote.source import RemoteByteSource
 
 __all__ = ("ImageFolder",)
 
@@ -33,7 +37,7 @@ class ImageFolder(Collection):
         self.problems: list[str] = []
         self._max_pixels = max_pixels
         self._dataset: ImageFolderDataset | None = None
-        self._source: Any = None
+        self._source: LocalByteSource | RemoteByteSource | None = None
         self._places: dict[str, int] | None = None
         self._flat = False
 
@@ -49,7 +53,8 @@ class ImageFolder(Collection):
         if not self._flat:
             self.problems.extend(str(note.message) for note in notes)
         self.decoder = dataset.decoder
-        self._source = dataset.open_source()
+        # Without a cache the source is one of these two.
+        self._source = cast("LocalByteSource | RemoteByteSource", dataset.open_source())
         self._dataset = dataset
 
     @property

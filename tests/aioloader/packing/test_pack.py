@@ -64,8 +64,8 @@ def test_what_is_not_packed_is_reported(
     assert pack(folder, tmp_path / "set").empty == ("annotations",)
     assert main(["pack", str(folder), str(tmp_path / "set")]) == 0
     told = capsys.readouterr().out
-    assert "1 outside of the classes' folders" in told
-    assert "1 folders without images are no classes: annotations" in told
+    assert "1 outside the classes' folders" in told
+    assert "1 folders without images do not count as classes: annotations" in told
 
 
 def test_names_that_are_no_text_are_listed(tmp_path: Path) -> None:
@@ -151,6 +151,6 @@ def test_no_moment_shows_a_new_rec_with_an_old_index(
 def test_a_folder_without_images_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="there are no images"):
         pack(tmp_path, tmp_path / "out.rec")
-    with pytest.raises(FileNotFoundError, match="there is no folder and no list"):
+    with pytest.raises(FileNotFoundError, match="there is no folder or list"):
         pack(tmp_path / "missing", tmp_path / "out.rec")
     assert list(tmp_path.iterdir()) == []

@@ -235,7 +235,9 @@ def test_names_that_would_mix_files_up_are_refused(
     source: Path, tmp_path: Path, out: str, report: str | None
 ) -> None:
     json = None if report is None else tmp_path / "out" / report
-    with pytest.raises(ValueError, match=r"give the report another one|add one for the record file"):
+    with pytest.raises(
+        ValueError, match=r"choose another name for the report|add a name for the record file"
+    ):
         pack(source, f"{tmp_path / 'out'}/{out}", train_ratio=0.5, json=json)
     assert not (tmp_path / "out").exists()
 
@@ -250,7 +252,7 @@ def test_shards_of_an_earlier_division_are_reported(
         f"set-{number:05}-of-00003.rec" for number in range(3)
     )
     assert main(["pack", str(source), str(tmp_path / "set"), "--shards", "2"]) == 0
-    assert "3 shards of an earlier packing" in capsys.readouterr().err
+    assert "3 shards of an earlier run" in capsys.readouterr().err
 
 
 def test_what_helps_where_images_of_a_list_are_missing(
