@@ -133,7 +133,7 @@ class _App:
                 raise NoSuchRecordError(str(error)) from None
             listing = await self._site.labelled(label)
         else:
-            # One more, to find out whether there is a next page.
+            # The record after this page shows whether there is a next page.
             listing = await self._site.everything(number * per_page + 1)
         self._check_page(number, len(listing.positions), per_page, listing.complete)
         positions = [int(place) for place in listing.positions[(number - 1) * per_page : number * per_page]]
@@ -146,7 +146,7 @@ class _App:
         if number > last and not complete:
             raise StillReadingError
         if not 1 <= number <= last:
-            raise NoSuchRecordError(f"there is no page {number:,}: the last one is {last:,}")
+            raise NoSuchRecordError(f"there is no page {number:,}: the last page is {last:,}")
 
     async def _record(self, position: int, request: Request) -> Response:
         site = self._site
@@ -239,12 +239,12 @@ class _App:
         return Response(image.content, media_type=image.media_type, headers=headers)
 
     def _keeping(self, request: Request) -> dict[str, str]:
-        """Return cache headers: only addresses of this session may be cached without asking again."""
+        """Return cache headers: only addresses of this session may be cached without revalidation."""
         mine = request.query_params.get("v") == self._token
         return {"cache-control": "private, max-age=86400" if mine else "private, no-cache"}
 
     async def original(self, request: Request) -> Response:
-        """Return the stored bytes as a download, because they may have any content."""
+        """Return the stored bytes as a download; a browser does not display them, because they may have any content."""
         contents = await self._site.contents(_natural(request.path_params["position"]))
         if contents.body is None:
             raise NoSuchRecordError(f"this record cannot be read: {contents.record.problem}")

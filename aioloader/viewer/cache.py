@@ -1,4 +1,4 @@
-"""LRU cache of rendered images with a limit of bytes. Used only in the thread of the event loop."""
+"""LRU cache of rendered images, with a size limit in bytes. Only the thread of the event loop uses it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ("Cache",)
 
 
 class Cache:
-    """Cache that drops the least recently used values first.
+    """Cache that evicts the least recently used values first.
 
     Args:
         most_nbytes: limit of the total size of the values.

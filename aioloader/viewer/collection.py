@@ -26,7 +26,7 @@ MOST_RECORD_NBYTES = 256 << 20
 
 
 class NoSuchRecordError(LookupError):
-    """Error raised when there is no record at a position or with a key; its text is displayed."""
+    """Error raised when there is no record at a position or with a key; the page displays its message."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,8 +36,8 @@ class Contents:
     Attributes:
         record: description of the record.
         body: the encoded image or other content of the record; None if unknown.
-        data: the bytes that a dataset's decoder takes: framed for a record file; None if they cannot be read.
-        extra: further argument of the decoder, such as the label of a folder.
+        data: the bytes that the decoder takes, with framing for a record file; None if they cannot be read.
+        extra: second argument of the decoder, such as the label of a folder.
     """
 
     record: Record
@@ -51,9 +51,9 @@ class LabelChunk:
     """Labels of consecutive records.
 
     Attributes:
-        first: float32 (n,), the label of each; NaN where it has several, or none.
-        owners: int64 (m,), of each further value the number of its record in this chunk.
-        values: float32 (m,), the labels of records with several, the classes of their boxes.
+        first: float32 (n,), the label of each record; NaN for a record with several labels, or without labels.
+        owners: int64 (m,), for each element of `values`, the number of its record in this chunk.
+        values: float32 (m,), the labels of the records with several labels; of a detection label, the boxes' classes.
     """
 
     first: Array
@@ -67,8 +67,8 @@ class Collection:
     Attributes:
         kind: description of the kind of dataset.
         path: path as the user passed it.
-        decoder: decoder of the dataset that a loader would use.
-        problems: texts about the whole dataset to be displayed.
+        decoder: the decoder that a loader uses for this dataset.
+        problems: messages about the whole dataset, to be displayed.
     """
 
     kind: str = ""
@@ -90,12 +90,12 @@ class Collection:
         """Find all records.
 
         Raises:
-            OSError, ValueError: it fails; `known` does not change.
+            OSError, ValueError: the records cannot be found; `known` does not change.
         """
         raise NotImplementedError
 
     def listing(self) -> Sequence[int] | IntArray:
-        """Return the positions of the records to be listed, in order, as far as they are known."""
+        """Return the positions, known so far, of the records to be listed, in order."""
         return range(self.known)
 
     def key(self, position: int) -> int | str:
@@ -110,11 +110,11 @@ class Collection:
         """Find the position of the record with a key, after `load`.
 
         Args:
-            key: the key as text of an address.
-            file: number of the file to look in; None for all of them, in order.
+            key: the key, as in an address.
+            file: number of the file that is searched; None for all files, in order.
 
         Raises:
-            NoSuchRecordError: there is none.
+            NoSuchRecordError: no record has this key.
         """
         raise NotImplementedError
 
@@ -154,7 +154,7 @@ def read_bytes(source: LocalByteSource | RemoteByteSource, spans: Spans) -> memo
     """Read the bytes of one item whose span may be too short.
 
     Raises:
-        OSError, ValueError, EOFError: it cannot be read, or is too large to be displayed.
+        OSError, ValueError, EOFError: the item cannot be read, or is too large to be displayed.
     """
     try:
         return _read(source, spans)

@@ -62,7 +62,7 @@ class Draw:
         boxes: the remaining objects.
         shape, dtype: shape and dtype of the array that the chain returned.
         note: how the array was converted for display, or "".
-        problem: the error, if `image` is None.
+        problem: description of the error if `image` is None, or "".
     """
 
     epoch: int
@@ -78,7 +78,7 @@ def named_transform(name: str) -> Callable[..., Any]:
     """Import the transform ``module:name``; the module may be in the current folder.
 
     Raises:
-        ValueError: there is no such module or name, or it cannot be called.
+        ValueError: the module or the name does not exist, or the object cannot be called.
     """
     module_name, _, attribute = name.partition(":")
     if not module_name or not attribute:
@@ -102,6 +102,13 @@ def named_transform(name: str) -> Callable[..., Any]:
     return result
 
 
+class _ThreadState(threading.local):
+    """Fused decoders of one thread, by name of the chain."""
+
+    def __init__(self) -> None:
+        self.fused: dict[str, FusedDecoder[Any] | None] = {}
+
+
 class Draws:
     """Renderer of augmented images; usable in any thread.
 
@@ -110,7 +117,7 @@ class Draws:
         size: side of the images in pixels.
         seed: seed of the loader.
         custom: the user's transform, or None.
-        custom_name: its name.
+        custom_name: name of the user's transform.
         exact: keep every pixel's value.
     """
 
@@ -127,7 +134,7 @@ class Draws:
         self._exact = exact
         self._seed = seed
         self._collection = collection
-        self._local = threading.local()
+        self._local = _ThreadState()
         self._pipelines = {each.name: each for each in _presets(size)}
         if custom is not None:
             with_boxes = isinstance(custom, BoxTransform)
@@ -146,7 +153,7 @@ class Draws:
         return set(self._pipelines)
 
     def pipelines(self, record: Record) -> list[Pipeline]:
-        """Return the chains for a record, the best fitting one first; none if a loader does not deliver the record."""
+        """Return the chains for a record, the most suitable first; none if a loader does not deliver the record."""
         if self._collection.index(record.position) is None:
             return []
         fitting = [each for each in self._pipelines.values() if record.boxes or not _needs_boxes(each)]
@@ -203,9 +210,7 @@ class Draws:
 
     def _fused(self, pipeline: Pipeline) -> FusedDecoder[Any] | None:
         """Return the fused decoder and chain, as workers use it, one for each thread; None if it cannot be fused."""
-        held: dict[str, FusedDecoder[Any] | None] | None = getattr(self._local, "fused", None)
-        if held is None:
-            held = self._local.fused = {}
+        held = self._local.fused
         if pipeline.name not in held:
             decoder = self._collection.decoder
             held[pipeline.name] = (
@@ -275,7 +280,7 @@ def as_pixels(image: Any) -> tuple[Array, str]:
         uint8 (height, width, 1 or 3), and a description of the conversion, or "".
 
     Raises:
-        ValueError: it has another shape, or no pixels.
+        ValueError: the array has another shape, or no pixels.
     """
     array = np.asarray(image)
     if array.ndim == 2:

@@ -1,7 +1,7 @@
-"""Export of the pages to files that can be opened without a server: links are relative, and everything is included.
+"""Export of the pages to files that can be opened without a server: links are relative, and all images are included.
 
 All files are written to a temporary folder next to the target, which is renamed when it is complete. A target folder
-with any other content than an earlier export is not changed.
+that contains anything other than an earlier export is not changed.
 """
 
 from __future__ import annotations
@@ -104,7 +104,7 @@ def _check_place(target: Path) -> None:
         raise FileExistsError(f"{target} is not a folder; choose a new folder")
     if target.is_dir() and any(target.iterdir()) and not (target / MARK).is_file():
         raise FileExistsError(
-            f"{target} has other content than an earlier export; choose an empty or new folder"
+            f"{target} contains files that are not an earlier export; choose an empty or new folder"
         )
 
 
@@ -139,7 +139,7 @@ async def _write(
             writer = _Writer(site, folder, limit, tick)
             await writer.write()
             written = len(writer.positions)
-        except Exception as error:  # raised below, outside the task group, which would wrap it
+        except Exception as error:  # raised below, outside the task group, because the group would wrap it
             failed = error
         tasks.cancel_scope.cancel()
     if failed is not None:

@@ -1,4 +1,4 @@
-"""Collection of a set in InsightFace's layout: its images are listed; other records can be opened by their keys."""
+"""Collection of a dataset in InsightFace's layout: its images are listed; other records can be opened by their keys."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reading of the labels of many records from their headers, without their images."""
+"""Reader of the labels of many records, which reads their headers but not their images."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ _MOST_LABELS = 240
 def read_labels(path: str, offsets: IntArray, version: Version | None = None) -> LabelChunk:
     """Read the labels of the records at some offsets of a file.
 
-    All labels of a record count, up to `_MOST_LABELS`; of a detection label, the classes of its boxes. A damaged
-    record, or one without a header, has no labels.
+    The result includes the first `_MOST_LABELS` labels of a record; for a detection label, the classes of its boxes. It
+    does not include labels for a damaged record or one without a header.
 
     Raises:
         OSError: the file cannot be read.

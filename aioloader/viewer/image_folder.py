@@ -21,7 +21,7 @@ __all__ = ("ImageFolder",)
 
 
 class ImageFolder(Collection):
-    """Collection of an `ImageFolderDataset`, or of a folder of images without sub-folders, which have no labels.
+    """Collection of an `ImageFolderDataset`, or of a folder without sub-folders, whose images have no labels.
 
     No record is known before `load` has listed the folder.
 
@@ -67,7 +67,7 @@ class ImageFolder(Collection):
 
     def _item(self, position: int) -> tuple[str, int]:
         if self._dataset is None or not 0 <= position < len(self._dataset):
-            raise NoSuchRecordError(f"there is no image {position}: there are {self.known:,}")
+            raise NoSuchRecordError(f"there is no image {position}: the folder has {self.known:,}")
         return self._dataset.items[position]
 
     def key(self, position: int) -> str:
@@ -83,7 +83,7 @@ class ImageFolder(Collection):
         if found is None and key.isascii() and key.isdigit() and len(key) < 20 and int(key) < self.known:
             found = int(key)
         if found is None:
-            raise NoSuchRecordError(f"no image is named {key[:80]!r}, and there are {self.known:,}")
+            raise NoSuchRecordError(f"no image is named {key[:80]!r}, and the folder has only {self.known:,}")
         return found
 
     def read(self, position: int) -> Contents:

@@ -1,6 +1,7 @@
 """Index from labels to records, which reads all headers in the background after the first request.
 
-Memory: four bytes for each record, and twelve for each further label. Partial results are available at any time.
+Memory: four bytes for each record, and twelve for each label of a record with several labels. Partial results are
+available at any time.
 """
 
 from __future__ import annotations
@@ -61,7 +62,7 @@ class Labels:
         self.done = stop
 
     def matches(self, label: float) -> IntArray:
-        """Return the positions of the records with a label, as far as they are known, ascending."""
+        """Return the positions, known so far, of the records with a label, ascending."""
         wanted = np.float32(label)
         done, owners, values = self.done, self._owners[:], self._values[:]
         found: IntArray = np.flatnonzero(self._first[:done] == wanted)
@@ -69,7 +70,7 @@ class Labels:
         return np.unique(np.concatenate([found, *several])) if several else found
 
     def counts(self) -> list[tuple[float, int]]:
-        """Return (label, number of records) pairs, sorted by label, as far as they are known."""
+        """Return (label, number of records) pairs, sorted by label, of the records read so far."""
         done, owners, values = self.done, self._owners[:], self._values[:]
         first = self._first[:done]
         found, counts = np.unique(first[~np.isnan(first)], return_counts=True)

@@ -1,4 +1,4 @@
-"""Addresses of pages and images, on the server and in an export. Pure."""
+"""Addresses of pages and images, on the server and in an export. No code here performs I/O."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ __all__ = ("Links", "ServerLinks", "StaticLinks")
 
 
 class Links(Protocol):
-    """Addresses of all pages and images. An empty address means that there is no such page; no link is displayed.
+    """Addresses of all pages and images. An empty address means that the page does not exist: no link is displayed.
 
     Attributes:
-        static: whether the pages are files without a server, so that forms cannot work.
+        static: the pages are files without a server, so forms cannot work.
     """
 
     static: bool
@@ -106,9 +106,11 @@ class StaticLinks:
     """Names of the files of an export, all in one folder.
 
     Args:
-        positions: the records that are exported.
-        suffixes: extensions of the images that were written, by name without extension.
-        labels: whether there is a list of labels.
+        positions: positions of the exported records.
+        labels: the export includes a list of labels.
+
+    Attributes:
+        suffixes: extensions of the written images, by name without extension.
     """
 
     static = True

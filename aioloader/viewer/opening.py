@@ -27,15 +27,16 @@ def open_collection(
     """Open a record file, shards, InsightFace's layout or a folder of images; slow steps are left to `load`.
 
     Args:
-        path: a .rec file; a folder with .rec files, or a pattern such as ``train-*.rec``: they follow each other in the
-            order of their names; a set in InsightFace's layout, its folder or .rec file, with its .idx; or a folder
-            with one sub-folder of images for each class. Or the URL of one, without InsightFace's layout.
+        path: one of: a .rec file; a folder with .rec files, or a pattern such as ``train-*.rec``, whose files are
+            displayed in the order of their names; the folder or the .rec file of a dataset in InsightFace's layout,
+            with its .idx; a folder with one sub-folder of images for each class; or the URL of any of these except
+            InsightFace's layout.
         max_pixels: larger images are refused before they are decoded; None for no limit.
 
     Raises:
-        FileNotFoundError: there is no such file or folder.
-        OSError: it cannot be read.
-        ValueError: it is none of these.
+        FileNotFoundError: the file or folder does not exist.
+        OSError: the file or folder cannot be read.
+        ValueError: the path is not one of these kinds.
     """
     path = path_of(path)
     if is_url(path):

@@ -101,7 +101,7 @@ class Pages:
             listing: all records of the list.
             shown: the records of this page.
             number: number of the page, from 1.
-            label: the label of the records; None for all records.
+            label: the label that all listed records have; None for a list of all records.
         """
         total = len(listing.positions)
         pages = max(1, math.ceil(total / self._site.options.per_page))

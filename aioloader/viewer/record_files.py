@@ -46,7 +46,7 @@ class RecordFiles(Collection):
         path: path as the user passed it.
         kind: description of the kind of dataset.
         max_pixels: larger images are refused.
-        head: find the first records at once, so that they can be displayed before all are found.
+        head: find the first records immediately, so that they can be displayed before all are found.
         versions: version of each object, if the paths are URLs.
 
     Raises:
@@ -84,7 +84,8 @@ class RecordFiles(Collection):
         lengths = [len(table.index) for table in tables]
         self._tables = tables
         self._listing = self._listed(sum(lengths))
-        self._starts = np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)])  # last: now they are known
+        # Assigned last: `known` reads it in other threads.
+        self._starts = np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)])
 
     def _listed(self, count: int) -> Sequence[int] | IntArray:
         """Return the positions of the records to be listed, ascending.
@@ -140,7 +141,7 @@ class RecordFiles(Collection):
 
     def _place(self, position: int) -> tuple[int, int]:
         if not 0 <= position < self.known:
-            raise NoSuchRecordError(f"there is no record {position}: there are {self.known:,}")
+            raise NoSuchRecordError(f"there is no record {position}: the dataset has {self.known:,}")
         file = int(np.searchsorted(self._starts, position, side="right")) - 1
         return file, position - int(self._starts[file])
 
@@ -230,7 +231,7 @@ def _head_of(path: str) -> tuple[RecordTable | None, bool]:
     """Find the first records of a file by the first bytes of its index or of the file.
 
     Returns:
-        their table, or None if this fails; and whether these are all records.
+        the table of these records, or None if their index is empty or not valid; and True if these are all records.
 
     Raises:
         OSError: a file cannot be read.
@@ -238,7 +239,7 @@ def _head_of(path: str) -> tuple[RecordTable | None, bool]:
     idx = os.path.splitext(path)[0] + ".idx"
     if not os.path.exists(idx):
         return RecordTable(path, index=Index.of(_walk(path, _WALKED_RECORDS), path=path)), False
-    with open(idx, "rb", buffering=1 << 13) as file:  # small, to read hardly more than requested
+    with open(idx, "rb", buffering=1 << 13) as file:  # a small buffer reads hardly more than requested
         text = file.read(_HEAD_NBYTES + 1)
     whole = len(text) <= _HEAD_NBYTES
     try:
@@ -251,7 +252,9 @@ def _head_of(path: str) -> tuple[RecordTable | None, bool]:
 
 
 def _walk(path: str, most: int | None) -> IntArray:
-    """Find the offsets of the first records of a file without an index; the last one may be that of damage.
+    """Find the offsets of the first records of a file without an index, up to the first damaged record.
+
+    The offset of the damaged record is included as the last one.
 
     Args:
         path: the file.

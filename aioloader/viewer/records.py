@@ -1,8 +1,8 @@
-"""Description of a record: its header, labels, boxes and the format of its image. Pure.
+"""Description of a record: its header, labels, boxes and the format of its image. No code here performs I/O.
 
-A detection label is flat: A, the length of the header (2 or more, counting A and B); B, the numbers of an object (5 or
-more); what else the header has; then the objects, each class, left, top, right, bottom in shares of the image's
-extents, and further numbers. Here it is recognised, not demanded: what is laid out otherwise is a row of numbers.
+A detection label is a flat array: A, the length of its header (2 or more, counting A and B); B, the count of numbers
+for each object (5 or more); the rest of the header; then the objects. An object is class, left, top, right, bottom as
+fractions of the image's width and height, and further numbers. A label with any other layout is displayed as numbers.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _SLACK = 0.5
 
 
 class Box(NamedTuple):
-    """Object in an image; edges are shares of the image's extents, the maxima exclusive."""
+    """Object in an image; edges are fractions of the image's width and height, `right` and `bottom` exclusive."""
 
     label: float
     left: float
@@ -61,17 +61,17 @@ class Record:
     Attributes:
         position: position in the collection.
         key: name in the .idx; of an image file, its path below the folder.
-        path: the file that it is in.
-        offset: its offset there in bytes; None for a whole file.
+        path: the file that contains the record.
+        offset: byte offset in this file; None for a whole file.
         nbytes: size of the stored image.
         kind: "image", "damaged", "foreign" (not an image record) or "empty" (a header without a body).
         problem: description of the damage; None if none was found so far.
-        flag, id, id2: of the header; None where there is none.
+        flag, id, id2: fields of the header; None without a header.
         labels: labels of the header, or of the folder.
         boxes: the objects of a detection label.
         format: "jpeg", "png", ...; None if it is not an image.
-        width, height: extents in pixels: as stored, and upright after rendering.
-        tiled: whether it is a tiled JPEG, of which crops can be decoded alone.
+        width, height: size in pixels: as stored, and upright after rendering.
+        tiled: the image is a tiled JPEG, from which a crop can be decoded alone.
     """
 
     position: int
@@ -93,14 +93,14 @@ class Record:
 
 
 def record_of(bare: Record, data: Any) -> tuple[Record, Any]:
-    """Look into the framed bytes of a record.
+    """Describe a record by its framed bytes.
 
     Args:
-        bare: what is known of it.
-        data: its bytes, from its head on.
+        bare: the record's position, key, path and offset.
+        data: the record's bytes from its head on.
 
     Returns:
-        what it is, and its body; None for the body of what is damaged.
+        the description, and the body; None for the body of a damaged record.
     """
     try:
         payload: Any = extract(data, path=bare.path, offset=bare.offset or 0)
@@ -109,7 +109,7 @@ def record_of(bare: Record, data: Any) -> tuple[Record, Any]:
     try:
         header, body = unpack(payload)
     except HeaderError:
-        # A record need not be an image record.
+        # A record file may contain records without images.
         problem = f"{len(payload):,} bytes without the header of an image record"
         return replace(bare, kind=FOREIGN, nbytes=len(payload), problem=problem), payload
     labels = (float(header.label),) if header.flag == 0 else tuple(map(float, header.label.tolist()))
@@ -202,7 +202,7 @@ def label_text(value: float) -> str:
     """Format a label for display and for addresses: 3, 0.25."""
     if math.isfinite(value) and float(value).is_integer() and abs(value) < 1e15:
         return str(int(value))
-    return str(np.float32(value))  # with the digits that are needed to parse the same value again
+    return str(np.float32(value))  # with enough digits to parse to the same value
 
 
 def parse_label(text: str) -> float:

@@ -33,9 +33,9 @@ class RenderedImage:
     """Image as a file for a browser.
 
     Attributes:
-        content: its bytes.
+        content: bytes of the file.
         media_type: "image/jpeg" or "image/png".
-        width, height: in pixels.
+        width, height: size in pixels.
     """
 
     content: bytes
@@ -75,6 +75,13 @@ def as_file(image: Array, *, exact: bool = False) -> RenderedImage:
     return RenderedImage(content, "image/jpeg", width, height)
 
 
+class _ThreadState(threading.local):
+    """Image reader of one thread."""
+
+    def __init__(self, max_pixels: int | None) -> None:
+        self.reader = LazyImageReader(max_pixels=max_pixels, dct_scaling=True)
+
+
 class ImageRenderer:
     """Renderer of stored images; usable in any thread.
 
@@ -83,8 +90,7 @@ class ImageRenderer:
     """
 
     def __init__(self, max_pixels: int | None) -> None:
-        self._max_pixels = max_pixels
-        self._local = threading.local()
+        self._local = _ThreadState(max_pixels)
 
     def make(self, contents: Contents, side: int) -> tuple[Record, RenderedImage | None]:
         """Render the image of a record.
@@ -94,7 +100,7 @@ class ImageRenderer:
             side: longest side in pixels.
 
         Returns:
-            the record with the extents of the upright image, or with its problem; and the image.
+            the record with the size of the upright image and the image; or the record with its problem and None.
         """
         record = contents.record
         if record.kind != IMAGE:
@@ -106,10 +112,7 @@ class ImageRenderer:
         return replace(record, width=width, height=height), as_file(pixels)
 
     def _pixels(self, body: Any, side: int) -> tuple[Array, int, int]:
-        reader: LazyImageReader | None = getattr(self._local, "reader", None)
-        if reader is None:
-            reader = self._local.reader = LazyImageReader(max_pixels=self._max_pixels, dct_scaling=True)
-        lazy = reader.open(body)
+        lazy = self._local.reader.open(body)
         width, height = lazy.width, lazy.height
         size = fitted(width, height, side)
         shrink = scale_for((width, height), size) if lazy.shrinks else 1

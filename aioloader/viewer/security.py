@@ -1,8 +1,8 @@
-"""Check of requests: only a browser on this computer may read.
+"""Check of requests: only a browser on this computer may read the pages.
 
-A web page elsewhere can make a browser send a request to this server under a host name that resolves to 127.0.0.1. Such
-a request has the foreign host name. Other pages may not embed images either: the existence of an image and its loading
-time would leak information about the data. A link to this server may be on any page.
+A web page elsewhere can make a browser send a request to this server under a host name that resolves to 127.0.0.1. The
+Host header of such a request contains the other host name. Other pages may not embed images either: the existence of an
+image and its loading time would leak information about the data. A link to this server may be on any page.
 """
 
 from __future__ import annotations
@@ -58,8 +58,8 @@ def refusal(
         allowed |= set(_NAMES)
     if hosts[0].lower() not in allowed:
         return 403, (
-            f"this server answers to 127.0.0.1:{port} and localhost:{port} only; "
-            "forward that same port if you come from another machine"
+            f"this server accepts requests for 127.0.0.1:{port} and localhost:{port} only; "
+            "to connect from another machine, forward the same port number"
         )
     if site not in (b"", b"none", b"same-origin") and dest != b"document":
         return 403, "other pages may link to this one, but not embed its content"
@@ -69,7 +69,7 @@ def refusal(
 
 
 class Guard:
-    """Application that refuses forbidden requests, and adds its headers to every response.
+    """Application that refuses forbidden requests, and adds `HEADERS` to every response.
 
     Args:
         app: the wrapped application.

@@ -53,7 +53,7 @@ def serve(
         collection: the dataset; closed at the end.
         options: options of the display.
         listening: socket from `bound`; closed at the end.
-        ready: called with the address of the first page when the server accepts requests.
+        ready: called with the address of the first page as soon as the server accepts requests.
     """
     import uvicorn
 
@@ -61,7 +61,7 @@ def serve(
     token = secrets.token_hex(4)
     site = Site(collection, options)
 
-    # Requests from now on wait for a moment at most, because the socket is already listening.
+    # The socket is already listening, so requests that arrive before the server has started only wait for a moment.
     app = make_app(site, ServerLinks(token), token, started=lambda: ready(f"http://{HOST}:{port}/"))
     config = uvicorn.Config(
         Guard(app, port),

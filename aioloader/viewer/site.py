@@ -1,4 +1,4 @@
-"""Content of the pages, computed in threads and cached. The event loop only waits here.
+"""Content of the pages, computed in threads and cached. The event loop only waits for the threads.
 
 One pool of threads reads and decodes. A separate thread finds all records and, after the first request for labels,
 reads the headers.
@@ -23,7 +23,7 @@ from aioloader.viewer.records import label_text, parse_label
 from aioloader.viewer.rendering import ImageRenderer, RenderedImage
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Hashable, Sequence
 
     from anyio.abc import TaskGroup
 
@@ -71,7 +71,7 @@ class Options:
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """Record and its rendered image; None if there is none: see `record.problem`."""
+    """Record and its rendered image; without an image, `record.problem` states the reason."""
 
     record: Record
     image: RenderedImage | None
@@ -82,9 +82,10 @@ class Listing:
     """List of some records in order.
 
     Attributes:
-        positions: their positions, as far as they are known.
-        complete: whether all are known.
-        looked_at: number of records whose labels were read so far, and of how many; equal if all were, or need not be.
+        positions: the positions that are known so far.
+        complete: all positions are known.
+        looked_at: (number of records whose labels have been read, number of all records); the two are equal when all
+            labels have been read or none are needed.
     """
 
     positions: Sequence[int] | IntArray
@@ -106,7 +107,7 @@ class Site:
 
     Attributes:
         collection, options: the arguments.
-        failure: why not all records could be found; empty if they were, or the search has not ended.
+        failure: the reason if records could not be found or labels could not be read; empty otherwise.
     """
 
     def __init__(self, collection: Collection, options: Options) -> None:
@@ -145,7 +146,7 @@ class Site:
         tasks.start_soon(self._load)
 
     async def _load(self) -> None:
-        # The first page needs only the first records: it is rendered before this work uses a core.
+        # The first page needs only the first records: it is rendered before this search occupies a core.
         with anyio.move_on_after(_FIRST_PAGE_S):
             await self._wanted.wait()
         try:
@@ -167,10 +168,10 @@ class Site:
         await self._ready.wait()
 
     async def _know(self, stop: int) -> None:
-        """Wait for a while until the records before `stop` are known.
+        """Wait until the records before `stop` are known, `_PATIENCE_S` seconds at most.
 
         Raises:
-            StillReadingError: it took too long.
+            StillReadingError: they are not known after this time.
         """
         if self.collection.known >= stop:
             return
@@ -180,7 +181,7 @@ class Site:
         if self.loading:
             raise StillReadingError
 
-    # -- which records
+    # -- lists of records
 
     async def everything(self, stop: int) -> Listing:
         """List all records, after waiting until the first `stop` of them are known."""
@@ -188,7 +189,7 @@ class Site:
         return Listing(self.collection.listing(), not self.loading)
 
     async def labelled(self, label: float) -> Listing:
-        """List the records with a label that were found so far, after waiting for a moment."""
+        """List the records with a label that have been found so far, after a short wait for more labels."""
         labels = await self._reading_labels()
         found = await self._threads.run(labels.matches, label)
         return Listing(found, labels.complete, (labels.done, labels.count))
@@ -211,7 +212,7 @@ class Site:
         return label if self.collection.label_name(label) else named
 
     async def label_counts(self) -> tuple[list[tuple[float, int]], tuple[int, int]]:
-        """Return (label, number of records) of all labels, and the number of records read so far, and of all."""
+        """Return (label, number of records) pairs of all labels, and `Listing.looked_at`."""
         labels = await self._reading_labels()
         if self._counts is None:
             counts = await self._threads.run(labels.counts)
@@ -221,7 +222,7 @@ class Site:
         return self._counts, (labels.count, labels.count)
 
     async def _reading_labels(self) -> Labels:
-        """Return the index of labels, after waiting for a moment until some or all labels are known."""
+        """Return the index of labels, after a short wait for more labels."""
         if self._labels is None:
             await self._know(1 << 62)
             assert self._tasks is not None
@@ -248,13 +249,13 @@ class Site:
         """Find the position of the record with a key.
 
         Raises:
-            NoSuchRecordError: there is none.
-            StillReadingError: it is not known yet.
+            NoSuchRecordError: no record has this key.
+            StillReadingError: the records are still being found.
         """
         await self._know(1 << 62)
         return await self._reader.run(self.collection.find, key, file)
 
-    # -- what they look like
+    # -- images of records
 
     async def thumbs(self, positions: Sequence[int]) -> list[Shown]:
         """Render the small images of the records at some positions; raises as `image`."""
@@ -268,8 +269,8 @@ class Site:
         """Render the large image of a record.
 
         Raises:
-            NoSuchRecordError: there is no such record.
-            StillReadingError: it is not known yet.
+            NoSuchRecordError: there is no record at this position.
+            StillReadingError: the record has not been found yet.
         """
         await self._check(position)
         return (await self._shown([position], IMAGE_SIDE))[0]
@@ -288,7 +289,7 @@ class Site:
         await self._know(position + 1)
         if not 0 <= position < self.collection.known:
             raise NoSuchRecordError(
-                f"there is no record number {position:,}: there are {self.collection.known:,}"
+                f"there is no record number {position:,}: the dataset has {self.collection.known:,}"
             )
 
     async def _shown(self, positions: Sequence[int], side: int) -> list[Shown]:
@@ -314,15 +315,15 @@ class Site:
     def _make(self, positions: Sequence[int], side: int) -> list[Shown]:
         return [Shown(*self._renderer.make(self.collection.read(position), side)) for position in positions]
 
-    def _keep(self, key: Any, value: Any, image: RenderedImage | None) -> None:
+    def _keep(self, key: Hashable, value: Shown | Draw, image: RenderedImage | None) -> None:
         self._cache.put(key, value, _RECORD_NBYTES + (len(image.content) if image else 0))
 
     async def drawn(self, position: int, view: str, epochs: Sequence[int]) -> list[Draw]:
         """Render the results of the chain named `view` for a record in some epochs.
 
         Raises:
-            NoSuchRecordError: there is no such record, or no such chain for it.
-            StillReadingError: it is not known yet.
+            NoSuchRecordError: there is no record at this position, or no chain with this name for it.
+            StillReadingError: the record has not been found yet.
         """
         found = {epoch: self._cache.get((view, position, epoch)) for epoch in epochs}
         missing = [epoch for epoch, draw in found.items() if draw is None]

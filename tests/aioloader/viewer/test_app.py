@@ -138,7 +138,7 @@ def test_what_is_no_image_is_never_shown_as_a_page(serve: Serve) -> None:
 
 def test_an_empty_file_says_so(serve: Serve) -> None:
     answer = serve("empty.rec").get("/")
-    assert (answer.status, "There is nothing in here" in answer.text) == (200, True)
+    assert (answer.status, "This dataset has no records" in answer.text) == (200, True)
     assert serve("empty.rec").get("/labels").status == 200
     assert serve("empty.rec").get("/?label=1").status == 200
 

@@ -95,7 +95,7 @@ def test_from_page_to_page_to_a_record_and_its_label(
     page.get_by_label("Key").fill("17")
     page.get_by_role("button", name="Go").click()
     assert page.locator("h1").inner_text() == "Record 17"
-    assert page.locator(".picture img").get_attribute("width") == "80"
+    assert page.locator(".stored-image img").get_attribute("width") == "80"
     see("record")
     page.get_by_label("Label").fill("2")
     page.get_by_role("button", name="Filter").click()
@@ -125,14 +125,14 @@ def test_the_trainers_view_and_back(serve: Serve, page: Any, see: Callable[[str]
     page.get_by_role("link", name="evaluation").click()
     assert page.locator(".draws img").count() == 1
     page.get_by_role("link", name="As stored").click()
-    assert page.locator(".picture img").count() == 1
+    assert page.locator(".stored-image img").count() == 1
 
 
 def test_boxes_lie_over_their_image(serve: Serve, page: Any, see: Callable[[str], None]) -> None:
     page.goto(serve("boxes.rec").address)
     assert page.locator(".tile svg.boxes").count() == 6
     page.locator(".tile a").nth(1).click()
-    picture = page.locator(".picture img").bounding_box()
+    picture = page.locator(".stored-image img").bounding_box()
     first = page.locator("rect.line").first.bounding_box()
     # Class 2 at 0.3, 0.3 to 0.9, 0.8, within the width of a line.
     for edge, extent, share in (("x", "width", 0.3), ("y", "height", 0.3)):

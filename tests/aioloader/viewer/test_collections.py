@@ -185,7 +185,7 @@ def test_keys_that_no_record_has(sets: Path, key: str) -> None:
 
 @pytest.mark.parametrize("position", [-1, 60, 2**62])
 def test_places_where_no_record_is(sets: Path, position: int) -> None:
-    with pytest.raises(NoSuchRecordError, match="there are 60"):
+    with pytest.raises(NoSuchRecordError, match="the dataset has 60"):
         opened(sets / "plain.rec").read(position)
 
 

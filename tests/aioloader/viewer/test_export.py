@@ -114,7 +114,7 @@ def test_the_command_exports(sets: Path, tmp_path: Path, capsys: pytest.CaptureF
     )
     assert main(["view", str(tmp_path / "nothing"), "--export", str(out)]) == 2
     assert main(["view", str(sets / "plain.rec"), "--export", str(tmp_path)]) == 1
-    assert "other content than an earlier export" in capsys.readouterr().err
+    assert "contains files that are not an earlier export" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
