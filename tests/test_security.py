@@ -20,7 +20,7 @@ ALLOWED = {
     "executors/ray/worker.py",
     "executors/process/wire.py",
     "executors/process/worker.py",
-    "mxnet/gluon/data/_queues.py",
+    "mxnet/gluon/data/_multiprocessing.py",
 }
 UNSAFE = {
     *(

@@ -199,7 +199,7 @@ def test_a_function_that_hands_on_a_coroutine_says_so_by_its_concurrency():
         everything(numbers().transform(lambda x: doubler(x)), executor="inline")
     assert isinstance(caught.value.__cause__, TypeError)
     with pytest.raises(
-        SampleError, match="gave a int, which cannot be awaited: concurrency= is for async functions"
+        SampleError, match="returned a int, which cannot be awaited: concurrency= is for async functions"
     ):
         everything(numbers().transform(lambda x: x, concurrency=2), executor="inline")
 
