@@ -211,15 +211,15 @@ class Stats(StorageStats, LoaderConfig):
     ) -> StageStats:
         room = self.seconds * places
         return StageStats(
-            name,
-            self.samples,
-            busy_s,
-            places,
-            self.samples_per_s,
-            None if waits_only or not busy_s else self.samples * places / busy_s,
-            min(1.0, busy_s / room) if room else 0.0,
-            nbytes,
-            None if wait is None else self.waits.get(wait, 0.0),
+            name=name,
+            samples=self.samples,
+            busy_s=busy_s,
+            places=places,
+            samples_per_s=self.samples_per_s,
+            capacity=None if waits_only or not busy_s else self.samples * places / busy_s,
+            occupancy=min(1.0, busy_s / room) if room else 0.0,
+            nbytes=nbytes,
+            wait_s=None if wait is None else self.waits.get(wait, 0.0),
         )
 
 

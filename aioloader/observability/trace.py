@@ -101,6 +101,7 @@ class Tracer:
         lane: tuple[int, int],
         begin: float,
         end: float,
+        *,
         args: dict[str, Any] | None = None,
         category: str = "aioloader",
     ) -> None:
@@ -259,10 +260,12 @@ class PassTrace:
     ) -> None:
         tracer, place = self._tracer, self._lane(_BATCHES + lane)
         args = {"batch": number, "epoch": self._epoch}
-        tracer.slice(f"batch {number}", place, timeline.times[0][1], now, {**args, **facts}, "batch")
+        tracer.slice(
+            f"batch {number}", place, timeline.times[0][1], now, args={**args, **facts}, category="batch"
+        )
         end = now
         for stage, since in reversed(timeline.times):
-            tracer.slice(_SHOWN_AS.get(stage, stage), place, since, end, args, "stage")
+            tracer.slice(_SHOWN_AS.get(stage, stage), place, since, end, args=args, category="stage")
             end = since
         for given, span in timeline.spans:
             self._worked(number, place, given, span, now)
@@ -283,7 +286,7 @@ class PassTrace:
             tracer.name_lane(lane, f"worker {span.thread}")
         self._overlapping("dispatch", "dispatch", given, max(begin, given), {"batch": number})
         args = {"batch": number, "epoch": self._epoch, "samples": span.samples}
-        tracer.slice("chunk", lane, begin, end, args, "worker")
+        tracer.slice("chunk", lane, begin, end, args=args, category="worker")
         flow = {"name": "to a worker", "cat": "flow", "id": tracer.next_number()}
         tracer.add({**flow, "ph": "s", "pid": place[0], "tid": place[1], "ts": tracer.at(given)})
         tracer.add({**flow, "ph": "f", "bp": "e", "pid": lane[0], "tid": lane[1], "ts": tracer.at(begin)})
@@ -293,7 +296,9 @@ class PassTrace:
         for name, seconds in span.parts:
             # A part is the sum over the samples of the chunk, which ran one after the other with all their parts.
             until = min(end, at + seconds * shrink)
-            tracer.slice(name, lane, at, until, {"samples": span.samples, "summed": True}, "worker")
+            tracer.slice(
+                name, lane, at, until, args={"samples": span.samples, "summed": True}, category="worker"
+            )
             at = until
 
     def _lane_here(self, begin: float, end: float) -> tuple[int, int]:
@@ -333,7 +338,12 @@ class PassTrace:
         if not self._over:
             end = perf_counter()
             self._tracer.slice(
-                "collate", self._lane_here(begin, end), begin, end, {"samples": samples}, "worker"
+                "collate",
+                self._lane_here(begin, end),
+                begin,
+                end,
+                args={"samples": samples},
+                category="worker",
             )
 
     # -- the caller --------------------------------------------------------------------------------------------------
@@ -356,7 +366,7 @@ class PassTrace:
             return
         now = self._handed_out = perf_counter()
         tracer = self._tracer
-        tracer.slice("wait", self._lane(_CALLER), asked, now, {"samples": samples})
+        tracer.slice("wait", self._lane(_CALLER), asked, now, args={"samples": samples})
         counter = {"ph": "C", "pid": tracer.pid, "tid": 0, "ts": tracer.at(now)}
         tracer.add({**counter, "name": "slab memory (MiB)", "args": {"used": memory[0] / (1 << 20)}})
         tracer.add({**counter, "name": "batches in flight", "args": {"batches": len(self._batches)}})
@@ -371,5 +381,7 @@ class PassTrace:
         for number, (lane, timeline) in list(self._batches.items()):
             self._draw(number, lane, timeline, now, {"abandoned": True})
         self._over = True
-        self._tracer.slice("pass", self._lane(_PASS), self._began, now, {"epoch": self._epoch}, "pass")
+        self._tracer.slice(
+            "pass", self._lane(_PASS), self._began, now, args={"epoch": self._epoch}, category="pass"
+        )
         self._tracer.end_pass(self._number)
