@@ -49,7 +49,7 @@ def _by_position(options: LoaderOptions) -> LoaderOptions:
     return options
 
 
-def _check_dataset(dataset: Any) -> None:
+def _check_dataset(dataset: object) -> None:
     """Raise if samples cannot be read by index.
 
     Raises:

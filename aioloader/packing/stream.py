@@ -23,7 +23,7 @@ from aioloader.storage.local.descriptors import open_regular
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Sequence
 
-    from aioloader.abc import Executor
+    from aioloader.abc import Executor, MapDataset
     from aioloader.foundation.types import Array, IntArray
     from aioloader.packing.sources import Source
 
@@ -128,7 +128,7 @@ def encoded_in_order(
     Yields:
         place in `order`, and the encoded image or its error.
     """
-    dataset: Any
+    dataset: MapDataset[Any]
     if source.images is None:
         dataset = _Files(source.paths, encode)
     else:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 from aioloader.storage.urls import is_url, locate, name_of, path_of, sibling
 
 if TYPE_CHECKING:
+    import os
     from collections.abc import Callable
 
     from aioloader.packing.report import PackReport
@@ -29,19 +30,19 @@ def to_urls(pack: F) -> F:
     plain: Callable[..., PackReport] = pack
 
     @functools.wraps(pack)
-    def packs(source: Any, out: Any, **options: Any) -> PackReport:
-        out = path_of(out)
-        if not is_url(out):
-            return plain(source, out, **options)
+    def packs(source: object, out: str | os.PathLike[str], **options: Any) -> PackReport:
+        path = path_of(out)
+        if not is_url(path):
+            return plain(source, path, **options)
         if options.get("json") is not None:
             raise ValueError("the report of files at a URL is uploaded next to them: leave out json")
-        name = name_of(out)
+        name = name_of(path)
         if not name:
-            raise ValueError(f"{out!r} does not end in a file's name")
-        locate(out)
+            raise ValueError(f"{path!r} does not end in a file's name")
+        locate(path)
         with tempfile.TemporaryDirectory(prefix="aioloader-") as folder:
             report = plain(source, Path(folder, name), **options)
-            report.urls = _upload(Path(folder), out)
+            report.urls = _upload(Path(folder), path)
         return report
 
     return cast("F", packs)

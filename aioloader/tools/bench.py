@@ -335,7 +335,7 @@ class _Forever:
 
 def _bare_images(path: str) -> tuple[int, list[bytes | Array], float, int]:
     """Return the dataset's length, an even sample of its images, their mean size, and the number of damaged ones."""
-    dataset: Any = image_dataset(path)
+    dataset = image_dataset(path)
     samples = len(dataset)
     if not samples:
         raise ValueError(f"there are no images in {path!r}")
