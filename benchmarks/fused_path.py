@@ -115,7 +115,7 @@ def fused(case: Case) -> Callable[[Any, int, Any], None]:
 
     def run(record: Any, index: int, row: Any) -> None:
         rng.seek(0, 0, index)
-        image, _ = sample(record, None, FACTS, rng, row, trace)
+        image, _ = sample(record, None, FACTS, rng=rng, out=row, trace=trace)
         if image is not row:
             row[...] = image
 

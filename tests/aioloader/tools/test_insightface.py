@@ -241,4 +241,4 @@ def test_it_runs_as_a_module(crops: Path, tmp_path: Path) -> None:
     done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
     assert done.returncode == 0, done.stderr
     assert "6 images of 3 identities" in done.stdout
-    assert "packing 100%" in done.stderr
+    assert "packing: 100%" in done.stderr
