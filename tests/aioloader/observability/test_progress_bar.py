@@ -70,7 +70,7 @@ def test_the_line_fits_the_terminal(clock: Clock, columns: int) -> None:
         os.close(master)
     lines = [line for line in re.split(r"[\r\n]+", text) if line]
     assert lines
-    assert max(map(len, lines)) < columns
+    assert max(map(len, lines)) <= columns  # tqdm before 4.68 uses the last column too
 
 
 def test_elsewhere_lines_are_plain_and_rare(clock: Clock) -> None:
