@@ -32,6 +32,10 @@ class _Local(threading.local):
     """The batch readers of one thread, by dataset, and the process that made them."""
 
     def __init__(self) -> None:
+        self.reset()
+
+    def reset(self) -> None:
+        """Forget the readers: those of a parent process must not be used after a fork."""
         self.pid = os.getpid()
         self.readers: weakref.WeakKeyDictionary[MapDataset[Any], _BatchReader | None] = (
             weakref.WeakKeyDictionary()
@@ -69,7 +73,7 @@ def samples_of(dataset: MapDataset[Any], indices: Sequence[int], *, owner: type)
 def _reader_of(dataset: MapDataset[Any], owner: type) -> _BatchReader | None:
     """Return this thread's reader of a dataset; None if its samples must be made one by one."""
     if _local.pid != os.getpid():
-        _local.__init__()  # type: ignore[misc]  # after a fork
+        _local.reset()
     if dataset not in _local.readers:
         _local.readers[dataset] = _BatchReader.of(dataset, owner)
     return _local.readers[dataset]

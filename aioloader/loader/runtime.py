@@ -256,6 +256,7 @@ class LoaderRuntime:
         if isinstance(source, NetworkByteSource):
             ahead = max(ahead, source.samples_ahead)
         batch_sampler = options.batch_sampler
+        # A batch sampler is the caller's object, and a list of batches has no size.
         batch = options.batch_size or getattr(batch_sampler, "batch_size", None) or ahead or 1
         workers = executor.most if isinstance(executor, TunedExecutor) else executor.workers
         return max(1, 2 * workers, -(-ahead // batch))

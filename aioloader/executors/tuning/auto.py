@@ -240,7 +240,7 @@ class AutoExecutor:
         processes = self._processes
         if processes is not None and "thread" in self._kinds:
             # Once per loader; the start of a worker is an event only for its supervisor.
-            while not processes.ready and processes.failure is None:  # noqa: ASYNC110
+            while not processes.ready and processes.failure is None:  # noqa: ASYNC110  # see above
                 await anyio.sleep(_POLL_S)
             if processes.failure is not None and self.kind == "process":
                 self._why = f"worker processes are not available ({processes.failure})"
