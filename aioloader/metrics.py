@@ -7,13 +7,11 @@ from time import perf_counter, process_time
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from aioloader.foundation.types import StorageStats
+from aioloader.foundation.types import BatchTimeline, StorageStats
 from aioloader.observability.lag import Lag
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-
-    from aioloader.foundation.types import BatchTimeline
 
 __all__ = ("LoaderConfig", "Metrics", "StageStats", "Stats", "StorageStats")
 

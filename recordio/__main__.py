@@ -10,13 +10,11 @@ from typing import TYPE_CHECKING
 
 from recordio._header import unpack
 from recordio._reader import RecordReader
-from recordio._verify import build_index, repair, verify
+from recordio._verify import Report, build_index, repair, verify
 from recordio.errors import CorruptIndexError, CorruptRecordError, HeaderError, RecordIOError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
-
-    from recordio._verify import Report
 
 OK, DAMAGED, USAGE, INTERRUPTED = 0, 1, 2, 130
 

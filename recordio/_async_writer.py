@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, NoReturn
+from typing import NoReturn
 
 from recordio._async_backend import run_in_thread
 from recordio._files import AppendFile
-from recordio._framing import framed_pieces
+from recordio._framing import BytesLike, framed_pieces
 from recordio._writer import IndexWriter, refuse_pickling
 from recordio.errors import ClosedError
-
-if TYPE_CHECKING:
-    from recordio._framing import BytesLike
 
 
 class AsyncRecordWriter:

@@ -20,7 +20,7 @@ import numpy as np
 from recordio._framing import UNKNOWN_SIZE
 from recordio._index import Index
 from recordio._index_alignment import COMPARED, IndexAlignment, is_member
-from recordio._recovery import FOREIGN_BYTES, RecordSpan, scan_damaged
+from recordio._recovery import FOREIGN_BYTES, Gap, RecordSpan, scan_damaged
 from recordio._sources import BlockingSource, in_order, local_path, open_source, read_piece
 from recordio.errors import CorruptIndexError, IndexNotFoundError, PayloadTypeError
 
@@ -28,8 +28,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from numpy.typing import NDArray
-
-    from recordio._recovery import Gap
 
 Key: TypeAlias = "int | str"
 

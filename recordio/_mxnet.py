@@ -18,12 +18,12 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 import numpy as np
 
 from recordio._files import AppendFile, LocalFile
-from recordio._framing import serialize
+from recordio._framing import BytesLike, serialize
 from recordio._index import Index, index_not_found, read_text
 from recordio._index_text import NO_OFFSET, format_line, integer_key, key_fields
 from recordio._parser import RecordParser, Sentinel
 from recordio._sansio import RecordStream
-from recordio._sources import drive, local_path, open_source, target_name
+from recordio._sources import BlockingSource, drive, local_path, open_source, target_name
 from recordio._writer import refuse_pickling
 from recordio.errors import (
     ClosedError,
@@ -38,9 +38,6 @@ from recordio.errors import (
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-
-    from recordio._framing import BytesLike
-    from recordio._sources import BlockingSource
 
 _T = TypeVar("_T", bound="MXRecordIO")
 _FIRST_BLOCK = 1 << 16

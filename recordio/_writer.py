@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import os
 import warnings
-from typing import TYPE_CHECKING, NoReturn
+from typing import NoReturn
 
 from recordio._files import AppendFile
-from recordio._framing import framed_pieces
+from recordio._framing import BytesLike, framed_pieces
 from recordio._index import index_path_for
 from recordio._index_text import format_line
 from recordio.errors import RecordKeyError, WriterPicklingError
-
-if TYPE_CHECKING:
-    from recordio._framing import BytesLike
 
 
 class IndexWriter:

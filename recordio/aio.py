@@ -23,6 +23,7 @@ from recordio._index_text import IndexLines, parse_index_text
 from recordio._parser import RecordParser
 from recordio._reader import ReaderBase, resolve_index
 from recordio._sansio import (
+    ReadGenerator,
     RecordStream,
     position_batches,
     read_index_text,
@@ -47,8 +48,6 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator, Sequence
 
     from numpy.typing import NDArray
-
-    from recordio._sansio import ReadGenerator
 
 __all__ = ("AsyncRecordReader", "AsyncRecordWriter")
 

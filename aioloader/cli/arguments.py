@@ -5,8 +5,6 @@ from __future__ import annotations
 import argparse
 from typing import TypeAlias
 
-__all__ = ("Commands", "error_limit", "natural", "positive", "seconds", "share")
-
 Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
 
 

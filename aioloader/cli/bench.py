@@ -3,14 +3,8 @@
 from __future__ import annotations
 
 import argparse
-from typing import TYPE_CHECKING
 
-from aioloader.cli.arguments import positive, seconds
-
-if TYPE_CHECKING:
-    from aioloader.cli.arguments import Commands
-
-__all__ = ("add",)
+from aioloader.cli.arguments import Commands, positive, seconds
 
 
 def add(commands: Commands) -> None:

@@ -5,13 +5,10 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
-from aioloader.cli.arguments import natural, positive
+from aioloader.cli.arguments import Commands, natural, positive
 
 if TYPE_CHECKING:
-    from aioloader.cli.arguments import Commands
     from aioloader.tools.demo import DemoReport
-
-__all__ = ("add",)
 
 
 def add(commands: Commands) -> None:

@@ -9,8 +9,6 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from aioloader.cli.arguments import Commands
 
-__all__ = ("add",)
-
 
 def add(commands: Commands) -> None:
     """Add the command's parser."""

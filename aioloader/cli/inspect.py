@@ -6,16 +6,13 @@ import argparse
 import json
 from typing import TYPE_CHECKING, Any
 
-from aioloader.cli.arguments import natural, positive, seconds
+from aioloader.cli.arguments import Commands, natural, positive, seconds
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
-    from aioloader.cli.arguments import Commands
     from aioloader.tools.inspect import Inspection
     from aioloader.tools.inspect.report import Images, Sizes
-
-__all__ = ("add",)
 
 _MOST_NAMED = 5
 _MOST_BARS = 10

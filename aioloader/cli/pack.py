@@ -7,17 +7,14 @@ import json
 import sys
 from typing import TYPE_CHECKING
 
-from aioloader.cli.arguments import error_limit, natural, positive, share
+from aioloader.cli.arguments import Commands, error_limit, natural, positive, share
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from aioloader.cli.arguments import Commands
     from aioloader.errors import SampleError
     from aioloader.observability.progress import ProgressBar
     from aioloader.tools.pack import PackReport
-
-__all__ = ("add",)
 
 _COLORS = {"color": 1, "colour": 1, "rgb": 1, "gray": 0, "grey": 0, "unchanged": -1}
 _EXAMPLES = """\

@@ -8,8 +8,6 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from aioloader.cli.arguments import Commands
 
-__all__ = ("add",)
-
 _EXIT_CODES = """\
 exit codes:
   0  SRC is valid, and copied

@@ -8,14 +8,11 @@ import sys
 from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
-from aioloader.cli.arguments import natural
+from aioloader.cli.arguments import Commands, natural
 
 if TYPE_CHECKING:
-    from aioloader.cli.arguments import Commands
     from aioloader.datasets.base import Dataset
     from aioloader.tools.verify import ImageCheck
-
-__all__ = ("add",)
 
 _EXIT_CODES = """\
 exit codes:

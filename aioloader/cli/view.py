@@ -7,13 +7,10 @@ import sys
 from contextlib import closing, suppress
 from typing import TYPE_CHECKING
 
-from aioloader.cli.arguments import natural, positive
+from aioloader.cli.arguments import Commands, natural, positive
 
 if TYPE_CHECKING:
-    from aioloader.cli.arguments import Commands
     from aioloader.viewer.collection import Collection
-
-__all__ = ("add",)
 
 _HOST = "127.0.0.1"
 

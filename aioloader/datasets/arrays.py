@@ -14,8 +14,6 @@ if TYPE_CHECKING:
 
     from aioloader.foundation.types import Array
 
-__all__ = ("ArrayDataset",)
-
 
 class ArrayDataset(Dataset):
     """Arrays, lists or datasets of equal length, zipped.

@@ -25,8 +25,6 @@ if TYPE_CHECKING:
 
     from aioloader.foundation.types import Array, IntArray
 
-__all__ = ("Dataset", "IndexedView", "SimpleDataset", "TransformedView")
-
 
 class Dataset:
     """Base class of datasets. A subclass defines ``__getitem__`` and ``__len__``.

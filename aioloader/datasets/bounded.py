@@ -7,8 +7,6 @@ from typing import TYPE_CHECKING, Protocol
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ("MOST_NBYTES", "Bounded", "Readable", "read_up_to")
-
 MOST_NBYTES = 1 << 31
 """Largest unpacked size in bytes of one file of arrays: forty times that of MNIST."""
 

@@ -14,18 +14,13 @@ from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 import numpy as np
 
-from aioloader.abc import FusableDecoder, MapDataset
+from aioloader.abc import ByteSource, FusableDecoder, MapDataset
 from aioloader.datasets.resolve import Resolved, resolve
-from aioloader.foundation.types import StageTimer
+from aioloader.foundation.types import IntArray, ReadPlan, Spans, StageTimer
 from aioloader.rng import default_rng
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-
-    from aioloader.abc import ByteSource
-    from aioloader.foundation.types import IntArray, ReadPlan, Spans
-
-__all__ = ("BulkReadable", "samples_of")
 
 
 class _Local(threading.local):

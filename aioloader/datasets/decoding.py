@@ -23,17 +23,6 @@ if TYPE_CHECKING:
     from aioloader.foundation.types import Array, IntArray, ItemLocation, StageTimer
     from aioloader.rng import Rng
 
-__all__ = (
-    "DEFAULT_MAX_PIXELS",
-    "RECORD_FIELDS",
-    "FusedImages",
-    "ImageFileDecoder",
-    "ImageRecordDecoder",
-    "RecordDecoder",
-    "check_image_options",
-    "label_value",
-)
-
 _local = threading.local()
 
 _FLOAT16_MAX = 65504.0

@@ -11,9 +11,9 @@ from aioloader.datasets.base import Dataset
 from aioloader.datasets.bulk_items import samples_of
 from aioloader.datasets.resolve import file_nbytes
 from aioloader.errors import SpanTooShortError
-from aioloader.foundation.types import ReadPlan, Spans
+from aioloader.foundation.types import Array, IntArray, ItemLocation, ReadPlan, Spans
 from aioloader.rng import default_rng
-from aioloader.storage.cache import MemoryCache, open_cache
+from aioloader.storage.cache import Cache, MemoryCache, open_cache
 from aioloader.storage.cache.options import CacheOptions
 from aioloader.storage.cache.source import CachedByteSource, CachedObjectSource
 from aioloader.storage.local.source import LocalByteSource
@@ -25,12 +25,8 @@ if TYPE_CHECKING:
 
     from aioloader.abc import Decoder
     from aioloader.datasets.stage import Stage
-    from aioloader.foundation.types import Array, IntArray, ItemLocation
-    from aioloader.storage.cache import Cache
     from aioloader.storage.remote.source import RemoteByteSource
     from aioloader.storage.remote.transport import Version
-
-__all__ = ("FileDataset", "Source", "load")
 
 Source: TypeAlias = "LocalByteSource | CachedByteSource | RemoteByteSource | CachedObjectSource"
 

@@ -8,20 +8,18 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from aioloader.datasets.decoding import DEFAULT_MAX_PIXELS, ImageFileDecoder, check_image_options
+from aioloader.datasets.decoding import ImageFileDecoder, check_image_options
 from aioloader.datasets.files import FileDataset, Source
 from aioloader.datasets.stage import stage_of_argument
-from aioloader.foundation.types import WHOLE_FILE, ItemLocation, Spans
+from aioloader.foundation.types import WHOLE_FILE, Array, IntArray, ItemLocation, Spans
 from aioloader.storage.local.source import LocalByteSource
 from aioloader.storage.urls import is_url, join, path_of, redact_url
+from aioloader.transforms.decode import DEFAULT_MAX_PIXELS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from aioloader.foundation.types import Array, IntArray
     from aioloader.storage.remote.transport import Version
-
-__all__ = ("IMAGE_SUFFIXES", "ImageFolderDataset")
 
 IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png")
 _MOST_WARNINGS = 10

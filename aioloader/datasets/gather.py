@@ -12,8 +12,6 @@ if TYPE_CHECKING:
     from aioloader.abc import MapDataset
     from aioloader.foundation.types import Array
 
-__all__ = ("GatheredArrays", "as_gatherable")
-
 _DTYPES = {int: np.int64, float: np.float64, bool: np.bool_}
 
 

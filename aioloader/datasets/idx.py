@@ -16,8 +16,6 @@ from aioloader.datasets.bounded import MOST_NBYTES, read_up_to
 if TYPE_CHECKING:
     from aioloader.foundation.types import Array
 
-__all__ = ("read_idx",)
-
 
 def read_idx(path: str, axes: int) -> Array:
     """Read the array in an IDX file, uint8.

@@ -6,26 +6,17 @@ import io
 import numbers
 import os
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import Any, TextIO
 
 import numpy as np
 
-from aioloader.datasets.decoding import (
-    DEFAULT_MAX_PIXELS,
-    ImageFileDecoder,
-    check_image_options,
-    label_value,
-)
+from aioloader.datasets.decoding import ImageFileDecoder, check_image_options, label_value
 from aioloader.datasets.files import FileDataset, Source
 from aioloader.datasets.folder import whole_files
-from aioloader.foundation.types import ItemLocation, Spans
+from aioloader.foundation.types import Array, IntArray, ItemLocation, Spans
 from aioloader.storage.local.source import LocalByteSource
 from aioloader.storage.urls import is_url, join, path_of, redact_url
-
-if TYPE_CHECKING:
-    from aioloader.foundation.types import Array, IntArray
-
-__all__ = ("Entry", "ImageListDataset", "inside_root", "list_entry", "parse_line", "read_list")
+from aioloader.transforms.decode import DEFAULT_MAX_PIXELS
 
 _LABELS_LOOKED_AT = 1000
 

@@ -7,11 +7,10 @@ from __future__ import annotations
 
 import os
 import warnings
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-from aioloader.datasets.decoding import DEFAULT_MAX_PIXELS
 from aioloader.datasets.files import load
 from aioloader.datasets.insightface_layout import (
     FaceHeader,
@@ -28,14 +27,10 @@ from aioloader.datasets.record import ImageRecordDataset
 from aioloader.datasets.record_heads import read_heads
 from aioloader.datasets.record_table import RecordTable, RecordTables
 from aioloader.errors import LayoutError
-from aioloader.foundation.types import ItemLocation, Spans
+from aioloader.foundation.types import Array, IntArray, ItemLocation, Spans
 from aioloader.storage.urls import beside, is_url, join, path_of, redact_url, sibling, suffix_of
+from aioloader.transforms.decode import DEFAULT_MAX_PIXELS
 from recordio import IndexNotFoundError, RecordFileNotFoundError, extract, unpack
-
-if TYPE_CHECKING:
-    from aioloader.foundation.types import Array, IntArray
-
-__all__ = ("REC", "InsightFaceDataset")
 
 REC = "train.rec"
 

@@ -12,8 +12,6 @@ from aioloader.datasets.record_heads import read_heads
 from aioloader.errors import LayoutError
 from aioloader.storage.urls import path_of
 
-__all__ = ("insightface_file",)
-
 # Enough of the end of an .idx for its last line.
 _TAIL_NBYTES = 256
 

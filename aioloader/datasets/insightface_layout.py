@@ -23,17 +23,6 @@ from recordio import MAGIC, HeaderError, unpack
 if TYPE_CHECKING:
     from aioloader.foundation.types import Array, IntArray
 
-__all__ = (
-    "FaceHeader",
-    "Identities",
-    "ImageLines",
-    "choose_identities",
-    "choose_images",
-    "face_header",
-    "identity_ranges",
-    "slack",
-)
-
 _EXACT = 1 << 24
 # A framed record with two labels and no body: part head, image header, labels.
 _IDENTITY_NBYTES = 8 + 24 + 8

@@ -9,8 +9,6 @@ from aioloader.errors import LayoutError
 from aioloader.storage.local.descriptors import open_regular, read_into
 from aioloader.storage.urls import is_url, redact_url
 
-__all__ = ("PROPERTY", "Property", "parse_property", "read_property")
-
 PROPERTY = "property"
 """Name of the file."""
 

@@ -12,8 +12,6 @@ from aioloader.rng import default_rng
 if TYPE_CHECKING:
     from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable
 
-__all__ = ("IterableDataset",)
-
 
 @runtime_checkable
 class ResumableSource(Protocol):

@@ -9,32 +9,24 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from aioloader.datasets.decoding import (
-    DEFAULT_MAX_PIXELS,
-    ImageRecordDecoder,
-    RecordDecoder,
-    check_image_options,
-)
+from aioloader.datasets.decoding import ImageRecordDecoder, RecordDecoder, check_image_options
 from aioloader.datasets.files import FileDataset, Source, load
-from aioloader.datasets.record_heads import read_heads
+from aioloader.datasets.record_heads import RecordHeads, read_heads
 from aioloader.datasets.record_table import RecordTable, RecordTables, open_tables
 from aioloader.datasets.shards import record_files
 from aioloader.datasets.stage import stage_of_argument
-from aioloader.foundation.types import ItemLocation, Spans
+from aioloader.foundation.types import Array, IntArray, ItemLocation, ReadPlan, Spans
 from aioloader.storage.local.descriptors import open_regular, read_into
 from aioloader.storage.local.source import LocalByteSource
 from aioloader.storage.urls import is_url, redact_url
+from aioloader.transforms.decode import DEFAULT_MAX_PIXELS
 from recordio import MAGIC
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from aioloader.abc import Decoder
-    from aioloader.datasets.record_heads import RecordHeads
-    from aioloader.foundation.types import Array, IntArray, ReadPlan
     from aioloader.storage.remote.transport import Version
-
-__all__ = ("ImageRecordDataset", "RecordFileDataset", "begins_with_a_record")
 
 _LABELS_LOOKED_AT = 1000
 _MAGIC = struct.Struct("<I")

@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from aioloader.foundation.types import Array, IntArray
     from aioloader.storage.remote.transport import Version
 
-__all__ = ("HEADER_NBYTES", "RecordHeads", "read_heads")
-
 HEADER_NBYTES = 24
 """Bytes of an image record's header without a label vector."""
 

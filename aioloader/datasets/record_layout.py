@@ -15,8 +15,6 @@ if TYPE_CHECKING:
 
     from aioloader.foundation.types import Array
 
-__all__ = ("Detection", "detection_label", "key_range")
-
 _MOST_WIDTH = 1000
 
 

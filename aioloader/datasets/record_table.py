@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from aioloader.foundation.types import Spans
+from aioloader.foundation.types import IntArray, Spans
 from aioloader.storage.records import unreadable_line
 from aioloader.storage.urls import beside, is_url
 from recordio import CorruptIndexError, CorruptRecordError, Index
@@ -16,10 +16,7 @@ from recordio import CorruptIndexError, CorruptRecordError, Index
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from aioloader.foundation.types import IntArray
     from aioloader.storage.remote.transport import Version
-
-__all__ = ("RecordTable", "RecordTables", "open_tables")
 
 _OPENED_AT_A_TIME = 16
 

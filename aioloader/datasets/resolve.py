@@ -15,15 +15,12 @@ import numpy as np
 
 from aioloader.abc import GatherDataset, MapDataset, SizedFilesDataset, StagedDataset, StreamDataset
 from aioloader.datasets.gather import GatheredArrays, as_gatherable
-from aioloader.datasets.stage import Stage
-from aioloader.foundation.types import WHOLE_FILE, Array
+from aioloader.foundation.types import WHOLE_FILE, Array, IntArray
 from aioloader.storage.urls import name_of
 
 if TYPE_CHECKING:
     import aioloader.abc
-    from aioloader.foundation.types import IntArray
-
-__all__ = ("Resolved", "Stage", "View", "ViewParts", "file_nbytes", "fingerprint", "gathered", "resolve")
+    from aioloader.datasets.stage import Stage
 
 _BYTE_METHODS = ("open_source", "spans", "extras", "facts")
 _SAMPLED = 64

@@ -13,9 +13,6 @@ from recordio import RecordFileNotFoundError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-
-__all__ = ("is_pattern", "record_files", "shard_name")
-
 _SHARD = re.compile(r"(.*)-(\d{5,})-of-(\d{5,})\.rec", re.DOTALL)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 import warnings
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any
 
 from aioloader.foundation.validation import is_async
@@ -13,12 +13,8 @@ from aioloader.transforms.base import accepts_rng, bind, is_native
 from aioloader.transforms.compose import Compose
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from aioloader.foundation.types import Array
     from aioloader.rng import Rng
-
-__all__ = ("Stage", "stage_of_argument")
 
 # Enough to hide a network's latency, and few enough for a service that is not prepared for more.
 _CONCURRENCY = 64

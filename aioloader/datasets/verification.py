@@ -22,8 +22,6 @@ if TYPE_CHECKING:
 
     from aioloader.foundation.types import Array
 
-__all__ = ("read_verification_pairs",)
-
 _MOST_NBYTES = 4 << 30
 _MULTIARRAY = ("numpy.core.multiarray", "numpy._core.multiarray")
 _NUMERIC = ("numpy.core.numeric", "numpy._core.numeric")

@@ -28,8 +28,6 @@ if TYPE_CHECKING:
 
     from aioloader.foundation.types import Array
 
-__all__ = ("CIFAR10", "CIFAR100", "MNIST", "FashionMNIST")
-
 _PIXELS = 32 * 32 * 3
 _MOST_ARCHIVE_NBYTES = 1 << 29  # unpacked: three times the size of the published archives
 

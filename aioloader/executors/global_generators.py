@@ -12,8 +12,6 @@ import numpy as np
 
 from aioloader.rng import GLOBALS_DOMAIN, Rng
 
-__all__ = ("ForeignRandomnessWarning", "GlobalGenerators")
-
 _SAMPLES_WATCHED = 16
 
 

@@ -10,15 +10,12 @@ from typing import TYPE_CHECKING
 import anyio.lowlevel
 
 from aioloader.executors.runner import Runner
-from aioloader.foundation.types import ChunkResult
+from aioloader.foundation.types import Chunk, ChunkResult
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator, Sequence
 
     from aioloader.abc import Program, SlabMemory
-    from aioloader.foundation.types import Chunk
-
-__all__ = ("YIELD_S", "InlineExecutor")
 
 # An epoch that never suspends still lets the loop run this often.
 YIELD_S = 0.002

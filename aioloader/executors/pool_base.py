@@ -17,14 +17,10 @@ import anyio
 
 from aioloader.executors.retry import Attempt, BatchRun, ChunkRetry, Outcome, WorkerDeath
 from aioloader.foundation.concurrency import Notification, deferred
-from aioloader.foundation.types import ChunkResult
+from aioloader.foundation.types import Chunk, ChunkResult
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
-
-    from aioloader.foundation.types import Chunk
-
-__all__ = ("CLOSE_S", "OUTSTANDING", "PoolExecutor", "WorkerHandle")
 
 # Chunks that a worker has at most: one being worked on and one waiting, so that it is never idle between chunks.
 OUTSTANDING = 2

@@ -21,14 +21,10 @@ import anyio
 import numpy as np
 
 from aioloader.errors import StalledError, WorkerError
-from aioloader.foundation.types import ROW, ChunkResult, Failure
+from aioloader.foundation.types import ROW, Chunk, ChunkResult, Failure
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
-
-    from aioloader.foundation.types import Chunk
-
-__all__ = ("MAX_ATTEMPTS", "Attempt", "BatchRun", "ChunkRetry", "Outcome", "UnreadableResult", "WorkerDeath")
 
 MAX_ATTEMPTS = 3
 _OUT_OF_MEMORY = (

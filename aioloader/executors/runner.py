@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import is_dataclass
 from time import perf_counter
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from aioloader.abc import BulkDecoder, FusableDecoder
+from aioloader.abc import BulkDecoder, FusableDecoder, Program
 from aioloader.errors import LoaderError
 from aioloader.executors.global_generators import GlobalGenerators
 from aioloader.foundation.pytree import LEAF, flatten, leaf_spec, unflatten
@@ -43,10 +43,6 @@ from aioloader.rng import LATER_DOMAIN, SAMPLE_DOMAIN, Rng
 
 if TYPE_CHECKING:
     import mmap
-    from collections.abc import Callable, Generator, Sequence
-
-    from aioloader.abc import Program
-
 
 try:
     from resource import RUSAGE_THREAD, getrusage
@@ -63,8 +59,6 @@ else:
         used = getrusage(RUSAGE_THREAD)
         return used.ru_utime + used.ru_stime, used.ru_nvcsw
 
-
-__all__ = ("Rows", "Runner")
 
 # Streams whose first words are drawn together.
 _AHEAD = 16

@@ -30,21 +30,10 @@ import numpy as np
 
 from aioloader.foundation.descriptors import anonymous_file
 from aioloader.foundation.host_limits import process_limit, usable_memory
-from aioloader.foundation.types import Slab
+from aioloader.foundation.types import Array, IntArray, Slab
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
-
-    from aioloader.foundation.types import Array, IntArray
-
-__all__ = (
-    "CONTROL_BYTES",
-    "MAX_WORKERS",
-    "SlabMemory",
-    "control_array",
-    "default_memory_limit",
-    "keep_out",
-)
 
 _PAGE = 4096
 MAX_WORKERS = 1024

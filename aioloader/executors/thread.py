@@ -23,8 +23,6 @@ if TYPE_CHECKING:
 
     from aioloader.abc import Program, SlabMemory
 
-__all__ = ("ThreadExecutor",)
-
 # Copying this many bytes in the event loop's thread blocks it for less time than another thread's answer would.
 _COPIED_HERE = 1 << 19
 

@@ -10,8 +10,6 @@ from typing import Any
 import anyio
 import anyio.lowlevel
 
-__all__ = ("Deferred", "Notification", "Notify", "RefCount", "deferred", "loop_notifier")
-
 Notify = Callable[[Callable[[], object]], None]
 
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 
-__all__ = ("above_streams", "anonymous_file", "fill_streams")
-
 
 def above_streams(fd: int) -> int:
     """Return a descriptor of the same file with a number that no standard stream has.

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from aioloader.errors import TooManyErrorsError
 
-__all__ = ("SHARE_AFTER", "over_budget")
-
 # A share is compared from this number of samples on: one failure among the first few says little about the share.
 SHARE_AFTER = 1000
 _ROUNDING = 1 + 1e-12

@@ -19,8 +19,6 @@ if TYPE_CHECKING:
 
     from aioloader.errors import SampleError
 
-__all__ = ("TRACEBACK", "ErrorLog", "strip_exception")
-
 TRACEBACK = "Traceback (most recent call last):\n"
 _LONGEST = 800
 _FEW = 16

@@ -12,19 +12,6 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
-__all__ = (
-    "OpenFiles",
-    "available_cores",
-    "available_memory",
-    "cgroup_memory",
-    "cpu_quota",
-    "machine_memory",
-    "memory_of_processes",
-    "open_files",
-    "process_limit",
-    "usable_memory",
-)
-
 _PROC = Path("/proc")
 _CGROUPS = Path("/sys/fs/cgroup")
 # Version 1 has no word for "no limit": it writes a number near 2**63.

@@ -14,8 +14,6 @@ import numpy as np
 
 from aioloader.foundation.types import ArraySpec
 
-__all__ = ("LEAF", "Structure", "flatten", "leaf_spec", "map_leaves", "unflatten")
-
 Structure: TypeAlias = Any
 
 LEAF: Structure = None

@@ -16,8 +16,6 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Collection
 
-__all__ = ("CANDIDATES", "fallback_indices", "replacement_rows")
-
 CANDIDATES = 16
 
 

@@ -12,8 +12,6 @@ from aioloader.foundation.types import Chunk, ChunkResult
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
 
-__all__ = ("run_each",)
-
 
 async def run_each(chunks: Sequence[Chunk], run: Callable[[Chunk], Awaitable[ChunkResult]]) -> ChunkResult:
     """Run chunks concurrently; return their merged result.

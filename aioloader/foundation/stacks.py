@@ -9,8 +9,6 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from types import FrameType
 
-__all__ = ("stack_of", "stack_of_coroutine", "stacks_of")
-
 
 def stack_of(thread: int) -> str | None:
     """Return the Python stack of a thread, innermost call first, one line each; None if it has ended.

@@ -21,8 +21,6 @@ from aioloader.foundation.concurrency import Notify, loop_notifier
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ("Threads", "run_off_loop")
-
 T = TypeVar("T")
 
 

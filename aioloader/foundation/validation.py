@@ -9,17 +9,6 @@ import re
 from fractions import Fraction
 from typing import Any
 
-__all__ = (
-    "ArgumentError",
-    "at_least",
-    "check_sync",
-    "is_async",
-    "one_of",
-    "parse_nbytes",
-    "require",
-    "whole_number",
-)
-
 
 class ArgumentError(ValueError, AssertionError):
     """Error raised when an argument is out of its range.

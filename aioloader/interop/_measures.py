@@ -11,8 +11,6 @@ if TYPE_CHECKING:
 
     from aioloader.metrics import Stats
 
-__all__ = ("MEASURES", "Loaders", "Measure")
-
 
 @dataclass(frozen=True)
 class Measure:

@@ -21,15 +21,11 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Literal
 
-from aioloader.jpeg.frame import EOI
+from aioloader.jpeg.frame import EOI, Frame
 from aioloader.jpeg.tiles import cover, gather
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-
-    from aioloader.jpeg.frame import Frame
-
-__all__ = ("EARLY_STOP_WARNING", "Cut", "Scale", "cut", "harmless", "scale_for", "scaled_size")
 
 EARLY_STOP_WARNING: Final = re.compile(r"Corrupt JPEG data: \d+ extraneous bytes before marker 0xd9\s*")
 """The warning of libjpeg when it has decoded all rows and found more bytes before the EOI marker. libjpeg records its

@@ -11,8 +11,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Final
 
-__all__ = ("Frame", "read_frame")
-
 # Markers: the byte that follows 0xFF (ITU T.81, table B.1).
 SOF0: Final = 0xC0
 """Frame header, baseline."""

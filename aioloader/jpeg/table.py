@@ -18,24 +18,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from aioloader.errors import LoaderError
-from aioloader.jpeg.frame import COM, DRI, EOI, RST0, TABLE_MAGIC, read_frame
+from aioloader.jpeg.frame import COM, DRI, EOI, RST0, TABLE_MAGIC, Frame, read_frame
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-
-    from aioloader.jpeg.frame import Frame
-
-__all__ = (
-    "ClaimedTable",
-    "NotTileableError",
-    "claimed_table",
-    "find_intervals",
-    "is_tiled",
-    "markers_are_whole",
-    "restart_interval",
-    "tile_table",
-    "with_tile_table",
-)
 
 VERSION = 1
 # magic, version, 0, part, parts, width, height, restart interval, scan length, intervals in all

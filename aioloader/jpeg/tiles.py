@@ -19,16 +19,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from aioloader.jpeg.frame import EOI, RST0
+from aioloader.jpeg.frame import EOI, RST0, Frame
 from aioloader.jpeg.table import claimed_table, find_intervals
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from aioloader.foundation.types import IntArray
-    from aioloader.jpeg.frame import Frame
-
-__all__ = ("Cover", "cover", "gather")
 
 _RESTARTS = bytes(range(RST0, RST0 + 8))
 # Fewer intervals are renumbered by a loop: array code has to be loaded into the processor's caches for every image.

@@ -28,8 +28,6 @@ if TYPE_CHECKING:
 
     from aioloader.foundation.types import Array
 
-__all__ = ("LIBRARY_VARIABLE", "RectangleDecoder", "library_path")
-
 LIBRARY_VARIABLE: Final = "AIOLOADER_TURBOJPEG"
 """Environment variable: path of the library to use; set it to nothing to use none."""
 

@@ -29,8 +29,6 @@ if TYPE_CHECKING:
     from aioloader.pipeline.deliver import Delivery
     from aioloader.pipeline.inline import InlinePipeline
 
-__all__ = ("AsyncBatches", "AsyncDataLoader")
-
 B = TypeVar("B")
 
 # asyncio keeps only weak references to tasks.

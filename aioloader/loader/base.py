@@ -4,17 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from aioloader.errors import error_report
+from aioloader.errors import SampleError, error_report
 from aioloader.explain import explain
 
 if TYPE_CHECKING:
-    from aioloader.errors import SampleError
     from aioloader.foundation.error_log import ErrorLog
     from aioloader.loader.runtime import LoaderRuntime
     from aioloader.metrics import Stats
     from aioloader.receipts import Receipt
-
-__all__ = ("BaseLoader",)
 
 
 class BaseLoader:

@@ -12,8 +12,6 @@ from aioloader.errors import ResumeError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ("STATE_VERSION", "CheckpointState", "EpochCursor")
-
 STATE_VERSION = 1
 _EPOCHS = 2**62
 # More positions than any batches leave over, and few enough to be counted in 64 bits.

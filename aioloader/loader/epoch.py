@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 from aioloader.errors import SampleError
 from aioloader.foundation.error_budget import over_budget
 from aioloader.foundation.error_log import strip_exception
-from aioloader.observability.progress import open_progress_bar
-from aioloader.pipeline.deliver import DeliveryLog
+from aioloader.observability.progress import ProgressBar, open_progress_bar
+from aioloader.pipeline.deliver import Delivery, DeliveryLog
 from aioloader.pipeline.iterable_plan import IterablePlan
 
 if TYPE_CHECKING:
@@ -20,12 +20,8 @@ if TYPE_CHECKING:
     from aioloader.loader.order import EpochOrder
     from aioloader.loader.outputs import Converter
     from aioloader.metrics import Metrics
-    from aioloader.observability.progress import ProgressBar
     from aioloader.observability.trace import PassTrace, Tracer
-    from aioloader.pipeline.deliver import Delivery
     from aioloader.pipeline.plan import BatchPlan, EpochPlan, ListPlan
-
-__all__ = ("Epoch",)
 
 
 class TracedMetrics:

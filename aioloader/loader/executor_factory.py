@@ -5,18 +5,14 @@ from __future__ import annotations
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from aioloader.abc import AwaitingExecutor, NamedExecutor, TunedExecutor
+from aioloader.abc import AwaitingExecutor, Executor, NamedExecutor, TunedExecutor
 from aioloader.executors import InlineExecutor, ProcessExecutor, ThreadExecutor
 from aioloader.executors.tuning.auto import AutoExecutor
-from aioloader.loader.options import AUTO
+from aioloader.loader.options import AUTO, LoaderOptions
 from aioloader.metrics import LoaderConfig
 
 if TYPE_CHECKING:
-    from aioloader.abc import Executor
-    from aioloader.loader.options import LoaderOptions
     from aioloader.pipeline.context import PipelineContext
-
-__all__ = ("loader_config", "make_executor")
 
 
 def make_executor(options: LoaderOptions, idle: bool, watch: bool) -> Executor:

@@ -15,8 +15,6 @@ if TYPE_CHECKING:
 
     from aioloader.abc import Executor
 
-__all__ = ("LoaderOptions", "check_max_errors")
-
 AUTO = "auto"
 EXECUTORS = ("process", "thread", "inline", AUTO)
 OUTPUTS = ("numpy", "torch", "jax")

@@ -19,18 +19,14 @@ from aioloader.datasets.resolve import fingerprint
 from aioloader.errors import NotResumableError, ReceiptError
 from aioloader.loader.checkpoint import CheckpointState, EpochCursor
 from aioloader.pipeline.iterable_plan import IterablePlan
-from aioloader.pipeline.plan import BatchSchedule, EpochPlan, IteratedOrder, ListPlan, PositionalOrder
-from aioloader.receipts import add_digests, digest_of
+from aioloader.pipeline.plan import BatchSchedule, EpochPlan, IteratedOrder, ListPlan, Order, PositionalOrder
+from aioloader.receipts import Receipt, add_digests, digest_of
 from aioloader.samplers import BatchSampler, RandomSampler, SequentialSampler
 from aioloader.samplers.base import order_fingerprint
 from aioloader.samplers.permutation import ORDER_VERSION
 
 if TYPE_CHECKING:
     from aioloader.loader.options import LoaderOptions
-    from aioloader.pipeline.plan import Order
-    from aioloader.receipts import Receipt
-
-__all__ = ("EpochOrder",)
 
 _COMPARED = 1 << 16
 

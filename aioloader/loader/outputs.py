@@ -23,8 +23,6 @@ if TYPE_CHECKING:
 
     Convert = Callable[[Any], Any]
 
-__all__ = ("Converter", "jax_leaf", "make_converter", "needed", "torch_leaf")
-
 _PLAIN = "?bBhHiIlLqQefdFD"  # numpy's numbers, but for long doubles
 # Of the package ml_dtypes: numpy knows them as "void" (kind V), JAX as numbers.
 _SHORT_FLOATS = ("bfloat16", "float8", "float6", "float4", "int4", "uint4", "int2", "uint2")

@@ -13,8 +13,11 @@ from typing import TYPE_CHECKING, Any
 
 from aioloader.abc import (
     BlockingByteSource,
+    ByteSource,
     CountingByteSource,
+    Executor,
     FileByteSource,
+    FileMaps,
     MappingExecutor,
     NamedDataset,
     NetworkByteSource,
@@ -26,7 +29,7 @@ from aioloader.abc import (
 )
 from aioloader.batchify import Stack
 from aioloader.datasets.resolve import resolve
-from aioloader.errors import LoaderClosedError
+from aioloader.errors import LoaderClosedError, SampleError
 from aioloader.executors.shared_memory import SlabMemory, default_memory_limit
 from aioloader.foundation.host_limits import available_cores
 from aioloader.loader.epoch import Epoch
@@ -44,13 +47,9 @@ from aioloader.pipeline.iterable_plan import IterablePlan
 from aioloader.storage import LocalByteSource, MappedByteSource
 
 if TYPE_CHECKING:
-    from aioloader.abc import ByteSource, Executor, FileMaps
-    from aioloader.errors import SampleError
     from aioloader.foundation.error_log import ErrorLog
     from aioloader.loader.options import LoaderOptions
     from aioloader.receipts import Receipt
-
-__all__ = ("LoaderRuntime",)
 
 _FEW_PATHS = 64
 _ENDLESS = 2**62

@@ -36,8 +36,6 @@ if TYPE_CHECKING:
     from aioloader.loader.epoch import Epoch
     from aioloader.pipeline.deliver import Delivery
 
-__all__ = ("BlockingBatches", "DataLoader")
-
 B = TypeVar("B")
 
 _AHEAD = 2

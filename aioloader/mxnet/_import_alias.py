@@ -17,8 +17,6 @@ from aioloader.mxnet.base import OutsideError
 if TYPE_CHECKING:
     from types import ModuleType
 
-__all__ = ("ImportAlias",)
-
 _OWN = __name__.rpartition(".")[0]
 
 

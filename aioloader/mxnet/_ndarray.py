@@ -17,8 +17,6 @@ import numpy.typing as npt
 from aioloader.mxnet.base import OutsideError
 from aioloader.mxnet.context import Context, cpu, host_context
 
-__all__ = ("NDArray", "from_numpy")
-
 
 def _boxing(name: str, difference: str = "") -> Callable[..., Any]:
     """Return the method for a reduction of numpy, whose result over all axes has shape (1,)."""

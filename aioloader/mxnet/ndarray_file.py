@@ -20,8 +20,6 @@ from aioloader.mxnet.ndarray import NDArray, from_numpy
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = ("load", "load_frombuffer", "save")
-
 _LIST = 0x112
 _V1, _V2, _V3 = 0xF993FAC8, 0xF993FAC9, 0xF993FACA
 _DTYPES = tuple(np.dtype(name) for name in ("<f4", "<f8", "<f2", "u1", "<i4", "i1", "<i8"))

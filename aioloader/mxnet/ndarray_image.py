@@ -12,17 +12,6 @@ if TYPE_CHECKING:
     from aioloader.mxnet.gluon.data.vision.transforms import Transform
     from aioloader.mxnet.ndarray import NDArray
 
-__all__ = (
-    "crop",
-    "flip_left_right",
-    "flip_top_bottom",
-    "normalize",
-    "random_flip_left_right",
-    "random_flip_top_bottom",
-    "resize",
-    "to_tensor",
-)
-
 
 def to_tensor(data: Any) -> NDArray:
     """Return float32 with channels first, divided by 255; see `transforms.ToTensor`."""

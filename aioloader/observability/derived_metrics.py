@@ -11,8 +11,6 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from aioloader.metrics import Stats
 
-__all__ = ("COMPUTING", "FED", "FEW", "FULL", "ON_A_CORE", "PAUSES", "SETTLED", "WORTH_S", "DerivedMetrics")
-
 # Starvation below FED: the caller hardly waits. Occupancy above SETTLED: workers are hardly idle.
 FED = 0.1
 FULL = 0.5

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import math
 
-__all__ = ("Lag",)
-
 _LEAST_LAG_S = 1e-5
 _PER_OCTAVE = 8
 _LAG_CLASSES = 25 * _PER_OCTAVE  # up to five minutes

@@ -16,8 +16,6 @@ from typing import TYPE_CHECKING, Any, ClassVar, TextIO
 if TYPE_CHECKING:
     from types import TracebackType
 
-__all__ = ("MODES", "ProgressBar", "open_progress_bar")
-
 MODES = ("tqdm", "rich", "plain")
 _REDRAW_S = 0.1
 _LINE_S = 10.0

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ("HARDLY_MORE", "faster", "mib", "number", "ordinal", "times")
-
 # A gain below this is not worth a change.
 HARDLY_MORE = 1.05
 

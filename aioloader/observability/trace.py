@@ -26,8 +26,6 @@ from aioloader.observability.trace_file import LIMIT_NBYTES, TraceFile
 if TYPE_CHECKING:
     from aioloader.foundation.types import BatchTimeline, WorkSpan
 
-__all__ = ("PassTrace", "Tracer")
-
 _log = logging.getLogger("aioloader")
 
 _WRITE_EVERY_S = 0.25

@@ -9,8 +9,6 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = ("LIMIT_NBYTES", "TraceFile")
-
 LIMIT_NBYTES = 64 << 20
 _END = b"\n]\n"
 

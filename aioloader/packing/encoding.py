@@ -23,8 +23,6 @@ from aioloader.transforms.formats import read_header
 if TYPE_CHECKING:
     from aioloader.foundation.types import Array
 
-__all__ = ("COLORS", "ENCODINGS", "NOT_JPEG", "NO_TILES", "Encoded", "Encoding")
-
 ENCODINGS = ("keep", "raw", "jpg", "png", "webp")
 COLORS = (-1, 0, 1)
 NOT_JPEG = "not JPEG"

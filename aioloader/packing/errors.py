@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from aioloader.errors import LoaderError
 
-__all__ = ("PackBusyError", "PackError")
-
 
 class PackError(LoaderError, ValueError):
     """Error raised when an image cannot be packed; the cause is chained.

@@ -13,8 +13,6 @@ if TYPE_CHECKING:
 
     from aioloader.packing.sources import Source
 
-__all__ = ("as_raised", "check_errors", "failure_of", "none_packed", "record_of", "recorded")
-
 
 def failure_of(source: Source, number: int, position: int, cause: BaseException) -> SampleError:
     """Return the error that reports a failed image.

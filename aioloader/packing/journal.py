@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-__all__ = ("Journal",)
-
 _VERSION = 2
 _ERROR = {"index", "position", "path", "key", "stage", "reason", "by", "cause"}
 

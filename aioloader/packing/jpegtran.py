@@ -12,8 +12,6 @@ import subprocess
 
 from aioloader.errors import DecodeError, LoaderError
 
-__all__ = ("ProgramNotFoundError", "find_jpegtran", "rewrite")
-
 _WARNED = 2
 """Exit status of jpegtran when it wrote an image and printed warnings."""
 

@@ -15,8 +15,6 @@ from recordio._partial_files import published
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-__all__ = ("Listed", "in_mxnet_order", "read_lines", "split_list", "walk_images", "write_list")
-
 _MXNET_SEED = 100
 
 T = TypeVar("T")

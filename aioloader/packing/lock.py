@@ -8,8 +8,6 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from pathlib import Path
 
-__all__ = ("open_locked",)
-
 
 def open_locked(path: Path) -> int | None:
     """Open a file for reading and writing, creating it if it is missing, and lock it.

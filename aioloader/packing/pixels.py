@@ -17,17 +17,6 @@ from aioloader.transforms.lazy_image import Scratch
 if TYPE_CHECKING:
     from aioloader.foundation.types import Array
 
-__all__ = (
-    "by_opencv",
-    "decoded",
-    "eight_bits",
-    "is_grey_jpeg",
-    "middle",
-    "shrunk",
-    "to_bgr",
-    "without_alpha",
-)
-
 _local = threading.local()
 
 

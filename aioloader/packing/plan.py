@@ -21,8 +21,6 @@ if TYPE_CHECKING:
 
     from aioloader.foundation.types import IntArray
 
-__all__ = ("Output", "Plan", "make_plan", "other_shards", "stem_of")
-
 _MOST_SHARDS = 100_000
 
 

@@ -6,8 +6,6 @@ colour space of the pixels: of a CMYK image that was converted to RGB, only an R
 
 from __future__ import annotations
 
-__all__ = ("icc_segments", "insert_segments")
-
 _NAME = b"ICC_PROFILE\0"
 _RGB_AT = len(_NAME) + 2 + 16  # number and count of the part, then the profile's own field
 

@@ -16,8 +16,6 @@ from aioloader.transforms.interpolation import resize_image
 if TYPE_CHECKING:
     from aioloader.foundation.types import Array
 
-__all__ = ("Recode",)
-
 _COLORS = (-1, 0, 1)
 _ENCODINGS = (".jpg", ".png")
 _HEADER = recordio.IRHeader(0, 0.0, 0, 0)

@@ -8,17 +8,14 @@ import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from aioloader.errors import error_report
+from aioloader.errors import SampleError, error_report
 from aioloader.foundation.version import __version__
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-    from aioloader.errors import SampleError
     from aioloader.packing.encoding import Encoded
-
-__all__ = ("PackReport", "Packed", "as_json", "class_names", "is_report")
 
 _KIND = "aioloader pack"
 _VERSION = 1

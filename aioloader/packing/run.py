@@ -24,9 +24,9 @@ from aioloader.packing.failures import (
     recorded,
 )
 from aioloader.packing.journal import Journal
-from aioloader.packing.plan import stem_of
+from aioloader.packing.plan import Plan, stem_of
 from aioloader.packing.report import PackReport, as_json
-from aioloader.packing.sources import Listing, examine
+from aioloader.packing.sources import Listing, Source, examine
 from aioloader.packing.stream import encoded_in_order
 from aioloader.packing.writer import RecordFiles
 from recordio._partial_files import partial_path, sync
@@ -37,10 +37,6 @@ if TYPE_CHECKING:
 
     from aioloader.abc import Executor
     from aioloader.errors import SampleError
-    from aioloader.packing.plan import Plan
-    from aioloader.packing.sources import Source
-
-__all__ = ("SYNC_S", "Job", "can_go_on", "run")
 
 SYNC_S = 5.0
 """Seconds between two syncs of the written files to disk."""

@@ -13,8 +13,6 @@ if TYPE_CHECKING:
     import os
     from collections.abc import Callable
 
-__all__ = ("SETS", "set_source")
-
 _CLOTHES = "T-shirt/top Trouser Pullover Dress Coat Sandal Shirt Sneaker Bag Ankle_boot"
 _CIFAR10 = "airplane automobile bird cat deer dog frog horse ship truck"
 _CIFAR100 = """

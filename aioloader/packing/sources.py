@@ -18,17 +18,6 @@ if TYPE_CHECKING:
 
     from aioloader.foundation.types import Array
 
-__all__ = (
-    "EXTENSIONS",
-    "Item",
-    "Listing",
-    "Source",
-    "examine",
-    "folder_source",
-    "list_images",
-    "list_source",
-)
-
 EXTENSIONS = frozenset({".bmp", ".jpeg", ".jpg", ".png", ".webp"})
 _KEYS = 1 << 64
 _LARGEST = float(np.finfo(np.float32).max)

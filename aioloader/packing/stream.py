@@ -27,8 +27,6 @@ if TYPE_CHECKING:
     from aioloader.foundation.types import Array, IntArray
     from aioloader.packing.sources import Source
 
-__all__ = ("MOST_NBYTES", "encoded_in_order")
-
 MOST_NBYTES = 1 << 30
 """Size limit of an image file in bytes; the datasets have the same one."""
 

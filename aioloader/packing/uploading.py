@@ -15,8 +15,6 @@ if TYPE_CHECKING:
 
     from aioloader.packing.report import PackReport
 
-__all__ = ("to_urls",)
-
 F = TypeVar("F", bound="Callable[..., PackReport]")
 
 

@@ -20,8 +20,6 @@ if TYPE_CHECKING:
 
     from aioloader.packing.plan import Output
 
-__all__ = ("RecordFiles",)
-
 
 class RecordFiles:
     """Writer of all files of one packing job.

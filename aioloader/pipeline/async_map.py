@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import anyio
 import anyio.lowlevel
 
-from aioloader.abc import ObservableExecutor
+from aioloader.abc import Executor, ObservableExecutor, Program, SlabMemory, Stage
 from aioloader.errors import StalledError
 from aioloader.foundation.concurrency import RefCount, deferred
 from aioloader.foundation.run_chunks import run_each
@@ -27,10 +27,6 @@ from aioloader.rng import AWAITED_DOMAIN, Rng
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Coroutine, Iterable, Sequence
-
-    from aioloader.abc import Executor, Program, SlabMemory, Stage
-
-__all__ = ("AsyncMapExecutor", "cut")
 
 _YIELD_S = 0.002
 _SHOWN = 16

@@ -17,7 +17,7 @@ from aioloader.foundation.replacement import fallback_indices
 from aioloader.foundation.types import INDEX, BatchTimeline, ChunkResult, Slab
 from aioloader.pipeline.collate import BatchRows
 from aioloader.pipeline.deliver import Delivery, deliver, valid_rows
-from aioloader.pipeline.dispatch import Dispatch
+from aioloader.pipeline.dispatch import Dispatch, Run
 from aioloader.pipeline.fetch import Fetch
 from aioloader.pipeline.plan import BatchPlan
 
@@ -26,9 +26,6 @@ if TYPE_CHECKING:
 
     from aioloader.abc import ByteSource
     from aioloader.pipeline.context import PipelineContext
-    from aioloader.pipeline.dispatch import Run
-
-__all__ = ("BatchTask",)
 
 
 class BatchTask:

@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Generator
     from types import TracebackType
 
-__all__ = ("GRACE_S", "GraceScope", "is_ours")
-
 T = TypeVar("T")
 
 GRACE_S = 0.5

@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from aioloader.foundation.types import Array, ArraySpec, Chunk, ChunkResult, RowLayout, Slab
     from aioloader.pipeline.context import PipelineContext
 
-__all__ = ("BatchRows", "collate", "may_lease", "write_row")
-
 
 @dataclass(slots=True)
 class BatchRows:

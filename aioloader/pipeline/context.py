@@ -13,8 +13,6 @@ if TYPE_CHECKING:
     from aioloader.abc import ByteSource, Executor, SlabMemory
     from aioloader.foundation.types import Array, IntArray, ItemLocation, RowLayout, Spans
 
-__all__ = ("ItemSource", "PipelineContext")
-
 
 @dataclass(frozen=True, kw_only=True)
 class ItemSource:

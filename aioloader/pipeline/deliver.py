@@ -10,19 +10,23 @@ import numpy as np
 
 from aioloader.errors import LoaderError, SampleError
 from aioloader.foundation.replacement import replacement_rows
-from aioloader.foundation.types import BASE, INDEX, ItemLocation
-from aioloader.pipeline.collate import collate
+from aioloader.foundation.types import (
+    BASE,
+    INDEX,
+    BatchTimeline,
+    ChunkResult,
+    Failure,
+    IntArray,
+    ItemLocation,
+)
+from aioloader.pipeline.collate import BatchRows, collate
 from aioloader.receipts import Receipt, add_digests, digest_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from aioloader.foundation.types import BatchTimeline, ChunkResult, Failure, IntArray
-    from aioloader.pipeline.collate import BatchRows
     from aioloader.pipeline.context import PipelineContext
     from aioloader.pipeline.plan import BatchPlan
-
-__all__ = ("Delivery", "DeliveryLog", "deliver", "valid_rows")
 
 _FOLD_AT = 8192
 

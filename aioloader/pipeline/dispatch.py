@@ -3,26 +3,21 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from aioloader.foundation.pytree import flatten, leaf_spec
-from aioloader.foundation.types import Array, Chunk, ChunkResult, RowLayout
+from aioloader.foundation.types import Array, BatchTimeline, Chunk, ChunkResult, RowLayout
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from aioloader.foundation.concurrency import RefCount
-    from aioloader.foundation.types import BatchTimeline
     from aioloader.pipeline.collate import BatchRows
     from aioloader.pipeline.context import PipelineContext
     from aioloader.pipeline.fetch import Fetch
     from aioloader.pipeline.plan import BatchPlan
-
-__all__ = ("Dispatch", "Run")
 
 Run = Callable[["Sequence[Chunk]"], Awaitable[ChunkResult]]
 

@@ -28,8 +28,6 @@ if TYPE_CHECKING:
     from aioloader.pipeline.context import PipelineContext
     from aioloader.pipeline.plan import BatchPlan
 
-__all__ = ("EpochRunner",)
-
 _MEMORY_POLL_S = 0.02
 _MEMORY_PATIENCE_S = 2.0
 

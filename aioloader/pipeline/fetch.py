@@ -27,14 +27,11 @@ from aioloader.foundation.types import (
     Slab,
     Spans,
 )
-from aioloader.pipeline.plan import base_indices
+from aioloader.pipeline.plan import BatchPlan, base_indices
 
 if TYPE_CHECKING:
     from aioloader.abc import ByteSource
     from aioloader.pipeline.context import PipelineContext
-    from aioloader.pipeline.plan import BatchPlan
-
-__all__ = ("Fetch",)
 
 
 class Fetch:

@@ -13,23 +13,19 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import anyio.lowlevel
 import numpy as np
 
-from aioloader.abc import BlockingByteSource, BlockingExecutor
+from aioloader.abc import BlockingByteSource, BlockingExecutor, ByteSource
 from aioloader.pipeline.batch_task import BatchTask
 from aioloader.pipeline.collate import may_lease
 from aioloader.pipeline.deliver import Delivery
-from aioloader.pipeline.plan import base_indices
+from aioloader.pipeline.plan import BatchPlan, base_indices
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine, Iterable, Sequence
 
-    from aioloader.abc import ByteSource
     from aioloader.foundation.types import Array, Chunk, ChunkResult, IntArray, ReadPlan, Spans
     from aioloader.observability.trace import PassTrace
     from aioloader.pipeline.context import PipelineContext
     from aioloader.pipeline.dispatch import Run
-    from aioloader.pipeline.plan import BatchPlan
-
-__all__ = ("InMemoryBatcher", "InlinePipeline", "run_blocking")
 
 T = TypeVar("T")
 

@@ -17,15 +17,12 @@ import numpy as np
 
 from aioloader.errors import LoaderError
 from aioloader.pipeline.cancellation import GRACE_S, GraceScope, is_ours
-from aioloader.pipeline.plan import BatchPlan
+from aioloader.pipeline.plan import BatchPlan, BatchSchedule
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
 
     from aioloader.abc import StreamDataset
-    from aioloader.pipeline.plan import BatchSchedule
-
-__all__ = ("CarriedSample", "IterablePlan")
 
 # A sample that rollover carries over, its number in its epoch, and the epoch.
 CarriedSample = tuple[Any, int, int]

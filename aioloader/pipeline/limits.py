@@ -12,8 +12,6 @@ import anyio
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-__all__ = ("PrioritySemaphore",)
-
 
 class _Waiter:
     __slots__ = ("admitted", "cancelled")

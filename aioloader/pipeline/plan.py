@@ -19,17 +19,6 @@ if TYPE_CHECKING:
     from aioloader.foundation.types import IntArray
     from aioloader.pipeline.context import ItemSource
 
-__all__ = (
-    "BatchPlan",
-    "BatchSchedule",
-    "EpochPlan",
-    "IteratedOrder",
-    "ListPlan",
-    "Order",
-    "PositionalOrder",
-    "base_indices",
-)
-
 _BLOCK = 8192
 
 

@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from aioloader.observability.lag import Lag
     from aioloader.pipeline.context import PipelineContext
 
-__all__ = ("EpochView", "Watchdog", "watch_lag")
-
 _log = logging.getLogger("aioloader")
 # Twenty times a second costs less than a thousandth of a core.
 _TICK_S = 0.05

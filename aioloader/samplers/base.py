@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from aioloader.abc import PositionalSampler
     from aioloader.foundation.types import IntArray
 
-__all__ = ("ComputedSampler", "Sampler", "SeededSampler", "check_count", "epoch_length", "order_fingerprint")
-
 _BLOCK = 1 << 14
 _SAMPLED = 4096  # positions at either end: both are one block of a loader's first batch
 

@@ -11,8 +11,6 @@ if TYPE_CHECKING:
 
     from aioloader.abc import Sampler as SamplerProtocol
 
-__all__ = ("BatchSampler",)
-
 
 class BatchSampler(Sampler):
     """Lists of `batch_size` indices from another sampler.

@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from aioloader.abc import MapDataset
     from aioloader.foundation.types import IntArray
 
-__all__ = ("ClassBalancedSampler", "Labelled", "PKSampler", "class_labels")
-
 # Uses of an epoch's key.
 _CLASSES, _ITEMS = 0, 1
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sized
+from collections.abc import Sequence, Sized
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -12,13 +12,9 @@ from aioloader.samplers.base import SeededSampler, epoch_length
 from aioloader.samplers.permutation import epoch_key, mix, permute_rounds
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     import numpy.typing as npt
 
     from aioloader.foundation.types import IntArray
-
-__all__ = ("MixingSampler",)
 
 # Uses of an epoch's key.
 _SLOTS, _ITEMS = 0, 1

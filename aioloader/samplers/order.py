@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from aioloader.abc import MapDataset
     from aioloader.foundation.types import IntArray
 
-__all__ = ("FilterSampler", "IntervalSampler", "RandomSampler", "SequentialSampler")
-
 
 class SequentialSampler(ComputedSampler):
     """start, start + 1, ..., start + length - 1.

@@ -27,8 +27,6 @@ if TYPE_CHECKING:
 
     from aioloader.foundation.types import IntArray
 
-__all__ = ("ORDER_VERSION", "epoch_key", "mix", "permute", "permute_each", "permute_rounds")
-
 ORDER_VERSION = 1
 """Number of this rule. A saved position is valid only under the rule that it was saved with."""
 

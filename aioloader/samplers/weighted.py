@@ -15,8 +15,6 @@ if TYPE_CHECKING:
 
     from aioloader.foundation.types import IntArray
 
-__all__ = ("WeightedRandomSampler",)
-
 _WORDS = 4096
 _TO_UNIT = 2.0**-53
 

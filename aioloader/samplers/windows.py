@@ -25,8 +25,6 @@ from aioloader.samplers.permutation import permute
 if TYPE_CHECKING:
     from aioloader.foundation.types import IntArray
 
-__all__ = ("Windows",)
-
 _CHUNKS = 16  # of a window
 
 

@@ -12,13 +12,10 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
-from aioloader.foundation.types import ReadPlan
+from aioloader.foundation.types import IntArray, ReadPlan, Spans
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-
-    from aioloader.foundation.types import IntArray, Spans
-
 
 ALIGNMENT = 64
 """Reads begin at multiples of this many bytes of memory."""

@@ -25,8 +25,6 @@ if TYPE_CHECKING:
 
     from aioloader.foundation.types import Array
 
-__all__ = ("BareLoop", "Work")
-
 
 @dataclass(frozen=True, slots=True)
 class Work:

@@ -37,17 +37,6 @@ if TYPE_CHECKING:
 
     from aioloader.foundation.types import Array
 
-__all__ = (
-    "BenchReport",
-    "BenchRow",
-    "Setting",
-    "bench",
-    "bench_table",
-    "default_settings",
-    "existing",
-    "turns",
-)
-
 _SETTLE_S = 0.3
 _WATCH_S = 1.0
 # The bare loop needs just enough images that none stays in a core's cache.

@@ -14,8 +14,6 @@ if TYPE_CHECKING:
 
     from aioloader.foundation.types import Array
 
-__all__ = ("contact_sheet", "write_png")
-
 _GROUND = (245, 245, 247)
 _INK = (52, 54, 62)
 _GAP = 12

@@ -31,8 +31,6 @@ if TYPE_CHECKING:
 
     from aioloader.foundation.types import Array
 
-__all__ = ("DemoReport", "EpochReport", "demo", "stream")
-
 _MOST_ON_SHEET = 36  # a sheet with more images is not legible
 
 

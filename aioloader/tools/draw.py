@@ -27,8 +27,6 @@ if TYPE_CHECKING:
 
     from aioloader.foundation.types import Array
 
-__all__ = ("CLASSES", "SIZES", "draw_folder", "draw_image", "main")
-
 CLASSES = ("circle", "cross", "drop", "heart", "hexagon", "moon", "ring", "square", "star", "triangle")
 
 SIZES = ((375, 500), (500, 375), (333, 500), (400, 400), (480, 640), (300, 450), (240, 320), (500, 334))

@@ -8,8 +8,6 @@ if TYPE_CHECKING:
     from aioloader.datasets.files import FileDataset
     from aioloader.foundation.types import IntArray
 
-__all__ = ("fetch",)
-
 
 def fetch(dataset: FileDataset, numbers: IntArray) -> list[memoryview | BaseException]:
     """Read items.

@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from aioloader.foundation.types import IntArray
     from aioloader.storage.remote.transport import Version
 
-__all__ = ("evenly", "sample_headers")
-
 _MOST_PASSES = 64
 _BETWEEN_TICKS = 4096
 _MOST_SAMPLED = 1 << 22  # some hundred bytes of memory each

@@ -27,8 +27,6 @@ from aioloader.tools.listed_records import pack_list
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = ("main",)
-
 _SWITCHES = ("list", "recursive", "shuffle", "no-shuffle", "pass-through", "center-crop", "pack-label")
 _YES = {"1", "true", "yes", "on"}
 _NO = {"0", "false", "no", "off"}

@@ -18,8 +18,6 @@ from aioloader.tools.listed_records import pack_list
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-__all__ = ("pack_with_keywords", "part_of_lines", "read_blank_separated")
-
 _INTERPOLATIONS = (0, 1, 2, 3, 4, 9, 10)
 _RANDOM, _BEST = 10, 9
 

@@ -30,8 +30,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from pathlib import Path
 
-__all__ = ("FacePackReport", "main", "pack_faces")
-
 # Keys up to here are exact as float32, in which the layout stores them.
 _EXACT = 1 << 24
 

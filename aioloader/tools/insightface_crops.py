@@ -17,8 +17,6 @@ if TYPE_CHECKING:
 
     from aioloader.foundation.types import Array
 
-__all__ = ("Crop", "Crops", "in_order")
-
 # The datasets have the same limit.
 _MOST_FILE_NBYTES = 1 << 30
 _AT_ONCE = 32

@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     import os
     from collections.abc import Callable, Iterator
 
-__all__ = ("extract_faces", "output_folder")
-
 _AT_ONCE = 256
 _SUFFIXES = {"jpeg": ".jpg", "tiff": ".tif"}
 

@@ -7,8 +7,6 @@ from typing import NamedTuple
 from aioloader.observability.lag import Lag
 from aioloader.pipeline.watchdog import watch_lag
 
-__all__ = ("LagSummary", "LoopLag")
-
 
 class LagSummary(NamedTuple):
     """Lag in milliseconds: the median, the 99th percentile, the maximum; and the number of ticks."""

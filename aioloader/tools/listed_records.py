@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from aioloader.packing.lists import Listed
     from aioloader.packing.recode import Recode
 
-__all__ = ("ListReport", "pack_list")
-
 
 @dataclass(slots=True)
 class ListReport:

@@ -12,8 +12,6 @@ from aioloader.storage.urls import BUCKETS, is_url, join, path_of, scheme_of, su
 if TYPE_CHECKING:
     from aioloader.storage.remote.transport import Version
 
-__all__ = ("is_folder", "record_files_at", "version_at")
-
 _SUFFIX = ".rec"
 
 

@@ -13,8 +13,6 @@ from aioloader.tools.paths import version_at
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-__all__ = ("read_progress",)
-
 _MB = 1_000_000
 _LEAST_NBYTES = 200 * _MB
 

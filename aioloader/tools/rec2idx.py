@@ -17,8 +17,6 @@ from recordio._partial_files import published
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-__all__ = ("IndexCreator", "main")
-
 
 class IndexCreator:
     """Writer of the .idx of a record file.

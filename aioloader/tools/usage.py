@@ -8,8 +8,6 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-__all__ = ("busy_seconds", "cpu_seconds", "memory_nbytes", "process_tree", "started")
-
 _PROC = Path("/proc")
 _TICKS_PER_S = os.sysconf("SC_CLK_TCK") if hasattr(os, "sysconf") else 100
 # Fields of /proc/PID/stat after the name, which may contain spaces: user and system time, of it and of ended children.

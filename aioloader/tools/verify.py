@@ -15,13 +15,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from aioloader.datasets import ImageFolderDataset, ImageRecordDataset
-from aioloader.datasets.decoding import DEFAULT_MAX_PIXELS
 from aioloader.datasets.files import Source, load
 from aioloader.datasets.record_heads import read_heads
-from aioloader.foundation.types import ItemLocation, Spans
+from aioloader.foundation.types import Array, IntArray, ItemLocation, Spans
 from aioloader.loader.sync_loader import DataLoader
 from aioloader.tools.header_sample import evenly
 from aioloader.tools.paths import record_files_at
+from aioloader.transforms.decode import DEFAULT_MAX_PIXELS
 from aioloader.transforms.formats import read_header
 
 if TYPE_CHECKING:
@@ -30,9 +30,6 @@ if TYPE_CHECKING:
     import recordio
     from aioloader.datasets.base import Dataset
     from aioloader.errors import SampleError
-    from aioloader.foundation.types import Array, IntArray
-
-__all__ = ("ImageCheck", "ImageFolder", "ValidImages", "check", "find_files")
 
 _LOOKED_AT = 64
 _LABEL = np.dtype("<f4")

@@ -12,8 +12,6 @@ from recordio import RecordIOError, build_index
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ("write_index",)
-
 
 def write_index(
     path: str, out: str | None = None, *, tick: Callable[[int], object] | None = None

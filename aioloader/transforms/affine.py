@@ -7,17 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from aioloader.foundation.types import ArraySpec
+from aioloader.foundation.types import Array, ArraySpec
 from aioloader.transforms.base import Transform, check_image, check_range, drop_grey_axis, result_array
 from aioloader.transforms.interpolation import AREA, AUTO, CUBIC, LINEAR, NEAREST, interpolation_code, settle
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from aioloader.foundation.types import Array
     from aioloader.rng import Rng
-
-__all__ = ("RandomAffine",)
 
 Range = tuple[float, float]
 

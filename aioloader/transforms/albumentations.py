@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from aioloader.foundation.types import Array
     from aioloader.rng import Rng
 
-__all__ = ("Albumentations",)
-
 _FORMAT = "pascal_voc"
 
 

@@ -16,13 +16,10 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 
 from aioloader.abc import Transform as TransformProtocol
-from aioloader.rng import default_rng
+from aioloader.rng import Rng, default_rng
 
 if TYPE_CHECKING:
     from aioloader.foundation.types import Array, ArraySpec
-    from aioloader.rng import Rng
-
-__all__ = ("Transform", "accepts_rng", "bind", "is_native")
 
 TransformCall: TypeAlias = Callable[[Any, Any, Any], Any]
 """(x, rng, out) -> result."""

@@ -7,14 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from aioloader.foundation.types import ArraySpec
+from aioloader.foundation.types import Array, ArraySpec
 from aioloader.transforms.base import Transform, check_image, result_array
 
 if TYPE_CHECKING:
-    from aioloader.foundation.types import Array
     from aioloader.rng import Rng
-
-__all__ = ("Border", "place_on_canvas")
 
 
 def place_on_canvas(

@@ -25,22 +25,6 @@ if TYPE_CHECKING:
     from aioloader.foundation.types import Array
     from aioloader.rng import Rng
 
-__all__ = (
-    "RandomBrightness",
-    "RandomColorJitter",
-    "RandomContrast",
-    "RandomGray",
-    "RandomHue",
-    "RandomLighting",
-    "RandomSaturation",
-    "adjust_brightness",
-    "adjust_contrast",
-    "adjust_hue",
-    "adjust_lighting",
-    "adjust_saturation",
-    "to_gray",
-)
-
 _LUMA = np.array([0.299, 0.587, 0.114])
 _UINT8 = np.dtype(np.uint8)
 _FLOAT32 = np.dtype(np.float32)

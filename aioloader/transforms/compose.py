@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from aioloader.foundation.types import Array, ArraySpec
     from aioloader.rng import Rng
 
-__all__ = ("Compose", "RandomApply")
-
 
 class Compose(BindingTransform):
     """Chain of transforms, applied one after the other; each may be any callable of one argument.

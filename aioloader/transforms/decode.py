@@ -23,17 +23,6 @@ from aioloader.transforms.raw import raw_image
 if TYPE_CHECKING:
     from aioloader.foundation.types import Array
 
-__all__ = (
-    "DEFAULT_MAX_PIXELS",
-    "BufferPool",
-    "check_extents",
-    "check_scans",
-    "checked_header",
-    "decode_image",
-    "too_large",
-    "turn_upright",
-)
-
 DEFAULT_MAX_PIXELS = 178_956_970
 """Default of `max_pixels`: the number of 3-byte pixels that fit in half a GiB, the limit of Pillow too."""
 

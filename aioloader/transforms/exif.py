@@ -17,8 +17,6 @@ from aioloader.transforms.base import drop_grey_axis
 if TYPE_CHECKING:
     from aioloader.foundation.types import Array
 
-__all__ = ("orientation_entry", "read_orientation", "stored_box", "swaps_axes", "upright")
-
 _TAG = 0x0112
 _BYTE, _SHORT, _LONG = 1, 3, 4
 # More entries than any camera writes; limits the work that a damaged count can cause.

@@ -17,8 +17,6 @@ from aioloader.transforms.raw import RAW_MAGIC, read_raw_header
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ("ImageHeader", "image_size", "read_header")
-
 
 class ImageHeader(NamedTuple):
     """Header of an image.

@@ -38,8 +38,6 @@ if TYPE_CHECKING:
     from aioloader.foundation.types import Array, StageTimer
     from aioloader.transforms.lazy_image import LazyImage, LazyImageReader, Scratch
 
-__all__ = ("ImagePlan", "PixelTable", "table_length")
-
 _UINT8 = np.dtype(np.uint8)
 _FLOAT32 = np.dtype(np.float32)
 _FLIPS = (RandomFlipLeftRight, RandomFlipTopBottom)

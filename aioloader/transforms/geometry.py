@@ -12,7 +12,7 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from aioloader.foundation.types import ArraySpec
+from aioloader.foundation.types import Array, ArraySpec
 from aioloader.transforms.base import (
     Transform,
     check_image,
@@ -25,19 +25,7 @@ from aioloader.transforms.base import (
 from aioloader.transforms.interpolation import interpolation_code, resize_image, settle
 
 if TYPE_CHECKING:
-    from aioloader.foundation.types import Array
     from aioloader.rng import Rng
-
-__all__ = (
-    "CenterCrop",
-    "Crop",
-    "CropResize",
-    "RandomCrop",
-    "RandomFlipLeftRight",
-    "RandomFlipTopBottom",
-    "RandomResizedCrop",
-    "Resize",
-)
 
 Box: TypeAlias = tuple[int, int, int, int]
 """(x, y, width, height) of a rectangle in pixels, from the upper left corner."""

@@ -12,8 +12,6 @@ if TYPE_CHECKING:
     from aioloader.foundation.types import Array
     from aioloader.rng import Rng
 
-__all__ = ("RandomHLS", "shift_hls")
-
 _LIMITS = (180, 255, 255)
 
 

@@ -15,17 +15,6 @@ if TYPE_CHECKING:
     from aioloader.foundation.types import Array
     from aioloader.rng import Rng
 
-__all__ = (
-    "AREA",
-    "AUTO",
-    "RANDOM",
-    "averages_in_floats",
-    "interpolation_code",
-    "resize_image",
-    "settle",
-    "shrink_by_area",
-)
-
 NEAREST, LINEAR, CUBIC, AREA, LANCZOS, AUTO, RANDOM = 0, 1, 2, 3, 4, 9, 10
 
 _NAMES = {

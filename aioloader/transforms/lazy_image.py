@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 
 from aioloader.errors import DecodeError
-from aioloader.jpeg import Cut, cut, harmless, read_frame, scaled_size
+from aioloader.jpeg import Cut, Frame, cut, harmless, read_frame, scaled_size
 from aioloader.jpeg.turbojpeg import RectangleDecoder, library_path
 from aioloader.transforms.decode import DEFAULT_MAX_PIXELS, decode_image, turn_upright
 from aioloader.transforms.exif import read_orientation, stored_box
@@ -22,10 +22,7 @@ from aioloader.transforms.raw import RAW_MAGIC, raw_image
 
 if TYPE_CHECKING:
     from aioloader.foundation.types import Array
-    from aioloader.jpeg import Frame
     from aioloader.transforms.geometry import Box
-
-__all__ = ("LazyImage", "LazyImageReader", "Scratch")
 
 _RAW_START = RAW_MAGIC[0]
 # Longer headers, which contain a thumbnail or a colour profile, cost more to compare than to read.

@@ -10,16 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from aioloader.foundation.types import ArraySpec
+from aioloader.foundation.types import Array, ArraySpec
 from aioloader.rng import Rng
 from aioloader.transforms.base import Transform, check_image, check_probability, result_array
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-
-    from aioloader.foundation.types import Array
-
-__all__ = ("ToPlanes", "ToPlanesMinusImage")
 
 _UINT8 = np.dtype(np.uint8)
 _INT8 = np.dtype(np.int8)

@@ -18,8 +18,6 @@ from aioloader.errors import DecodeError
 if TYPE_CHECKING:
     from aioloader.foundation.types import Array
 
-__all__ = ("RAW_MAGIC", "RawHeader", "encode_raw", "raw_image", "read_raw_header")
-
 RAW_MAGIC = b"\x8cRAW\r\n\x1a\n"
 """First bytes of a raw image: as in PNG, a byte that no text begins with, line ends that a text-mode copy alters."""
 

@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from aioloader.foundation.types import Array, ArraySpec
     from aioloader.rng import Rng
 
-__all__ = ("RandomRotation", "Rotate", "rotate")
-
 _FLOAT32 = np.dtype(np.float32)
 
 

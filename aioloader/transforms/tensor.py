@@ -6,16 +6,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from aioloader.foundation.types import ArraySpec
+from aioloader.foundation.types import Array, ArraySpec
 from aioloader.transforms.base import Transform, check_image, result_array
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from aioloader.foundation.types import Array
     from aioloader.rng import Rng
-
-__all__ = ("IMAGENET_MEAN", "IMAGENET_STD", "Cast", "Normalize", "ToTensor")
 
 IMAGENET_MEAN = (0.485, 0.456, 0.406)
 """Mean of ImageNet's training pixels, red, green, blue, on the scale 0 to 1: for `Normalize` after `ToTensor`."""

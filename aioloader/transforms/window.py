@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from aioloader.transforms.base import check_range
-from aioloader.transforms.geometry import Crop, random_box
+from aioloader.transforms.geometry import Box, Crop, random_box
 from aioloader.transforms.interpolation import resize_image, settle
 
 if TYPE_CHECKING:
@@ -21,9 +21,6 @@ if TYPE_CHECKING:
 
     from aioloader.foundation.types import Array
     from aioloader.rng import Rng
-    from aioloader.transforms.geometry import Box
-
-__all__ = ("AreaCrop", "SquareCrop", "WindowCrop")
 
 _TRIES = 10
 

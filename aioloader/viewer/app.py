@@ -18,7 +18,7 @@ from starlette.routing import Route
 from aioloader.viewer.collection import NoSuchRecordError
 from aioloader.viewer.pages import LABELS_PER_PAGE, Pages, static_file
 from aioloader.viewer.records import IMAGE
-from aioloader.viewer.site import StillReadingError, etag
+from aioloader.viewer.site import Listing, Site, StillReadingError, etag
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
@@ -27,9 +27,6 @@ if TYPE_CHECKING:
 
     from aioloader.viewer.links import ServerLinks
     from aioloader.viewer.rendering import RenderedImage
-    from aioloader.viewer.site import Listing, Site
-
-__all__ = ("make_app",)
 
 _NUMBER = re.compile(r"[0-9]{1,15}")
 # Media types that a browser may display; others are only downloaded.

@@ -8,8 +8,6 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Hashable
 
-__all__ = ("Cache",)
-
 
 class Cache:
     """Cache that evicts the least recently used values first.

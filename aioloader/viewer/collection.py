@@ -8,18 +8,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from aioloader.errors import SpanTooShortError
-from aioloader.foundation.types import Spans
+from aioloader.foundation.types import Array, IntArray, Spans
 from aioloader.storage.local.source import LocalByteSource
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from aioloader.abc import Decoder
-    from aioloader.foundation.types import Array, IntArray
     from aioloader.storage.remote.source import RemoteByteSource
     from aioloader.viewer.records import Record
-
-__all__ = ("MOST_RECORD_NBYTES", "Collection", "Contents", "LabelChunk", "NoSuchRecordError", "read_bytes")
 
 MOST_RECORD_NBYTES = 256 << 20
 """Size limit of a record that is displayed, in bytes: a page reads dozens of records."""

@@ -11,25 +11,20 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from aioloader.abc import FusableDecoder
+from aioloader.abc import FusableDecoder, FusedDecoder
 from aioloader.datasets.stage import Stage
-from aioloader.foundation.types import ItemLocation, StageTimer
+from aioloader.foundation.types import Array, ItemLocation, StageTimer
 from aioloader.images import image_chain
 from aioloader.rng import Rng
 from aioloader.transforms import boxes as box_transforms
 from aioloader.transforms.boxes import BoxTransform
-from aioloader.viewer.records import Box, box_table
+from aioloader.viewer.records import Box, Record, box_table
 from aioloader.viewer.rendering import RenderedImage, as_file
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from aioloader.abc import FusedDecoder
-    from aioloader.foundation.types import Array
     from aioloader.viewer.collection import Collection, Contents
-    from aioloader.viewer.records import Record
-
-__all__ = ("Draw", "Draws", "Pipeline", "as_pixels", "named_transform")
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,7 +20,7 @@ from aioloader import __version__
 from aioloader.viewer.links import StaticLinks
 from aioloader.viewer.pages import LABELS_PER_PAGE, Pages, static_file
 from aioloader.viewer.records import IMAGE, label_text
-from aioloader.viewer.site import Listing, Shown, Site
+from aioloader.viewer.site import Listing, Options, Shown, Site
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -28,9 +28,6 @@ if TYPE_CHECKING:
     from aioloader.viewer.collection import Collection
     from aioloader.viewer.draws import Draw
     from aioloader.viewer.rendering import RenderedImage
-    from aioloader.viewer.site import Options
-
-__all__ = ("ExportReport", "export")
 
 MARK = ".aioloader-view.json"
 _DRAWS = 4

@@ -17,8 +17,6 @@ if TYPE_CHECKING:
 
     from aioloader.foundation.types import IntArray
 
-__all__ = ("FaceRecords",)
-
 
 class FaceRecords(RecordFiles):
     """Collection of the records of an `InsightFaceDataset`. No record is known before `load`.

@@ -14,8 +14,6 @@ if TYPE_CHECKING:
     from aioloader.foundation.types import Array, IntArray
     from aioloader.storage.remote.transport import Version
 
-__all__ = ("read_labels",)
-
 _MOST_LABELS = 240
 
 

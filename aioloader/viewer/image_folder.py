@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from aioloader.storage.local.source import LocalByteSource
     from aioloader.storage.remote.source import RemoteByteSource
 
-__all__ = ("ImageFolder",)
-
 
 class ImageFolder(Collection):
     """Collection of an `ImageFolderDataset`, or of a folder without sub-folders, whose images have no labels.

@@ -14,8 +14,6 @@ if TYPE_CHECKING:
     from aioloader.foundation.types import Array, IntArray
     from aioloader.viewer.collection import Collection, LabelChunk
 
-__all__ = ("Labels",)
-
 CHUNK = 4096
 
 

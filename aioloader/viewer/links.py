@@ -5,8 +5,6 @@ from __future__ import annotations
 from typing import Protocol
 from urllib.parse import urlencode
 
-__all__ = ("Links", "ServerLinks", "StaticLinks")
-
 
 class Links(Protocol):
     """Addresses of all pages and images. An empty address means that the page does not exist: no link is displayed.

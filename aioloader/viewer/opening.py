@@ -18,8 +18,6 @@ from aioloader.viewer.record_files import RecordFiles
 if TYPE_CHECKING:
     from aioloader.viewer.collection import Collection
 
-__all__ = ("open_collection",)
-
 
 def open_collection(
     path: str | os.PathLike[str], *, max_pixels: int | None = DEFAULT_MAX_PIXELS

@@ -8,17 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 from aioloader import __version__
 from aioloader.storage.urls import is_url, name_of
-from aioloader.viewer.records import DAMAGED, EMPTY, FOREIGN, IMAGE, Box, label_text
+from aioloader.viewer.records import DAMAGED, EMPTY, FOREIGN, IMAGE, Box, Record, label_text
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from aioloader.viewer.draws import Draw, Pipeline
     from aioloader.viewer.links import Links
-    from aioloader.viewer.records import Record
     from aioloader.viewer.site import Listing, Shown, Site
-
-__all__ = ("LABELS_PER_PAGE", "Pages", "static_file")
 
 LABELS_PER_PAGE = 500
 _WORDS = {IMAGE: "", DAMAGED: "damaged", FOREIGN: "no image", EMPTY: "no image"}

@@ -30,8 +30,6 @@ if TYPE_CHECKING:
     from aioloader.storage.remote.source import RemoteByteSource
     from aioloader.storage.remote.transport import Version
 
-__all__ = ("RecordFiles",)
-
 _HEAD_NBYTES = 1 << 16
 _WALKED_RECORDS = 64
 _BLOCK_NBYTES = 1 << 20

@@ -22,18 +22,6 @@ from recordio import HeaderError, RecordIOError, extract, unpack
 if TYPE_CHECKING:
     from aioloader.foundation.types import Array
 
-__all__ = (
-    "Box",
-    "Record",
-    "box_table",
-    "detection_boxes",
-    "failed",
-    "file_of",
-    "label_text",
-    "parse_label",
-    "record_of",
-)
-
 DAMAGED = "damaged"
 FOREIGN = "foreign"
 IMAGE = "image"

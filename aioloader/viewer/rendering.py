@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from aioloader.foundation.types import Array
     from aioloader.viewer.collection import Contents
 
-__all__ = ("ImageRenderer", "RenderedImage", "as_file", "fitted")
-
 _SMALL_PIXELS = 160 * 160
 _QUALITY = 88
 

@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     Send = Callable[[Message], Awaitable[None]]
     App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
-__all__ = ("HEADERS", "Guard", "refusal")
-
 CONTENT_SECURITY_POLICY = (
     "default-src 'none'; img-src 'self'; style-src 'self'; form-action 'self'; "
     "base-uri 'none'; frame-ancestors 'none'"

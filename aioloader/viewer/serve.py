@@ -10,15 +10,12 @@ from typing import TYPE_CHECKING
 from aioloader.viewer.app import make_app
 from aioloader.viewer.links import ServerLinks
 from aioloader.viewer.security import Guard
-from aioloader.viewer.site import Site
+from aioloader.viewer.site import Options, Site
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from aioloader.viewer.collection import Collection
-    from aioloader.viewer.site import Options
-
-__all__ = ("bound", "serve")
 
 HOST = "127.0.0.1"
 

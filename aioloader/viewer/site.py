@@ -16,10 +16,10 @@ import anyio
 from aioloader.foundation.host_limits import available_cores
 from aioloader.foundation.threads import Threads
 from aioloader.viewer.cache import Cache
-from aioloader.viewer.collection import NoSuchRecordError
+from aioloader.viewer.collection import Collection, Contents, NoSuchRecordError
 from aioloader.viewer.draws import Draw, Draws
 from aioloader.viewer.labels import Labels
-from aioloader.viewer.records import label_text, parse_label
+from aioloader.viewer.records import Record, label_text, parse_label
 from aioloader.viewer.rendering import ImageRenderer, RenderedImage
 
 if TYPE_CHECKING:
@@ -28,10 +28,6 @@ if TYPE_CHECKING:
     from anyio.abc import TaskGroup
 
     from aioloader.foundation.types import IntArray
-    from aioloader.viewer.collection import Collection, Contents
-    from aioloader.viewer.records import Record
-
-__all__ = ("Listing", "Options", "Shown", "Site", "StillReadingError", "etag")
 
 THUMB_SIDE = 320
 IMAGE_SIDE = 1280

@@ -28,8 +28,6 @@ if TYPE_CHECKING:
 
     from aioloader.abc import Program, SlabMemory
 
-__all__ = ("ChildProcess", "end_all", "import_aliases", "pickled_program", "read_stacks")
-
 # Numeric libraries of a worker must not start a thread per core each; what the user has set stays.
 _ONE_THREAD = (
     "OMP_NUM_THREADS",

@@ -34,21 +34,17 @@ from aioloader.executors.process.child import (
 )
 from aioloader.executors.process.wire import Inbox, encode, pack_value, unpack_value, unsendable
 from aioloader.executors.process.worker import CANCELLED, CURRENT, PLACE, read_error
-from aioloader.executors.retry import Outcome, UnreadableResult, WorkerDeath
+from aioloader.executors.retry import Attempt, Outcome, UnreadableResult, WorkerDeath
 from aioloader.executors.shared_memory import MAX_WORKERS, control_array
 from aioloader.foundation.concurrency import Notification, deferred
 from aioloader.foundation.threads import Threads
-from aioloader.foundation.types import INDEX, ChunkResult, Failure, WorkerState
+from aioloader.foundation.types import INDEX, Chunk, ChunkResult, Failure, IntArray, WorkerState
 
 if TYPE_CHECKING:
     import subprocess
     from collections.abc import AsyncIterator, Sequence
 
     from aioloader.abc import Program, SlabMemory
-    from aioloader.executors.retry import Attempt
-    from aioloader.foundation.types import Chunk, IntArray
-
-__all__ = ("ProcessExecutor", "ProcessHandle")
 
 _START_S = 60.0  # a worker that is still importing is not stuck
 _FAILED_STARTS = 3

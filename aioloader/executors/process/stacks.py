@@ -17,8 +17,6 @@ import time
 from aioloader.foundation.descriptors import anonymous_file
 from aioloader.foundation.stacks import stack_of
 
-__all__ = ("CRASHES", "StackFile", "answer_signals", "write_stack")
-
 _SIGNAL = getattr(signal, "SIGUSR1", None)
 CRASHES = frozenset(
     -getattr(signal, name)

@@ -14,8 +14,6 @@ if TYPE_CHECKING:
     import mmap
     from collections.abc import Iterator
 
-__all__ = ("Inbox", "encode", "pack_value", "unpack_value", "unsendable")
-
 _LENGTH = struct.Struct("<Q")
 _ALIGN = 64
 

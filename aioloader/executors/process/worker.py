@@ -35,8 +35,6 @@ from aioloader.foundation.types import Chunk, ChunkResult, RowLayout
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ("main", "own_slot", "pack_result", "portable_error", "read_error")
-
 # Words of a worker's line of control memory.
 CURRENT, PLACE, CANCELLED = 0, 1, 2
 _PARENT_CHECK_MS = 500

@@ -23,8 +23,6 @@ if TYPE_CHECKING:
 
     from aioloader.abc import SlabMemory
 
-__all__ = ("RayClient", "ray_in_use")
-
 
 def ray_in_use() -> Any:
     """Return the module of Ray, which is connected to a cluster.

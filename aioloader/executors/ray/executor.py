@@ -17,18 +17,14 @@ from aioloader.errors import WorkerError
 from aioloader.executors.pool_base import CLOSE_S, PoolExecutor, WorkerHandle
 from aioloader.executors.process.child import pickled_program
 from aioloader.executors.ray.client import RayClient, ray_in_use
-from aioloader.executors.retry import WorkerDeath
-from aioloader.foundation.concurrency import loop_notifier
+from aioloader.executors.retry import Attempt, WorkerDeath
+from aioloader.foundation.concurrency import Notify, loop_notifier
 from aioloader.foundation.types import INDEX, ChunkResult, WorkerState
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from aioloader.abc import Program, SlabMemory
-    from aioloader.executors.retry import Attempt
-    from aioloader.foundation.concurrency import Notify
-
-__all__ = ("RayExecutor",)
 
 _FAILED_STARTS = 5
 

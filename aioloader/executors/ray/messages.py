@@ -32,16 +32,6 @@ if TYPE_CHECKING:
 
     from aioloader.abc import SlabMemory
 
-__all__ = (
-    "ChunkRequest",
-    "ChunkResponse",
-    "pack_buffers",
-    "pack_request",
-    "unpack_buffers",
-    "unpack_request",
-    "write_rows",
-)
-
 _ALIGN = 64
 
 

@@ -12,13 +12,10 @@ from aioloader.errors import WorkerError
 from aioloader.executors.process.worker import pack_result, portable_error
 from aioloader.executors.ray.messages import ChunkRequest, ChunkResponse, pack_buffers, unpack_request
 from aioloader.executors.runner import Runner
-from aioloader.foundation.types import ChunkResult
+from aioloader.foundation.types import Chunk, ChunkResult, RowLayout
 
 if TYPE_CHECKING:
     from aioloader.abc import Program
-    from aioloader.foundation.types import Chunk, RowLayout
-
-__all__ = ("RayWorker",)
 
 
 class RayWorker:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import anyio
 import cloudpickle
 
-from aioloader.abc import ObservableExecutor
+from aioloader.abc import Executor, ObservableExecutor, Program, SlabMemory
 from aioloader.executors.inline import InlineExecutor
 from aioloader.executors.process.executor import ProcessExecutor
 from aioloader.executors.shared_memory import MAX_WORKERS
@@ -32,10 +32,7 @@ from aioloader.foundation.threads import Threads
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
 
-    from aioloader.abc import Executor, Program, SlabMemory
     from aioloader.foundation.types import Chunk, ChunkResult, WorkerState
-
-__all__ = ("AutoExecutor",)
 
 # Share of the memory that is free when the loader opens, for all worker processes together.
 _SHARE_OF_MEMORY = 0.5

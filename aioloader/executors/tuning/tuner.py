@@ -9,8 +9,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-__all__ = ("ExecutorTuner", "Trial", "describe_workers")
-
 # A batch of so little work costs less in the loop's thread than sending it to a worker and back.
 _INLINE_BATCH_S = 0.0015
 # Factors by which twice the workers, or processes instead of threads, must be faster to be chosen.

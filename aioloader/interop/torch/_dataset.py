@@ -15,8 +15,6 @@ from aioloader.loader.sync_loader import DataLoader
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ("LoaderDataset",)
-
 
 def _rank_and_world() -> tuple[int, int] | None:
     """Return the rank and world size of torch.distributed; None if it is not initialised."""

@@ -15,8 +15,6 @@ from aioloader.loader.sync_loader import DataLoader
 if TYPE_CHECKING:
     from types import TracebackType
 
-__all__ = ("StatefulLoader", "to_device")
-
 
 def to_device(
     loader: DataLoader[Any] | AsyncDataLoader[Any], device: Any = "cuda", ahead: int = 1

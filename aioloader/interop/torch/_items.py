@@ -23,8 +23,6 @@ if TYPE_CHECKING:
 
     from aioloader.abc import MapDataset
 
-__all__ = ("Items", "WorkerSetup", "WorkerStage", "known_dataset", "reads_batches")
-
 
 class WorkerSetup:
     """Set-up of a worker process as torch's loader does it, once in each process.

@@ -39,8 +39,6 @@ if TYPE_CHECKING:
     from aioloader.loader.runtime import LoaderRuntime
     from aioloader.metrics import Stats
 
-__all__ = ("DataLoader",)
-
 _log = logging.getLogger("aioloader")
 _MANY = 10_000_000  # limit of the number of indices that are drawn before the first batch
 

@@ -27,16 +27,6 @@ if TYPE_CHECKING:
 
     from aioloader.foundation.types import Array
 
-__all__ = (
-    "Collated",
-    "FinishedBatch",
-    "RowCollate",
-    "UnencodedSample",
-    "encode_sample",
-    "restore_batch",
-    "worker_stack",
-)
-
 _TUPLE, _LIST, _DICT, _NAMED, _TENSOR, _BFLOAT16, _ARRAY, _SCALAR, _BOOL, _INT, _FLOAT, _TEXT = range(12)
 _SMALLEST, _LARGEST = -(2**63), 2**63 - 1
 _NATIVE = [np.dtype(code) for code in "?bBhHiIlLqQefdFD"]

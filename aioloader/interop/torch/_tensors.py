@@ -9,8 +9,6 @@ import torch
 from aioloader.foundation.pytree import flatten, map_leaves
 from aioloader.loader.outputs import torch_leaf
 
-__all__ = ("Mover", "as_tensors")
-
 _tensor = torch_leaf()
 
 

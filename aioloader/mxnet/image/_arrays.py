@@ -11,8 +11,6 @@ from aioloader.mxnet.ndarray import NDArray, from_numpy
 if TYPE_CHECKING:
     from aioloader.foundation.types import Array
 
-__all__ = ("as_float", "as_image", "given", "own")
-
 
 def as_image(src: Any, name: str) -> Array:
     """Return `src` as a plain array (height, width, channels).

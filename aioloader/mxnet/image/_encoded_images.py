@@ -14,8 +14,8 @@ import numpy as np
 
 from aioloader.datasets.files import FileDataset
 from aioloader.datasets.folder import whole_files
-from aioloader.datasets.imagelist import list_entry, read_list
-from aioloader.foundation.types import ItemLocation, Spans
+from aioloader.datasets.imagelist import Entry, list_entry, read_list
+from aioloader.foundation.types import Array, IntArray, ItemLocation, Spans
 from aioloader.mxnet.ndarray import from_numpy
 from aioloader.mxnet.recordio import MXIndexedRecordIO, MXRecordIO
 from aioloader.storage.local.source import LocalByteSource
@@ -23,11 +23,6 @@ from recordio import Index, extract, unpack
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-
-    from aioloader.datasets.imagelist import Entry
-    from aioloader.foundation.types import Array, IntArray
-
-__all__ = ("EncodedImages", "ImageSource", "open_images")
 
 
 @dataclass(frozen=True)

@@ -11,25 +11,14 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from aioloader.errors import DecodeError, LoaderError
+from aioloader.errors import DecodeError, LoaderError, SampleError
 from aioloader.mxnet.base import MXNetError
 from aioloader.mxnet.image.decode import imdecode
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from aioloader.errors import SampleError
     from aioloader.foundation.types import Array
-
-__all__ = (
-    "BrokenImageError",
-    "IteratorTransform",
-    "SampleSteps",
-    "SkippedImage",
-    "broken_image",
-    "original",
-    "skipping",
-)
 
 
 class BrokenImageError(MXNetError):

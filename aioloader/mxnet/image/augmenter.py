@@ -13,26 +13,10 @@ import numpy as np
 
 from aioloader.mxnet.image._arrays import as_image, own
 from aioloader.mxnet.image.geometry import center_crop, imresize, random_crop, random_size_crop, resize_short
-from aioloader.mxnet.ndarray import from_numpy
+from aioloader.mxnet.ndarray import NDArray, from_numpy
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
-
-    from aioloader.mxnet.ndarray import NDArray
-
-__all__ = (
-    "Augmenter",
-    "CastAug",
-    "CenterCropAug",
-    "Described",
-    "ForceResizeAug",
-    "HorizontalFlipAug",
-    "RandomCropAug",
-    "RandomOrderAug",
-    "RandomSizedCropAug",
-    "ResizeAug",
-    "SequentialAug",
-)
 
 
 class Described:

@@ -14,23 +14,10 @@ import numpy as np
 
 from aioloader.mxnet.image._arrays import as_float, own
 from aioloader.mxnet.image.augmenter import Augmenter, RandomOrderAug
-from aioloader.mxnet.ndarray import from_numpy
+from aioloader.mxnet.ndarray import NDArray, from_numpy
 
 if TYPE_CHECKING:
     from aioloader.foundation.types import Array
-    from aioloader.mxnet.ndarray import NDArray
-
-__all__ = (
-    "BrightnessJitterAug",
-    "ColorJitterAug",
-    "ColorNormalizeAug",
-    "ContrastJitterAug",
-    "HueJitterAug",
-    "LightingAug",
-    "RandomGrayAug",
-    "SaturationJitterAug",
-    "color_normalize",
-)
 
 _LUMA = np.array([0.299, 0.587, 0.114], np.float32)
 # RGB to YIQ and back, in MXNet's figures.

@@ -9,6 +9,7 @@ import numpy as np
 
 from aioloader.foundation.validation import require
 from aioloader.mxnet.image.augmenter import (
+    Augmenter,
     CastAug,
     CenterCropAug,
     HorizontalFlipAug,
@@ -26,10 +27,6 @@ from aioloader.mxnet.image.color import (
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
-
-    from aioloader.mxnet.image.augmenter import Augmenter
-
-__all__ = ("CreateAugmenter", "augmenters", "finishing")
 
 # ImageNet's pixels on the scale 0 to 255: mean, standard deviation, principal colours.
 _MEAN = (123.68, 116.28, 103.53)

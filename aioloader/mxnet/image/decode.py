@@ -16,8 +16,6 @@ if TYPE_CHECKING:
 
     from aioloader.mxnet.ndarray import NDArray
 
-__all__ = ("ImageDecodeError", "imdecode", "imread")
-
 
 class ImageDecodeError(DecodeError, MXNetError):
     """Error raised when an image cannot be decoded; see `aioloader.DecodeError`. An MXNetError too."""

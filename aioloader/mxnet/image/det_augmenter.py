@@ -17,24 +17,12 @@ from aioloader.foundation.validation import require
 from aioloader.mxnet.image._arrays import as_float, as_image, own
 from aioloader.mxnet.image.augmenter import Augmenter, Described, ForceResizeAug, ResizeAug
 from aioloader.mxnet.image.create import finishing
-from aioloader.transforms.boxes import RandomExpand, RandomObjectCrop
+from aioloader.transforms.boxes import BoxTransform, RandomExpand, RandomObjectCrop
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from aioloader.foundation.types import Array
-    from aioloader.transforms.boxes import BoxTransform
-
-__all__ = (
-    "CreateDetAugmenter",
-    "CreateMultiRandCropAugmenter",
-    "DetAugmenter",
-    "DetBorrowAug",
-    "DetHorizontalFlipAug",
-    "DetRandomCropAug",
-    "DetRandomPadAug",
-    "DetRandomSelectAug",
-)
 
 
 class _PythonDraws:

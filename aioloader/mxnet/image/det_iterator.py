@@ -25,8 +25,6 @@ if TYPE_CHECKING:
 
     from aioloader.foundation.types import Array
 
-__all__ = ("ImageDetIter",)
-
 _LEAST_NUMBERS = 7
 _log = logging.getLogger(__name__)
 

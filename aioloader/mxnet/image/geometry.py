@@ -15,7 +15,7 @@ import numpy as np
 
 from aioloader.mxnet.base import MXNetError
 from aioloader.mxnet.image._arrays import as_image, given, own
-from aioloader.mxnet.ndarray import from_numpy
+from aioloader.mxnet.ndarray import NDArray, from_numpy
 from aioloader.transforms.border import place_on_canvas
 from aioloader.transforms.geometry import scale_down as _scale_down
 from aioloader.transforms.interpolation import AREA, AUTO, CUBIC, LINEAR, RANDOM, resize_image
@@ -25,23 +25,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from aioloader.foundation.types import Array
-    from aioloader.mxnet.ndarray import NDArray
 
     Box: TypeAlias = tuple[int, int, int, int]
-
-__all__ = (
-    "center_crop",
-    "copyMakeBorder",
-    "fixed_crop",
-    "imresize",
-    "imrotate",
-    "random_crop",
-    "random_rotate",
-    "random_size_crop",
-    "resize_short",
-    "resized",
-    "scale_down",
-)
 
 
 def _get_interp_method(interp: int, sizes: Sequence[int] = ()) -> int:

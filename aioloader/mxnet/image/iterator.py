@@ -19,13 +19,14 @@ from aioloader.errors import DecodeError, SampleError, TooManyErrorsError, error
 from aioloader.foundation.error_budget import over_budget
 from aioloader.foundation.error_log import strip_exception
 from aioloader.foundation.replacement import replacement_rows
-from aioloader.foundation.types import ItemLocation
+from aioloader.foundation.types import Array, ItemLocation
 from aioloader.foundation.validation import require
 from aioloader.loader.options import LoaderOptions, check_max_errors
 from aioloader.mxnet import random as mx_random
 from aioloader.mxnet.base import TooManyFailedError
-from aioloader.mxnet.image._encoded_images import open_images
+from aioloader.mxnet.image._encoded_images import EncodedImages, open_images
 from aioloader.mxnet.image._sample_steps import (
+    BrokenImageError,
     IteratorTransform,
     SampleSteps,
     SkippedImage,
@@ -40,15 +41,7 @@ from aioloader.mxnet.ndarray import from_numpy
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from aioloader.foundation.types import Array
-    from aioloader.mxnet.image._encoded_images import EncodedImages
-    from aioloader.mxnet.image._sample_steps import BrokenImageError
     from aioloader.mxnet.recordio import MXRecordIO
-
-__all__ = (
-    "ImageIter",
-    "SampleIterator",
-)
 
 _log = logging.getLogger(__name__)
 

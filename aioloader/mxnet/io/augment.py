@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     from aioloader.foundation.types import Array
     from aioloader.transforms.base import Transform
 
-__all__ = ("augmentation", "check_augmentation", "check_interpolation", "without_randomness")
-
 _NO_LIMIT = 1e10
 # A ratio of 0 would flatten the image to nothing.
 _LEAST_RATIO = 0.01

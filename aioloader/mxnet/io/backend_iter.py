@@ -10,7 +10,7 @@ import numpy as np
 
 from aioloader.datasets import ArrayDataset
 from aioloader.datasets.resolve import fingerprint
-from aioloader.errors import error_report
+from aioloader.errors import SampleError, error_report
 from aioloader.mxnet.base import MXNetError
 from aioloader.mxnet.io.iterator import DataBatch, DataDesc, DataIter
 from aioloader.mxnet.io.schedule import RecordSchedule, part_of
@@ -20,12 +20,9 @@ from aioloader.mxnet.ndarray import from_numpy
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from aioloader.errors import SampleError
     from aioloader.foundation.types import Array, IntArray
 
 Description: TypeAlias = "tuple[tuple[int, ...], np.dtype[Any]]"
-
-__all__ = ("ArrayBatches", "Batches", "Loaded", "MXDataIter", "RowBatches", "filled")
 
 
 class Loaded(NamedTuple):

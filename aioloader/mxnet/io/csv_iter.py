@@ -15,8 +15,6 @@ from aioloader.mxnet.io.uris import files_of
 if TYPE_CHECKING:
     from aioloader.foundation.types import Array
 
-__all__ = ("CSVIter",)
-
 _PARAMETERS = {
     **COMMON,
     "data_csv": Parameter("string"),

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from aioloader.mxnet.io.det_boxes import CropLimits, LabelPadError, ObjectLabel, Rect
-from aioloader.rng import default_rng
+from aioloader.rng import Rng, default_rng
 from aioloader.transforms.geometry import RandomFlipLeftRight, Resize
 from aioloader.transforms.hls import shift_hls
 from aioloader.transforms.interpolation import resize_image, settle
@@ -22,9 +22,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from aioloader.foundation.types import Array
-    from aioloader.rng import Rng
-
-__all__ = ("DetectionAugment",)
 
 # A canvas that is hardly larger than the image does not justify padding.
 _LEAST_PADDING = 1.05

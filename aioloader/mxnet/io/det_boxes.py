@@ -18,9 +18,6 @@ if TYPE_CHECKING:
 
     Floats = npt.NDArray[np.float32]
 
-__all__ = ("CropLimits", "DetectionLabelError", "LabelPadError", "ObjectLabel", "Rect")
-
-
 # Wider objects are refused; a label without any object can claim any width.
 _WIDTHS = 1 << 31
 

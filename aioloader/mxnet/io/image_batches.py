@@ -9,7 +9,7 @@ import numpy as np
 from aioloader.errors import SampleError, TooManyErrorsError
 from aioloader.foundation.host_limits import available_cores
 from aioloader.mxnet.base import MXNetError, TooManyFailedError
-from aioloader.mxnet.io.backend_iter import Loaded, filled
+from aioloader.mxnet.io.backend_iter import Description, Loaded, filled
 from aioloader.mxnet.io.states import whole_number
 from aioloader.mxnet.ndarray import from_numpy
 
@@ -17,10 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from aioloader.abc import MapDataset
-    from aioloader.mxnet.io.backend_iter import Description
     from aioloader.mxnet.io.schedule import RecordSchedule
-
-__all__ = ("ImageBatches", "ImageRecordError")
 
 
 class ImageRecordError(SampleError, MXNetError):

@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from aioloader.mxnet.io.image_batches import ImageBatches
     from aioloader.mxnet.io.image_records import ImageRecords
 
-__all__ = ("ImageDetRecordIter",)
-
 _IN_FRONT = 4
 """Numbers before a label: channels, height and width of the image, length of the label."""
 

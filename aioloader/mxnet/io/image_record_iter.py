@@ -10,7 +10,7 @@ import numpy as np
 from aioloader.datasets.record import begins_with_a_record
 from aioloader.mxnet.base import MXNetError
 from aioloader.mxnet.io.augment import augmentation, check_augmentation, without_randomness
-from aioloader.mxnet.io.backend_iter import MXDataIter
+from aioloader.mxnet.io.backend_iter import Description, MXDataIter
 from aioloader.mxnet.io.image_batches import ImageBatches
 from aioloader.mxnet.io.image_records import ImageRecordRows, ImageRecords, LabelList
 from aioloader.mxnet.io.mean_image import mean_image
@@ -29,15 +29,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from aioloader.abc import MapDataset
-    from aioloader.mxnet.io.backend_iter import Description
-
-__all__ = (
-    "ImageRecordInt8Iter",
-    "ImageRecordIter",
-    "ImageRecordUInt8Iter",
-    "RecordSource",
-    "joined_paths",
-)
 
 _SEEDS = 1 << 64
 # An odd number: parts with one seed have different orders, so that not always the same records meet in a step.

@@ -17,7 +17,7 @@ from aioloader.datasets.decoding import RECORD_FIELDS, FusedImages
 from aioloader.datasets.files import FileDataset, Source
 from aioloader.datasets.record_table import RecordTable
 from aioloader.errors import DecodeError
-from aioloader.foundation.types import ItemLocation, Spans
+from aioloader.foundation.types import Array, IntArray, ItemLocation, Spans, StageTimer
 from aioloader.mxnet.base import MXNetError
 from aioloader.storage.local.source import LocalByteSource
 from aioloader.transforms.decode import DEFAULT_MAX_PIXELS, check_extents, checked_header, decode_image
@@ -32,16 +32,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from aioloader.datasets.stage import Stage
-    from aioloader.foundation.types import Array, IntArray, StageTimer
     from aioloader.rng import Rng
-
-__all__ = (
-    "ImageRecordRows",
-    "ImageRecords",
-    "LabelList",
-    "MissingLabelError",
-    "decode_alpha",
-)
 
 
 class MissingLabelError(MXNetError, LookupError):

@@ -13,12 +13,6 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-__all__ = (
-    "DataBatch",
-    "DataDesc",
-    "DataIter",
-)
-
 
 class _NameAndShape(NamedTuple):
     name: str

@@ -19,8 +19,6 @@ if TYPE_CHECKING:
 
     from aioloader.foundation.types import Array, IntArray
 
-__all__ = ("LibSVMIter",)
-
 _PARAMETERS = {
     **COMMON,
     "data_libsvm": Parameter("string"),

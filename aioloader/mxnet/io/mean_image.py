@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from aioloader.foundation.types import Array
     from aioloader.mxnet.io.backend_iter import Batches
 
-__all__ = ("mean_image",)
-
 _NAME = "mean_img"
 
 

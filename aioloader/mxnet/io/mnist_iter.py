@@ -14,8 +14,6 @@ from aioloader.mxnet.io.parameters import COMMON, Parameter, read_parameters
 if TYPE_CHECKING:
     from aioloader.foundation.types import Array
 
-__all__ = ("MNISTIter",)
-
 _PARAMETERS = {
     **COMMON,
     "image": Parameter("string", "./train-images-idx3-ubyte"),

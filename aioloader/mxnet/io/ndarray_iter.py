@@ -17,12 +17,6 @@ from aioloader.mxnet.io.states import STATE_VERSION, check_state, whole_number
 from aioloader.mxnet.ndarray import NDArray, from_numpy
 from aioloader.mxnet.sparse import CSRNDArray
 
-__all__ = (
-    "NDArrayIter",
-    "named_sources",
-    "rows_of",
-)
-
 
 def named_sources(data: Any, default_name: str, dtype: npt.DTypeLike | None) -> list[tuple[str, Any]]:
     """Return (name, array) pairs, sorted by name.

@@ -18,17 +18,6 @@ from aioloader.mxnet.base import MXNetError
 if TYPE_CHECKING:
     from collections.abc import Callable, Container, Mapping, Sequence
 
-__all__ = (
-    "COMMON",
-    "REQUIRED",
-    "MissingParameterError",
-    "Parameter",
-    "UnknownParameterWarning",
-    "UnusedParameterWarning",
-    "described",
-    "read_parameters",
-)
-
 
 class UnknownParameterWarning(UserWarning):
     """Warning about an argument that an iterator does not have; MXNet ignores such arguments silently."""

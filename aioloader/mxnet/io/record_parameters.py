@@ -15,24 +15,6 @@ from aioloader.transforms.decode import DEFAULT_MAX_PIXELS
 if TYPE_CHECKING:
     from collections.abc import Container, Mapping
 
-__all__ = (
-    "CHANNELS",
-    "DETECTION_PARAMETERS",
-    "FILES",
-    "IMAGE_PARAMETERS",
-    "INT8_PARAMETERS",
-    "INTERPOLATION",
-    "LOADING",
-    "MEAN",
-    "OWN",
-    "RANGES",
-    "RESIZE",
-    "UINT8_PARAMETERS",
-    "idle_channels",
-    "idle_here",
-    "idle_in_detection",
-)
-
 
 def _flag(about: str) -> Parameter:
     """Return a switch that is off by default."""

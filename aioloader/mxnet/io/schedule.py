@@ -29,8 +29,6 @@ if TYPE_CHECKING:
 
     from aioloader.foundation.types import IntArray
 
-__all__ = ("LAST_BATCH", "ListSchedule", "Part", "RecordSchedule", "part_of")
-
 LAST_BATCH = {"pad": "pad", "discard": "discard", "roll_over": "rollover"}
 """MXNet's words for `last_batch_handle`, and those of `BatchSchedule`."""
 

@@ -9,8 +9,6 @@ from aioloader.errors import ResumeError
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ("STATE_VERSION", "HasState", "check_state", "inner_state", "whole_number")
-
 STATE_VERSION = 1
 
 

@@ -7,8 +7,6 @@ import re
 
 from aioloader.mxnet.base import MXNetError
 
-__all__ = ("files_of", "local_paths")
-
 
 def files_of(uri: str) -> list[str]:
     """Return the paths of local files, in order.

@@ -13,8 +13,6 @@ from aioloader.mxnet.io.states import STATE_VERSION, check_state, inner_state, w
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-__all__ = ("PrefetchingIter", "ResizeIter")
-
 
 class _Current(DataIter):
     """`DataIter` whose functions return parts of the batch that `iter_next` found."""

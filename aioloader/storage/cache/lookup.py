@@ -9,14 +9,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from aioloader.storage.cache.base import PlacedSpans
+from aioloader.storage.cache.base import Cache, PlacedSpans
 from aioloader.storage.records import wrong_length
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from aioloader.foundation.types import IntArray, ReadPlan, Spans
-    from aioloader.storage.cache.base import Cache
 
 
 def file_key(name: str, version: str) -> int:

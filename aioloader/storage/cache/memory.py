@@ -7,11 +7,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from aioloader.storage.cache.base import Cache
+from aioloader.storage.cache.base import Cache, PlacedSpans
 
 if TYPE_CHECKING:
     from aioloader.foundation.types import Array, IntArray
-    from aioloader.storage.cache.base import PlacedSpans
 
 
 class MemoryCache(Cache):

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from aioloader.storage.cache.disk_quota import DATA, IN_USE, LINES, lock_within, open_file
+from aioloader.storage.cache.disk_quota import DATA, IN_USE, LINES, DiskQuota, lock_within, open_file
 from aioloader.storage.cache.entries import ENTRY, Entries
 from aioloader.storage.cache.journal import LINE_NBYTES, parse_lines
 from aioloader.storage.cache.segment import SegmentWriter
@@ -25,8 +25,6 @@ from aioloader.storage.local.kernel_aio import KernelAioReader
 if TYPE_CHECKING:
     from aioloader.foundation.types import Array, IntArray
     from aioloader.storage.cache.base import PlacedSpans
-    from aioloader.storage.cache.disk_quota import DiskQuota
-
 
 _OPEN_FILES = 64
 _REFRESH_S = 1.0

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import numpy as np
 
-from aioloader.foundation.types import ReadPlan, Spans
+from aioloader.foundation.types import Array, IntArray, ReadPlan, Spans
 from aioloader.metrics import StorageStats
 from aioloader.storage.cache.lookup import Lookup, file_key
 from aioloader.storage.layout import plan_apart
@@ -22,10 +22,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Sequence
 
     from aioloader.foundation.threads import Threads
-    from aioloader.foundation.types import Array, IntArray
     from aioloader.storage.cache.base import Cache
     from aioloader.storage.local.source import Failures, LocalByteSource
-
 
 _logger = logging.getLogger(__name__)
 _VERSION_CHECK_S = 5.0

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from aioloader.foundation.descriptors import above_streams
-from aioloader.foundation.types import ReadPlan
+from aioloader.foundation.types import IntArray, ReadPlan, Spans
 from aioloader.storage.local.descriptors import open_regular
 from aioloader.storage.local.page_cache import Residency
 from aioloader.storage.records import cut_short, record_extent
@@ -27,9 +27,7 @@ from recordio._framing import HEAD_SIZE, MAGIC, MAX_PAYLOAD, WHOLE, framed_lengt
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from aioloader.foundation.types import IntArray, Spans
     from aioloader.storage.local.source import Failures, LocalByteSource
-
 
 _MOST_FILES = 16
 

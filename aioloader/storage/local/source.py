@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 
 from aioloader.errors import SpanTooShortError, single
-from aioloader.foundation.types import ReadPlan
+from aioloader.foundation.types import IntArray, ReadPlan, Spans
 from aioloader.storage.layout import Read, lay_out, plan_apart
 from aioloader.storage.local.descriptors import Descriptors, read_into
 from aioloader.storage.local.direct import DirectReads
@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from aioloader.foundation.threads import Threads
-    from aioloader.foundation.types import IntArray, Spans
-
 
 # Copying this many bytes from memory takes less time than a hop to a thread.
 _READ_HERE = 1 << 19

@@ -28,13 +28,10 @@ from aioloader.errors import ForkedError, RemoteReadError
 from aioloader.storage.remote.adaptive_limit import AdaptiveLimit, Limiter
 from aioloader.storage.remote.failures import Kind, RequestFailure, backoff_s, classify, remote_error
 from aioloader.storage.remote.latency import Latencies
-from aioloader.storage.remote.transport import Transport
+from aioloader.storage.remote.transport import ObjectRange, Response, Transport, Version
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
-
-    from aioloader.storage.remote.transport import ObjectRange, Response, Version
-
 
 T = TypeVar("T")
 

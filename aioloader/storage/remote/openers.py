@@ -10,17 +10,14 @@ import recordio
 from aioloader.storage.remote.client import OPENING_S, Client
 from aioloader.storage.remote.loop_thread import LoopThread, in_asyncio
 from aioloader.storage.remote.planner import MOST_BYTES
-from aioloader.storage.remote.transport import ObjectRange
+from aioloader.storage.remote.transport import ObjectRange, Version
 from aioloader.storage.urls import SCHEMES, redact_url
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Sequence
     from typing import Any, TypeVar
 
-    from aioloader.storage.remote.transport import Version
-
     T = TypeVar("T")
-
 
 _TIMEOUT_S = 120.0
 _BLOCK_BYTES = 4 << 20

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from aioloader.errors import RemoteReadError
-from aioloader.foundation.types import Spans
+from aioloader.foundation.types import Array, IntArray, Spans
 from aioloader.observability.progress import ProgressBar
 from aioloader.storage.remote.client import OPENING_S, Client
 from aioloader.storage.remote.loop_thread import LoopThread
@@ -23,9 +23,7 @@ from recordio import Index
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from aioloader.foundation.types import Array, IntArray
     from aioloader.storage.remote.transport import Version
-
 
 _HEADS_AT_A_TIME = 1 << 14
 # One pass uses all of the network, and has a progress bar.

@@ -22,7 +22,7 @@ from aioloader.storage.remote.client import Client
 from aioloader.storage.remote.loop_thread import LoopThread, in_asyncio
 from aioloader.storage.remote.planner import plan_requests, scatter
 from aioloader.storage.remote.stores import library
-from aioloader.storage.remote.transport import ObjectRange
+from aioloader.storage.remote.transport import ObjectRange, Response, Version
 from aioloader.storage.urls import redact_url
 from recordio._framing import HEAD_SIZE
 
@@ -30,8 +30,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Sequence
 
     from aioloader.foundation.types import IntArray, ReadPlan, Spans
-    from aioloader.storage.remote.transport import Response, Version
-
 
 Failures = list[tuple[int, BaseException]]
 T = TypeVar("T")

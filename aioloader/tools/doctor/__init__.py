@@ -8,12 +8,10 @@ from typing import TYPE_CHECKING, Any
 from aioloader.foundation.version import __version__
 from aioloader.tools.doctor.advice import Advice, advise
 from aioloader.tools.doctor.codecs import HEIGHT, WIDTH
-from aioloader.tools.doctor.facts import gather_facts
+from aioloader.tools.doctor.facts import Facts, gather_facts
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-
-    from aioloader.tools.doctor.facts import Facts
 
 __all__ = ("Diagnosis", "diagnosis_text", "examine")
 

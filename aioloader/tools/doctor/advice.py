@@ -14,8 +14,6 @@ if TYPE_CHECKING:
 
     from aioloader.tools.doctor.facts import Facts
 
-__all__ = ("Advice", "advise")
-
 _MIB = 1 << 20
 # Measured: a worker that decodes photographs uses 40 to 70 MiB of private memory, the parent as much, plus batches.
 _WORKER_NBYTES = 80 * _MIB

@@ -17,8 +17,6 @@ import numpy as np
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ("HEIGHT", "WIDTH", "Codec", "examine_codecs")
-
 HEIGHT, WIDTH = 375, 500
 """Extents of the decoded image in pixels: typical of photographs in a training set."""
 

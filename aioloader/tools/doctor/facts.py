@@ -32,18 +32,6 @@ from aioloader.tools.doctor.codecs import Codec, examine_codecs
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = (
-    "Cores",
-    "Facts",
-    "Limits",
-    "Memory",
-    "SharedMemory",
-    "Software",
-    "descriptors_needed",
-    "gather_facts",
-    "requirements_missed",
-)
-
 T = TypeVar("T")
 
 _PACKAGES = (

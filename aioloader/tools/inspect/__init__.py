@@ -6,7 +6,6 @@ import dataclasses
 import os
 from typing import TYPE_CHECKING, Any
 
-from aioloader.datasets.decoding import DEFAULT_MAX_PIXELS
 from aioloader.datasets.record import begins_with_a_record
 from aioloader.datasets.shards import is_pattern
 from aioloader.errors import DecodeError
@@ -16,6 +15,7 @@ from aioloader.tools.inspect.files import inspect_array_file, inspect_folder, in
 from aioloader.tools.inspect.records import inspect_records
 from aioloader.tools.inspect.report import Inspection
 from aioloader.tools.paths import record_files_at
+from aioloader.transforms.decode import DEFAULT_MAX_PIXELS
 from aioloader.transforms.formats import read_header
 
 if TYPE_CHECKING:

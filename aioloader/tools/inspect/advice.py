@@ -10,8 +10,6 @@ if TYPE_CHECKING:
 
     from aioloader.tools.inspect.report import Images, Inspection
 
-__all__ = ("advice_for",)
-
 _MANY_FILES = 1000
 _LARGE = 480  # pixels of the shorter side above which training at 224 decodes far more than it needs
 _SMALL = 64

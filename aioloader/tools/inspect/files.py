@@ -24,8 +24,6 @@ from aioloader.tools.inspect.report import Inspection, labels_of, sizes_of
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-__all__ = ("inspect_array_file", "inspect_folder", "inspect_image", "inspect_list")
-
 _BETWEEN_LOOKS = 4096
 _CIFAR_ROWS = {3073: "CIFAR-10", 3074: "CIFAR-100"}
 

@@ -19,8 +19,6 @@ from aioloader.transforms.lazy_image import Scratch
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-__all__ = ("images_in", "is_progressive")
-
 _ENOUGH_S = 0.02
 _MOST_ROUNDS = 5
 

@@ -15,7 +15,7 @@ from aioloader.datasets.record import RecordFileDataset
 from aioloader.datasets.record_layout import Detection, detection_label, key_range
 from aioloader.datasets.shards import shard_name
 from aioloader.errors import LayoutError, SpanTooShortError
-from aioloader.foundation.types import ItemLocation, Spans
+from aioloader.foundation.types import IntArray, ItemLocation, Spans
 from aioloader.storage.urls import is_url, redact_url, sibling, suffix_of
 from aioloader.tools.fetching import fetch
 from aioloader.tools.header_sample import evenly, sample_headers
@@ -36,9 +36,6 @@ if TYPE_CHECKING:
 
     import recordio
     from aioloader.datasets.record_heads import RecordHeads
-    from aioloader.foundation.types import IntArray
-
-__all__ = ("inspect_records",)
 
 _MOST_NAMED = 5
 _NO_IMAGES = ("empty", "plain records")

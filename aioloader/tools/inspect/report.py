@@ -12,8 +12,6 @@ if TYPE_CHECKING:
 
     from aioloader.foundation.types import Array
 
-__all__ = ("Images", "Inspection", "Labels", "Sizes", "labels_of", "sizes_of")
-
 
 @dataclass(frozen=True, slots=True)
 class Sizes:

@@ -7,16 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from aioloader.rng import default_rng
+from aioloader.rng import Rng, default_rng
 from aioloader.transforms import color, tensor
 from aioloader.transforms.base import BindingTransform, Transform, bind, check_image, check_probability
 from aioloader.transforms.boxes.geometry import as_boxes
 
 if TYPE_CHECKING:
     from aioloader.foundation.types import Array
-    from aioloader.rng import Rng
-
-__all__ = ("BoxTransform", "Compose", "ImageOnly", "RandomApply")
 
 # Modules of transforms that move no pixel, so that boxes stay valid.
 _IN_PLACE = (color.__name__, tensor.__name__)

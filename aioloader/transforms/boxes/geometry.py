@@ -12,16 +12,6 @@ import numpy as np
 if TYPE_CHECKING:
     from aioloader.foundation.types import Array
 
-__all__ = (
-    "as_boxes",
-    "box_areas",
-    "box_coverages",
-    "crop_boxes",
-    "flip_boxes",
-    "resize_boxes",
-    "shift_boxes",
-)
-
 # An overlap thinner than this, in pixels, is rounding.
 _LEAST_OVERLAP = 1e-3
 

@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from aioloader.foundation.types import Array
     from aioloader.rng import Rng
 
-__all__ = ("RandomExpand", "RandomObjectCrop")
-
 # A narrower border would hardly change the image.
 _LEAST_GROWTH = 2
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from aioloader.transforms import geometry
-from aioloader.transforms.base import check_sides
+from aioloader.transforms.base import Transform, check_sides
 from aioloader.transforms.border import place_on_canvas
 from aioloader.transforms.boxes.base import BoxTransform, image_extents
 from aioloader.transforms.boxes.geometry import crop_boxes, flip_boxes, resize_boxes, shift_boxes
@@ -18,17 +18,6 @@ if TYPE_CHECKING:
 
     from aioloader.foundation.types import Array
     from aioloader.rng import Rng
-    from aioloader.transforms.base import Transform
-
-__all__ = (
-    "CenterCrop",
-    "Pad",
-    "RandomCrop",
-    "RandomFlipLeftRight",
-    "RandomFlipTopBottom",
-    "RandomResizedCrop",
-    "Resize",
-)
 
 
 class _Flip(BoxTransform):

@@ -16,7 +16,7 @@ import psutil
 import pytest
 
 from aioloader.abc import Program
-from aioloader.datasets.resolve import Stage
+from aioloader.datasets.stage import Stage
 from aioloader.errors import WorkerError
 from aioloader.executors import InlineExecutor, ProcessExecutor, RayExecutor, ThreadExecutor
 from aioloader.executors.process.executor import ProcessHandle

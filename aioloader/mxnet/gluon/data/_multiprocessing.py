@@ -23,17 +23,6 @@ else:
     _Queue = multiprocessing.queues.Queue
     _SimpleQueue = multiprocessing.queues.SimpleQueue
 
-__all__ = (
-    "BatchTimeoutError",
-    "ConnectionWrapper",
-    "Queue",
-    "SimpleQueue",
-    "rebuild_ndarray",
-    "rebuild_np_ndarray",
-    "reduce_ndarray",
-    "reduce_np_ndarray",
-)
-
 
 class BatchTimeoutError(multiprocessing.TimeoutError, TimeoutError):
     """Error raised when a sample of a batch made no progress for the loader's `timeout`."""

@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from aioloader.foundation.types import Array
     from aioloader.rng import Rng
 
-__all__ = ("ImageStage", "NDArrayFunction", "as_nd", "image_as_nd", "image_stage", "native_of", "plain")
-
 
 def plain(x: Any) -> Any:
     """Return an NDArray as the numpy array that it is; everything else unchanged."""

@@ -17,7 +17,7 @@ from aioloader.errors import SampleError, StalledError
 from aioloader.foundation.validation import require
 from aioloader.loader.options import LoaderOptions
 from aioloader.mxnet import random as mx_random
-from aioloader.mxnet.context import cpu_pinned
+from aioloader.mxnet.context import Context, cpu_pinned
 from aioloader.mxnet.gluon.data.batchify import Stack, as_batch, default_batchify_fn, default_mp_batchify_fn
 from aioloader.mxnet.gluon.data.sampler import BatchSampler, RandomSampler, SequentialSampler
 from aioloader.mxnet.ndarray import NDArray
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
     from aioloader.abc import MapDataset, Sampler
-    from aioloader.mxnet.context import Context
     from aioloader.mxnet.gluon.data._multiprocessing import (
         ConnectionWrapper,
         Queue,

@@ -12,7 +12,7 @@ import numpy as np
 
 from aioloader import datasets
 from aioloader.datasets.folder import IMAGE_SUFFIXES
-from aioloader.datasets.stage import stage_of_argument
+from aioloader.datasets.stage import Stage, stage_of_argument
 from aioloader.mxnet.gluon.data._ndarray_stage import ImageStage, image_as_nd, image_stage
 from aioloader.mxnet.gluon.data.dataset import Dataset, RecordFileDataset
 
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from aioloader.datasets.decoding import ImageFileDecoder, ImageRecordDecoder
-    from aioloader.datasets.stage import Stage
     from aioloader.foundation.types import Array, IntArray
 
 __all__ = (
