@@ -95,13 +95,13 @@ class MapDataset(Protocol[T_co]):
 class Decoder(Protocol[T_co]):
     """The CPU part of a byte dataset: it turns bytes into a sample. Picklable; holds no file."""
 
-    def __call__(self, data: memoryview, extra: Any, facts: ItemLocation) -> T_co:
+    def __call__(self, data: memoryview, extra: Any, location: ItemLocation) -> T_co:
         """Make a sample.
 
         Args:
             data: the item's bytes; valid during the call only: copy the bytes that the sample keeps.
             extra: the item's row of `ByteDataset.extras`, or None.
-            facts: path and offset of the bytes, for errors.
+            location: path and offset of the bytes, for errors.
         """
         ...
 
@@ -122,7 +122,7 @@ class FusedDecoder(Protocol[T_co]):
         self,
         data: memoryview,
         extra: Any,
-        facts: ItemLocation,
+        location: ItemLocation,
         *,
         rng: Rng,
         out: Array | None,
@@ -131,7 +131,7 @@ class FusedDecoder(Protocol[T_co]):
         """Make a sample and transform it.
 
         Args:
-            data, extra, facts: as for `Decoder`.
+            data, extra, location: as for `Decoder`.
             rng: the sample's random generator.
             out: where the image may be written, see `Transform.apply`; None if code of the caller follows.
             trace: receives each stage before it begins, and the seconds that it took.
@@ -187,7 +187,7 @@ class ByteDataset(MapDataset[T_co], Protocol[T_co]):
         """Return numbers that belong to the items, such as labels: (n, ...), or None."""
         ...
 
-    def facts(self, index: int) -> ItemLocation:
+    def location(self, index: int) -> ItemLocation:
         """Return key, path and offset of one item, for errors."""
         ...
 

@@ -119,12 +119,12 @@ class _BatchReader:
             places.tolist(), plan.start.tolist(), plan.length.tolist(), strict=True
         ):
             framed = data[start : start + nbytes].toreadonly()
-            facts = base.facts(place)
+            location = base.location(place)
             if self._fused is None:
-                sample = self._decoder(framed, None, facts)
+                sample = self._decoder(framed, None, location)
             else:
                 # The image may be in memory that is reused for the next one.
-                sample = _kept(self._fused(framed, None, facts, rng=rng, out=None, trace=timer))
+                sample = _kept(self._fused(framed, None, location, rng=rng, out=None, trace=timer))
             for stage in self._rest:
                 sample = stage.apply(sample, rng)
             samples.append(sample)

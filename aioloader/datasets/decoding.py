@@ -113,8 +113,8 @@ def _label_vector(values: Array, dtype: np.dtype[Any]) -> Array:
 class RecordDecoder:
     """Decoder of framed bytes to a record's payload."""
 
-    def __call__(self, data: memoryview, extra: Any, facts: ItemLocation) -> bytes:
-        return bytes(extract(data, path=facts.path, offset=facts.offset or 0))
+    def __call__(self, data: memoryview, extra: Any, location: ItemLocation) -> bytes:
+        return bytes(extract(data, path=location.path, offset=location.offset or 0))
 
     def many(self, memory: memoryview | mmap.mmap, start: IntArray, length: IntArray) -> list[bytes | None]:
         """Return the payloads of records, None for those stored in several parts; see `BulkDecoder`."""
@@ -145,16 +145,16 @@ class ImageRecordDecoder:
     dct_scaling: bool = False
     first_label: bool = False
 
-    def __call__(self, data: memoryview, extra: Any, facts: ItemLocation) -> tuple[Array, Any]:
+    def __call__(self, data: memoryview, extra: Any, location: ItemLocation) -> tuple[Array, Any]:
         """Return the image, uint8 (height, width, 3) RGB or (height, width, 1), and the label."""
-        body, label = self._parse(data, facts)
+        body, label = self._parse(data, location)
         image = decode_image(
             body,
             flag=self.flag,
             exif=self.exif,
             max_pixels=self.max_pixels,
             scratch=_scratch(),
-            path=facts.path,
+            path=location.path,
         )
         return image, label
 
@@ -165,9 +165,9 @@ class ImageRecordDecoder:
         """
         return _FusedRecord(self, stages) if _decodes_as(self, ImageRecordDecoder) else None
 
-    def _parse(self, data: memoryview, facts: ItemLocation) -> tuple[Any, Any]:
+    def _parse(self, data: memoryview, location: ItemLocation) -> tuple[Any, Any]:
         """Return the encoded image and the label."""
-        payload: Any = extract(data, path=facts.path, offset=facts.offset or 0)
+        payload: Any = extract(data, path=location.path, offset=location.offset or 0)
         header, body = unpack(payload)
         if header.flag and not self.first_label:
             return body, _label_vector(header.label, np.dtype(self.vector_dtype))
@@ -189,7 +189,7 @@ class ImageFileDecoder:
     max_pixels: int | None = DEFAULT_MAX_PIXELS
     dct_scaling: bool = False
 
-    def __call__(self, data: memoryview, extra: Any, facts: ItemLocation) -> tuple[Array, Any]:
+    def __call__(self, data: memoryview, extra: Any, location: ItemLocation) -> tuple[Array, Any]:
         """Return the image, uint8 (height, width, 3) RGB or (height, width, 1), and the label."""
         image = decode_image(
             data,
@@ -197,7 +197,7 @@ class ImageFileDecoder:
             exif=self.exif,
             max_pixels=self.max_pixels,
             scratch=_scratch(),
-            path=facts.path,
+            path=location.path,
         )
         return image, _own_label(extra)
 
@@ -259,7 +259,7 @@ class _FusedRecord(FusedImages):
         self,
         data: memoryview,
         extra: Any,
-        facts: ItemLocation,
+        location: ItemLocation,
         *,
         rng: Rng,
         out: Array | None,
@@ -280,12 +280,12 @@ class _FusedRecord(FusedImages):
                 if flag == 0:
                     if self._floating:
                         label = self._scalar(value)
-                        return self.plan(data[begin : 8 + word], facts.path, rng, out, trace), label
+                        return self.plan(data[begin : 8 + word], location.path, rng, out, trace), label
                     if value.is_integer() and self._least <= value <= self._greatest:
                         label = self._scalar(int(value))
-                        return self.plan(data[begin : 8 + word], facts.path, rng, out, trace), label
-        body, label = self._parse(data, facts)
-        return self.plan(body, facts.path, rng, out, trace), label
+                        return self.plan(data[begin : 8 + word], location.path, rng, out, trace), label
+        body, label = self._parse(data, location)
+        return self.plan(body, location.path, rng, out, trace), label
 
 
 class _FusedFile(FusedImages):
@@ -296,10 +296,10 @@ class _FusedFile(FusedImages):
         self,
         data: memoryview,
         extra: Any,
-        facts: ItemLocation,
+        location: ItemLocation,
         *,
         rng: Rng,
         out: Array | None,
         trace: StageTimer,
     ) -> tuple[Any, Any]:
-        return self.plan(data, facts.path, rng, out, trace), _own_label(extra)
+        return self.plan(data, location.path, rng, out, trace), _own_label(extra)

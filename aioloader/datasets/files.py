@@ -127,12 +127,12 @@ class FileDataset(Dataset):
     def extras(self, indices: IntArray) -> Array | None:
         return None
 
-    def facts(self, index: int) -> ItemLocation:
+    def location(self, index: int) -> ItemLocation:
         raise NotImplementedError
 
     def file_nbytes(self, index: int) -> int:
         """Return the size in bytes of the file that contains an item; -1 if it is unknown or there is no such file."""
-        return file_nbytes(self.facts(index).path)
+        return file_nbytes(self.location(index).path)
 
     def __getitem__(self, index: int) -> Any:
         """Return the sample at `index`; negative indices count from the end.
@@ -161,7 +161,7 @@ class FileDataset(Dataset):
         sample = self.decoder(
             data[start : start + int(plan.length[0])].toreadonly(),
             None if extras is None else extras[0],
-            self.facts(place),
+            self.location(place),
         )
         return sample if self._own_stage is None else self._own_stage.apply(sample, default_rng())
 

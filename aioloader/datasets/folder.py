@@ -237,7 +237,7 @@ class ImageFolderDataset(FileDataset):
     def labels(self) -> Array:
         return self.extras(np.arange(len(self), dtype=np.int64))
 
-    def facts(self, index: int) -> ItemLocation:
+    def location(self, index: int) -> ItemLocation:
         return ItemLocation(None, redact_url(self._items[index][0]), None)
 
     def file_nbytes(self, index: int) -> int:

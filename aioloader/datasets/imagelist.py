@@ -110,7 +110,7 @@ class ImageListDataset(FileDataset):
             raise ValueError(f"the entries of this list have {self._labels.shape[1]} labels each, not one")
         return self._labels.copy()
 
-    def facts(self, index: int) -> ItemLocation:
+    def location(self, index: int) -> ItemLocation:
         return ItemLocation(self._keys[index], redact_url(self._paths[index]), None)
 
 

@@ -130,7 +130,7 @@ class InsightFaceDataset(ImageRecordDataset):
     def spans(self, indices: IntArray) -> Spans:
         return self.table.spans(self.lines.at(indices))
 
-    def facts(self, index: int) -> ItemLocation:
+    def location(self, index: int) -> ItemLocation:
         line = int(self.lines.at(np.array([index], np.int64))[0])
         table = self.table.index
         return ItemLocation(table.key_at(line), redact_url(self._path), int(table.offsets[line]))
@@ -356,7 +356,7 @@ class InsightFaceDataset(ImageRecordDataset):
             if not fits.all():
                 index = int(np.flatnonzero(~fits)[0])
                 raise ValueError(
-                    f"{self._path}: the label {found[index]} of the record with the key {self.facts(index).key!r} "
+                    f"{self._path}: the label {found[index]} of the record with the key {self.location(index).key!r} "
                     f"does not fit {dtype}: pass label_dtype='float32' to the dataset"
                 )
         labels: Array = found.astype(dtype)
@@ -387,7 +387,7 @@ class InsightFaceDataset(ImageRecordDataset):
         found[order] = heads.first_label
         lost = order[~heads.packed]
         if len(lost):
-            key = self.facts(int(indices[lost.min()])).key
+            key = self.location(int(indices[lost.min()])).key
             raise ValueError(
                 f"{self._path}: the record with the key {key!r} has no label: the file is corrupt"
             )

@@ -122,7 +122,7 @@ class RecordFileDataset(FileDataset):
     def spans(self, indices: IntArray) -> Spans:
         return self.tables.spans(indices)
 
-    def facts(self, index: int) -> ItemLocation:
+    def location(self, index: int) -> ItemLocation:
         file, line = self.tables.locate(index)
         table = self.tables.tables[file].index
         return ItemLocation(table.key_at(line), redact_url(self._paths[file]), int(table.offsets[line]))

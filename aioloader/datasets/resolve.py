@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     import aioloader.abc
     from aioloader.datasets.stage import Stage
 
-_BYTE_METHODS = ("open_source", "spans", "extras", "facts")
+_BYTE_METHODS = ("open_source", "spans", "extras", "location")
 _SAMPLED = 64
 _SAMPLED_FILES = 16
 
@@ -167,14 +167,14 @@ def fingerprint(dataset: MapDataset[Any]) -> str:
         add(spans.file.tolist(), spans.offset.tolist(), spans.length.tolist())
         extras = base.extras(places)
         add(None if extras is None else extras.tolist())
-        facts = [base.facts(int(place)) for place in places]
-        add([(str(fact.key), name_of(fact.path or "")) for fact in facts])
+        locations = [base.location(int(place)) for place in places]
+        add([(str(location.key), name_of(location.path or "")) for location in locations])
         whole = bool((spans.length == WHOLE_FILE).any())
-        step = max(1, _SAMPLED // _SAMPLED_FILES) if whole else len(facts)
+        step = max(1, _SAMPLED // _SAMPLED_FILES) if whole else len(locations)
         sized = isinstance(base, SizedFilesDataset)
         add(
             [
-                base.file_nbytes(n) if sized else file_nbytes(base.facts(n).path)
+                base.file_nbytes(n) if sized else file_nbytes(base.location(n).path)
                 for n in places[::step].tolist()
             ]
         )

@@ -430,14 +430,14 @@ class Runner:
                 data = program.maps.record(column[FILE], column[OFFSET], length)
                 trace.stage = "decode"
             path = program.paths[column[FILE]] if column[FILE] < len(program.paths) else None
-            facts = ItemLocation(None, path, column[OFFSET])
+            location = ItemLocation(None, path, column[OFFSET])
             if self._fused is None:
-                sample = program.decoder(data, extra, facts)
+                sample = program.decoder(data, extra, location)
                 trace.decode_s += perf_counter() - begin
             else:
                 done = self._fused.stages
                 row = out if done == len(leg.names) or leg.in_place[done] else None
-                sample = self._fused(data, extra, facts, rng=rng, out=row, trace=trace)
+                sample = self._fused(data, extra, location, rng=rng, out=row, trace=trace)
         sample = leg.run(sample, rng, out, trace, done)
         if generators is not None:
             generators.after(watched)

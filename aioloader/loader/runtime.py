@@ -237,7 +237,7 @@ class LoaderRuntime:
             index_map=index_map,
             spans=base.spans,
             extras=base.extras,
-            facts=base.facts,
+            location=base.location,
         )
         return items, source
 

@@ -22,7 +22,7 @@ class ItemSource:
         name: its class, for errors.
         length: number of items.
         index_map: int64 (length,) index to index of the base dataset, or None where they are equal.
-        spans, extras, facts: see `aioloader.abc.ByteDataset`, by base index; None without a byte part.
+        spans, extras, location: see `aioloader.abc.ByteDataset`, by base index; None without a byte part.
         arrays: the arrays to gather from if a batch needs nothing else, or None.
         single: an item is the row of one array, not a tuple.
     """
@@ -32,7 +32,7 @@ class ItemSource:
     index_map: IntArray | None = None
     spans: Callable[[IntArray], Spans] | None = None
     extras: Callable[[IntArray], Array | None] | None = None
-    facts: Callable[[int], ItemLocation] | None = None
+    location: Callable[[int], ItemLocation] | None = None
     arrays: Sequence[Array] | None = None
     single: bool = False
 

@@ -117,7 +117,7 @@ def _sample_error(
     """Return the error that names a sample, with its cause chained."""
     row, cause = failure.row, failure.error
     items = context.items
-    location = ItemLocation() if items.facts is None else items.facts(int(index_table[BASE, row]))
+    location = ItemLocation() if items.location is None else items.location(int(index_table[BASE, row]))
     try:
         text = str(cause)
     except Exception as failed:  # the exception's own __str__ fails

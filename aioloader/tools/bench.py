@@ -332,7 +332,7 @@ def _bare_images(path: str) -> tuple[int, list[bytes | Array], float, int]:
     if isinstance(dataset, ImageFolderDataset):
         encoded: Iterator[bytes] = (Path(dataset.items[k][0]).read_bytes() for k in positions)
     elif isinstance(dataset, InsightFaceDataset):
-        encoded = _payloads(str(dataset.facts(0).path), dataset.lines.at(np.array(positions)).tolist())
+        encoded = _payloads(str(dataset.location(0).path), dataset.lines.at(np.array(positions)).tolist())
     else:
         encoded = _payloads(path, positions)
     found: list[bytes | Array] = []

@@ -88,11 +88,11 @@ def _bodies(dataset: InsightFaceDataset) -> Iterator[tuple[int, memoryview]]:
             for index, start, length in zip(
                 indices.tolist(), plan.start.tolist(), plan.length.tolist(), strict=True
             ):
-                facts = dataset.facts(index)
+                location = dataset.location(index)
                 payload: Any = recordio.extract(
-                    data[start : start + length], path=facts.path, offset=facts.offset or 0
+                    data[start : start + length], path=location.path, offset=location.offset or 0
                 )
-                yield int(str(facts.key)), memoryview(recordio.unpack(payload)[1])
+                yield int(str(location.key)), memoryview(recordio.unpack(payload)[1])
     finally:
         source.close()
 

@@ -83,7 +83,7 @@ class ValidImages(ImageRecordDataset):
         offset, length = self._report.offsets[chosen], self._report.lengths[chosen]
         return Spans(np.zeros(len(offset), np.int64), offset, length)
 
-    def facts(self, index: int) -> ItemLocation:
+    def location(self, index: int) -> ItemLocation:
         number = int(self._numbers[index])
         return ItemLocation(self._report.key_at(number), self._report.path, int(self._report.offsets[number]))
 

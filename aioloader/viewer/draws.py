@@ -189,18 +189,20 @@ class Draws:
     def _sample(self, contents: Contents, pipeline: Pipeline, rng: Rng) -> tuple[Any, Array]:
         decoder = self._collection.decoder
         record = contents.record
-        facts = ItemLocation(record.key, record.path, record.offset)
+        location = ItemLocation(record.key, record.path, record.offset)
         stage = pipeline.stage
         if pipeline.takes_boxes:
-            image = decoder(contents.data, contents.extra, facts)[0]
+            image = decoder(contents.data, contents.extra, location)[0]
             table = box_table(record.boxes, image.shape[1], image.shape[0])
             image, table, *_ = stage.apply((image, table), rng)
             return image, np.asarray(table, np.float64).reshape(-1, np.shape(table)[-1])[:, :5]
         fused = self._fused(pipeline)
         if fused is None:
-            sample = stage.apply(decoder(contents.data, contents.extra, facts), rng)
+            sample = stage.apply(decoder(contents.data, contents.extra, location), rng)
         else:
-            sample = fused(contents.data, contents.extra, facts, rng=rng, out=None, trace=StageTimer([0.0]))
+            sample = fused(
+                contents.data, contents.extra, location, rng=rng, out=None, trace=StageTimer([0.0])
+            )
         return sample[0], np.empty((0, 5))
 
     def _fused(self, pipeline: Pipeline) -> FusedDecoder[Any] | None:

@@ -82,9 +82,9 @@ class Headers:
         plain, fused = self._decoders[zlib.crc32(data) % len(self._decoders)]
         assert fused is not None
         framed = memoryview(serialize(data))
-        facts = ItemLocation(None, "x.rec", 0)
-        one = _outcome(lambda: plain(framed, None, facts))
-        other = _outcome(lambda: fused(framed, None, facts, rng=Rng(0), out=None, trace=StageTimer([])))
+        location = ItemLocation(None, "x.rec", 0)
+        one = _outcome(lambda: plain(framed, None, location))
+        other = _outcome(lambda: fused(framed, None, location, rng=Rng(0), out=None, trace=StageTimer([])))
         if one[0] != other[0] or not _same(one[1], other[1]):
             raise Finding(f"{one} when decoded plainly, {other} when fused")
         try:

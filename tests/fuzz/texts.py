@@ -243,7 +243,7 @@ class Lists:
         if lines is not None and lines != len(dataset):
             raise Finding(f"{len(dataset)} entries of {lines} lines")
         for place in range(len(dataset)):
-            path = dataset.facts(place).path
+            path = dataset.location(place).path
             assert path is not None
             if os.path.commonpath((root, os.path.normpath(path))) != root or ".." in path.split("/"):
                 raise Finding(f"{path} may lie outside of {root}")

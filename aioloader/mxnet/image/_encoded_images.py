@@ -31,11 +31,11 @@ class _Body:
 
     in_record: bool
 
-    def __call__(self, data: memoryview, extra: Any, facts: ItemLocation) -> tuple[bytes, Array]:
+    def __call__(self, data: memoryview, extra: Any, location: ItemLocation) -> tuple[bytes, Array]:
         """Return the item; the label is float32, () or (n,)."""
         if not self.in_record:
             return bytes(data), _labels_of(extra)
-        payload: Any = extract(data, path=facts.path, offset=facts.offset or 0)
+        payload: Any = extract(data, path=location.path, offset=location.offset or 0)
         header, body = unpack(payload)
         label = np.array(header.label, np.float32) if extra is None else _labels_of(extra)
         return bytes(body), label
@@ -131,7 +131,7 @@ class EncodedRecords(EncodedImages):
         end = self._ends[np.minimum(after, len(self._ends) - 1)]
         return Spans(np.zeros(len(offset), np.int64), offset, np.maximum(end - offset, 0))
 
-    def facts(self, index: int) -> ItemLocation:
+    def location(self, index: int) -> ItemLocation:
         return ItemLocation(self._keys[index], self._path, int(self._offsets[index]))
 
 
@@ -157,7 +157,7 @@ class EncodedFiles(EncodedImages):
     def spans(self, indices: IntArray) -> Spans:
         return whole_files(indices)
 
-    def facts(self, index: int) -> ItemLocation:
+    def location(self, index: int) -> ItemLocation:
         return ItemLocation(self._keys[index], self._paths[index], None)
 
 

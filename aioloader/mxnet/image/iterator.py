@@ -229,7 +229,7 @@ class SampleIterator(SampleSteps, DataIter):
             SampleError: all failed, more than the iterator has: a derived class with endless images would never stop.
         """
         row = self._last_row()
-        key, path, offset = self._dataset.facts(row) if row >= 0 else ItemLocation()
+        key, path, offset = self._dataset.location(row) if row >= 0 else ItemLocation()
         failed = SampleError(
             str(error) or type(error).__name__,
             dataset=type(self).__name__,
@@ -267,8 +267,8 @@ class SampleIterator(SampleSteps, DataIter):
     def _broken(self, error: DecodeError) -> BrokenImageError:
         if self._last_key() is None:
             return broken_image(error, None, None, None, is_file=False)
-        facts = self._dataset.facts(self._last_row())
-        return broken_image(error, facts.key, facts.path, facts.offset, is_file=self.imgrec is None)
+        location = self._dataset.location(self._last_row())
+        return broken_image(error, location.key, location.path, location.offset, is_file=self.imgrec is None)
 
 
 _LABEL_DTYPES = ("int32", "float32", "int64", "float64")

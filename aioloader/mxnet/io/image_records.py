@@ -216,7 +216,7 @@ class ImageRecords(FileDataset):
         for path, table in zip(self._paths, self._tables, strict=True):
             yield path, table.spans(np.arange(len(table.index), dtype=np.int64))
 
-    def facts(self, index: int) -> ItemLocation:
+    def location(self, index: int) -> ItemLocation:
         file, line = self._places(np.array([index], np.int64))
         number, place = int(file[0]), int(line[0])
         table = self._tables[number].index
@@ -250,8 +250,8 @@ class ImageRecordRows:
     max_pixels: int | None = DEFAULT_MAX_PIXELS
     dct_scaling: bool = False
 
-    def __call__(self, data: memoryview, extra: Any, facts: ItemLocation) -> Row:
-        body, label, key = self.parse(data, facts)
+    def __call__(self, data: memoryview, extra: Any, location: ItemLocation) -> Row:
+        body, label, key = self.parse(data, location)
         if self.channels == 4:
             image = decode_alpha(body, self.exif, self.max_pixels)
         else:
@@ -260,14 +260,14 @@ class ImageRecordRows:
                 flag=int(self.channels == 3),
                 exif=self.exif,
                 max_pixels=self.max_pixels,
-                path=facts.path,
+                path=location.path,
             )
         return image, label, key, extra
 
     def fuse(self, stages: Sequence[Stage]) -> _FusedRows | None:
         return None if self.channels == 4 else _FusedRows(self, stages)
 
-    def parse(self, data: memoryview, facts: ItemLocation) -> tuple[Any, Any, np.uint64]:
+    def parse(self, data: memoryview, location: ItemLocation) -> tuple[Any, Any, np.uint64]:
         """Return the encoded image, the label and the id.
 
         Raises:
@@ -278,7 +278,7 @@ class ImageRecordRows:
             # The record in one part with one label: the others take the long way.
             if magic == MAGIC and 24 <= word < 1 << 29 and (word + 11) & -4 <= len(data) and flag == 0:
                 return data[32 : 8 + word], np.float32(value), np.uint64(number)
-        payload: Any = extract(data, path=facts.path, offset=facts.offset or 0)
+        payload: Any = extract(data, path=location.path, offset=location.offset or 0)
         header, body = unpack(payload)
         key = np.uint64(header.id)
         if self.labels is not None:
@@ -324,14 +324,14 @@ class _FusedRows(FusedImages):
         self,
         data: memoryview,
         extra: Any,
-        facts: ItemLocation,
+        location: ItemLocation,
         *,
         rng: Rng,
         out: Array | None,
         trace: StageTimer,
     ) -> Row:
-        body, label, key = self._parse(data, facts)
-        return self.plan(body, facts.path, rng, out, trace), label, key, extra
+        body, label, key = self._parse(data, location)
+        return self.plan(body, location.path, rng, out, trace), label, key, extra
 
 
 def decode_alpha(data: Any, exif: str = "apply", max_pixels: int | None = DEFAULT_MAX_PIXELS) -> Array:

@@ -57,7 +57,7 @@ class _ValidRecords(RecordFileDataset):
         offset = self.report.offsets[indices]
         return Spans(np.zeros(len(offset), np.int64), offset, self.report.lengths[indices])
 
-    def facts(self, index: int) -> ItemLocation:
+    def location(self, index: int) -> ItemLocation:
         return ItemLocation(None, self.report.path, int(self.report.offsets[index]))
 
 
@@ -253,7 +253,7 @@ def _kind(found: list[_File], picked: list[tuple[_File, int]]) -> tuple[str, dic
 def _payloads(picked: list[tuple[_File, int]]) -> Iterator[tuple[object, Any]]:
     """Yield the key of each record, and its header and body or an error, without records that have no image."""
     for file, number in picked:
-        key = file.records.facts(number).key
+        key = file.records.location(number).key
         try:
             header, body = unpack(memoryview(file.payload(number)))
         except (OSError, ValueError, EOFError) as error:

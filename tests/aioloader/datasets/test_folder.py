@@ -49,7 +49,7 @@ def test_spans_are_whole_files_with_labels_as_extras(root: Path) -> None:
 
     assert (spans.file.tolist(), spans.length.tolist()) == ([3, 0, 3], [WHOLE_FILE] * 3)
     assert dataset.extras(indices).tolist() == [2, 0, 2]
-    assert dataset.open_source().paths[3] == dataset.facts(3).path == str(root / "dog/x.jpg")
+    assert dataset.open_source().paths[3] == dataset.location(3).path == str(root / "dog/x.jpg")
 
 
 def test_what_is_passed_over_is_said_in_gluons_words(root: Path) -> None:
@@ -171,7 +171,7 @@ def test_a_list_gives_labels_and_paths(
     assert [np.asarray(label).tolist() for _, label in dataset] == labels
     assert {label.dtype for _, label in dataset} == {np.dtype(dtype)}
     assert np.array_equal(dataset[0][0], pixels(1))
-    assert dataset.facts(1) == ("2", str(root / "ant/1.jpeg"), None)
+    assert dataset.location(1) == ("2", str(root / "ant/1.jpeg"), None)
     assert isinstance(dataset, abc.ByteDataset)
 
 
@@ -180,7 +180,7 @@ def test_a_lst_file_gives_them_too(root: Path) -> None:
     dataset = ImageListDataset(root, "some.lst")
 
     assert [label for _, label in dataset] == [2, 5]
-    assert [dataset.facts(place).key for place in range(2)] == [7, 9]
+    assert [dataset.location(place).key for place in range(2)] == [7, 9]
 
 
 @pytest.mark.parametrize(
@@ -240,7 +240,7 @@ def test_a_link_in_the_folder_does_not_let_a_list_climb_out(root: Path, tmp_path
     (outside / "secret.png").write_bytes(b"secret")
     (root / "link").symlink_to(outside / "inner")
     dataset = ImageListDataset(root, [[1, "link/../secret.png"]])
-    assert dataset.facts(0).path == str(root / "secret.png")
+    assert dataset.location(0).path == str(root / "secret.png")
     with pytest.raises(FileNotFoundError):
         dataset[0]
 

@@ -50,10 +50,10 @@ def outcome(run: Any) -> Any:
 
 def check(decoder: Any, data: bytes, extra: Any = None, stages: tuple[Stage, ...] = ()) -> Any:
     """Compare separate decoder and stages with the fused ones, over memory that is overwritten afterwards."""
-    facts = ItemLocation(None, "a/file", 8)
+    location = ItemLocation(None, "a/file", 8)
 
     def apart() -> Any:
-        sample = decoder(memoryview(data), extra, facts)
+        sample = decoder(memoryview(data), extra, location)
         for stage in stages:
             sample = stage.apply(sample, Rng(1))
         return sample
@@ -67,7 +67,7 @@ def check(decoder: Any, data: bytes, extra: Any = None, stages: tuple[Stage, ...
         image, label = fused(
             memoryview(memory),
             given_extra,
-            facts,
+            location,
             rng=Rng(1),
             out=None,
             trace=StageTimer([0.0] * len(stages)),
@@ -158,7 +158,7 @@ def test_stages_that_take_the_label_too_are_left_to_others() -> None:
 @pytest.mark.parametrize("base", [ImageRecordDecoder, ImageFileDecoder])
 def test_a_decoder_of_ones_own_is_not_passed_over(base: Any) -> None:
     class Own(base):  # type: ignore[misc]
-        def __call__(self, data: Any, extra: Any, facts: Any) -> Any:
+        def __call__(self, data: Any, extra: Any, location: Any) -> Any:
             return None
 
     class Named(base):  # type: ignore[misc]

@@ -34,7 +34,7 @@ def test_samples_are_those_of_insightfaces_reader(faces: Any, png: Any, order: s
         assert body == png(index)
         assert image[0, 0, 0] == index
         assert (label, label.dtype) == (expected, np.int64)
-        assert dataset.facts(index).key == index + 1
+        assert dataset.location(index).key == index + 1
     assert dataset.labels().tolist() == LABELS
     assert dataset.labels().dtype == np.int64
     assert list(dataset.identities) == [range(0, 3), range(3, 5), range(5, 9), range(9, 10)]

@@ -37,8 +37,8 @@ def test_item_i_is_the_record_of_line_i(write_rec: Any, keys: Any) -> None:
     assert list(dataset) == payloads
     assert dataset[-1] == payloads[2]
     expected = [0, 1, 2] if keys in ("count", None) else keys
-    assert [dataset.facts(place).key for place in range(3)] == expected
-    assert dataset.facts(0) == (expected[0], path, 0)
+    assert [dataset.location(place).key for place in range(3)] == expected
+    assert dataset.location(0) == (expected[0], path, 0)
 
 
 def test_lines_may_come_in_any_order_and_twice(write_rec: Any) -> None:

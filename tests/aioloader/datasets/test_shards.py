@@ -41,8 +41,8 @@ def test_records_follow_one_another(shards: list[Path], given: str) -> None:
     assert dataset.labels().tolist() == list(range(13))
     again = pickle.loads(pickle.dumps(dataset))
     assert [int(again[index][1]) for index in (0, 5, 12)] == [0, 5, 12]
-    facts = dataset.facts(6)
-    assert (facts.key, facts.path) == (0, str(shards[3]))
+    location = dataset.location(6)
+    assert (location.key, location.path) == (0, str(shards[3]))
 
 
 @pytest.mark.parametrize("executor", ["inline", "thread", "process"])

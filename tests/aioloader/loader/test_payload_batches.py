@@ -55,8 +55,8 @@ def test_a_damaged_record_costs_itself_only(tmp_path, executor):
 class Shortened(RecordDecoder):
     """Decoder that returns two bytes of the payload in hexadecimal digits."""
 
-    def __call__(self, data, extra, facts):
-        return super().__call__(data, extra, facts)[:2].hex()
+    def __call__(self, data, extra, location):
+        return super().__call__(data, extra, location)[:2].hex()
 
 
 class ShortenedRecords(RecordFileDataset):

@@ -189,7 +189,7 @@ class Bytes:
 
     @property
     def decoder(self):
-        return lambda data, extra, facts: data[0]
+        return lambda data, extra, location: data[0]
 
     def open_source(self):
         return self.source
@@ -200,7 +200,7 @@ class Bytes:
     def extras(self, indices):
         return None
 
-    def facts(self, index):
+    def location(self, index):
         return ItemLocation(index)
 
 

@@ -108,7 +108,7 @@ def test_images_of_insightface_whose_lines_are_in_another_order(sets: Path, tmp_
     for place in listing:
         index = collection.index(place)
         assert index is not None
-        assert dataset.facts(index).key == collection.key(place)
+        assert dataset.location(index).key == collection.key(place)
     assert len(listing) == 11
     assert "lacks 1 of the 12 images" in " ".join(collection.problems)
     assert all_labels(collection).counts() == [(0, 4), (1, 3), (2, 4)]

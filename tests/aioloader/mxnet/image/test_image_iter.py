@@ -339,7 +339,7 @@ def test_a_link_in_the_folder_does_not_let_a_list_climb_out(photos: Any, tmp_pat
         path_root=str(tmp_path / "root"),
         dtype="float32",
     )
-    assert source.dataset.facts(0).path == str(tmp_path / "root" / "secret.png")
+    assert source.dataset.location(0).path == str(tmp_path / "root" / "secret.png")
 
 
 def test_the_tutorial_s_lines(photo_rec: Path) -> None:
