@@ -1,0 +1,260 @@
+"""Two revisions of this project, measured alternately, so that a change that slows a hot path is seen.
+
+    python -m benchmarks.before_after HEAD~1 HEAD --data FOLDER --rounds 9
+
+Each revision is exported from git and installed in a separate environment, with the same versions of all
+dependencies, and runs its own benchmarks. Each measurement runs in a fresh process. The revisions take turns, and the
+one that begins changes from round to round. Compare the ratios: absolute speed depends on the machine.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import re
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from statistics import geometric_mean, median
+from typing import TYPE_CHECKING, Any
+
+from aioloader.foundation.host_limits import available_cores
+from benchmarks.data import add_data_option
+from benchmarks.process import ROOT
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+SIDES = ("before", "after")
+LIMIT = 0.97
+"""Lowest median ratio of the rates, after divided by before, that does not count as a regression."""
+
+# (case, variant, setting) of the contender aioloader; WORKERS is replaced by the number of cores.
+WORKERS = -1
+CASES: dict[str, tuple[str, str, dict[str, Any]]] = {
+    "faces process": ("faces", "process", {"executor": "process", "num_workers": WORKERS}),
+    "faces thread": ("faces", "thread", {"executor": "thread", "num_workers": WORKERS}),
+    "raw process": ("raw", "process", {"executor": "process", "num_workers": WORKERS}),
+    "bytes process": ("bytes", "process", {"executor": "process", "num_workers": WORKERS}),
+    "bytes inline": ("bytes", "inline", {"executor": "inline", "num_workers": 0}),
+    "bytes blocking": ("bytes", "blocking", {"executor": "inline", "num_workers": 0}),
+    "arrays inline": ("arrays", "inline", {}),
+    "arrays blocking": ("arrays", "blocking", {}),
+    "arrays gluon": ("arrays", "gluon", {"num_workers": 0}),
+}
+
+# A revision runs this with its own code: it makes the data of the cases, and the record file of `image_record_iter`.
+PREPARE = """
+import json, sys
+from dataclasses import asdict
+from pathlib import Path
+from benchmarks.cases import chosen
+from benchmarks.contenders import aioloader as contender
+from benchmarks.data import load_jpegs
+from benchmarks.main_job import write_rec
+from benchmarks.prepare import make_source, warm_up
+
+photos, scratch, names = json.loads(sys.argv[1])
+scratch = Path(scratch)
+found = {}
+for case in chosen(names):
+    source = make_source(case, Path(photos), scratch, lambda text: print(text, file=sys.stderr))
+    folder = scratch / "prepared"
+    folder.mkdir(exist_ok=True)
+    data = contender.prepare(case, "process", source, folder)
+    found[case.name] = {"case": asdict(case), "data": str(data)}
+    warm_up(source.folder)
+write_rec(scratch / "images.rec", load_jpegs(photos, str(scratch)), 24)
+print(json.dumps(found))
+"""
+
+
+class Side:
+    """A revision, installed in its environment, and its data.
+
+    Args:
+        name: "before" or "after".
+        revision: a revision that git understands.
+        scratch: folder for everything that is made.
+    """
+
+    def __init__(self, name: str, revision: str, scratch: Path) -> None:
+        self.name = name
+        self._checkout = scratch / f"{name}-source"
+        self._folder = scratch / f"{name}-benchmarks"
+        self._data = scratch / f"{name}-data"
+        self._environment = scratch / f"{name}-environment"
+        self._prepared: dict[str, dict[str, Any]] = {}
+        for folder in (self._checkout, self._folder, self._data):
+            folder.mkdir()
+        archive = subprocess.run(["git", "archive", revision], cwd=ROOT, check=True, stdout=subprocess.PIPE)
+        subprocess.run(["tar", "-x"], cwd=self._checkout, input=archive.stdout, check=True)
+        # Only the installed packages and the benchmarks can be imported from here.
+        (self._folder / "benchmarks").symlink_to(self._checkout / "benchmarks")
+
+    def install(self, constraints: Path | None = None) -> str:
+        """Install the revision; return the versions of its dependencies, one requirement in each line.
+
+        Args:
+            constraints: versions that pip must choose.
+        """
+        subprocess.run([sys.executable, "-m", "venv", self._environment], check=True)
+        pip = [self._environment / "bin" / "pip", "--quiet", "--disable-pip-version-check"]
+        chosen = [] if constraints is None else ["-c", constraints]
+        subprocess.run([*pip, "install", *chosen, f"{self._checkout}[turbojpeg]"], check=True)
+        done = subprocess.run([*pip, "freeze"], check=True, stdout=subprocess.PIPE, text=True)
+        return "\n".join(line for line in done.stdout.splitlines() if not line.startswith("aioloader"))
+
+    def prepare(self, photos: str) -> None:
+        """Make the data of all cases from a folder of JPEG files."""
+        names = sorted({case for case, _, _ in CASES.values()})
+        self._prepared = json.loads(self.run("-c", PREPARE, json.dumps([photos, str(self._data), names])))
+
+    def run(self, *arguments: str) -> str:
+        """Run this revision's interpreter; return the last line of its output."""
+        lines = self._output(*arguments).splitlines()
+        return lines[-1] if lines else ""
+
+    def main_job(self, photos: str, seconds: float) -> float:
+        """Return images per second of one epoch of `benchmarks.main_job` that takes about `seconds`."""
+        repeat = str(max(2, round(6 * seconds)))
+        out = self._output(
+            *(
+                "-m",
+                "benchmarks.main_job",
+                "--data",
+                photos,
+                "--rounds",
+                "1",
+                "--repeat",
+                repeat,
+                "--seconds",
+                "0.3",
+            )
+        )
+        found = re.search(r"^AsyncDataLoader\s+median ([\d,.]+)", out, re.MULTILINE)
+        assert found is not None, out
+        return float(found[1].replace(",", ""))
+
+    def gluon_loader(self, workers: int, seconds: float) -> float:
+        """Return batches per second of `benchmarks.gluon_loader`."""
+        side = ("--side", "aioloader", "--workers", str(workers), "--seconds", str(seconds))
+        return float(self.run("-m", "benchmarks.gluon_loader", *side))
+
+    def image_record_iter(self, side: str, seconds: float) -> float:
+        """Return images per second of one side of `benchmarks.image_record_iter`."""
+        rec = str(self._data / "images.rec")
+        words = ("--side", side, "--rec", rec, "--cores", str(available_cores()), "--seconds", str(seconds))
+        return float(self.run("-m", "benchmarks.image_record_iter", *words))
+
+    def case(self, name: str, seconds: float) -> float:
+        """Return samples per second of one of `CASES`."""
+        case, variant, setting = CASES[name]
+        cores = available_cores()
+        request = {
+            "module": "benchmarks.contenders.aioloader",
+            "name": "aioloader",
+            "job": "measure",
+            "cores": list(range(cores)),
+            "events": 1,
+            **self._prepared[case],
+            "variant": variant,
+            "setting": {key: cores if value == WORKERS else value for key, value in setting.items()},
+            "times": {"warm": min(0.7, seconds), "timed": seconds, "lag": 0.0, "memory": 0.0},
+            "batches": 16,
+        }
+        out = self._output("-m", "benchmarks.contenders.run", json.dumps(request))
+        events = [json.loads(line) for line in out.splitlines() if line.startswith("{")]
+        return float(next(event["images_per_s"] for event in events if event["event"] == "result"))
+
+    def _output(self, *arguments: str) -> str:
+        variables = {
+            name: value
+            for name, value in os.environ.items()
+            if not name.startswith(("PYTHON", "VIRTUAL_ENV"))
+        }
+        done = subprocess.run(
+            [self._environment / "bin" / "python", *arguments],
+            cwd=self._folder,
+            env=variables,
+            stdout=subprocess.PIPE,
+            text=True,
+            check=True,
+            timeout=1800,
+        )
+        return done.stdout
+
+
+def measurements(photos: str, seconds: float) -> dict[str, Callable[[Side], float]]:
+    """Return the measurements by name; each takes a side and returns a rate."""
+    found: dict[str, Callable[[Side], float]] = {"main_job": lambda side: side.main_job(photos, seconds)}
+    for workers in (0, 2):
+        found[f"gluon_loader {workers} workers"] = lambda side, workers=workers: side.gluon_loader(  # type: ignore[misc]
+            workers, seconds
+        )
+    for api in ("ImageRecordIter", "AsyncDataLoader"):
+        found[f"image_record_iter {api}"] = lambda side, api=api: side.image_record_iter(api, seconds)  # type: ignore[misc]
+    for name in CASES:
+        found[name] = lambda side, name=name: side.case(name, seconds)  # type: ignore[misc]
+    return found
+
+
+def report(rates: dict[str, dict[str, list[float]]]) -> str:
+    """Return a table of the rates and of their ratios, after divided by before, round by round."""
+    lines = [f"{'measurement':34} {'before/s':>10} {'after/s':>10}  after / before: median (min to max)"]
+    ratios = []
+    for name, found in rates.items():
+        each = [after / before for before, after in zip(found["before"], found["after"], strict=True)]
+        ratios.append(median(each))
+        before, after = median(found["before"]), median(found["after"])
+        mark = "" if ratios[-1] >= LIMIT else f"  below {LIMIT}"
+        lines.append(
+            f"{name:34} {before:10,.0f} {after:10,.0f}  {ratios[-1]:.3f} ({min(each):.3f} to {max(each):.3f}); "
+            f"of the medians {after / before:.3f}{mark}"
+        )
+    lines.append(f"geometric mean {geometric_mean(ratios):.3f}, lowest {min(ratios):.3f}")
+    return "\n".join(lines)
+
+
+def main() -> None:
+    """Run from the command line."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", 1)[0])
+    parser.add_argument(
+        "revisions", nargs=2, metavar=("BEFORE", "AFTER"), help="revisions of this repository"
+    )
+    add_data_option(parser)
+    parser.add_argument("--rounds", type=int, default=9)
+    parser.add_argument("--seconds", type=float, default=1.5, help="seconds of each measurement")
+    parser.add_argument(
+        "--only", nargs="*", default=[], metavar="WORD", help="only measurements whose name has one"
+    )
+    options = parser.parse_args()
+    if options.data is None:
+        parser.error("name a folder of JPEG files: --data FOLDER")
+    photos = str(Path(options.data).resolve())
+    with tempfile.TemporaryDirectory() as name:
+        scratch = Path(name)
+        before, after = (Side(*pair, scratch) for pair in zip(SIDES, options.revisions, strict=True))
+        constraints = scratch / "constraints.txt"
+        constraints.write_text(before.install())
+        after.install(constraints)
+        for side in (before, after):
+            side.prepare(photos)
+        chosen = {
+            name: measure
+            for name, measure in measurements(photos, options.seconds).items()
+            if not options.only or any(word in name for word in options.only)
+        }
+        rates: dict[str, dict[str, list[float]]] = {name: {side: [] for side in SIDES} for name in chosen}
+        for number in range(options.rounds):
+            print(f"round {number + 1} of {options.rounds}", file=sys.stderr)
+            for name, measure in chosen.items():
+                for side in (before, after) if number % 2 == 0 else (after, before):
+                    rates[name][side.name].append(measure(side))
+    print(report(rates))
+
+
+if __name__ == "__main__":
+    main()
