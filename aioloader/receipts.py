@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from aioloader.samplers.permutation import mix
+from aioloader.samplers.epoch_order import mix
 
 if TYPE_CHECKING:
     from aioloader.foundation.types import IntArray

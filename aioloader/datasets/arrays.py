@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from aioloader.datasets.base import Dataset
 from aioloader.datasets.gather import as_gatherable
 from aioloader.foundation.validation import require
-from aioloader.samplers.classes import class_labels
+from aioloader.samplers.training import class_labels
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -18,7 +18,7 @@ from aioloader.datasets.stage import Stage
 from aioloader.foundation.validation import check_sync, require
 from aioloader.rng import default_rng
 from aioloader.samplers import Sampler
-from aioloader.samplers.classes import class_labels
+from aioloader.samplers.training import class_labels
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

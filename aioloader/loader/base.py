@@ -26,14 +26,14 @@ class BaseLoader:
         Raises:
             TypeError: the dataset is an `aioloader.IterableDataset`.
         """
-        return len(self._runtime.order)
+        return len(self._runtime.planner)
 
     def set_epoch(self, epoch: int) -> None:
         """Make `epoch` the number of the next pass.
 
         If it is the epoch of a state that was just loaded, the pass resumes it; any other epoch begins at its start.
         """
-        self._runtime.order.progress.set_epoch(epoch)
+        self._runtime.planner.progress.set_epoch(epoch)
 
     def state_dict(self) -> dict[str, Any]:
         """Return a checkpoint as a JSON object: it records the batches that you received, not those prefetched.
@@ -43,7 +43,7 @@ class BaseLoader:
         Raises:
             NotResumableError: the dataset is an `aioloader.IterableDataset` whose source has no state.
         """
-        return self._runtime.order.state()
+        return self._runtime.planner.state()
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Resume from a state: the next pass delivers the rest of its epoch.
@@ -76,7 +76,7 @@ class BaseLoader:
             ReceiptError: samples are missing, or came more than once.
             TypeError: the order comes from a batch sampler, or from a sampler that cannot compute it again.
         """
-        self._runtime.order.check_receipt(receipt)
+        self._runtime.planner.check_receipt(receipt)
 
     def stats(self) -> Stats:
         """Return a snapshot of the loader's counters."""

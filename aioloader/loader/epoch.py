@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from aioloader.foundation.types import BatchTimeline
     from aioloader.loader.checkpoint import EpochCursor
     from aioloader.loader.options import LoaderOptions
-    from aioloader.loader.order import EpochOrder
     from aioloader.loader.outputs import Converter
+    from aioloader.loader.planner import EpochPlanner
     from aioloader.metrics import Metrics
     from aioloader.observability.trace import PassTrace, Tracer
     from aioloader.pipeline.plan import BatchPlan, EpochPlan, ListPlan
@@ -78,7 +78,7 @@ class Epoch:
 
     Args:
         cursor: where the pass starts; moved with every batch.
-        order: the loader's order of samples.
+        planner: makes the plan of the pass, and records its progress.
         options: the loader's options.
         metrics: the loader's counters.
         errors: returns the list of the loader's failed samples.
@@ -95,7 +95,7 @@ class Epoch:
         self,
         cursor: EpochCursor,
         *,
-        order: EpochOrder,
+        planner: EpochPlanner,
         options: LoaderOptions,
         metrics: Metrics,
         errors: Callable[[], list[SampleError]],
@@ -104,7 +104,7 @@ class Epoch:
         memory_usage: Callable[[], tuple[int, int, int]],
     ) -> None:
         self._cursor = cursor
-        self._order = order
+        self._planner = planner
         self._options = options
         self._metrics = metrics
         self._errors = errors
@@ -134,7 +134,7 @@ class Epoch:
     def plans(self) -> Iterable[BatchPlan] | IterablePlan:
         """Return the batches to be made."""
         if self._plan is None:
-            self._plan = self._order.plan(self._cursor)
+            self._plan = self._planner.plan(self._cursor)
         if isinstance(self._plan, IterablePlan):
             self._plan.on_plan = self.delivery_log.remember
             return self._plan
@@ -210,11 +210,15 @@ class Epoch:
         self.end.bar.advance(delivery.samples, f"{starved:.0%} waiting for data")
 
     def _total(self) -> int | None:
-        order = self._order
-        if order.streams or self._options.batch_sampler is not None or not hasattr(order.sampler, "__len__"):
+        planner = self._planner
+        if (
+            planner.streams
+            or self._options.batch_sampler is not None
+            or not hasattr(planner.sampler, "__len__")
+        ):
             return None
-        left = max(0, len(order.sampler) - self._start)
-        return -(-left // order.schedule.world)
+        left = max(0, len(planner.sampler) - self._start)
+        return -(-left // planner.schedule.world)
 
     def finish(self) -> None:
         """Record that all batches were delivered.
@@ -226,7 +230,7 @@ class Epoch:
         if self._failed:
             self._check_errors(at_end=True)
         assert self._plan is not None
-        self._order.progress.finish(self._cursor, self._plan.carry())
+        self._planner.progress.finish(self._cursor, self._plan.carry())
         if isinstance(self._plan, IterablePlan):
-            self._order.carried = (self.number + 1, self._plan.left_over)
+            self._planner.carried = (self.number + 1, self._plan.left_over)
         self.end()

@@ -34,8 +34,8 @@ from aioloader.executors.shared_memory import SlabMemory, default_memory_limit
 from aioloader.foundation.host_limits import available_cores
 from aioloader.loader.epoch import Epoch
 from aioloader.loader.executor_factory import loader_config, make_executor
-from aioloader.loader.order import EpochOrder
 from aioloader.loader.outputs import make_converter
+from aioloader.loader.planner import EpochPlanner
 from aioloader.metrics import Metrics, Stats
 from aioloader.observability.trace import Tracer
 from aioloader.pipeline.async_map import AsyncMapExecutor, cut
@@ -80,14 +80,14 @@ class LoaderRuntime:
 
     Attributes:
         convert: converts a batch before it is delivered; None if it is delivered as it is.
-        order: the order of samples, and how far the caller has got.
+        planner: makes the plans of the passes, and keeps the progress of the caller.
         own_loop: a thread of the loader runs the passes, not the caller's event loop.
         watch_globals: warn of code that draws from global generators where that is not reproducible.
     """
 
     def __init__(self, dataset: Any, options: LoaderOptions, errors: ErrorLog) -> None:
-        self.order = EpochOrder(dataset, options)
-        self.options = options = self.order.options
+        self.planner = EpochPlanner(dataset, options)
+        self.options = options = self.planner.options
         self.metrics = Metrics()
         self._errors = weakref.ref(errors)
         self.closed = False
@@ -125,7 +125,7 @@ class LoaderRuntime:
             return True
         options, base = self.options, self._resolved.base
         # Async transforms are begun ahead, also for samples that are made inline.
-        if self._waiting or self.order.streams or (isinstance(base, ReadAheadDataset) and base.reads_ahead):
+        if self._waiting or self.planner.streams or (isinstance(base, ReadAheadDataset) and base.reads_ahead):
             return False
         return options.workers == 0 and isinstance(options.executor, str) and not options.measures
 
@@ -191,7 +191,7 @@ class LoaderRuntime:
                     source, maps = mapped, mapped.maps
             if self._waiting:
                 executor = AsyncMapExecutor(
-                    workers, self._segments, self._waiting, seed=self.order.seed, timeout=options.timeout
+                    workers, self._segments, self._waiting, seed=self.planner.seed, timeout=options.timeout
                 )
             default = options.batchify_fn if self._batchify is None else None
             context = PipelineContext(
@@ -217,9 +217,9 @@ class LoaderRuntime:
     def _open_dataset(self) -> tuple[ItemSource, ByteSource | None]:
         base, index_map = self._resolved.base, self._resolved.remap
         name = base.display_name if isinstance(base, NamedDataset) else type(base).__name__
-        if self.order.streams:
+        if self.planner.streams:
             return ItemSource(name=name, length=_ENDLESS), None
-        length = self.order.length
+        length = self.planner.length
         if self._gathers:
             single = len(base.arrays) == 1
             return (
@@ -244,7 +244,7 @@ class LoaderRuntime:
     @property
     def _nothing_to_run(self) -> bool:
         """Return True if no sample needs the executor: samples are delivered as they come, or only awaited."""
-        return self.order.streams and not any(self._segments) and self._batchify is None
+        return self.planner.streams and not any(self._segments) and self._batchify is None
 
     def _prefetch(self, executor: Executor, source: ByteSource | None) -> int:
         options = self.options
@@ -265,19 +265,19 @@ class LoaderRuntime:
         in_bytes = source is not None
         paths = tuple(map(str, source.paths)) if isinstance(source, FileByteSource) else ()
         foreign = (
-            not (in_bytes or self.order.streams)
+            not (in_bytes or self.planner.streams)
             or self._batchify is not None
             or not all(stage.native for stage in resolved.stages)
         )
         seed_globals = options.executor not in ("thread", "inline") and options.workers > 0
         return Program(
             decoder=resolved.base.decoder if in_bytes else None,
-            dataset=None if in_bytes or self._gathers or self.order.streams else resolved.base,
+            dataset=None if in_bytes or self._gathers or self.planner.streams else resolved.base,
             paths=paths if len(paths) <= _FEW_PATHS else (),
             stages=self._segments[0],
             later=tuple(self._segments[1:]),
             batchify=self._batchify,
-            seed=self.order.seed,
+            seed=self.planner.seed,
             seed_globals=seed_globals,
             foreign=foreign and (seed_globals or self.watch_globals),
             maps=maps,
@@ -301,8 +301,8 @@ class LoaderRuntime:
                 "samples belong to the next one: exhaust or delete that iterator first"
             )
         epoch = Epoch(
-            self.order.progress.begin(),
-            order=self.order,
+            self.planner.progress.begin(),
+            planner=self.planner,
             options=self.options,
             metrics=self.metrics,
             errors=self._recorded_errors,
@@ -344,13 +344,13 @@ class LoaderRuntime:
     def load_state(self, state: dict[str, Any]) -> None:
         """Take up a state; see `AsyncDataLoader.load_state_dict`."""
         self.check_open()
-        self.order.load(state, fixed=self._context is not None)
+        self.planner.load(state, fixed=self._context is not None)
 
     def receipt(self) -> Receipt:
         """Return the receipt of the latest pass; see `AsyncDataLoader.receipt`."""
         log = self._delivery_log
         if log is None:
-            cursor = self.order.progress.next
+            cursor = self.planner.progress.next
             log = DeliveryLog(cursor.epoch, cursor.consumed, cursor.carry)
         return log.receipt()
 

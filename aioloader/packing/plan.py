@@ -13,7 +13,7 @@ import numpy as np
 
 from aioloader.datasets.shards import shard_name
 from aioloader.packing.lists import split_list
-from aioloader.samplers.permutation import permute
+from aioloader.samplers.epoch_order import permute
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

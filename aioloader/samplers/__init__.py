@@ -3,14 +3,25 @@ and some for training sets.
 
 A sampler that has a method ``indices`` can compute any range of any epoch in constant memory; the loaders then shard
 and resume by arithmetic, without iterating over the indices before. Every sampler can be pickled.
+
+`epoch_order` computes the order of an epoch, `basic` has the samplers of all indices, and `training` those that draw by
+weight, class or set.
 """
 
 from aioloader.samplers.base import Sampler
-from aioloader.samplers.batch import BatchSampler
-from aioloader.samplers.classes import ClassBalancedSampler, PKSampler
-from aioloader.samplers.mixing import MixingSampler
-from aioloader.samplers.order import FilterSampler, IntervalSampler, RandomSampler, SequentialSampler
-from aioloader.samplers.weighted import WeightedRandomSampler
+from aioloader.samplers.basic import (
+    BatchSampler,
+    FilterSampler,
+    IntervalSampler,
+    RandomSampler,
+    SequentialSampler,
+)
+from aioloader.samplers.training import (
+    ClassBalancedSampler,
+    MixingSampler,
+    PKSampler,
+    WeightedRandomSampler,
+)
 
 __all__ = (
     "BatchSampler",

@@ -275,7 +275,7 @@ class _Order:
             self._setup.seed = seed
             runtime = self.runtime()
             assert runtime is not None
-            runtime.order.progress.seed = seed
+            runtime.planner.progress.seed = seed
         batches: Iterator[Any] = map(self._checked, lists)
         if self._ahead and self._few():
             # The engine iterates in a separate thread, but the caller's generators must be used in this thread, now.

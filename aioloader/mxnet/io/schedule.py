@@ -22,7 +22,7 @@ import numpy as np
 from aioloader.mxnet.base import MXNetError
 from aioloader.mxnet.io.states import whole_number
 from aioloader.pipeline.plan import BatchSchedule
-from aioloader.samplers.permutation import permute
+from aioloader.samplers.epoch_order import permute
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

@@ -22,7 +22,7 @@ from aioloader.samplers import (
     Sampler,
     WeightedRandomSampler,
 )
-from aioloader.samplers.mixing import largest_remainders
+from aioloader.samplers.training import largest_remainders
 
 LABELS = np.random.default_rng(0).choice(7, 500, p=[0.5, 0.2, 0.1, 0.1, 0.05, 0.03, 0.02])
 SAMPLERS = [

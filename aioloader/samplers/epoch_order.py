@@ -1,10 +1,12 @@
-"""Order of an epoch: a keyed permutation of range(n), of which any range is computed separately.
+"""The order of an epoch: a keyed permutation of range(n), or windows of it, of which any range is computed separately.
 
-Rule (docs/design.md, "Order"). Its key is (seed, epoch); it depends on nothing else.
+Rule (docs/design.md, "Order and randomness"). The key of an order is (seed, epoch); it depends on nothing else.
+`permute` computes one order over all items, `Windows` the order for data that are slow to read in random order, and
+`permute_rounds` and `permute_each` many short orders at once.
 
-Below 2**16 items: every item gets a random 64-bit word and the items are sorted by it. Words drawn independently from
-one distribution are exchangeable, so every order of distinct words is equally likely: this is a uniform shuffle. Equal
-words (probability below 2**-33) keep their items' order.
+One order over all, below 2**16 items: every item gets a random 64-bit word and the items are sorted by it. Words drawn
+independently from one distribution are exchangeable, so every order of distinct words is equally likely: this is a
+uniform shuffle. Equal words (probability below 2**-33) keep their items' order.
 
 From 2**16 items on: a block cipher over [0, 2**b), the smallest power of two that holds n. Its halves of b // 2 and
 b - b // 2 bits alternate: each round adds (xor) to one half a keyed hash of the other, which can be undone, so the
@@ -20,7 +22,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from aioloader.rng import CHOICE_DOMAIN, ORDER_DOMAIN, Rng
+from aioloader.rng import CHOICE_DOMAIN, ORDER_DOMAIN, TURN_DOMAIN, Rng
+from aioloader.samplers.base import check_count
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -44,6 +47,7 @@ _FOLD = np.uint64(32)
 _SORT_EACH = 32
 _GOLDEN = 0x9E3779B97F4A7C15  # 2**64 over the golden ratio: keys of successive rounds lie far apart
 _WORD = (1 << 64) - 1
+_CHUNKS = 16  # of a window
 
 
 def permute(seed: int, epoch: int, n: int, start: int, stop: int) -> IntArray:
@@ -240,3 +244,67 @@ def _encipher_each(
         else:
             low ^= mix(mix(keyed) ^ high) >> to_low
     return (high << low_bits) | low
+
+
+class Windows:
+    """Order for data that are slow to read in random order: chunks of neighbours, several of them shuffled at a time.
+
+    Rule: the range, as a ring, is cut into chunks of neighbours, in each epoch from another start. The chunks are put
+    in a random order, and each window of `shuffle_window` indices of the result is shuffled. A window holds 16 chunks,
+    so its records are in 16 to 19 ranges of the file (in more if it is below 240 and not a multiple of 16), and a
+    chunk's records are read close together in time. The rest that does not fill a chunk comes in the last window.
+    Chunks and windows are computed on demand: memory is that of one window.
+
+    The cost: two samples of a window are from the same chunk, and are neighbours in the file, with a probability of
+    1/16; in a full shuffle the probability is almost 0. A set that is sorted by class should be packed in random order,
+    or have chunks much shorter than its classes.
+
+    Args:
+        length: number of indices.
+        window: indices that are shuffled together, at least 16.
+
+    Attributes:
+        window: as passed.
+
+    Raises:
+        ValueError: `window` is too small.
+    """
+
+    def __init__(self, length: int, window: int) -> None:
+        self._length = length
+        self.window = check_count("shuffle_window", window, _CHUNKS)
+        self._chunk = self.window // _CHUNKS
+
+    def order(self, seed: int, epoch: int, start: int, stop: int) -> IntArray:
+        """Return the indices at positions start <= p < stop of an epoch, int64 (stop - start,)."""
+        if start == stop:
+            return np.empty(0, np.int64)
+        ring_start = Rng(seed, epoch, 0, TURN_DOMAIN).integers(self._length)
+        parts = []
+        for number in range(start // self.window, (stop - 1) // self.window + 1):
+            begin = number * self.window
+            size = min(self.window, self._length - begin)
+            low, high = max(start, begin) - begin, min(stop, begin + size) - begin
+            places = begin + _window_order(seed, epoch, number, size)[low:high]
+            parts.append((self._at(seed, epoch, places, begin, begin + size) + ring_start) % self._length)
+        return np.concatenate(parts)
+
+    def _at(self, seed: int, epoch: int, places: IntArray, begin: int, end: int) -> IntArray:
+        """Return the indices at places of the sequence of chunks, all in [begin, end), relative to the ring's start."""
+        chunk = self._chunk
+        whole = self._length // chunk
+        first = begin // chunk
+        chunks = permute(seed, epoch, whole, min(first, whole), min(-(-end // chunk), whole))
+        if end > whole * chunk:  # the rest that does not fill a chunk is last
+            chunks = np.append(chunks, whole)
+        which, inside = np.divmod(places, chunk)
+        result: IntArray = chunks[which - first] * chunk + inside
+        return result
+
+
+@lru_cache(maxsize=4)
+def _window_order(seed: int, epoch: int, number: int, size: int) -> IntArray:
+    key = int(Rng(seed, epoch, number, CHOICE_DOMAIN).words(1)[0])
+    order = permute(key, epoch, size, 0, size)
+    order.flags.writeable = False
+    return order

@@ -1,8 +1,8 @@
-"""Order of a loader's samples: its samplers, the plans of its passes, and the progress of the caller.
+"""Planner of a loader's passes: its sampler, the plan of each pass, the progress of the caller, and receipts.
 
-It chooses; the indices themselves are computed by the samplers (`aioloader.samplers.permutation.permute` for a shuffled
-epoch) when `aioloader.pipeline.plan` takes them. Nothing here waits, opens a file of samples or uses executors; finding
-a dataset's length may read its index.
+The planner chooses the sampler but computes no order: `aioloader.samplers.epoch_order` computes the order of a shuffled
+epoch, when `aioloader.pipeline.plan` takes its indices. Nothing here waits, opens a file of samples or uses executors;
+finding a dataset's length may read its index.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from aioloader.pipeline.plan import BatchSchedule, EpochPlan, IteratedOrder, Lis
 from aioloader.receipts import Receipt, add_digests, digest_of
 from aioloader.samplers import BatchSampler, RandomSampler, SequentialSampler
 from aioloader.samplers.base import order_fingerprint
-from aioloader.samplers.permutation import ORDER_VERSION
+from aioloader.samplers.epoch_order import ORDER_VERSION
 
 if TYPE_CHECKING:
     from aioloader.loader.options import LoaderOptions
@@ -102,8 +102,8 @@ def _compare(receipt: Receipt, order: Order) -> None:
         raise ReceiptError("digest", digest, receipt.digest, reason)
 
 
-class EpochOrder:
-    """Order of the samples of one loader.
+class EpochPlanner:
+    """Planner of the passes of one loader.
 
     Args:
         dataset: see `AsyncDataLoader`.

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from aioloader.samplers import permutation
-from aioloader.samplers.permutation import ORDER_VERSION, mix, permute, permute_each
+from aioloader.samplers import epoch_order
+from aioloader.samplers.epoch_order import ORDER_VERSION, mix, permute, permute_each
 
 SORTED_BELOW = 2**16
 EDGES = [1, 2, 3, 255, SORTED_BELOW - 1, SORTED_BELOW, SORTED_BELOW + 1, 2**17 - 1, 2**17, 2**17 + 1, 200_000]
@@ -195,12 +195,12 @@ def test_orders_never_change(seed: int, epoch: int, n: int, start: int) -> None:
 @pytest.mark.parametrize("spread", [3, 1 << 16, 1 << 18])
 def test_words_that_differ_in_their_last_bits_only_are_sorted_by_them(monkeypatch, spread):
     words = np.random.default_rng(0).integers(0, spread, 500, dtype=np.uint64) + np.uint64(1 << 60)
-    monkeypatch.setattr(permutation.Rng, "words", lambda self, n: words)
-    permutation._sorted_words.cache_clear()
+    monkeypatch.setattr(epoch_order.Rng, "words", lambda self, n: words)
+    epoch_order._sorted_words.cache_clear()
     try:
         assert permute(1, 2, 500, 0, 500).tolist() == np.argsort(words, kind="stable").tolist()
     finally:
-        permutation._sorted_words.cache_clear()
+        epoch_order._sorted_words.cache_clear()
 
 
 # -- many small orders at once -----------------------------------------------------------------------------------------
