@@ -119,7 +119,7 @@ class RecordTables:
         self._ends = np.cumsum([len(table.index) for table in tables])
 
     def __len__(self) -> int:
-        return int(self._ends[-1])
+        return int(self._ends[-1]) if self.tables else 0
 
     def locate(self, index: int) -> tuple[int, int]:
         """Return the number of the file that contains a record, and the record's line in the index of that file."""

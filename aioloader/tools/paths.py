@@ -49,7 +49,8 @@ def record_files_at(path: str) -> list[str]:
     path = path_of(path)
     if is_folder(path):
         if not is_url(path):
-            return sorted(glob.glob(os.path.join(glob.escape(path), f"*{_SUFFIX}")))
+            names = glob.glob(os.path.join(glob.escape(path), "*"))
+            return sorted(name for name in names if os.path.splitext(name)[1].lower() == _SUFFIX)
         from aioloader.storage.remote.listing import list_folder
 
         return sorted(join(path, name) for name in list_folder(path).files if name.endswith(_SUFFIX))

@@ -5,7 +5,7 @@ A request passes through these modules:
 - `security`: accepts or refuses it
 - `app`: routes it to a page or an image
 - `site`: computes the results in threads, and caches them
-- `collection`, `record_files`, `face_records`, `image_folder`, `opening`: read the dataset on demand
+- `collection`, `record_files`, `image_folder`, `opening`: read the dataset on demand
 - `records`: describes a record (pure)
 - `rendering`, `draws`: render its stored image, and its augmented image
 - `labels`: reads the labels of all records in the background

@@ -120,7 +120,7 @@ class Collection:
         raise NotImplementedError
 
     def label_chunk(self, start: int, stop: int) -> LabelChunk:
-        """Read the labels of records start <= position < stop, after `load`.
+        """Read the labels of records start <= position < stop, or of fewer, to the end of a file; after `load`.
 
         Raises:
             OSError: they cannot be read.

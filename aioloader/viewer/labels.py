@@ -1,4 +1,6 @@
-"""Index from labels to records, which reads all headers in the background after the first request.
+"""Labels of many records, read from their headers without their images, and an index from labels to records.
+
+All headers are read in the background after the first request.
 
 Memory: four bytes for each record, and twelve for each label of a record with several labels. Partial results are
 available at any time.
@@ -10,11 +12,17 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from aioloader.datasets.record_heads import read_heads
+from aioloader.viewer.collection import LabelChunk
+from aioloader.viewer.records import detection_boxes
+
 if TYPE_CHECKING:
     from aioloader.foundation.types import Array, IntArray
-    from aioloader.viewer.collection import Collection, LabelChunk
+    from aioloader.storage.remote.transport import Version
+    from aioloader.viewer.collection import Collection
 
 CHUNK = 4096
+_MOST_LABELS = 240
 
 
 class Labels:
@@ -81,3 +89,29 @@ class Labels:
             for label, count in zip(again.tolist(), counts.tolist(), strict=True):
                 total[label] = total.get(label, 0) + count
         return sorted(total.items())
+
+
+def read_labels(path: str, offsets: IntArray, version: Version | None = None) -> LabelChunk:
+    """Read the labels of the records at some offsets of a file.
+
+    The result includes the first `_MOST_LABELS` labels of a record; for a detection label, the classes of its boxes. It
+    does not include labels for a damaged record or one without a header.
+
+    Raises:
+        OSError: the file cannot be read.
+    """
+    heads = read_heads(path, offsets, labels=_MOST_LABELS, version=version)
+    first = np.where(heads.packed & (heads.flag == 0), heads.label, np.float32(np.nan)).astype(np.float32)
+    owners: list[int] = []
+    values: list[Array] = []
+    for place in np.flatnonzero(heads.held).tolist():
+        vector = heads.vectors[place, : heads.held[place]]
+        boxes = detection_boxes(vector) if len(vector) == heads.flag[place] else ()
+        found = np.array([box.label for box in boxes], np.float32) if boxes else vector
+        owners.extend([place] * len(found))
+        values.append(found)
+    return LabelChunk(
+        first,
+        np.array(owners, np.int64),
+        np.concatenate(values).astype(np.float32) if values else np.empty(0, np.float32),
+    )

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import glob
-import os
 from typing import TYPE_CHECKING
 
 from aioloader.datasets.insightface_files import insightface_file
 from aioloader.images import check_record_file
-from aioloader.storage.urls import is_url, path_of, redact_url
+from aioloader.storage.urls import is_url, path_of
 from aioloader.tools.paths import record_files_at
 from aioloader.transforms import DEFAULT_MAX_PIXELS
-from aioloader.viewer.face_records import FaceRecords
 from aioloader.viewer.image_folder import ImageFolder
-from aioloader.viewer.record_files import RecordFiles
+from aioloader.viewer.record_files import FaceRecords, RecordFiles
 
 if TYPE_CHECKING:
+    import os
+
     from aioloader.viewer.collection import Collection
 
 
@@ -37,47 +36,13 @@ def open_collection(
         ValueError: the path is not one of these kinds.
     """
     path = path_of(path)
-    if is_url(path):
-        return _open_url(path, max_pixels)
-    if os.path.isdir(path):
-        return _open_folder(path, max_pixels)
-    if not os.path.exists(path):
-        shards = sorted(found for found in glob.glob(path) if os.path.isfile(found))
-        if not shards:
-            raise FileNotFoundError(f"there is no file or folder {path!r}")
-        return _shards(shards, path, max_pixels)
-    check_record_file(path)
-    faces = insightface_file(path)
+    faces = None if is_url(path) else insightface_file(path)
     if faces is not None:
         return FaceRecords(faces, path=path, max_pixels=max_pixels)
-    return RecordFiles([path], path=path, kind="record file", max_pixels=max_pixels)
-
-
-def _open_url(url: str, max_pixels: int | None) -> Collection:
-    from aioloader.storage.remote.opening import describe_all
-
-    paths = record_files_at(url)
-    if not paths:
-        return ImageFolder(url, max_pixels=max_pixels)
-    kind = "record file" if len(paths) == 1 else f"{len(paths)} record files"
-    return RecordFiles(
-        paths, path=redact_url(url), kind=kind, max_pixels=max_pixels, versions=describe_all(paths)
-    )
-
-
-def _open_folder(path: str, max_pixels: int | None) -> Collection:
-    names = sorted(os.listdir(path))
-    records = [os.path.join(path, name) for name in names if name.lower().endswith(".rec")]
-    faces = insightface_file(path)
-    if faces is not None:
-        return FaceRecords(faces, path=path, max_pixels=max_pixels)
-    if records:
-        return _shards(records, path, max_pixels)
-    return ImageFolder(path, max_pixels=max_pixels)
-
-
-def _shards(paths: list[str], path: str, max_pixels: int | None) -> Collection:
-    for found in paths:
-        check_record_file(found)
-    kind = "record file" if len(paths) == 1 else f"{len(paths)} record files"
-    return RecordFiles(paths, path=path, kind=kind, max_pixels=max_pixels)
+    files = record_files_at(path)
+    if not files:
+        return ImageFolder(path, max_pixels=max_pixels)
+    if not is_url(path):
+        for file in files:
+            check_record_file(file)
+    return RecordFiles(files, path=path, max_pixels=max_pixels)

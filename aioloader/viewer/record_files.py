@@ -1,4 +1,4 @@
-"""Collection of one or several record files.
+"""Collections of the records of one or several files.
 
 Opening reads only the first lines of the index; the rest is read while the first page is displayed. Without an index
 the first records are found by scanning the beginning of the file.
@@ -7,33 +7,35 @@ the first records are found by scanning the beginning of the file.
 from __future__ import annotations
 
 import os
+import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from aioloader.datasets import InsightFaceDataset
 from aioloader.datasets.decoding import ImageRecordDecoder
-from aioloader.datasets.record_table import RecordTable
+from aioloader.datasets.record_table import RecordTable, RecordTables
+from aioloader.errors import LayoutError
 from aioloader.packing.report import class_names
-from aioloader.storage.local.descriptors import open_regular, read_into
+from aioloader.storage.local.descriptors import open_regular
 from aioloader.storage.local.source import LocalByteSource
-from aioloader.storage.urls import name_of, redact_url
+from aioloader.storage.urls import is_url, name_of, redact_url
 from aioloader.viewer.collection import Collection, Contents, LabelChunk, NoSuchRecordError, read_bytes
-from aioloader.viewer.header_labels import read_labels
+from aioloader.viewer.labels import read_labels
 from aioloader.viewer.records import Record, failed, record_of
 from recordio import CorruptRecordError, Index, RecordKeyError, RecordParser, verify
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from aioloader.foundation.types import IntArray, Spans
+    from aioloader.foundation.types import IntArray
     from aioloader.storage.remote.source import RemoteByteSource
     from aioloader.storage.remote.transport import Version
 
 _HEAD_NBYTES = 1 << 16
 _WALKED_RECORDS = 64
 _BLOCK_NBYTES = 1 << 20
-_KEYS = range(-(2**63), 2**63)
 
 
 class RecordFiles(Collection):
@@ -42,48 +44,44 @@ class RecordFiles(Collection):
     Args:
         paths: the .rec files, at least one, or their URLs; each .idx is next to its file.
         path: path as the user passed it.
-        kind: description of the kind of dataset.
         max_pixels: larger images are refused.
         head: find the first records immediately, so that they can be displayed before all are found.
-        versions: version of each object, if the paths are URLs.
 
     Raises:
         OSError: the first file or its index cannot be read.
     """
 
-    def __init__(
-        self,
-        paths: Sequence[str],
-        *,
-        path: str,
-        kind: str,
-        max_pixels: int | None,
-        head: bool = True,
-        versions: Sequence[Version] | None = None,
-    ) -> None:
+    def __init__(self, paths: Sequence[str], *, path: str, max_pixels: int | None, head: bool = True) -> None:
         self.paths = tuple(paths)
-        self.path = path
-        self.kind = kind
+        self.path = redact_url(path)
+        self.kind = "record file" if len(paths) == 1 else f"{len(paths)} record files"
         self.decoder = ImageRecordDecoder(max_pixels=max_pixels, scalar_dtype="float32")
         self.problems: list[str] = []
-        self._versions: Sequence[Version | None] = versions or [None] * len(self.paths)
-        self._source = _source(self.paths, versions)
-        self._tables: list[RecordTable] = []
-        self._starts = np.zeros(1, np.int64)
+        self._versions: Sequence[Version | None] = [None] * len(paths)
+        self._source: LocalByteSource | RemoteByteSource
+        self._tables = RecordTables([])
         self._listing: Sequence[int] | IntArray = range(0)
         self._loaded = False
-        self._names = class_names(Path(self.paths[0])) if versions is None else {}
-        table, whole = _head_of(self.paths[0]) if head and versions is None else (None, False)
+        self._names: dict[float, str] = {}
+        if is_url(paths[0]):
+            from aioloader.storage.remote.opening import describe_all
+            from aioloader.storage.remote.source import RemoteByteSource
+
+            versions = describe_all(paths)
+            self._versions = versions
+            self._source = RemoteByteSource(paths, whole_files=False, versions=versions)
+            return
+        self._source = LocalByteSource(paths, whole_files=False, watch=False)
+        self._names = class_names(Path(paths[0]))
+        table, whole = _head_of(paths[0]) if head else (None, False)
         if table is not None:
             self._set([table])
-            self._loaded = whole and len(self.paths) == 1
+            self._loaded = whole and len(paths) == 1
 
     def _set(self, tables: list[RecordTable]) -> None:
-        lengths = [len(table.index) for table in tables]
-        self._tables = tables
-        self._listing = self._listed(sum(lengths))
-        # Assigned last: `known` reads it in other threads.
-        self._starts = np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)])
+        found = RecordTables(tables)
+        self._listing = self._listed(len(found))
+        self._tables = found  # assigned last: `known` reads it in other threads
 
     def _listed(self, count: int) -> Sequence[int] | IntArray:
         """Return the positions of the records to be listed, ascending.
@@ -95,66 +93,58 @@ class RecordFiles(Collection):
 
     @property
     def count(self) -> int | None:
-        return int(self._starts[-1]) if self._loaded else None
+        return self.known if self._loaded else None
 
     @property
     def known(self) -> int:
-        return int(self._starts[-1])
+        return len(self._tables)
 
     def load(self) -> None:
         if self._loaded:
             return
-        tables = [self._table(*each) for each in zip(self.paths, self._versions, strict=True)]
-        self._set(tables)
+        self._set(list(map(self._table, self.paths, self._versions)))
         self._loaded = True
 
     def _table(self, path: str, version: Version | None) -> RecordTable:
-        if version is not None:
-            return self._remote_table(path, version)
-        if os.path.exists(os.path.splitext(path)[0] + ".idx"):
-            return RecordTable(path)
         try:
-            return RecordTable(path, index=Index.scan(path))
+            return RecordTable(path, version=version)
         except CorruptRecordError as error:
-            offsets = _walk(path, None)
-            self.problems.append(
-                f"{os.path.basename(path)} has no .idx and is damaged at byte {error.offset}: later records are "
-                "missing. `aioloader repair SRC DST` writes all valid records to a new file."
-            )
-            return RecordTable(path, index=Index.of(offsets, path=path))
-
-    def _remote_table(self, url: str, version: Version) -> RecordTable:
-        try:
-            return RecordTable(url, version=version)
-        except CorruptRecordError as error:
-            self.problems.append(
-                f"{name_of(url)} has no .idx and is damaged at byte {error.offset}; later records have no keys"
-            )
-            return RecordTable(
-                url, index=Index.of(verify(url).offsets, path=redact_url(url)), version=version
-            )
+            if version is None:
+                offsets = _walk(path, None)
+                rest = (
+                    ": later records are missing. "
+                    "`aioloader repair SRC DST` writes all valid records to a new file."
+                )
+            else:
+                offsets = verify(path).offsets
+                rest = "; later records have no keys"
+            damage = f"{name_of(path)} has no .idx and is damaged at byte {error.offset}"
+            self.problems.append(damage + rest)
+            return RecordTable(path, index=Index.of(offsets, path=redact_url(path)), version=version)
 
     def listing(self) -> Sequence[int] | IntArray:
         return self._listing
 
-    def _place(self, position: int) -> tuple[int, int]:
+    def _locate(self, position: int) -> tuple[int, int]:
         if not 0 <= position < self.known:
             raise NoSuchRecordError(f"there is no record {position}: the dataset has {self.known:,}")
-        file = int(np.searchsorted(self._starts, position, side="right")) - 1
-        return file, position - int(self._starts[file])
+        return self._tables.locate(position)
 
     def key(self, position: int) -> int | str:
-        file, line = self._place(position)
-        return self._tables[file].index.key_at(line)
+        file, line = self._locate(position)
+        return self._tables.tables[file].index.key_at(line)
 
     def find(self, key: str, file: int | None = None) -> int:
-        files = range(len(self._tables)) if file is None else [file] if 0 <= file < len(self._tables) else []
-        for number in files:
-            index = self._tables[number].index
-            try:
-                return int(self._starts[number]) + _line_of(index, key)
-            except RecordKeyError:
-                continue
+        start = 0
+        for number, table in enumerate(self._tables.tables):
+            index = table.index
+            if file in (None, number):
+                try:
+                    numbered = len(index) and not isinstance(index.key_at(0), str)
+                    return start + index.position(int(key) if numbered else key)
+                except (RecordKeyError, ValueError, OverflowError):
+                    pass
+            start += len(index)
         raise NoSuchRecordError(f"no record has the key {key[:80]!r}")
 
     def label_name(self, label: float) -> str:
@@ -167,62 +157,91 @@ class RecordFiles(Collection):
         return [name_of(path) for path in self.paths] if len(self.paths) > 1 else []
 
     def file_of(self, position: int) -> int:
-        return self._place(position)[0]
-
-    def _spans(self, file: int, line: int) -> Spans:
-        spans = self._tables[file].spans(np.array([line], np.int64))
-        spans.file[:] = file
-        return spans
+        return self._locate(position)[0]
 
     def read(self, position: int) -> Contents:
-        file, line = self._place(position)
-        table = self._tables[file]
-        bare = Record(
-            position, table.index.key_at(line), redact_url(self.paths[file]), int(table.index.offsets[line])
-        )
+        file, line = self._locate(position)
+        index = self._tables.tables[file].index
+        bare = Record(position, index.key_at(line), redact_url(self.paths[file]), int(index.offsets[line]))
         try:
-            data = read_bytes(self._source, self._spans(file, line))
+            data = read_bytes(self._source, self._tables.spans(np.array([position], np.int64)))
         except (OSError, ValueError, EOFError) as error:
             return Contents(failed(bare, error))
         record, body = record_of(bare, data)
         return Contents(record, body, data)
 
     def label_chunk(self, start: int, stop: int) -> LabelChunk:
-        file, line = self._place(start)
-        last = min(stop - start, len(self._tables[file].index) - line)
-        offsets = self._tables[file].index.offsets[line : line + last]
-        found = read_labels(self.paths[file], offsets, self._versions[file])
-        if last == stop - start:
-            return found
-        rest = self.label_chunk(start + last, stop)
-        return LabelChunk(
-            np.concatenate([found.first, rest.first]),
-            np.concatenate([found.owners, rest.owners + last]),
-            np.concatenate([found.values, rest.values]),
-        )
+        file, line = self._locate(start)
+        offsets = self._tables.tables[file].index.offsets[line : line + stop - start]
+        return read_labels(self.paths[file], offsets, self._versions[file])
 
     def close(self) -> None:
         self._source.close()
 
 
-def _source(paths: Sequence[str], versions: Sequence[Version] | None) -> LocalByteSource | RemoteByteSource:
-    if versions is None:
-        return LocalByteSource(paths, whole_files=False, watch=False)
-    from aioloader.storage.remote.source import RemoteByteSource
+class FaceRecords(RecordFiles):
+    """Collection of the records of an `InsightFaceDataset`. No record is known before `load`.
 
-    return RemoteByteSource(paths, whole_files=False, versions=versions)
+    Only its images are listed; other records can be opened by their keys.
 
+    Args:
+        rec: the .rec file.
+        path: path as the user passed it.
+        max_pixels: larger images are refused.
 
-def _line_of(index: Index, key: str) -> int:
-    if not len(index) or isinstance(index.key_at(0), str):
-        return index.position(key)
-    try:
-        number = int(key) if len(key) <= 20 else None
-    except ValueError:
-        number = None
-    if number is None or number not in _KEYS:
-        raise RecordKeyError(f"no record has the key {key[:80]!r}: keys are numbers", key=key)
-    return index.position(number)
+    Raises:
+        OSError: the file cannot be read.
+    """
+
+    def __init__(self, rec: str, *, path: str, max_pixels: int | None) -> None:
+        super().__init__([rec], path=path, max_pixels=max_pixels, head=False)
+        self.kind = "InsightFace"
+        self._images: Sequence[int] | IntArray = range(0)
+        self._samples: IntArray | None = None
+
+    def _listed(self, count: int) -> Sequence[int] | IntArray:
+        """Return the positions of the images, or of all records if the images cannot be identified."""
+        dataset = InsightFaceDataset(self.paths[0])
+        try:
+            with warnings.catch_warnings(record=True) as notes:
+                warnings.simplefilter("always")
+                lines = dataset.lines
+        except (LayoutError, ValueError, EOFError) as error:
+            self.problems.append(f"The images cannot be identified, so all records are listed: {error}")
+            self._images = range(count)
+            return self._images
+        self.problems.extend(str(note.message) for note in notes)
+        if lines.lines is None:
+            self._images = range(lines.first_line, lines.first_line + lines.count)
+        else:
+            self._samples = np.argsort(lines.lines, kind="stable")
+            self._images = lines.lines[self._samples]
+        self.kind = f"InsightFace, {lines.count:,} images"
+        if lines.header is not None:
+            self.kind += f" of {lines.header.end - lines.header.first:,} identities"
+        return self._images
+
+    def index(self, position: int) -> int | None:
+        sample = int(self._indices(np.array([position]))[0])
+        return None if sample < 0 else sample
+
+    def _indices(self, positions: IntArray) -> IntArray:
+        """Return the indices in the dataset of the records at some positions, -1 for records without an image."""
+        images = self._images
+        if isinstance(images, range):
+            inside = (positions >= images.start) & (positions < images.stop)
+            return np.where(inside, positions - images.start, -1)
+        places = np.minimum(np.searchsorted(images, positions), max(0, len(images) - 1))
+        if not len(images) or self._samples is None:
+            return np.full(len(positions), -1)
+        return np.where(np.asarray(images)[places] == positions, self._samples[places], -1)
+
+    def label_chunk(self, start: int, stop: int) -> LabelChunk:
+        found = super().label_chunk(start, stop)
+        shown = self._indices(np.arange(start, stop)) >= 0
+        own = shown[found.owners]
+        first = np.where(shown, found.first, np.float32(np.nan))
+        return LabelChunk(first, found.owners[own], found.values[own])
 
 
 def _head_of(path: str) -> tuple[RecordTable | None, bool]:
@@ -261,24 +280,19 @@ def _walk(path: str, most: int | None) -> IntArray:
     size = os.path.getsize(path)
     parser = RecordParser(path=path, size=size)
     offsets: list[int] = []
-    reached = 0
-    fd = open_regular(path)
-    try:
-        while most is None or len(offsets) < most:
-            block = bytearray(min(max(parser.needed, _BLOCK_NBYTES), size - reached))
-            got = read_into(fd, memoryview(block), reached)
-            if got:
-                parser.push(bytes(block[:got]))
-                reached += got
-            else:
-                parser.finish()
-            offsets.extend(parser.record_offset for _ in parser)
-            if not got:
-                break
-    except CorruptRecordError as error:
-        at = parser.offset if error.offset is None else error.offset
-        if at < size and (not offsets or at > offsets[-1]):
-            offsets.append(at & -4)
-    finally:
-        os.close(fd)
+    with os.fdopen(open_regular(path), "rb", buffering=0) as file:
+        try:
+            while most is None or len(offsets) < most:
+                block = file.read(max(parser.needed, _BLOCK_NBYTES))
+                if block:
+                    parser.push(block)
+                else:
+                    parser.finish()
+                offsets.extend(parser.record_offset for _ in parser)
+                if not block:
+                    break
+        except CorruptRecordError as error:
+            at = parser.offset if error.offset is None else error.offset
+            if at < size and (not offsets or at > offsets[-1]):
+                offsets.append(at & -4)
     return np.array(offsets if most is None else offsets[:most], np.int64)

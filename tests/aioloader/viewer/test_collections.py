@@ -15,8 +15,7 @@ import aioloader
 import recordio
 from aioloader.packing.report import class_names
 from aioloader.viewer.collection import Collection, NoSuchRecordError
-from aioloader.viewer.header_labels import read_labels
-from aioloader.viewer.labels import Labels
+from aioloader.viewer.labels import Labels, read_labels
 from aioloader.viewer.opening import open_collection
 from tests.aioloader.viewer.sets import EVIL, jpeg, write_records
 
