@@ -174,6 +174,7 @@ LAZY_EXCEPTIONS = {
         for part in ("_dataset", "_items", "_loader", "_samples", "_tensors")
     ),
     ("aioloader.viewer.app", "starlette"),
+    ("aioloader.viewer.security", "starlette"),
 }
 
 

@@ -6,6 +6,7 @@ with a page with status 404.
 
 from __future__ import annotations
 
+import hashlib
 import re
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
@@ -16,9 +17,9 @@ from starlette.responses import HTMLResponse, Response
 from starlette.routing import Route
 
 from aioloader.viewer.collection import NoSuchRecordError
-from aioloader.viewer.pages import LABELS_PER_PAGE, Pages, static_file
+from aioloader.viewer.pages import LABELS_PER_PAGE, STATIC_FILES, Pages, static_file
 from aioloader.viewer.records import IMAGE
-from aioloader.viewer.site import Listing, Site, StillReadingError, etag
+from aioloader.viewer.site import Site, StillReadingError
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
@@ -70,8 +71,7 @@ def make_app(
         routes=[
             Route("/", app.start),
             Route("/labels", app.labels),
-            Route("/view.css", app.style),
-            Route("/icon.svg", app.icon),
+            *(Route(f"/{name}", app.static) for name in STATIC_FILES),
             Route("/thumb/{position}", app.thumb),
             Route("/image/{position}", app.image),
             Route("/original/{position}", app.original),
@@ -104,8 +104,7 @@ class _App:
         self._links = links
         self._token = token
         self._pages = Pages(site, links)
-        self._style = static_file("view.css")
-        self._icon = static_file("icon.svg")
+        self._static = {name: static_file(name) for name in STATIC_FILES}
 
     # -- pages
 
@@ -148,10 +147,9 @@ class _App:
     async def _record(self, position: int, request: Request) -> Response:
         site = self._site
         shown = await site.image(position)
-        pipelines = site.draws.pipelines(shown.record) if shown.record.kind == IMAGE else []
         name = request.query_params.get("view", "")
         # While browsing, a record that the chosen chain does not fit is displayed as stored.
-        view = next((each for each in pipelines if each.name == name), None)
+        view = site.draws.pipeline(name, shown.record)
         if name and name not in site.draws.names:
             raise NoSuchRecordError(f"there is no chain named {name[:40]!r}")
         epoch = _natural(request.query_params.get("epoch") or "0")
@@ -160,25 +158,14 @@ class _App:
             count = site.options.draws if view.random else 1
             draws = await site.drawn(position, view.name, range(epoch, epoch + count))
         listing = await site.everything(position + 2)
-        before, after, page = neighbours(listing, position, site.options.per_page)
-        text = self._pages.record(
-            shown,
-            neighbours=(before, after),
-            page=page,
-            pipelines=pipelines,
-            view=view,
-            draws=draws,
-            epoch=epoch,
-        )
-        return HTMLResponse(text)
+        return HTMLResponse(self._pages.record(shown, listing, view=view, draws=draws, epoch=epoch))
 
     async def labels(self, request: Request) -> Response:
         """Return a page of all labels with their numbers of records."""
         number = _natural(request.query_params.get("page") or "1")
         counts, looked_at = await self._site.label_counts()
         self._check_page(number, len(counts), LABELS_PER_PAGE, looked_at[0] >= looked_at[1])
-        part = counts[(number - 1) * LABELS_PER_PAGE : number * LABELS_PER_PAGE]
-        return HTMLResponse(self._pages.labels(part, len(counts), number, looked_at))
+        return HTMLResponse(self._pages.labels(counts, number, looked_at))
 
     async def not_found(self, request: Request, error: Exception) -> Response:
         """Return the page for an unknown address or record."""
@@ -197,17 +184,14 @@ class _App:
 
     # -- files
 
-    async def style(self, request: Request) -> Response:
-        """Return the style sheet."""
-        return Response(self._style, media_type="text/css", headers=self._keeping(request))
-
-    async def icon(self, request: Request) -> Response:
-        """Return the icon."""
-        return Response(self._icon, media_type="image/svg+xml", headers=self._keeping(request))
+    async def static(self, request: Request) -> Response:
+        """Return the style sheet or the icon."""
+        name = request.url.path[1:]
+        return Response(self._static[name], media_type=STATIC_FILES[name], headers=self._keeping(request))
 
     async def thumb(self, request: Request) -> Response:
         """Return the small image of a record."""
-        shown = await self._site.thumb(_natural(request.path_params["position"]))
+        (shown,) = await self._site.thumbs([_natural(request.path_params["position"])])
         return self._image_response(request, shown.image, shown.record.problem)
 
     async def image(self, request: Request) -> Response:
@@ -226,7 +210,7 @@ class _App:
     def _image_response(self, request: Request, image: RenderedImage | None, problem: str | None) -> Response:
         if image is None:
             raise NoSuchRecordError(f"there is no image: {problem}")
-        name = etag(image)
+        name = f'"{hashlib.sha256(image.content).hexdigest()[:24]}"'
         headers = {"etag": name, **self._keeping(request)}
         known = [
             each.strip().removeprefix("W/") for each in request.headers.get("if-none-match", "").split(",")
@@ -253,19 +237,3 @@ class _App:
             "cache-control": "no-store",
         }
         return Response(bytes(contents.body), media_type=media_type, headers=headers)
-
-
-def neighbours(listing: Listing, position: int, per_page: int) -> tuple[int | None, int | None, int]:
-    """Return the positions of the records before and after one, and the number of its page."""
-    positions = listing.positions
-    if isinstance(positions, range):
-        place = min(max(0, position - positions.start), len(positions))
-    else:
-        import numpy as np
-
-        place = int(np.searchsorted(positions, position))
-    inside = place < len(positions) and int(positions[place]) == position
-    before = int(positions[place - 1]) if place > 0 else None
-    after_place = place + 1 if inside else place
-    after = int(positions[after_place]) if after_place < len(positions) else None
-    return before, after, min(place, max(0, len(positions) - 1)) // per_page + 1

@@ -18,7 +18,7 @@ from aioloader.images import image_chain
 from aioloader.rng import Rng
 from aioloader.transforms import boxes as box_transforms
 from aioloader.transforms.boxes import BoxTransform
-from aioloader.viewer.records import Box, Record, box_table
+from aioloader.viewer.records import IMAGE, Box, Record, box_table
 from aioloader.viewer.rendering import RenderedImage, as_file
 
 if TYPE_CHECKING:
@@ -36,15 +36,18 @@ class Pipeline:
         title, about: texts to be displayed.
         stage: the transforms.
         random: whether the result depends on the epoch.
-        takes_boxes: whether it transforms boxes with their image.
     """
 
     name: str
     title: str
     about: str
     stage: Stage
-    random: bool
-    takes_boxes: bool
+    random: bool = True
+
+    @property
+    def takes_boxes(self) -> bool:
+        """Return whether the chain transforms boxes with their image."""
+        return not self.stage.first
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,8 +114,7 @@ class Draws:
         collection: the collection of the records.
         size: side of the images in pixels.
         seed: seed of the loader.
-        custom: the user's transform, or None.
-        custom_name: name of the user's transform.
+        custom: the user's transform and its name, or None.
         exact: keep every pixel's value.
     """
 
@@ -122,9 +124,8 @@ class Draws:
         *,
         size: int,
         seed: int,
-        custom: Callable[..., Any] | None = None,
-        custom_name: str = "",
-        exact: bool = True,
+        custom: tuple[Callable[..., Any], str] | None,
+        exact: bool,
     ) -> None:
         self._exact = exact
         self._seed = seed
@@ -132,15 +133,10 @@ class Draws:
         self._local = _ThreadState()
         self._pipelines = {each.name: each for each in _presets(size)}
         if custom is not None:
-            with_boxes = isinstance(custom, BoxTransform)
-            self._pipelines["custom"] = Pipeline(
-                "custom",
-                custom_name,
-                f"the transform {custom_name} of the command line",
-                Stage(custom, first=not with_boxes),
-                random=True,
-                takes_boxes=with_boxes,
-            )
+            transform, name = custom
+            stage = Stage(transform, first=not isinstance(transform, BoxTransform))
+            about = f"the transform {name} of the command line"
+            self._pipelines["custom"] = Pipeline("custom", name, about, stage)
 
     @property
     def names(self) -> set[str]:
@@ -149,9 +145,13 @@ class Draws:
 
     def pipelines(self, record: Record) -> list[Pipeline]:
         """Return the chains for a record, the most suitable first; none if a loader does not deliver the record."""
-        if self._collection.index(record.position) is None:
+        if record.kind != IMAGE or self._collection.index(record.position) is None:
             return []
-        fitting = [each for each in self._pipelines.values() if record.boxes or not _needs_boxes(each)]
+        fitting = [
+            each
+            for each in self._pipelines.values()
+            if record.boxes or not each.takes_boxes or each.name == "custom"
+        ]
         return sorted(
             fitting, key=lambda each: (each.name != "custom", bool(record.boxes) != each.takes_boxes)
         )
@@ -216,10 +216,6 @@ class Draws:
         return held[pipeline.name]
 
 
-def _needs_boxes(pipeline: Pipeline) -> bool:
-    return pipeline.takes_boxes and pipeline.name != "custom"
-
-
 def _presets(size: int) -> Sequence[Pipeline]:
     crop = box_transforms.Compose(
         [
@@ -237,8 +233,6 @@ def _presets(size: int) -> Sequence[Pipeline]:
             "training",
             f"aioloader.images(..., size={size}): a random resized crop and a random flip",
             Stage(image_chain(size, train=True), first=True),
-            random=True,
-            takes_boxes=False,
         ),
         Pipeline(
             "eval",
@@ -246,23 +240,18 @@ def _presets(size: int) -> Sequence[Pipeline]:
             f"aioloader.images(..., size={size}, train=False): resized, the centre cropped",
             Stage(image_chain(size, train=False), first=True),
             random=False,
-            takes_boxes=False,
         ),
         Pipeline(
             "boxes",
             "training with boxes",
             f"boxes.RandomObjectCrop, boxes.RandomFlipLeftRight, boxes.Resize to {size}",
             Stage(crop, first=False),
-            random=True,
-            takes_boxes=True,
         ),
         Pipeline(
             "expand",
             "the same with borders",
             f"boxes.RandomExpand before boxes.RandomObjectCrop, boxes.RandomFlipLeftRight, boxes.Resize to {size}",
             Stage(expand, first=False),
-            random=True,
-            takes_boxes=True,
         ),
     )
 

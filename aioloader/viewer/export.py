@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import secrets
 import shutil
 import tempfile
 from dataclasses import dataclass, replace
@@ -15,11 +16,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import anyio
+import numpy as np
 
 from aioloader import __version__
 from aioloader.viewer.links import StaticLinks
-from aioloader.viewer.pages import LABELS_PER_PAGE, Pages, static_file
-from aioloader.viewer.records import IMAGE, label_text
+from aioloader.viewer.pages import LABELS_PER_PAGE, STATIC_FILES, Pages, static_file
+from aioloader.viewer.records import label_text
 from aioloader.viewer.site import Listing, Options, Shown, Site
 
 if TYPE_CHECKING:
@@ -75,10 +77,10 @@ def export(
     target = Path(os.path.abspath(folder))
     _check_place(target)
     target.parent.mkdir(parents=True, exist_ok=True)
-    partial = Path(tempfile.mkdtemp(prefix=f".{target.name}.", suffix=".partial", dir=target.parent))
+    partial = target.parent / f".{target.name}.{secrets.token_hex(4)}.partial"
+    partial.mkdir()  # with the permissions of an ordinary folder, unlike tempfile.mkdtemp
     site = Site(collection, replace(options, exact=False))
     try:
-        os.chmod(partial, 0o777 & ~_umask())
         records, count = anyio.run(_write, site, partial, limit, tick)
         nbytes = sum(path.stat().st_size for path in partial.rglob("*") if path.is_file())
         mark = {"made by": f"aioloader {__version__}", "records": records, "of": count}
@@ -88,12 +90,6 @@ def export(
         site.close()
         shutil.rmtree(partial, ignore_errors=True)
     return ExportReport(str(target / "index.html"), records, count, nbytes)
-
-
-def _umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask
 
 
 def _check_place(target: Path) -> None:
@@ -125,23 +121,12 @@ def _put_in_place(partial: Path, target: Path) -> None:
 async def _write(
     site: Site, folder: Path, limit: int, tick: Callable[[int, int], None] | None
 ) -> tuple[int, int]:
-    failed: Exception | None = None
-    written = 0
-    async with anyio.create_task_group() as tasks:
-        site.start(tasks)
-        try:
-            await site.loaded()
-            if site.failure:
-                raise ValueError(site.failure)
-            writer = _Writer(site, folder, limit, tick)
-            await writer.write()
-            written = len(writer.positions)
-        except Exception as error:  # raised below, outside the task group, because the group would wrap it
-            failed = error
-        tasks.cancel_scope.cancel()
-    if failed is not None:
-        raise failed
-    return written, len(site.collection.listing())
+    await site.load()
+    if site.failure:
+        raise ValueError(site.failure)
+    writer = _Writer(site, folder, limit, tick)
+    await writer.write()
+    return len(writer.positions), len(site.collection.listing())
 
 
 class _Writer:
@@ -152,7 +137,7 @@ class _Writer:
         self._folder = folder
         self._tick = tick
         self.positions = [int(place) for place in site.collection.listing()[:limit]]
-        self._links = StaticLinks(set(self.positions), labels=True)
+        self._links = StaticLinks(set(self.positions))
         self._pages = Pages(site, self._links)
 
     async def write(self) -> None:
@@ -160,7 +145,7 @@ class _Writer:
         await anyio.to_thread.run_sync(self._prepare)
         per_page = self._site.options.per_page
         by_label: dict[float, list[Shown]] = {}
-        everything = Listing(self.positions, True)
+        everything = Listing(np.array(self.positions, np.int64), True)
         for start in range(0, max(1, len(self.positions)), per_page):
             part = self.positions[start : start + per_page]
             shown = await self._site.thumbs(part)
@@ -171,40 +156,26 @@ class _Writer:
             number = start // per_page + 1
             await self._text(self._links.page(number), self._pages.grid(everything, shown, number, None))
             for place, each in enumerate(shown, start):
-                await self._record(each, place)
+                await self._record(each.record.position, everything)
                 if self._tick is not None:
                     self._tick(place + 1, len(self.positions))
         await self._label_pages(by_label)
 
     def _prepare(self) -> None:
         (self._folder / "pictures").mkdir()
-        for name in ("view.css", "icon.svg"):
+        for name in STATIC_FILES:
             (self._folder / name).write_bytes(static_file(name))
 
-    async def _record(self, small: Shown, place: int) -> None:
-        position = small.record.position
+    async def _record(self, position: int, everything: Listing) -> None:
         shown = await self._site.image(position)
         await self._write_image(f"pictures/{position}", shown.image)
-        before = self.positions[place - 1] if place else None
-        after = self.positions[place + 1] if place + 1 < len(self.positions) else None
-        page = place // self._site.options.per_page + 1
-        record = shown.record
-        pipelines = self._site.draws.pipelines(record) if record.kind == IMAGE else []
-        for view in (None, *pipelines):
+        for view in (None, *self._site.draws.pipelines(shown.record)):
             draws: Sequence[Draw] = ()
             if view is not None:
                 draws = await self._site.drawn(position, view.name, range(_DRAWS if view.random else 1))
                 for draw in draws:
                     await self._write_image(f"pictures/{position}-{view.name}-{draw.epoch}", draw.image)
-            text = self._pages.record(
-                shown,
-                neighbours=(before, after),
-                page=page,
-                pipelines=pipelines,
-                view=view,
-                draws=draws,
-                epoch=0,
-            )
+            text = self._pages.record(shown, everything, view=view, draws=draws, epoch=0)
             await self._text(self._links.record(position, view.name if view else ""), text)
 
     async def _label_pages(self, by_label: dict[float, list[Shown]]) -> None:
@@ -220,9 +191,8 @@ class _Writer:
         counts = [(label, len(by_label[label])) for label in labels]
         for start in range(0, max(1, len(counts)), LABELS_PER_PAGE):
             number = start // LABELS_PER_PAGE + 1
-            part = counts[start : start + LABELS_PER_PAGE]
             done = (len(self.positions), len(self.positions))
-            await self._text(self._links.labels(number), self._pages.labels(part, len(counts), number, done))
+            await self._text(self._links.labels(number), self._pages.labels(counts, number, done))
 
     async def _write_image(self, name: str, image: RenderedImage | None) -> None:
         if image is None:

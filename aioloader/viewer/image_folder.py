@@ -11,7 +11,7 @@ import numpy as np
 from aioloader.datasets.folder import IMAGE_SUFFIXES, ImageFolderDataset
 from aioloader.storage.urls import is_url
 from aioloader.viewer.collection import Collection, Contents, LabelChunk, NoSuchRecordError, read_bytes
-from aioloader.viewer.records import Record, failed, file_of
+from aioloader.viewer.records import Record, failed, with_image
 
 if TYPE_CHECKING:
     from aioloader.storage.local.source import LocalByteSource
@@ -93,7 +93,7 @@ class ImageFolder(Collection):
             data = read_bytes(self._source, self._dataset.spans(np.array([position], np.int64)))
         except (OSError, ValueError, EOFError) as error:
             return Contents(failed(bare, error))
-        return Contents(file_of(bare, data), data, data, label)
+        return Contents(with_image(bare, data), data, data, label)
 
     def label_chunk(self, start: int, stop: int) -> LabelChunk:
         assert self._dataset is not None

@@ -2,54 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Protocol
 from urllib.parse import urlencode
-
-
-class Links(Protocol):
-    """Addresses of all pages and images. An empty address means that the page does not exist: no link is displayed.
-
-    Attributes:
-        static: the pages are files without a server, so forms cannot work.
-    """
-
-    static: bool
-
-    def style(self) -> str:
-        """Return the address of the style sheet."""
-        ...
-
-    def icon(self) -> str:
-        """Return the address of the icon."""
-        ...
-
-    def page(self, number: int, label: str = "") -> str:
-        """Return the address of a page of records, from 1; with `label`, of the records with this label."""
-        ...
-
-    def record(self, position: int, view: str = "", epoch: int = 0) -> str:
-        """Return the address of a record; with `view`, as augmented by this chain from an epoch on."""
-        ...
-
-    def labels(self, number: int = 1) -> str:
-        """Return the address of a page of the list of labels, from 1."""
-        ...
-
-    def thumb(self, position: int) -> str:
-        """Return the address of the small image."""
-        ...
-
-    def image(self, position: int) -> str:
-        """Return the address of the large image."""
-        ...
-
-    def original(self, position: int) -> str:
-        """Return the address of the stored bytes."""
-        ...
-
-    def draw(self, position: int, view: str, epoch: int) -> str:
-        """Return the address of the result of a chain in an epoch."""
-        ...
 
 
 class ServerLinks:
@@ -57,6 +10,9 @@ class ServerLinks:
 
     Args:
         token: part of the addresses of images, so that a browser does not display those of another session.
+
+    Attributes:
+        static: the pages are files without a server, so forms cannot work.
     """
 
     static = False
@@ -65,18 +21,22 @@ class ServerLinks:
         self._token = token
 
     def style(self) -> str:
+        """Return the address of the style sheet."""
         return f"/view.css?v={self._token}"
 
     def icon(self) -> str:
+        """Return the address of the icon."""
         return f"/icon.svg?v={self._token}"
 
     def page(self, number: int, label: str = "") -> str:
+        """Return the address of a page of records, from 1; with `label`, of the records with this label."""
         query = {"label": label} if label else {}
         if number != 1:
             query["page"] = str(number)
         return f"/?{urlencode(query)}" if query else "/"
 
     def record(self, position: int, view: str = "", epoch: int = 0) -> str:
+        """Return the address of a record; with `view`, as augmented by this chain from an epoch on."""
         query = {"at": str(position)}
         if view:
             query["view"] = view
@@ -85,27 +45,33 @@ class ServerLinks:
         return f"/?{urlencode(query)}"
 
     def labels(self, number: int = 1) -> str:
+        """Return the address of a page of the list of labels, from 1."""
         return "/labels" if number == 1 else f"/labels?page={number}"
 
     def thumb(self, position: int) -> str:
+        """Return the address of the small image."""
         return f"/thumb/{position}?v={self._token}"
 
     def image(self, position: int) -> str:
+        """Return the address of the large image."""
         return f"/image/{position}?v={self._token}"
 
     def original(self, position: int) -> str:
+        """Return the address of the stored bytes."""
         return f"/original/{position}"
 
     def draw(self, position: int, view: str, epoch: int) -> str:
+        """Return the address of the result of a chain in an epoch."""
         return f"/draw/{position}?{urlencode({'view': view, 'epoch': epoch, 'v': self._token})}"
 
 
 class StaticLinks:
-    """Names of the files of an export, all in one folder.
+    """Names of the files of an export, all in one folder; the same methods as `ServerLinks`.
+
+    An empty name means that the page does not exist: no link is displayed.
 
     Args:
         positions: positions of the exported records.
-        labels: the export includes a list of labels.
 
     Attributes:
         suffixes: extensions of the written images, by name without extension.
@@ -113,10 +79,9 @@ class StaticLinks:
 
     static = True
 
-    def __init__(self, positions: set[int], *, labels: bool) -> None:
+    def __init__(self, positions: set[int]) -> None:
         self.suffixes: dict[str, str] = {}
         self._positions = positions
-        self._labels = labels
 
     def style(self) -> str:
         return "view.css"
@@ -135,8 +100,6 @@ class StaticLinks:
         return f"record-{position}-{view}.html" if view else f"record-{position}.html"
 
     def labels(self, number: int = 1) -> str:
-        if not self._labels:
-            return ""
         return "labels.html" if number == 1 else f"labels-page-{number}.html"
 
     def _image_file(self, name: str) -> str:

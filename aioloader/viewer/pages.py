@@ -6,6 +6,8 @@ import math
 import os
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from aioloader import __version__
 from aioloader.storage.urls import is_url, name_of
 from aioloader.viewer.records import DAMAGED, EMPTY, FOREIGN, IMAGE, Box, Record, label_text
@@ -14,17 +16,19 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from aioloader.viewer.draws import Draw, Pipeline
-    from aioloader.viewer.links import Links
+    from aioloader.viewer.links import ServerLinks, StaticLinks
     from aioloader.viewer.site import Listing, Shown, Site
 
 LABELS_PER_PAGE = 500
+STATIC_FILES = {"view.css": "text/css", "icon.svg": "image/svg+xml"}
+"""Media types of the files that all pages use."""
 _WORDS = {IMAGE: "", DAMAGED: "damaged", FOREIGN: "no image", EMPTY: "no image"}
 _MOST_LABELS_SHOWN = 64
 _REFRESH_S = 2
 
 
 def static_file(name: str) -> bytes:
-    """Read "view.css" or "icon.svg"."""
+    """Read one of `STATIC_FILES`."""
     from importlib.resources import files
 
     return files("aioloader.viewer").joinpath("static", name).read_bytes()
@@ -41,7 +45,7 @@ class Pages:
         ModuleNotFoundError: Jinja is not installed.
     """
 
-    def __init__(self, site: Site, links: Links) -> None:
+    def __init__(self, site: Site, links: ServerLinks | StaticLinks) -> None:
         from jinja2 import Environment, PackageLoader, StrictUndefined
 
         environment = Environment(
@@ -70,7 +74,6 @@ class Pages:
         environment.tests["finite"] = math.isfinite  # other labels do not occur in addresses
         environment.filters["nbytes"] = _nbytes
         self._site = site
-        self._links = links
         self._templates = {
             name: environment.get_template(f"{name}.html") for name in ("grid", "record", "labels", "message")
         }
@@ -118,40 +121,30 @@ class Pages:
         )
 
     def record(
-        self,
-        shown: Shown,
-        *,
-        neighbours: tuple[int | None, int | None],
-        page: int,
-        pipelines: Sequence[Pipeline],
-        view: Pipeline | None,
-        draws: Sequence[Draw],
-        epoch: int,
+        self, shown: Shown, listing: Listing, *, view: Pipeline | None, draws: Sequence[Draw], epoch: int
     ) -> str:
         """Render the page of one record.
 
         Args:
             shown: the record with its large image.
-            neighbours: positions of the previous and the next record.
-            page: number of the list's page with the record, from 1.
-            pipelines: chains to choose from.
+            listing: all records, for links to its neighbours.
             view: the chosen chain; None for the stored image.
             draws: results of this chain.
             epoch: epoch of the first result.
         """
         record = shown.record
-        names = self._site.collection.file_names()
+        before, after, page = _neighbours(listing, record.position, self._site.options.per_page)
         return self._render(
             "record",
             shown=shown,
             record=record,
-            facts=_facts(record, self._site, names),
+            facts=_facts(record, self._site),
             labels_shown=record.labels[:_MOST_LABELS_SHOWN],
             labels_left=max(0, len(record.labels) - _MOST_LABELS_SHOWN),
-            before=neighbours[0],
-            after=neighbours[1],
+            before=before,
+            after=after,
             page=page,
-            pipelines=pipelines,
+            pipelines=self._site.draws.pipelines(record),
             view=view,
             draws=draws,
             epoch=epoch,
@@ -160,25 +153,23 @@ class Pages:
             key=record.key,
         )
 
-    def labels(
-        self, counts: Sequence[tuple[float, int]], total: int, number: int, looked_at: tuple[int, int]
-    ) -> str:
+    def labels(self, counts: Sequence[tuple[float, int]], number: int, looked_at: tuple[int, int]) -> str:
         """Render a page of the list of labels.
 
         Args:
-            counts: (label, number of records) of this page.
-            total: number of all labels.
+            counts: (label, number of records) of all labels.
             number: number of the page, from 1.
             looked_at: number of records whose labels are known, and number of all records.
         """
         done = looked_at[0] >= looked_at[1]
+        part = counts[(number - 1) * LABELS_PER_PAGE : number * LABELS_PER_PAGE]
         return self._render(
             "labels",
-            counts=counts,
-            most=max((count for _, count in counts), default=1),
-            total=total,
+            counts=part,
+            most=max((count for _, count in part), default=1),
+            total=len(counts),
             number=number,
-            pages=max(1, math.ceil(total / LABELS_PER_PAGE)),
+            pages=max(1, math.ceil(len(counts) / LABELS_PER_PAGE)),
             progress=None if done else looked_at,
             refresh=0 if done else _REFRESH_S,
         )
@@ -188,12 +179,27 @@ class Pages:
         return self._render("message", heading=heading, text=text, refresh=_REFRESH_S if refresh else 0)
 
 
-def _facts(record: Record, site: Site, names: Sequence[str]) -> list[tuple[str, str]]:
+def _neighbours(listing: Listing, position: int, per_page: int) -> tuple[int | None, int | None, int]:
+    """Return the positions of the records before and after one, and the number of its page."""
+    positions = listing.positions
+    if isinstance(positions, range):
+        place = min(max(0, position - positions.start), len(positions))
+    else:
+        place = int(np.searchsorted(positions, position))
+    inside = place < len(positions) and int(positions[place]) == position
+    before = int(positions[place - 1]) if place > 0 else None
+    after_place = place + 1 if inside else place
+    after = int(positions[after_place]) if after_place < len(positions) else None
+    return before, after, min(place, max(0, len(positions) - 1)) // per_page + 1
+
+
+def _facts(record: Record, site: Site) -> list[tuple[str, str]]:
     """Return the names and values of all facts of a record except its labels."""
     facts = [("key", str(record.key))]
     index = site.collection.index(record.position)
     if index is not None:
         facts.append(("index", _grouped(index)))
+    names = site.collection.file_names()
     if names:
         facts.append(("file", names[site.collection.file_of(record.position)]))
     if record.offset is not None:
@@ -238,13 +244,9 @@ def _grouped(number: int) -> str:
 
 
 def _nbytes(number: int) -> str:
-    if number < 1000:
-        return f"{number} B"
-    value = float(number)
-    units = iter(("kB", "MB", "GB", "TB"))
-    unit = next(units)
-    value /= 1000
-    while value >= 999.5:
-        value /= 1000
-        unit = next(units)
+    value, unit = float(number), "B"
+    for larger in ("kB", "MB", "GB", "TB"):
+        if value < 999.5:
+            break
+        value, unit = value / 1000, larger
     return f"{value:.3g} {unit}"

@@ -111,15 +111,11 @@ def record_of(bare: Record, data: Any) -> tuple[Record, Any]:
     )
     if not len(body):
         return replace(known, kind=EMPTY, problem="the record is a header without an image"), body
-    return _with_image(known, body), body
+    return with_image(known, body), body
 
 
-def file_of(bare: Record, data: Any) -> Record:
-    """Describe an image file by its bytes."""
-    return _with_image(bare, data)
-
-
-def _with_image(known: Record, body: Any) -> Record:
+def with_image(known: Record, body: Any) -> Record:
+    """Describe a record by the bytes of its image, or of its image file."""
     try:
         header = read_header(body)
     except DecodeError as error:

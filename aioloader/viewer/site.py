@@ -6,16 +6,14 @@ reads the headers.
 
 from __future__ import annotations
 
-import hashlib
+from collections import OrderedDict
 from dataclasses import dataclass
-from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import anyio
 
 from aioloader.foundation.host_limits import available_cores
 from aioloader.foundation.threads import Threads
-from aioloader.viewer.cache import Cache
 from aioloader.viewer.collection import Collection, Contents, NoSuchRecordError
 from aioloader.viewer.draws import Draw, Draws
 from aioloader.viewer.labels import Labels
@@ -36,6 +34,9 @@ _RECORD_NBYTES = 1024
 _TOGETHER = 4
 _PATIENCE_S = 3.0
 _FIRST_PAGE_S = 2.0
+
+Key = TypeVar("Key", bound="Hashable")
+Value = TypeVar("Value", bound="Shown | Draw")
 
 
 class StillReadingError(Exception):
@@ -89,9 +90,39 @@ class Listing:
     looked_at: tuple[int, int] = (0, 0)
 
 
-def etag(image: RenderedImage) -> str:
-    """Return an entity tag of an image's bytes."""
-    return f'"{hashlib.sha256(image.content).hexdigest()[:24]}"'
+class Cache:
+    """Cache with a size limit in bytes, which evicts the least recently used values first.
+
+    Only the thread of the event loop uses it.
+
+    Args:
+        most_nbytes: limit of the total size of the values.
+    """
+
+    def __init__(self, most_nbytes: int) -> None:
+        self.most_nbytes = most_nbytes
+        self.nbytes = 0
+        self._held: OrderedDict[Hashable, tuple[Any, int]] = OrderedDict()
+
+    def get(self, key: Hashable) -> Any:
+        """Return the value of a key, or None."""
+        held = self._held.get(key)
+        if held is None:
+            return None
+        self._held.move_to_end(key)
+        return held[0]
+
+    def put(self, key: Hashable, value: Any, nbytes: int) -> None:
+        """Store a value, unless it alone exceeds the limit."""
+        if key in self._held:
+            self.nbytes -= self._held.pop(key)[1]
+        if nbytes > self.most_nbytes:
+            return
+        self._held[key] = (value, nbytes)
+        self.nbytes += nbytes
+        while self.nbytes > self.most_nbytes:
+            _, (_, dropped) = self._held.popitem(last=False)
+            self.nbytes -= dropped
 
 
 class Site:
@@ -110,14 +141,8 @@ class Site:
         self.collection = collection
         self.options = options
         self.failure = ""
-        custom, custom_name = options.custom or (None, "")
         self.draws = Draws(
-            collection,
-            size=options.size,
-            seed=options.seed,
-            custom=custom,
-            custom_name=custom_name,
-            exact=options.exact,
+            collection, size=options.size, seed=options.seed, custom=options.custom, exact=options.exact
         )
         self._renderer = ImageRenderer(options.max_pixels)
         self._cache = Cache(_CACHE_NBYTES)
@@ -139,12 +164,16 @@ class Site:
     def start(self, tasks: TaskGroup) -> None:
         """Start finding all records in a task of the group."""
         self._tasks = tasks
-        tasks.start_soon(self._load)
+        tasks.start_soon(self._load_later)
 
-    async def _load(self) -> None:
+    async def _load_later(self) -> None:
         # The first page needs only the first records: it is rendered before this search occupies a core.
         with anyio.move_on_after(_FIRST_PAGE_S):
             await self._wanted.wait()
+        await self.load()
+
+    async def load(self) -> None:
+        """Find all records; if that fails, set `failure`."""
         try:
             # Scanning a large file takes minutes; Ctrl-C must not wait for it.
             await self._reader.run_abandonable(self.collection.load, abandoned=lambda: None)
@@ -271,11 +300,6 @@ class Site:
         await self._check(position)
         return (await self._shown([position], IMAGE_SIDE))[0]
 
-    async def thumb(self, position: int) -> Shown:
-        """Render the small image of a record; raises as `image`."""
-        await self._check(position)
-        return (await self._shown([position], THUMB_SIDE))[0]
-
     async def contents(self, position: int) -> Contents:
         """Read a record with its bytes; raises as `image`."""
         await self._check(position)
@@ -289,30 +313,26 @@ class Site:
             )
 
     async def _shown(self, positions: Sequence[int], side: int) -> list[Shown]:
-        found: dict[int, Shown] = {}
-        missing = []
-        for position in positions:
-            held = self._cache.get((side, position))
-            if held is None:
-                missing.append(position)
-            else:
-                found[position] = held
+        return await self._cached(
+            [(side, position) for position in positions],
+            lambda key: Shown(*self._renderer.make(self.collection.read(key[1]), side)),
+        )
 
-        async def some(part: Sequence[int]) -> None:
-            for shown in await self._threads.run(self._make, part, side):
-                found[shown.record.position] = shown
-                self._keep((side, shown.record.position), shown, shown.image)
+    async def _cached(self, keys: Sequence[Key], make: Callable[[Key], Value]) -> list[Value]:
+        """Return the cached values of some keys, after making the missing ones in threads, a few at a time."""
+        found = {key: self._cache.get(key) for key in keys}
+        missing = [key for key, value in found.items() if value is None]
+
+        async def some(part: Sequence[Key]) -> None:
+            for key, value in zip(part, await self._threads.run(lambda: list(map(make, part))), strict=True):
+                found[key] = value
+                nbytes = len(value.image.content) if value.image else 0
+                self._cache.put(key, value, _RECORD_NBYTES + nbytes)
 
         async with anyio.create_task_group() as tasks:
             for start in range(0, len(missing), _TOGETHER):
                 tasks.start_soon(some, missing[start : start + _TOGETHER])
-        return [found[position] for position in positions]
-
-    def _make(self, positions: Sequence[int], side: int) -> list[Shown]:
-        return [Shown(*self._renderer.make(self.collection.read(position), side)) for position in positions]
-
-    def _keep(self, key: Hashable, value: Shown | Draw, image: RenderedImage | None) -> None:
-        self._cache.put(key, value, _RECORD_NBYTES + (len(image.content) if image else 0))
+        return [found[key] for key in keys]
 
     async def drawn(self, position: int, view: str, epochs: Sequence[int]) -> list[Draw]:
         """Render the results of the chain named `view` for a record in some epochs.
@@ -321,26 +341,17 @@ class Site:
             NoSuchRecordError: there is no record at this position, or no chain with this name for it.
             StillReadingError: the record has not been found yet.
         """
-        found = {epoch: self._cache.get((view, position, epoch)) for epoch in epochs}
-        missing = [epoch for epoch, draw in found.items() if draw is None]
-        if missing:
-            contents = await self.contents(position)
-            pipeline = self.draws.pipeline(view, contents.record)
-            if pipeline is None:
-                raise NoSuchRecordError(f"there is no chain named {view[:40]!r} for this record")
-            if contents.data is None:
-                raise NoSuchRecordError(f"this record cannot be read: {contents.record.problem}")
-
-            async def some(part: Sequence[int]) -> None:
-                for epoch in part:
-                    make = partial(self.draws.make, contents, pipeline, epoch)
-                    draw = found[epoch] = await self._threads.run(make)
-                    self._keep((view, position, epoch), draw, draw.image)
-
-            async with anyio.create_task_group() as tasks:
-                for start in range(0, len(missing), _TOGETHER):
-                    tasks.start_soon(some, missing[start : start + _TOGETHER])
-        return [found[epoch] for epoch in epochs]
+        keys = [(view, position, epoch) for epoch in epochs]
+        held = [self._cache.get(key) for key in keys]
+        if None not in held:
+            return held
+        contents = await self.contents(position)
+        pipeline = self.draws.pipeline(view, contents.record)
+        if pipeline is None:
+            raise NoSuchRecordError(f"there is no chain named {view[:40]!r} for this record")
+        if contents.data is None:
+            raise NoSuchRecordError(f"this record cannot be read: {contents.record.problem}")
+        return await self._cached(keys, lambda key: self.draws.make(contents, pipeline, key[2]))
 
     def label_words(self, label: float) -> str:
         """Format a label with the name of its class."""

@@ -16,13 +16,12 @@ from PIL import Image
 import aioloader
 from aioloader.rng import Rng
 from aioloader.transforms import boxes
-from aioloader.viewer.cache import Cache
 from aioloader.viewer.collection import NoSuchRecordError
 from aioloader.viewer.draws import as_pixels, named_transform
 from aioloader.viewer.opening import open_collection
 from aioloader.viewer.records import box_table
 from aioloader.viewer.rendering import RenderedImage, fitted
-from aioloader.viewer.site import IMAGE_SIDE, Options, Site
+from aioloader.viewer.site import IMAGE_SIDE, Cache, Options, Site
 from tests.aioloader.viewer.sets import detection_label, jpeg, write_records
 from tests.conftest import RunOn
 
