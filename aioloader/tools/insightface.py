@@ -14,24 +14,34 @@ import os
 import sys
 from contextlib import closing
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, TextIO
+from functools import partial
+from typing import TYPE_CHECKING, Any, TextIO
+
+import numpy as np
 
 import recordio
 from aioloader.datasets import InsightFaceDataset
-from aioloader.errors import LoaderError
+from aioloader.errors import DecodeError, LoaderError, SampleError
+from aioloader.foundation.host_limits import available_cores
 from aioloader.observability.progress import ProgressBar
-from aioloader.tools.insightface_crops import Crop, Crops, in_order
+from aioloader.packing.encoding import Encoded
+from aioloader.packing.sources import Source
+from aioloader.packing.stream import encoded_in_order
 from aioloader.tools.insightface_extract import extract_faces, output_folder
 from aioloader.tools.pack import PackError, list_images
-from aioloader.transforms import DEFAULT_MAX_PIXELS
+from aioloader.transforms import DEFAULT_MAX_PIXELS, decode_image, image_size
 from recordio._partial_files import published
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from pathlib import Path
 
+    from aioloader.foundation.types import Array
+
 # Keys up to here are exact as float32, in which the layout stores them.
 _EXACT = 1 << 24
+# A face crop has some kilobytes; files are read in batches of about a megabyte.
+_MEAN_NBYTES = 1 << 14
 
 
 @dataclass(slots=True)
@@ -116,8 +126,15 @@ def pack_faces(
     folder = output_folder(out)
     report = FacePackReport(folder / "train.rec", names, size)
     places = [folder / name for name in ("train.rec", "train.idx", "property", "train.lst")]
-    crops = Crops([path for path, _ in items], size, quality, max_pixels)
-    encoded = in_order(crops, num_workers)
+    encoded = encoded_in_order(
+        Source("faces", os.fspath(source), (), [str(path) for path, _ in items]),
+        np.arange(len(items), dtype=np.int64),
+        _FaceEncoder(size, quality, max_pixels),
+        workers=num_workers or available_cores(),
+        executor="thread",
+        mean_nbytes=_MEAN_NBYTES,
+        on_error="skip",
+    )
     with closing(encoded), published(*places) as partial_files:
         rec, idx, properties, lst = partial_files
         with (
@@ -125,8 +142,8 @@ def pack_faces(
             open(lst, "w", encoding="utf-8", errors="surrogateescape", newline="\n") as lines,
         ):
             faces = _Records(writer, lines, report)
-            for done, ((path, label), image) in enumerate(zip(items, encoded, strict=True), 1):
-                error = image if isinstance(image, PackError) else faces.put(path, label, image)
+            for done, ((path, label), (_, image)) in enumerate(zip(items, encoded, strict=True), 1):
+                error = faces.put(path, label, image)
                 if error is not None and on_error == "raise":
                     raise error
                 if error is not None:
@@ -144,6 +161,46 @@ def pack_faces(
     return report
 
 
+@dataclass(frozen=True)
+class _FaceEncoder:
+    """Function from the bytes of a file to those of its record; see `pack_faces` for the attributes."""
+
+    size: tuple[int, int] | None
+    quality: int
+    max_pixels: int | None
+
+    def __call__(self, data: bytes) -> Encoded:
+        name, height, width = image_size(data)
+        if self.max_pixels is not None and height * width > self.max_pixels:
+            raise DecodeError(
+                f"{height * width} pixels are more than max_pixels={self.max_pixels}",
+                format=name,
+                nbytes=len(data),
+            )
+        if self.size is None or (height, width) == self.size:
+            return Encoded(data, len(data))
+        import cv2
+
+        image = _covering(decode_image(data, max_pixels=self.max_pixels), self.size)
+        options = [cv2.IMWRITE_JPEG_QUALITY, self.quality]
+        encoded: Any = cv2.imencode(".jpg", cv2.cvtColor(image, cv2.COLOR_RGB2BGR), options)[1]
+        return Encoded(encoded.tobytes(), len(data), resized=True)
+
+
+def _covering(image: Array, size: tuple[int, int]) -> Array:
+    """Scale an image until it covers a size, and crop it to the centre."""
+    import cv2
+
+    height, width = image.shape[:2]
+    scale = max(size[0] / height, size[1] / width)
+    tall, wide = max(size[0], round(height * scale)), max(size[1], round(width * scale))
+    how = cv2.INTER_AREA if scale < 1 else cv2.INTER_LINEAR
+    scaled: Any = cv2.resize(image, (wide, tall), interpolation=how)
+    top, left = (tall - size[0]) // 2, (wide - size[1]) // 2
+    cut: Array = np.ascontiguousarray(scaled[top : top + size[0], left : left + size[1]])
+    return cut
+
+
 class _Records:
     """Writer of the records of the images, and then of the identities."""
 
@@ -154,13 +211,19 @@ class _Records:
         self._counts = [0] * len(report.identities)
         writer.write(_numbers(0, 1, 1), 0)  # placeholder for the header, which is known at the end
 
-    def put(self, path: Path, label: int, image: Crop) -> PackError | None:
-        """Write an image, or return the error if it has another size."""
+    def put(self, path: Path, label: int, image: Encoded | SampleError) -> PackError | None:
+        """Write an image, or return the error if it failed or has another size."""
+        if isinstance(image, SampleError):
+            cause = image.__cause__
+            error = PackError(str(path), str(cause or image.reason))
+            error.__cause__ = cause
+            return error
         report = self._report
+        _, height, width = image_size(image.data)
         if report.size is None:
-            report.size = image.size
-        elif image.size != report.size:
-            (height, width), (expected, wide) = image.size, report.size
+            report.size = height, width
+        elif (height, width) != report.size:
+            expected, wide = report.size
             return PackError(
                 str(path),
                 f"it is {height} x {width} pixels, and the first image is {expected} x {wide}; a set has aligned crops "
@@ -232,10 +295,16 @@ def _parser() -> argparse.ArgumentParser:
         "it and cropped to the centre, which does not align faces. Without it all images must have the same size",
     )
     parser.add_argument(
-        "--quality", type=_quality, default=95, help="of JPEGs that --size resizes, 1 to 100 (95)"
+        "--quality",
+        type=partial(_within, 1, 100),
+        default=95,
+        help="of JPEGs that --size resizes, 1 to 100 (95)",
     )
     parser.add_argument(
-        "--num-workers", type=_workers, metavar="N", help="number of threads (default: one per core)"
+        "--num-workers",
+        type=partial(_within, 1, 4096),
+        metavar="N",
+        help="number of threads (default: one per core)",
     )
     parser.add_argument(
         "--on-error",
@@ -262,15 +331,7 @@ def _size(text: str) -> tuple[int, int]:
     return size
 
 
-def _quality(text: str) -> int:
-    return _within(text, 1, 100)
-
-
-def _workers(text: str) -> int:
-    return _within(text, 1, 4096)
-
-
-def _within(text: str, low: int, high: int) -> int:
+def _within(low: int, high: int, text: str) -> int:
     number = int(text) if text.isascii() and text.isdecimal() and len(text) < 10 else 0
     if not low <= number <= high:
         raise argparse.ArgumentTypeError(f"must be a whole number from {low} to {high:,}, not {text[:40]!r}")
