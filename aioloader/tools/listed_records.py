@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -22,21 +22,6 @@ if TYPE_CHECKING:
     from aioloader.packing.recode import Recode
 
 
-@dataclass(slots=True)
-class ListReport:
-    """Result of packing a list.
-
-    Attributes:
-        rec: the file that was written.
-        records: number of records.
-        skipped: (id, path, reason) of images that were left out.
-    """
-
-    rec: Path
-    records: int = 0
-    skipped: list[tuple[int, str, str]] = field(default_factory=list)
-
-
 def pack_list(
     images: Sequence[Listed],
     paths: Sequence[str],
@@ -49,7 +34,7 @@ def pack_list(
     on_error: str = "skip",
     begin: Callable[[int, int, str], object] | None = None,
     tick: Callable[[int], object] | None = None,
-) -> ListReport:
+) -> PackReport:
     """Write a record for each image, in the order of the list: header (flag, labels, id, 0), then the image's bytes.
 
     Args:
@@ -63,6 +48,9 @@ def pack_list(
         workers: number of encoding threads.
         on_error: "skip": leave out images that cannot be read or are damaged; "raise": stop at the first.
         begin, tick: see `aioloader.tools.pack.pack`, which also describes the files left by an interrupt.
+
+    Returns:
+        the report; the errors' keys are the ids of the images that were left out.
 
     Raises:
         PackBusyError: another process is packing into the same files.
@@ -89,7 +77,4 @@ def pack_list(
         on_error=on_error,
         all_labels=all_labels,
     )
-    report = run(job, PackReport((), ()), begin=begin, tick=tick)
-    # Keys of a list are integers; those of other datasets may be text or None.
-    skipped = [(int(error.key), str(error.path), error.reason) for error in report.errors]  # type: ignore[call-overload]
-    return ListReport(place, report.records, skipped)
+    return run(job, PackReport((), ()), begin=begin, tick=tick)

@@ -13,8 +13,7 @@ import pytest
 
 import aioloader
 import recordio
-from aioloader.tools.im2rec import main
-from aioloader.tools.im2rec_keywords import part_of_lines
+from aioloader.tools.im2rec import main, part_of_lines
 from aioloader.tools.rec2idx import main as rec2idx
 
 DATA = Path(__file__).parents[2] / "data" / "mxnet"
