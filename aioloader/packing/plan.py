@@ -13,6 +13,7 @@ import numpy as np
 
 from aioloader.datasets.shards import shard_name
 from aioloader.packing.lists import split_list
+from aioloader.packing.report import Packed
 from aioloader.samplers.epoch_order import permute
 
 if TYPE_CHECKING:
@@ -25,32 +26,6 @@ _MOST_SHARDS = 100_000
 
 
 @dataclass(frozen=True)
-class Output:
-    """Record file to be written.
-
-    Attributes:
-        part: name of its part ("train", ...), or "".
-        shard: its number among the shards of the part, or None.
-        rec: its path.
-        idx, lst: paths of its index and its list; None: not written.
-        start, stop: positions of its images; `stop` is exclusive.
-    """
-
-    part: str
-    shard: int | None
-    rec: Path
-    idx: Path | None
-    lst: Path | None
-    start: int
-    stop: int
-
-    @property
-    def places(self) -> tuple[Path, ...]:
-        """Return the paths of the record file, its index and its list."""
-        return tuple(place for place in (self.rec, self.idx, self.lst) if place is not None)
-
-
-@dataclass(frozen=True)
 class Plan:
     """Files to be written, and the order of the images in them.
 
@@ -60,7 +35,7 @@ class Plan:
     """
 
     order: IntArray
-    outputs: tuple[Output, ...]
+    outputs: tuple[Packed, ...]
 
 
 def stem_of(out: Path) -> Path:
@@ -68,7 +43,7 @@ def stem_of(out: Path) -> Path:
     return out.with_suffix("") if out.suffix == ".rec" else out
 
 
-def other_shards(outputs: Iterable[Output], names: Iterable[str]) -> list[str]:
+def other_shards(outputs: Iterable[Packed], names: Iterable[str]) -> list[str]:
     """Find shards of the same set with another number of shards: a pattern such as OUT-*.rec matches them too.
 
     Args:
@@ -92,7 +67,6 @@ def make_plan(
     test_ratio: float | None = None,
     parts: dict[str, int] | None = None,
     shards: int | None = None,
-    lists: bool = True,
 ) -> Plan:
     """Divide images among files.
 
@@ -105,7 +79,6 @@ def make_plan(
             if only the other one is given, the rest goes to OUT_train.
         parts: number of images of each part where the source is already divided, in the order of its images.
         shards: number of files of each part; None: one, without a number in its name.
-        lists: write a list for each file.
 
     Raises:
         ValueError: an argument is not allowed, or a part or a shard would be empty.
@@ -129,7 +102,7 @@ def make_plan(
         divided = _split(mixed, train_ratio, test_ratio)
         if not shuffle:
             divided = [(name, np.sort(members)) for name, members in divided]
-    outputs: list[Output] = []
+    outputs: list[Packed] = []
     place = 0
     stem = stem_of(out)
     for name, members in divided:
@@ -143,9 +116,7 @@ def make_plan(
             base = f"{stem.name}{'_' if name else ''}{name}{ending}"
             rec, idx, lst = (stem.with_name(f"{base}.{suffix}") for suffix in ("rec", "idx", "lst"))
             shard = None if shards is None else number
-            outputs.append(
-                Output(name, shard, rec=rec, idx=idx, lst=lst if lists else None, start=place, stop=stop)
-            )
+            outputs.append(Packed(rec, idx, lst, part=name, shard=shard, start=place, stop=stop))
             place = stop
     return Plan(np.concatenate([members for _, members in divided]), tuple(outputs))
 

@@ -27,15 +27,16 @@ _MOST_LABEL = 1 << 24
 
 @dataclass(slots=True)
 class Packed:
-    """Record file that was written.
+    """Record file of a packing job.
 
     Attributes:
         rec: its path.
         idx, lst: paths of its index and its list; None: not written.
         part: name of its part ("train", ...), or "".
         shard: its number among the shards of the part, or None.
-        records: number of its records.
+        records: number of its records so far.
         nbytes: its size.
+        start, stop: positions of its images in the packing order; `stop` is exclusive.
     """
 
     rec: Path
@@ -45,6 +46,13 @@ class Packed:
     shard: int | None = None
     records: int = 0
     nbytes: int = 0
+    start: int = 0
+    stop: int = 0
+
+    @property
+    def places(self) -> tuple[Path, ...]:
+        """Return the paths of the record file, its index and its list."""
+        return tuple(place for place in (self.rec, self.idx, self.lst) if place is not None)
 
 
 @dataclass(slots=True)

@@ -91,7 +91,7 @@ def run(
 
     Args:
         job: the job.
-        report: filled in; its `files` are replaced.
+        report: report with the files of the plan; filled in.
         begin: called once with the number of images that are already packed, the number of all images, and the reason
             why the result of an earlier run cannot be used, or "".
         tick: called after each image with the number of images packed so far.
@@ -144,7 +144,6 @@ class _Packing:
         self._journal = journal
         self._listing = listing
         self.files = RecordFiles(job.plan.outputs)
-        report.files = self.files.files
         self.publishing = False
         self._done = 0
         self._synced = -1  # images done at the last sync; -1: there was none
@@ -183,7 +182,7 @@ class _Packing:
             report.errors += map(recorded, state["errors"])
             if self.publishing:
                 for number, (records, nbytes, *_) in state["files"].items():
-                    file = self.files.files[int(number)]
+                    file = report.files[int(number)]
                     file.records, file.nbytes = records, nbytes
         report.restore(last["counts"])
         self._done = self._synced = last["done"]

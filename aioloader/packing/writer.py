@@ -10,7 +10,6 @@ import os
 from typing import TYPE_CHECKING, Any
 
 import recordio
-from aioloader.packing.report import Packed
 from recordio._partial_files import partial_path, publish, sync
 
 if TYPE_CHECKING:
@@ -18,25 +17,18 @@ if TYPE_CHECKING:
     from pathlib import Path
     from typing import BinaryIO
 
-    from aioloader.packing.plan import Output
+    from aioloader.packing.report import Packed
 
 
 class RecordFiles:
     """Writer of all files of one packing job.
 
     Args:
-        outputs: their paths, and the positions of their images.
-
-    Attributes:
-        files: number of records and sizes of the files so far.
+        files: their paths, and the positions of their images; numbers of records and sizes are filled in.
     """
 
-    def __init__(self, outputs: Sequence[Output]) -> None:
-        self._outputs = outputs
-        self.files = tuple(
-            Packed(output.rec, output.idx, output.lst, part=output.part, shard=output.shard)
-            for output in outputs
-        )
+    def __init__(self, files: Sequence[Packed]) -> None:
+        self._files = files
         self._current = -1
         self._records: recordio.RecordWriter | None = None
         self._lines: BinaryIO | None = None
@@ -46,7 +38,7 @@ class RecordFiles:
     @property
     def partial_files(self) -> list[Path]:
         """Return the paths that the files are written to."""
-        return [partial_path(place) for output in self._outputs for place in output.places]
+        return [partial_path(place) for file in self._files for place in file.places]
 
     def put(self, position: int, key: int | None, labels: Sequence[float], name: str, body: bytes) -> None:
         """Write a record.
@@ -59,7 +51,7 @@ class RecordFiles:
             body: the encoded image.
         """
         self._advance(position)
-        file = self.files[self._current]
+        file = self._files[self._current]
         number = self._numbers.get(file.part, 0)
         self._numbers[file.part] = number + 1
         key = number if key is None else key
@@ -77,11 +69,11 @@ class RecordFiles:
         self._flush()
         found = {}
         for number in sorted(self._changed):
-            partial_files = [partial_path(place) for place in self._outputs[number].places]
+            partial_files = [partial_path(place) for place in self._files[number].places]
             for place in partial_files:
                 sync(place)
             found[str(number)] = [
-                self.files[number].records,
+                self._files[number].records,
                 *(place.stat().st_size for place in partial_files),
             ]
         return found
@@ -94,7 +86,7 @@ class RecordFiles:
 
     def finish(self) -> None:
         """Complete the last file after all records are written."""
-        self._advance(self._outputs[-1].stop - 1)
+        self._advance(self._files[-1].stop - 1)
         self._finish_file()
 
     def close(self) -> None:
@@ -116,16 +108,16 @@ class RecordFiles:
         if not sizes:
             return False
         for number, (_, *expected) in sizes.items():
-            for place, size in zip(self._outputs[number].places, expected, strict=True):
+            for place, size in zip(self._files[number].places, expected, strict=True):
                 try:
                     if partial_path(place).stat().st_size < size:
                         return False
                 except OSError:
                     return False
         for number, (records, *expected) in sizes.items():
-            for place, size in zip(self._outputs[number].places, expected, strict=True):
+            for place, size in zip(self._files[number].places, expected, strict=True):
                 os.truncate(partial_path(place), size)
-            file = self.files[number]
+            file = self._files[number]
             file.records = records
             self._numbers[file.part] = self._numbers.get(file.part, 0) + records
             file.nbytes = expected[0]
@@ -140,12 +132,12 @@ class RecordFiles:
         Args:
             more: final paths of further files whose partial files are complete and synced; they are renamed last.
         """
-        places = [place for output in self._outputs for place in output.places]
+        places = [place for file in self._files for place in file.places]
         publish([*places, *more])
 
     def _advance(self, position: int) -> None:
         """Open the file that a position belongs to, and complete those before it."""
-        while self._current < 0 or position >= self._outputs[self._current].stop:
+        while self._current < 0 or position >= self._files[self._current].stop:
             if self._current >= 0:
                 self._finish_file()
             self._current += 1
@@ -153,15 +145,15 @@ class RecordFiles:
             self._open_file(append=False)
 
     def _open_file(self, *, append: bool) -> None:
-        output = self._outputs[self._current]
-        index = False if output.idx is None else partial_path(output.idx)
-        self._records = recordio.RecordWriter(partial_path(output.rec), index=index, append=append)
-        if output.lst is not None:
-            self._lines = open(partial_path(output.lst), "ab" if append else "wb")  # noqa: SIM115 - closed with the file
+        file = self._files[self._current]
+        index = False if file.idx is None else partial_path(file.idx)
+        self._records = recordio.RecordWriter(partial_path(file.rec), index=index, append=append)
+        if file.lst is not None:
+            self._lines = open(partial_path(file.lst), "ab" if append else "wb")  # noqa: SIM115 - closed with the file
 
     def _finish_file(self) -> None:
         self.close()
-        file = self.files[self._current]
+        file = self._files[self._current]
         file.nbytes = partial_path(file.rec).stat().st_size
 
     def _flush(self) -> None:

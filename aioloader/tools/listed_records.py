@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from aioloader.packing.plan import Output, Plan
-from aioloader.packing.report import PackReport
+from aioloader.packing.plan import Plan
+from aioloader.packing.report import Packed, PackReport
 from aioloader.packing.run import Job, run
 from aioloader.packing.sources import Item, Source
 from aioloader.tools.pack import library_versions
@@ -63,13 +63,13 @@ def pack_list(
     place = Path(rec)
     idx = place.with_suffix(".idx")
     indexed = index or idx.exists()
-    output = Output("", None, rec=place, idx=idx if indexed else None, lst=None, start=0, stop=len(images))
+    file = Packed(place, idx if indexed else None, None, stop=len(images))
     items = [Item(listed.path, listed.labels, listed.key) for listed in images]
     options = {**asdict(encode), "all_labels": all_labels, "on_error": on_error, "index": indexed}
     options["libraries"] = {} if encode.pass_through else library_versions()
     job = Job(
         source=Source("list", str(rec), items, list(paths)),
-        plan=Plan(np.arange(len(images), dtype=np.int64), (output,)),
+        plan=Plan(np.arange(len(images), dtype=np.int64), (file,)),
         encode=encode,
         out=place,
         arguments=options,
@@ -77,4 +77,4 @@ def pack_list(
         on_error=on_error,
         all_labels=all_labels,
     )
-    return run(job, PackReport((), ()), begin=begin, tick=tick)
+    return run(job, PackReport((file,), ()), begin=begin, tick=tick)

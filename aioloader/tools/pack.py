@@ -8,7 +8,7 @@ never incomplete; an interrupted run can be resumed. The implementation is in `a
 from __future__ import annotations
 
 import os
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,7 +18,7 @@ from aioloader.loader.options import check_max_errors
 from aioloader.packing.encoding import Encoding
 from aioloader.packing.errors import PackBusyError, PackError
 from aioloader.packing.jpegtran import find_jpegtran
-from aioloader.packing.plan import Output, make_plan, other_shards, stem_of
+from aioloader.packing.plan import make_plan, other_shards, stem_of
 from aioloader.packing.report import Packed, PackReport, is_report
 from aioloader.packing.run import SYNC_S, Job, run
 from aioloader.packing.sources import (
@@ -184,14 +184,18 @@ def pack(
         parts=found.parts,
         shards=shards,
     )
-    plan = replace(plan, outputs=tuple(_keep_source_list(output, found.lst) for output in plan.outputs))
-    for each in (place for output in plan.outputs for place in output.places):
+    for output in plan.outputs:
+        # A list that is the source itself is not overwritten.
+        if found.lst is not None and output.lst is not None and output.lst.exists():
+            output.lst = None if output.lst.samefile(found.lst) else output.lst
+    places = [each for output in plan.outputs for each in output.places]
+    for each in places:
         if each.is_dir():
             raise IsADirectoryError(f"{each} is a folder: choose another name")
     report_place = stem.with_name(f"{stem.name}.json") if json is None else Path(json)
     if report_place.resolve().parent != stem.resolve().parent:
         raise ValueError(f"the report {report_place} must be in the folder of {stem.name}")
-    if report_place.name in {place.name for output in plan.outputs for place in output.places}:
+    if report_place.name in {each.name for each in places}:
         raise ValueError(
             f"{report_place} is the name of another output file: choose another name for the report"
         )
@@ -221,7 +225,9 @@ def pack(
         resume=resume,
         sync_s=sync_s,
     )
-    report = PackReport((), found.classes, json=report_place, outside=found.outside, empty=found.empty)
+    report = PackReport(
+        plan.outputs, found.classes, json=report_place, outside=found.outside, empty=found.empty
+    )
     run(job, report, begin=begin, tick=tick)
     report.others = tuple(other_shards(plan.outputs, os.listdir(stem.parent)))
     return report
@@ -246,13 +252,6 @@ def _source(source: str | os.PathLike[str], kind: str | None, root: str | os.Pat
     if not place.exists():
         raise FileNotFoundError(f"there is no folder or list {str(place)!r}")
     return list_source(source, root)
-
-
-def _keep_source_list(output: Output, lst: Path | None) -> Output:
-    """Remove the list from an output if it is the source itself, so that it is not overwritten."""
-    if lst is None or output.lst is None or not output.lst.exists() or not output.lst.samefile(lst):
-        return output
-    return replace(output, lst=None)
 
 
 def library_versions() -> dict[str, str]:
