@@ -15,7 +15,6 @@ from aioloader.errors import DecodeError
 from aioloader.jpeg import NotTileableError, is_tiled, read_frame, restart_interval, with_tile_table
 from aioloader.packing.jpegtran import rewrite
 from aioloader.packing.pixels import decoded, eight_bits, is_grey_jpeg, middle, shrunk, to_bgr, without_alpha
-from aioloader.packing.profile import icc_segments, insert_segments
 from aioloader.transforms import DEFAULT_MAX_PIXELS, decode_image, encode_raw, image_size
 from aioloader.transforms.decode import check_scans, too_large
 from aioloader.transforms.formats import read_header
@@ -135,7 +134,7 @@ class Encoding:
         if self.name != "keep" or self._would_change(data):
             image = decoded(data, self.color, self.max_pixels)
             return self.of_pixels(
-                image, len(data), icc_segments(data) if self.name in ("keep", "jpg") else b""
+                image, len(data), _icc_segments(data) if self.name in ("keep", "jpg") else b""
             )
         return self._tiled(data) if self.tile else Encoded(data, len(data))
 
@@ -163,7 +162,7 @@ class Encoding:
             else:
                 data, tiled = self._jpeg(bgr), self.tile
                 if small.shape[2] == 3:
-                    data = insert_segments(data, profile)
+                    data = _insert_segments(data, profile)
                 if self.tile:
                     data = with_tile_table(data)
         cropped, resized = square.shape != image.shape, small.shape != square.shape
@@ -248,3 +247,47 @@ def _by_opencv(suffix: str, bgr: Array, options: list[int]) -> bytes:
     result: Any = buffer
     data: bytes = result.tobytes()
     return data
+
+
+# -- colour profiles ---------------------------------------------------------------------------------------------------
+
+# Rule: a profile is stored in APP2 segments, in several if it is large (ICC.1, annex B.4). It is valid only for the
+# colour space of the pixels: of a CMYK image that was converted to RGB, only an RGB profile may be copied.
+
+_ICC_NAME = b"ICC_PROFILE\0"
+_ICC_COLOUR_SPACE_AT = len(_ICC_NAME) + 2 + 16  # number and count of the part, then the profile's own field
+
+
+def _icc_segments(data: bytes) -> bytes:
+    """Return the segments of a JPEG that contain its RGB profile, unchanged; b"" if there are none.
+
+    Args:
+        data: an image; for other formats than JPEG the result is b"".
+    """
+    found = []
+    place = 2
+    while data[:2] == b"\xff\xd8" and place + 4 <= len(data) and data[place] == 0xFF:
+        marker = data[place + 1]
+        if marker == 0xFF:  # a fill byte
+            place += 1
+            continue
+        end = place + 2 + int.from_bytes(data[place + 2 : place + 4], "big")
+        if marker == 0xDA or end < place + 4 or end > len(data):
+            break
+        if marker == 0xE2 and data.startswith(_ICC_NAME, place + 4):
+            found.append(data[place:end])
+        place = end
+    if not found or found[0][4 + _ICC_COLOUR_SPACE_AT : 4 + _ICC_COLOUR_SPACE_AT + 4] != b"RGB ":
+        return b""
+    return b"".join(found)
+
+
+def _insert_segments(jpeg: bytes, segments: bytes) -> bytes:
+    """Insert segments into a JPEG after its JFIF segment.
+
+    Args:
+        jpeg: the JPEG; encoders write an APP0 segment first.
+        segments: whole segments, markers included.
+    """
+    place = 4 + int.from_bytes(jpeg[4:6], "big") if jpeg[2:4] == b"\xff\xe0" else 2
+    return jpeg[:place] + segments + jpeg[place:]

@@ -1,8 +1,16 @@
-"""Errors of packing."""
+"""Errors of packing, and how those of images are reported, when they end packing, and how the journal stores them."""
 
 from __future__ import annotations
 
-from aioloader.errors import LoaderError
+from typing import TYPE_CHECKING, Any
+
+from aioloader.errors import DecodeError, LoaderError, SampleError, TooManyErrorsError
+from aioloader.foundation.error_budget import over_budget
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from aioloader.packing.sources import Source
 
 
 class PackError(LoaderError, ValueError):
@@ -32,3 +40,110 @@ class PackBusyError(LoaderError, BlockingIOError):
         super().__init__(f"{who} is packing into {out}; wait until it ends, or choose another name")
         self.out = out
         self.pid = pid
+
+
+def failure_of(source: Source, number: int, position: int, cause: BaseException) -> SampleError:
+    """Return the error that reports a failed image.
+
+    Args:
+        source: the source of the image.
+        number: its number in the source.
+        position: its position in the packing order.
+        cause: the original exception.
+    """
+    stage, reason = "encode", str(cause)
+    if isinstance(cause, OSError):
+        stage = "read"
+    elif isinstance(cause, PackError):
+        reason = cause.reason
+    failed = SampleError(
+        reason,
+        dataset="pack",
+        index=number,
+        position=position,
+        key=source.items[number].key,
+        path=source.place(number),
+        stage=stage,
+    )
+    failed.__cause__ = cause
+    return failed
+
+
+def as_raised(failed: SampleError) -> BaseException:
+    """Return the exception that ends packing: the original `OSError`, or a `PackError` that names the file."""
+    cause = failed.__cause__
+    if isinstance(cause, (OSError, PackError)):
+        return cause
+    error = PackError(str(failed.path), failed.reason)
+    error.__cause__ = cause
+    return error
+
+
+def none_packed(failed: SampleError, count: int, part: str) -> PackError:
+    """Return the exception that ends packing when every image of a part failed.
+
+    Args:
+        failed: error of the first image of the part.
+        count: number of images of the part.
+        part: its name, or "".
+    """
+    of = f" of the part {part}" if part else ""
+    return PackError(str(failed.path), f"{failed.reason}; and none of the {count} images{of} could be packed")
+
+
+def check_errors(limit: float | None, errors: Sequence[SampleError], done: int, at_end: bool = False) -> None:
+    """Raise an error if more images failed than are allowed.
+
+    Args:
+        limit: largest number or share of failed images; None: no limit.
+        errors: errors of the failed images.
+        done: number of images processed.
+        at_end: whether all images are processed.
+
+    Raises:
+        TooManyErrorsError: more did; its `errors` has them.
+    """
+    too_many = over_budget(limit, len(errors), len(errors), done, at_end)
+    if too_many is not None:
+        last = errors[-1]
+        error = TooManyErrorsError(too_many.max_errors, len(errors), too_many.samples, f"the last: {last}")
+        error.errors = tuple(errors)
+        raise error from last
+
+
+def record_of(error: SampleError) -> dict[str, Any]:
+    """Return an error as JSON values; `recorded` is the inverse."""
+    cause = error.__cause__
+    kept: dict[str, Any] = {"index": error.index, "position": error.position, "path": error.path}
+    kept |= {"key": error.key, "stage": error.stage, "reason": error.reason, "by": error.replaced_by}
+    if isinstance(cause, DecodeError):
+        kept["cause"] = ["decode", cause.reason, cause.format, cause.nbytes]
+    elif isinstance(cause, OSError) and cause.errno is not None:
+        kept["cause"] = ["system", cause.errno, cause.strerror, cause.filename]
+    else:
+        kept["cause"] = ["other", type(cause).__name__]
+    return kept
+
+
+def recorded(kept: Mapping[str, Any]) -> SampleError:
+    """Return the error that `record_of` converted; of a cause of a rare type only the type's name is restored."""
+    error = SampleError(
+        kept["reason"],
+        dataset="pack",
+        index=kept["index"],
+        position=kept["position"],
+        key=kept["key"],
+        path=kept["path"],
+        stage=kept["stage"],
+    )
+    error.replaced_by = kept["by"]
+    kind, *facts = kept["cause"]
+    cause: BaseException
+    if kind == "decode":
+        cause = DecodeError(facts[0], format=facts[1], nbytes=facts[2])
+    elif kind == "system":
+        cause = OSError(*facts)
+    else:
+        cause = type(str(facts[0]), (PackError,), {})(kept["path"] or "", kept["reason"])
+    error.__cause__ = cause
+    return error

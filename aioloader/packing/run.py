@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 import recordio
 from aioloader.foundation.error_log import strip_exception
 from aioloader.packing.encoding import Encoded
-from aioloader.packing.errors import PackError
-from aioloader.packing.failures import (
+from aioloader.packing.errors import (
+    PackError,
     as_raised,
     check_errors,
     failure_of,

@@ -7,10 +7,12 @@ never incomplete; an interrupted run can be resumed. The implementation is in `a
 
 from __future__ import annotations
 
+import functools
 import os
+import tempfile
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from aioloader.foundation.host_limits import available_cores
 from aioloader.foundation.version import __version__
@@ -27,14 +29,16 @@ from aioloader.packing.sources import (
     folder_source,
     list_images,
     list_source,
+    set_source,
 )
-from aioloader.packing.uploading import to_urls
+from aioloader.storage.urls import is_url, locate, name_of, path_of, sibling
 from aioloader.transforms import DEFAULT_MAX_PIXELS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from aioloader.abc import Executor
+
 __all__ = (
     "EXTENSIONS",
     "PackBusyError",
@@ -48,8 +52,38 @@ __all__ = (
 
 _POLICIES = ("raise", "skip", "replace")
 
+F = TypeVar("F", bound="Callable[..., PackReport]")
 
-@to_urls
+
+def _to_urls(pack: F) -> F:
+    """Extend a function that packs to a path, so that it also packs to a URL.
+
+    Args:
+        pack: takes the source, the output and options.
+    """
+
+    plain: Callable[..., PackReport] = pack
+
+    @functools.wraps(pack)
+    def packs(source: object, out: str | os.PathLike[str], **options: Any) -> PackReport:
+        path = path_of(out)
+        if not is_url(path):
+            return plain(source, path, **options)
+        if options.get("json") is not None:
+            raise ValueError("the report of files at a URL is uploaded next to them: leave out json")
+        name = name_of(path)
+        if not name:
+            raise ValueError(f"{path!r} does not end in a file's name")
+        locate(path)
+        with tempfile.TemporaryDirectory(prefix="aioloader-") as folder:
+            report = plain(source, Path(folder, name), **options)
+            report.urls = _upload(Path(folder), path)
+        return report
+
+    return cast("F", packs)
+
+
+@_to_urls
 def pack(
     source: str | os.PathLike[str],
     out: str | os.PathLike[str],
@@ -236,8 +270,6 @@ def pack(
 def _source(source: str | os.PathLike[str], kind: str | None, root: str | os.PathLike[str] | None) -> Source:
     place = Path(source)
     if kind is not None:
-        from aioloader.packing.sets import set_source
-
         if root is not None:
             raise ValueError("root can only be used with a list")
         return set_source(kind, place)
@@ -252,6 +284,21 @@ def _source(source: str | os.PathLike[str], kind: str | None, root: str | os.Pat
     if not place.exists():
         raise FileNotFoundError(f"there is no folder or list {str(place)!r}")
     return list_source(source, root)
+
+
+def _upload(folder: Path, out: str) -> tuple[str, ...]:
+    """Upload all files of a folder next to a URL; return their URLs, record files first."""
+    from aioloader.storage.remote.upload import delete, upload
+
+    files = sorted(folder.iterdir(), key=lambda path: (path.suffix != ".rec", path.name))
+    urls = tuple(sibling(out, path.name) for path in files)
+    # Without an .idx a reader scans the file, which is slow but correct; an outdated .idx would be wrong.
+    for path, url in zip(files, urls, strict=True):
+        if path.suffix == ".idx":
+            delete(url)
+    for path, url in zip(files, urls, strict=True):
+        upload(path, url)
+    return urls
 
 
 def library_versions() -> dict[str, str]:
