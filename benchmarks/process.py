@@ -18,19 +18,24 @@ from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
-from aioloader.tools.usage import busy_seconds, cpu_seconds, memory_nbytes, process_tree, started
+from aioloader.tools.usage import cpu_seconds, memory_nbytes, process_tree
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from benchmarks.cases import Case
 
-__all__ = ("ROOT", "JobFailure", "run_job")
+__all__ = ("ROOT", "JobFailure", "busy_seconds", "run_job", "started")
 
 ROOT = Path(__file__).resolve().parents[1]
 
 _SAMPLE_S = 0.1
 _LEAVE_S = 10.0  # a contender that was measured and does not end is killed
+
+# Fields of /proc/PID/stat after the name, which may contain spaces, and of the first line of /proc/stat.
+_START = 19
+_IDLE = slice(3, 5)  # idle, and waiting for a disk
+_GUEST = 8  # contained in the times before it
 
 
 class JobFailure(Exception):
@@ -234,3 +239,22 @@ def _exit(code: int | None) -> str:
 def _last_line(log: str) -> str:
     lines = [line.strip() for line in log.splitlines() if line.strip()]
     return f": {lines[-1][:300]}" if lines else ""
+
+
+def started(pid: int) -> int | None:
+    """Return the start time of a process in clock ticks; it distinguishes processes with the same number."""
+    try:
+        text = Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        return None
+    return int(text.rpartition(")")[2].split()[_START])
+
+
+def busy_seconds() -> float | None:
+    """Return the CPU seconds that all cores of the machine together have been busy since it started."""
+    try:
+        with open("/proc/stat") as file:
+            ticks = [int(word) for word in file.readline().split()[1:]]
+    except (OSError, ValueError):
+        return None
+    return (sum(ticks[:_GUEST]) - sum(ticks[_IDLE])) / os.sysconf("SC_CLK_TCK")

@@ -46,8 +46,13 @@ class Work:
     interpolation: str = "linear"
 
 
-class _ImageWorker:
-    """Decoder and augmenter of images with reused memory: a result is valid until the next call."""
+class ImageWorker:
+    """Decoder and augmenter of images with reused memory: a result is valid until the next call.
+
+    Args:
+        images: see `BareLoop`.
+        work: operations on each image.
+    """
 
     def __init__(self, images: Sequence[bytes | Array], work: Work) -> None:
         import cv2
@@ -115,16 +120,12 @@ class _ImageWorker:
 def serve(commands: Connection[Any, Any], images: list[bytes | Array], work: Work) -> None:
     """Run a process of the loop.
 
-    A command is a number of seconds, answered with (number of results, seconds taken); a list of indices, answered with
-    their results; or None, which ends the process.
+    A command is a number of seconds, answered with (number of results, seconds taken); or None, which ends the process.
     """
-    worker = _ImageWorker(images, work)
+    worker = ImageWorker(images, work)
     commands.send("ready")
     index = 0
     while (command := commands.recv()) is not None:
-        if isinstance(command, list):
-            commands.send([worker.make(wanted).copy() for wanted in command])
-            continue
         done = 0
         start = now = perf_counter()
         while now - start < command:
@@ -176,22 +177,3 @@ class BareLoop:
             pipe.send(seconds)
         answers: list[tuple[int, float]] = [pipe.recv() for pipe in self._pipes]
         return sum(done / took for done, took in answers)
-
-    def make(self, indices: Sequence[int]) -> Array:
-        """Return the results for images, modulo their number, for inspection rather than measurement.
-
-        Returns:
-            (n, ...), in the order of `indices`.
-        """
-        results: list[Any] = [None] * len(indices)
-        asked: list[list[int]] = [[] for _ in self._pipes]
-        for place, index in enumerate(indices):
-            asked[index % len(self._images) % self._workers].append(place)
-        for worker, (pipe, places) in enumerate(zip(self._pipes, asked, strict=True)):
-            share = len(self._images[worker :: self._workers])
-            rounds = [divmod(indices[place], len(self._images)) for place in places]
-            pipe.send([turn * share + image // self._workers for turn, image in rounds])
-        for pipe, places in zip(self._pipes, asked, strict=True):
-            for place, result in zip(places, pipe.recv(), strict=True):
-                results[place] = result
-        return np.stack(results)

@@ -12,9 +12,6 @@ _PROC = Path("/proc")
 _TICKS_PER_S = os.sysconf("SC_CLK_TCK") if hasattr(os, "sysconf") else 100
 # Fields of /proc/PID/stat after the name, which may contain spaces: user and system time, of it and of ended children.
 _TIMES = slice(11, 15)
-_START = 19
-_IDLE = slice(3, 5)  # idle, and waiting for a disk
-_GUEST = 8  # contained in the times before it
 
 
 def process_tree(pid: int) -> list[int]:
@@ -28,15 +25,6 @@ def process_tree(pid: int) -> list[int]:
                 continue
             found += [int(child) for child in children.split()]
     return found
-
-
-def started(pid: int) -> int | None:
-    """Return the start time of a process in clock ticks; it distinguishes processes with the same number."""
-    try:
-        text = (_PROC / str(pid) / "stat").read_text()
-    except OSError:
-        return None
-    return int(text.rpartition(")")[2].split()[_START])
 
 
 def cpu_seconds(pid: int) -> float | None:
@@ -68,16 +56,6 @@ def memory_nbytes(pid: int) -> int | None:
                 total = (total or 0) + int(line.split()[1]) * 1024
                 break
     return total
-
-
-def busy_seconds() -> float | None:
-    """Return the CPU seconds that all cores of the machine together have been busy since it started."""
-    try:
-        with open(_PROC / "stat") as file:
-            ticks = [int(word) for word in file.readline().split()[1:]]
-    except (OSError, ValueError):
-        return None
-    return (sum(ticks[:_GUEST]) - sum(ticks[_IDLE])) / _TICKS_PER_S
 
 
 def _numbers(folder: Path) -> list[int]:

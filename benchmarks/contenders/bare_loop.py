@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import cv2
 import numpy as np
 
-from aioloader.tools.bare_loop import BareLoop, Work
+from aioloader.tools.bare_loop import BareLoop, ImageWorker, Work
 from benchmarks.contenders.contract import RecFile, Source
 
 if TYPE_CHECKING:
@@ -57,15 +57,16 @@ def open_batches(case: Case, variant: str, data: Path, setting: dict[str, Any]) 
     size = case.shape[-1] if case.normalised else case.shape[0]
     work = Work(size, case.crop, case.flip, case.normalised, case.interpolation)
     with BareLoop(images, setting["processes"], work) as loop:
-        yield _Images(case, loop)
+        yield _Images(case, loop, ImageWorker(images, work))
 
 
 class _Images:
     """Loop that counts by itself; it makes batches for the check only."""
 
-    def __init__(self, case: Case, loop: BareLoop) -> None:
+    def __init__(self, case: Case, loop: BareLoop, worker: ImageWorker) -> None:
         self._case = case
         self._loop = loop
+        self._worker = worker
 
     def measure(self, seconds: float) -> float:
         """Return images per second."""
@@ -75,7 +76,7 @@ class _Images:
         order = _order(self._case)
         for start in range(0, self._case.samples, self._case.batch_size):
             numbers = order[start : start + self._case.batch_size]
-            yield self._loop.make(numbers.tolist()), numbers
+            yield np.stack([self._worker.make(number).copy() for number in numbers.tolist()]), numbers
 
 
 class _Gather:

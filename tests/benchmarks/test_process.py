@@ -12,7 +12,7 @@ import psutil
 import pytest
 
 from benchmarks.cases import CASES
-from benchmarks.process import JobFailure, run_job
+from benchmarks.process import JobFailure, busy_seconds, run_job
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 
@@ -134,3 +134,7 @@ def test_one_that_hangs_is_ended_with_all_that_it_started(folder: Path) -> None:
         psutil.Process(int((folder / "child").read_text())).wait(30)  # raises if it continues
     except psutil.NoSuchProcess:
         pass
+
+
+def test_the_machine_has_worked_longer_than_this_process() -> None:
+    assert (busy_seconds() or 0) >= psutil.Process().cpu_times().user

@@ -9,7 +9,8 @@ import sys
 import psutil
 import pytest
 
-from aioloader.tools.usage import busy_seconds, cpu_seconds, memory_nbytes, process_tree, started
+from aioloader.tools.usage import cpu_seconds, memory_nbytes, process_tree
+from benchmarks.process import started
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 
@@ -52,7 +53,3 @@ def test_time_of_ended_children_counts() -> None:
     assert before is not None
     assert after is not None
     assert after > before
-
-
-def test_the_machine_has_worked_longer_than_this_process() -> None:
-    assert (busy_seconds() or 0) >= psutil.Process().cpu_times().user
