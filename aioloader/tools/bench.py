@@ -8,7 +8,9 @@ two cost time themselves, so they are measured only after the timing.
 
 from __future__ import annotations
 
+import itertools
 import os
+from contextlib import aclosing
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median
@@ -33,7 +35,7 @@ from aioloader.transforms import decode_image
 from aioloader.transforms.raw import RAW_MAGIC
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
 
     from aioloader.foundation.types import Array
 
@@ -152,7 +154,12 @@ def bench(
     if not bare_images:
         raise ValueError(f"{path!r} contains no image that can be decoded, so there is nothing to measure")
     cores = available_cores()
-    counter = _Counter(tick)
+    numbers = itertools.count(1)
+
+    def advance() -> None:
+        number = next(numbers)
+        if tick is not None:
+            tick(number)
 
     def turn(setting: Setting, counted_s: float, watched: bool) -> _Turn:
         loader = images(
@@ -166,7 +173,7 @@ def bench(
         )
         assert isinstance(loader, AsyncDataLoader)
         result = anyio.run(_take_turn, loader, counted_s, watched)
-        counter.advance()
+        advance()
         return result
 
     tried = [
@@ -181,7 +188,7 @@ def bench(
         loop.measure(min(_SETTLE_S, seconds))
         for number in range(rounds):
             bare.rates.append(loop.measure(seconds))
-            counter.advance()
+            advance()
             # Every other round is reversed, so that no setting always runs after the same one.
             for setting in best if number % 2 == 0 else best[::-1]:
                 taken[setting].append(turn(setting, seconds, True))
@@ -229,17 +236,6 @@ def turns(rounds: int, settings: Sequence[Setting]) -> int:
     return len(settings) + rounds * (1 + len({setting.executor for setting in settings}))
 
 
-class _Counter:
-    def __init__(self, tick: Callable[[int], object] | None) -> None:
-        self._tick = tick
-        self._done = 0
-
-    def advance(self) -> None:
-        self._done += 1
-        if self._tick is not None:
-            self._tick(self._done)
-
-
 def _best_of_each(tried: Sequence[tuple[Setting, float]]) -> list[Setting]:
     best: dict[str, tuple[Setting, float]] = {}
     for setting, rate in tried:
@@ -267,13 +263,12 @@ async def _take_turn(loader: AsyncDataLoader[Any], seconds: float, watched: bool
     """Measure a new loader, and close it."""
     turn = _Turn()
     begin = perf_counter()
-    async with loader:
-        batches = _Forever(loader)
-        await batches.next()
+    async with loader, aclosing(_counts(loader)) as counts:
+        await anext(counts)
         turn.first_batch_s = perf_counter() - begin
-        await batches.run(min(_SETTLE_S, seconds))
+        await _receive(counts, min(_SETTLE_S, seconds))
         used = cpu_seconds(os.getpid())
-        count, took = await batches.run(seconds)
+        count, took = await _receive(counts, seconds)
         used_then = cpu_seconds(os.getpid())
         turn.rate = count / took
         if used is not None and used_then is not None:
@@ -283,43 +278,32 @@ async def _take_turn(loader: AsyncDataLoader[Any], seconds: float, watched: bool
             lag = LoopLag()
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(lag.watch)
-                await batches.run(min(_WATCH_S, seconds))
+                await _receive(counts, min(_WATCH_S, seconds))
                 tasks.cancel_scope.cancel()
             turn.lag = lag.result()
             turn.memory_nbytes = await anyio.to_thread.run_sync(memory_nbytes, os.getpid())
     return turn
 
 
-class _Forever:
-    """Endless stream of the batches of successive epochs."""
+async def _counts(loader: AsyncDataLoader[Any]) -> AsyncGenerator[int]:
+    """Yield the number of images of each batch, epoch after epoch, without an end."""
+    while True:
+        empty = True
+        async for batch in loader:
+            empty = False
+            yield len(batch[0])
+        if empty:
+            raise ValueError("no image can be decoded")
 
-    def __init__(self, loader: AsyncDataLoader[Any]) -> None:
-        self._loader = loader
-        self._epoch = loader.__aiter__()
-        self._empty = True
 
-    async def next(self) -> int:
-        """Receive a batch and return its number of images."""
-        while True:
-            try:
-                batch = await self._epoch.__anext__()
-            except StopAsyncIteration:
-                if self._empty:
-                    raise ValueError("no image can be decoded") from None
-                self._empty = True
-                self._epoch = self._loader.__aiter__()
-                continue
-            self._empty = False
-            return len(batch[0])
-
-    async def run(self, seconds: float) -> tuple[int, float]:
-        """Receive batches for a time, but at least one; return (images, seconds)."""
-        count = 0
-        begin = now = perf_counter()
-        while now - begin < seconds or not count:
-            count += await self.next()
-            now = perf_counter()
-        return count, now - begin
+async def _receive(counts: AsyncGenerator[int], seconds: float) -> tuple[int, float]:
+    """Receive batches for a time, but at least one; return (images, seconds)."""
+    count = 0
+    begin = now = perf_counter()
+    while now - begin < seconds or not count:
+        count += await anext(counts)
+        now = perf_counter()
+    return count, now - begin
 
 
 def _bare_images(path: str) -> tuple[int, list[bytes | Array], float, int]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import tempfile
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
@@ -174,12 +175,8 @@ def demo(
     path: str | os.PathLike[str] | None = None,
     *,
     images: int = 500,
-    batch_size: int = 64,
-    epochs: int = 2,
-    size: int = 224,
-    num_workers: int | None = None,
-    executor: str = "process",
     out: str | os.PathLike[str] = "aioloader-sheet.png",
+    **options: Any,
 ) -> DemoReport:
     """Run the demonstration from start to end.
 
@@ -188,7 +185,7 @@ def demo(
             first, or of a set in InsightFace's layout; None: draw images.
         images: number of images to draw.
         out: path of the contact sheet.
-        batch_size, epochs, size, num_workers, executor: as for `stream`.
+        options: batch_size, epochs, size, num_workers and executor, as for `stream`.
 
     Raises:
         FileNotFoundError: there is nothing at `path`.
@@ -196,19 +193,7 @@ def demo(
     """
 
     def run(rec: Path, classes: Sequence[str]) -> DemoReport:
-        async def main() -> DemoReport:
-            return await stream(
-                rec,
-                classes=classes,
-                batch_size=batch_size,
-                epochs=epochs,
-                size=size,
-                num_workers=num_workers,
-                executor=executor,
-                sheet=out,
-            )
-
-        return anyio.run(main)
+        return anyio.run(partial(stream, rec, classes=classes, sheet=out, **options))
 
     source = None if path is None else Path(path).expanduser()
     if source is not None and not source.exists():
